@@ -21,21 +21,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a network with one proxy, at proxy.corp, and everything else reachable directly.
-type world struct {
+// fakeNetwork is a network with one proxy, at proxy.corp, and every other address reachable
+// directly.
+type fakeNetwork struct {
 	t       *testing.T
 	answer  string
 	dialled chan string
 	request chan *http.Request
 }
 
-func newWorld(t *testing.T, answer string) *world {
+func newFakeNetwork(t *testing.T, answer string) *fakeNetwork {
 	t.Helper()
-	return &world{t: t, answer: answer, dialled: make(chan string, 10), request: make(chan *http.Request, 10)}
+	return &fakeNetwork{t: t, answer: answer, dialled: make(chan string, 10), request: make(chan *http.Request, 10)}
 }
 
-// dial gives the client one end of a pipe; at the other end is a proxy, or a server that says so.
-func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
+// dial returns one end of a pipe; at the other end is a proxy, or a server that sends its name.
+func (w *fakeNetwork) dial(_ context.Context, _, address string) (net.Conn, error) {
 	w.dialled <- address
 	client, other := net.Pipe()
 	go func() {
@@ -103,7 +104,7 @@ func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ok)
+			w := newFakeNetwork(t, ok)
 			dial, err := connectproxy.Dialer(c.env, w.dial)
 			if err != nil {
 				t.Fatal(err)
@@ -143,7 +144,7 @@ func TestDialer_ErrorsHideThePassword(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, c.answer)
+			w := newFakeNetwork(t, c.answer)
 			dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://user:hunter2@proxy.corp:3128"), w.dial)
 			if err != nil {
 				t.Fatal(err)

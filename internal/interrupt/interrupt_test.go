@@ -16,18 +16,18 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asProcess makes the test binary a process that drains for ever.
-const asProcess = "FAIRLEAD_TEST_AS_PROCESS"
+// childProcessEnv makes the test binary a process that drains until it is killed.
+const childProcessEnv = "FAIRLEAD_TEST_AS_PROCESS"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProcess) != "" {
-		drainForEver()
+	if os.Getenv(childProcessEnv) != "" {
+		reportSignals()
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// drainForEver says what each signal does to the process.
-func drainForEver() {
+// reportSignals prints what each signal does to the process.
+func reportSignals() {
 	ctx, hurry, stop := WithForceStop(context.Background())
 	defer stop()
 	fmt.Println("ready")
@@ -55,7 +55,7 @@ func TestContext_IgnoresDuplicateSignal(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, os.Args[0])
-			cmd.Env = []string{asProcess + "=1"}
+			cmd.Env = []string{childProcessEnv + "=1"}
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestContext_IgnoresDuplicateSignal(t *testing.T) {
 				<-time.After(2 * duplicateWindow)
 				twice()
 			}}} {
-				// the wait is the promise: 300 ms on, it is another one
+				// a signal 300 ms later is a new one
 
 				if !lines.Scan() || lines.Text() != step.line {
 					t.Fatalf("the process says %q, want %q", lines.Text(), step.line)

@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-const patience = 3 * time.Minute
+const testTimeout = 3 * time.Minute
 
-// world serves handlers for sessions, which a request names in its header.
-type world struct {
-	t     *testing.T
-	g     *Registry
-	url   string
-	http  *http.Client
-	ended chan error // why the context of a request of session "victim" ended, when its handler has returned
+// testServer serves handlers for sessions, which a request names in its header.
+type testServer struct {
+	t        *testing.T
+	registry *Registry
+	url      string
+	http     *http.Client
+	ended    chan error // why the context of a request of session "victim" ended, when its handler has returned
 }
 
 type connKey struct{}
 
-func newWorld(t *testing.T, http2 bool, serve http.HandlerFunc) *world {
+func newTestServer(t *testing.T, http2 bool, serve http.HandlerFunc) *testServer {
 	t.Helper()
-	w := &world{t: t, g: New(), ended: make(chan error, 1)}
+	w := &testServer{t: t, registry: New(), ended: make(chan error, 1)}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var sever func()
 		if c := r.Context().Value(connKey{}).(*tls.Conn); r.ProtoMajor == 1 {
@@ -48,10 +48,10 @@ func newWorld(t *testing.T, http2 bool, serve http.HandlerFunc) *world {
 		if session == "victim" {
 			defer func() { w.ended <- context.Cause(r.Context()) }()
 		}
-		e := w.g.Register(cut)
+		e := w.registry.Register(cut)
 		defer e.Done()
 		if !e.SetSession(session) {
-			t.Error("a session that nobody has cut yet is cut")
+			t.Error("SetSession failed before an abort")
 		}
 		serve(guarded, r)
 	}))
@@ -66,8 +66,8 @@ func newWorld(t *testing.T, http2 bool, serve http.HandlerFunc) *world {
 	return w
 }
 
-func (w *world) do(session, method string, body io.Reader) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+func (w *testServer) do(session, method string, body io.Reader) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), testTimeout)
 	w.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, w.url, body)
 	if err != nil {
@@ -77,9 +77,9 @@ func (w *world) do(session, method string, body io.Reader) (*http.Response, erro
 	return w.http.Do(r)
 }
 
-// kinds are ways in which a request can be under way. Each handler returns only when the request is
-// cut, or next is closed.
-var kinds = map[string]func(w http.ResponseWriter, r *http.Request, next <-chan struct{}, going *atomic.Int64){
+// requestKinds are requests in progress. Each handler returns only when the request is aborted, or
+// next is closed.
+var requestKinds = map[string]func(w http.ResponseWriter, r *http.Request, next <-chan struct{}, going *atomic.Int64){
 	"events": func(w http.ResponseWriter, r *http.Request, next <-chan struct{}, going *atomic.Int64) {
 		_, _ = io.WriteString(w, "data: 1\n\n")
 		_ = http.NewResponseController(w).Flush()
@@ -113,21 +113,22 @@ var kinds = map[string]func(w http.ResponseWriter, r *http.Request, next <-chan 
 	},
 }
 
-// TestRegistry_AbortEndsRequests cuts one request while another session's goes on, over HTTP/2 on the same connection.
+// TestRegistry_AbortEndsRequests aborts one request while another session's continues, over HTTP/2
+// on the same connection.
 func TestRegistry_AbortEndsRequests(t *testing.T) {
 	t.Parallel()
-	for kind, serve := range kinds {
+	for kind, serve := range requestKinds {
 		for _, http2 := range []bool{false, true} {
 			t.Run(map[bool]string{false: "http1 ", true: "http2 "}[http2]+kind, func(t *testing.T) {
 				t.Parallel()
 				next := make(chan struct{})
 				var going, other atomic.Int64
-				w := newWorld(t, http2, func(rw http.ResponseWriter, r *http.Request) {
+				w := newTestServer(t, http2, func(rw http.ResponseWriter, r *http.Request) {
 					if r.Header.Get("Session") == "victim" {
 						serve(rw, r, nil, &going)
 						return
 					}
-					kinds["events"](rw, r, next, &other)
+					requestKinds["events"](rw, r, next, &other)
 				})
 				bystander, err := w.do("bystander", "GET", nil)
 				if err != nil {
@@ -149,8 +150,8 @@ func TestRegistry_AbortEndsRequests(t *testing.T) {
 				if victim.ProtoMajor == 2 != http2 {
 					t.Fatalf("over %s", victim.Proto)
 				}
-				standstill(t, &going)
-				if n := w.g.Abort([]string{"victim"}); n != 1 {
+				awaitStandstill(t, &going)
+				if n := w.registry.Abort([]string{"victim"}); n != 1 {
 					t.Errorf("%d requests were cut", n)
 				}
 				select {
@@ -158,7 +159,7 @@ func TestRegistry_AbortEndsRequests(t *testing.T) {
 					if !errors.Is(why, ErrSessionEnded) {
 						t.Errorf("its context ended because of %v", why)
 					}
-				case <-time.After(patience):
+				case <-time.After(testTimeout):
 					t.Fatal("its handler goes on")
 				}
 				if _, err := io.Copy(io.Discard, victim.Body); err == nil {
@@ -166,17 +167,17 @@ func TestRegistry_AbortEndsRequests(t *testing.T) {
 				}
 				close(next)
 				if b, err := io.ReadAll(bystander.Body); err != nil || string(b) != "data: 1\n\ndata: 2\n\n" {
-					t.Errorf("somebody else's answer: %q, %v", b, err)
+					t.Errorf("the other session's response: %q, %v", b, err)
 				}
 			})
 		}
 	}
 }
 
-// standstill waits until a request is under way, and moves no more: it waits for its client.
-func standstill(t *testing.T, going *atomic.Int64) {
+// awaitStandstill waits until a request is in progress and blocked by its client.
+func awaitStandstill(t *testing.T, going *atomic.Int64) {
 	t.Helper()
-	tick, end := time.NewTicker(30*time.Millisecond), time.After(patience)
+	tick, end := time.NewTicker(30*time.Millisecond), time.After(testTimeout)
 	defer tick.Stop()
 	for last := int64(0); ; {
 		select {
@@ -222,7 +223,7 @@ func TestAbortable_ClosesUpgradedConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(testTimeout))
 			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")
 			in := bufio.NewReader(c)
 			for got := ""; !strings.HasSuffix(got, "\r\n\r\nhello"); {
@@ -243,14 +244,14 @@ func TestAbortable_ClosesUpgradedConnection(t *testing.T) {
 	}
 }
 
-// refusing is a connection that a cut finds in the middle of an upgrade.
-type refusing struct {
+// hijackDuring is a writer whose request is aborted during Hijack.
+type hijackDuring struct {
 	*httptest.ResponseRecorder
 	during func()
 	conn   net.Conn
 }
 
-func (r *refusing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (r *hijackDuring) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	r.during()
 	return r.conn, nil, nil
 }
@@ -277,7 +278,7 @@ func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	}
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	up := &refusing{ResponseRecorder: httptest.NewRecorder(), conn: ours}
+	up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), conn: ours}
 	w, _, cut = Abortable(up, httptest.NewRequest("GET", "/", nil), nil)
 	up.during = cut
 	if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, ErrSessionEnded) {
@@ -288,13 +289,13 @@ func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	}
 }
 
-// from is a writer that can take from a reader.
-type from struct {
+// readerFromRecorder is a writer with ReadFrom.
+type readerFromRecorder struct {
 	discard
 	took int64
 }
 
-func (f *from) ReadFrom(r io.Reader) (n int64, err error) {
+func (f *readerFromRecorder) ReadFrom(r io.Reader) (n int64, err error) {
 	n, err = io.Copy(io.Discard, r)
 	f.took += n
 	return n, err
@@ -308,7 +309,7 @@ func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestAbortable_ReadFrom(t *testing.T) {
 	t.Parallel()
-	inner := &from{}
+	inner := &readerFromRecorder{}
 	w, _, cut := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil)
 	if n, err := io.Copy(w, io.LimitReader(strings.NewReader("hello"), 5)); n != 5 || err != nil || inner.took != 5 {
 		t.Errorf("%d, %v; %d by the inner ReadFrom", n, err, inner.took)

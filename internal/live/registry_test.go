@@ -31,7 +31,7 @@ func TestRegistry_AbortsRequestsOfItsSessionsOnly(t *testing.T) {
 		t.Errorf("%d sessions with %d requests", sessions, requests)
 	}
 	entries[1].Done()
-	if n := r.Abort([]string{"a", "c", "nobody"}); n != 2 {
+	if n := r.Abort([]string{"a", "c", "unknown"}); n != 2 {
 		t.Errorf("%d requests were cut, 2 are there", n)
 	}
 	if n := r.Abort([]string{"a"}); n != 0 {
@@ -78,7 +78,7 @@ func TestEntry_SetSessionFailsAfterAbort(t *testing.T) {
 		e.Done()
 	}
 	if len(r.abortedAt) != 0 || len(r.aborts) != 0 || r.pending.Len() != 0 {
-		t.Errorf("remembered for nobody: %d ids, %d cuts, %d entries", len(r.abortedAt), len(r.aborts), r.pending.Len())
+		t.Errorf("left over: %d ids, %d aborts, %d entries", len(r.abortedAt), len(r.aborts), r.pending.Len())
 	}
 }
 
@@ -89,7 +89,7 @@ func TestRegistry_RemovesOldAbortRecords(t *testing.T) {
 	r.Abort([]string{"a"})
 	second := r.Register(nil)
 	r.Abort([]string{"b", "a"})
-	first.Done() // only the second cut concerns anybody now
+	first.Done() // only the second abort is still needed
 	if len(r.aborts) != 2 || r.abortedAt["a"] != 2 || r.abortedAt["b"] != 2 {
 		t.Errorf("cuts %v, %v", r.aborts, r.abortedAt)
 	}
@@ -99,7 +99,7 @@ func TestRegistry_RemovesOldAbortRecords(t *testing.T) {
 	second.Done()
 	r.Abort([]string{"c"})
 	if len(r.aborts) != 0 || len(r.abortedAt) != 0 {
-		t.Errorf("nobody asks, and these are remembered: %v", r.abortedAt)
+		t.Errorf("left over without a pending request: %v", r.abortedAt)
 	}
 }
 
@@ -122,8 +122,8 @@ func TestEntry_DoneWaitsForAbort(t *testing.T) {
 	cut.Wait()
 }
 
-// TestRegistry_NoRequestPassesAnAbort is the promise, as an invariant: a request that goes on after its session's
-// end is cut; whoever enters after it is told.
+// TestRegistry_NoRequestPassesAnAbort checks the invariant: a request that continues after its
+// session's end is aborted, and one that registers after it is refused by SetSession.
 func TestRegistry_NoRequestPassesAnAbort(t *testing.T) {
 	t.Parallel()
 	r := New()

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// resident returns the bytes of the machine's memory that this process has (proc(5), statm).
+// resident returns the resident memory of this process in bytes (proc(5), statm).
 func resident(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/statm")
@@ -69,7 +69,7 @@ func TestReleasePages_WholePagesOnly(t *testing.T) {
 	}
 	fill()
 	releasePages(b[1 : size-1])
-	for _, i := range []int{0, size - 1} { // somebody else's
+	for _, i := range []int{0, size - 1} { // outside the released range
 		if b[i] != 1 {
 			t.Errorf("byte %d is gone", i)
 		}
@@ -84,7 +84,7 @@ func TestReleasePages_WholePagesOnly(t *testing.T) {
 	}
 }
 
-// Go clears what it has used before, and with it the rest.
+// Go clears reused memory, which makes it resident.
 func TestBallast_ReleasesReusedMemory(t *testing.T) {
 	if Limit() < minLimitRatio*ballastSize {
 		t.Skip("this machine has too little memory for a ballast")

@@ -13,27 +13,28 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// ahead reads ahead, as the connections do that sessions run over.
-type ahead struct {
+// bufferedConn reads ahead, as the connections below production sessions do.
+type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-func (a *ahead) Read(p []byte) (int, error) { return a.r.Read(p) }
+func (a *bufferedConn) Read(p []byte) (int, error) { return a.r.Read(p) }
 
-// bothKinds runs a benchmark with two sessions of ours, and with two of go-yamux, over TCP
-// connections alike.
-func bothKinds(b *testing.B, f func(b *testing.B, opens, accepts party)) {
+// forEachImplementation runs a benchmark with two sessions of this package, and with two of
+// go-yamux, over TCP.
+func forEachImplementation(b *testing.B, f func(b *testing.B, opens, accepts testPeer)) {
 	for _, kind := range []string{"ours", "yamux"} {
 		b.Run(kind, func(b *testing.B) {
 			x, y := loopback(b)
 			b.ReportAllocs()
 			if kind == "yamux" {
-				f(b, theirParty(theirs(b, x, true)), theirParty(theirs(b, y, false)))
+				f(b, yamuxPeer(newYamuxSession(b, x, true)), yamuxPeer(newYamuxSession(b, y, false)))
 				return
 			}
-			over := func(c net.Conn, client bool) party {
-				return ourParty(session(b, &wire{Conn: &ahead{c, bufio.NewReaderSize(c, 64<<10)}}, mux.Config{Client: client}))
+			over := func(c net.Conn, client bool) testPeer {
+				return muxPeer(newSession(b, &wire{Conn: &bufferedConn{c, bufio.NewReaderSize(c, 64<<10)}},
+					mux.Config{Client: client}))
 			}
 			f(b, over(x, true), over(y, false))
 		})
@@ -55,7 +56,7 @@ func drain(st halfCloser) {
 }
 
 func bulk(b *testing.B, streams int) {
-	bothKinds(b, func(b *testing.B, opens, accepts party) {
+	forEachImplementation(b, func(b *testing.B, opens, accepts testPeer) {
 		b.SetBytes(chunk)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -92,7 +93,7 @@ func BenchmarkBulk1(b *testing.B)  { bulk(b, 1) }
 func BenchmarkBulk16(b *testing.B) { bulk(b, 16) }
 
 func BenchmarkPingPong1K(b *testing.B) {
-	bothKinds(b, func(b *testing.B, opens, accepts party) {
+	forEachImplementation(b, func(b *testing.B, opens, accepts testPeer) {
 		go func() {
 			st, err := accepts.accept()
 			p := make([]byte, 1<<10)
@@ -117,7 +118,7 @@ func BenchmarkPingPong1K(b *testing.B) {
 
 // BenchmarkOpen opens a stream with 64 bytes, has them answered and closes, both ways.
 func BenchmarkOpen(b *testing.B) {
-	bothKinds(b, func(b *testing.B, opens, accepts party) {
+	forEachImplementation(b, func(b *testing.B, opens, accepts testPeer) {
 		const workers = 8
 		var wg sync.WaitGroup
 		wg.Go(func() {

@@ -21,38 +21,38 @@ import (
 
 func TestStream_ResetWakesReads(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for what, wait := range map[string]func(*mux.Stream) error{
 			"Read": func(st *mux.Stream) error { _, err := st.Read(make([]byte, 9)); return err },
 			"Next": func(st *mux.Stream) error { _, err := st.Next(); return err },
 		} {
-			a, b := stream(t, client, server, "")
-			mine := begin(what, func() (int, error) { return 0, wait(a) })
-			theirs := begin("the peer's "+what, func() (int, error) { return 0, wait(b) })
-			mine.waits(t)
-			theirs.waits(t)
-			must(t, "Reset", b.Reset(9))
-			theirs.fails(t, net.ErrClosed)
-			_, err := mine.result(t)
-			reset(t, what, err, 9)
+			a, b := openStream(t, client, server, "")
+			mine := startCall(what, func() (int, error) { return 0, wait(a) })
+			theirs := startCall("the peer's "+what, func() (int, error) { return 0, wait(b) })
+			mine.wantBlocked(t)
+			theirs.wantBlocked(t)
+			noError(t, "Reset", b.Reset(9))
+			theirs.wantError(t, net.ErrClosed)
+			_, err := mine.wantResult(t)
+			wantReset(t, what, err, 9)
 		}
 	})
 }
 
 func TestStream_CloseWriteWakesWrite(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		a, b := stream(t, client, server, "")
-		sent := noise(5, 2<<20)
-		c := begin("Write", write(a, sent))
-		c.waits(t)
-		closing := begin("CloseWrite", func() (int, error) { return 0, a.CloseWrite() })
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		a, b := openStream(t, client, server, "")
+		sent := randomBytes(5, 2<<20)
+		c := startCall("Write", write(a, sent))
+		c.wantBlocked(t)
+		closing := startCall("CloseWrite", func() (int, error) { return 0, a.CloseWrite() })
 		synctest.Wait()
 		got, err := io.ReadAll(b)
-		n, werr := c.result(t)
-		closing.fails(t, nil)
-		// The Write that waited may come to its end or fail; an end before all its bytes must not be
-		// taken for success.
+		n, werr := c.wantResult(t)
+		closing.wantError(t, nil)
+		// The waiting Write may finish or fail; but an EOF before all its bytes must not look like
+		// success.
 		switch {
 		case err != nil:
 			t.Errorf("reading: %v", err)
@@ -68,53 +68,53 @@ func TestStream_CloseWriteWakesWrite(t *testing.T) {
 
 func TestStream_ReleaseResetsOpenStream(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		a, b := stream(t, client, server, "abc")
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		a, b := openStream(t, client, server, "abc")
 		a.Release()
 		synctest.Wait()
 		_, err := io.Copy(io.Discard, b)
-		reset(t, "Read after the peer's Release", err, 0)
+		wantReset(t, "Read after the peer's Release", err, 0)
 		_, err = b.Write([]byte("x"))
-		reset(t, "Write after the peer's Release", err, 0)
+		wantReset(t, "Write after the peer's Release", err, 0)
 		b.Release()
 
 		// One direction has ended.
-		a, b = stream(t, client, server, "abc")
-		must(t, "CloseWrite", a.CloseWrite())
+		a, b = openStream(t, client, server, "abc")
+		noError(t, "CloseWrite", a.CloseWrite())
 		synctest.Wait()
 		a.Release()
 		synctest.Wait()
 		_, err = b.Write([]byte("x"))
-		reset(t, "Write after the peer's Release", err, 0)
+		wantReset(t, "Write after the peer's Release", err, 0)
 		b.Release()
 		synctest.Wait()
 		if n, m := client.NumStreams(), server.NumStreams(); n != 0 || m != 0 {
 			t.Errorf("%d and %d streams remain", n, m)
 		}
-		lives(t, client)
-		lives(t, server)
+		wantAlive(t, client)
+		wantAlive(t, server)
 	})
 }
 
 func TestSession_AcceptsBytesForEndedStreams(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for range 20 {
-			a, b := stream(t, client, server, "")
-			c := begin("Write", write(a, make([]byte, 2<<20)))
-			c.waits(t)
-			must(t, "Reset", b.Reset(3))
+			a, b := openStream(t, client, server, "")
+			c := startCall("Write", write(a, make([]byte, 2<<20)))
+			c.wantBlocked(t)
+			noError(t, "Reset", b.Reset(3))
 			b.Release()
-			_, err := c.result(t)
-			reset(t, "Write", err, 3)
+			_, err := c.wantResult(t)
+			wantReset(t, "Write", err, 3)
 			a.Release()
 		}
 		synctest.Wait()
 		if n := client.Queued(); n != 0 {
 			t.Errorf("%d bytes are still queued", n)
 		}
-		lives(t, client)
-		lives(t, server)
+		wantAlive(t, client)
+		wantAlive(t, server)
 	})
 }
 
@@ -130,40 +130,40 @@ func TestSession_ConcurrentUse(t *testing.T) {
 		} else {
 			x, y = pipe(100 << 10)
 		}
-		client, server := session(t, x, mux.Config{Client: true}), session(t, y, mux.Config{})
+		client, server := newSession(t, x, mux.Config{Client: true}), newSession(t, y, mux.Config{})
 		var wg sync.WaitGroup
-		server.Serve(func(st *mux.Stream) { everything(t, &wg, st, 2, 1) })
-		client.Serve(func(st *mux.Stream) { everything(t, &wg, st, 1, 2) })
+		server.Serve(func(st *mux.Stream) { useConcurrently(t, &wg, st, 2, 1) })
+		client.Serve(func(st *mux.Stream) { useConcurrently(t, &wg, st, 1, 2) })
 		for range 80 {
 			for side, s := range []*mux.Session{client, server} {
 				mine, yours := 1+side, 2-side
-				first := noise(mine, 500)
+				first := randomBytes(mine, 500)
 				st, err := s.Open(t.Context(), first)
-				must(t, "Open", err)
-				everything(t, &wg, st, mine, yours, first...)
+				noError(t, "Open", err)
+				useConcurrently(t, &wg, st, mine, yours, first...)
 			}
 		}
 		wg.Wait()
-		lives(t, client)
-		lives(t, server)
+		wantAlive(t, client)
+		wantAlive(t, server)
 	}
 }
 
-// everything reads from a stream, writes to it and ends it, at the same time. What is sent is noise
-// of a seed for each side.
-func everything(t *testing.T, wg *sync.WaitGroup, st *mux.Stream, mine, yours int, first ...byte) {
-	sent := noise(mine, 200<<10)
-	wg.Go(func() { swallow(t, st, noise(yours, 200<<10)) })
+// useConcurrently reads from a stream, writes to it and ends it concurrently. Each side sends
+// random bytes of its own seed.
+func useConcurrently(t *testing.T, wg *sync.WaitGroup, st *mux.Stream, mine, yours int, first ...byte) {
+	sent := randomBytes(mine, 200<<10)
+	wg.Go(func() { readAndCompare(t, st, randomBytes(yours, 200<<10)) })
 	wg.Go(func() {
 		r := rand.New(rand.NewPCG(uint64(st.ID()), uint64(mine)))
 		for p := sent[len(first):]; len(p) > 0; {
 			n, err := st.Write(p[:min(len(p), 1+r.IntN(1<<r.IntN(17)))])
 			if p = p[n:]; err != nil {
-				allowed(t, "Write", err)
+				wantExpectedError(t, "Write", err)
 				return
 			}
 		}
-		allowed(t, "CloseWrite", cmp.Or(st.CloseWrite(), net.ErrClosed))
+		wantExpectedError(t, "CloseWrite", cmp.Or(st.CloseWrite(), net.ErrClosed))
 	})
 	wg.Go(func() {
 		for range st.ID() % 64 { // some later than others
@@ -184,8 +184,8 @@ func everything(t *testing.T, wg *sync.WaitGroup, st *mux.Stream, mine, yours in
 	})
 }
 
-// swallow reads to the end, in both ways that there are, and compares.
-func swallow(t *testing.T, st *mux.Stream, want []byte) {
+// readAndCompare reads to the end, with Read and Next, and compares.
+func readAndCompare(t *testing.T, st *mux.Stream, want []byte) {
 	defer st.Release()
 	p := make([]byte, 20<<10)
 	for i := 0; ; i++ {
@@ -204,13 +204,13 @@ func swallow(t *testing.T, st *mux.Stream, want []byte) {
 		}
 		want = want[len(got):]
 		if err != nil {
-			allowed(t, "reading", err)
+			wantExpectedError(t, "reading", err)
 			return
 		}
 	}
 }
 
-func allowed(t *testing.T, what string, err error) {
+func wantExpectedError(t *testing.T, what string, err error) {
 	t.Helper()
 	var r *mux.ResetError
 	if err != io.EOF && err != net.ErrClosed && !errors.As(err, &r) { //nolint:errorlint // the contract says: bare

@@ -11,50 +11,50 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// What may wait for company goes out with the next frame, whosever it is.
+// Delayed frames are sent with the next frame of any stream.
 func TestStream_DelayedFramesAreSentTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, g, streams := gated(t, 3)
+		s, g, streams := newGatedSession(t, 3)
 		g.open.Store(true)
 		opened, err := s.OpenLater(t.Context(), []byte("header"))
-		must(t, "OpenLater", err)
+		noError(t, "OpenLater", err)
 		_, err = streams[0].WriteLater([]byte("word"))
-		must(t, "WriteLater", err)
-		must(t, "CloseWriteLater", streams[1].CloseWriteLater())
+		noError(t, "WriteLater", err)
+		noError(t, "CloseWriteLater", streams[1].CloseWriteLater())
 		if writes := g.begun(t); len(writes) != 0 {
 			t.Fatalf("wrote %v at once", writes)
 		}
 		if n := s.Queued(); n != 0 {
-			t.Errorf("%d bytes are queued, though nobody waits for them", n)
+			t.Errorf("%d bytes are queued, want none: no call waits for them", n)
 		}
 		_, err = opened.Write([]byte("request"))
-		must(t, "Write", err)
+		noError(t, "Write", err)
 		writes := g.begun(t)
-		if len(writes) != 1 || len(data(writes[0])) != 3 || len(writes[0]) != 5 { // an opening and a FIN
+		if len(writes) != 1 || len(dataFrames(writes[0])) != 3 || len(writes[0]) != 5 { // an opening and a FIN
 			t.Fatalf("wrote %v", writes)
 		}
 	})
 }
 
-const due = 5 * time.Millisecond // how long a frame waits for company
+const maxFlushDelay = 5 * time.Millisecond // how long a frame waits for company
 
 func TestStream_DelayedFramesAreSentSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, g, streams := gated(t, 1)
+		_, g, streams := newGatedSession(t, 1)
 		g.open.Store(true)
 		for range 2 { // the clock is wound up again
 			_, err := streams[0].WriteLater([]byte("word"))
-			must(t, "WriteLater", err)
-			time.Sleep(due - time.Millisecond)
+			noError(t, "WriteLater", err)
+			time.Sleep(maxFlushDelay - time.Millisecond)
 			if writes := g.begun(t); len(writes) != 0 {
 				t.Fatalf("wrote %v early", writes)
 			}
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 			if writes := g.begun(t); len(writes) != 1 {
-				t.Fatalf("wrote %v after %v", writes, due)
+				t.Fatalf("wrote %v after %v", writes, maxFlushDelay)
 			}
 		}
 		large := make([]byte, 10<<10)
@@ -67,16 +67,16 @@ func TestStream_DelayedFramesAreSentSoon(t *testing.T) {
 func TestStream_BufferedIsReadable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client, server := pair(t, 0, mux.Config{})
-		here, there := stream(t, client, server, "abc")
-		_, err := here.Write(noise(1, 10<<10))
-		must(t, "Write", err)
+		client, server := newSessionPair(t, 0, mux.Config{})
+		here, there := openStream(t, client, server, "abc")
+		_, err := here.Write(randomBytes(1, 10<<10))
+		noError(t, "Write", err)
 		synctest.Wait()
 		if n := there.Buffered(); n != 3+10<<10 {
 			t.Errorf("%d bytes, want %d", n, 3+10<<10)
 		}
 		lent, err := there.Next()
-		must(t, "Next", err)
+		noError(t, "Next", err)
 		if n := there.Buffered(); n != 3+10<<10-len(lent) {
 			t.Errorf("%d bytes beside the %d that are lent", n, len(lent))
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// data returns the data frames among frames, as "stream:bytes".
-func data(frames []frame) (s []string) {
+// dataFrames returns the data frames among frames, as "stream:bytes".
+func dataFrames(frames []frame) (s []string) {
 	for _, f := range frames {
 		if f.kind == typeData && f.length > 0 {
 			s = append(s, fmt.Sprintf("%d:%d", f.id, f.length))
@@ -29,21 +29,21 @@ func data(frames []frame) (s []string) {
 func TestSession_SmallFramesPassBulk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, g, streams := gated(t, 12)
-		bulk := begin("Write", write(streams[0], make([]byte, 250<<10)))
-		bulk.waits(t)
-		if got := data(g.begun(t)[0]); len(got) != 1 {
+		_, g, streams := newGatedSession(t, 12)
+		bulk := startCall("Write", write(streams[0], make([]byte, 250<<10)))
+		bulk.wantBlocked(t)
+		if got := dataFrames(g.begun(t)[0]); len(got) != 1 {
 			t.Fatalf("the first write has data frames %v", got)
 		}
 		want := map[string]bool{}
 		for i, st := range streams[1:] {
-			c := begin("a small Write", write(st, make([]byte, 100+i)))
-			// It may return at once or wait; that its frame is in the next write is what counts.
+			c := startCall("a small Write", write(st, make([]byte, 100+i)))
+			// It may return at once or wait; its frame must be in the next write.
 			synctest.Wait()
 			want[fmt.Sprintf("%d:%d", st.ID(), 100+i)] = true
-			defer func() { c.fails(t, nil) }()
+			defer func() { c.wantError(t, nil) }()
 		}
-		second := data(g.next(t)) // all of them at once, with or before the second frame of the bulk
+		second := dataFrames(g.next(t)) // all of them at once, with or before the second frame of the bulk
 		for i, got := range second {
 			if i < len(want) && !want[got] {
 				t.Errorf("frame %d of the second write is %s", i, got)
@@ -55,17 +55,17 @@ func TestSession_SmallFramesPassBulk(t *testing.T) {
 		}
 		for g.next(t) != nil {
 		}
-		bulk.fails(t, nil)
+		bulk.wantError(t, nil)
 	})
 }
 
 func TestSession_BulkStreamsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, g, streams := gated(t, 3)
+		_, g, streams := newGatedSession(t, 3)
 		var calls []*call
 		for _, st := range streams {
-			calls = append(calls, begin("Write", write(st, noise(int(st.ID()), 4*maxFrame-1))))
+			calls = append(calls, startCall("Write", write(st, randomBytes(int(st.ID()), 4*maxFrame-1))))
 			synctest.Wait()
 		}
 		var all []frame
@@ -87,8 +87,9 @@ func TestSession_BulkStreamsTakeTurns(t *testing.T) {
 			}
 		}
 		for i, c := range calls {
-			c.fails(t, nil)
-			if got, want := payload(all, streams[i].ID()), noise(int(streams[i].ID()), 4*maxFrame-1); !bytes.Equal(got, want) {
+			c.wantError(t, nil)
+			if got, want := payload(all, streams[i].ID()), randomBytes(int(streams[i].ID()), 4*maxFrame-1); !bytes.Equal(got,
+				want) {
 				t.Errorf("stream %d: other bytes than were written", streams[i].ID())
 			}
 		}
@@ -98,27 +99,27 @@ func TestSession_BulkStreamsTakeTurns(t *testing.T) {
 func TestStream_ResetWhileWaitingForTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, g, streams := gated(t, 4)
+		_, g, streams := newGatedSession(t, 4)
 		var calls []*call
 		for _, st := range streams {
-			calls = append(calls, begin("Write", write(st, make([]byte, 3*maxFrame))))
+			calls = append(calls, startCall("Write", write(st, make([]byte, 3*maxFrame))))
 			synctest.Wait()
 		}
-		must(t, "Reset", streams[2].Reset(5))
-		calls[2].fails(t, net.ErrClosed)
-		closing := begin("CloseWrite", func() (int, error) { return 0, streams[3].CloseWrite() })
+		noError(t, "Reset", streams[2].Reset(5))
+		calls[2].wantError(t, net.ErrClosed)
+		closing := startCall("CloseWrite", func() (int, error) { return 0, streams[3].CloseWrite() })
 		synctest.Wait()
 		var all []frame
 		for frames := g.begun(t)[0]; frames != nil; frames = g.next(t) {
 			all = append(all, frames...)
 		}
-		closing.fails(t, nil)
+		closing.wantError(t, nil)
 		for i, c := range calls[:2] {
-			if n, err := c.result(t); n != 3*maxFrame || err != nil {
+			if n, err := c.wantResult(t); n != 3*maxFrame || err != nil {
 				t.Errorf("Write of stream %d: %d, %v", i, n, err)
 			}
 		}
-		if n, err := calls[3].result(t); (err != nil && !errors.Is(err, net.ErrClosed)) ||
+		if n, err := calls[3].wantResult(t); (err != nil && !errors.Is(err, net.ErrClosed)) ||
 			n != len(payload(all, streams[3].ID())) {
 			t.Errorf("Write = %d, %v; %d bytes went out", n, err, len(payload(all, streams[3].ID())))
 		}
@@ -146,10 +147,10 @@ func TestSession_OpenSendsFirstBytesInOneWrite(t *testing.T) {
 			t.Cleanup(func() { _ = b.Close() })
 			g := newGate(a)
 			g.open.Store(true)
-			s := session(t, g, mux.Config{Client: true, KeepAlive: time.Hour})
-			first := noise(8, size)
+			s := newSession(t, g, mux.Config{Client: true, KeepAlive: time.Hour})
+			first := randomBytes(8, size)
 			st, err := s.Open(t.Context(), first)
-			must(t, "Open", err)
+			noError(t, "Open", err)
 			writes := g.begun(t)
 			if len(writes) != 1 || writes[0][0].flags&flagSYN == 0 || !bytes.Equal(payload(writes[0], st.ID()), first) {
 				t.Errorf("opening with %d bytes: writes %v", size, writes)
@@ -158,45 +159,46 @@ func TestSession_OpenSendsFirstBytesInOneWrite(t *testing.T) {
 	}
 }
 
-// TestSession_OpenDoesNotWaitForBulk: an opening is a small frame, too.
+// TestSession_OpenDoesNotWaitForBulk checks that a SYN is sent as a small frame.
 func TestSession_OpenDoesNotWaitForBulk(t *testing.T) {
 	t.Parallel()
-	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
-		bulk := begin("Write", write(st, make([]byte, 200<<10)))
-		bulk.waits(t)
+	withGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
+		bulk := startCall("Write", write(st, make([]byte, 200<<10)))
+		bulk.wantBlocked(t)
 		_ = g.begun(t)
-		opening := begin("Open", func() (int, error) { _, err := s.Open(t.Context(), []byte("first")); return 0, err })
-		opening.fails(t, nil)
+		opening := startCall("Open", func() (int, error) { _, err := s.Open(t.Context(), []byte("first")); return 0, err })
+		opening.wantError(t, nil)
 		if got := payload(g.next(t), st.ID()+2); string(got) != "first" {
 			t.Errorf("the write after the first frame of the bulk has %q for the new stream", got)
 		}
 		for g.next(t) != nil {
 		}
-		bulk.fails(t, nil)
+		bulk.wantError(t, nil)
 	})
 }
 
-// TestSession_OpenWaitsWhenMuchIsQueued: who opens streams faster than the connection takes them has to wait.
+// TestSession_OpenWaitsWhenMuchIsQueued checks that Open waits while the connection is slower than
+// its callers.
 func TestSession_OpenWaitsWhenMuchIsQueued(t *testing.T) {
 	t.Parallel()
-	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
-		bulk := begin("Write", write(st, make([]byte, 60<<10)))
-		bulk.waits(t)
+	withGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
+		bulk := startCall("Write", write(st, make([]byte, 60<<10)))
+		bulk.wantBlocked(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		opening := begin("Open", func() (int, error) {
+		opening := startCall("Open", func() (int, error) {
 			for n := 0; ; n++ {
 				if _, err := s.Open(ctx, make([]byte, 4<<10)); err != nil {
 					return n, err
 				}
 			}
 		})
-		opening.waits(t)
+		opening.wantBlocked(t)
 		if q := s.Queued(); q < 60<<10 || q > 2<<20 {
 			t.Errorf("%d bytes are queued", q)
 		}
 		cancel()
-		n, err := opening.result(t)
+		n, err := opening.wantResult(t)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Open: %v", err)
 		}
@@ -206,25 +208,25 @@ func TestSession_OpenWaitsWhenMuchIsQueued(t *testing.T) {
 		g.open.Store(true)
 		g.pass <- struct{}{}
 		time.Sleep(lazily)
-		bulk.fails(t, nil)
+		bulk.wantError(t, nil)
 		if q := s.Queued(); q != 0 {
 			t.Errorf("%d bytes are queued when all is written", q)
 		}
-		lives(t, s)
+		wantAlive(t, s)
 	})
 }
 
-// inGate runs a test with a stream of a session whose writes wait for the test.
-func inGate(t *testing.T, f func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream)) {
+// withGate runs a test with a stream of a session whose writes wait for the test.
+func withGate(t *testing.T, f func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pipe(0)
 		t.Cleanup(func() { _ = b.Close() })
 		g := newGate(a)
 		g.open.Store(true)
-		s := session(t, g, mux.Config{Client: true, KeepAlive: time.Hour, Timeout: time.Hour})
+		s := newSession(t, g, mux.Config{Client: true, KeepAlive: time.Hour, Timeout: time.Hour})
 		st, err := s.Open(t.Context(), nil)
-		must(t, "Open", err)
+		noError(t, "Open", err)
 		_ = g.begun(t)
 		g.open.Store(false)
 		f(t, g, s, st)

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// floods are what a peer that reads nothing sends, over and over: round says how often it did.
+// floods are what a peer that reads nothing sends repeatedly; round is the repetition.
 var floods = map[string]struct {
 	frames func(round uint32) []frame
 	ends   bool // the session must end: what it has to answer grows
@@ -45,10 +45,10 @@ func TestSession_EndsOnFlood(t *testing.T) {
 	for what, flood := range floods {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				before := heap()
+				before := heapSize()
 				a, b := pipe(16 << 10)
 				t.Cleanup(func() { _ = b.Close() })
-				s := session(t, a, mux.Config{MaxStreams: 100})
+				s := newSession(t, a, mux.Config{MaxStreams: 100})
 				s.Serve(func(st *mux.Stream) { st.Release() })
 				if what == "openings beyond the limit" {
 					s.Serve(func(*mux.Stream) {})
@@ -66,7 +66,7 @@ func TestSession_EndsOnFlood(t *testing.T) {
 					over = err != nil
 				}
 				synctest.Wait()
-				if grown := heap() - before; grown > 1<<20 {
+				if grown := heapSize() - before; grown > 1<<20 {
 					t.Errorf("the heap has grown by %d KiB", grown>>10)
 				}
 				select {
@@ -84,7 +84,7 @@ func TestSession_EndsOnFlood(t *testing.T) {
 	}
 }
 
-func heap() int64 {
+func heapSize() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -97,8 +97,8 @@ func TestRecvBuffer_CostsLessThanTwiceTheWindow(t *testing.T) {
 	const streams = 4
 	for _, size := range []int{1, 2, 100, 1025, 4097, 8193, 16385, 33000, maxFrame, initialWindow} {
 		a, b := pipe(1 << 20)
-		s := session(t, a, mux.Config{Window: initialWindow, KeepAlive: time.Hour}) // however slow this machine is
-		// what the session sends is of no interest
+		s := newSession(t, a, mux.Config{Window: initialWindow, KeepAlive: time.Hour}) // however slow this machine is
+		// what the session sends is irrelevant
 		go func() {
 			p := make([]byte, 4<<10)
 			for {
@@ -110,7 +110,7 @@ func TestRecvBuffer_CostsLessThanTwiceTheWindow(t *testing.T) {
 		var all []*mux.Stream
 		sent := make([]byte, initialWindow)
 		frames := make([]byte, 0, (headerSize+1)*initialWindow+headerSize)
-		before := heap()
+		before := heapSize()
 		for i := range uint32(streams) {
 			frames = append(frames[:0], bytesOf(syn(2*i+1, ""))...)
 			for rest := sent; len(rest) > 0; {
@@ -122,15 +122,15 @@ func TestRecvBuffer_CostsLessThanTwiceTheWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 			st, err := s.Accept()
-			must(t, "Accept", err)
+			noError(t, "Accept", err)
 			all = append(all, st)
 		}
 		_, err := b.Write(bytesOf(syn(2*streams+1, "")))
-		must(t, "Write", err)
+		noError(t, "Write", err)
 		if _, err := s.Accept(); err != nil { // all that was before it has been taken
 			t.Fatal(err)
 		}
-		grown := heap() - before
+		grown := heapSize() - before
 		t.Logf("frames of %d bytes: %d KiB for %d", size, grown>>10, streams*initialWindow>>10)
 		if slack := int64(256 << 10); grown > 2*streams*initialWindow+slack {
 			t.Errorf("frames of %d bytes: the heap has grown by %d KiB for %d KiB that wait", size, grown>>10,

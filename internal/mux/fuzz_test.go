@@ -16,9 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// FuzzFrames has a session take any bytes. It must end with its connection, at once; and what is
-// read from a stream is the beginning of what was sent to it, and the whole of it if it came to an
-// end.
+// FuzzFrames feeds a session any bytes. It must end with its connection at once, and what is read
+// from a stream must be a prefix of what was sent to it, and all of it if the stream ended.
 func FuzzFrames(f *testing.F) {
 	f.Add(bytesOf(syn(1, "hello"), frame{kind: typeData, flags: flagFIN, id: 1, data: []byte(" world")}), false)
 	f.Add(bytesOf(syn(1, "a"), syn(3, "b"), frame{kind: typeWindow, id: 1, length: 1 << 20},
@@ -27,18 +26,18 @@ func FuzzFrames(f *testing.F) {
 	f.Add(bytesOf(frame{kind: typeData, flags: flagACK, id: 2, data: []byte("to yours")},
 		frame{kind: typeWindow, flags: flagFIN, id: 2}), false)
 	f.Add([]byte{0, 1, 1, 9, 0, 0, 1, 200, 0, 4, 1, 3, 1, 0, 2, 0, 0, 2, 2, 50}, true)
-	f.Add(noise(11, 400), true)
+	f.Add(randomBytes(11, 400), true)
 	f.Add([]byte("09C001C0"), true) // a number again while its first stream is let go
 	f.Add([]byte("\xf4$20"), true)  // an end with bytes that do not come
 	f.Fuzz(func(t *testing.T, input []byte, script bool) {
 		if script {
 			input = fromScript(input)
 		}
-		synctest.Test(t, func(t *testing.T) { feed(t, input) })
+		synctest.Test(t, func(t *testing.T) { feedFrames(t, input) })
 	})
 }
 
-// fromScript turns four bytes each into a frame that is not nonsense from the start.
+// fromScript turns each four bytes into a plausible frame.
 func fromScript(script []byte) []byte {
 	var b []byte
 	for ; len(script) >= 4; script = script[4:] {
@@ -50,7 +49,7 @@ func fromScript(script []byte) []byte {
 			f.kind = typeData
 			fallthrough
 		case f.kind == typeData:
-			f.data = noise(int(f.id)<<8+len(script), int(f.length)*int(1+script[0]>>2))
+			f.data = randomBytes(int(f.id)<<8+len(script), int(f.length)*int(1+script[0]>>2))
 			f.length = 0
 		}
 		b = f.append(b)
@@ -58,7 +57,7 @@ func fromScript(script []byte) []byte {
 	return b
 }
 
-// TestSession_SurvivesRandomFrames is FuzzFrames for those who do not fuzz.
+// TestSession_SurvivesRandomFrames runs FuzzFrames' check with random scripts.
 func TestSession_SurvivesRandomFrames(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -73,18 +72,18 @@ func TestSession_SurvivesRandomFrames(t *testing.T) {
 				script[i] &= 0x3d // data and windows
 			}
 		}
-		synctest.Test(t, func(t *testing.T) { feed(t, fromScript(script)) })
+		synctest.Test(t, func(t *testing.T) { feedFrames(t, fromScript(script)) })
 	}
 }
 
-// reader takes what comes on one stream.
-type reader struct {
+// checkedReader reads one stream.
+type checkedReader struct {
 	id  uint32
 	got bytes.Buffer
 	err error
 }
 
-func (r *reader) run(st *mux.Stream) {
+func (r *checkedReader) run(st *mux.Stream) {
 	p := make([]byte, 3000)
 	for r.err == nil {
 		var n int
@@ -102,29 +101,29 @@ func (r *reader) run(st *mux.Stream) {
 	st.Release()
 }
 
-func feed(t *testing.T, input []byte) {
+func feedFrames(t *testing.T, input []byte) {
 	a, b := pipe(0)
-	s := session(t, a, mux.Config{MaxStreams: 5, MaxWindow: 1 << 20})
+	s := newSession(t, a, mux.Config{MaxStreams: 5, MaxWindow: 1 << 20})
 	var mu sync.Mutex
-	var readers []*reader
+	var readers []*checkedReader
 	take := func(st *mux.Stream) {
 		mu.Lock()
 		defer mu.Unlock()
-		r := &reader{id: st.ID()}
+		r := &checkedReader{id: st.ID()}
 		readers = append(readers, r)
 		go r.run(st)
 	}
 	s.Serve(take)
 	for range 2 { // 2 and 4
 		st, err := s.Open(t.Context(), []byte("hello"))
-		must(t, "Open", err)
+		noError(t, "Open", err)
 		take(st)
 	}
 	begun := time.Now()
 	_, _ = b.Write(input)
 	synctest.Wait()
 	_ = b.Close()
-	_ = ended(t, s)
+	_ = awaitEnd(t, s)
 	synctest.Wait()
 	if d := time.Since(begun); d > 0 {
 		t.Errorf("it took %v", d)
@@ -140,7 +139,7 @@ func feed(t *testing.T, input []byte) {
 }
 
 // check compares with what was sent to the stream.
-func (r *reader) check(t *testing.T, input []byte) {
+func (r *checkedReader) check(t *testing.T, input []byte) {
 	if r.err == nil {
 		t.Errorf("the reader of stream %d still waits", r.id)
 		return

@@ -30,23 +30,24 @@ const (
 
 var errTestOver = errors.New("the test is over")
 
-// session starts one that ends with the test.
-func session(t testing.TB, c mux.Conn, cfg mux.Config) *mux.Session {
+// newSession starts a session that ends with the test.
+func newSession(t testing.TB, c mux.Conn, cfg mux.Config) *mux.Session {
 	s := mux.New(c, cfg)
 	t.Cleanup(func() { s.Close(errTestOver) })
 	return s
 }
 
-// pair starts two sessions over a pipe that holds up to limit bytes each way (0: any number).
-func pair(t testing.TB, limit int, cfg mux.Config) (client, server *mux.Session) {
+// newSessionPair starts two sessions over a pipe that buffers up to limit bytes each way (0:
+// unlimited).
+func newSessionPair(t testing.TB, limit int, cfg mux.Config) (client, server *mux.Session) {
 	a, b := pipe(limit)
 	asClient := cfg
 	asClient.Client = true
-	return session(t, a, asClient), session(t, b, cfg)
+	return newSession(t, a, asClient), newSession(t, b, cfg)
 }
 
-// stream opens one from a to b.
-func stream(t testing.TB, a, b *mux.Session, first string) (here, there *mux.Stream) {
+// openStream opens a stream from a to b.
+func openStream(t testing.TB, a, b *mux.Session, first string) (here, there *mux.Stream) {
 	t.Helper()
 	here, err := a.Open(t.Context(), []byte(first))
 	if err != nil {
@@ -62,7 +63,7 @@ func stream(t testing.TB, a, b *mux.Session, first string) (here, there *mux.Str
 	return here, there
 }
 
-// call is a call on its way in a synctest bubble.
+// call is a call in progress in a synctest bubble.
 type call struct {
 	what string
 	n    int
@@ -70,7 +71,7 @@ type call struct {
 	over atomic.Bool
 }
 
-func begin(what string, f func() (int, error)) *call {
+func startCall(what string, f func() (int, error)) *call {
 	c := &call{what: what}
 	go func() {
 		c.n, c.err = f()
@@ -79,8 +80,8 @@ func begin(what string, f func() (int, error)) *call {
 	return c
 }
 
-// waits fails unless the call still waits when nothing else moves.
-func (c *call) waits(t *testing.T) {
+// wantBlocked fails unless the call still waits when everything else is blocked.
+func (c *call) wantBlocked(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	if c.over.Load() {
@@ -88,8 +89,8 @@ func (c *call) waits(t *testing.T) {
 	}
 }
 
-// result fails unless the call is over when nothing else moves.
-func (c *call) result(t *testing.T) (int, error) {
+// wantResult fails unless the call has returned when everything else is blocked.
+func (c *call) wantResult(t *testing.T) (int, error) {
 	t.Helper()
 	synctest.Wait()
 	if !c.over.Load() {
@@ -98,15 +99,15 @@ func (c *call) result(t *testing.T) (int, error) {
 	return c.n, c.err
 }
 
-func (c *call) fails(t *testing.T, want error) {
+func (c *call) wantError(t *testing.T, want error) {
 	t.Helper()
-	if _, err := c.result(t); err != want { //nolint:errorlint // the contract says: bare
+	if _, err := c.wantResult(t); err != want { //nolint:errorlint // the contract says: bare
 		t.Errorf("%s: %v, want %v", c.what, err, want)
 	}
 }
 
-// broken fails unless err is what calls return after the connection broke.
-func broken(t *testing.T, what string, err error) {
+// wantBroken fails unless err is what calls return after the connection has ended.
+func wantBroken(t *testing.T, what string, err error) {
 	t.Helper()
 	var timeout net.Error
 	switch {
@@ -120,7 +121,7 @@ func broken(t *testing.T, what string, err error) {
 	}
 }
 
-func reset(t *testing.T, what string, err error, code uint32) {
+func wantReset(t *testing.T, what string, err error, code uint32) {
 	t.Helper()
 	var r *mux.ResetError
 	if !errors.As(err, &r) || r.Code != code {
@@ -131,8 +132,8 @@ func reset(t *testing.T, what string, err error, code uint32) {
 	}
 }
 
-// ended waits for the end of a session.
-func ended(t *testing.T, s *mux.Session) error {
+// awaitEnd waits for the end of a session.
+func awaitEnd(t *testing.T, s *mux.Session) error {
 	t.Helper()
 	select {
 	case <-s.Done():
@@ -145,7 +146,7 @@ func ended(t *testing.T, s *mux.Session) error {
 	return s.Err()
 }
 
-func lives(t *testing.T, s *mux.Session) {
+func wantAlive(t *testing.T, s *mux.Session) {
 	t.Helper()
 	select {
 	case <-s.Done():
@@ -157,8 +158,8 @@ func lives(t *testing.T, s *mux.Session) {
 	}
 }
 
-// noise returns n bytes that no two seeds share.
-func noise(seed, n int) []byte {
+// randomBytes returns n bytes that differ for each seed.
+func randomBytes(seed, n int) []byte {
 	p := make([]byte, n)
 	r := rand.NewChaCha8(sha256.Sum256([]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)}))
 	_, _ = r.Read(p)
@@ -175,14 +176,14 @@ func readFull(t *testing.T, st io.Reader, n int) []byte {
 	return p
 }
 
-func must(t *testing.T, what string, err error) {
+func noError(t *testing.T, what string, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }
 
-// write returns st.Write(p) as begin wants it.
+// write returns st.Write(p) as startCall needs it.
 func write(st *mux.Stream, p []byte) func() (int, error) {
 	return func() (int, error) { return st.Write(p) }
 }

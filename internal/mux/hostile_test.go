@@ -14,20 +14,20 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// syn opens stream id with data.
+// syn returns the frame that opens stream id with data.
 func syn(id uint32, data string) frame {
 	return frame{kind: typeData, flags: flagSYN, id: id, data: []byte(data)}
 }
 
-// ours is a session, the server, that has opened stream 2 and accepted stream 1 with one byte to
-// read.
-func ours(t *testing.T) (*mux.Session, *rawPeer, *mux.Stream, *mux.Stream) {
+// newServerWithStreams returns a server's session that has opened stream 2 and accepted stream 1
+// with one byte to read.
+func newServerWithStreams(t *testing.T) (*mux.Session, *rawPeer, *mux.Stream, *mux.Stream) {
 	s, p := hostile(t, mux.Config{})
 	p.send(syn(1, "x"))
 	theirs, err := s.Accept()
-	must(t, "Accept", err)
+	noError(t, "Accept", err)
 	own, err := s.Open(t.Context(), []byte("y"))
-	must(t, "Open", err)
+	noError(t, "Open", err)
 	p.answer(p.frames())
 	return s, p, own, theirs
 }
@@ -58,21 +58,21 @@ func TestSession_EndsOnViolation(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, p, own, theirs := ours(t)
-				waits := begin("Read", read(own))
-				waits.waits(t)
+				s, p, own, theirs := newServerWithStreams(t)
+				waits := startCall("Read", read(own))
+				waits.wantBlocked(t)
 				begun := time.Now()
 				p.send(frames...)
-				_ = ended(t, s)
+				_ = awaitEnd(t, s)
 				if d := time.Since(begun); d > 0 {
 					t.Errorf("it took %v", d)
 				}
-				_, err := waits.result(t)
-				broken(t, "Read", err)
+				_, err := waits.wantResult(t)
+				wantBroken(t, "Read", err)
 				_, err = theirs.Write([]byte("z"))
-				broken(t, "Write", err)
+				wantBroken(t, "Write", err)
 				_, err = s.Open(t.Context(), nil)
-				broken(t, "Open", err)
+				wantBroken(t, "Open", err)
 				time.Sleep(lazily)
 				if _, err := p.c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 					t.Errorf("the connection is not closed: %v", err)
@@ -112,11 +112,11 @@ func TestSession_ToleratesOddFrames(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, p, own, theirs := ours(t)
+				s, p, own, theirs := newServerWithStreams(t)
 				p.send(frames...)
 				synctest.Wait()
-				lives(t, s)
-				// Both streams work as if nothing had been.
+				wantAlive(t, s)
+				// Both streams still work.
 				p.send(frame{kind: typeData, id: 1, data: []byte("abc")}, frame{kind: typeData, id: 2, data: []byte("def")})
 				if got := readFull(t, theirs, 4); string(got) != "xabc" {
 					t.Errorf("read %q of stream 1", got)
@@ -125,9 +125,9 @@ func TestSession_ToleratesOddFrames(t *testing.T) {
 					t.Errorf("read %q of stream 2", got)
 				}
 				_, err := theirs.Write([]byte("one"))
-				must(t, "Write", err)
+				noError(t, "Write", err)
 				_, err = own.Write([]byte("two"))
-				must(t, "Write", err)
+				noError(t, "Write", err)
 				got := p.frames()
 				if a, b := string(payload(got, 1)), string(payload(got, 2)); a != "one" || b != "two" {
 					t.Errorf("sent %q and %q", a, b)
@@ -147,7 +147,7 @@ func TestStream_IgnoresFramesAfterEnd(t *testing.T) {
 	} {
 		for _, end := range []uint16{flagFIN, flagRST} {
 			synctest.Test(t, func(t *testing.T) {
-				s, p, _, theirs := ours(t)
+				s, p, _, theirs := newServerWithStreams(t)
 				p.send(frame{kind: typeWindow, flags: end, id: 1, length: 0}, late)
 				synctest.Wait()
 				if s.Err() == nil {
@@ -170,39 +170,39 @@ func TestStream_IgnoresFramesAfterEnd(t *testing.T) {
 	}
 }
 
-// TestSession_EndsOnTruncatedFrame: also of a frame that says that it is the last one.
+// TestSession_EndsOnTruncatedFrame includes frames with FIN.
 func TestSession_EndsOnTruncatedFrame(t *testing.T) {
 	t.Parallel()
 	whole := bytesOf(frame{kind: typeData, flags: flagFIN, id: 1, data: []byte("0123456789")})
 	for cut := range whole {
 		synctest.Test(t, func(t *testing.T) {
-			s, p, own, theirs := ours(t)
+			s, p, own, theirs := newServerWithStreams(t)
 			_, _ = p.c.Write(whole[:cut])
 			_ = p.c.Close()
-			_ = ended(t, s)
+			_ = awaitEnd(t, s)
 			got, err := io.ReadAll(theirs)
-			broken(t, "Read", err)
+			wantBroken(t, "Read", err)
 			if len(got) > 11 || string(got) != "x0123456789"[:len(got)] {
 				t.Errorf("read %q", got)
 			}
 			_, err = own.Read(make([]byte, 1))
-			broken(t, "Read", err)
+			wantBroken(t, "Read", err)
 		})
 	}
 }
 
-// TestSession_TricklingPeerIsAlive: a frame may take longer than an answer to a ping.
+// TestSession_TricklingPeerIsAlive checks that a frame may take longer than the answer to a ping.
 func TestSession_TricklingPeerIsAlive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, p, _, theirs := ours(t)
-		b := bytesOf(frame{kind: typeData, id: 1, data: noise(10, 64<<10)})
+		s, p, _, theirs := newServerWithStreams(t)
+		b := bytesOf(frame{kind: typeData, id: 1, data: randomBytes(10, 64<<10)})
 		for len(b) > 0 {
 			n := min(len(b), 4<<10)
 			_, _ = p.c.Write(b[:n])
 			b = b[n:]
 			time.Sleep(10 * time.Second)
-			lives(t, s)
+			wantAlive(t, s)
 		}
 		readFull(t, theirs, 64<<10+1)
 	})

@@ -30,8 +30,8 @@ func yamuxConfig() *yamux.Config {
 	return c
 }
 
-// theirs starts a session of go-yamux.
-func theirs(t testing.TB, c net.Conn, client bool) *yamux.Session {
+// newYamuxSession starts a session of go-yamux.
+func newYamuxSession(t testing.TB, c net.Conn, client bool) *yamux.Session {
 	start := yamux.Server
 	if client {
 		start = yamux.Client
@@ -44,8 +44,8 @@ func theirs(t testing.TB, c net.Conn, client bool) *yamux.Session {
 	return s
 }
 
-// withYamux runs a test with a session of ours and one of go-yamux: either as client, in memory and
-// over TCP.
+// withYamux runs a test with a session of this package and one of go-yamux, either as client, in
+// memory and over TCP.
 func withYamux(t *testing.T, f func(t *testing.T, us *mux.Session, them *yamux.Session)) {
 	t.Parallel()
 	for _, client := range []bool{true, false} {
@@ -56,37 +56,37 @@ func withYamux(t *testing.T, f func(t *testing.T, us *mux.Session, them *yamux.S
 				t.Parallel()
 				if tcp {
 					a, b := loopback(t)
-					f(t, session(t, &wire{Conn: a}, mux.Config{Client: client}), theirs(t, b, !client))
+					f(t, newSession(t, &wire{Conn: a}, mux.Config{Client: client}), newYamuxSession(t, b, !client))
 					return
 				}
 				a, b := pipe(300 << 10)
-				f(t, session(t, a, mux.Config{Client: client}), theirs(t, b, !client))
+				f(t, newSession(t, a, mux.Config{Client: client}), newYamuxSession(t, b, !client))
 			})
 		}
 	}
 }
 
-// halfCloser is a stream of either.
+// halfCloser is a stream of either implementation.
 type halfCloser interface {
 	io.ReadWriter
 	CloseWrite() error
 }
 
-// party opens and accepts streams, of either.
-type party struct {
+// testPeer opens and accepts streams of either implementation.
+type testPeer struct {
 	open   func(first []byte) (halfCloser, error)
 	accept func() (halfCloser, error)
 }
 
-func ourParty(s *mux.Session) party {
-	return party{
+func muxPeer(s *mux.Session) testPeer {
+	return testPeer{
 		func(first []byte) (halfCloser, error) { return s.Open(context.Background(), first) },
 		func() (halfCloser, error) { return s.Accept() },
 	}
 }
 
-func theirParty(s *yamux.Session) party {
-	return party{
+func yamuxPeer(s *yamux.Session) testPeer {
+	return testPeer{
 		func(first []byte) (halfCloser, error) {
 			st, err := s.OpenStream(context.Background())
 			if err == nil && len(first) > 0 {
@@ -98,8 +98,8 @@ func theirParty(s *yamux.Session) party {
 	}
 }
 
-// echo answers n streams with what they said, when they have said it all.
-func (p party) echo(t *testing.T, n int) {
+// echo accepts n streams and sends back all bytes of each.
+func (p testPeer) echo(t *testing.T, n int) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for range n {
@@ -121,9 +121,9 @@ func (p party) echo(t *testing.T, n int) {
 	}
 }
 
-// ask opens a stream, says something and closes, and compares the answer.
-func (p party) ask(t *testing.T, seed, size int) {
-	say := noise(seed, size)
+// ask opens a stream, sends random bytes, closes, and compares the echo.
+func (p testPeer) ask(t *testing.T, seed, size int) {
+	say := randomBytes(seed, size)
 	first := say[:min(size, seed%3*1000)]
 	st, err := p.open(first)
 	if err != nil {
@@ -151,7 +151,7 @@ func TestInterop_ManyStreamsFromBothSides(t *testing.T) {
 		const n = 80
 		sizes := []int{0, 1, 100, 5000, 70 << 10, 300 << 10}
 		var wg sync.WaitGroup
-		for i, p := range []party{ourParty(us), theirParty(them)} {
+		for i, p := range []testPeer{muxPeer(us), yamuxPeer(them)} {
 			wg.Go(func() { p.echo(t, n) })
 			for j := range n {
 				wg.Go(func() { p.ask(t, i*n+j, sizes[j%len(sizes)]) })
@@ -161,7 +161,7 @@ func TestInterop_ManyStreamsFromBothSides(t *testing.T) {
 		if q := us.Queued(); q != 0 {
 			t.Errorf("%d bytes are queued", q)
 		}
-		lives(t, us)
+		wantAlive(t, us)
 	})
 }
 
@@ -169,14 +169,14 @@ func TestInterop_BulkBothWays(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		const size = 12 << 20
 		a, err := us.Open(t.Context(), nil)
-		must(t, "opening", err)
+		noError(t, "opening", err)
 		b, err := them.AcceptStream()
-		must(t, "accepting", err)
+		noError(t, "accepting", err)
 		var wg sync.WaitGroup
 		sums := make([][32]byte, 4)
 		for i, st := range []halfCloser{a, b} {
 			wg.Go(func() {
-				sent := noise(20+i, size)
+				sent := randomBytes(20+i, size)
 				sums[i] = sha256.Sum256(sent)
 				_, err := io.Copy(struct{ io.Writer }{st}, bytes.NewReader(sent))
 				if err = errors.Join(err, st.CloseWrite()); err != nil {
@@ -202,11 +202,11 @@ func TestInterop_ResetsHaveCodes(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		for _, code := range []uint32{0, 1, 77, 1<<32 - 1} {
 			a, err := us.Open(t.Context(), []byte("x"))
-			must(t, "opening", err)
+			noError(t, "opening", err)
 			b, err := them.AcceptStream()
-			must(t, "accepting", err)
+			noError(t, "accepting", err)
 			readFull(t, b, 1)
-			must(t, "Reset", a.Reset(code))
+			noError(t, "Reset", a.Reset(code))
 			_, err = b.Read(make([]byte, 1))
 			var theirError *yamux.StreamError
 			if !errors.As(err, &theirError) || theirError.ErrorCode != code || !theirError.Remote {
@@ -214,20 +214,20 @@ func TestInterop_ResetsHaveCodes(t *testing.T) {
 			}
 
 			b, err = them.OpenStream(t.Context())
-			must(t, "opening", err)
+			noError(t, "opening", err)
 			_, err = b.Write([]byte("x"))
-			must(t, "Write", err)
+			noError(t, "Write", err)
 			a, err = us.Accept()
-			must(t, "accepting", err)
+			noError(t, "accepting", err)
 			readFull(t, a, 1)
-			must(t, "ResetWithError", b.ResetWithError(code))
+			noError(t, "ResetWithError", b.ResetWithError(code))
 			_, err = a.Read(make([]byte, 1))
-			reset(t, "Read", err, code)
+			wantReset(t, "Read", err, code)
 			_, err = a.Write([]byte("x"))
-			reset(t, "Write", err, code)
+			wantReset(t, "Write", err, code)
 			a.Release()
 		}
-		lives(t, us)
+		wantAlive(t, us)
 	})
 }
 
@@ -235,7 +235,7 @@ func TestInterop_ManyOpenings(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		const n = 4500
 		const most = 4000 // that wait to be accepted: both reset what goes beyond their backlog of 4,096
-		for _, way := range [][2]party{{ourParty(us), theirParty(them)}, {theirParty(them), ourParty(us)}} {
+		for _, way := range [][2]testPeer{{muxPeer(us), yamuxPeer(them)}, {yamuxPeer(them), muxPeer(us)}} {
 			accepted, waiting := make(chan error, 1), make(chan struct{}, most)
 			go func() {
 				for range n {
@@ -250,15 +250,15 @@ func TestInterop_ManyOpenings(t *testing.T) {
 			for range n {
 				waiting <- struct{}{}
 				_, err := way[0].open(nil)
-				must(t, "opening", err)
+				noError(t, "opening", err)
 			}
-			must(t, "accepting", <-accepted)
+			noError(t, "accepting", <-accepted)
 		}
 		if a := us.NumStreams(); a != 2*n {
 			t.Errorf("%d streams, want %d", a, 2*n)
 		}
 		p, err := us.Ping()
-		must(t, "Ping", err)
+		noError(t, "Ping", err)
 		if q, err := them.Ping(); err != nil || p < 0 || q < 0 {
 			t.Errorf("pings take %v and %v, %v", p, q, err)
 		}
@@ -275,14 +275,14 @@ func TestInterop_SessionEnds(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 				a, err := us.Open(t.Context(), []byte("x"))
-				must(t, "opening", err)
+				noError(t, "opening", err)
 				b, err := them.AcceptStream()
-				must(t, "accepting", err)
+				noError(t, "accepting", err)
 				readFull(t, b, 1)
 				end(us, them)
 				_, err = a.Read(make([]byte, 1))
-				broken(t, "Read", err)
-				_ = ended(t, us)
+				wantBroken(t, "Read", err)
+				_ = awaitEnd(t, us)
 				//nolint:errorlint // go-yamux wraps it when the connection broke
 				if _, err = b.Read(make([]byte, 1)); err == nil || err == io.EOF {
 					t.Errorf("go-yamux reads %v", err)
@@ -292,35 +292,35 @@ func TestInterop_SessionEnds(t *testing.T) {
 	}
 }
 
-// TestInterop_IdleForHours is for the pings of both, and for their deadlines.
+// TestInterop_IdleForHours checks both implementations' pings and their deadlines.
 func TestInterop_IdleForHours(t *testing.T) {
 	t.Parallel()
 	for _, client := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := pipe(0)
-			us, them := session(t, a, mux.Config{Client: client}), theirs(t, b, !client)
+			us, them := newSession(t, a, mux.Config{Client: client}), newYamuxSession(t, b, !client)
 			x, err := us.Open(t.Context(), nil)
-			must(t, "opening", err)
+			noError(t, "opening", err)
 			y, err := them.AcceptStream()
-			must(t, "accepting", err)
-			must(t, "SetReadDeadline", y.SetReadDeadline(time.Now().Add(time.Hour)))
+			noError(t, "accepting", err)
+			noError(t, "SetReadDeadline", y.SetReadDeadline(time.Now().Add(time.Hour)))
 			if _, err := y.Read(make([]byte, 1)); !os.IsTimeout(err) {
 				t.Errorf("go-yamux reads %v", err)
 			}
-			must(t, "SetReadDeadline", x.SetReadDeadline(time.Now().Add(4*time.Hour)))
-			begin("Read", read(x)).waits(t)
+			noError(t, "SetReadDeadline", x.SetReadDeadline(time.Now().Add(4*time.Hour)))
+			startCall("Read", read(x)).wantBlocked(t)
 			time.Sleep(5 * time.Hour)
-			lives(t, us)
+			wantAlive(t, us)
 			if them.IsClosed() {
 				t.Fatal("go-yamux has ended")
 			}
-			must(t, "SetReadDeadline", y.SetReadDeadline(time.Time{}))
-			must(t, "SetReadDeadline", x.SetReadDeadline(time.Time{}))
+			noError(t, "SetReadDeadline", y.SetReadDeadline(time.Time{}))
+			noError(t, "SetReadDeadline", x.SetReadDeadline(time.Time{}))
 			_, err = x.Write([]byte("good"))
-			must(t, "Write", err)
+			noError(t, "Write", err)
 			readFull(t, y, 4)
 			_, err = y.Write([]byte("morning"))
-			must(t, "Write", err)
+			noError(t, "Write", err)
 			readFull(t, x, 7)
 		})
 	}

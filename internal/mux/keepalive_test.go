@@ -44,14 +44,14 @@ func closeBusy(t *testing.T, stuck bool, who string, end func(client, server *mu
 	a, b := pipe(128 << 10)
 	g := newGate(a)
 	g.open.Store(true)
-	client, server := session(t, g, mux.Config{Client: true}), session(t, b, mux.Config{})
-	x, y := stream(t, client, server, "")
-	v, w := stream(t, client, server, "")
-	idle, _ := stream(t, client, server, "")
+	client, server := newSession(t, g, mux.Config{Client: true}), newSession(t, b, mux.Config{})
+	x, y := openStream(t, client, server, "")
+	v, w := openStream(t, client, server, "")
+	idle, _ := openStream(t, client, server, "")
 	synctest.Wait()
 	g.open.Store(!stuck)
 	var calls []*call
-	add := func(what string, f func() (int, error)) { calls = append(calls, begin(what, f)) }
+	add := func(what string, f func() (int, error)) { calls = append(calls, startCall(what, f)) }
 	for _, st := range []*mux.Stream{x, v} {
 		add("Write", write(st, make([]byte, 3<<20)))
 	}
@@ -73,15 +73,15 @@ func closeBusy(t *testing.T, stuck bool, who string, end func(client, server *mu
 		add("Ping", func() (int, error) { _, err := client.Ping(); return 0, err })
 	}
 	for _, c := range calls {
-		c.waits(t)
+		c.wantBlocked(t)
 	}
 	end(client, server)
 	for _, c := range calls {
-		_, err := c.result(t)
-		broken(t, c.what, err)
+		_, err := c.wantResult(t)
+		wantBroken(t, c.what, err)
 	}
 	for _, s := range []*mux.Session{client, server} {
-		afterTheEnd(t, s)
+		callAfterEnd(t, s)
 	}
 	if err := client.Err(); who == "ours" && !errors.Is(err, errReason) {
 		t.Errorf("Err() = %v, want the reason", err)
@@ -93,10 +93,10 @@ func closeBusy(t *testing.T, stuck bool, who string, end func(client, server *mu
 	y.Release()
 }
 
-// afterTheEnd calls everything on a session that ended.
-func afterTheEnd(t *testing.T, s *mux.Session) {
+// callAfterEnd calls everything on a session that ended.
+func callAfterEnd(t *testing.T, s *mux.Session) {
 	t.Helper()
-	_ = ended(t, s)
+	_ = awaitEnd(t, s)
 	if _, err := s.Open(t.Context(), []byte("x")); err == nil {
 		t.Error("Open succeeded on a session that ended")
 	}
@@ -118,45 +118,45 @@ func TestSession_EndsOnBlockedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pipe(100 << 10)
 		t.Cleanup(func() { _ = b.Close() })
-		s := session(t, a, mux.Config{Client: true, KeepAlive: time.Hour, Timeout: 20 * time.Second})
+		s := newSession(t, a, mux.Config{Client: true, KeepAlive: time.Hour, Timeout: 20 * time.Second})
 		st, err := s.Open(t.Context(), nil)
-		must(t, "Open", err)
+		noError(t, "Open", err)
 		begun := time.Now()
-		c := begin("Write", write(st, make([]byte, 200<<10))) // within the window, but nobody reads from the connection
-		r := begin("Read", read(st))
-		c.waits(t)
+		c := startCall("Write", write(st, make([]byte, 200<<10))) // within the window, but the connection is not read
+		r := startCall("Read", read(st))
+		c.wantBlocked(t)
 		time.Sleep(19 * time.Second)
-		c.waits(t)
-		lives(t, s)
+		c.wantBlocked(t)
+		wantAlive(t, s)
 		<-s.Done()
 		if d := time.Since(begun); d > 40*time.Second {
 			t.Errorf("it took %v", d)
 		}
 		for _, c := range []*call{c, r} {
-			_, err := c.result(t)
-			broken(t, c.what, err)
+			_, err := c.wantResult(t)
+			wantBroken(t, c.what, err)
 		}
 	})
 }
 
-// TestSession_KeepsSlowPeer: the connection takes some bytes every now and then.
+// TestSession_KeepsSlowPeer uses a connection that takes some bytes every now and then.
 func TestSession_KeepsSlowPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pipe(64 << 10)
 		t.Cleanup(func() { _ = b.Close() })
-		s := session(t, a, mux.Config{Client: true, KeepAlive: time.Hour, Timeout: 20 * time.Second})
+		s := newSession(t, a, mux.Config{Client: true, KeepAlive: time.Hour, Timeout: 20 * time.Second})
 		st, err := s.Open(t.Context(), nil)
-		must(t, "Open", err)
-		c := begin("Write", write(st, make([]byte, initialWindow)))
+		noError(t, "Open", err)
+		c := startCall("Write", write(st, make([]byte, initialWindow)))
 		for i := range 6 { // half a frame at a time
-			c.waits(t)
+			c.wantBlocked(t)
 			time.Sleep([]time.Duration{4 * time.Second, 15 * time.Second}[i%2])
-			lives(t, s)
+			wantAlive(t, s)
 			readFull(t, b, 32<<10)
 		}
 		readFull(t, b, 32<<10)
-		if n, err := c.result(t); n != initialWindow || err != nil {
+		if n, err := c.wantResult(t); n != initialWindow || err != nil {
 			t.Errorf("Write = %d, %v", n, err)
 		}
 	})
@@ -179,9 +179,9 @@ func TestSession_EndsOnSilentPeer(t *testing.T) {
 					heard = time.Now()
 				}
 			}
-			lives(t, s)
+			wantAlive(t, s)
 			time.Sleep(time.Until(heard.Add(keepAlive + timeout - lazily)))
-			lives(t, s)
+			wantAlive(t, s)
 			if n := count(p.frames(), isPing); n == 0 {
 				t.Errorf("no ping in %v", time.Since(heard))
 			}
@@ -200,13 +200,13 @@ func isPing(f frame) bool { return f.kind == typePing && f.flags == flagSYN }
 
 func TestSession_IdlePeersStayConnected(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		a, b := stream(t, client, server, "")
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		a, b := openStream(t, client, server, "")
 		time.Sleep(24 * time.Hour)
-		lives(t, client)
-		lives(t, server)
+		wantAlive(t, client)
+		wantAlive(t, server)
 		_, err := a.Write([]byte("still there"))
-		must(t, "Write", err)
+		noError(t, "Write", err)
 		readFull(t, b, 11)
 		if d, err := client.Ping(); err != nil || d != 0 {
 			t.Errorf("Ping = %v, %v", d, err)
@@ -214,20 +214,21 @@ func TestSession_IdlePeersStayConnected(t *testing.T) {
 	})
 }
 
-// TestSession_BusyConnectionSurvivesPings: frames come all the time and answers to pings do not.
+// TestSession_BusyConnectionSurvivesPings uses a peer that sends frames all the time but does not
+// answer pings.
 func TestSession_BusyConnectionSurvivesPings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := hostile(t, mux.Config{})
 		p.send(frame{kind: typeWindow, flags: flagSYN, id: 1})
 		st, err := s.Accept()
-		must(t, "Accept", err)
+		noError(t, "Accept", err)
 		for range 60 {
 			time.Sleep(5 * time.Second)
 			p.send(frame{kind: typeData, id: 1, data: []byte("tick")})
 			readFull(t, st, 4)
 		}
-		lives(t, s)
+		wantAlive(t, s)
 		if n := count(p.frames(), isPing); n > 12 { // some, to measure
 			t.Errorf("%d pings in 5 minutes on a connection that was never silent", n)
 		}
@@ -240,27 +241,27 @@ func TestSession_Ping(t *testing.T) {
 		s, p := hostile(t, mux.Config{KeepAlive: time.Hour})
 		p.answer(p.frames())
 		var took time.Duration
-		c := begin("Ping", func() (int, error) {
+		c := startCall("Ping", func() (int, error) {
 			var err error
 			took, err = s.Ping()
 			return 0, err
 		})
-		c.waits(t)
+		c.wantBlocked(t)
 		ping := p.frames()
 		if count(ping, isPing) != 1 {
 			t.Fatalf("frames %v, want one ping", ping)
 		}
 		p.send(frame{kind: typePing, flags: flagACK, length: ping[0].length + 1}) // not the answer
-		c.waits(t)
+		c.wantBlocked(t)
 		time.Sleep(50 * time.Millisecond)
 		p.send(frame{kind: typePing, flags: flagACK, length: ping[0].length})
-		c.fails(t, nil)
+		c.wantError(t, nil)
 		if took != 50*time.Millisecond+lazily {
 			t.Errorf("Ping = %v, want %v", took, 50*time.Millisecond+lazily)
 		}
 		p.wants(frame{kind: typePing, flags: flagACK, length: 0xfedcba98},
 			frame{kind: typePing, flags: flagSYN, length: 0xfedcba98})
-		lives(t, s)
+		wantAlive(t, s)
 	})
 }
 
@@ -275,44 +276,44 @@ func TestSession_OpenEndsWithContext(t *testing.T) {
 		}
 		for range 4096 {
 			_, err := s.Open(t.Context(), nil)
-			must(t, "Open", err)
+			noError(t, "Open", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		first := begin("Open beyond 4096", func() (int, error) { _, err := s.Open(ctx, nil); return 0, err })
-		second := begin("Open beyond 4096", func() (int, error) { _, err := s.Open(t.Context(), nil); return 0, err })
-		first.waits(t)
-		second.waits(t)
+		first := startCall("Open beyond 4096", func() (int, error) { _, err := s.Open(ctx, nil); return 0, err })
+		second := startCall("Open beyond 4096", func() (int, error) { _, err := s.Open(t.Context(), nil); return 0, err })
+		first.wantBlocked(t)
+		second.wantBlocked(t)
 		cancel()
-		if _, err := first.result(t); !errors.Is(err, context.Canceled) {
+		if _, err := first.wantResult(t); !errors.Is(err, context.Canceled) {
 			t.Errorf("Open = %v, want that the context is over", err)
 		}
-		second.waits(t)
+		second.wantBlocked(t)
 		opened := p.frames()
 		if n := count(opened, func(f frame) bool { return f.kind != typePing && f.flags&flagSYN != 0 }); n != 4096 {
 			t.Errorf("%d openings on the wire", n)
 		}
 		p.send(frame{kind: typeWindow, flags: flagACK, id: opened[len(opened)-1].id})
-		second.fails(t, nil)
+		second.wantError(t, nil)
 	})
 }
 
-// TestSession_EndedOpeningsFreeSlots: a peer that acknowledges nothing does not keep streams that
-// were reset.
+// TestSession_EndedOpeningsFreeSlots checks that streams that were reset free their slots even if
+// the peer acknowledges nothing.
 func TestSession_EndedOpeningsFreeSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := hostile(t, mux.Config{KeepAlive: time.Hour})
 		for i := range 5000 {
 			st, err := s.Open(t.Context(), []byte("x"))
-			must(t, "Open", err)
+			noError(t, "Open", err)
 			if i%2 == 0 {
-				must(t, "Reset", st.Reset(1))
+				noError(t, "Reset", st.Reset(1))
 				continue
 			}
 			p.send(frame{kind: typeWindow, flags: flagRST, id: st.ID(), length: 2})
 			_, err = st.Read(make([]byte, 1))
-			reset(t, "Read", err, 2)
+			wantReset(t, "Read", err, 2)
 		}
 		if n := s.NumStreams(); n != 0 {
 			t.Errorf("%d streams remain", n)
@@ -320,10 +321,10 @@ func TestSession_EndedOpeningsFreeSlots(t *testing.T) {
 	})
 }
 
-// slowToClose is a connection whose Read returns a while after Close.
-type slowToClose struct{ *memConn }
+// slowCloseConn is a connection whose Read returns a while after Close.
+type slowCloseConn struct{ *memConn }
 
-func (c slowToClose) Read(p []byte) (int, error) {
+func (c slowCloseConn) Read(p []byte) (int, error) {
 	n, err := c.memConn.Read(p)
 	if err != nil {
 		time.Sleep(time.Second)
@@ -335,7 +336,7 @@ func TestSession_CloseWaitsForGoroutines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := pipe(0)
-		s := session(t, slowToClose{a}, mux.Config{})
+		s := newSession(t, slowCloseConn{a}, mux.Config{})
 		begun := time.Now()
 		s.Close(errReason)
 		if d := time.Since(begun); d < time.Second {

@@ -18,10 +18,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// half is what a model knows of one end of a stream.
-type half struct {
+// modelHalf is the model of one end of a stream.
+type modelHalf struct {
 	st       *mux.Stream
-	peer     *half
+	peer     *modelHalf
 	name     string
 	unread   []byte // sent by the peer and not read
 	closed   bool   // by CloseWrite of this end
@@ -30,18 +30,17 @@ type half struct {
 	code     uint32
 }
 
-// over says that both directions of the stream ended.
-func (h *half) over() bool {
+// ended reports whether both directions of the stream have ended.
+func (h *modelHalf) ended() bool {
 	return h.reset || h.gotReset || (h.closed && h.peer.closed)
 }
 
-// model drives two sessions with random operations, none of which has to wait, and compares every
-// result.
+// model drives two sessions with random operations that need not wait, and compares every result.
 type model struct {
 	t     *testing.T
 	r     *rand.Rand
 	sides [2]*mux.Session
-	ends  []*half
+	ends  []*modelHalf
 	seed  int
 }
 
@@ -54,7 +53,7 @@ func TestStream_MatchesModel(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &model{t: t, r: rand.New(rand.NewPCG(uint64(seed), 3))}
 				limit := []int{0, 100, 70 << 10}[seed%3]
-				m.sides[0], m.sides[1] = pair(t, limit, mux.Config{Window: initialWindow})
+				m.sides[0], m.sides[1] = newSessionPair(t, limit, mux.Config{Window: initialWindow})
 				for range 400 {
 					m.step()
 					if t.Failed() {
@@ -82,11 +81,11 @@ func (m *model) step() {
 		m.closeWrite(h)
 	case op < 86:
 		m.doReset(h)
-	case op < 90 && h.over():
+	case op < 90 && h.ended():
 		m.release(h)
 	case op < 92:
 		_, err := m.sides[0].Ping()
-		must(m.t, "Ping", err)
+		noError(m.t, "Ping", err)
 	case op < 95:
 		time.Sleep(time.Duration(m.r.IntN(int(time.Minute))))
 	}
@@ -95,7 +94,7 @@ func (m *model) step() {
 
 func (m *model) bytes(most int) []byte {
 	m.seed++
-	return noise(m.seed, m.r.IntN(most))
+	return randomBytes(m.seed, m.r.IntN(most))
 }
 
 func (m *model) open() {
@@ -104,15 +103,15 @@ func (m *model) open() {
 	if m.r.IntN(3) == 0 {
 		first = nil
 	}
-	here, there := stream(m.t, m.sides[from], m.sides[1-from], string(first))
-	a := &half{st: here, name: fmt.Sprintf("opener of %d", here.ID())}
-	b := &half{st: there, name: fmt.Sprintf("acceptor of %d", here.ID()), peer: a, unread: first}
+	here, there := openStream(m.t, m.sides[from], m.sides[1-from], string(first))
+	a := &modelHalf{st: here, name: fmt.Sprintf("opener of %d", here.ID())}
+	b := &modelHalf{st: there, name: fmt.Sprintf("acceptor of %d", here.ID()), peer: a, unread: first}
 	a.peer = b
 	m.ends = append(m.ends, a, b)
 }
 
-// fault returns the error that a call on h must give; nil if it must succeed.
-func (h *half) fault(err error) error {
+// wantError returns the error that a call on h must return; nil if it must succeed.
+func (h *modelHalf) wantError(err error) error {
 	var r *mux.ResetError
 	switch {
 	case h.reset && err == net.ErrClosed, h.gotReset && errors.As(err, &r) && r.Code == h.code: //nolint:errorlint // bare
@@ -121,7 +120,7 @@ func (h *half) fault(err error) error {
 	return fmt.Errorf("another error: %w", err)
 }
 
-func (m *model) write(h *half) {
+func (m *model) write(h *modelHalf) {
 	p := m.bytes(1 << m.r.IntN(17))
 	if len(h.peer.unread)+len(p) > initialWindow/2 { // it might wait: half of a window is not given back yet
 		return
@@ -129,7 +128,7 @@ func (m *model) write(h *half) {
 	n, err := h.st.Write(p)
 	switch {
 	case (h.reset || h.gotReset) && !h.closed:
-		if len(p) > 0 && (n != 0 || h.fault(err) != nil) {
+		if len(p) > 0 && (n != 0 || h.wantError(err) != nil) {
 			m.t.Errorf("%s: Write after a reset: %d, %v", h.name, n, err)
 		}
 	case h.closed:
@@ -143,9 +142,9 @@ func (m *model) write(h *half) {
 	}
 }
 
-func (m *model) read(h *half) {
+func (m *model) read(h *modelHalf) {
 	synctest.Wait()
-	must(m.t, "SetReadDeadline", h.st.SetReadDeadline(time.Now().Add(time.Second))) // that nothing waits for ever
+	noError(m.t, "SetReadDeadline", h.st.SetReadDeadline(time.Now().Add(time.Second))) // that nothing waits for ever
 	var got []byte
 	var err error
 	if m.r.IntN(2) == 0 {
@@ -159,7 +158,7 @@ func (m *model) read(h *half) {
 	switch {
 	case h.peer.closed && len(h.unread) == 0 && len(got) == 0 && errors.Is(err, io.EOF): // the end came before any reset
 	case h.reset || h.gotReset:
-		if !bytes.HasPrefix(h.unread, got) || (len(got) == 0 && h.fault(err) != nil) {
+		if !bytes.HasPrefix(h.unread, got) || (len(got) == 0 && h.wantError(err) != nil) {
 			m.t.Errorf("%s: reading after a reset: %d bytes, %v", h.name, len(got), err)
 		}
 		h.unread = h.unread[len(got):]
@@ -174,18 +173,18 @@ func (m *model) read(h *half) {
 	}
 }
 
-func (m *model) closeWrite(h *half) {
+func (m *model) closeWrite(h *modelHalf) {
 	err := h.st.CloseWrite()
 	if !h.reset && !h.gotReset {
-		must(m.t, h.name+": CloseWrite", err)
+		noError(m.t, h.name+": CloseWrite", err)
 		h.closed = true
 	}
 }
 
-func (m *model) doReset(h *half) {
-	was := h.over()
+func (m *model) doReset(h *modelHalf) {
+	was := h.ended()
 	code := m.r.Uint32()
-	must(m.t, h.name+": Reset", h.st.Reset(code))
+	noError(m.t, h.name+": Reset", h.st.Reset(code))
 	time.Sleep(lazily)
 	synctest.Wait()
 	if was {
@@ -194,7 +193,7 @@ func (m *model) doReset(h *half) {
 	h.reset, h.peer.gotReset, h.peer.code = true, true, code
 }
 
-func (m *model) release(h *half) {
+func (m *model) release(h *modelHalf) {
 	h.st.Release()
 	h.peer.st.Release()
 	for i := 0; i < len(m.ends); i++ {
@@ -208,9 +207,9 @@ func (m *model) release(h *half) {
 // finish reads everything to its end.
 func (m *model) finish() {
 	for _, h := range m.ends {
-		must(m.t, "SetReadDeadline", h.st.SetReadDeadline(time.Time{}))
+		noError(m.t, "SetReadDeadline", h.st.SetReadDeadline(time.Time{}))
 		if !h.reset && !h.gotReset {
-			must(m.t, h.name+": CloseWrite", h.st.CloseWrite())
+			noError(m.t, h.name+": CloseWrite", h.st.CloseWrite())
 		}
 	}
 	for _, h := range m.ends {
@@ -223,7 +222,7 @@ func (m *model) finish() {
 	time.Sleep(lazily)
 	synctest.Wait()
 	for _, s := range m.sides {
-		lives(m.t, s)
+		wantAlive(m.t, s)
 		if n, q := s.NumStreams(), s.Queued(); n != 0 || q != 0 {
 			m.t.Errorf("%d streams and %d queued bytes remain", n, q)
 		}

@@ -40,10 +40,10 @@ type watched struct {
 func newWatched(t *testing.T) *watched {
 	a, b := pipe(0)
 	w := &watched{near: &countingConn{memConn: a}}
-	w.Session = session(t, w.near, mux.Config{
+	w.Session = newSession(t, w.near, mux.Config{
 		Client: true, OnProbe: func() { w.late.Add(1) }, OnResponsiveness: func() { w.changes.Add(1) },
 	})
-	w.peer = session(t, &wire{Conn: w.far.Conn(b)}, mux.Config{})
+	w.peer = newSession(t, &wire{Conn: w.far.Conn(b)}, mux.Config{})
 	t.Cleanup(w.far.Continue)
 	return w
 }
@@ -75,7 +75,7 @@ func TestSession_FrozenPeerIsUnresponsive(t *testing.T) {
 			t.Error("what is known is not told at once")
 		}
 		time.Sleep(20 * time.Second)
-		lives(t, w.Session)
+		wantAlive(t, w.Session)
 		if w.late.Load() != 1 || w.changes.Load() != 1 {
 			t.Errorf("late %d times, changed %d times", w.late.Load(), w.changes.Load())
 		}
@@ -84,7 +84,7 @@ func TestSession_FrozenPeerIsUnresponsive(t *testing.T) {
 		if w.unresponsive() || w.changes.Load() != 2 {
 			t.Errorf("unresponsive: %v after %d changes", w.unresponsive(), w.changes.Load())
 		}
-		here, there := stream(t, w.Session, w.peer, "x")
+		here, there := openStream(t, w.Session, w.peer, "x")
 		if got := readFull(t, there, 1); !bytes.Equal(got, []byte("x")) || here == nil {
 			t.Errorf("the peer that goes on got %q", got)
 		}
@@ -152,7 +152,7 @@ func TestSession_SlowWayIsNotUnresponsive(t *testing.T) {
 			}()
 			time.Sleep(900 * time.Millisecond)
 			w.far.Continue()
-			must(t, "Ping", <-asked)
+			noError(t, "Ping", <-asked)
 		}
 		w.far.Stop()
 		stop := w.OnUnresponsive(func() {})

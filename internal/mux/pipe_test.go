@@ -202,7 +202,7 @@ func loopback(t testing.TB) (a, b net.Conn) {
 	return a, b
 }
 
-// gate is a connection whose writes wait until the test lets them through.
+// gate is a connection whose writes wait until the test releases them.
 type gate struct {
 	*memConn
 	pass   chan struct{}

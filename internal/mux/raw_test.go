@@ -96,7 +96,7 @@ type rawPeer struct {
 func hostile(t *testing.T, cfg mux.Config) (*mux.Session, *rawPeer) {
 	a, b := pipe(0)
 	p := &rawPeer{t: t, c: b}
-	s := session(t, a, cfg)
+	s := newSession(t, a, cfg)
 	t.Cleanup(func() { _ = b.Close() })
 	go p.listen()
 	return s, p

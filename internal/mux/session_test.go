@@ -19,17 +19,17 @@ import (
 
 func TestSession_ServeGetsWaitingStreams(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		open := func(from, to int) {
 			for i := from; i < to; i++ {
 				_, err := client.Open(t.Context(), fmt.Appendf(nil, "%03d", i))
-				must(t, "Open", err)
+				noError(t, "Open", err)
 			}
 			synctest.Wait()
 		}
 		open(0, 10)
 		st, err := server.Accept()
-		must(t, "Accept", err)
+		noError(t, "Accept", err)
 		if got := readFull(t, st, 3); string(got) != "000" {
 			t.Errorf("the first stream says %q", got)
 		}
@@ -68,15 +68,15 @@ func TestSession_AcceptFromManyGoroutines(t *testing.T) {
 			var calls []*call
 			var frames []frame
 			for i := range uint32(5) {
-				calls = append(calls, begin("Accept", func() (int, error) { _, err := s.Accept(); return 0, err }))
+				calls = append(calls, startCall("Accept", func() (int, error) { _, err := s.Accept(); return 0, err }))
 				frames = append(frames, syn(2*(5*round+i)+1, ""))
 			}
 			for _, c := range calls {
-				c.waits(t)
+				c.wantBlocked(t)
 			}
 			p.send(frames...)
 			for _, c := range calls {
-				c.fails(t, nil)
+				c.wantError(t, nil)
 			}
 		}
 	})
@@ -86,7 +86,7 @@ func TestSession_AcceptFromManyGoroutines(t *testing.T) {
 func TestSession_ServeWhileStreamsArrive(t *testing.T) {
 	t.Parallel()
 	a, b := pipe(0)
-	client, server := session(t, a, mux.Config{Client: true}), session(t, b, mux.Config{})
+	client, server := newSession(t, a, mux.Config{Client: true}), newSession(t, b, mux.Config{})
 	const n = 2000
 	var wg sync.WaitGroup
 	wg.Add(n)
@@ -107,7 +107,7 @@ func TestSession_ServeWhileStreamsArrive(t *testing.T) {
 	}
 	for range n / 10 {
 		st, err := server.Accept()
-		must(t, "Accept", err)
+		noError(t, "Accept", err)
 		take(st)
 	}
 	server.Serve(take)
@@ -121,30 +121,30 @@ func TestSession_ServeWhileStreamsArrive(t *testing.T) {
 
 func TestSession_Queued(t *testing.T) {
 	t.Parallel()
-	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
+	withGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
 		if q := s.Queued(); q != 0 {
 			t.Errorf("%d bytes are queued on an idle session", q)
 		}
-		c := begin("Write", write(st, make([]byte, 2*maxFrame)))
-		c.waits(t)
+		c := startCall("Write", write(st, make([]byte, 2*maxFrame)))
+		c.wantBlocked(t)
 		if q := s.Queued(); q < maxFrame || q > 3*maxFrame {
 			t.Errorf("%d bytes are queued while %d are being written", q, 2*maxFrame)
 		}
 		_ = g.begun(t)
 		for g.next(t) != nil {
 		}
-		c.fails(t, nil)
+		c.wantError(t, nil)
 		if q := s.Queued(); q != 0 {
 			t.Errorf("%d bytes are queued after the write", q)
 		}
 		// A stream that waits for its window has nothing queued: the connection is free.
 		g.open.Store(true)
-		full := begin("Write", write(st, make([]byte, initialWindow)))
-		full.waits(t)
+		full := startCall("Write", write(st, make([]byte, initialWindow)))
+		full.wantBlocked(t)
 		if q := s.Queued(); q != 0 {
 			t.Errorf("%d bytes are queued while a stream waits for its window", q)
 		}
-		must(t, "Reset", st.Reset(1))
+		noError(t, "Reset", st.Reset(1))
 		synctest.Wait()
 		if q := s.Queued(); q != 0 {
 			t.Errorf("%d bytes are queued after a reset", q)
@@ -154,47 +154,47 @@ func TestSession_Queued(t *testing.T) {
 
 func TestSession_LimitsStreamsOfPeer(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{MaxStreams: 5}, func(t *testing.T, client, server *mux.Session) {
+	withSessions(t, 0, mux.Config{MaxStreams: 5}, func(t *testing.T, client, server *mux.Session) {
 		var ours, theirs []*mux.Stream
 		for range 5 {
-			a, b := stream(t, client, server, "")
+			a, b := openStream(t, client, server, "")
 			ours, theirs = append(ours, a), append(theirs, b)
 		}
 		// What this side opens does not count.
 		for range 5 {
-			stream(t, server, client, "")
+			openStream(t, server, client, "")
 		}
 		sixth, err := client.Open(t.Context(), []byte("too many"))
-		must(t, "Open", err)
+		noError(t, "Open", err)
 		_, err = sixth.Read(make([]byte, 1))
 		var r *mux.ResetError
 		if !errors.As(err, &r) {
 			t.Errorf("Read of a stream too many: %v", err)
 		}
 		sixth.Release()
-		must(t, "Reset", ours[2].Reset(0))
+		noError(t, "Reset", ours[2].Reset(0))
 		_, _ = io.Copy(io.Discard, theirs[2])
 		theirs[2].Release()
 		again, err := client.Open(t.Context(), []byte("room"))
-		must(t, "Open", err)
+		noError(t, "Open", err)
 		b, err := server.Accept()
-		must(t, "Accept", err)
+		noError(t, "Accept", err)
 		if b.ID() != again.ID() || string(readFull(t, b, 4)) != "room" {
 			t.Error("another stream was accepted than was opened")
 		}
-		lives(t, client)
-		lives(t, server)
+		wantAlive(t, client)
+		wantAlive(t, server)
 	})
 }
 
-// purse is a budget that counts.
-type purse struct {
+// countingBudget is a Budget that counts.
+type countingBudget struct {
 	mu          sync.Mutex
 	left, least int64
 	refused     int
 }
 
-func (p *purse) Reserve(n int64) bool {
+func (p *countingBudget) Reserve(n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n <= 0 || n > p.left {
@@ -206,14 +206,14 @@ func (p *purse) Reserve(n int64) bool {
 	return true
 }
 
-func (p *purse) Release(n int64) {
+func (p *countingBudget) Release(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left += n
 }
 
-// TestSession_ReturnsBudget sends over a connection that takes its time, so that windows grow: only as far as the
-// budget lets them, and it gets all back.
+// TestSession_ReturnsBudget sends over a connection that takes its time, so that windows grow: only
+// as far as the budget lets them, and it gets all back.
 func TestSession_ReturnsBudget(t *testing.T) {
 	t.Parallel()
 	for _, amount := range []int64{0, 800 << 10, 1 << 30} {
@@ -224,30 +224,30 @@ func TestSession_ReturnsBudget(t *testing.T) {
 }
 
 func budget(t *testing.T, amount int64, end string) {
-	purse := &purse{left: amount, least: amount}
+	purse := &countingBudget{left: amount, least: amount}
 	a, b := pipe(0)
-	client := session(t, late(t, a), mux.Config{Client: true})
-	server := session(t, late(t, b), mux.Config{Budget: purse, Window: initialWindow, MaxWindow: 2 << 20})
+	client := newSession(t, late(t, a), mux.Config{Client: true})
+	server := newSession(t, late(t, b), mux.Config{Budget: purse, Window: initialWindow, MaxWindow: 2 << 20})
 	for range 2 {
-		x, y := stream(t, client, server, "")
-		sent := noise(9, 3<<20)
-		c := begin("Write", func() (int, error) {
+		x, y := openStream(t, client, server, "")
+		sent := randomBytes(9, 3<<20)
+		c := startCall("Write", func() (int, error) {
 			n, err := x.Write(sent)
 			return n, errors.Join(err, x.CloseWrite())
 		})
 		got := make([]byte, len(sent))
 		_, err := io.ReadFull(y, got)
-		must(t, "reading", err)
+		noError(t, "reading", err)
 		if !bytes.Equal(got, sent) {
 			t.Error("what was read is not what was sent")
 		}
-		c.fails(t, nil)
+		c.wantError(t, nil)
 		switch end {
 		case "released":
-			must(t, "CloseWrite", y.CloseWrite())
+			noError(t, "CloseWrite", y.CloseWrite())
 			y.Release()
 		case "reset":
-			must(t, "Reset", y.Reset(1))
+			noError(t, "Reset", y.Reset(1))
 			y.Release()
 		}
 		x.Release()

@@ -14,42 +14,42 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// inBubble runs a test with two sessions of ours.
-func inBubble(t *testing.T, limit int, cfg mux.Config, f func(t *testing.T, client, server *mux.Session)) {
+// withSessions runs a test with two sessions over a pipe, in a synctest bubble.
+func withSessions(t *testing.T, limit int, cfg mux.Config, f func(t *testing.T, client, server *mux.Session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		client, server := pair(t, limit, cfg)
+		client, server := newSessionPair(t, limit, cfg)
 		f(t, client, server)
 	})
 }
 
 func TestStream_HalfClosesBothWays(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for _, from := range []*mux.Session{client, server} {
 			to := server
 			if from == server {
 				to = client
 			}
-			a, b := stream(t, from, to, "hello ")
+			a, b := openStream(t, from, to, "hello ")
 			_, err := a.Write([]byte("world"))
-			must(t, "Write", err)
-			must(t, "CloseWrite", a.CloseWrite())
+			noError(t, "Write", err)
+			noError(t, "CloseWrite", a.CloseWrite())
 			if got, err := io.ReadAll(b); err != nil || string(got) != "hello world" {
 				t.Errorf("read %q, %v", got, err)
 			}
-			begin("Read after the end", read(b)).fails(t, io.EOF)
-			begin("Write after CloseWrite", write(a, []byte("x"))).fails(t, net.ErrClosed)
+			startCall("Read after the end", read(b)).wantError(t, io.EOF)
+			startCall("Write after CloseWrite", write(a, []byte("x"))).wantError(t, net.ErrClosed)
 
-			answer := begin("Read of the answer", read(a))
-			answer.waits(t)
+			answer := startCall("Read of the answer", read(a))
+			answer.wantBlocked(t)
 			_, err = b.Write([]byte("well"))
-			must(t, "Write after the peer's CloseWrite", err)
-			if n, err := answer.result(t); n != 4 || err != nil {
+			noError(t, "Write after the peer's CloseWrite", err)
+			if n, err := answer.wantResult(t); n != 4 || err != nil {
 				t.Errorf("the answer: %d bytes, %v", n, err)
 			}
-			must(t, "CloseWrite", b.CloseWrite())
-			begin("Read after the end", read(a)).fails(t, io.EOF) // at once: who closed first waits for this
+			noError(t, "CloseWrite", b.CloseWrite())
+			startCall("Read after the end", read(a)).wantError(t, io.EOF) // at once: who closed first waits for this
 			a.Release()
 			b.Release()
 		}
@@ -62,10 +62,10 @@ func TestStream_HalfClosesBothWays(t *testing.T) {
 
 func TestSession_StreamIDs(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for i := range uint32(3) {
-			a, _ := stream(t, client, server, "")
-			b, _ := stream(t, server, client, "")
+			a, _ := openStream(t, client, server, "")
+			b, _ := openStream(t, server, client, "")
 			if a.ID() != 2*i+1 || b.ID() != 2*i+2 {
 				t.Errorf("streams %d and %d, want %d and %d", a.ID(), b.ID(), 2*i+1, 2*i+2)
 			}
@@ -78,29 +78,29 @@ func TestSession_StreamIDs(t *testing.T) {
 
 func TestStream_NextLendsUntilNextCall(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		a, b := stream(t, client, server, "")
-		sent := noise(1, 200<<10)
-		c := begin("Write", write(a, sent))
-		if n, err := c.result(t); n != len(sent) || err != nil {
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		a, b := openStream(t, client, server, "")
+		sent := randomBytes(1, 200<<10)
+		c := startCall("Write", write(a, sent))
+		if n, err := c.wantResult(t); n != len(sent) || err != nil {
 			t.Fatal(n, err)
 		}
 		var got []byte
 		for len(got) < len(sent) {
 			p, err := b.Next()
-			must(t, "Next", err)
+			noError(t, "Next", err)
 			if len(p) == 0 {
 				t.Fatal("Next gave nothing")
 			}
 			first := bytes.Clone(p)
 			// Whatever arrives meanwhile must not touch what was handed out.
-			_, err = a.Write(noise(2, 1000))
-			must(t, "Write", err)
+			_, err = a.Write(randomBytes(2, 1000))
+			noError(t, "Write", err)
 			synctest.Wait()
 			if !bytes.Equal(p, first) {
 				t.Fatal("bytes of Next changed before the next call")
 			}
-			sent = append(sent, noise(2, 1000)...)
+			sent = append(sent, randomBytes(2, 1000)...)
 			got = append(got, p...)
 			if len(got) < 200<<10 {
 				got = append(got, readFull(t, b, 1000)...) // Read and Next take turns
@@ -112,9 +112,9 @@ func TestStream_NextLendsUntilNextCall(t *testing.T) {
 				break
 			}
 		}
-		must(t, "CloseWrite", a.CloseWrite())
+		noError(t, "CloseWrite", a.CloseWrite())
 		rest, err := io.ReadAll(b)
-		must(t, "reading the rest", err)
+		noError(t, "reading the rest", err)
 		if !bytes.Equal(append(got, rest...), sent) {
 			t.Error("what was read is not what was sent")
 		}
@@ -126,32 +126,32 @@ func TestStream_NextLendsUntilNextCall(t *testing.T) {
 
 func TestStream_NextUpdatesWindow(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		a, b := stream(t, client, server, "")
-		sent := noise(12, 3<<20)
-		c := begin("Write", write(a, sent))
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		a, b := openStream(t, client, server, "")
+		sent := randomBytes(12, 3<<20)
+		c := startCall("Write", write(a, sent))
 		for rest := sent; len(rest) > 0; {
 			p, err := b.Next()
-			must(t, "Next", err)
+			noError(t, "Next", err)
 			if !bytes.HasPrefix(rest, p) {
 				t.Fatal("what was read is not what was sent")
 			}
 			rest = rest[len(p):]
 		}
-		c.fails(t, nil)
+		c.wantError(t, nil)
 	})
 }
 
 func TestStream_SmallReads(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		sent := noise(3, 3000)
-		a, b := stream(t, client, server, string(sent[:100]))
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		sent := randomBytes(3, 3000)
+		a, b := openStream(t, client, server, string(sent[:100]))
 		for p := sent[100:]; len(p) > 0; p = p[min(len(p), 700):] {
 			_, err := a.Write(p[:min(len(p), 700)])
-			must(t, "Write", err)
+			noError(t, "Write", err)
 		}
-		must(t, "CloseWrite", a.CloseWrite())
+		noError(t, "CloseWrite", a.CloseWrite())
 		var got []byte
 		for p := make([]byte, 7); ; {
 			n, err := b.Read(p)
@@ -159,7 +159,7 @@ func TestStream_SmallReads(t *testing.T) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			must(t, "Read", err)
+			noError(t, "Read", err)
 			if n == 0 {
 				t.Fatal("Read gave nothing and no error")
 			}
@@ -175,34 +175,34 @@ func TestStream_SmallReads(t *testing.T) {
 
 func TestStream_WritesNothing(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		a, b := stream(t, client, server, "")
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		a, b := openStream(t, client, server, "")
 		if n, err := a.Write(nil); n != 0 || err != nil {
 			t.Errorf("Write(nil) = %d, %v", n, err)
 		}
-		begin("Read", func() (int, error) {
+		startCall("Read", func() (int, error) {
 			if _, err := a.Write([]byte("x")); err != nil {
 				return 0, err
 			}
 			return b.Read(make([]byte, 2))
-		}).fails(t, nil)
+		}).wantError(t, nil)
 	})
 }
 
 func TestStream_WriteWaitsForWindow(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
-		a, b := stream(t, client, server, "")
-		sent := noise(4, 3<<20)
-		c := begin("Write beyond every window", write(a, sent))
-		c.waits(t)
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		a, b := openStream(t, client, server, "")
+		sent := randomBytes(4, 3<<20)
+		c := startCall("Write beyond every window", write(a, sent))
+		c.wantBlocked(t)
 		// Another stream is not held up, nor is the way back.
-		d, e := stream(t, client, server, "small")
+		d, e := openStream(t, client, server, "small")
 		if got := readFull(t, e, 5); string(got) != "small" {
 			t.Errorf("read %q", got)
 		}
 		_, err := b.Write([]byte("back"))
-		must(t, "Write", err)
+		noError(t, "Write", err)
 		readFull(t, a, 4)
 		if err := d.Reset(0); err != nil {
 			t.Error("Reset:", err)
@@ -210,7 +210,7 @@ func TestStream_WriteWaitsForWindow(t *testing.T) {
 		if got := readFull(t, b, len(sent)); !bytes.Equal(got, sent) {
 			t.Error("what was read is not what was sent")
 		}
-		if n, err := c.result(t); n != len(sent) || err != nil {
+		if n, err := c.wantResult(t); n != len(sent) || err != nil {
 			t.Errorf("Write = %d, %v", n, err)
 		}
 	})
@@ -218,36 +218,36 @@ func TestStream_WriteWaitsForWindow(t *testing.T) {
 
 func TestStream_ResetReachesBothEnds(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for i, code := range []uint32{0, 1, 7, 1 << 31, 1<<32 - 1} {
-			a, b := stream(t, client, server, "")
+			a, b := openStream(t, client, server, "")
 			if i%2 == 1 {
 				a, b = b, a // who accepted resets
 			}
-			mine, theirs := begin("Read", read(a)), begin("the peer's Read", read(b))
-			full, theirFull := begin("Write", write(a, make([]byte, 2<<20))),
-				begin("the peer's Write", write(b, make([]byte, 2<<20)))
+			mine, theirs := startCall("Read", read(a)), startCall("the peer's Read", read(b))
+			full, theirFull := startCall("Write", write(a, make([]byte, 2<<20))),
+				startCall("the peer's Write", write(b, make([]byte, 2<<20)))
 			// The reads above get bytes: they are over, and the next ones too until the windows are full.
-			full.waits(t)
-			theirFull.waits(t)
-			mine.fails(t, nil)
-			theirs.fails(t, nil)
-			must(t, "Reset", a.Reset(code))
-			full.fails(t, net.ErrClosed)
-			_, err := theirFull.result(t)
-			reset(t, "the peer's Write", err, code)
-			begin("Read after Reset", read(a)).fails(t, net.ErrClosed)
-			begin("Write after Reset", write(a, []byte("x"))).fails(t, net.ErrClosed)
+			full.wantBlocked(t)
+			theirFull.wantBlocked(t)
+			mine.wantError(t, nil)
+			theirs.wantError(t, nil)
+			noError(t, "Reset", a.Reset(code))
+			full.wantError(t, net.ErrClosed)
+			_, err := theirFull.wantResult(t)
+			wantReset(t, "the peer's Write", err, code)
+			startCall("Read after Reset", read(a)).wantError(t, net.ErrClosed)
+			startCall("Write after Reset", write(a, []byte("x"))).wantError(t, net.ErrClosed)
 			if _, err := a.Next(); err != net.ErrClosed { //nolint:errorlint // the contract says: bare
 				t.Errorf("Next after Reset: %v", err)
 			}
 			_, err = io.Copy(io.Discard, b) // bytes that were there may come first
-			reset(t, "the peer's Read", err, code)
+			wantReset(t, "the peer's Read", err, code)
 			_, err = b.Next()
-			reset(t, "the peer's Next", err, code)
+			wantReset(t, "the peer's Next", err, code)
 			_, err = b.Write([]byte("x"))
-			reset(t, "the peer's Write again", err, code)
-			must(t, "Reset again", a.Reset(code+1))
+			wantReset(t, "the peer's Write again", err, code)
+			noError(t, "Reset again", a.Reset(code+1))
 			a.Release()
 			b.Release()
 		}

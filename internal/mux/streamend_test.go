@@ -37,8 +37,8 @@ func (m *mute) Close() error {
 	return nil
 }
 
-// Whoever ends a stream may be held up between its end and letting go of it, beside a Reset of its
-// owner, who then counts it out: nobody tells him again that it is gone.
+// A goroutine that ends a stream may be delayed before it removes the stream. A concurrent Reset of
+// the owner must remove it then, as the owner is not notified again.
 func TestSession_ForgetsResetStream(t *testing.T) {
 	t.Parallel()
 	s := New(newMute(), Config{Client: true})

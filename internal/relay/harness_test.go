@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// rig is a Join between two connections: client <-> a, b <-> upstream.
-type rig struct {
+// joinedPair is a Join between two connections: client <-> a, b <-> upstream.
+type joinedPair struct {
 	client, upstream HalfCloser
 	result           chan outcome
 	cancel           context.CancelCauseFunc
@@ -24,10 +24,10 @@ type outcome struct {
 	err error
 }
 
-func start(t *testing.T, client, a, b, upstream HalfCloser, opt Options) *rig {
+func start(t *testing.T, client, a, b, upstream HalfCloser, opt Options) *joinedPair {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	r := &rig{client: client, upstream: upstream, result: make(chan outcome, 1), cancel: cancel}
+	r := &joinedPair{client: client, upstream: upstream, result: make(chan outcome, 1), cancel: cancel}
 	go func() {
 		res, err := Join(ctx, a, b, opt)
 		r.result <- outcome{res, err}
@@ -44,14 +44,14 @@ func start(t *testing.T, client, a, b, upstream HalfCloser, opt Options) *rig {
 }
 
 // overTCP joins two TCP connections on loopback.
-func overTCP(t *testing.T, opt Options) *rig {
+func overTCP(t *testing.T, opt Options) *joinedPair {
 	client, a := tcpPair(t)
 	b, upstream := tcpPair(t)
 	return start(t, client, a, b, upstream, opt)
 }
 
 // overPipes joins two connections in memory.
-func overPipes(t *testing.T, opt Options) *rig {
+func overPipes(t *testing.T, opt Options) *joinedPair {
 	client, a := memoryPair()
 	b, upstream := memoryPair()
 	return start(t, client, a, b, upstream, opt)
@@ -77,12 +77,12 @@ func tcpPair(t *testing.T) (*net.TCPConn, *net.TCPConn) {
 
 // memoryConn is a connection in memory with half-close and abort.
 type memoryConn struct {
-	net.Conn // deadlines and addresses; nil, as nobody asks
+	net.Conn // nil: deadlines and addresses are not used
 	in       *io.PipeReader
 	out      *io.PipeWriter
 }
 
-var errTorn = errors.New("torn")
+var errAborted = errors.New("torn")
 
 func memoryPair() (*memoryConn, *memoryConn) {
 	r1, w1 := io.Pipe()
@@ -95,7 +95,7 @@ func (c *memoryConn) Write(p []byte) (int, error) { return c.out.Write(p) }
 func (c *memoryConn) CloseWrite() error           { return c.out.Close() }
 func (c *memoryConn) Close() error                { return errors.Join(c.in.Close(), c.out.Close()) }
 func (c *memoryConn) Abort() error {
-	return errors.Join(c.in.CloseWithError(errTorn), c.out.CloseWithError(errTorn))
+	return errors.Join(c.in.CloseWithError(errAborted), c.out.CloseWithError(errAborted))
 }
 
 type onlyReader struct{ io.Reader }

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var transports = map[string]func(*testing.T, Options) *rig{"tcp": overTCP, "memory": overPipes}
+var transports = map[string]func(*testing.T, Options) *joinedPair{"tcp": overTCP, "memory": overPipes}
 
 func TestJoin_HalfCloseKeepsOtherDirection(t *testing.T) {
 	t.Parallel()
@@ -124,13 +124,13 @@ func TestJoin_AbortResetsTCP(t *testing.T) {
 	}
 }
 
-// stuckConn is an end whose abort waits.
-type stuckConn struct {
+// blockedAbortConn is an end whose abort blocks.
+type blockedAbortConn struct {
 	*memoryConn
 	release chan struct{}
 }
 
-func (c stuckConn) Abort() error {
+func (c blockedAbortConn) Abort() error {
 	<-c.release
 	return c.memoryConn.Abort()
 }
@@ -141,14 +141,14 @@ func TestJoin_AbortsSidesInParallel(t *testing.T) {
 		client, a := memoryPair()
 		b, upstream := memoryPair()
 		release := make(chan struct{})
-		var r *rig
+		var r *joinedPair
 		if first {
-			r = start(t, client, stuckConn{a, release}, b, upstream, Options{})
+			r = start(t, client, blockedAbortConn{a, release}, b, upstream, Options{})
 		} else {
-			r = start(t, upstream, b, stuckConn{a, release}, client, Options{})
+			r = start(t, upstream, b, blockedAbortConn{a, release}, client, Options{})
 		}
-		r.cancel(errTorn)
-		if _, err := upstream.Read(make([]byte, 1)); !errors.Is(err, errTorn) {
+		r.cancel(errAborted)
+		if _, err := upstream.Read(make([]byte, 1)); !errors.Is(err, errAborted) {
 			t.Errorf("read %v", err)
 		}
 		close(release)
@@ -249,8 +249,8 @@ func TestJoin_CopyingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// polled is a client, and the Source of the connection to it.
-func polled(t *testing.T) (*net.TCPConn, *Source) {
+// newPolledSource returns a client's connection and the Source of its other end.
+func newPolledSource(t *testing.T) (*net.TCPConn, *Source) {
 	t.Helper()
 	if !canPoll {
 		t.Skip("this system's sockets cannot be polled")
@@ -260,10 +260,10 @@ func polled(t *testing.T) (*net.TCPConn, *Source) {
 	return client, NewSource(a)
 }
 
-// Whoever has sent everything may wait for an answer for long.
+// A peer that has sent everything may wait long for an answer.
 func TestSource_HoldsNoBufferAtEOF(t *testing.T) {
 	t.Parallel()
-	client, src := polled(t)
+	client, src := newPolledSource(t)
 	send(t, client, "x")
 	mustClose(t, client)
 	if b, err := src.Next(); err != nil || string(b) != "x" {
@@ -279,7 +279,7 @@ func TestSource_HoldsNoBufferAtEOF(t *testing.T) {
 
 func TestJoin_IdleHoldsNoBuffer(t *testing.T) {
 	t.Parallel()
-	client, src := polled(t)
+	client, src := newPolledSource(t)
 	waited := make(chan bool, 8)
 	inner := src.poll
 	src.poll = func(fd uintptr) bool {
@@ -302,7 +302,7 @@ func TestJoin_IdleHoldsNoBuffer(t *testing.T) {
 			t.Fatalf("read %q, %v", b, err)
 		}
 	}
-	stream := &readyConn{memoryConn: memoryConn{in: nil}, t: t}
+	stream := &lendingConn{memoryConn: memoryConn{in: nil}, t: t}
 	src = NewSource(stream)
 	stream.src = src
 	for range 3 {
@@ -312,14 +312,14 @@ func TestJoin_IdleHoldsNoBuffer(t *testing.T) {
 	}
 }
 
-// readyConn is a tunnel stream of sorts.
-type readyConn struct {
+// lendingConn is a connection with Next, as a tunnel stream.
+type lendingConn struct {
 	memoryConn
 	src *Source
 	t   *testing.T
 }
 
-func (c *readyConn) Next() ([]byte, error) {
+func (c *lendingConn) Next() ([]byte, error) {
 	if c.src.buf != nil {
 		c.t.Error("holds a buffer")
 	}

@@ -238,7 +238,7 @@ func TestTicketCache_KeepsTicketAfterBrokenHandshake(t *testing.T) {
 	ours, theirs := net.Pipe()
 	_ = theirs.Close()
 	if err := tls.Client(ours, client).Handshake(); err == nil {
-		t.Fatal("a handshake with nobody succeeded")
+		t.Fatal("a handshake without a server succeeded")
 	}
 	if state, err := once(t, client, server); err != nil || !state.DidResume {
 		t.Errorf("after the cut: resumed %v, %v", state.DidResume, err)

@@ -66,7 +66,7 @@ func TestHeader_RoundTrip(t *testing.T) {
 	}
 }
 
-// Other versions read these bytes and send them: they may only change together with headerVersion.
+// Other versions read and send these bytes: they may only change together with headerVersion.
 func TestHeader_WireFormat(t *testing.T) {
 	t.Parallel()
 	h := fullHeader()
@@ -75,8 +75,10 @@ func TestHeader_WireFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "\x01\x01\x00a\x01\x00\x04ep_1\x02\x00\bapi.demo\x04\x00\x0f[fd00::7]:41234\x05\x00\x03t-1\n\x00\x04http" +
-		"\a\x00\x04demo\b\x00\x04curl\t\x00\adefault\v\x00\t\x00\x04team\x00\x01a\x03\x00\x02\x1f\x90\x06\x00\x04\x00\x00\x13\x88"
+	const want = "\x01\x01\x00a\x01\x00\x04ep_1\x02\x00\bapi.demo\x04\x00\x0f[fd00::7]:41234\x05\x00\x03t-1" +
+		"\n\x00\x04http" +
+		"\a\x00\x04demo\b\x00\x04curl\t\x00\adefault\v\x00\t\x00\x04team\x00\x01a" +
+		"\x03\x00\x02\x1f\x90\x06\x00\x04\x00\x00\x13\x88"
 	if string(got) != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -108,8 +110,8 @@ func TestHeader_TruncatesLongIdentity(t *testing.T) {
 	}
 }
 
-// TestHeader_HasRoomForAnnotations holds that the header fits with everything at its limit, and
-// that annotations beyond theirs are left out as a whole, and a flag says so.
+// TestHeader_HasRoomForAnnotations checks that a header with everything at its limit fits, and that
+// annotations beyond their limit are omitted as a whole and flagged.
 func TestHeader_HasRoomForAnnotations(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxAnnotationBytes)
@@ -154,8 +156,8 @@ func TestHeader_HasRoomForAnnotations(t *testing.T) {
 	}
 }
 
-// The version before this one knows the tags up to 10 and flag 0, and skips the rest: it reads the
-// same pod, without annotations. What it sends is read as a pod whose annotations are unknown.
+// The previous version knows the tags up to 10 and flag 0, and skips the rest: it reads the same
+// pod without annotations. Its own headers are read as those of a pod with unknown annotations.
 func TestHeader_CompatibleWithPreviousVersion(t *testing.T) {
 	t.Parallel()
 	const lastKnown = tagScheme

@@ -17,9 +17,9 @@ import (
 
 func TestServer_RefusesUnknownProtocolVersion(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overPipe, newHandler())
-	_, st := control1(t, h.intruder(t))
-	_, _ = io.WriteString(st, frame(`{"type":"hello","protocol":7,"hello":{"role":"agent"}}`))
+	h := newTestServer(t, overPipe, newHandler())
+	_, st := rawControlStream(t, h.rawTLSConn(t))
+	_, _ = io.WriteString(st, encodeFrame(`{"type":"hello","protocol":7,"hello":{"role":"agent"}}`))
 	b, err := readFrame(st, nil, messageLimit, func(int) error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -46,14 +46,14 @@ func TestClient_ReportsServerOfAnotherProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t, overTCP, newHandler())
+			h := newTestServer(t, overTCP, newHandler())
 			h.tls.NextProtos = c.protocols
-			r := h.connect(ClientConfig{})
+			r := h.startClient(ClientConfig{})
 			var err error
 			if c.code == "" {
-				err = take(t, "OnDown", r.downs) // may pass: it goes on trying
+				err = receiveWithin(t, "OnDown", r.downs) // may pass: it goes on trying
 			} else {
-				err = take(t, "Run", r.result)
+				err = receiveWithin(t, "Run", r.result)
 			}
 			var e *Error
 			if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, &e) != (c.code != "") {
@@ -65,7 +65,7 @@ func TestClient_ReportsServerOfAnotherProtocol(t *testing.T) {
 
 func TestClient_ProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
+	h := newTestServer(t, overTCP, newHandler())
 	other := h.tls.Clone()
 	other.NextProtos = []string{"fairlead/9"}
 	var swapped atomic.Bool
@@ -75,26 +75,26 @@ func TestClient_ProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
 		}
 		return nil, nil
 	}
-	r := h.connect(ClientConfig{Connections: 1})
-	first := r.up(t)
+	r := h.startClient(ClientConfig{Connections: 1})
+	first := r.awaitSession(t)
 	swapped.Store(true)
-	h.kill(0)
-	take(t, "the end", first.Done())
+	h.closeConns(0)
+	receiveWithin(t, "the end", first.Done())
 	for range 3 { // the loss, and two attempts
-		take(t, "OnDown", r.downs)
+		receiveWithin(t, "OnDown", r.downs)
 	}
 	swapped.Store(false)
-	if r.up(t) == first {
+	if r.awaitSession(t) == first {
 		t.Error("no new session")
 	}
 }
 
 func TestSession_SkipsUnknownMessages(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
-	s := r.up(t)
-	far := take(t, "the session", h.handler.ups)
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1})
+	s := r.awaitSession(t)
+	far := receiveWithin(t, "the session", h.handler.ups)
 	for _, side := range []*Session{s, far} {
 		side.mu.Lock()
 		l := side.links[0]
@@ -108,13 +108,13 @@ func TestSession_SkipsUnknownMessages(t *testing.T) {
 	}
 }
 
-// A server of the first release skips the fields it does not know: the endpoint would be bound
-// without its policy.
+// A server of the first release skips unknown fields: it would bind the endpoint without its
+// policy.
 func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
-	s := r.up(t)
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1})
+	s := r.awaitSession(t)
 	policy, labels := Bind{URL: "http://a.b", TrafficPolicy: "{}"}, Bind{Labels: map[string]string{"app": "api"}}
 	for _, b := range []Bind{policy, labels} {
 		if _, err := s.Bind(t.Context(), b); err != nil {
@@ -135,7 +135,7 @@ func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	}
 }
 
-// Whatever JSON has to escape in a policy of the greatest size, it arrives.
+// A policy of the maximum size fits, whatever JSON has to escape in it.
 func TestBind_FitsLargestPolicy(t *testing.T) {
 	t.Parallel()
 	handler := newHandler()
@@ -144,14 +144,14 @@ func TestBind_FitsLargestPolicy(t *testing.T) {
 		arrived <- b.TrafficPolicy
 		return Bound{EndpointID: "ep_1"}, nil
 	}
-	h := newHost(t, overTCP, handler)
-	s := h.connect(ClientConfig{Hello: agentHello, Connections: 1}).up(t)
+	h := newTestServer(t, overTCP, handler)
+	s := h.startClient(ClientConfig{Hello: agentHello, Connections: 1}).awaitSession(t)
 	for _, policy := range []string{strings.Repeat("<", 64<<10), strings.Repeat("\x01", 64<<10)} {
 		if _, err := s.Bind(t.Context(),
 			Bind{URL: "http://a.b", TrafficPolicy: policy, Metadata: strings.Repeat("&", 4096)}); err != nil {
 			t.Fatal(err)
 		}
-		if got := take(t, "the policy", arrived); got != policy {
+		if got := receiveWithin(t, "the policy", arrived); got != policy {
 			t.Errorf("%d bytes arrived, not as they were sent", len(got))
 		}
 	}

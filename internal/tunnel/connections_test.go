@@ -73,9 +73,8 @@ func TestSession_PickLink(t *testing.T) {
 	}
 }
 
-// echoed moves n bytes, a multiple of 16, to the other side of a session and waits until they are
-// back.
-func echoed(t *testing.T, s *Session, n int) {
+// echoBytes sends n bytes, a multiple of 16, through a session and waits for their echo.
+func echoBytes(t *testing.T, s *Session, n int) {
 	t.Helper()
 	st, err := s.Open(t.Context(), fullHeader())
 	if err != nil {
@@ -97,23 +96,24 @@ func echoed(t *testing.T, s *Session, n int) {
 	}
 }
 
-// ends is a session as both sides see it; opener is the side that opens streams, whose echo comes
-// back.
-type ends struct{ client, server, opener *Session }
+// sessionPair is a session as both sides see it; opener is the side that opens streams, which the
+// other echoes.
+type sessionPair struct{ client, server, opener *Session }
 
-// bothRoles runs a test with a forwarder's session and with an agent's, in a bubble of its own.
-func bothRoles(t *testing.T, test func(t *testing.T, h *host, s ends)) {
+// forEachRole runs a test with a forwarder's session and with an agent's, each in a synctest
+// bubble.
+func forEachRole(t *testing.T, test func(t *testing.T, h *testServer, s sessionPair)) {
 	t.Helper()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newHost(t, overPipe, newHandler())
-				r := h.connect(ClientConfig{
+				h := newTestServer(t, overPipe, newHandler())
+				r := h.startClient(ClientConfig{
 					Hello:    func() Hello { return Hello{Role: role, Token: "flt_x"} },
 					OnStream: func(_ context.Context, _ *Session, st *Stream) { echo(st) },
 				})
-				s := ends{client: r.up(t), server: <-h.handler.ups}
+				s := sessionPair{client: r.awaitSession(t), server: <-h.handler.ups}
 				s.opener = s.client
 				if role == RoleAgent {
 					s.opener = s.server
@@ -125,37 +125,37 @@ func bothRoles(t *testing.T, test func(t *testing.T, h *host, s ends)) {
 	}
 }
 
-func (e ends) want(t *testing.T, n int) {
+func (e sessionPair) awaitConnections(t *testing.T, n int) {
 	t.Helper()
 	synctest.Wait()
-	if c, s := taking(e.client), taking(e.server); c != n || s != n {
+	if c, s := openLinks(e.client), openLinks(e.server); c != n || s != n {
 		t.Errorf("the client has %d connections, the server %d, want %d", c, s, n)
 	}
 }
 
 func TestSession_GrowsWithTrafficAndShrinks(t *testing.T) {
 	t.Parallel()
-	bothRoles(t, func(t *testing.T, h *host, s ends) {
+	forEachRole(t, func(t *testing.T, h *testServer, s sessionPair) {
 		time.Sleep(10 * time.Minute)
 		for range 50 {
-			echoed(t, s.opener, 1<<10)
+			echoBytes(t, s.opener, 1<<10)
 		}
-		s.want(t, 2)
-		if n := h.accepted(); n != 2 {
+		s.awaitConnections(t, 2)
+		if n := h.acceptedConns(); n != 2 {
 			t.Errorf("%d connections were made without need", n)
 		}
 		for range 4 { // one after the other, each on a connection that is not busy
-			echoed(t, s.opener, 3<<20)
+			echoBytes(t, s.opener, 3<<20)
 		}
-		s.want(t, grownConnections)
+		s.awaitConnections(t, grownConnections)
 		kept := open(t, s.opener) // it has one of the new connections
 		if err := kept.WaitOpened(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(desireTime - time.Second)
-		s.want(t, grownConnections)
+		s.awaitConnections(t, grownConnections)
 		time.Sleep(idleTime + 2*shrinkInterval)
-		s.want(t, 2)
+		s.awaitConnections(t, 2)
 		if _, err := io.WriteString(kept, "still here"); err != nil {
 			t.Fatal(err)
 		}
@@ -165,8 +165,8 @@ func TestSession_GrowsWithTrafficAndShrinks(t *testing.T) {
 		}
 		_ = kept.Close()
 		time.Sleep(10 * time.Minute)
-		s.want(t, 2)
-		if n := h.accepted(); n != grownConnections {
+		s.awaitConnections(t, 2)
+		if n := h.acceptedConns(); n != grownConnections {
 			t.Errorf("%d connections were made", n)
 		}
 		if s.client.Err() != nil || s.client.Streams() != 0 {
@@ -175,38 +175,38 @@ func TestSession_GrowsWithTrafficAndShrinks(t *testing.T) {
 	})
 }
 
-// What only the server sees, its own backlog and its own losses, it tells.
+// The server sends the number of connections that its own traffic and losses ask for.
 func TestSession_ServerSendsDesiredConnections(t *testing.T) {
 	t.Parallel()
-	bothRoles(t, func(t *testing.T, _ *host, s ends) {
+	forEachRole(t, func(t *testing.T, _ *testServer, s sessionPair) {
 		s.server.mu.Lock()
 		l := s.server.links[1]
 		s.server.mu.Unlock()
 		l.conn.markBusy()
-		s.want(t, 4)
+		s.awaitConnections(t, 4)
 		time.Sleep(desireTime + idleTime + 2*shrinkInterval)
-		s.want(t, 2)
+		s.awaitConnections(t, 2)
 		for range 100 { // for as long as it lasts
 			l.conn.markBusy()
 			time.Sleep(time.Second)
 		}
-		s.want(t, 4)
+		s.awaitConnections(t, 4)
 	})
 }
 
-// A server of before does not know how to give up a connection: a session with it has two.
+// An old server cannot retire a connection: a session with it has two.
 func TestSession_OldServerKeepsConnections(t *testing.T) {
 	t.Parallel()
-	bothRoles(t, func(t *testing.T, h *host, s ends) {
+	forEachRole(t, func(t *testing.T, h *testServer, s sessionPair) {
 		s.client.mu.Lock()
 		s.client.welcome.Features = []Feature{FeatureLabels, FeatureTrafficPolicy}
 		s.client.mu.Unlock()
 		for range 4 {
-			echoed(t, s.opener, 3<<20)
+			echoBytes(t, s.opener, 3<<20)
 		}
 		time.Sleep(time.Hour)
-		s.want(t, 2)
-		if n := h.accepted(); n != 2 {
+		s.awaitConnections(t, 2)
+		if n := h.acceptedConns(); n != 2 {
 			t.Errorf("%d connections were made", n)
 		}
 	})
@@ -214,7 +214,7 @@ func TestSession_OldServerKeepsConnections(t *testing.T) {
 
 func TestLink_UnexpectedRetiredEndsIt(t *testing.T) {
 	t.Parallel()
-	bothRoles(t, func(t *testing.T, h *host, s ends) {
+	forEachRole(t, func(t *testing.T, h *testServer, s sessionPair) {
 		s.server.mu.Lock()
 		l := s.server.links[1]
 		s.server.mu.Unlock()
@@ -226,29 +226,28 @@ func TestLink_UnexpectedRetiredEndsIt(t *testing.T) {
 			t.Error("the connection lives")
 		}
 		time.Sleep(time.Minute)
-		s.want(t, 2)
-		if n := h.accepted(); n != 3 {
+		s.awaitConnections(t, 2)
+		if n := h.acceptedConns(); n != 3 {
 			t.Errorf("%d connections were made", n)
 		}
 	})
 }
 
-// Connections are given up, again and again, while streams are opened on them, move bytes and end.
-// None is cut.
+// Connections are retired repeatedly while streams are opened, move bytes and end. None is aborted.
 func TestLink_RetiringAbortsNoStream(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t, overTCP, newHandler())
-			r := h.connect(ClientConfig{
+			h := newTestServer(t, overTCP, newHandler())
+			r := h.startClient(ClientConfig{
 				Connections: 4,
 				Hello:       func() Hello { return Hello{Role: role, Token: "flt_x"} },
 				OnStream:    func(_ context.Context, _ *Session, st *Stream) { echo(st) },
 			})
-			s := r.up(t)
+			s := r.awaitSession(t)
 			opener := s
-			if far := take(t, "the session", h.handler.ups); role == RoleAgent {
+			if far := receiveWithin(t, "the session", h.handler.ups); role == RoleAgent {
 				opener = far
 			}
 			awaitConnections(t, 4, s)
@@ -261,7 +260,7 @@ func TestLink_RetiringAbortsNoStream(t *testing.T) {
 						case <-stop:
 							return
 						default:
-							echoed(t, opener, 16<<((i+n)%14))
+							echoBytes(t, opener, 16<<((i+n)%14))
 						}
 					}
 				})
@@ -301,11 +300,11 @@ func TestWindowBudget_LimitsGrowthOnly(t *testing.T) {
 					_ = st.CloseWrite()
 					_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
 				}
-				h := newHost(t, overPipe, handler)
+				h := newTestServer(t, overPipe, handler)
 				windows := NewWindowBudget(c.limit)
-				s := h.connect(ClientConfig{Connections: 1, WindowBudget: windows,
-					DialContext: h.dialSlowly(40 * time.Millisecond)}).
-					up(t)
+				s := h.startClient(ClientConfig{Connections: 1, WindowBudget: windows,
+					DialContext: h.dialWithDelay(40 * time.Millisecond)}).
+					awaitSession(t)
 				st := open(t, s)
 				n, most := int64(0), int64(0)
 				for buf := make([]byte, 64<<10); ; {
@@ -334,7 +333,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// What one side has sent and ended may wait in the other's buffers. The connection waits, too.
+// Data of an ended stream may still be in the other side's buffers: the connection waits for it.
 func TestLink_RetiresOnceBothSidesAreDone(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
@@ -354,17 +353,17 @@ func TestLink_RetiresOnceBothSidesAreDone(t *testing.T) {
 				}
 				handler := newHandler()
 				handler.stream = func(ctx context.Context, _ *Session, st *Stream) { slow(ctx, st) }
-				h := newHost(t, overPipe, handler)
-				r := h.connect(ClientConfig{
+				h := newTestServer(t, overPipe, handler)
+				r := h.startClient(ClientConfig{
 					Hello:    func() Hello { return Hello{Role: role, Token: "flt_x"} },
 					OnStream: func(ctx context.Context, _ *Session, st *Stream) { slow(ctx, st) },
 				})
-				s := ends{client: r.up(t), server: <-h.handler.ups}
+				s := sessionPair{client: r.awaitSession(t), server: <-h.handler.ups}
 				s.opener = s.client
 				if role == RoleAgent {
 					s.opener = s.server
 				}
-				s.want(t, 2)
+				s.awaitConnections(t, 2)
 				l := s.client.links[1]
 				first := open(t, s.opener)
 				st := open(t, s.opener) // has the second connection

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// dials counts dials that take a while, whatever their context says, and may fail.
-type dials struct {
+// countingDialer counts dials, which take a while even if their context ends, and may fail.
+type countingDialer struct {
 	dial func(context.Context, string, string) (net.Conn, error)
 
 	mu        sync.Mutex
@@ -24,19 +24,19 @@ type dials struct {
 	most      int // at a time, since the last call of set
 }
 
-func (d *dials) set(takes time.Duration, failing bool) {
+func (d *countingDialer) set(takes time.Duration, failing bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.takes, d.failing, d.made, d.most = takes, failing, 0, 0
 }
 
-func (d *dials) seen() (made, most int) {
+func (d *countingDialer) counts() (made, most int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.made, d.most
 }
 
-func (d *dials) DialContext(_ context.Context, network, addr string) (net.Conn, error) {
+func (d *countingDialer) DialContext(_ context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	takes, failing := d.takes, d.failing
 	d.made++
@@ -53,34 +53,36 @@ func (d *dials) DialContext(_ context.Context, network, addr string) (net.Conn, 
 	return d.dial(context.Background(), network, addr)
 }
 
-// keeping runs a test with a forwarder's session that has its two connections, in a bubble.
-func keeping(t *testing.T, test func(t *testing.T, h *host, d *dials, s ends)) {
+// withTwoConnections runs a test with a forwarder's session of two connections, in a synctest
+// bubble.
+func withTwoConnections(t *testing.T, test func(t *testing.T, h *testServer, d *countingDialer, s sessionPair)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
-		d := &dials{dial: h.dial}
-		s := ends{client: h.connect(ClientConfig{DialContext: d.DialContext}).up(t), server: <-h.handler.ups}
-		s.want(t, 2)
+		h := newTestServer(t, overPipe, newHandler())
+		d := &countingDialer{dial: h.dial}
+		s := sessionPair{client: h.startClient(ClientConfig{DialContext: d.DialContext}).awaitSession(t),
+			server: <-h.handler.ups}
+		s.awaitConnections(t, 2)
 		test(t, h, d, s)
 	})
 }
 
 func TestConnManager_DialsMissingConnectionsTogether(t *testing.T) {
-	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
+	withTwoConnections(t, func(t *testing.T, _ *testServer, d *countingDialer, s sessionPair) {
 		d.set(time.Second, false)
 		s.client.handleConnections(maxConnections)
 		time.Sleep(4*time.Second + time.Millisecond) // 14 in four goes
-		s.want(t, maxConnections)
+		s.awaitConnections(t, maxConnections)
 		time.Sleep(20 * time.Second)
-		if made, most := d.seen(); made != maxConnections-2 || most != maxPendingDials {
+		if made, most := d.counts(); made != maxConnections-2 || most != maxPendingDials {
 			t.Errorf("%d connections were dialled, up to %d at a time", made, most)
 		}
 	})
 }
 
 func TestConnManager_DialsNoMoreThanDesired(t *testing.T) {
-	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
+	withTwoConnections(t, func(t *testing.T, _ *testServer, d *countingDialer, s sessionPair) {
 		d.set(time.Second, false)
 		s.client.handleConnections(4)
 		time.Sleep(500 * time.Millisecond)
@@ -90,19 +92,19 @@ func TestConnManager_DialsNoMoreThanDesired(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
-		s.want(t, 5)
-		if made, most := d.seen(); made != 3 || most != 3 {
+		s.awaitConnections(t, 5)
+		if made, most := d.counts(); made != 3 || most != 3 {
 			t.Errorf("%d connections were dialled, up to %d at a time", made, most)
 		}
 	})
 }
 
 func TestConnManager_BacksOffAfterFailedDials(t *testing.T) {
-	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
+	withTwoConnections(t, func(t *testing.T, _ *testServer, d *countingDialer, s sessionPair) {
 		d.set(time.Second, true)
 		s.client.handleConnections(maxConnections)
 		time.Sleep(3 * time.Second)
-		if _, most := d.seen(); most != maxPendingDials {
+		if _, most := d.counts(); most != maxPendingDials {
 			t.Errorf("up to %d dials at a time, want %d", most, maxPendingDials)
 		}
 		time.Sleep(3 * time.Second)
@@ -113,32 +115,32 @@ func TestConnManager_BacksOffAfterFailedDials(t *testing.T) {
 			s.client.handleConnections(maxConnections)
 		}
 		// Each takes a second and a wait of 5 s on average: about 50.
-		if made, most := d.seen(); most != 1 || made > 100 {
+		if made, most := d.counts(); most != 1 || made > 100 {
 			t.Errorf("%d dials in 5 minutes of failure, up to %d at a time", made, most)
 		}
 		d.set(0, false)
 		time.Sleep(12 * time.Second)
-		s.want(t, maxConnections)
+		s.awaitConnections(t, maxConnections)
 	})
 }
 
 func TestConnManager_LeavesNoConnectionOfEndedSession(t *testing.T) {
-	keeping(t, func(t *testing.T, h *host, d *dials, s ends) {
+	withTwoConnections(t, func(t *testing.T, h *testServer, d *countingDialer, s sessionPair) {
 		d.set(5*time.Second, false)
 		s.client.handleConnections(maxConnections)
 		synctest.Wait()
-		if _, most := d.seen(); most != maxPendingDials {
+		if _, most := d.counts(); most != maxPendingDials {
 			t.Fatalf("%d connections are being dialled, want %d", most, maxPendingDials)
 		}
-		h.kill(0, 1)
+		h.closeConns(0, 1)
 		<-s.client.Done()
-		next := ends{server: <-h.handler.ups}
+		next := sessionPair{server: <-h.handler.ups}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if welcome, over := len(h.resumed), len(h.errs); welcome-over != 2 || taking(next.server) != 2 {
-			t.Errorf("%d connections live, and the next session has %d, want 2", welcome-over, taking(next.server))
+		if welcome, over := len(h.resumed), len(h.errs); welcome-over != 2 || openLinks(next.server) != 2 {
+			t.Errorf("%d connections live, and the next session has %d, want 2", welcome-over, openLinks(next.server))
 		}
 	})
 }

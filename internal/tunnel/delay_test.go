@@ -10,30 +10,29 @@ import (
 	"time"
 )
 
-// dialSlowly dials the host over a link with a delay, in each direction. Nothing bounds what is on
-// its way.
-func (h *host) dialSlowly(delay time.Duration) func(context.Context, string, string) (net.Conn, error) {
+// dialWithDelay dials the server over a link with a delay in each direction and unlimited capacity.
+func (h *testServer) dialWithDelay(delay time.Duration) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		near, err := h.dial(ctx, "", "")
 		if err != nil {
 			return nil, err
 		}
 		client, far := net.Pipe()
-		h.serving.Go(func() { carry(near, far, delay) })
-		h.serving.Go(func() { carry(far, near, delay) })
+		h.serving.Go(func() { copyDelayed(near, far, delay) })
+		h.serving.Go(func() { copyDelayed(far, near, delay) })
 		return client, nil
 	}
 }
 
-type parcel struct {
+type delayedBytes struct {
 	due time.Time
 	b   []byte
 }
 
-// carry moves bytes one way, each after the delay.
-func carry(to, from net.Conn, delay time.Duration) {
+// copyDelayed copies bytes, each after the delay.
+func copyDelayed(to, from net.Conn, delay time.Duration) {
 	var mu sync.Mutex
-	var way []parcel
+	var way []delayedBytes
 	sent := make(chan struct{}, 1)
 	var delivering sync.WaitGroup
 	over := make(chan struct{})
@@ -65,7 +64,7 @@ func carry(to, from net.Conn, delay time.Duration) {
 		b := make([]byte, 64<<10)
 		n, err := from.Read(b)
 		mu.Lock()
-		way = append(way, parcel{time.Now().Add(delay), b[:n]})
+		way = append(way, delayedBytes{time.Now().Add(delay), b[:n]})
 		mu.Unlock()
 		select {
 		case sent <- struct{}{}:

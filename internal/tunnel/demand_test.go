@@ -20,12 +20,12 @@ func TestBulkDetector_Add(t *testing.T) {
 		count int
 		first int // part with which it counts as bulk; 0: none
 	}{
-		"fast":                          {part, 0, 1000, 2 * bulkMark / part},
-		"slow, and for long":            {part, 100 * time.Millisecond, 1000, 16},
-		"slow, and not for long":        {part, 50 * time.Millisecond, 20, 0},
-		"slower than anybody waits for": {part, 300 * time.Millisecond, 1000, 0},
-		"small talk":                    {1 << 10, 5 * time.Millisecond, 10_000, 0},
-		"pieces now and then":           {4 * part, 1100 * time.Millisecond, 100, 0},
+		"fast":                   {part, 0, 1000, 2 * bulkMark / part},
+		"slow, and for long":     {part, 100 * time.Millisecond, 1000, 16},
+		"slow, and not for long": {part, 50 * time.Millisecond, 20, 0},
+		"very slow":              {part, 300 * time.Millisecond, 1000, 0},
+		"small talk":             {1 << 10, 5 * time.Millisecond, 10_000, 0},
+		"pieces now and then":    {4 * part, 1100 * time.Millisecond, 100, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,8 +48,8 @@ func TestBulkDetector_Add(t *testing.T) {
 	}
 }
 
-// What comes slowly, because the connection carries no more, makes it busy for who reads, too: new
-// streams avoid it, on both sides.
+// A slow, full connection counts as busy on the reading side as well: new streams avoid it on both
+// sides.
 func TestSession_NewStreamsAvoidFullSlowConnection(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
@@ -66,21 +66,21 @@ func TestSession_NewStreamsAvoidFullSlowConnection(t *testing.T) {
 				}
 				handler := newHandler()
 				handler.stream = func(_ context.Context, _ *Session, st *Stream) { trickle(st) }
-				h := newHost(t, overPipe, handler)
-				r := h.connect(ClientConfig{
+				h := newTestServer(t, overPipe, handler)
+				r := h.startClient(ClientConfig{
 					Hello:    func() Hello { return Hello{Role: role, Token: "flt_x"} },
 					OnStream: func(_ context.Context, _ *Session, st *Stream) { trickle(st) },
 				})
-				s := ends{client: r.up(t), server: <-h.handler.ups}
+				s := sessionPair{client: r.awaitSession(t), server: <-h.handler.ups}
 				s.opener = s.client
 				if role == RoleAgent {
 					s.opener = s.server
 				}
-				s.want(t, 2)
+				s.awaitConnections(t, 2)
 				st := open(t, s.opener)
 				go func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{st}) }()
 				time.Sleep(3 * time.Second)
-				s.want(t, desiredFor(1, false))
+				s.awaitConnections(t, desiredFor(1, false))
 				var others []*Stream
 				for range 12 {
 					other := open(t, s.opener)

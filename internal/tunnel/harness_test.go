@@ -53,7 +53,7 @@ func clientTrust() *tls.Config {
 	return &tls.Config{RootCAs: pool, ServerName: "server.test", MinVersion: tls.VersionTLS13}
 }
 
-// testHandler accepts everything, unless a function says otherwise, and echoes streams.
+// testHandler accepts everything, unless one of its functions refuses, and echoes streams.
 type testHandler struct {
 	hello  func(ctx context.Context, h Hello) (Welcome, error)
 	bind   func(ctx context.Context, s *Session, b Bind) (Bound, error)
@@ -122,7 +122,7 @@ func (h *testHandler) tokens() []string {
 	return all
 }
 
-// echo sends back what it reads and half-closes after the end.
+// echo sends back what it reads and half-closes at the end.
 func echo(st *Stream) {
 	if st.Accept() != nil {
 		return
@@ -134,8 +134,8 @@ func echo(st *Stream) {
 	}
 }
 
-// host is a server that takes connections in memory or on loopback.
-type host struct {
+// testServer is a Server with connections in memory or on loopback.
+type testServer struct {
 	t       *testing.T
 	handler *testHandler
 	server  *Server
@@ -155,7 +155,7 @@ const (
 	overTCP  = "tcp"
 )
 
-func bothWays(t *testing.T, test func(t *testing.T, transport string)) {
+func forEachTransport(t *testing.T, test func(t *testing.T, transport string)) {
 	t.Helper()
 	for _, transport := range []string{overPipe, overTCP} {
 		t.Run(transport, func(t *testing.T) {
@@ -165,11 +165,11 @@ func bothWays(t *testing.T, test func(t *testing.T, transport string)) {
 	}
 }
 
-func newHost(t *testing.T, transport string, handler *testHandler) *host {
+func newTestServer(t *testing.T, transport string, handler *testHandler) *testServer {
 	t.Helper()
 	cert, _ := authority()
 	ctx, stop := context.WithCancel(context.Background())
-	h := &host{t: t, handler: handler, server: NewServer(ServerConfig{Handler: handler}), stop: stop,
+	h := &testServer{t: t, handler: handler, server: NewServer(ServerConfig{Handler: handler}), stop: stop,
 		tls: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}, MinVersion: tls.VersionTLS13,
 			DynamicRecordSizingDisabled: true}}
 	t.Cleanup(func() {
@@ -208,7 +208,7 @@ func newHost(t *testing.T, transport string, handler *testHandler) *host {
 	return h
 }
 
-func (h *host) serve(ctx context.Context, raw net.Conn) {
+func (h *testServer) serve(ctx context.Context, raw net.Conn) {
 	h.mu.Lock()
 	h.raw = append(h.raw, raw)
 	h.mu.Unlock()
@@ -228,15 +228,15 @@ func (h *host) serve(ctx context.Context, raw net.Conn) {
 	})
 }
 
-// accepted counts the connections so far.
-func (h *host) accepted() int {
+// acceptedConns returns the number of connections so far.
+func (h *testServer) acceptedConns() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.raw)
 }
 
-// kill cuts connections of the server's side without a word.
-func (h *host) kill(indexes ...int) {
+// closeConns closes connections on the server's side without a message.
+func (h *testServer) closeConns(indexes ...int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, i := range indexes {
@@ -247,16 +247,16 @@ func (h *host) kill(indexes ...int) {
 	}
 }
 
-// running is a Client in Run.
-type running struct {
+// testClient is a running Client.
+type testClient struct {
 	*Client
 	result chan error // gets Run's once
 	stop   context.CancelFunc
 	downs  chan error
 }
 
-// connect runs a client of the host until the test ends.
-func (h *host) connect(cfg ClientConfig) *running {
+// startClient runs a client of the server until the test ends.
+func (h *testServer) startClient(cfg ClientConfig) *testClient {
 	h.t.Helper()
 	if cfg.Hello == nil {
 		cfg.Hello = func() Hello { return Hello{Role: RoleForwarder, Token: "flt_x", ClientVersion: "v1", OS: "test"} }
@@ -268,7 +268,7 @@ func (h *host) connect(cfg ClientConfig) *running {
 	if cfg.DialContext == nil {
 		cfg.DialContext = h.dial
 	}
-	r := &running{result: make(chan error, 1), downs: make(chan error, 1000)}
+	r := &testClient{result: make(chan error, 1), downs: make(chan error, 1000)}
 	cfg.OnDown = func(err error, _ time.Duration) { r.downs <- err }
 	r.Client = NewClient(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -289,47 +289,47 @@ func agentHello() Hello {
 	return Hello{Role: RoleAgent, Token: "flt_x", ClientVersion: "v1", OS: "test"}
 }
 
-// up waits for the client's session.
-func (r *running) up(t *testing.T) *Session {
+// awaitSession waits for the client's session.
+func (r *testClient) awaitSession(t *testing.T) *Session {
 	t.Helper()
-	s, err := r.Wait(patience(t))
+	s, err := r.Wait(timeoutContext(t))
 	if err != nil {
 		t.Fatalf("no session: %v", err)
 	}
 	return s
 }
 
-// patience is a context for what has to happen soon.
-func patience(t *testing.T) context.Context {
+// timeoutContext returns a context that bounds a test's waits.
+func timeoutContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// take receives from ch, soon.
-func take[T any](t *testing.T, what string, ch <-chan T) T {
+// receiveWithin receives from ch, or fails after a timeout.
+func receiveWithin[T any](t *testing.T, what string, ch <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-ch:
 		return v
-	case <-patience(t).Done():
-		t.Fatalf("waited in vain for %s", what)
+	case <-timeoutContext(t).Done():
+		t.Fatalf("timed out waiting for %s", what)
 		panic("unreachable")
 	}
 }
 
-// eventually waits until a condition holds that nothing signals.
+// eventually polls until a condition holds that has no signal.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	ctx := patience(t)
+	ctx := timeoutContext(t)
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for !holds() {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
@@ -337,10 +337,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // agentPair returns an agent's session as the server sees it; the agent serves streams with f.
 func agentPair(t *testing.T, transport string, f func(*Stream)) *Session {
 	t.Helper()
-	h := newHost(t, transport, newHandler())
-	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) { f(st) }})
-	r.up(t)
-	return take(t, "the server's session", h.handler.ups)
+	h := newTestServer(t, transport, newHandler())
+	r := h.startClient(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) {
+		f(st)
+	}})
+	r.awaitSession(t)
+	return receiveWithin(t, "the server's session", h.handler.ups)
 }
 
 // forwarderPair returns a forwarder's session; the server serves its streams with f.
@@ -348,13 +350,14 @@ func forwarderPair(t *testing.T, transport string, f func(*Stream)) *Session {
 	t.Helper()
 	handler := newHandler()
 	handler.stream = func(_ context.Context, _ *Session, st *Stream) { f(st) }
-	return newHost(t, transport, handler).connect(ClientConfig{}).up(t)
+	return newTestServer(t, transport, handler).startClient(ClientConfig{}).awaitSession(t)
 }
 
-// pairs runs a test with streams that the server opens and with streams that a forwarder opens.
-func pairs(t *testing.T, test func(t *testing.T, pair func(f func(*Stream)) *Session)) {
+// forEachDirection runs a test with streams that the server opens and with streams that a forwarder
+// opens.
+func forEachDirection(t *testing.T, test func(t *testing.T, pair func(f func(*Stream)) *Session)) {
 	t.Helper()
-	bothWays(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		for name, pair := range map[string]func(*testing.T, string, func(*Stream)) *Session{"to agent": agentPair,
 			"to server": forwarderPair} {
 			t.Run(name, func(t *testing.T) {
@@ -367,7 +370,7 @@ func pairs(t *testing.T, test func(t *testing.T, pair func(f func(*Stream)) *Ses
 
 func open(t *testing.T, s *Session) *Stream {
 	t.Helper()
-	st, err := s.Open(patience(t), fullHeader())
+	st, err := s.Open(timeoutContext(t), fullHeader())
 	if err != nil {
 		t.Fatalf("opening a stream: %v", err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 )
 
-// intruder is a client that keeps to TLS and to nothing else.
-func (h *host) intruder(t *testing.T) *tls.Conn {
+// rawTLSConn returns a TLS connection to the server without the session protocol.
+func (h *testServer) rawTLSConn(t *testing.T) *tls.Conn {
 	t.Helper()
 	raw, err := h.dial(t.Context(), "", "")
 	if err != nil {
@@ -33,8 +33,8 @@ func (h *host) intruder(t *testing.T) *tls.Conn {
 	return c
 }
 
-// control opens a multiplexer and the control stream of a client of our own making.
-func control1(t *testing.T, c *tls.Conn) (*yamux.Session, *yamux.Stream) {
+// rawControlStream opens a yamux session and its control stream.
+func rawControlStream(t *testing.T, c *tls.Conn) (*yamux.Session, *yamux.Stream) {
 	t.Helper()
 	mux, err := yamux.Client(c, yamux.DefaultConfig(), nil)
 	if err != nil {
@@ -48,10 +48,12 @@ func control1(t *testing.T, c *tls.Conn) (*yamux.Session, *yamux.Stream) {
 	return mux, st
 }
 
-func frame(s string) string { return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s }
+func encodeFrame(s string) string {
+	return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s
+}
 
-// served waits for the error that the host's first ServeConn returned.
-func (h *host) served(t *testing.T) error {
+// serveError waits for the error that the host's first ServeConn returned.
+func (h *testServer) serveError(t *testing.T) error {
 	t.Helper()
 	h.serving.Wait()
 	h.mu.Lock()
@@ -64,9 +66,9 @@ func (h *host) served(t *testing.T) error {
 
 func TestClient_SendsNoHelloToUntrustedServer(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
-	if err := take(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), "certificate") {
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	if err := receiveWithin(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("OnDown(%v)", err)
 	}
 	if len(h.handler.tokens()) != 0 {
@@ -90,7 +92,7 @@ func TestServer_ClosesOnGarbage(t *testing.T) {
 	}
 	first := func(s string) func(t *testing.T, c *tls.Conn) {
 		return func(t *testing.T, c *tls.Conn) {
-			_, st := control1(t, c)
+			_, st := rawControlStream(t, c)
 			_, _ = io.WriteString(st, s)
 		}
 	}
@@ -99,10 +101,10 @@ func TestServer_ClosesOnGarbage(t *testing.T) {
 		"zeros":                         raw(strings.Repeat("\x00\x07", 4096)),
 		"HTTP instead of a hello":       first("GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"),
 		"hello too long":                first("\x00\x00\x40\x01"),
-		"not JSON":                      first(frame("hello")),
-		"no hello":                      first(frame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)),
+		"not JSON":                      first(encodeFrame("hello")),
+		"no hello":                      first(encodeFrame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)),
 		"thousands of streams": func(t *testing.T, c *tls.Conn) {
-			mux, _ := control1(t, c)
+			mux, _ := rawControlStream(t, c)
 			for range 4000 {
 				if _, err := mux.OpenStream(t.Context()); err != nil {
 					return
@@ -110,7 +112,7 @@ func TestServer_ClosesOnGarbage(t *testing.T) {
 			}
 		},
 		"bytes for another stream": func(t *testing.T, c *tls.Conn) {
-			mux, _ := control1(t, c)
+			mux, _ := rawControlStream(t, c)
 			st, err := mux.OpenStream(t.Context())
 			if err == nil {
 				_, _ = st.Write(make([]byte, 200_000))
@@ -119,9 +121,9 @@ func TestServer_ClosesOnGarbage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t, overTCP, newHandler())
+			h := newTestServer(t, overTCP, newHandler())
 			began := time.Now()
-			c := h.intruder(t)
+			c := h.rawTLSConn(t)
 			go func() { // the server's answers are read, else its farewell waits for a second
 				if strings.Contains(name, "instead of a multiplexer") || name == "zeros" {
 					_, _ = io.Copy(io.Discard, c)
@@ -145,9 +147,9 @@ func TestServer_ClosesOnGarbage(t *testing.T) {
 
 func TestServer_JoinNeedsSecretOfLiveSession(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Connections: 1})
-	s := r.up(t)
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{Connections: 1})
+	s := r.awaitSession(t)
 	join := func(id, secret string) error {
 		c := NewClient(ClientConfig{Address: "server.test:443", TLS: clientTrust(), DialContext: h.dial})
 		l, _, err := c.dial(t.Context(), Hello{Role: RoleForwarder, SessionID: id, JoinSecret: secret})
@@ -168,7 +170,7 @@ func TestServer_JoinNeedsSecretOfLiveSession(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	far := take(t, "the session", h.handler.ups)
+	far := receiveWithin(t, "the session", h.handler.ups)
 	awaitConnections(t, 1, far)
 	for range maxConnections - 1 {
 		c := NewClient(ClientConfig{Address: "server.test:443", TLS: clientTrust(), DialContext: h.dial})
@@ -193,26 +195,25 @@ func TestServer_JoinNeedsSecretOfLiveSession(t *testing.T) {
 
 func TestServer_LimitsPendingConnections(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
+	h := newTestServer(t, overTCP, newHandler())
 	h.server = NewServer(ServerConfig{Handler: h.handler, MaxPending: 2})
 	for range 2 {
-		h.intruder(t)
+		h.rawTLSConn(t)
 	}
 	eventually(t, "two waiting connections", func() bool { return len(h.server.pending) == 2 })
-	if _, err := h.intruder(t).Read(make([]byte, 1)); err == nil {
+	if _, err := h.rawTLSConn(t).Read(make([]byte, 1)); err == nil {
 		t.Error("a third connection may wait")
 	}
-	h.kill(0)
-	r := h.connect(ClientConfig{})
-	r.up(t) // as soon as there is room
+	h.closeConns(0)
+	r := h.startClient(ClientConfig{})
+	r.awaitSession(t) // as soon as there is room
 }
 
-// Streams cost memory: a peer that has not said who it is has its control stream and a few that
-// wait.
+// Streams cost memory: before its hello a peer has its control stream and a few waiting ones.
 func TestServer_LimitsStreamsBeforeHello(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	mux, _ := control1(t, h.intruder(t))
+	h := newTestServer(t, overTCP, newHandler())
+	mux, _ := rawControlStream(t, h.rawTLSConn(t))
 	var last *yamux.Stream
 	for range 50 {
 		st, err := mux.OpenStream(t.Context())

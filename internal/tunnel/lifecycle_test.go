@@ -19,17 +19,17 @@ import (
 
 func TestClient_RereadsTokenAndResumesTLS(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
+	h := newTestServer(t, overTCP, newHandler())
 	var n atomic.Int32
-	r := h.connect(ClientConfig{Connections: 1, Hello: func() Hello {
+	r := h.startClient(ClientConfig{Connections: 1, Hello: func() Hello {
 		return Hello{Role: RoleForwarder, Token: fmt.Sprintf("flt_%d", n.Add(1))}
 	}})
-	first := r.up(t)
+	first := r.awaitSession(t)
 	_, _ = io.WriteString(open(t, first), "x") // the ticket comes with the server's first bytes
-	h.kill(0)
-	take(t, "the end", first.Done())
-	take(t, "the first session", h.handler.ups)
-	take(t, "a second session", h.handler.ups)
+	h.closeConns(0)
+	receiveWithin(t, "the end", first.Done())
+	receiveWithin(t, "the first session", h.handler.ups)
+	receiveWithin(t, "a second session", h.handler.ups)
 	if d := cmp.Diff([]string{"flt_1", "flt_2"}, h.handler.tokens()); d != "" {
 		t.Error(d)
 	}
@@ -42,20 +42,20 @@ func TestClient_RereadsTokenAndResumesTLS(t *testing.T) {
 
 func TestServer_DrainMovesClientToNewSession(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{})
-	old := r.up(t)
-	far := take(t, "the session", h.handler.ups)
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{})
+	old := r.awaitSession(t)
+	far := receiveWithin(t, "the session", h.handler.ups)
 	st := open(t, old)
-	if err := st.WaitOpened(patience(t)); err != nil {
+	if err := st.WaitOpened(timeoutContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	if err := far.Drain(10 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	take(t, "DRAIN", old.PeerDraining())
+	receiveWithin(t, "DRAIN", old.PeerDraining())
 	var e *Error
-	if err := take(t, "OnDown", r.downs); !errors.As(err, &e) || e.Code != CodeDraining {
+	if err := receiveWithin(t, "OnDown", r.downs); !errors.As(err, &e) || e.Code != CodeDraining {
 		t.Errorf("OnDown(%v)", err)
 	}
 	for _, s := range []*Session{old, far} {
@@ -63,7 +63,7 @@ func TestServer_DrainMovesClientToNewSession(t *testing.T) {
 			t.Errorf("opened a stream while the server drains: %v", err)
 		}
 	}
-	if s := r.up(t); s == old {
+	if s := r.awaitSession(t); s == old {
 		t.Error("the client did not make a new session")
 	}
 	_, _ = io.WriteString(st, "still alive")
@@ -75,23 +75,23 @@ func TestServer_DrainMovesClientToNewSession(t *testing.T) {
 		t.Errorf("the old session ended before its stream: %v", old.Err())
 	}
 	_ = st.Close()
-	take(t, "the old session's end", old.Done())
-	take(t, "Down", h.handler.downs)
+	receiveWithin(t, "the old session's end", old.Done())
+	receiveWithin(t, "Down", h.handler.downs)
 }
 
 func TestSession_DrainingForwarderOpensStreams(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overPipe, newHandler())
-	r := h.connect(ClientConfig{})
-	s := r.up(t)
-	far := take(t, "the session", h.handler.ups)
+	h := newTestServer(t, overPipe, newHandler())
+	r := h.startClient(ClientConfig{})
+	s := r.awaitSession(t)
+	far := receiveWithin(t, "the session", h.handler.ups)
 	for range 2 {
 		if err := s.Drain(time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
-	take(t, "DRAIN", far.PeerDraining())
-	if err := open(t, s).WaitOpened(patience(t)); err != nil {
+	receiveWithin(t, "DRAIN", far.PeerDraining())
+	if err := open(t, s).WaitOpened(timeoutContext(t)); err != nil {
 		t.Error(err)
 	}
 	var e *Error
@@ -105,16 +105,16 @@ func TestSession_DrainingForwarderOpensStreams(t *testing.T) {
 
 func TestClient_StopEndsRunWithItsCode(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		for _, code := range []Code{CodeStop, CodeTokenRevoked} {
-			h := newHost(t, transport, newHandler())
-			r := h.connect(ClientConfig{})
-			s := r.up(t)
-			far := take(t, "the session", h.handler.ups)
+			h := newTestServer(t, transport, newHandler())
+			r := h.startClient(ClientConfig{})
+			s := r.awaitSession(t)
+			far := receiveWithin(t, "the session", h.handler.ups)
 			st := open(t, s)
 			far.Stop(code, "the token was deleted")
 			far.Stop(CodeInternal, "the first reason counts")
-			err := take(t, "Run", r.result)
+			err := receiveWithin(t, "Run", r.result)
 			var e *Error
 			if !errors.As(err, &e) || e.Code != code || e.Msg != "the token was deleted" {
 				t.Errorf("Run returned %v", err)
@@ -122,7 +122,7 @@ func TestClient_StopEndsRunWithItsCode(t *testing.T) {
 			if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("a stream of a stopped session read %v", err)
 			}
-			if err := take(t, "Down", h.handler.downs); !errors.As(err, &e) || e.Code != code {
+			if err := receiveWithin(t, "Down", h.handler.downs); !errors.As(err, &e) || e.Code != code {
 				t.Errorf("Down(%v)", err)
 			}
 			if _, err := r.Wait(t.Context()); !errors.As(err, &e) || e.Code != code {
@@ -137,11 +137,11 @@ func TestClient_StopEndsRunWithItsCode(t *testing.T) {
 
 func TestClient_ReconnectsAfterTemporaryStop(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overPipe, newHandler())
-	r := h.connect(ClientConfig{})
-	r.up(t)
-	take(t, "the session", h.handler.ups).Stop(CodeUnavailable, "the store is away")
-	take(t, "a new session", h.handler.ups)
+	h := newTestServer(t, overPipe, newHandler())
+	r := h.startClient(ClientConfig{})
+	r.awaitSession(t)
+	receiveWithin(t, "the session", h.handler.ups).Stop(CodeUnavailable, "the store is away")
+	receiveWithin(t, "a new session", h.handler.ups)
 }
 
 func TestServer_RefusesHello(t *testing.T) {
@@ -149,9 +149,9 @@ func TestServer_RefusesHello(t *testing.T) {
 	for _, code := range []Code{CodeBadToken, CodeForbidden, CodeVersion} {
 		handler := newHandler()
 		handler.hello = func(context.Context, Hello) (Welcome, error) { return Welcome{}, &Error{Code: code, Msg: "no"} }
-		r := newHost(t, overTCP, handler).connect(ClientConfig{})
+		r := newTestServer(t, overTCP, handler).startClient(ClientConfig{})
 		var e *Error
-		if err := take(t, "Run", r.result); !errors.As(err, &e) || e.Code != code || e.Msg != "no" {
+		if err := receiveWithin(t, "Run", r.result); !errors.As(err, &e) || e.Code != code || e.Msg != "no" {
 			t.Errorf("Run returned %v", err)
 		}
 	}
@@ -163,10 +163,10 @@ func TestServer_RefusesHello(t *testing.T) {
 		}
 		return Welcome{}, nil
 	}
-	r := newHost(t, overTCP, handler).connect(ClientConfig{})
-	r.up(t)
+	r := newTestServer(t, overTCP, handler).startClient(ClientConfig{})
+	r.awaitSession(t)
 	for range 2 {
-		if err := take(t, "OnDown", r.downs); err == nil || strings.Contains(err.Error(), "a secret cause") {
+		if err := receiveWithin(t, "OnDown", r.downs); err == nil || strings.Contains(err.Error(), "a secret cause") {
 			t.Errorf("OnDown(%v)", err)
 		}
 	}
@@ -174,45 +174,45 @@ func TestServer_RefusesHello(t *testing.T) {
 
 func TestClient_OnUpErrorEndsSession(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overPipe, newHandler())
+	h := newTestServer(t, overPipe, newHandler())
 	var n atomic.Int32
-	r := h.connect(ClientConfig{Hello: agentHello, OnUp: func(ctx context.Context, s *Session) error {
+	r := h.startClient(ClientConfig{Hello: agentHello, OnUp: func(ctx context.Context, s *Session) error {
 		if n.Add(1) == 1 {
 			return &Error{Code: CodeURLTaken, Msg: "taken"}
 		}
 		_, err := s.Bind(ctx, Bind{URL: "http://a.b"})
 		return err
 	}})
-	s := r.up(t)
-	if take(t, "the first session", h.handler.ups).ID() == s.ID() || n.Load() != 2 {
+	s := r.awaitSession(t)
+	if receiveWithin(t, "the first session", h.handler.ups).ID() == s.ID() || n.Load() != 2 {
 		t.Error("a session counted as up although OnUp failed")
 	}
-	take(t, "the first session's end", h.handler.downs)
-	fatal := h.connect(ClientConfig{Hello: agentHello, OnUp: func(context.Context, *Session) error {
+	receiveWithin(t, "the first session's end", h.handler.downs)
+	fatal := h.startClient(ClientConfig{Hello: agentHello, OnUp: func(context.Context, *Session) error {
 		return fmt.Errorf("binding: %w", &Error{Code: CodeForbidden, Msg: "no rule"})
 	}})
 	var e *Error
-	if err := take(t, "Run", fatal.result); !errors.As(err, &e) || e.Code != CodeForbidden {
+	if err := receiveWithin(t, "Run", fatal.result); !errors.As(err, &e) || e.Code != CodeForbidden {
 		t.Errorf("Run returned %v", err)
 	}
 }
 
 func TestClient_RunEndsWithContext(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
+	h := newTestServer(t, overTCP, newHandler())
 	ended := make(chan struct{})
-	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(ctx context.Context, _ *Session, st *Stream) {
+	r := h.startClient(ClientConfig{Hello: agentHello, OnStream: func(ctx context.Context, _ *Session, st *Stream) {
 		_ = st.Accept()
 		<-ctx.Done()
 		close(ended)
 	}})
-	r.up(t)
-	st := open(t, take(t, "the session", h.handler.ups))
-	if err := st.WaitOpened(patience(t)); err != nil {
+	r.awaitSession(t)
+	st := open(t, receiveWithin(t, "the session", h.handler.ups))
+	if err := st.WaitOpened(timeoutContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	r.stop()
-	if err := take(t, "Run", r.result); err != nil {
+	if err := receiveWithin(t, "Run", r.result); err != nil {
 		t.Errorf("Run returned %v", err)
 	}
 	select {
@@ -223,7 +223,7 @@ func TestClient_RunEndsWithContext(t *testing.T) {
 	if _, err := r.Wait(t.Context()); !errors.Is(err, net.ErrClosed) || r.Session() != nil {
 		t.Errorf("Wait after the end: %v", err)
 	}
-	take(t, "Down", h.handler.downs)
+	receiveWithin(t, "Down", h.handler.downs)
 }
 
 func TestBackoff_HasFullJitter(t *testing.T) {
@@ -245,17 +245,17 @@ const unread = 200 << 10 // of a window of 256 KiB
 
 func TestClient_DeliversWrittenBytesBeforeClose(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(h *host, r *running, far *Session){
-		"client's context": func(_ *host, r *running, _ *Session) { r.stop() },
-		"client's close":   func(_ *host, r *running, _ *Session) { _ = r.Session().Close() },
-		"after the drain":  func(_ *host, _ *running, far *Session) { _ = far.Drain(time.Second) },
+	for name, end := range map[string]func(h *testServer, r *testClient, far *Session){
+		"client's context": func(_ *testServer, r *testClient, _ *Session) { r.stop() },
+		"client's close":   func(_ *testServer, r *testClient, _ *Session) { _ = r.Session().Close() },
+		"after the drain":  func(_ *testServer, _ *testClient, far *Session) { _ = far.Drain(time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bothWays(t, func(t *testing.T, transport string) {
-				h := newHost(t, transport, newHandler())
+			forEachTransport(t, func(t *testing.T, transport string) {
+				h := newTestServer(t, transport, newHandler())
 				written := make(chan struct{})
-				r := h.connect(ClientConfig{Hello: agentHello, Connections: 1,
+				r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1,
 					OnStream: func(_ context.Context, _ *Session, st *Stream) {
 						_ = st.Accept()
 						_, _ = io.Copy(io.Discard, onlyReader{st})
@@ -264,13 +264,13 @@ func TestClient_DeliversWrittenBytesBeforeClose(t *testing.T) {
 						_ = st.Close()
 						close(written)
 					}})
-				r.up(t)
-				far := take(t, "the session", h.handler.ups)
+				r.awaitSession(t)
+				far := receiveWithin(t, "the session", h.handler.ups)
 				st := open(t, far)
 				_ = st.CloseWrite()
 				<-written
 				end(h, r, far)
-				take(t, "the end", far.Done())
+				receiveWithin(t, "the end", far.Done())
 				if b, err := io.ReadAll(st); err != nil || len(b) != unread {
 					t.Errorf("received %d bytes of %d, %v", len(b), unread, err)
 				}
@@ -281,10 +281,10 @@ func TestClient_DeliversWrittenBytesBeforeClose(t *testing.T) {
 
 func TestServer_DeliversWrittenBytesBeforeClose(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(h *host, far *Session){
-		"server's context": func(h *host, _ *Session) { h.stop() },
-		"server's close":   func(_ *host, far *Session) { _ = far.Close() },
-		"server's stop":    func(_ *host, far *Session) { far.Stop(CodeStop, "enough") },
+	for name, end := range map[string]func(h *testServer, far *Session){
+		"server's context": func(h *testServer, _ *Session) { h.stop() },
+		"server's close":   func(_ *testServer, far *Session) { _ = far.Close() },
+		"server's stop":    func(_ *testServer, far *Session) { far.Stop(CodeStop, "enough") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -298,14 +298,14 @@ func TestServer_DeliversWrittenBytesBeforeClose(t *testing.T) {
 				_ = st.Close()
 				close(written)
 			}
-			h := newHost(t, overTCP, handler)
-			s := h.connect(ClientConfig{Connections: 1}).up(t)
-			far := take(t, "the session", handler.ups)
+			h := newTestServer(t, overTCP, handler)
+			s := h.startClient(ClientConfig{Connections: 1}).awaitSession(t)
+			far := receiveWithin(t, "the session", handler.ups)
 			st := open(t, s)
 			_ = st.CloseWrite()
 			<-written
 			end(h, far)
-			take(t, "the end", s.Done())
+			receiveWithin(t, "the end", s.Done())
 			if b, err := io.ReadAll(st); err != nil || len(b) != unread {
 				t.Errorf("received %d bytes of %d, %v", len(b), unread, err)
 			}

@@ -106,7 +106,7 @@ func TestRequestLines_TruncateLongTexts(t *testing.T) {
 			RequestLine{Path: strings.Repeat("x", 509)}},
 		"a negative status":          {RequestLine{Status: -1, Path: "/"}, RequestLine{Path: "/"}},
 		"a status that is too large": {RequestLine{Status: 70_000}, RequestLine{Status: 65535}},
-		"a time nobody can print":    {RequestLine{At: time.Unix(math.MaxInt64, 0), Path: "/"}, RequestLine{Path: "/"}},
+		"a time out of range":        {RequestLine{At: time.Unix(math.MaxInt64, 0), Path: "/"}, RequestLine{Path: "/"}},
 		"a time somewhere else":      {RequestLine{At: time.Unix(1, 5).In(east)}, RequestLine{At: time.Unix(1, 5).UTC()}},
 		"a time with a monotonic one": {RequestLine{At: time.Unix(1, 0).Add(time.Nanosecond)},
 			RequestLine{At: time.Unix(1, 1).UTC()}},
@@ -118,7 +118,7 @@ func TestRequestLines_TruncateLongTexts(t *testing.T) {
 	}
 }
 
-// wireField and wireLine build what a peer may send.
+// wireField encodes a field as a peer may send it.
 func wireField(tag byte, value string) string {
 	return string([]byte{tag, byte(len(value) >> 8), byte(len(value))}) + value
 }
@@ -165,7 +165,7 @@ func TestRequestLines_SkipUnknownFields(t *testing.T) {
 	}
 }
 
-// hostileLines are malformed messages, and what the error says.
+// hostileLines are malformed messages with their errors.
 var hostileLines = map[string]struct{ in, want string }{
 	"no lines":           {"", "has none"},
 	"half a length":      {"\x00", "line 1 is cut off"},
@@ -240,7 +240,7 @@ func FuzzRequestLines(f *testing.F) {
 	})
 }
 
-// Lines that wait go out together, and a message of them is a small frame for the multiplexer.
+// Waiting lines are sent together, in a message that is a small frame for the multiplexer.
 func TestRequestLines_BurstIsFewMessages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -20,18 +20,17 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 )
 
-// rawAgent is an agent with a multiplexer of another make, whose control stream is read by the
-// test.
-func rawAgent(t *testing.T, h *host) (*Session, *yamux.Stream) {
+// rawAgent is an agent with hashicorp's yamux, whose control stream the test reads.
+func rawAgent(t *testing.T, h *testServer) (*Session, *yamux.Stream) {
 	t.Helper()
-	_, st := control1(t, h.intruder(t))
-	if _, err := io.WriteString(st, frame(`{"type":"hello","protocol":1,"hello":{"role":"agent"}}`)); err != nil {
+	_, st := rawControlStream(t, h.rawTLSConn(t))
+	if _, err := io.WriteString(st, encodeFrame(`{"type":"hello","protocol":1,"hello":{"role":"agent"}}`)); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := parseMessage(nextMessage(t, st)); err != nil || m.Type != typeWelcome {
 		t.Fatalf("the answer to the hello is %+v, %v", m, err)
 	}
-	return take(t, "the session", h.handler.ups), st
+	return receiveWithin(t, "the session", h.handler.ups), st
 }
 
 func nextMessage(t *testing.T, r io.Reader) []byte {
@@ -51,7 +50,7 @@ func firstLink(s *Session) *link {
 
 func TestRequestLines_SendWaitingTogether(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
+	h := newTestServer(t, overTCP, newHandler())
 	far, st := rawAgent(t, h)
 	var want, got []RequestLine
 	busy := &firstLink(far).ctrl.mu
@@ -76,14 +75,14 @@ func TestRequestLines_SendWaitingTogether(t *testing.T) {
 	}
 }
 
-// Nobody waits for a line, so it may wait for company, but not for long: 5 ms in the multiplexer,
-// and before that 2 ms behind another line.
+// A line may be delayed, but only by 5 ms in the multiplexer and 2 ms after another message.
 func TestRequestLines_ArriveSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
+		h := newTestServer(t, overPipe, newHandler())
 		lines := make(chan RequestLine, 2)
-		h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnRequestLine: func(l RequestLine) { lines <- l }}).up(t)
+		h.startClient(ClientConfig{Hello: agentHello, Connections: 1, OnRequestLine: func(l RequestLine) { lines <- l }}).
+			awaitSession(t)
 		far := <-h.handler.ups
 		for gap := time.Duration(0); gap < 10*time.Millisecond; gap += 300 * time.Microsecond {
 			time.Sleep(time.Second)
@@ -107,12 +106,12 @@ func TestRequestLines_ArriveSoon(t *testing.T) {
 	})
 }
 
-// Lines that come one by one are few messages, too, and however many wait they do not wait for one
-// another's pauses.
+// Lines that arrive one by one are few messages, and waiting lines are not delayed by more than one
+// interval.
 func TestRequestLines_PauseBetweenMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
+		h := newTestServer(t, overPipe, newHandler())
 		far, st := rawAgent(t, h)
 		read := func(n int) (messages int) {
 			for ; n > 0; messages++ {
@@ -148,14 +147,14 @@ func TestRequestLines_PauseBetweenMessages(t *testing.T) {
 
 func TestRequestLines_KeepOrderWithMessages(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
+	h := newTestServer(t, overTCP, newHandler())
 	type seen struct {
 		path     string
 		draining bool
 	}
 	lines := make(chan seen, 2)
 	up := make(chan *Session, 1)
-	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1,
+	r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1,
 		OnStream: func(_ context.Context, _ *Session, st *Stream) { echo(st) }, OnRequestLine: func(l RequestLine) {
 			s := <-up
 			up <- s
@@ -166,10 +165,10 @@ func TestRequestLines_KeepOrderWithMessages(t *testing.T) {
 				lines <- seen{l.Path, false}
 			}
 		}})
-	up <- r.up(t)
-	far := take(t, "the session", h.handler.ups)
+	up <- r.awaitSession(t)
+	far := receiveWithin(t, "the session", h.handler.ups)
 	l := firstLink(far)
-	if err := open(t, far).WaitOpened(patience(t)); err != nil { // which keeps the session while the server drains
+	if err := open(t, far).WaitOpened(timeoutContext(t)); err != nil { // which keeps the session while the server drains
 		t.Fatal(err)
 	}
 	send := func(path string) {
@@ -183,7 +182,7 @@ func TestRequestLines_KeepOrderWithMessages(t *testing.T) {
 	}
 	send("/after")
 	for _, want := range []seen{{"/before", false}, {"/after", true}} {
-		if got := take(t, "a line", lines); got != want {
+		if got := receiveWithin(t, "a line", lines); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
@@ -197,24 +196,24 @@ func TestClient_MalformedLinesEndConnection(t *testing.T) {
 		"\x02\x00\x00":   "decoding a control message",
 		"":               "decoding a control message",
 	} {
-		h := newHost(t, overTCP, newHandler())
-		r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
-		r.up(t)
-		l := firstLink(take(t, "the session", h.handler.ups))
-		if err := l.ctrl.sendLater([]byte(frame(message))); err != nil {
+		h := newTestServer(t, overTCP, newHandler())
+		r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1})
+		r.awaitSession(t)
+		l := firstLink(receiveWithin(t, "the session", h.handler.ups))
+		if err := l.ctrl.sendLater([]byte(encodeFrame(message))); err != nil {
 			t.Error(err)
 		}
-		if err := take(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), want) {
+		if err := receiveWithin(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: OnDown(%v), want %q", message, err, want)
 		}
 	}
 }
 
-// A server has no use for lines; they are none the less no reason to end a session.
+// A server ignores request lines; they do not end the session.
 func TestServer_SkipsRequestLines(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	s := h.connect(ClientConfig{Hello: agentHello, Connections: 1}).up(t)
+	h := newTestServer(t, overTCP, newHandler())
+	s := h.startClient(ClientConfig{Hello: agentHello, Connections: 1}).awaitSession(t)
 	s.SendRequestLine(fullLine())
 	if err := firstLink(s).ctrl.sendLater(appendLines(nil, &RequestLine{}, nil)); err != nil {
 		t.Error(err)
@@ -224,12 +223,12 @@ func TestServer_SkipsRequestLines(t *testing.T) {
 	}
 }
 
-// A connection that joins a session may get the session's lines before its welcome.
+// A joining connection may receive the session's lines before its welcome.
 func TestClient_SkipsLinesBeforeWelcome(t *testing.T) {
 	t.Parallel()
 	cert, _ := authority()
-	h := &host{t: t}
-	r := h.connect(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
+	h := &testServer{t: t}
+	r := h.startClient(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
 			c := tls.Server(far, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}})
@@ -246,22 +245,22 @@ func TestClient_SkipsLinesBeforeWelcome(t *testing.T) {
 				return
 			}
 			welcome, _ := json.Marshal(&message{Type: typeWelcome, Welcome: &Welcome{SessionID: "ts_1"}})
-			_, _ = st.Write(append(appendLines(nil, &RequestLine{Path: "/"}, nil), frame(string(welcome))...))
+			_, _ = st.Write(append(appendLines(nil, &RequestLine{Path: "/"}, nil), encodeFrame(string(welcome))...))
 			_, _ = io.Copy(io.Discard, st)
 		}()
 		return near, nil
 	}})
-	if s := r.up(t); s.ID() != "ts_1" {
+	if s := r.awaitSession(t); s.ID() != "ts_1" {
 		t.Errorf("session %s", s.ID())
 	}
 }
 
-// Lines are control messages: a peer that takes none of them for 10 s is given up, though they are
-// not waited for, and only the first finds the timer unset.
+// A peer that takes no lines for 10 s is disconnected, although lines are sent with a delay and
+// only the first one sets the timer.
 func TestRequestLines_StuckPeerIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
+		h := newTestServer(t, overPipe, newHandler())
 		far, st := rawAgent(t, h)
 		long := RequestLine{Path: strings.Repeat("x", pathLimit)}
 		for range 12 { // a peer that is only slow is not
@@ -281,7 +280,7 @@ func TestRequestLines_StuckPeerIsClosed(t *testing.T) {
 		if err := far.Err(); err != nil {
 			t.Fatalf("the session ended at once: %v", err)
 		}
-		take(t, "the end", far.Done())
+		receiveWithin(t, "the end", far.Done())
 		if err := far.Err(); !strings.Contains(err.Error(), "took no control message for 10s") {
 			t.Errorf("the session ended with %v", err)
 		}
@@ -325,13 +324,13 @@ func TestWriteWatchdog_FiresOnSlowWriteOnly(t *testing.T) {
 	})
 }
 
-// The time for the rest of a message is not the time until the next one.
+// The deadline of the rest of a message does not apply to the next message.
 func TestControl_MessageInPiecesLeavesNoDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
+		h := newTestServer(t, overPipe, newHandler())
 		far, st := rawAgent(t, h)
-		bind := frame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)
+		bind := encodeFrame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)
 		for _, part := range []string{bind[:10], bind[10:20], bind[20:]} {
 			_, _ = io.WriteString(st, part)
 			time.Sleep(4 * time.Second)
@@ -345,7 +344,7 @@ func TestControl_MessageInPiecesLeavesNoDeadline(t *testing.T) {
 		}
 		_, _ = st.Write(binary.BigEndian.AppendUint32(nil, 100))
 		began := time.Now()
-		take(t, "the end", far.Done())
+		receiveWithin(t, "the end", far.Done())
 		if err := far.Err(); !strings.Contains(err.Error(), "did not finish a control message within 10s") ||
 			time.Since(began) != controlTimeout {
 			t.Errorf("the session ended after %s: %v", time.Since(began), err)

@@ -15,16 +15,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
 )
 
-// All connections of a session are judged together when a stream of one of them waits in vain.
+// All connections of a session are probed when a stream of one of them gets no answer.
 func TestSession_FrozenPeerIsUnresponsiveOnAllConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
+		h := newTestServer(t, overPipe, newHandler())
 		var changes atomic.Int32
 		h.server.cfg.OnResponsiveness = func(*Session) { changes.Add(1) }
 		var process frozen.Process
 		defer process.Continue()
-		h.connect(ClientConfig{Hello: agentHello, Connections: 3,
+		h.startClient(ClientConfig{Hello: agentHello, Connections: 3,
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				c, err := h.dial(ctx, network, addr)
 				if err != nil {
@@ -37,7 +37,7 @@ func TestSession_FrozenPeerIsUnresponsiveOnAllConnections(t *testing.T) {
 					<-ctx.Done()
 				}
 			},
-		}).up(t)
+		}).awaitSession(t)
 		s := <-h.handler.ups
 		time.Sleep(time.Minute)
 		st := open(t, s)
@@ -68,15 +68,15 @@ func TestSession_FrozenPeerIsUnresponsiveOnAllConnections(t *testing.T) {
 	})
 }
 
-// One connection of several may be dead: new streams go over the others.
+// New streams avoid an unresponsive connection.
 func TestSession_OpensOnConnectionsThatRespond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
+		h := newTestServer(t, overPipe, newHandler())
 		var process frozen.Process
 		defer process.Continue()
 		var dials atomic.Int32
-		h.connect(ClientConfig{Hello: agentHello, Connections: 2,
+		h.startClient(ClientConfig{Hello: agentHello, Connections: 2,
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				c, err := h.dial(ctx, network, addr)
 				if dials.Add(1) == 1 && err == nil {
@@ -85,7 +85,7 @@ func TestSession_OpensOnConnectionsThatRespond(t *testing.T) {
 				return c, err
 			},
 			OnStream: func(_ context.Context, _ *Session, st *Stream) { echo(st) },
-		}).up(t)
+		}).awaitSession(t)
 		s := <-h.handler.ups
 		time.Sleep(time.Minute)
 		process.Stop()

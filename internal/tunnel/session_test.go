@@ -21,24 +21,24 @@ import (
 func awaitConnections(t *testing.T, n int, sessions ...*Session) {
 	t.Helper()
 	for _, s := range sessions {
-		eventually(t, fmt.Sprintf("%d connections", n), func() bool { return taking(s) == n })
+		eventually(t, fmt.Sprintf("%d connections", n), func() bool { return openLinks(s) == n })
 	}
 }
 
-// taking counts the connections that take new streams.
-func taking(s *Session) int {
+// openLinks returns the number of connections that take new streams.
+func openLinks(s *Session) int {
 	n, _ := s.connectionCounts(0, time.Now())
 	return n
 }
 
 func TestSession_HelloAndWelcome(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, transport string) {
-		h := newHost(t, transport, newHandler())
+	forEachTransport(t, func(t *testing.T, transport string) {
+		h := newTestServer(t, transport, newHandler())
 		hello := Hello{Role: RoleForwarder, Token: "flt_secret", ClientVersion: "v1", OS: "linux", InstanceID: "i",
 			OperatorID: "op_1", Metadata: "m"}
-		s := h.connect(ClientConfig{Hello: func() Hello { return hello }}).up(t)
-		far := take(t, "the session", h.handler.ups)
+		s := h.startClient(ClientConfig{Hello: func() Hello { return hello }}).awaitSession(t)
+		far := receiveWithin(t, "the session", h.handler.ups)
 		if got := h.handler.tokens(); len(got) != 1 || got[0] != "flt_secret" {
 			t.Errorf("the handler saw tokens %q", got)
 		}
@@ -68,8 +68,8 @@ func TestSession_StreamsUseBothConnections(t *testing.T) {
 		_ = st.Accept()
 		<-hold
 	}
-	h := newHost(t, overTCP, handler)
-	s := h.connect(ClientConfig{}).up(t)
+	h := newTestServer(t, overTCP, handler)
+	s := h.startClient(ClientConfig{}).awaitSession(t)
 	awaitConnections(t, 2, s)
 	s.mu.Lock()
 	both := slices.Clone(s.links)
@@ -91,19 +91,19 @@ func TestSession_ServerSetsNumberOfConnections(t *testing.T) {
 	t.Parallel()
 	handler := newHandler()
 	handler.hello = func(context.Context, Hello) (Welcome, error) { return Welcome{Connections: 5}, nil }
-	awaitConnections(t, 5, newHost(t, overPipe, handler).connect(ClientConfig{}).up(t))
+	awaitConnections(t, 5, newTestServer(t, overPipe, handler).startClient(ClientConfig{}).awaitSession(t))
 }
 
 func TestSession_OutlivesAConnection(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, transport string) {
-		h := newHost(t, transport, newHandler())
-		r := h.connect(ClientConfig{})
-		s := r.up(t)
-		far := take(t, "the session", h.handler.ups)
+	forEachTransport(t, func(t *testing.T, transport string) {
+		h := newTestServer(t, transport, newHandler())
+		r := h.startClient(ClientConfig{})
+		s := r.awaitSession(t)
+		far := receiveWithin(t, "the session", h.handler.ups)
 		awaitConnections(t, 2, s, far)
-		h.kill(0)
-		eventually(t, "a connection dialled again", func() bool { return h.accepted() == 3 })
+		h.closeConns(0)
+		eventually(t, "a connection dialled again", func() bool { return h.acceptedConns() == 3 })
 		awaitConnections(t, 2, s, far)
 		if h.server.Sessions()[0] != far || r.Session() != s {
 			t.Error("the session was replaced")
@@ -121,22 +121,22 @@ func TestSession_OutlivesAConnection(t *testing.T) {
 
 func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, transport string) {
-		h := newHost(t, transport, newHandler())
-		r := h.connect(ClientConfig{})
-		s := r.up(t)
-		far := take(t, "the session", h.handler.ups)
+	forEachTransport(t, func(t *testing.T, transport string) {
+		h := newTestServer(t, transport, newHandler())
+		r := h.startClient(ClientConfig{})
+		s := r.awaitSession(t)
+		far := receiveWithin(t, "the session", h.handler.ups)
 		awaitConnections(t, 2, s, far)
 		st := open(t, s)
-		if err := st.WaitOpened(patience(t)); err != nil {
+		if err := st.WaitOpened(timeoutContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		h.kill(0, 1)
-		if err := take(t, "Down", h.handler.downs); err == nil {
+		h.closeConns(0, 1)
+		if err := receiveWithin(t, "Down", h.handler.downs); err == nil {
 			t.Error("Down has no reason")
 		}
-		take(t, "the end", far.Done())
-		take(t, "the end", s.Done())
+		receiveWithin(t, "the end", far.Done())
+		receiveWithin(t, "the end", s.Done())
 		if far.Err() == nil || s.Err() == nil {
 			t.Error("the sessions ended without a reason")
 		}
@@ -146,10 +146,10 @@ func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 		if _, err := s.Open(t.Context(), fullHeader()); err == nil {
 			t.Error("opened a stream in a session that has ended")
 		}
-		if err := take(t, "OnDown", r.downs); err == nil {
+		if err := receiveWithin(t, "OnDown", r.downs); err == nil {
 			t.Error("OnDown has no reason")
 		}
-		again := take(t, "a new session", h.handler.ups)
+		again := receiveWithin(t, "a new session", h.handler.ups)
 		if again.ID() == far.ID() {
 			t.Error("the new session has the old id")
 		}
@@ -174,17 +174,17 @@ func TestServer_CallsHandlerInOrder(t *testing.T) {
 		bound.Store(true)
 		return Bound{}, nil
 	}
-	h := newHost(t, overTCP, handler)
-	s := h.connect(ClientConfig{Hello: agentHello}).up(t)
-	far := take(t, "Up before Bind", handler.ups)
+	h := newTestServer(t, overTCP, handler)
+	s := h.startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
+	far := receiveWithin(t, "Up before Bind", handler.ups)
 	awaitConnections(t, 2, s, far)
 	go func() { _, _ = s.Bind(context.Background(), Bind{URL: "http://a.b"}) }()
-	take(t, "Bind", binding)
-	h.kill(0, 1)
-	take(t, "the client's end", s.Done())
+	receiveWithin(t, "Bind", binding)
+	h.closeConns(0, 1)
+	receiveWithin(t, "the client's end", s.Done())
 	eventually(t, "no connection to open streams on", func() bool {
 		_, err := far.Open(t.Context(), fullHeader())
-		return err != nil && taking(far) == 0
+		return err != nil && openLinks(far) == 0
 	})
 	select {
 	case <-handler.downs:
@@ -192,7 +192,7 @@ func TestServer_CallsHandlerInOrder(t *testing.T) {
 	default:
 	}
 	close(release)
-	take(t, "Down", handler.downs)
+	receiveWithin(t, "Down", handler.downs)
 	if !bound.Load() {
 		t.Fatal("Down came before Bind had returned")
 	}
@@ -200,7 +200,7 @@ func TestServer_CallsHandlerInOrder(t *testing.T) {
 
 func TestSession_BindAndUnbind(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		handler := newHandler()
 		secret := errors.New("the database's password is 1234")
 		taken := Error{Code: CodeURLTaken, Msg: "ts_9 holds it", Detail: "ERR_FL_1060",
@@ -215,8 +215,8 @@ func TestSession_BindAndUnbind(t *testing.T) {
 			}
 			return Bound{EndpointID: "ep_1", URL: b.URL, ResumeSecret: s.ID()}, nil
 		}
-		h := newHost(t, transport, handler)
-		s := h.connect(ClientConfig{Hello: agentHello}).up(t)
+		h := newTestServer(t, transport, handler)
+		s := h.startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
 		got, err := s.Bind(t.Context(), Bind{URL: "http://a.b", Metadata: strings.Repeat("m", 20_000)})
 		if d := cmp.Diff(Bound{EndpointID: "ep_1", URL: "http://a.b", ResumeSecret: s.ID()}, got); err != nil || d != "" {
 			t.Errorf("%v %s", err, d)
@@ -245,19 +245,19 @@ func TestSession_BindAndUnbind(t *testing.T) {
 
 func TestServer_RefusesRequestsOfOtherRole(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overPipe, newHandler())
-	forwarder := h.connect(ClientConfig{}).up(t)
-	fromServer := take(t, "the forwarder", h.handler.ups)
-	agent := h.connect(ClientConfig{Hello: agentHello}).up(t)
+	h := newTestServer(t, overPipe, newHandler())
+	forwarder := h.startClient(ClientConfig{}).awaitSession(t)
+	fromServer := receiveWithin(t, "the forwarder", h.handler.ups)
+	agent := h.startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
 	var e *Error
 	if _, err := forwarder.Bind(t.Context(), Bind{URL: "http://a.b"}); !errors.As(err, &e) || e.Code != CodeForbidden {
 		t.Errorf("a forwarder bound an endpoint: %v", err)
 	}
 	var refused *RefusedError
-	if err := open(t, agent).WaitOpened(patience(t)); !errors.As(err, &refused) || refused.Code != RefusedForbidden {
+	if err := open(t, agent).WaitOpened(timeoutContext(t)); !errors.As(err, &refused) || refused.Code != RefusedForbidden {
 		t.Errorf("an agent's stream: %v", err)
 	}
-	if err := open(t, fromServer).WaitOpened(patience(t)); !errors.As(err, &refused) ||
+	if err := open(t, fromServer).WaitOpened(timeoutContext(t)); !errors.As(err, &refused) ||
 		refused.Code != RefusedUnknownEndpoint {
 		t.Errorf("a stream to a forwarder: %v", err)
 	}
@@ -265,22 +265,22 @@ func TestServer_RefusesRequestsOfOtherRole(t *testing.T) {
 
 func TestRequestLines(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
+	h := newTestServer(t, overTCP, newHandler())
 	lines := make(chan RequestLine, 1)
 	blocked := make(chan struct{})
-	r := h.connect(ClientConfig{Hello: agentHello, OnRequestLine: func(l RequestLine) {
+	r := h.startClient(ClientConfig{Hello: agentHello, OnRequestLine: func(l RequestLine) {
 		select {
 		case lines <- l:
 		default:
 		}
 		<-blocked
 	}})
-	r.up(t)
-	far := take(t, "the session", h.handler.ups)
+	r.awaitSession(t)
+	far := receiveWithin(t, "the session", h.handler.ups)
 	want := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond,
 		At: time.Unix(1, 0).UTC()}
 	far.SendRequestLine(want)
-	if d := cmp.Diff(want, take(t, "the line", lines)); d != "" {
+	if d := cmp.Diff(want, receiveWithin(t, "the line", lines)); d != "" {
 		t.Error(d)
 	}
 	long := RequestLine{Path: strings.Repeat("x", 100_000)}

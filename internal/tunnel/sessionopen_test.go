@@ -15,12 +15,12 @@ import (
 
 func TestSession_RefusedStreamsLeakNothing(t *testing.T) {
 	// Not parallel: it counts the process' descriptors and goroutines.
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) {
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) {
 		_ = st.Refuse(RefusedUpstream)
 	}})
-	r.up(t)
-	far := take(t, "the session", h.handler.ups)
+	r.awaitSession(t)
+	far := receiveWithin(t, "the session", h.handler.ups)
 	awaitConnections(t, 2, far)
 	refuse := func() {
 		var wg sync.WaitGroup
@@ -88,22 +88,22 @@ func TestSession_OpenEndsWithContext(t *testing.T) {
 	if _, err := s.Open(t.Context(), OpenHeader{}); err == nil {
 		t.Error("opened a stream without an endpoint id")
 	}
-	if err := open(t, s).WaitOpened(patience(t)); err != nil {
+	if err := open(t, s).WaitOpened(timeoutContext(t)); err != nil {
 		t.Error(err)
 	}
 }
 
-// endedSide counts the ends of a session.
-type endedSide struct {
+// countingHandler counts the ends of a session.
+type countingHandler struct {
 	sideHandler
 	n int
 }
 
-func (e *endedSide) sessionEnded(*Session, error) { e.n++ }
+func (e *countingHandler) sessionEnded(*Session, error) { e.n++ }
 
 func TestSession_LivesWhileUnusedConnectionLives(t *testing.T) {
 	t.Parallel()
-	end := &endedSide{}
+	end := &countingHandler{}
 	s := newSession(end, false, Hello{}, Welcome{}, nil)
 	first, second := &link{conn: &muxConn{}}, &link{conn: &muxConn{}}
 	if err := errors.Join(s.addLink(first), s.addLink(second)); err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel holds back is in front of every small answer. On a connection of 2 Mbit/s it must
-// not take longer than half a second, or so.
+// Unsent data in the kernel delays every small answer. On a connection of 2 Mbit/s it must not take
+// longer than about half a second.
 func TestTuneTCP_LimitsUnsentBytes(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -25,14 +25,14 @@ type onlyWriter struct{ io.Writer }
 
 func TestStream_CarriesHeader(t *testing.T) {
 	t.Parallel()
-	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
+	forEachDirection(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		got := make(chan OpenHeader, 1)
 		s := pair(func(st *Stream) {
 			got <- st.Header()
 			echo(st)
 		})
 		st := open(t, s)
-		if d := cmp.Diff(fullHeader(), take(t, "the header", got)); d != "" {
+		if d := cmp.Diff(fullHeader(), receiveWithin(t, "the header", got)); d != "" {
 			t.Error(d)
 		}
 		if d := cmp.Diff(fullHeader(), st.Header()); d != "" {
@@ -46,7 +46,7 @@ func TestStream_CarriesHeader(t *testing.T) {
 
 func TestStream_ReceiverMayWriteFirst(t *testing.T) {
 	t.Parallel()
-	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
+	forEachDirection(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		s := pair(func(st *Stream) {
 			_ = st.Accept()
 			_, _ = io.WriteString(st, "220 hello")
@@ -81,7 +81,7 @@ func TestStream_BytesFollowHeaderAtOnce(t *testing.T) {
 
 func TestStream_HalfClosesFromEitherSide(t *testing.T) {
 	t.Parallel()
-	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
+	forEachDirection(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		t.Run("opener first", func(t *testing.T) {
 			t.Parallel()
 			s := pair(func(st *Stream) {
@@ -115,7 +115,7 @@ func TestStream_HalfClosesFromEitherSide(t *testing.T) {
 			}
 			_, _ = io.WriteString(st, "still here")
 			_ = st.CloseWrite()
-			if g := take(t, "the receiver", got); g != "still here<nil>" {
+			if g := receiveWithin(t, "the receiver", got); g != "still here<nil>" {
 				t.Fatalf("the receiver read %q", g)
 			}
 		})
@@ -124,7 +124,7 @@ func TestStream_HalfClosesFromEitherSide(t *testing.T) {
 
 func TestStream_AbortIsNeverEOF(t *testing.T) {
 	t.Parallel()
-	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
+	forEachDirection(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		for name, abort := range map[string]func(*Stream) error{"reset": (*Stream).Abort, "close": (*Stream).Close} {
 			t.Run("opener "+name, func(t *testing.T) {
 				t.Parallel()
@@ -136,11 +136,12 @@ func TestStream_AbortIsNeverEOF(t *testing.T) {
 				})
 				st := open(t, s)
 				_, _ = io.WriteString(st, "half of")
-				if err := st.WaitOpened(patience(t)); err != nil {
+				if err := st.WaitOpened(timeoutContext(t)); err != nil {
 					t.Fatal(err)
 				}
 				_ = abort(st)
-				if err := take(t, "the receiver's error", errs); !errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) {
+				if err := receiveWithin(t, "the receiver's error", errs); !errors.Is(err, syscall.ECONNRESET) ||
+					errors.Is(err, io.EOF) {
 					t.Fatalf("the receiver read %v", err)
 				}
 			})
@@ -152,7 +153,7 @@ func TestStream_AbortIsNeverEOF(t *testing.T) {
 					_ = abort(st)
 				})
 				st := open(t, s)
-				if err := st.WaitOpened(patience(t)); err == nil {
+				if err := st.WaitOpened(timeoutContext(t)); err == nil {
 					_, err = io.ReadAll(st)
 					if !errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) {
 						t.Fatalf("the opener read %v", err)
@@ -175,7 +176,7 @@ func TestStream_RefusalCarriesCode(t *testing.T) {
 			t.Parallel()
 			s := agentPair(t, overPipe, func(st *Stream) { _ = st.Refuse(code) })
 			var refused *RefusedError
-			if err := open(t, s).WaitOpened(patience(t)); !errors.As(err, &refused) || refused.Code != code {
+			if err := open(t, s).WaitOpened(timeoutContext(t)); !errors.As(err, &refused) || refused.Code != code {
 				t.Errorf("WaitOpened: %v", err)
 			}
 			st := open(t, s)
@@ -197,7 +198,7 @@ func TestStream_ResetAfterOpenedIsNoRefusal(t *testing.T) {
 		_ = st.Reset(RefusedUpstream)
 	})
 	st := open(t, s)
-	if err := st.WaitOpened(patience(t)); err != nil {
+	if err := st.WaitOpened(timeoutContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	close(aborting)
@@ -212,7 +213,7 @@ func TestStream_UnansweredIsRefused(t *testing.T) {
 	t.Parallel()
 	s := agentPair(t, overPipe, func(*Stream) {})
 	var refused *RefusedError
-	if err := open(t, s).WaitOpened(patience(t)); !errors.As(err, &refused) || refused.Code != RefusedInternal {
+	if err := open(t, s).WaitOpened(timeoutContext(t)); !errors.As(err, &refused) || refused.Code != RefusedInternal {
 		t.Fatalf("WaitOpened: %v", err)
 	}
 }
@@ -226,11 +227,11 @@ func TestStream_AnswersOnce(t *testing.T) {
 		errs <- st.Refuse(RefusedOffline)
 	})
 	st := open(t, s)
-	if err := take(t, "an answer", errs); err != nil {
+	if err := receiveWithin(t, "an answer", errs); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := take(t, "an answer", errs); err == nil {
+		if err := receiveWithin(t, "an answer", errs); err == nil {
 			t.Error("answered twice")
 		}
 	}
@@ -241,7 +242,7 @@ func TestStream_AnswersOnce(t *testing.T) {
 
 func TestStream_TransfersBytesUnchanged(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		size := int64(64 << 20)
 		if transport == overPipe {
 			size = 8 << 20
@@ -259,7 +260,7 @@ func TestStream_TransfersBytesUnchanged(t *testing.T) {
 		}()
 		h := sha256.New()
 		n, err := io.CopyBuffer(onlyWriter{h}, onlyReader{st}, make([]byte, 70_000))
-		if err != nil || n != size || !bytes.Equal(h.Sum(nil), take(t, "the sender", sent)) {
+		if err != nil || n != size || !bytes.Equal(h.Sum(nil), receiveWithin(t, "the sender", sent)) {
 			t.Fatalf("received %d bytes, error %v, or other bytes than were sent", n, err)
 		}
 		if err := st.Close(); err != nil {
@@ -271,8 +272,8 @@ func TestStream_TransfersBytesUnchanged(t *testing.T) {
 func TestStream_SlowReaderStallsOnlyItself(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Connections: 1, Hello: agentHello,
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{Connections: 1, Hello: agentHello,
 		OnStream: func(_ context.Context, _ *Session, st *Stream) {
 			if st.Header().EndpointID == "slow" {
 				_ = st.Accept()
@@ -283,8 +284,8 @@ func TestStream_SlowReaderStallsOnlyItself(t *testing.T) {
 			}
 			echo(st)
 		}})
-	r.up(t)
-	s := take(t, "the session", h.handler.ups)
+	r.awaitSession(t)
+	s := receiveWithin(t, "the session", h.handler.ups)
 	slow, err := s.Open(t.Context(), OpenHeader{EndpointID: "slow"})
 	if err != nil {
 		t.Fatal(err)
@@ -314,16 +315,16 @@ func TestStream_SlowReaderStallsOnlyItself(t *testing.T) {
 
 func TestSession_ThousandsOfStreamsOnOneConnection(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Connections: 1})
-	s := r.up(t)
+	h := newTestServer(t, overTCP, newHandler())
+	r := h.startClient(ClientConfig{Connections: 1})
+	s := r.awaitSession(t)
 	const n = 2000
 	streams := make([]*Stream, n)
 	for i := range streams { // all of them at once
 		streams[i] = open(t, s)
 	}
 	for i, st := range streams {
-		if err := st.WaitOpened(patience(t)); err != nil {
+		if err := st.WaitOpened(timeoutContext(t)); err != nil {
 			t.Fatalf("stream %d of %d: %v", i, n, err)
 		}
 	}
@@ -334,7 +335,7 @@ func TestSession_ThousandsOfStreamsOnOneConnection(t *testing.T) {
 
 func TestSession_ThousandConcurrentShortStreams(t *testing.T) {
 	t.Parallel()
-	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
+	forEachDirection(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		s := pair(echo)
 		var wg sync.WaitGroup
 		for i := range 1000 {

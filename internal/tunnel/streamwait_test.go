@@ -107,7 +107,7 @@ func TestStream_WaitOpenedEndsWithContext(t *testing.T) {
 	}
 	close(accept)
 	for range 2 {
-		if err := st.WaitOpened(patience(t)); err != nil {
+		if err := st.WaitOpened(timeoutContext(t)); err != nil {
 			t.Fatalf("WaitOpened again: %v", err)
 		}
 	}

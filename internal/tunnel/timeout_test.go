@@ -24,17 +24,17 @@ func TestServer_ClosesSilentPeers(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(t *testing.T, c *tls.Conn){
 		"nothing":       func(*testing.T, *tls.Conn) {},
-		"a multiplexer": func(t *testing.T, c *tls.Conn) { control1(t, c) },
+		"a multiplexer": func(t *testing.T, c *tls.Conn) { rawControlStream(t, c) },
 		"half a hello": func(t *testing.T, c *tls.Conn) {
-			_, st := control1(t, c)
+			_, st := rawControlStream(t, c)
 			_, _ = io.WriteString(st, "\x00\x00\x00\x40{")
 		},
 		"a byte a second": func(t *testing.T, c *tls.Conn) {
-			_, st := control1(t, c)
+			_, st := rawControlStream(t, c)
 			var writing sync.WaitGroup
 			t.Cleanup(writing.Wait)
 			writing.Go(func() {
-				for _, b := range []byte(frame(strings.Repeat(" ", 1000))) {
+				for _, b := range []byte(encodeFrame(strings.Repeat(" ", 1000))) {
 					if _, err := st.Write([]byte{b}); err != nil {
 						return
 					}
@@ -46,10 +46,10 @@ func TestServer_ClosesSilentPeers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newHost(t, overPipe, newHandler())
+				h := newTestServer(t, overPipe, newHandler())
 				began := time.Now()
-				send(t, h.intruder(t))
-				if err := h.served(t); err == nil || !strings.Contains(err.Error(), "within 10s") {
+				send(t, h.rawTLSConn(t))
+				if err := h.serveError(t); err == nil || !strings.Contains(err.Error(), "within 10s") {
 					t.Errorf("ServeConn: %v", err)
 				}
 				if d := time.Since(began); d > controlTimeout+10*time.Second {
@@ -65,8 +65,8 @@ func TestClient_LeavesSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cert, _ := authority()
 		var handshakes atomic.Int32
-		h := &host{t: t}
-		r := h.connect(ClientConfig{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		h := &testServer{t: t}
+		r := h.startClient(ClientConfig{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			near, far := net.Pipe()
 			if handshakes.Add(1) == 1 {
 				return near, nil // does not even speak TLS
@@ -96,7 +96,7 @@ func TestServer_HangingHandlerIsAnsweredInTime(t *testing.T) {
 			<-ctx.Done()
 			return Bound{}, &Error{Code: CodeUnavailable, Msg: "the store does not answer"}
 		}
-		s := newHost(t, overPipe, handler).connect(ClientConfig{Hello: agentHello}).up(t)
+		s := newTestServer(t, overPipe, handler).startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
 		began := time.Now()
 		if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err == nil {
 			t.Error("bound")
@@ -110,8 +110,8 @@ func TestServer_HangingHandlerIsAnsweredInTime(t *testing.T) {
 func TestServer_ResetsStreamWithoutHeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
-		s := h.connect(ClientConfig{}).up(t)
+		h := newTestServer(t, overPipe, newHandler())
+		s := h.startClient(ClientConfig{}).awaitSession(t)
 		s.mu.Lock()
 		l := s.links[0]
 		s.mu.Unlock()
@@ -138,23 +138,23 @@ func TestServer_ResetsStreamWithoutHeader(t *testing.T) {
 	})
 }
 
-// stuckConn is a connection that takes nothing: a write ends with its time.
-type stuckConn struct{ closed chan struct{} }
+// blockedConn is a connection whose writes time out.
+type blockedConn struct{ closed chan struct{} }
 
-func (c stuckConn) Read([]byte) (int, error) {
+func (c blockedConn) Read([]byte) (int, error) {
 	<-c.closed
 	return 0, net.ErrClosed
 }
-func (stuckConn) WriteFrames(_, _ []byte) error    { return os.ErrDeadlineExceeded }
-func (stuckConn) SetWriteDeadline(time.Time) error { return nil }
-func (c stuckConn) Close() error {
+func (blockedConn) WriteFrames(_, _ []byte) error    { return os.ErrDeadlineExceeded }
+func (blockedConn) SetWriteDeadline(time.Time) error { return nil }
+func (c blockedConn) Close() error {
 	close(c.closed)
 	return nil
 }
 
 func TestLink_SlowWriteIsNoUnfinishedMessage(t *testing.T) {
 	t.Parallel()
-	l := &link{mux: mux.New(stuckConn{make(chan struct{})}, mux.Config{}), ctx: t.Context()}
+	l := &link{mux: mux.New(blockedConn{make(chan struct{})}, mux.Config{}), ctx: t.Context()}
 	<-l.mux.Done() // its first ping
 	l.mux.Close(nil)
 	_, err := l.mux.Accept()
@@ -165,14 +165,14 @@ func TestLink_SlowWriteIsNoUnfinishedMessage(t *testing.T) {
 	}
 }
 
-// gate is one end of a cable. Once it is shut nothing comes through any more, not even a close, and
-// nothing fails.
-type gate struct {
+// blackholeConn is one end of a connection. Once it is shut, nothing gets through, not even a
+// close, and nothing fails.
+type blackholeConn struct {
 	net.Conn
 	shut chan struct{}
 }
 
-func (g gate) isShut() bool {
+func (g blackholeConn) isShut() bool {
 	select {
 	case <-g.shut:
 		return true
@@ -181,14 +181,14 @@ func (g gate) isShut() bool {
 	}
 }
 
-func (g gate) Write(p []byte) (int, error) {
+func (g blackholeConn) Write(p []byte) (int, error) {
 	if g.isShut() {
 		return len(p), nil
 	}
 	return g.Conn.Write(p)
 }
 
-func (g gate) Close() error {
+func (g blackholeConn) Close() error {
 	if g.isShut() {
 		return g.SetReadDeadline(time.Unix(1, 0)) // this side's reader ends all the same
 	}
@@ -198,17 +198,17 @@ func (g gate) Close() error {
 func TestSession_PingsDetectVanishedPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, overPipe, newHandler())
+		h := newTestServer(t, overPipe, newHandler())
 		shut := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
-		r := h.connect(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		r := h.startClient(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
 			near, far := net.Pipe()
 			t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-			h.serve(ctx, gate{far, shut})
-			return gate{near, shut}, nil
+			h.serve(ctx, blackholeConn{far, shut})
+			return blackholeConn{near, shut}, nil
 		}})
-		s := r.up(t)
+		s := r.awaitSession(t)
 		time.Sleep(time.Hour) // idle, but alive
 		if s.Err() != nil {
 			t.Fatalf("an idle session ended: %v", s.Err())

@@ -153,8 +153,8 @@ func TestTunedConn_ReadAheadReturnsBuffer(t *testing.T) {
 
 func TestSession_NewStreamsAvoidBusyConnection(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, overTCP, newHandler())
-	s := h.connect(ClientConfig{}).up(t)
+	h := newTestServer(t, overTCP, newHandler())
+	s := h.startClient(ClientConfig{}).awaitSession(t)
 	awaitConnections(t, 2, s)
 	busy := open(t, s).link
 	busy.conn.busy.set(time.Now().Add(time.Hour))

@@ -17,8 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The URL table, at the tunnel's bind: what an agent of somebody else's making sends is refused
-// with the code, the field and the rule.
+// An invalid URL of any agent is refused with the code, the field and the rule.
 func TestBind_URLTable(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
@@ -68,7 +67,7 @@ func FuzzBindRequest(f *testing.F) {
 	})
 }
 
-// A refusal fits a control message of 60 KiB, whatever is listed in it.
+// A refusal fits a control message of 60 KiB, however many rules it lists.
 func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})

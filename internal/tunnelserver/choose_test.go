@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Only an agent that a restart of this server took away is waited for, for a while after that
-// restart; an agent that is offline is that at once.
+// Choose waits only for agents that a restart of this server disconnected, for a while after the
+// restart.
 func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -68,23 +68,23 @@ func TestChoose_EndsWithContext(t *testing.T) {
 	})
 }
 
-// poolOf answers a list with the members of a pool.
-type poolOf struct {
+// poolLister lists the members of a pool.
+type poolLister struct {
 	account.Endpoints
 	filter account.EndpointFilter
 	all    []account.Endpoint
 	err    error
 }
 
-func (p *poolOf) ListEndpoints(
+func (p *poolLister) ListEndpoints(
 	_ context.Context, _ string, f account.EndpointFilter, _ account.Page,
 ) (*account.EndpointPage, error) {
 	p.filter = f
 	return &account.EndpointPage{Endpoints: p.all}, p.err
 }
 
-// A stream may name a member that died before the restart, while the others of its pool are on
-// their way back.
+// A stream may name a member that was lost before the restart, while others of its pool are
+// reconnecting.
 func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -103,7 +103,7 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				pool := &poolOf{err: c.err}
+				pool := &poolLister{err: c.err}
 				s := New(Options{Endpoints: pool, Logger: slog.New(slog.DiscardHandler)})
 				long, other := s.started.Add(-time.Hour), s.started.Add(-c.other)
 				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes},

@@ -21,10 +21,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-const patience = time.Minute
+const testTimeout = time.Minute
 
-// live is a Server with a store, reached over TLS.
-type live struct {
+// testService is a Server with a store, reached over TLS.
+type testService struct {
 	*Server
 	t         *testing.T
 	store     *store.Store
@@ -35,7 +35,7 @@ type live struct {
 	addr      string
 }
 
-func newLive(t *testing.T, acl ...string) *live {
+func newTestService(t *testing.T, acl ...string) *testService {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := seal.ReadOrCreate(filepath.Join(dir, "secret.key"))
@@ -47,7 +47,7 @@ func newLive(t *testing.T, acl ...string) *live {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	l := &live{t: t, store: st}
+	l := &testService{t: t, store: st}
 	a, err := st.CreateAccount(t.Context(), "first")
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func newLive(t *testing.T, acl ...string) *live {
 	return l
 }
 
-func (l *live) listen() {
+func (l *testService) listen() {
 	https := httptest.NewTLSServer(nil) // lends its certificate for 127.0.0.1
 	defer https.Close()
 	roots := x509.NewCertPool()
@@ -114,8 +114,8 @@ type agent struct {
 	ended <-chan error
 }
 
-// agent connects an agent, which accepts every stream and then only holds it.
-func (l *live) agent() *agent {
+// agent connects an agent, which accepts every stream and keeps it open.
+func (l *testService) agent() *agent {
 	l.t.Helper()
 	a := &agent{}
 	client := tunnel.NewClient(tunnel.ClientConfig{
@@ -135,7 +135,7 @@ func (l *live) agent() *agent {
 	}()
 	a.stop, a.ended = func() { cancel(); <-done }, ended
 	l.t.Cleanup(a.stop)
-	wait, end := context.WithTimeout(l.t.Context(), patience)
+	wait, end := context.WithTimeout(l.t.Context(), testTimeout)
 	defer end()
 	s, err := client.Wait(wait)
 	if err != nil {
@@ -146,7 +146,7 @@ func (l *live) agent() *agent {
 }
 
 // tunnel binds a labelled tunnel.
-func (l *live) tunnel(a *agent, labels map[string]string, resume string) tunnel.Bound {
+func (l *testService) tunnel(a *agent, labels map[string]string, resume string) tunnel.Bound {
 	l.t.Helper()
 	bound, err := a.Bind(l.t.Context(), tunnel.Bind{Labels: labels, UpstreamURL: "tcp://localhost:1",
 		ResumeSecret: resume})
@@ -159,14 +159,14 @@ func (l *live) tunnel(a *agent, labels map[string]string, resume string) tunnel.
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s", testTimeout, what)
 		}
 	}
 }
 
-func (l *live) listed() []account.LabelledTunnel {
+func (l *testService) listed() []account.LabelledTunnel {
 	l.t.Helper()
 	page, err := l.store.ListLabelledTunnels(l.t.Context(), l.accountID, nil, account.Page{})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 func TestChooseLabels_MatchesLabels(t *testing.T) {
 	t.Parallel()
-	l := newLive(t)
+	l := newTestService(t)
 	one, two := l.agent(), l.agent()
 	a := l.tunnel(one, map[string]string{"app": "api", "site": "a"}, "")
 	b := l.tunnel(two, map[string]string{"app": "api", "site": "b"}, "")
@@ -61,7 +61,7 @@ func TestChooseLabels_MatchesLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer opened.Reset(0)
-	wait, cancel := context.WithTimeout(t.Context(), patience)
+	wait, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	if err := opened.WaitOpened(wait); err != nil {
 		t.Error(err)
@@ -73,7 +73,7 @@ func TestChooseLabels_MatchesLabels(t *testing.T) {
 
 func TestTunnel_EndsWithSessionOrUnbind(t *testing.T) {
 	t.Parallel()
-	l := newLive(t)
+	l := newTestService(t)
 	labels := map[string]string{"app": "api"}
 	a := l.agent()
 	bound := l.tunnel(a, labels, "")
@@ -100,10 +100,10 @@ func TestTunnel_EndsWithSessionOrUnbind(t *testing.T) {
 	})
 }
 
-// A connection that died unnoticed must not get its share of the traffic until somebody notices.
+// A resumed tunnel replaces the one of a connection that died unnoticed.
 func TestTunnel_ResumeReplacesOldTunnel(t *testing.T) {
 	t.Parallel()
-	l := newLive(t)
+	l := newTestService(t)
 	labels := map[string]string{"app": "api"}
 	ghost := l.agent()
 	first := l.tunnel(ghost, labels, "")
@@ -119,7 +119,7 @@ func TestTunnel_ResumeReplacesOldTunnel(t *testing.T) {
 
 func TestBindLabels_NeedsRule(t *testing.T) {
 	t.Parallel()
-	l := newLive(t, "bind:app=a*", "bind:site=a")
+	l := newTestService(t, "bind:app=a*", "bind:site=a")
 	a := l.agent()
 	for _, labels := range []map[string]string{{"app": "web"}, {"app": "api", "site": "b"}, {"other": "x"}} {
 		var refused *tunnel.Error
@@ -142,7 +142,7 @@ func TestBindLabels_NeedsRule(t *testing.T) {
 		if !errors.As(err, &why) || why.Code != tunnel.CodeForbidden || !strings.Contains(why.Msg, "app=api site=a") {
 			t.Errorf("ended by %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the session lives on under rules that do not admit its tunnel")
 	}
 	if other.Err() != nil {
@@ -168,11 +168,10 @@ func TestBindLabels_ListsInvalidFields(t *testing.T) {
 	}
 }
 
-// A forwarder names endpoints by id: a labelled tunnel is none, though it has an id that a session
-// holds.
+// A forwarder cannot open a stream to a labelled tunnel by its id.
 func TestStream_CannotReachTunnelByID(t *testing.T) {
 	t.Parallel()
-	l := newLive(t)
+	l := newTestService(t)
 	bound := l.tunnel(l.agent(), map[string]string{"app": "api"}, "")
 	if ep, err := l.endpoint(t.Context(), l.accountID, tunnel.OpenHeader{EndpointID: bound.EndpointID}); account.CodeOf(
 		err) != account.CodeNotFound {
@@ -180,8 +179,7 @@ func TestStream_CannotReachTunnelByID(t *testing.T) {
 	}
 }
 
-// After a restart of the service agents are on their way back: a connection waits for a while, and
-// not for ever.
+// After a restart of the service a connection waits for reconnecting agents for a limited time.
 func TestChooseLabels_WaitsAfterStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ after, want time.Duration }{
@@ -206,7 +204,7 @@ func TestChooseLabels_WaitsAfterStart(t *testing.T) {
 
 func TestBind_ChecksPolicy(t *testing.T) {
 	t.Parallel()
-	l := newLive(t)
+	l := newTestService(t)
 	a := l.agent()
 	bind := func(policy string) error {
 		_, err := a.Bind(t.Context(), tunnel.Bind{URL: "tcp://a.b:1", UpstreamURL: "tcp://localhost:1",
@@ -216,7 +214,7 @@ func TestBind_ChecksPolicy(t *testing.T) {
 	var refused *tunnel.Error
 	if err := bind("secret: hunter2"); !errors.As(err, &refused) || refused.Code != tunnel.CodeInvalid ||
 		!strings.Contains(refused.Msg, "takes no traffic policies") || strings.Contains(refused.Msg, "hunter2") {
-		t.Errorf("nobody to check: %v", err)
+		t.Errorf("without CheckPolicy: %v", err)
 	}
 	l.opt.CheckPolicy = func(text, scheme, binding string) (account.PolicyFacts, error) {
 		if text == "bad" {

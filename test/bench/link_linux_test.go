@@ -34,10 +34,10 @@ const (
 	earliness = 50 * time.Microsecond
 )
 
-// link is a way between two network namespaces that has a delay, loses packets and has a rate, in
-// each direction, and a queue of one bandwidth-delay product. A TUN device is at each end; this
-// process carries the packets, because few kernels have netem.
-type link struct {
+// emulatedLink is a way between two network namespaces that has a delay, loses packets and has a
+// rate, in each direction, and a queue of one bandwidth-delay product. A TUN device is at each end;
+// this process carries the packets, because few kernels have netem.
+type emulatedLink struct {
 	near, far string // the namespaces
 	devices   [2]*os.File
 	delay     time.Duration // one way
@@ -49,11 +49,12 @@ type link struct {
 // newLink makes a link whose ends have the congestion control that is named. Without bbr no
 // connection can have another one, which the kernel sees to; with it only the direct connections
 // have it from the beginning, and the chain has to ask.
-func newLink(b testing.TB, congestion string, delay time.Duration, rate, loss float64) *link {
+func newLink(b testing.TB, congestion string, delay time.Duration, rate, loss float64) *emulatedLink {
 	b.Helper()
 	removeStale()
-	l := &link{near: fmt.Sprintf("fl-near-%d", os.Getpid()), far: fmt.Sprintf("fl-far-%d", os.Getpid()), delay: delay,
-		rate: rate, loss: loss}
+	l := &emulatedLink{near: fmt.Sprintf("fl-near-%d", os.Getpid()), far: fmt.Sprintf("fl-far-%d", os.Getpid()),
+		delay: delay,
+		rate:  rate, loss: loss}
 	ofChain, ofDirect := "lock "+congestion, "lock "+congestion
 	if congestion == bbr {
 		ofChain, ofDirect = cubic, bbr
@@ -135,7 +136,7 @@ func run(b testing.TB, command string) {
 
 // fullestSecond returns how much of its rate the link has delivered at most within a second since
 // it was last asked, in percent.
-func (l *link) fullestSecond() float64 {
+func (l *emulatedLink) fullestSecond() float64 {
 	return 100 * float64(max(l.fullest[0].Swap(0), l.fullest[1].Swap(0))) / l.rate
 }
 
@@ -146,7 +147,7 @@ type packet struct {
 }
 
 // carry moves packets one way until the devices are closed.
-func (l *link) carry(from, to *os.File, fullest *atomic.Int64) {
+func (l *emulatedLink) carry(from, to *os.File, fullest *atomic.Int64) {
 	most := 2 * l.delay // of waiting in the queue: one bandwidth-delay product
 	way := make(chan packet, int(l.rate*(most+l.delay).Seconds())/100)
 	buffers := sync.Pool{New: func() any { return new([packetSize]byte) }}

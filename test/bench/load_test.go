@@ -86,7 +86,7 @@ func (r *loadRig) upstream(c *net.TCPConn) {
 	}
 }
 
-// stream makes bytes that nobody would make by mistake.
+// stream returns n pseudorandom bytes of a seed.
 func stream(seed byte, n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{seed}), n) }
 
 func digest(t testing.TB, r io.Reader) [sha256.Size]byte {
@@ -97,8 +97,8 @@ func digest(t testing.TB, r io.Reader) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// call connects and gives the order.
-func (r *loadRig) call(t testing.TB, order string) *net.TCPConn {
+// dialWithOrder connects and gives the order.
+func (r *loadRig) dialWithOrder(t testing.TB, order string) *net.TCPConn {
 	c, err := net.DialTimeout("tcp", r.tcp, patient)
 	if err != nil {
 		t.Fatal(err)
@@ -111,18 +111,18 @@ func (r *loadRig) call(t testing.TB, order string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// waiting returns a connection whose upstream waits for its end.
-func (r *loadRig) waiting(t testing.TB) *net.TCPConn {
-	c := r.call(t, "whalf of")
+// waitingConn returns a connection whose upstream waits for its end.
+func (r *loadRig) waitingConn(t testing.TB) *net.TCPConn {
+	c := r.dialWithOrder(t, "whalf of")
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// sameBack sends n bytes to the echo and compares what comes back, up to the end.
-func (r *loadRig) sameBack(t testing.TB, n int64) {
-	c := r.call(t, "e")
+// checkEcho sends n bytes to the echo and compares what comes back, up to the end.
+func (r *loadRig) checkEcho(t testing.TB, n int64) {
+	c := r.dialWithOrder(t, "e")
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	sending.Go(func() {
@@ -139,9 +139,9 @@ func (r *loadRig) sameBack(t testing.TB, n int64) {
 
 func TestChain_UnderLoad(t *testing.T) {
 	r := newLoadRig(t)
-	t.Run("the client is done first", func(t *testing.T) { r.sameBack(t, 1<<20) })
+	t.Run("the client is done first", func(t *testing.T) { r.checkEcho(t, 1<<20) })
 	t.Run("the upstream is done first", func(t *testing.T) {
-		c := r.call(t, "f")
+		c := r.dialWithOrder(t, "f")
 		if b, err := io.ReadAll(c); err != nil || string(b) != "bye" {
 			t.Fatalf("read %q, %v", b, err)
 		}
@@ -153,7 +153,7 @@ func TestChain_UnderLoad(t *testing.T) {
 		}
 	})
 	t.Run("the upstream aborts", func(t *testing.T) {
-		c := r.call(t, "a")
+		c := r.dialWithOrder(t, "a")
 		if _, err := io.ReadFull(c, make([]byte, 7)); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestChain_UnderLoad(t *testing.T) {
 		}
 	})
 	t.Run("the client aborts", func(t *testing.T) {
-		c := r.waiting(t)
+		c := r.waitingConn(t)
 		_ = c.SetLinger(0)
 		_ = c.Close()
 		if end := <-r.ends; end.err == nil {
@@ -173,12 +173,12 @@ func TestChain_UnderLoad(t *testing.T) {
 	t.Run("slow readers", r.slowReaders)
 	t.Run("short connections", func(t *testing.T) {
 		for began, n := time.Now(), 0; n == 0 || time.Since(began) < loadShort; n++ {
-			if err := together(2*concurrent, concurrent, func() error { return r.short() }); err != nil {
+			if err := inParallel(2*concurrent, concurrent, func() error { return r.short() }); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
-	t.Run("every byte", func(t *testing.T) { r.sameBack(t, loadBytes) })
+	t.Run("every byte", func(t *testing.T) { r.checkEcho(t, loadBytes) })
 	t.Run("churn", r.churn)
 }
 
@@ -211,11 +211,11 @@ func (r *loadRig) short() error {
 func (r *loadRig) slowReaders(t *testing.T) {
 	var slow []*net.TCPConn
 	for range 8 {
-		slow = append(slow, r.call(t, "s"))
+		slow = append(slow, r.dialWithOrder(t, "s"))
 	}
 	var fast sync.WaitGroup
 	for range 63 {
-		fast.Go(func() { r.sameBack(t, 1<<20) })
+		fast.Go(func() { r.checkEcho(t, 1<<20) })
 	}
 	fast.Wait()
 	want := digest(t, stream(1, sourceBytes))
@@ -229,28 +229,28 @@ func (r *loadRig) slowReaders(t *testing.T) {
 // churn: connections come, talk, end in all ways and go. What the processes hold stays.
 func (r *loadRig) churn(t *testing.T) {
 	round := func() {
-		if err := together(500, 50, r.short); err != nil {
+		if err := inParallel(500, 50, r.short); err != nil {
 			t.Fatal(err)
 		}
 		for _, order := range []string{"a", "e", "half"} {
 			for range 20 {
-				c := r.call(t, order)
+				c := r.dialWithOrder(t, order)
 				_ = c.SetLinger(0)
 				_ = c.Close()
 			}
 		}
 	}
 	round()
-	before := map[string]holdings{}
+	before := map[string]resourceUse{}
 	for _, p := range r.parts {
-		before[p.part] = r.settled(t, p, holdings{})
+		before[p.part] = r.awaitSettled(t, p, resourceUse{})
 	}
 	for began, n := time.Now(), 0; n == 0 || time.Since(began) < loadChurn; n++ {
 		round()
 	}
 	for _, p := range r.parts {
 		was := before[p.part]
-		if h := r.settled(t, p, was); h.exceeds(was) {
+		if h := r.awaitSettled(t, p, was); h.exceeds(was) {
 			t.Errorf("the %s holds %+v, and %+v before", p.part, h, was)
 		} else {
 			t.Logf("the %s holds %+v, and %+v before", p.part, h, was)
@@ -260,22 +260,22 @@ func (r *loadRig) churn(t *testing.T) {
 
 // exceeds leaves room for connections of the sessions, which come and go with the load: each has a
 // descriptor and a handful of goroutines.
-func (h holdings) exceeds(was holdings) bool {
+func (h resourceUse) exceeds(was resourceUse) bool {
 	return h.descriptors > was.descriptors+20 || h.goroutines > was.goroutines+200 || h.heap > was.heap+16<<20
 }
 
-// settled returns what a process holds once that does not exceed what it was, or after a while;
-// before anything is known, once it does not get less.
-func (r *loadRig) settled(t *testing.T, p *process, was holdings) holdings {
+// awaitSettled returns what a process holds once that does not exceed what it was, or after a
+// while; before anything is known, once it does not get less.
+func (r *loadRig) awaitSettled(t *testing.T, p *process, was resourceUse) resourceUse {
 	t.Helper()
-	h := p.holds(t)
+	h := p.resourceUse(t)
 	for range 100 {
-		if was != (holdings{}) && !h.exceeds(was) {
+		if was != (resourceUse{}) && !h.exceeds(was) {
 			return h
 		}
 		time.Sleep(100 * time.Millisecond)
-		next := p.holds(t)
-		if was == (holdings{}) && next.goroutines >= h.goroutines && next.descriptors >= h.descriptors {
+		next := p.resourceUse(t)
+		if was == (resourceUse{}) && next.goroutines >= h.goroutines && next.descriptors >= h.descriptors {
 			return next
 		}
 		h = next
@@ -290,8 +290,8 @@ func TestChain_KilledHopIsNoEOF(t *testing.T) {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			r := newLoadRig(t)
-			reading, writing := r.call(t, "s"), r.waiting(t)
-			half := r.call(t, "f") // its upstream has ended its direction already
+			reading, writing := r.dialWithOrder(t, "s"), r.waitingConn(t)
+			half := r.dialWithOrder(t, "f") // its upstream has ended its direction already
 			if b, err := io.ReadAll(half); err != nil || string(b) != "bye" {
 				t.Fatalf("read %q, %v", b, err)
 			}

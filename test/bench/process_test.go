@@ -137,10 +137,10 @@ func (p *process) line(b testing.TB) []string {
 	return strings.Fields(line)
 }
 
-// holdings are what a process must give back.
-type holdings struct{ goroutines, descriptors, heap int }
+// resourceUse are what a process must give back.
+type resourceUse struct{ goroutines, descriptors, heap int }
 
-func (p *process) holds(b testing.TB) (h holdings) {
+func (p *process) resourceUse(b testing.TB) (h resourceUse) {
 	b.Helper()
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
 		b.Fatal(err)

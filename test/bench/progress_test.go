@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// progress tells whoever watches what is being done, on a terminal or with -v: all of it takes
-// minutes.
+// progress prints what is being done, on a terminal or with -v, because everything takes minutes.
 func progress(format string, args ...any) {
 	if info, err := os.Stderr.Stat(); !testing.Verbose() && (err != nil || info.Mode()&os.ModeCharDevice == 0) {
 		return

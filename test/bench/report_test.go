@@ -43,7 +43,7 @@ type row struct {
 	Least float64 `json:"least,omitempty"`
 }
 
-// goal says what a row is held against.
+// goal is the value that a row is compared with.
 type goal struct {
 	over        string
 	most, least float64
@@ -104,7 +104,7 @@ func quantile(v []float64, q float64) float64 {
 	return v[min(len(v)-1, int(q*float64(len(v))))]
 }
 
-// verdict says whether the row's goal is met: "" when there is none to be held against.
+// verdict reports whether the row's goal is met: "" without a goal.
 func (r *row) verdict() string {
 	score, noise := r.score()
 	switch {
@@ -205,9 +205,9 @@ func loadReport(path string) (*report, error) {
 	return r, json.Unmarshal(b, r)
 }
 
-// unlike says why the scores of the two cannot be compared: how much was measured and the machine
-// change them, ratios included.
-func (r *report) unlike(baseline *report) (why []string) {
+// differences says why the scores of the two cannot be compared: how much was measured and the
+// machine change them, ratios included.
+func (r *report) differences(baseline *report) (why []string) {
 	if baseline == nil {
 		return nil
 	}

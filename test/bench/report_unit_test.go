@@ -92,7 +92,7 @@ func TestReport_IgnoresBaselineOfAnotherKind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := strings.Join((&report{Quick: true, Machine: here}).unlike(c.baseline), "; ")
+			got := strings.Join((&report{Quick: true, Machine: here}).differences(c.baseline), "; ")
 			if c.want == "" && got != "" {
 				t.Errorf("%q, want nothing", got)
 			}
@@ -103,7 +103,7 @@ func TestReport_IgnoresBaselineOfAnotherKind(t *testing.T) {
 			}
 		})
 	}
-	if got := strings.Join((&report{}).unlike(&report{Quick: true}),
+	if got := strings.Join((&report{}).differences(&report{Quick: true}),
 		"; "); got != "this run is full, the baseline is quick" {
 		t.Errorf("a full run beside a quick baseline: %q", got)
 	}
@@ -125,7 +125,7 @@ func TestReport_SummaryCountsGoals(t *testing.T) {
 	if got, want := r.summary(), "goals: 2 met, 1 within noise, 1 missed"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	r.add("nobody else", "s", goal{over: haproxy, most: 1}, ours, 1)
+	r.add("no other", "s", goal{over: haproxy, most: 1}, ours, 1)
 	if got, want := r.summary(),
 		"goals: 2 met, 1 within noise, 1 missed, 1 without anything to compare with"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -23,7 +23,7 @@ const (
 	haproxy = "haproxy"
 )
 
-// roles are the parts of the chains. Each says what its parent has to know, its address first.
+// roles are the processes of the chains. Each prints what its parent must know, its address first.
 var roles = map[string]func(ctx context.Context, k keyring, next string) (string, error){
 	ours + " edge":      runServer,
 	ours + " agent":     runAgent,

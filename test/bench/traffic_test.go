@@ -62,11 +62,13 @@ func serveUpstream(c *net.TCPConn) {
 	}
 }
 
-// ask connects and sends a request.
-func ask(addr string, up, down int64) (*net.TCPConn, error) { return askPaced(addr, up, down, 0) }
+// dialUpstream connects and sends a request.
+func dialUpstream(addr string, up, down int64) (*net.TCPConn, error) {
+	return dialUpstreamPaced(addr, up, down, 0)
+}
 
-// askPaced is ask for an answer at so many bytes a second.
-func askPaced(addr string, up, down, rate int64) (*net.TCPConn, error) {
+// dialUpstreamPaced is ask for an answer at so many bytes a second.
+func dialUpstreamPaced(addr string, up, down, rate int64) (*net.TCPConn, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -83,10 +85,10 @@ func askPaced(addr string, up, down, rate int64) (*net.TCPConn, error) {
 	return c, nil
 }
 
-// exchange moves bytes both ways over a connection of its own, and sees to it that all came and
-// that the end is one.
+// exchange transfers bytes in both directions over a connection of its own, and checks that all of
+// them arrived.
 func exchange(addr string, up, down int64, buf []byte) error {
-	c, err := ask(addr, up, down)
+	c, err := dialUpstream(addr, up, down)
 	if err != nil {
 		return err
 	}
@@ -111,7 +113,7 @@ func exchange(addr string, up, down int64, buf []byte) error {
 // bulk moves bytes over so many connections at a time: downwards, or upwards.
 func bulk(addr string, upwards bool, total int64, streams int) error {
 	share := total / int64(streams)
-	return together(streams, streams, func() error {
+	return inParallel(streams, streams, func() error {
 		if upwards {
 			return exchange(addr, share, 1, make([]byte, 256<<10))
 		}
@@ -119,8 +121,8 @@ func bulk(addr string, upwards bool, total int64, streams int) error {
 	})
 }
 
-// together calls f n times, so many at a time, and returns the first error.
-func together(n, concurrent int, f func() error) error {
+// inParallel calls f n times, so many at a time, and returns the first error.
+func inParallel(n, concurrent int, f func() error) error {
 	var left atomic.Int64
 	left.Store(int64(n))
 	errs := make(chan error, concurrent)
@@ -146,7 +148,7 @@ func setUps(addr string, n, concurrent int) ([]float64, error) {
 	var mu sync.Mutex
 	took := make([]float64, 0, n)
 	buffers := sync.Pool{New: func() any { return new([1 << 10]byte) }}
-	err := together(n, concurrent, func() error {
+	err := inParallel(n, concurrent, func() error {
 		buf := buffers.Get().(*[1 << 10]byte)
 		defer buffers.Put(buf)
 		began := time.Now()
@@ -164,7 +166,7 @@ func setUps(addr string, n, concurrent int) ([]float64, error) {
 // pingPong sends 1 KB there and back, n times over one connection, and returns how long each took,
 // in ms.
 func pingPong(addr string, n int) ([]float64, error) {
-	c, err := ask(addr, 0, 0)
+	c, err := dialUpstream(addr, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +191,7 @@ func idle(addr string, n int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
 	word := make([]byte, 1)
 	for range n {
-		c, err := ask(addr, 0, 0)
+		c, err := dialUpstream(addr, 0, 0)
 		if err != nil {
 			return conns, err
 		}
@@ -209,7 +211,7 @@ func idle(addr string, n int) ([]net.Conn, error) {
 func requests(addr string, n, concurrent int, keep bool) error {
 	transport := &http.Transport{DisableKeepAlives: !keep, MaxIdleConnsPerHost: concurrent}
 	defer transport.CloseIdleConnections()
-	return together(n, concurrent, func() error {
+	return inParallel(n, concurrent, func() error {
 		req, err := http.NewRequest(http.MethodGet, "http://"+addr+"/", nil)
 		if err != nil {
 			return err

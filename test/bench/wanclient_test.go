@@ -32,7 +32,7 @@ func (o wanOrder) String() string {
 	return string(b)
 }
 
-// runWANClient measures and says what.
+// runWANClient runs the measurements of its order and prints them.
 func runWANClient(_ context.Context, _ keyring, next string) (string, error) {
 	var o wanOrder
 	if err := json.Unmarshal([]byte(next), &o); err != nil {
@@ -58,7 +58,7 @@ func runWANClient(_ context.Context, _ keyring, next string) (string, error) {
 		return "", err
 	}
 	got.Quiet = median(pings)
-	_, err = besideBulk(o.Addr, 0, o.Settled, func() (err error) {
+	_, err = runBesideBulk(o.Addr, 0, o.Settled, func() (err error) {
 		pings, err = pingPong(o.Addr, o.Count)
 		return err
 	})

@@ -147,7 +147,7 @@ func environment(home string) []string {
 type output struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
-	changed chan struct{} // closed at the next write; nil until somebody waits
+	changed chan struct{} // closed at the next write; nil while no goroutine waits
 }
 
 func (o *output) Write(p []byte) (int, error) {

@@ -66,7 +66,7 @@ func TestClient_Credentials(t *testing.T) {
 	}.live(t, a)
 }
 
-// TestClient_Identities: in an account where nobody has logged in.
+// TestClient_Identities lists the identities of an account without logins.
 func TestClient_Identities(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

@@ -5,6 +5,5 @@
 // its own: it runs the manager as assembled by internal/operator against a real API server, through
 // a transport that fails, lies, delays and kills, and checks after every fault that no foreign
 // Service was touched, that what is projected is what the account has, that target ports are unique
-// and the Services agree with them, and that nothing of ours is without an endpoint. Tests only: it
-// hands over to nobody.
+// and the Services agree with them, and that nothing of ours is without an endpoint. Tests only.
 package faults

@@ -14,14 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// play lets the account begin and change under a manager whose way to the API server is the given
-// one, with a rest after each.
-func play(w *world, through ...transport) {
+// runScenario lets the account begin and change under a manager whose way to the API server is the
+// given one, with a rest after each.
+func runScenario(w *testCluster, through ...transport) {
 	w.start(through...)
-	w.begin()
-	w.atRest("after the beginning")
-	w.change()
-	w.atRest("after the changes")
+	w.createInitialState()
+	w.awaitConverged("after the beginning")
+	w.applyChanges()
+	w.awaitConverged("after the changes")
 }
 
 // n is about how many writes the scenario has, which depends on the events that come together: from
@@ -33,7 +33,7 @@ func TestManager_KilledBetweenWrites(t *testing.T) {
 	for k := range int64(n) {
 		t.Run(fmt.Sprintf("after %d", k+1), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestCluster(t)
 			kill := make(chan struct{})
 			through, killed := killAt(k+1, func() { close(kill) })
 			stop, _ := w.start(through)
@@ -52,13 +52,13 @@ func TestManager_KilledBetweenWrites(t *testing.T) {
 						w.start()
 						reborn = true
 					}
-					return w.complaint()
+					return w.invariantError()
 				})
-				w.atRest(when)
+				w.awaitConverged(when)
 			}
-			w.begin()
+			w.createInitialState()
 			rest("after the beginning")
-			w.change()
+			w.applyChanges()
 			rest("after the changes")
 			if !killed.Load() && k < n/2 {
 				t.Errorf("the scenario has fewer than %d writes", k+1)
@@ -78,7 +78,7 @@ func TestManager_FailedWrites(t *testing.T) {
 			for _, every := range []int64{2, 3} {
 				t.Run(fmt.Sprintf("%s for every %d., applied %v", a.name, every, applied), func(t *testing.T) {
 					t.Parallel()
-					play(newWorld(t), everyNth(every, a, applied))
+					runScenario(newTestCluster(t), everyNth(every, a, applied))
 				})
 			}
 		}
@@ -90,13 +90,13 @@ func TestManager_LateAndBrokenWatches(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("stale reads, seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			play(newWorld(t), watches(seed, func(body io.ReadCloser, rng *rand.Rand) io.ReadCloser {
-				return &slow{body, rng, 80 * time.Millisecond}
+			runScenario(newTestCluster(t), watches(seed, func(body io.ReadCloser, rng *rand.Rand) io.ReadCloser {
+				return &slowBody{body, rng, 80 * time.Millisecond}
 			}))
 		})
 		t.Run(fmt.Sprintf("watches cut off, seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			play(newWorld(t), watches(seed, newCut))
+			runScenario(newTestCluster(t), watches(seed, newTruncatedBody))
 		})
 	}
 }
@@ -106,9 +106,9 @@ func TestManager_TwoLeaders(t *testing.T) {
 	for i := range 3 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestCluster(t)
 			w.start()
-			play(w)
+			runScenario(w)
 		})
 	}
 }

@@ -27,7 +27,7 @@ type projection struct {
 
 // expected is the selector of the endpoints that the account has, computed without the product's
 // help but for the parser of URLs.
-func (w *world) expected() map[string]projection {
+func (w *testCluster) expected() map[string]projection {
 	want := map[string]projection{}
 	for id, e := range w.account.all() {
 		u, err := account.ParseEndpointURL(e.URL)
@@ -46,8 +46,8 @@ func (w *world) expected() map[string]projection {
 	return want
 }
 
-// complaint says which invariant does not hold, or nil.
-func (w *world) complaint() error {
+// invariantError says which invariant does not hold, or nil.
+func (w *testCluster) invariantError() error {
 	var objects v1alpha1.BoundEndpointList
 	if err := kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {
 		return err
@@ -71,19 +71,19 @@ func (w *world) complaint() error {
 			continue
 		}
 		got[o.Name] = p
-		if err := told(&o); err != nil {
+		if err := conditionError(&o); err != nil {
 			return err
 		}
 	}
 	if diff := cmp.Diff(w.expected(), got); diff != "" {
 		return fmt.Errorf("the account has (-), and projected is (+):\n%s", diff)
 	}
-	return w.servicesComplaint(objects.Items)
+	return w.servicesError(objects.Items)
 }
 
-// told says whether the status speaks of this very spec, and truly: which Services are ours is
-// remembered there as well.
-func told(o *v1alpha1.BoundEndpoint) error {
+// conditionError returns an error unless the status describes this spec and its Services truly. The
+// status also records which Services are the operator's own.
+func conditionError(o *v1alpha1.BoundEndpoint) error {
 	c, want := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServicesReady), metav1.ConditionTrue
 	if o.Spec.Service == "shop" {
 		want = metav1.ConditionFalse
@@ -94,9 +94,9 @@ func told(o *v1alpha1.BoundEndpoint) error {
 	return nil
 }
 
-// servicesComplaint compares all Services of both namespaces with the objects, and those of others
-// with what they were.
-func (w *world) servicesComplaint(objects []v1alpha1.BoundEndpoint) error {
+// servicesError compares all Services of both namespaces with the objects, and the Services of
+// others with their initial state.
+func (w *testCluster) servicesError(objects []v1alpha1.BoundEndpoint) error {
 	found := map[string]corev1.Service{}
 	for _, namespace := range []string{w.own.Namespace, w.target} {
 		var list corev1.ServiceList
@@ -119,7 +119,7 @@ func (w *world) servicesComplaint(objects []v1alpha1.BoundEndpoint) error {
 			continue
 		}
 		upstream, target := w.own.Namespace+"/"+o.Spec.ProjectionID, o.Spec.Namespace+"/"+o.Spec.Service
-		if err := agree(o, found[upstream], func(p v1alpha1.BoundPort) int32 { return p.TargetPort }); err != nil {
+		if err := portsError(o, found[upstream], func(p v1alpha1.BoundPort) int32 { return p.TargetPort }); err != nil {
 			return err
 		}
 		if s, ok := found[target]; o.Spec.Service != "shop" &&
@@ -138,8 +138,8 @@ func (w *world) servicesComplaint(objects []v1alpha1.BoundEndpoint) error {
 	return nil
 }
 
-// agree compares the ports of an upstream Service with those of its object.
-func agree(o v1alpha1.BoundEndpoint, s corev1.Service, target func(v1alpha1.BoundPort) int32) error {
+// portsError compares the ports of an upstream Service with those of its object.
+func portsError(o v1alpha1.BoundEndpoint, s corev1.Service, target func(v1alpha1.BoundPort) int32) error {
 	want, got := map[int32]int32{}, map[int32]int32{}
 	for _, p := range o.Spec.Ports {
 		if p.State == v1alpha1.StateBound {

@@ -25,7 +25,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip calls f.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// isWrite says whether the request changes what the faults are about.
+// isWrite reports whether the request writes an object that the faults concern.
 func isWrite(r *http.Request) bool {
 	return r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") &&
 		!strings.Contains(r.URL.Path, "/leases")
@@ -143,33 +143,34 @@ func watches(seed uint64, wrap func(io.ReadCloser, *rand.Rand) io.ReadCloser) tr
 	}
 }
 
-// slow delays what a watch says by up to limit for each piece.
-type slow struct {
+// slowBody delays what a watch says by up to limit for each piece.
+type slowBody struct {
 	io.ReadCloser
 	rng   *rand.Rand
 	limit time.Duration
 }
 
-func (s *slow) Read(b []byte) (int, error) {
+func (s *slowBody) Read(b []byte) (int, error) {
 	n, err := s.ReadCloser.Read(b)
 	time.Sleep(rand.N(s.limit))
 	return n, err
 }
 
-// cut breaks a watch off after a random number of pieces, whose last is lost, or after a second.
-type cut struct {
+// truncatedBody breaks a watch off after a random number of pieces, whose last is lost, or after a
+// second.
+type truncatedBody struct {
 	io.ReadCloser
 	mu   sync.Mutex
 	left int
 }
 
-func newCut(body io.ReadCloser, rng *rand.Rand) io.ReadCloser {
-	c := &cut{ReadCloser: body, left: 1 + rng.IntN(4)}
+func newTruncatedBody(body io.ReadCloser, rng *rand.Rand) io.ReadCloser {
+	c := &truncatedBody{ReadCloser: body, left: 1 + rng.IntN(4)}
 	time.AfterFunc(200*time.Millisecond+time.Duration(rng.IntN(800))*time.Millisecond, func() { _ = body.Close() })
 	return c
 }
 
-func (c *cut) Read(b []byte) (int, error) {
+func (c *truncatedBody) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
 	c.mu.Lock()
 	defer c.mu.Unlock()

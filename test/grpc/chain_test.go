@@ -110,8 +110,8 @@ func (c *chain) register(t *testing.T, apiKey string) {
 	c.operator = operator.ID
 }
 
-// ways binds the upstream to an endpoint of either binding and returns how clients reach them.
-func (c *chain) ways(t *testing.T, name string, to *upstream) []way {
+// routes binds the upstream to an endpoint of either binding and returns how clients reach them.
+func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 	t.Helper()
 	host := strings.ToLower(name)
 	public, pod := "https://"+host+"."+domain, "http://"+host+".demo"
@@ -146,7 +146,7 @@ func (c *chain) ways(t *testing.T, name string, to *upstream) []way {
 		e := await(t, online, ended)
 		ids[e.URL] = e.EndpointID
 	}
-	return []way{
+	return []route{
 		{"public", c.at.HTTPS.String(), host + "." + domain, true},
 		{"kubernetes", c.forward(t, host, ids[pod]), host + ".demo", false},
 	}

@@ -4,5 +4,5 @@
 // Package grpc runs gRPC's own interoperability tests through the whole product: service, agent and
 // forwarder, each endpoint once with the public and once with the kubernetes binding, to upstreams
 // with TLS and without. It owns what happens between them. What comes in: the program of
-// test/interop, client and server of the tests, named by FAIRLEAD_INTEROP. It hands over to nobody.
+// test/interop, client and server of the tests, named by FAIRLEAD_INTEROP.
 package grpc

@@ -33,8 +33,8 @@ var cases = []string{
 	"unimplemented_method", "unimplemented_service", "rpc_soak", "channel_soak", "orca_per_rpc",
 }
 
-// way is how the client reaches a server.
-type way struct {
+// route is how the client reaches a server.
+type route struct {
 	name, addr, authority string
 	tls                   bool
 }
@@ -48,8 +48,8 @@ func TestEdge_PassesGRPCInterop(t *testing.T) {
 	c := startChain(t)
 	for name, upstream := range map[string]*upstream{"h2c": {scheme: "http"}, "TLS": {scheme: "https"}} {
 		upstream.start(t, program, c.certs)
-		direct := way{"direct", upstream.addr, "localhost", upstream.scheme == "https"}
-		for _, w := range append(c.ways(t, name, upstream), direct) {
+		direct := route{"direct", upstream.addr, "localhost", upstream.scheme == "https"}
+		for _, w := range append(c.routes(t, name, upstream), direct) {
 			t.Run(w.name+" to "+name, func(t *testing.T) {
 				t.Parallel()
 				for _, test := range cases {
@@ -64,7 +64,7 @@ func TestEdge_PassesGRPCInterop(t *testing.T) {
 }
 
 // call runs one case.
-func call(t *testing.T, program string, w way, certs certificates, test string) {
+func call(t *testing.T, program string, w route, certs certificates, test string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

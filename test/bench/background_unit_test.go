@@ -59,7 +59,7 @@ func TestBackground_StreamsRunBothWays(t *testing.T) {
 				t.Fatal(err)
 			}
 			var pings []float64
-			_, err = besideBulk(addr, rate, 1<<20, func() (err error) {
+			_, err = runBesideBulk(addr, rate, 1<<20, func() (err error) {
 				pings, err = pingPong(addr, 3)
 				return err
 			})
@@ -77,7 +77,7 @@ func TestBackground_BrokenStreamIsError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = besideBulk(addr, 0, 1<<50, func() error {
+	_, err = runBesideBulk(addr, 0, 1<<50, func() error {
 		measured.Store(true)
 		return nil
 	})

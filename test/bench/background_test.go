@@ -22,8 +22,8 @@ const pacedRate = 30e6
 
 // pingPong sends small messages over a quiet chain, beside bulk that takes what CPU there is, and
 // beside bulk that does not.
-func (r *bench) pingPong() {
-	r.says("1 KB ping-pong, quiet and beside others")
+func (r *chainBench) pingPong() {
+	r.reportProgress("1 KB ping-pong, quiet and beside others")
 	for _, c := range r.chains {
 		quiet, err := pingPong(c.tcp, r.size.pings)
 		if err != nil {
@@ -44,7 +44,7 @@ func (r *bench) pingPong() {
 		} {
 			var beside []float64
 			before := machineCPU(r.b)
-			carried, err := besideBulk(c.tcp, x.rate, 64<<20, func() (err error) {
+			carried, err := runBesideBulk(c.tcp, x.rate, 64<<20, func() (err error) {
 				beside, err = pingPong(c.tcp, x.pings)
 				return err
 			})
@@ -59,10 +59,10 @@ func (r *bench) pingPong() {
 	}
 }
 
-// besideBulk runs f while four streams are under way, two each way: as fast as they can, or at so
-// many bytes a second each. f begins when they have moved settled bytes. It returns how much they
-// carried meanwhile, in MB/s.
-func besideBulk(addr string, rate, settled int64, f func() error) (carried float64, err error) {
+// runBesideBulk runs f while four streams are under way, two each way: as fast as they can, or at
+// so many bytes a second each. f begins when they have moved settled bytes. It returns how much
+// they carried meanwhile, in MB/s.
+func runBesideBulk(addr string, rate, settled int64, f func() error) (carried float64, err error) {
 	var conns []*net.TCPConn
 	var moving sync.WaitGroup
 	var moved atomic.Int64
@@ -80,12 +80,12 @@ func besideBulk(addr string, rate, settled int64, f func() error) (carried float
 		if i%2 == 1 {
 			up, down = 0, endless
 		}
-		c, err := askPaced(addr, up, down, rate)
+		c, err := dialUpstreamPaced(addr, up, down, rate)
 		if err != nil {
 			return 0, err
 		}
 		conns = append(conns, c)
-		moving.Go(func() { broken <- keepMoving(c, up > 0, rate, &moved) })
+		moving.Go(func() { broken <- streamPaced(c, up > 0, rate, &moved) })
 	}
 	for moved.Load() < settled {
 		select {
@@ -107,8 +107,8 @@ func besideBulk(addr string, rate, settled int64, f func() error) (carried float
 	}
 }
 
-// keepMoving reads or writes until that fails.
-func keepMoving(c *net.TCPConn, up bool, rate int64, moved *atomic.Int64) error {
+// streamPaced reads or writes until that fails.
+func streamPaced(c *net.TCPConn, up bool, rate int64, moved *atomic.Int64) error {
 	pace := pacer{rate: rate}
 	buf := make([]byte, pace.step())
 	for {

@@ -26,8 +26,9 @@ import (
 // machines are slow.
 const patience = 3 * time.Minute
 
-// world is an installation, a team's namespace with a Service that is not ours, and an account.
-type world struct {
+// testCluster is an installation, a team's namespace with a Service that is not ours, and an
+// account.
+type testCluster struct {
 	*testing.T
 	own     installation.Installation
 	target  string
@@ -44,9 +45,9 @@ type use struct {
 	at       time.Time
 }
 
-func newWorld(t *testing.T) *world {
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	w := &world{T: t, account: newFakeAccount(), traffic: &counter{}, config: config, users: map[int32]use{}}
+	w := &testCluster{T: t, account: newFakeAccount(), traffic: &counter{}, config: config, users: map[int32]use{}}
 	w.own = installation.Installation{Namespace: w.namespace("op-"), Release: "fairlead"}
 	w.target = w.namespace("team-")
 	w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.anchor()}})
@@ -63,7 +64,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // clear gives the addresses of the Services back.
-func (w *world) clear() {
+func (w *testCluster) clear() {
 	ctx := context.WithoutCancel(w.Context())
 	for _, namespace := range []string{w.own.Namespace, w.target} {
 		var list corev1.ServiceList
@@ -78,25 +79,25 @@ func (w *world) clear() {
 	}
 }
 
-func (w *world) anchor() string { return w.own.Namespace + "-anchor" }
+func (w *testCluster) anchor() string { return w.own.Namespace + "-anchor" }
 
-func (w *world) create(o client.Object) {
+func (w *testCluster) create(o client.Object) {
 	w.Helper()
 	if err := kube.Create(w.Context(), o); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) namespace(prefix string) string {
+func (w *testCluster) namespace(prefix string) string {
 	w.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
 	w.create(ns)
 	return ns.Name
 }
 
-// begin is what the account has at first: ports of their own and shared, one where a foreign
-// Service stands, one that the selector excludes, one that is impossible.
-func (w *world) begin() {
+// createInitialState is what the account has at first: ports of their own and shared, one where a
+// foreign Service stands, one that the selector excludes, one that is impossible.
+func (w *testCluster) createInitialState() {
 	for _, e := range []account.Endpoint{
 		endpoint("ep-api", "http://api."+w.target, "ep-api", account.TypeAgent),
 		endpoint("ep-db1", "tcp://db."+w.target+":5432", "ep-db1", account.TypeCloud),
@@ -110,9 +111,9 @@ func (w *world) begin() {
 	}
 }
 
-// change is what happens to it: a hostname goes, a port of another goes, one comes, one flaps, one
-// becomes a pool.
-func (w *world) change() {
+// applyChanges is what happens to it: a hostname goes, a port of another goes, one comes, one
+// flaps, one becomes a pool.
+func (w *testCluster) applyChanges() {
 	w.account.delete("ep-web")
 	w.account.delete("ep-db1")
 	w.account.delete("ep-api")
@@ -123,7 +124,7 @@ func (w *world) change() {
 
 // start runs a manager through the given transports, the last of them next to the API server, until
 // stop is called or the test ends. ended is closed when it has ended.
-func (w *world) start(through ...transport) (stop func(), ended <-chan struct{}) {
+func (w *testCluster) start(through ...transport) (stop func(), ended <-chan struct{}) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -141,7 +142,7 @@ func (w *world) start(through ...transport) (stop func(), ended <-chan struct{})
 	return stop, done
 }
 
-func (w *world) options(through []transport) operator.ManagerOptions {
+func (w *testCluster) options(through []transport) operator.ManagerOptions {
 	c := rest.CopyConfig(w.config)
 	for i := len(through) - 1; i >= 0; i-- {
 		c.Wrap(through[i])
@@ -157,7 +158,7 @@ func (w *world) options(through []transport) operator.ManagerOptions {
 }
 
 // await polls until there is no complaint.
-func (w *world) await(what string, complaint func() error) {
+func (w *testCluster) await(what string, complaint func() error) {
 	w.Helper()
 	deadline := time.Now().Add(patience)
 	for {
@@ -176,22 +177,22 @@ func (w *world) await(what string, complaint func() error) {
 	}
 }
 
-// atRest waits until everything is as it is to be and nothing is written any longer, and looks once
-// more.
-func (w *world) atRest(when string) {
+// awaitConverged waits until the invariants hold and nothing is written any more, and checks the
+// invariants once more.
+func (w *testCluster) awaitConverged(when string) {
 	w.Helper()
-	w.await(when, w.complaint)
+	w.await(when, w.invariantError)
 	before := -1
 	w.await(when+", and then quiet", w.traffic.quietSince(&before))
-	if err := w.complaint(); err != nil {
+	if err := w.invariantError(); err != nil {
 		w.Fatalf("%s, at rest: %v", when, err)
 	}
-	w.rested(when)
+	w.checkPortReuse(when)
 }
 
-// rested checks that no target port has gone from one hostname to another within the minute that it
-// is to rest.
-func (w *world) rested(when string) {
+// checkPortReuse checks that no target port has moved from one hostname to another within the
+// minute for which it must stay unused.
+func (w *testCluster) checkPortReuse(when string) {
 	w.Helper()
 	var objects v1alpha1.BoundEndpointList
 	if err := kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {

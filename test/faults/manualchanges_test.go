@@ -29,23 +29,23 @@ import (
 
 func TestManager_RBACRevokedAndRestored(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	binding := w.restrict()
 	w.start()
-	w.begin()
-	w.atRest("after the beginning")
+	w.createInitialState()
+	w.awaitConverged("after the beginning")
 	w.delete(binding)
-	w.change()
+	w.applyChanges()
 	w.await("it says so", w.unready("new"))
 	binding.SetResourceVersion("")
 	binding.SetUID("")
 	w.create(binding)
-	w.atRest("with its rights")
+	w.awaitConverged("with its rights")
 }
 
 func TestManager_QuotaOfZero(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	none := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.target, Name: "none"},
 		Spec: corev1.ResourceQuotaSpec{Hard: none}}
@@ -55,16 +55,16 @@ func TestManager_QuotaOfZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	w.begin()
+	w.createInitialState()
 	w.await("it says so", w.unready("api"))
 	w.delete(quota)
-	w.atRest("with room")
-	w.change()
-	w.atRest("after the changes")
+	w.awaitConverged("with room")
+	w.applyChanges()
+	w.awaitConverged("after the changes")
 }
 
 // unready waits for the hostname's Services to be refused.
-func (w *world) unready(name string) func() error {
+func (w *testCluster) unready(name string) func() error {
 	return func() error {
 		var b v1alpha1.BoundEndpoint
 		if err := kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target},
@@ -78,7 +78,7 @@ func (w *world) unready(name string) func() error {
 	}
 }
 
-func (w *world) delete(o client.Object) {
+func (w *testCluster) delete(o client.Object) {
 	w.Helper()
 	if err := kube.Delete(w.Context(), o); err != nil {
 		w.Fatal(err)
@@ -87,7 +87,7 @@ func (w *world) delete(o client.Object) {
 
 // restrict makes the managers a user with the rules of config/rbac and no more, and returns what
 // gives it those of the cluster.
-func (w *world) restrict() (cluster client.Object) {
+func (w *testCluster) restrict() (cluster client.Object) {
 	w.Helper()
 	user := "manager-of-" + w.own.Namespace
 	raw, err := os.ReadFile("../../config/rbac/manager.yaml")
@@ -122,31 +122,31 @@ func TestManager_LabelsAndAnnotationsOverwritten(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestCluster(t)
 			w.start()
-			w.begin()
-			w.atRest("after the beginning")
+			w.createInitialState()
+			w.awaitConverged("after the beginning")
 			before := w.identities()
 			rng := rand.New(rand.NewPCG(seed, 1))
 			for range 30 {
-				w.stomp(rng)
+				w.overwriteMetadata(rng)
 			}
-			w.atRest("after the stomping")
+			w.awaitConverged("after the stomping")
 			if diff := cmp.Diff(before, w.identities()); diff != "" {
 				t.Errorf("Services lost their identity: %s", diff)
 			}
 			for range 30 {
-				w.stomp(rng)
+				w.overwriteMetadata(rng)
 			}
-			w.change()
-			w.atRest("after the changes")
+			w.applyChanges()
+			w.awaitConverged("after the changes")
 		})
 	}
 }
 
-// stomp takes the labels or the annotations from one object of ours that has both; a Service that
-// has lost both is somebody else's from then on.
-func (w *world) stomp(rng *rand.Rand) {
+// overwriteMetadata takes the labels or the annotations from one object of ours that has both; a
+// Service that has lost both is somebody else's from then on.
+func (w *testCluster) overwriteMetadata(rng *rand.Rand) {
 	w.Helper()
 	objects := w.owned()
 	if len(objects) == 0 {
@@ -167,7 +167,7 @@ func (w *world) stomp(rng *rand.Rand) {
 }
 
 // owned returns what the installation has made, by its marks.
-func (w *world) owned() (objects []client.Object) {
+func (w *testCluster) owned() (objects []client.Object) {
 	w.Helper()
 	for _, namespace := range []string{w.own.Namespace, w.target} {
 		var services corev1.ServiceList
@@ -194,7 +194,7 @@ func (w *world) owned() (objects []client.Object) {
 }
 
 // identities returns the UID and the address of each Service of ours.
-func (w *world) identities() map[string]string {
+func (w *testCluster) identities() map[string]string {
 	w.Helper()
 	all := map[string]string{}
 	for _, o := range w.owned() {
@@ -210,10 +210,10 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("manager runs: %v", running), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestCluster(t)
 			stop, _ := w.start()
-			w.begin()
-			w.atRest("after the beginning")
+			w.createInitialState()
+			w.awaitConverged("after the beginning")
 			before := w.identities()
 			if !running {
 				stop()
@@ -226,37 +226,37 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 			if !running {
 				w.start()
 			}
-			w.atRest("after the loss")
+			w.awaitConverged("after the loss")
 			if diff := cmp.Diff(before, w.identities()); diff != "" {
 				t.Errorf("Services lost their identity: %s", diff)
 			}
-			w.change()
-			w.atRest("after the changes")
+			w.applyChanges()
+			w.awaitConverged("after the changes")
 		})
 	}
 	t.Run("and an endpoint goes meanwhile", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newTestCluster(t)
 		stop, _ := w.start()
-		w.begin()
-		w.atRest("after the beginning")
+		w.createInitialState()
+		w.awaitConverged("after the beginning")
 		stop()
 		if err := kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{}, client.InNamespace(w.own.Namespace)); err != nil {
 			t.Fatal(err)
 		}
 		w.account.delete("ep-api")
 		w.start()
-		w.atRest("after the loss")
+		w.awaitConverged("after the loss")
 	})
 }
 
 // The CRD is everybody's. This is the only test here that is not parallel, so it runs before the
 // others and alone.
 func TestManager_CRDDeletedByHand(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.start()
-	w.begin()
-	w.atRest("after the beginning")
+	w.createInitialState()
+	w.awaitConverged("after the beginning")
 	before := w.identities()
 	name := client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -276,13 +276,13 @@ func TestManager_CRDDeletedByHand(t *testing.T) {
 	if err := kube.Create(context.WithoutCancel(t.Context()), crd); err != nil {
 		t.Fatal(err)
 	}
-	w.atRest("with the CRD again")
+	w.awaitConverged("with the CRD again")
 	after := w.identities()
 	for place, identity := range before {
 		if after[place] != identity {
 			t.Errorf("Service %s was %q and is %q", place, identity, after[place])
 		}
 	}
-	w.change()
-	w.atRest("after the changes")
+	w.applyChanges()
+	w.awaitConverged("after the changes")
 }

@@ -263,7 +263,7 @@ func freeAddr() (string, error) {
 	return ln.Addr().String(), ln.Close()
 }
 
-// awaitAddr waits until somebody accepts there.
+// awaitAddr waits until a connection to addr is accepted.
 func awaitAddr(addr string, ended <-chan error) error {
 	for range 1000 {
 		c, err := net.Dial("tcp", addr)
@@ -276,5 +276,5 @@ func awaitAddr(addr string, ended <-chan error) error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("nobody listens on %s", addr)
+	return fmt.Errorf("no listener on %s", addr)
 }

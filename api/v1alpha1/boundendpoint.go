@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// BoundEndpointState says where in its life a BoundEndpoint is.
+// BoundEndpointState is the state of a BoundEndpoint or of one of its ports.
 //
 // +kubebuilder:validation:Enum=Bound;Released
 type BoundEndpointState string
 
-// Bound has its Services. Released has had them deleted and keeps its ports at rest until it is
-// deleted itself. The same words say of a single port whether the Services have it.
+// States. Bound: the Services exist and have the port. Released: they have been deleted, or lack the
+// port, and the target port is not used again before removeAfter.
 const (
 	StateBound    BoundEndpointState = "Bound"
 	StateReleased BoundEndpointState = "Released"
 )
 
-// BoundEndpointSpec is what endpointsync makes of an account's endpoints with one hostname.
+// BoundEndpointSpec is written by endpointsync from an account's endpoints with one hostname.
 type BoundEndpointSpec struct {
 	// Service is the first label of the hostname: the name of the target Service.
 	// +kubebuilder:validation:MaxLength=63
@@ -37,9 +37,9 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	ProjectionID string `json:"projectionID"`
 	// Endpoints are the account's endpoints with this hostname that the selector admits. A port that
-	// none of them has (its agent said goodbye less than removalDelay ago) keeps its place in the
-	// Services, and forwarders answer for it as for an endpoint whose agent is offline. Endpoints
-	// whose removal is held, as one of many or as another account's, stay.
+	// none of them has (its agent disconnected less than removalDelay ago) stays in the Services, and
+	// forwarders answer for it as for an endpoint whose agent is offline. Endpoints whose removal is
+	// held, as one of many or as another account's, stay.
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=1000
@@ -50,7 +50,7 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	Ports []BoundPort `json:"ports"`
-	// State is Bound, or Released once the Services are to be gone.
+	// State is Bound, or Released once the Services must be deleted.
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`
 	// RemoveAfter is the deadline after which a BoundEndpoint without endpoints is released, and once
@@ -77,28 +77,29 @@ type BoundPort struct {
 	// Scheme of the URL.
 	// +kubebuilder:validation:Enum=http;tcp
 	Scheme string `json:"scheme"`
-	// TargetPort is where the forwarders listen: unique in the operator's namespace.
+	// TargetPort is the port on which the forwarders listen: unique in the operator's namespace.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	TargetPort int32 `json:"targetPort"`
-	// State is Bound, or Released once the port has left the Services: nobody listens on its
-	// targetPort, which rests until removeAfter.
+	// State is Bound, or Released once the port has left the Services: no forwarder listens on its
+	// targetPort, which is not used again before removeAfter.
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`
 	// RemoveAfter is the deadline after which a port without endpoints is released, and once it is
-	// released, the time after which it is taken off the list and its targetPort is free.
+	// released, the time after which it is removed from the list and its targetPort is free.
 	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
 }
 
-// BoundEndpointStatus is what boundendpoint observed and did. All but clusterIP can be rebuilt.
+// BoundEndpointStatus is what boundendpoint observed and did. All fields but clusterIP can be
+// rebuilt.
 type BoundEndpointStatus struct {
 	// Conditions: ServicesReady, Reachable, Ready.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ClusterIP of the upstream Service, asked for again when the Service has to be re-created.
+	// ClusterIP of the upstream Service, requested again if the Service has to be re-created.
 	ClusterIP string `json:"clusterIP,omitempty"`
-	// ClusterIPs are its addresses of both families, ClusterIP first, asked for again likewise.
+	// ClusterIPs are its addresses of both families, ClusterIP first, requested again likewise.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	ClusterIPs []string `json:"clusterIPs,omitempty"`
@@ -108,24 +109,29 @@ type BoundEndpointStatus struct {
 	URLs string `json:"urls,omitempty"`
 	// EndpointCount is the number of endpoints.
 	EndpointCount int32 `json:"endpointCount,omitempty"`
-	// Forwarders says how many forwarders listen, of how many: "2/2".
+	// Forwarders is how many forwarders listen, of how many that run: "2/2", for people.
 	Forwarders string `json:"forwarders,omitempty"`
-	// Services are those made for this hostname. A Service with a recorded UID is known again when it
-	// has lost one of its marks.
+	// AllForwardersListen is true while Forwarders counts all of them.
+	AllForwardersListen bool `json:"allForwardersListen,omitempty"`
+	// ConflictingService is the "<namespace>/<name>" of another owner's Service in the place of one of
+	// this hostname's, while ServicesReady has reason Conflict.
+	ConflictingService string `json:"conflictingService,omitempty"`
+	// Services are those made for this hostname. A Service with a recorded UID is recognized even if
+	// it has lost one of its marks.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Services []ServiceRef `json:"services,omitempty"`
 }
 
-// ServiceRef names one very Service: another of the same name has another UID.
+// ServiceRef identifies a Service by its UID; another one of the same name has another UID.
 type ServiceRef struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 }
 
-// BoundEndpoint is one hostname of the account, projected into this cluster. It is made by the
-// operator; people only read it.
+// BoundEndpoint is one hostname of the account, projected into this cluster. The operator writes
+// it; people only read it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -145,9 +151,9 @@ type BoundEndpoint struct {
 	Status BoundEndpointStatus `json:"status,omitempty"`
 }
 
-// Observed reports whether the manager knows the spec as it is: the condition ServicesReady is of
-// this generation. The manager alone may write the status, so a spec that somebody else wrote is
-// not observed.
+// Observed reports whether the manager has observed the current spec: the condition ServicesReady
+// is of this generation. Only the manager may write the status, so a spec that another client wrote
+// is not observed.
 func (b *BoundEndpoint) Observed() bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, ConditionServicesReady)
 	return c != nil && c.ObservedGeneration == b.Generation

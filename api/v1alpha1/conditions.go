@@ -5,7 +5,7 @@ package v1alpha1
 
 // Condition types of a BoundEndpoint.
 const (
-	// ConditionServicesReady: both Services are as they should be.
+	// ConditionServicesReady: both Services are as desired.
 	ConditionServicesReady = "ServicesReady"
 	// ConditionReachable: the forwarders listen and the endpoint is online.
 	ConditionReachable = "Reachable"
@@ -17,8 +17,8 @@ const (
 const (
 	// ConditionRegistered: the account knows this installation.
 	ConditionRegistered = "Registered"
-	// ConditionAPIReachable: the account's API answered the last time it was asked, and changes of
-	// endpoints arrive.
+	// ConditionAPIReachable: the account's API answered the last request, and changes of endpoints
+	// arrive.
 	ConditionAPIReachable = "APIReachable"
 	// ConditionEdgeReachable: the forwarders have a session with the service's edge.
 	ConditionEdgeReachable = "EdgeReachable"
@@ -30,7 +30,8 @@ const (
 	ConditionRemovalsHeld = "RemovalsHeld"
 )
 
-// Reasons of conditions. Each names the hop that is broken; docs/operations.md has a row for each.
+// Reasons of conditions. Each names the component that fails; docs/operations.md has a row for
+// each.
 const (
 	ReasonReady                = "Ready"
 	ReasonProjected            = "Projected"
@@ -70,5 +71,5 @@ const (
 )
 
 // ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a
-// top-level domain, so pods no longer reach a name of the internet that the endpoint has, too.
+// top-level domain, so pods no longer reach an internet name that the endpoint has, too.
 const ReasonTopLevelDomain = "TopLevelDomain"

@@ -5,7 +5,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// KubernetesOperatorSpec is what the release's values say about this installation.
+// KubernetesOperatorSpec holds the release's values for this installation.
 type KubernetesOperatorSpec struct {
 	// Description of the installation, shown in the account.
 	// +kubebuilder:validation:MaxLength=255
@@ -17,12 +17,13 @@ type KubernetesOperatorSpec struct {
 	EndpointSelector string `json:"endpointSelector,omitempty"`
 }
 
-// KubernetesOperatorStatus is what registration learnt from the account.
+// KubernetesOperatorStatus is what registration learned from the account.
 type KubernetesOperatorStatus struct {
 	// OperatorID is the id of this installation in the account.
 	OperatorID string `json:"operatorID,omitempty"`
-	// AccountID and StoreID say which account, in which store, this installation belongs to: that of
-	// the first list, or one that binding.acceptAccount named later. Removals are taken from no other.
+	// AccountID and StoreID identify the account and the store that this installation belongs to:
+	// those of the first list, or those that binding.acceptAccount named later. No other account's
+	// lists remove endpoints.
 	AccountID string `json:"accountID,omitempty"`
 	StoreID   string `json:"storeID,omitempty"`
 	// BoundEndpoints is the number of hostnames projected, ReadyEndpoints how many of them are ready.
@@ -34,8 +35,7 @@ type KubernetesOperatorStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// KubernetesOperator is one release of the operator: what it is registered as, and the facts that
-// are true once.
+// KubernetesOperator is one release of the operator: its registration and its status.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

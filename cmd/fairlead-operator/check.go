@@ -31,8 +31,7 @@ func newCheck(out io.Writer) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of the installation")
-	f.StringVar(&o.Release, "release", "fairlead-operator", "`NAME` of the release")
+	releaseFlags(f, &o.Namespace, &o.Release, "fairlead-operator")
 	f.DurationVar(&o.Timeout, "timeout", time.Minute, "how long the installation may take until it works")
 	k.add(f)
 	return cmd

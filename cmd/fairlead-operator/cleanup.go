@@ -35,8 +35,7 @@ func newCleanup(out io.Writer) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of the installation")
-	f.StringVar(&o.Release, "release", "fairlead-operator", "`NAME` of the release")
+	releaseFlags(f, &o.Namespace, &o.Release, "fairlead-operator")
 	f.BoolVar(&o.DryRun, "dry-run", false, "list what would be deleted, and delete nothing")
 	f.BoolVar(&o.Force, "force", false, "delete also while a manager works, which makes again what is deleted")
 	k.add(f)

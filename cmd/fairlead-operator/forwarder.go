@@ -4,14 +4,10 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/fairlead-dev/fairlead/internal/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator"
@@ -30,12 +26,10 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			kubernetes, err := config.GetConfig()
-			if err != nil {
-				return fmt.Errorf("finding the Kubernetes cluster (run in a pod, or set KUBECONFIG): %w", err)
+			var err error
+			if o.Kubernetes, o.Logger, err = podConfig(errOut); err != nil {
+				return err
 			}
-			o.Kubernetes, o.Logger = kubernetes, slog.New(slog.NewJSONHandler(errOut, nil))
-			klog.SetSlogLogger(o.Logger)
 			defer memory.Ballast()()
 			return operator.RunForwarder(cmd.Context(), o)
 		},
@@ -45,10 +39,8 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		"`HOST:PORT` of the service's edge; an IPv6 address stands in brackets")
 	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read anew for every session")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
-	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")
-	f.StringVar(&o.Release, "release", "", "`NAME` of the release")
-	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")
-	f.StringVar(&o.HealthAddr, "health-addr", ":8081", "`ADDRESS` for /healthz, /readyz and /status; empty for none")
+	releaseFlags(f, &o.Namespace, &o.Release, "")
+	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz, /readyz and /status")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute,
 		"how long live connections may go on after the order to stop")
 	f.BoolVar(&o.PodIdentity, "pod-identity", false,

@@ -4,18 +4,14 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"log/slog"
 	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator"
@@ -41,16 +37,14 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			kubernetes, err := config.GetConfig()
-			if err != nil {
-				return fmt.Errorf("finding the Kubernetes cluster (run in a pod, or set KUBECONFIG): %w", err)
+			var err error
+			if o.Kubernetes, o.Logger, err = podConfig(errOut); err != nil {
+				return err
 			}
-			o.Kubernetes, o.Logger = kubernetes, slog.New(slog.NewJSONHandler(errOut, nil))
 			if getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
 			ctrl.SetLogger(logr.FromSlogHandler(o.Logger.Handler()))
-			klog.SetSlogLogger(o.Logger)
 			return operator.RunManager(cmd.Context(), o)
 		},
 	}
@@ -64,8 +58,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the API; default the system's")
 	f.StringVar(&o.VersionHeader, "version-header", "Service-Version",
 		"`NAME` of the header that carries the API's version")
-	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")
-	f.StringVar(&o.Release, "release", "", "`NAME` of the release")
+	releaseFlags(f, &o.Namespace, &o.Release, "")
 	f.StringVar(&o.Description, "description", "", "`TEXT` that describes this installation in the account")
 	f.StringVar(&o.ClusterName, "cluster-name", "", "`TEXT`: what people call this cluster, shown in the account")
 	f.BoolVar(&o.BindingEnabled, "binding-enabled", true,
@@ -100,8 +93,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"app.kubernetes.io/name `LABEL` of the forwarders' pods")
 	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "",
 		"app.kubernetes.io/instance `LABEL` of the forwarders' pods")
-	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")
-	f.StringVar(&o.HealthAddr, "health-addr", ":8081", "`ADDRESS` for /healthz and /readyz; empty for none")
+	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")
 	f.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"work only while holding the namespace's Lease; needed with more than one replica")
 }

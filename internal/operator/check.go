@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,8 +36,7 @@ type CheckOptions struct {
 // timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
 	var c optionChecker
-	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
-	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
+	c.release(o.Namespace, o.Release)
 	if err := c.err(); err != nil {
 		return err
 	}

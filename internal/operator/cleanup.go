@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -55,8 +54,7 @@ type CleanupOptions struct {
 // continues.
 func Cleanup(ctx context.Context, o CleanupOptions) error {
 	var c optionChecker
-	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
-	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
+	c.release(o.Namespace, o.Release)
 	if err := c.err(); err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/internal/connectproxy"
@@ -63,13 +62,11 @@ func (o *ForwarderOptions) Validate() error {
 	}
 	c.file("--authtoken-file", o.AuthtokenFile)
 	c.ca("--ca-file", o.CAFile)
-	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
-	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
+	c.release(o.Namespace, o.Release)
 	if _, err := parseIPs(o.PodIPs); err != nil {
 		c.reject("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
 	}
-	c.listen("--metrics-addr", o.MetricsAddr)
-	c.listen("--health-addr", o.HealthAddr)
+	c.addresses(o.MetricsAddr, o.HealthAddr)
 	if o.DrainTimeout < 0 {
 		c.reject("--drain-timeout", o.DrainTimeout.String(), "give a duration of 0s or more")
 	}

@@ -38,6 +38,18 @@ func (c *optionChecker) err() error {
 	return account.InvalidAll(c.fields)
 }
 
+// release checks the flags that select an installation.
+func (c *optionChecker) release(namespace, release string) {
+	c.name("--namespace", namespace, validation.IsDNS1123Label)
+	c.name("--release", release, validation.IsDNS1123Subdomain)
+}
+
+// addresses checks the flags for listen addresses.
+func (c *optionChecker) addresses(metrics, health string) {
+	c.listen("--metrics-addr", metrics)
+	c.listen("--health-addr", health)
+}
+
 func (c *optionChecker) name(flag, value string, rules func(string) []string) {
 	if errs := rules(value); value == "" || len(errs) > 0 {
 		c.reject(flag, value, "give the name of a Kubernetes object: lower case letters, digits and '-'")

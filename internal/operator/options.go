@@ -108,8 +108,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 			c.reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
 		}
 	}
-	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
-	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
+	c.release(o.Namespace, o.Release)
 	c.name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
 	c.name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
 	if o.ForwarderClusterRole != "" {
@@ -139,8 +138,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 	}
 	s.namespaces, err = namespaces.Parse(o.Namespace, o.AllowNamespaces, o.DenyNamespaces, o.NamespaceSelector)
 	c.addError(err)
-	c.listen("--metrics-addr", o.MetricsAddr)
-	c.listen("--health-addr", o.HealthAddr)
+	c.addresses(o.MetricsAddr, o.HealthAddr)
 	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)
 	c.addError(err)
 	s.domain, err = clusterDomain(o.ClusterDomain, resolvConf)

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -30,6 +29,8 @@ type problem struct {
 	err             error         // an unexpected error: retried with back-off
 	stale           bool          // lost against a concurrent write: retried at once, not reported
 	pending         bool          // not known yet: an event will follow, not reported
+	// conflictingService is the key of a Service of another owner.
+	conflictingService string
 }
 
 // problemFromError classifies an error of the API server. Quotas, admission and address exhaustion
@@ -61,17 +62,18 @@ func problemFromError(err error) *problem {
 	return &problem{reason: v1alpha1.ReasonAPIError, message: text, err: err}
 }
 
-func conflictPrefix(key client.ObjectKey) string { return "Service " + key.String() + " " }
-
 func conflictProblem(key client.ObjectKey, owner string) *problem {
-	return &problem{reason: v1alpha1.ReasonConflict, message: conflictPrefix(key) + "belongs to " + owner +
-		" and stays as it is"}
+	return &problem{
+		reason: v1alpha1.ReasonConflict, conflictingService: key.String(),
+		message: fmt.Sprintf("Service %s belongs to %s and stays as it is", key, owner),
+	}
 }
 
 func takeoverProblem(key client.ObjectKey, wait time.Duration) *problem {
 	return &problem{
 		reason: v1alpha1.ReasonConflict, retryAfter: wait,
-		message: conflictPrefix(key) + "belonged to another, was deleted, and is taken over when its name stays free",
+		conflictingService: key.String(),
+		message:            fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free", key),
 	}
 }
 
@@ -106,7 +108,7 @@ func (t *nameTakeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	since, known := t.freedAt[key]
-	if !known && !conflictReported(key, b) {
+	if !known && b.Status.ConflictingService != key.String() {
 		return 0
 	}
 	if since.IsZero() {
@@ -114,11 +116,6 @@ func (t *nameTakeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint
 		t.freedAt[key] = now
 	}
 	return t.delay - now.Sub(since)
-}
-
-func conflictReported(key client.ObjectKey, b *v1alpha1.BoundEndpoint) bool {
-	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionServicesReady)
-	return c != nil && c.Reason == v1alpha1.ReasonConflict && strings.HasPrefix(c.Message, conflictPrefix(key))
 }
 
 // namespaceProblem returns a problem of the namespace itself.

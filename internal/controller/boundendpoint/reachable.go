@@ -105,21 +105,15 @@ func listenerFailures(failures []forwarderstatus.Failure) string {
 	return strings.Join(parts, "; ")
 }
 
-// forwarderCount returns how many forwarders listen, of how many, such as 2/3. It does not change
-// during a rollout in which all running forwarders listen.
-func forwarderCount(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) string {
-	last := b.Status.Forwarders
+// forwarderCount returns how many forwarders listen, of how many, such as 2/3, and whether all do.
+// It does not change during a rollout in which all running forwarders listen.
+func forwarderCount(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) (count string, all bool) {
+	last := &b.Status
 	switch {
 	case b.Spec.State == v1alpha1.StateReleased:
-		return ""
-	case !report.Known, report.Complete() && !report.Settled && complete(last):
-		return last
+		return "", false
+	case !report.Known, report.Complete() && !report.Settled && last.AllForwardersListen:
+		return last.Forwarders, last.AllForwardersListen
 	}
-	return fmt.Sprintf("%d/%d", report.Listening, report.Forwarders)
-}
-
-// complete says that of "n/m" the two are equal and not 0.
-func complete(s string) bool {
-	listening, of, ok := strings.Cut(s, "/")
-	return ok && listening == of && of != "0"
+	return fmt.Sprintf("%d/%d", report.Listening, report.Forwarders), report.Complete()
 }

@@ -28,10 +28,10 @@ import (
 func (r *Reconciler) reportStatus(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, now serviceState, found *problem,
 ) (ctrl.Result, error) {
-	heard := r.forwarderReport(b)
+	report := r.forwarderReport(b)
 	next := b.DeepCopy()
-	next.Status = r.desiredStatus(b, now, found, heard)
-	first := r.firstStatusDelay(b, heard)
+	next.Status = r.desiredStatus(b, now, found, report)
+	first := r.firstStatusDelay(b, report)
 	if found != nil {
 		first = 0
 	}
@@ -75,12 +75,12 @@ func observedConditions(b, next *v1alpha1.BoundEndpoint) []metav1.Condition {
 }
 
 // firstStatusDelay returns how long the first status of a spec may still wait for the forwarders.
-func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, heard forwarderstatus.Report) time.Duration {
-	if !isNewSpec(b) || heard.Complete() {
+func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) time.Duration {
+	if !isNewSpec(b) || report.Complete() {
 		return 0
 	}
 	limit := firstStatusTimeout
-	if heard.Starting {
+	if report.Starting {
 		limit = firstStatusStartTimeout
 	}
 	return limit - r.firstStatus.elapsed(b.Name, r.Now())
@@ -91,7 +91,7 @@ func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, heard forwarder
 func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duration {
 	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
 		p := *s
-		p.Forwarders, p.Conditions = "", nil
+		p.Forwarders, p.AllForwardersListen, p.Conditions = "", false, nil
 		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionServicesReady); c != nil {
 			p.Conditions = []metav1.Condition{*c}
 		}
@@ -138,7 +138,7 @@ func installationWide(old, now *metav1.Condition) bool {
 
 // desiredStatus computes the whole status.
 func (r *Reconciler) desiredStatus(
-	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, heard forwarderstatus.Report,
+	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, report forwarderstatus.Report,
 ) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
 	if now.upstream != nil {
@@ -150,8 +150,12 @@ func (r *Reconciler) desiredStatus(
 	bound, leaving := boundURLs(b)
 	s.URLs = strings.Join(bound, ",")
 	services := servicesReadyCondition(b, found)
-	s.Forwarders = forwarderCount(b, heard)
-	reachable := r.reachableCondition(b, leaving, heard)
+	s.Forwarders, s.AllForwardersListen = forwarderCount(b, report)
+	s.ConflictingService = ""
+	if found != nil {
+		s.ConflictingService = found.conflictingService
+	}
+	reachable := r.reachableCondition(b, leaving, report)
 	for _, c := range []metav1.Condition{services, reachable, readyCondition(s.URLs, services, reachable)} {
 		c.ObservedGeneration = b.Generation
 		c.LastTransitionTime = metav1.NewTime(r.Now())

@@ -4,6 +4,9 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,8 +17,8 @@ import (
 // +kubebuilder:validation:Enum=Bound;Released
 type BoundEndpointState string
 
-// States. Bound: the Services exist and have the port. Released: they have been deleted, or lack the
-// port, and the target port is not used again before removeAfter.
+// States. Bound: the Services exist and have the port. Released: they have been deleted, or lack
+// the port, and the target port is not used again before removeAfter.
 const (
 	StateBound    BoundEndpointState = "Bound"
 	StateReleased BoundEndpointState = "Released"
@@ -157,6 +160,14 @@ type BoundEndpoint struct {
 func (b *BoundEndpoint) Observed() bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, ConditionServicesReady)
 	return c != nil && c.ObservedGeneration == b.Generation
+}
+
+// CompareAge orders BoundEndpoints by creation time, in seconds, and then by name. If two of them
+// have one target port, the first keeps it: the manager and all forwarders agree.
+func CompareAge(a, b *BoundEndpoint) int {
+	return cmp.Or(
+		a.CreationTimestamp.Truncate(time.Second).Compare(b.CreationTimestamp.Truncate(time.Second)),
+		cmp.Compare(a.Name, b.Name))
 }
 
 // BoundEndpointList is a list of BoundEndpoints.

@@ -37,7 +37,7 @@ func newCleanup(out io.Writer) *cobra.Command {
 	f := cmd.Flags()
 	releaseFlags(f, &o.Namespace, &o.Release, "fairlead-operator")
 	f.BoolVar(&o.DryRun, "dry-run", false, "list what would be deleted, and delete nothing")
-	f.BoolVar(&o.Force, "force", false, "delete also while a manager works, which makes again what is deleted")
+	f.BoolVar(&o.Force, "force", false, "delete also while a manager runs, which re-creates what is deleted")
 	k.add(f)
 	return cmd
 }

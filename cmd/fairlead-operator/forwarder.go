@@ -37,7 +37,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.EdgeAddress, "edge-address", "",
 		"`HOST:PORT` of the service's edge; an IPv6 address stands in brackets")
-	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read anew for every session")
+	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read again for every session")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
 	releaseFlags(f, &o.Namespace, &o.Release, "")
 	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz, /readyz and /status")

@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		Use:   "fairlead-operator",
 		Short: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster",
 		Long: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\nThe chart " +
-			"fairlead-operator runs both parts; nobody has to run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
+			"fairlead-operator runs both parts; you need not run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cli.SubcommandsOnly(usageMessage),
@@ -73,6 +73,6 @@ func none(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s takes no argument %q; `%s --help` says what there is", errUsage, cmd.CommandPath(), args[0],
+	return fmt.Errorf("%w: %s takes no argument %q; see `%s --help`", errUsage, cmd.CommandPath(), args[0],
 		cmd.CommandPath())
 }

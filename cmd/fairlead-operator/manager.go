@@ -54,7 +54,7 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 
 func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the account's API, https://HOST[:PORT]")
-	f.StringVar(&o.APIKeyFile, "api-key-file", "", "`FILE` with the API key; read anew for every request")
+	f.StringVar(&o.APIKeyFile, "api-key-file", "", "`FILE` with the API key; read again for every request")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the API; default the system's")
 	f.StringVar(&o.VersionHeader, "version-header", "Service-Version",
 		"`NAME` of the header that carries the API's version")
@@ -66,7 +66,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.EndpointSelector, "endpoint-selector", "",
 		"CEL `EXPRESSION` over ep, such as ep.hostname.endsWith('.prod'); empty admits all")
 	f.DurationVar(&o.RemovalDelay, "removal-delay", 30*time.Second,
-		"how long the Services of an endpoint stay after its agent said goodbye")
+		"how long the Services of an endpoint stay after its agent has disconnected")
 	f.StringVar(&o.AcceptAccount, "accept-account", "",
 		"`ID` of the account, or of the store where only that changed, whose lists may remove what was projected from "+
 			"another")

@@ -70,7 +70,7 @@ func (t *attempt) Next() ([]byte, error) {
 		next = t.nextBuffered
 	}
 	p, err := next()
-	if len(p) > 0 && t.target.scheme == "http" && t.open.Load() { // the client expects a response
+	if len(p) > 0 && t.target.Scheme == "http" && t.open.Load() { // the client expects a response
 		t.watchdog.arm()
 	}
 	return p, err
@@ -132,7 +132,7 @@ func (t *attempt) markOpened() bool {
 		t.mu.Unlock()
 		return false
 	}
-	asks := t.target.scheme == "http" && len(t.buffered.buf) > 0
+	asks := t.target.Scheme == "http" && len(t.buffered.buf) > 0
 	t.open.Store(true)
 	close(t.decided)
 	t.buffered.free()
@@ -210,7 +210,7 @@ func (s *attemptStream) Next() ([]byte, error) {
 			return nil, s.err
 		}
 		at := s.attempt.acceptedAt // for http, so that it precedes what the edge reports about the requests
-		if s.attempt.target.scheme != "http" {
+		if s.attempt.target.Scheme != "http" {
 			at = time.Now()
 		}
 		if s.err = net.ErrClosed; !s.attempt.markOpened() {
@@ -230,7 +230,7 @@ func (s *attemptStream) Next() ([]byte, error) {
 // CloseWrite ends the client's direction. For http, an end that follows the edge's own end is sent
 // later: the edge's HTTP server does not wait for it.
 func (s *attemptStream) CloseWrite() error {
-	if s.attempt.target.scheme == "http" && s.SawEOF() {
+	if s.attempt.target.Scheme == "http" && s.SawEOF() {
 		return s.CloseWriteLater()
 	}
 	return s.Stream.CloseWrite()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/relay"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -219,7 +220,7 @@ func TestAttempt_BuffersNothingOnceOpen(t *testing.T) {
 		_, _ = io.WriteString(far, "more") // which need not be kept
 		_ = far.CloseWrite()
 	}()
-	c := r.newClientConn(near, &portAssignment{owner{"tcp", "db.demo", 5432}, "ep-tcp"},
+	c := r.newClientConn(near, &portAssignment{account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-tcp"},
 		&portStats{hostStats: r.metrics.statsOf("db.demo")})
 	open := r.openStream(c)
 	if open == nil {

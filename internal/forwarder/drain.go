@@ -25,7 +25,7 @@ func (f *forwarder) awaitDeregistration(ctx context.Context) (drain time.Duratio
 	f.edge.drain(together)
 	ctx, cancel := context.WithTimeout(ctx, together)
 	defer cancel()
-	f.log.Info("stopping: accepting until pods no longer come")
+	f.log.Info("stopping: accepting until EndpointSlices no longer list this pod")
 	f.awaitUnlisted(ctx)
 	return min(f.options.DrainTimeout, together-time.Since(begun))
 }
@@ -50,7 +50,7 @@ func (f *forwarder) awaitUnlisted(ctx context.Context) {
 		}
 		if !f.sleepUnlessUninstalled(ctx, f.timing.slicePoll) {
 			if ctx.Err() != nil {
-				f.log.Warn("EndpointSlices still name this forwarder; stopping all the same", "after",
+				f.log.Warn("EndpointSlices still list this forwarder; stopping anyway", "after",
 					f.timing.deregistrationTimeout+f.options.DrainTimeout)
 			}
 			return
@@ -97,7 +97,7 @@ func (f *forwarder) drainConnections(drain time.Duration) {
 	}()
 	begun := time.Now()
 	if err := f.listeners.wait(ctx); err != nil {
-		f.log.Warn("connections are cut", "after", time.Since(begun))
+		f.log.Warn("aborting the remaining connections", "after", time.Since(begun))
 	}
 	f.cutConns()
 	_ = f.listeners.wait(context.Background())

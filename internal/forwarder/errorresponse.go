@@ -29,7 +29,7 @@ const (
 // speaks HTTP, otherwise with a reset, so that the client cannot take it for a regular end. It owns
 // c.
 func (f *forwarder) endFailed(c connection, to portAssignment, kept *requestBuffer, why *failure) {
-	if to.scheme != "http" || why.code == "" {
+	if to.Scheme != "http" || why.code == "" {
 		reset(c)
 		return
 	}

@@ -62,7 +62,7 @@ type listeners struct {
 // listener is one port while it serves one URL.
 type listener struct {
 	set        *listeners
-	owner      owner
+	url        account.EndpointURL
 	port       int
 	assignment atomic.Pointer[portAssignment]
 	stats      portStats
@@ -84,10 +84,10 @@ func (s *listeners) apply(assignments map[int]portAssignment) {
 		return
 	}
 	for port, l := range s.byPort {
-		if c, ok := assignments[port]; !ok || c.owner != l.owner {
+		if c, ok := assignments[port]; !ok || c.EndpointURL != l.url {
 			l.close()
 			delete(s.byPort, port)
-			s.log.Info("stopped listening", "port", port, "url", l.owner.url())
+			s.log.Info("stopped listening", "port", port, "url", l.url.String())
 		}
 	}
 	for port, c := range assignments {
@@ -99,7 +99,7 @@ func (s *listeners) apply(assignments map[int]portAssignment) {
 	}
 	hosts, endpoints := make(map[string]struct{}, len(assignments)), make(map[string]*listener, len(assignments))
 	for port, c := range assignments {
-		hosts[c.host] = struct{}{}
+		hosts[c.Host] = struct{}{}
 		if c.endpointID != "" {
 			endpoints[c.endpointID] = s.byPort[port]
 		}
@@ -117,19 +117,19 @@ func (s *listeners) recordRequestLine(line tunnel.RequestLine) {
 		return
 	}
 	if l := (*endpoints)[line.EndpointID]; l != nil {
-		l.stats.recordRequestResult(account.Code(line.Code), l.owner.url())
+		l.stats.recordRequestResult(account.Code(line.Code), l.url.String())
 	}
 }
 
 func (s *listeners) open(port int, c portAssignment) *listener {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &listener{set: s, owner: c.owner, port: port, ctx: ctx, stop: stop}
-	l.stats.hostStats = s.stats.statsOf(c.host)
+	l := &listener{set: s, url: c.EndpointURL, port: port, ctx: ctx, stop: stop}
+	l.stats.hostStats = s.stats.statsOf(c.Host)
 	l.assignment.Store(&c)
 	if l.tryListen() {
-		s.log.Info("listening", "port", port, "url", c.url())
+		s.log.Info("listening", "port", port, "url", c.String())
 	} else {
-		s.log.Warn("listening failed and will be tried again", "port", port, "url", c.url(), "error", l.err)
+		s.log.Warn("listening failed and will be tried again", "port", port, "url", c.String(), "error", l.err)
 	}
 	s.conns.Go(l.run)
 	return l
@@ -187,7 +187,7 @@ func (l *listener) run() {
 			return
 		}
 		if l.tryListen() {
-			l.set.log.Info("listening", "port", l.port, "url", l.owner.url())
+			l.set.log.Info("listening", "port", l.port, "url", l.url.String())
 		}
 		l.set.changed()
 	}
@@ -210,7 +210,7 @@ func (l *listener) accept(ln net.Listener) {
 		default:
 			l.stats.recordFailure(reasonAccept, err.Error())
 			if pause == first {
-				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.owner.url(), "error", err)
+				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.url.String(), "error", err)
 			}
 			if !sleep(l.ctx, pause) {
 				return
@@ -256,7 +256,7 @@ func (l *listener) status() ListenerStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := ListenerStatus{
-		Port: l.port, Hostname: l.owner.host, ServicePort: l.owner.port, Scheme: l.owner.scheme, URL: l.owner.url(),
+		Port: l.port, Hostname: l.url.Host, ServicePort: l.url.Port, Scheme: l.url.Scheme, URL: l.url.String(),
 		Endpoint: l.assignment.Load().endpointID, Listening: l.ln != nil,
 	}
 	l.stats.fill(&st)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -78,7 +79,7 @@ func TestListener_RetriesListenAndAccept(t *testing.T) {
 				return ln, nil
 			},
 			func(c connection, to *portAssignment, _ *portStats) { _ = c.Close(); served <- *to })
-		want := portAssignment{owner{"tcp", "db.demo", 5432}, "ep-1"}
+		want := portAssignment{account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-1"}
 		set.apply(map[int]portAssignment{15432: want})
 		if st := set.status(); len(st) != 1 || st[0].Listening || st[0].Error == "" || st[0].URL != "tcp://db.demo:5432" {
 			t.Errorf("status while the port is taken: %+v", st)
@@ -108,10 +109,10 @@ func TestListener_CloseEndsRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return nil, syscall.EADDRINUSE }, nil)
-		set.apply(map[int]portAssignment{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
+		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-1"}})
 		set.close()
 		_ = set.wait(t.Context()) // hangs, which synctest reports, if a retry goes on
-		set.apply(map[int]portAssignment{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
+		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-1"}})
 		if st := set.status(); len(st) != 0 {
 			t.Errorf("listening again after close: %+v", st)
 		}
@@ -143,9 +144,10 @@ func TestListeners_ClosesListenerOfRemovedURL(t *testing.T) {
 			opened = append(opened, newPipeListener())
 			return opened[len(opened)-1], nil
 		}, nil)
-		old := owner{"http", "old.demo", 80}
+		old := account.EndpointURL{Scheme: "http", Host: "old.demo", Port: 80}
 		set.apply(map[int]portAssignment{10080: {old, "ep-1"}})
-		for i, next := range []owner{{"http", "new.demo", 80}, {"http", "new.demo", 81}, {"tcp", "new.demo", 81}} {
+		for i, next := range []account.EndpointURL{{Scheme: "http", Host: "new.demo", Port: 80},
+			{Scheme: "http", Host: "new.demo", Port: 81}, {Scheme: "tcp", Host: "new.demo", Port: 81}} {
 			set.apply(map[int]portAssignment{10080: {next, "ep-1"}})
 			if len(opened) != i+2 {
 				t.Fatalf("%d listeners opened for owner %d", len(opened), i+2)
@@ -153,7 +155,7 @@ func TestListeners_ClosesListenerOfRemovedURL(t *testing.T) {
 			select {
 			case <-opened[i].closed: // and with it what waited in its queue for the old owner
 			default:
-				t.Errorf("the listener of %v is still open for %v", set.byPort[10080].owner, next)
+				t.Errorf("the listener of %v is still open for %v", set.byPort[10080].url, next)
 			}
 		}
 		set.close()
@@ -206,7 +208,7 @@ func TestListener_ResetsConnectionAcceptedAfterClose(t *testing.T) {
 		ln := newPipeListener()
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return ln, nil },
 			func(connection, *portAssignment, *portStats) { t.Error("served") })
-		set.apply(map[int]portAssignment{15432: {owner{"tcp", "old.demo", 5432}, "ep-old"}})
+		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "old.demo", Port: 5432}, "ep-old"}})
 		l := set.byPort[15432]
 		a, b := net.Pipe()
 		set.close()

@@ -85,7 +85,7 @@ type hostStats struct {
 	active      prometheus.Gauge
 	fromClient  prometheus.Counter
 	toClient    prometheus.Counter
-	gone        atomic.Bool
+	removed     atomic.Bool
 }
 
 // statsOf returns the counters of a hostname; they are the same until retainHosts drops them.
@@ -112,7 +112,7 @@ func (m *metrics) retainHosts(names map[string]struct{}) {
 		if _, ok := names[name]; ok {
 			continue
 		}
-		h.gone.Store(true)
+		h.removed.Store(true)
 		delete(m.hosts, name)
 		for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.connections, m.active, m.bytes,
 			m.errors} {
@@ -131,7 +131,7 @@ func (h *hostStats) addBytes(fromClient, toClient int64) {
 
 // countFailure counts a failure, unless the hostname is gone: that would recreate its series.
 func (h *hostStats) countFailure(why reason) {
-	if !h.gone.Load() {
+	if !h.removed.Load() {
 		h.metrics.errors.WithLabelValues(h.name, string(why)).Inc()
 	}
 }

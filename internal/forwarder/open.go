@@ -51,7 +51,7 @@ func (f *forwarder) newClientConn(c connection, to *portAssignment, stats *portS
 	}
 	cl.sessionDeadline = cl.acceptedAt.Add(min(f.timing.sessionWait, f.timing.openTimeout))
 	cl.header = tunnel.OpenHeader{
-		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(),
+		EndpointID: to.endpointID, Scheme: to.Scheme, Host: to.Host, Port: to.Port, ClientAddr: c.RemoteAddr().String(),
 		Pod: f.identifyPod(c, cl.sessionDeadline),
 	}
 	return cl
@@ -80,7 +80,7 @@ func (f *forwarder) noEdgeFailure(to *portAssignment) *failure {
 	if f.edge.liveSession() != nil {
 		msg = "The service's edge does not respond to the forwarder of %s."
 	}
-	return &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf(msg, to.url())}
+	return &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf(msg, to.String())}
 }
 
 func (f *forwarder) tryOpenStream(c *clientConn) (*tunnel.Stream, *tunnel.Session) {
@@ -155,7 +155,7 @@ func (f *forwarder) identifyPod(c connection, until time.Time) *tunnel.PodIdenti
 
 func offlineFailure(to portAssignment) *failure {
 	return &failure{reasonOffline, account.CodeEndpointOffline,
-		fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", to.url())}
+		fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", to.String())}
 }
 
 // classifyOpenError returns the failure for the error that ended an attempt.
@@ -166,25 +166,25 @@ func classifyOpenError(err error, to portAssignment) *failure {
 		return &failure{reason: reasonClient}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &failure{reasonSilent, account.CodeNoEdge,
-			fmt.Sprintf("The service's edge did not answer for %s in time.", to.url())}
+			fmt.Sprintf("The service's edge did not answer for %s in time.", to.String())}
 	case !errors.As(err, &refused):
 		return &failure{reasonBroken, account.CodeNoEdge,
-			fmt.Sprintf("The connection to the service's edge broke while %s was being called.", to.url())}
+			fmt.Sprintf("The connection to the service's edge broke while %s was being called.", to.String())}
 	}
 	switch refused.Code {
 	case tunnel.RefusedOffline:
 		return offlineFailure(to)
 	case tunnel.RefusedUpstream:
 		return &failure{reasonUpstream, account.CodeUpstreamUnreachable,
-			fmt.Sprintf("The agent of %s cannot reach its upstream.", to.url())}
+			fmt.Sprintf("The agent of %s cannot reach its upstream.", to.String())}
 	case tunnel.RefusedUnknownEndpoint, tunnel.RefusedMismatch:
 		return &failure{reasonUnknown, account.CodeEndpointUnknown,
-			fmt.Sprintf("The service has no endpoint %s with the id that this cluster knows.", to.url())}
+			fmt.Sprintf("The service has no endpoint %s with the id that this cluster knows.", to.String())}
 	case tunnel.RefusedForbidden:
 		return &failure{reasonForbidden, account.CodeScope,
-			fmt.Sprintf("The authtoken of this cluster's forwarders may not connect to %s.", to.url())}
+			fmt.Sprintf("The authtoken of this cluster's forwarders may not connect to %s.", to.String())}
 	default:
 		return &failure{reasonBroken, account.CodeInternal,
-			fmt.Sprintf("The service's edge could not serve %s: %s.", to.url(), refused.Code)}
+			fmt.Sprintf("The service's edge could not serve %s: %s.", to.String(), refused.Code)}
 	}
 }

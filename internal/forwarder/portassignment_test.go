@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 func TestAssignPorts(t *testing.T) {
@@ -36,7 +37,7 @@ func TestAssignPorts(t *testing.T) {
 		{ID: "ep-other-scheme", URL: "tcp://api.demo:80"}, {ID: "ep-good", URL: "http://API.demo"},
 	}
 
-	api := owner{"http", "api.demo", 80}
+	api := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
 	for name, tt := range map[string]struct {
 		objects []*v1alpha1.BoundEndpoint
 		want    map[int]portAssignment
@@ -49,9 +50,10 @@ func TestAssignPorts(t *testing.T) {
 		"without endpoint, within removalDelay": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "")},
 			map[int]portAssignment{10001: {api, ""}}},
 		"two ports of one hostname": {[]*v1alpha1.BoundEndpoint{twoPorts}, map[int]portAssignment{
-			10001: {owner{"http", "db.prod", 80}, "ep-http"}, 10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
+			10001: {account.EndpointURL{Scheme: "http", Host: "db.prod", Port: 80}, "ep-http"},
+			10002: {account.EndpointURL{Scheme: "tcp", Host: "db.prod", Port: 5432}, "ep-tcp"}}},
 		"one of two ports at rest": {[]*v1alpha1.BoundEndpoint{onePortResting},
-			map[int]portAssignment{10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
+			map[int]portAssignment{10002: {account.EndpointURL{Scheme: "tcp", Host: "db.prod", Port: 5432}, "ep-tcp"}}},
 		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool}, map[int]portAssignment{10001: {api, "ep-1"}}},
 		"odd endpoints stop nothing":   {[]*v1alpha1.BoundEndpoint{odd}, map[int]portAssignment{10001: {api, "ep-good"}}},
 		"one port, two objects: the older has it": {[]*v1alpha1.BoundEndpoint{
@@ -68,7 +70,7 @@ func TestAssignPorts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tt.want, assignPorts(tt.objects), cmp.AllowUnexported(portAssignment{}, owner{})); diff != "" {
+			if diff := cmp.Diff(tt.want, assignPorts(tt.objects), cmp.AllowUnexported(portAssignment{})); diff != "" {
 				t.Error(diff)
 			}
 		})

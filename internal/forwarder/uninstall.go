@@ -58,7 +58,7 @@ func (f *forwarder) namespaceDeleted(ctx context.Context) (bool, error) {
 	defer cancel()
 	removed, err := f.options.Source.NamespaceDeleted(ctx)
 	if err != nil {
-		f.log.Debug("the namespace cannot be read; taken as not being deleted", "error", err)
+		f.log.Debug("the namespace cannot be read; assuming that it is not being deleted", "error", err)
 	}
 	return removed, err
 }

@@ -141,11 +141,11 @@ func (w *cleaner) checkNoManager(ctx context.Context) error {
 		return nil
 	}
 	if w.Force || w.DryRun {
-		w.printf("note: a manager still works (%s holds the Lease) and makes again what is deleted", holder)
+		w.printf("note: a manager still runs (%s holds the Lease) and re-creates what is deleted", holder)
 		return nil
 	}
 	return fmt.Errorf(
-		"a manager of %s still works (%s holds Lease %s/%s) and would make again what is deleted: end it first, with `helm "+
+		"a manager of %s still runs (%s holds Lease %s/%s) and would re-create what is deleted: stop it first, with `helm "+
 			"uninstall %s --namespace %s` or with its "+
 			"Deployment scaled to 0, and try again after 15 s; or give --force", w.own, holder, w.Namespace, leaseName,
 		w.Release,
@@ -181,7 +181,7 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, er
 			case w.own.Owns(o):
 				found = append(found, ownedObject{kind, *o})
 			default:
-				w.printf("left alone: %s %s/%s has our label and is a copy that somebody else made", kind.name, o.Namespace, o.Name)
+				w.printf("left alone: %s %s/%s has our label but is a copy made by another client", kind.name, o.Namespace, o.Name)
 			}
 		}
 		if opts.Continue = page.Continue; opts.Continue == "" {

@@ -126,7 +126,7 @@ var _ = Describe("cleanup", func() {
 
 		o.Force = true
 		Expect(operator.Cleanup(ctx, o)).To(Succeed())
-		Expect(out.String()).To(ContainSubstring("a manager still works"))
+		Expect(out.String()).To(ContainSubstring("a manager still runs"))
 		Expect(there(ctx, all[0])).To(BeFalse())
 	})
 

@@ -48,7 +48,7 @@ const (
 )
 
 // errLeaseTaken ends a manager that lost the leadership.
-var errLeaseTaken = errors.New("another manager took the Lease, as this one did not renew it in time")
+var errLeaseTaken = errors.New("another manager acquired the Lease, as this one did not renew it in time")
 
 // leaseObserver receives what the leader election reads.
 type leaseObserver struct {

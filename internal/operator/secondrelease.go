@@ -50,7 +50,7 @@ func (d *secondReleaseDetector) observeLease(lease *coordinationv1.Lease) {
 		d.other = ""
 	case renewed && d.other != release:
 		d.other = release
-		d.log.Info("Another release works in this namespace; this one does nothing until that one is gone: "+
+		d.log.Info("Another release runs in this namespace; this one stays inactive until that one is removed: "+
 			"install it in a namespace of its own",
 			"namespace", d.own.Namespace, "this", d.own.Release, "other", release, "holder", holder)
 		select {
@@ -80,7 +80,7 @@ func (d *secondReleaseDetector) Start(ctx context.Context) error {
 			continue
 		}
 		if err := d.report(ctx, other); err != nil && ctx.Err() == nil {
-			d.log.V(1).Info("Reporting the other release failed; the next try follows", "cause", err.Error())
+			d.log.V(1).Info("Reporting the other release failed; it is retried", "cause", err.Error())
 		}
 	}
 }

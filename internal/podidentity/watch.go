@@ -36,7 +36,7 @@ func (p *Pods) Run(ctx context.Context) {
 		}
 		if err.Error() != said {
 			said = err.Error()
-			p.log.Warn("pods are not known for now", "error", err)
+			p.log.Warn("pods cannot be read; callers are not identified", "error", err)
 		}
 		select {
 		case <-time.After(retryAfter):

@@ -135,8 +135,8 @@ func secondRelease(t *testing.T, first *Release) {
 	c.Eventually(t, 30*time.Second, "the second release says that it waits", func(ctx context.Context) error {
 		out, err := c.Exec(ctx, "kubectl", "get", "events", "--namespace", first.Namespace, "--field-selector",
 			"reason=SecondRelease", "-o", "jsonpath={.items[*].message}")
-		if err == nil && !strings.Contains(out, "release late does nothing: release "+first.Namespace+"/"+first.Name+
-			" works in this namespace") {
+		if err == nil && !strings.Contains(out, "release late is inactive: release "+first.Namespace+"/"+first.Name+
+			" runs in this namespace") {
 			err = fmt.Errorf("events: %q", out)
 		}
 		return err

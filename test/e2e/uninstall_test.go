@@ -106,7 +106,7 @@ func leavesNothing(t *testing.T, s *Service, w way) {
 func (r *Release) cleanUp(t *testing.T) {
 	t.Helper()
 	cleanup := []string{binary(t, "fairlead-operator"), "cleanup", "--namespace", r.Namespace, "--release", r.Name}
-	if _, err := r.c.Exec(t.Context(), cleanup...); err == nil || !strings.Contains(err.Error(), "still works") {
+	if _, err := r.c.Exec(t.Context(), cleanup...); err == nil || !strings.Contains(err.Error(), "still runs") {
 		t.Errorf("cleanup beside a manager that works: %v", err)
 	}
 	r.c.Kubectl(t, "--namespace", r.Namespace, "scale", "deployment", r.Name+"-manager", "--replicas=0")

@@ -47,7 +47,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 				w.restart()
 			}
 			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute))
-			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "taken over")
+			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "if the name stays free")
 			w.Clock.Step(59 * time.Second)
 			again := w.foreign(ctx, w.Target, "api")
 			w.reconcile(ctx, b)
@@ -212,7 +212,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		})
 		w.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionReady, "False EndpointRemoved",
-			"no endpoint any longer for http://api."+w.Target)
+			"no longer has an endpoint for http://api."+w.Target)
 		w.target(ctx, b)
 	})
 

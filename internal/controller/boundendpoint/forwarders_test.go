@@ -50,14 +50,14 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		}, "False ListenerFailed", "; and 2 more", "0/2"),
 		Entry("none with a session", func(r *forwarderstatus.Report) {
 			r.Sessions = 0
-		}, "False ServiceUnreachable", "EdgeReachable of KubernetesOperator fairlead says why", "2/2"),
+		}, "False ServiceUnreachable", "see EdgeReachable of KubernetesOperator fairlead", "2/2"),
 		Entry("one with a session", func(r *forwarderstatus.Report) {
 			r.Sessions = 1
 		}, "False AgentOffline", "no agent is connected", "2/2"),
 		Entry("none at all", func(r *forwarderstatus.Report) {
 			*r = forwarderstatus.Report{Known: true}
-		}, "False ServiceUnreachable", "no forwarder runs", "0/0"),
-		Entry("none that tells its status", func(r *forwarderstatus.Report) {
+		}, "False ServiceUnreachable", "no forwarder is running", "0/0"),
+		Entry("none that reports its status", func(r *forwarderstatus.Report) {
 			*r = forwarderstatus.Report{Known: true, Forwarders: 2, NotReporting: 2}
 		}, "Unknown ServiceUnreachable", "port 8081", "0/2"),
 		Entry("nothing known yet: the last word holds", func(r *forwarderstatus.Report) {

@@ -163,7 +163,7 @@ func TestServiceTransform_KeepsOursAndOwnersOfOthers(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if owner := describeOwner(own, got.(*corev1.Service)); owner != "somebody else, who made it with kubectl-create" {
+	if owner := describeOwner(own, got.(*corev1.Service)); owner != "another owner, who made it with kubectl-create" {
 		t.Errorf("its owner: %s", owner)
 	}
 }

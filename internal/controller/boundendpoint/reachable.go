@@ -64,23 +64,23 @@ func (r *Reconciler) reachableCondition(
 			"the account has not been read yet"
 	case !report.Known:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable,
-			"the forwarders have not been heard yet"
+			"the forwarders have not reported yet"
 	case report.Forwarders == 0:
-		c.Reason, c.Message = v1alpha1.ReasonServiceUnreachable, "no forwarder runs"
+		c.Reason, c.Message = v1alpha1.ReasonServiceUnreachable, "no forwarder is running"
 	case report.NotReporting == report.Forwarders:
 		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable
-		c.Message = "no forwarder tells its status: port 8081 of their pods has to be open to the manager"
+		c.Message = "no forwarder reports its status: the manager must be able to reach port 8081 of their pods"
 	case len(report.Failures) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonListenerFailed, listenerFailures(report.Failures)
 	case report.Sessions == 0:
 		c.Reason = v1alpha1.ReasonServiceUnreachable
-		c.Message = "no forwarder has a session with the service's edge; EdgeReachable of KubernetesOperator " +
-			r.Layout.Installation.Release + " says why"
+		c.Message = "no forwarder has a session with the service's edge: see EdgeReachable of KubernetesOperator " +
+			r.Layout.Installation.Release
 	case len(offline) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, "no agent is connected for "+strings.Join(offline, ", ")
 	case len(removing) > 0:
 		c.Reason = v1alpha1.ReasonEndpointRemoved
-		c.Message = "the account has no endpoint any longer for " + strings.Join(removing, ", ")
+		c.Message = "the account no longer has an endpoint for " + strings.Join(removing, ", ")
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonOnline, "every URL has an endpoint online"
 	}
@@ -98,7 +98,7 @@ func listenerFailures(failures []forwarderstatus.Failure) string {
 		}
 		why := f.Error
 		if why == "" {
-			why = "it has not seen this object yet"
+			why = "it has not received this object yet"
 		}
 		parts = append(parts, fmt.Sprintf("forwarder %s does not listen on port %d: %s", f.Pod, f.Port, why))
 	}

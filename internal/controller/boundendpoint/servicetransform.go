@@ -69,7 +69,7 @@ func firstFieldManager(fields []metav1.ManagedFieldsEntry) []metav1.ManagedField
 func describeOwner(own installation.Installation, s *corev1.Service) string {
 	switch {
 	case own.Copied(s):
-		return "somebody else, who copied it from one of this installation's"
+		return "another owner, who copied a Service of this installation"
 	case s.Annotations[installation.AnnotationHostname] != "":
 		return "this installation's " + s.Annotations[installation.AnnotationHostname]
 	case s.Annotations[installation.AnnotationInstallation] != "" &&
@@ -82,7 +82,7 @@ func describeOwner(own installation.Installation, s *corev1.Service) string {
 	case s.Labels[managedBy] != "" && s.Labels[installation.Label] == "":
 		return s.Labels[managedBy]
 	case len(s.ManagedFields) > 0:
-		return "somebody else, who made it with " + s.ManagedFields[0].Manager
+		return "another owner, who made it with " + s.ManagedFields[0].Manager
 	}
-	return "somebody else"
+	return "another owner"
 }

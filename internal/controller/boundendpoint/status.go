@@ -186,7 +186,7 @@ func servicesReadyCondition(b *v1alpha1.BoundEndpoint, found *problem) metav1.Co
 		c.Reason, c.Message = found.reason, found.message
 	case b.Spec.State == v1alpha1.StateReleased:
 		c.Reason, c.Message = v1alpha1.ReasonReleased,
-			"both Services are deleted; the target ports rest before they are used again"
+			"both Services are deleted; the target ports are not used again yet"
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
 		c.Message = fmt.Sprintf("Service %s/%s leads to the forwarders", b.Spec.Namespace, b.Spec.Service)

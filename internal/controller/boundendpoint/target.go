@@ -85,8 +85,8 @@ func (r *Reconciler) explainForbidden(namespace string, found *problem) *problem
 	case v1alpha1.ReasonNamespaceForbidden, v1alpha1.ReasonNamespaceNotFound:
 		found.reason, found.retryAfter = v1alpha1.ReasonNamespaceForbidden, refusalRetry
 		found.message = fmt.Sprintf(
-			"namespace %s lacks the Role or RoleBinding %s, or the Role that owns our Services there (the chart's notes tell "+
-				"how to make them), or does not exist: %s",
+			"namespace %s lacks the Role or RoleBinding %s, or the Role that owns our Services there (see the "+
+				"chart's notes), or does not exist: %s",
 			namespace, r.TargetRole, found.message)
 	}
 	return found

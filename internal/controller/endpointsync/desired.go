@@ -67,12 +67,13 @@ func (d *Desired) add(e *entry) {
 	problem := ""
 	switch {
 	case known && scheme != e.url.Scheme:
-		problem = fmt.Sprintf("port %d of %s already is %s by an older endpoint; one port has one scheme", port, e.url.Host,
+		problem = fmt.Sprintf("port %d of %s already has scheme %s by an older endpoint; a port has one scheme", port,
+			e.url.Host,
 			scheme)
 	case !known && len(d.Ports) == maxPorts:
-		problem = fmt.Sprintf("%s has %d ports already, and not more are projected", e.url.Host, maxPorts)
+		problem = fmt.Sprintf("%s already has the maximum of %d ports", e.url.Host, maxPorts)
 	case len(d.Endpoints) == maxEndpoints:
-		problem = fmt.Sprintf("%s has %d endpoints already, and not more are projected", e.url.Host, maxEndpoints)
+		problem = fmt.Sprintf("%s already has the maximum of %d endpoints", e.url.Host, maxEndpoints)
 	}
 	if problem != "" {
 		d.Refused = append(d.Refused, Problem{EndpointID: e.endpoint.ID, URL: e.endpoint.URL, Text: problem})

@@ -71,7 +71,7 @@ func (f *Feed) Start(ctx context.Context) error {
 		case errors.Is(err, errListDue):
 			continue
 		case account.CodeOf(err) == account.CodeGone:
-			f.Log.V(1).Info("The account no longer knows our version; listing again")
+			f.Log.V(1).Info("The account no longer has our version; listing again")
 		default:
 			f.recordError(ctx, err)
 		}
@@ -222,7 +222,7 @@ func (f *Feed) setPolling(polling bool) {
 	f.mu.Unlock()
 	switch {
 	case changed && polling:
-		f.Log.Info("This server knows no watch; listing the endpoints every 10 s, so changes take that long")
+		f.Log.Info("This server does not support watches; listing the endpoints every 10 s, so changes take that long")
 	case changed:
 		f.Log.Info("Watching the account's endpoints instead of listing them")
 	}
@@ -251,7 +251,7 @@ func (f *Feed) recordError(ctx context.Context, err error) {
 	f.status.Err = err
 	f.mu.Unlock()
 	if news {
-		f.Log.Error(err, "The account cannot be read; what is projected stays, and the next try follows")
+		f.Log.Error(err, "The account cannot be read; projected endpoints stay, and reading is retried")
 	}
 }
 

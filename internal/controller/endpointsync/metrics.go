@@ -30,7 +30,7 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 {
 			return gaugeValue(feed.Status().Err == nil)
 		}),
-		gauge("account_polling", "1 while the server knows no watch and is polled.", func() float64 {
+		gauge("account_polling", "1 while the server does not support watches and is polled.", func() float64 {
 			return gaugeValue(feed.Status().Polling)
 		}),
 		gauge("removals_held", "Hostnames whose removal waits for a second list, or for a changed account to be accepted.",

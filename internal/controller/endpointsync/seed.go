@@ -4,7 +4,6 @@
 package endpointsync
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,9 +16,7 @@ import (
 // the older keeps it. A Service counts only if its object is missing, so that the re-created object
 // listens where the Service points.
 func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndpoint, services []corev1.Service) {
-	slices.SortFunc(objects, func(a, b v1alpha1.BoundEndpoint) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(objects, func(a, b v1alpha1.BoundEndpoint) int { return v1alpha1.CompareAge(&a, &b) })
 	named := map[portKey]bool{}
 	for i := range objects {
 		for _, port := range objects[i].Spec.Ports {

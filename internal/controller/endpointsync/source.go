@@ -11,7 +11,7 @@ import (
 )
 
 // ErrWatchUnsupported is returned by Source.Watch if the server does not support watches.
-var ErrWatchUnsupported = errors.New("this server knows no watch")
+var ErrWatchUnsupported = errors.New("this server does not support watches")
 
 // Source reads the account's kubernetes-bound endpoints.
 type Source interface {

@@ -80,7 +80,7 @@ func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 		w.set <- []Pod{{UID: "u", Name: "a"}}
 		w.expect("api.demo", Report{Known: true, Settled: true, Starting: true})
 		time.Sleep(11 * time.Second)
-		if known, problem := w.EdgeStatus(); !known || problem != "no forwarder runs" {
+		if known, problem := w.EdgeStatus(); !known || problem != "no forwarder is running" {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 	})

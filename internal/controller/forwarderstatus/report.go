@@ -107,14 +107,14 @@ func (r *Reader) EdgeStatus() (known bool, problem string) {
 	case r.edgeDownSince.IsZero() || time.Since(r.edgeDownSince) < settleTime:
 		return false, ""
 	case c.running == 0:
-		return true, "no forwarder runs"
+		return true, "no forwarder is running"
 	}
 	for _, f := range r.sorted() {
 		switch {
 		case !f.pod.Ready || f.reporting && f.session:
 			continue
 		case !f.reporting:
-			problem = fmt.Sprintf("forwarder %s does not tell its status: %s", f.pod.Name, f.err)
+			problem = fmt.Sprintf("forwarder %s does not report its status: %s", f.pod.Name, f.err)
 		default:
 			problem = fmt.Sprintf("forwarder %s: %s", f.pod.Name, f.edgeError)
 		}

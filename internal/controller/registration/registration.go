@@ -123,7 +123,7 @@ func (r *Registration) logChanged(ctx context.Context, said *string, err error) 
 	}
 	if err.Error() != *said {
 		*said = err.Error()
-		r.Log.Error(err, "Keeping the KubernetesOperator object; the next try follows")
+		r.Log.Error(err, "Updating the KubernetesOperator object failed; it is retried")
 	}
 }
 
@@ -179,7 +179,7 @@ func (r *Registration) ReportSecondRelease(ctx context.Context, other string) er
 	}
 	r.setCondition(&next.Status, object.Generation, newCondition(
 		v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonSecondRelease, fmt.Sprintf(
-			"release %s does nothing: release %s works in this namespace; install each in a namespace of its own",
+			"release %s is inactive: release %s runs in this namespace; install each in a namespace of its own",
 			object.Name, other)))
 	return r.writeStatus(ctx, object, next)
 }

@@ -55,7 +55,7 @@ func (r *Registration) accountChangedCondition(removals endpointsync.Removals) m
 	recorded, listed := removals.Recorded, removals.Listed
 	if !removals.Frozen {
 		return newCondition(v1alpha1.ConditionAccountChanged, metav1.ConditionFalse, v1alpha1.ReasonAccountRecorded,
-			"the lists come from the account that was recorded")
+			"the endpoints are listed by the recorded account")
 	}
 	reason, what, accept := v1alpha1.ReasonAccountChanged,
 		fmt.Sprintf("account %s instead of account %s", shellSafeID(listed.AccountID), shellSafeID(recorded.AccountID)),
@@ -79,16 +79,16 @@ func shellSafeID(id string) string {
 	if shellSafePattern.MatchString(id) {
 		return id
 	}
-	return "(an id that is none)"
+	return "(an invalid id)"
 }
 
 func removalsHeldCondition(r endpointsync.Removals) metav1.Condition {
 	if !r.Held {
 		return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionFalse, v1alpha1.ReasonNothingHeld,
-			"no removal waits for a second list")
+			"no removal is held")
 	}
 	return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionTrue, v1alpha1.ReasonMassRemoval, fmt.Sprintf(
-		"%d of %d hostnames had lost endpoints by %s or soon after; they are kept until the account has been listed once "+
-			"more, at %s or later",
+		"%d of %d hostnames lost endpoints at %s or soon after; they are kept until the account is listed again, at %s "+
+			"or later",
 		r.Pending, r.Projected, r.Since.UTC().Format(time.RFC3339), r.ListDue.UTC().Format(time.RFC3339)))
 }

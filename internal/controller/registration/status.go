@@ -70,7 +70,7 @@ func (r *Registration) apiReachableCondition(feed endpointsync.FeedStatus) metav
 			"the account's API answers, but changes of endpoints do not arrive: "+feed.Err.Error())
 	case feed.Polling:
 		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
-			"the account's API answers, but knows no watch: changes take up to 10 s")
+			"the account's API answers, but does not support watches: changes take up to 10 s")
 	}
 	return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
 		"the account's API answers")

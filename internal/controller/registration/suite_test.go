@@ -210,7 +210,7 @@ var _ = Describe("a heartbeat", func() {
 		}
 		k := object(ctx)
 		expect(k, v1alpha1.ConditionRegistered, "False SecondRelease",
-			"release fairlead does nothing: release x/first works in this namespace")
+			"release fairlead is inactive: release x/first runs in this namespace")
 		Expect(meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionAPIReachable)).To(BeNil())
 		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning SecondRelease")))
 		expect(beat(ctx, true), v1alpha1.ConditionRegistered, "True Registered", "")
@@ -286,7 +286,7 @@ var _ = Describe("a heartbeat", func() {
 		Expect(moved).To(Equal(1))
 	})
 
-	It("says that the server knows no watch", func(ctx SpecContext) {
+	It("reports that the server does not support watches", func(ctx SpecContext) {
 		feed.Polling = true
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "no watch")
 	})
@@ -337,11 +337,11 @@ var _ = Describe("a heartbeat", func() {
 		problem = strings.ReplaceAll(problem, "49152", "51000") // the same sentence
 		Expect(r.Refresh(ctx)).To(Succeed())
 		Expect(object(ctx).ResourceVersion).To(Equal(k.ResourceVersion))
-		problem = "no forwarder runs"
+		problem = "no forwarder is running"
 		Expect(r.Refresh(ctx)).To(Succeed())
-		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder runs")
+		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder is running")
 		known = false
-		expect(beat(ctx, true), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder runs")
+		expect(beat(ctx, true), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder is running")
 		r.EdgeStatus = nil
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
 	})

@@ -24,7 +24,7 @@ func newCleanup(out io.Writer) *cobra.Command {
 			"thousands of endpoints, and for what is left where the collector has not done its work. The manager must not " +
 			"run. Objects that the\n" +
 			"installation did not make are never touched, nor is the release itself, which is helm's.",
-		Args: none,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kubernetes, err := k.config()
 			if err != nil {

@@ -20,7 +20,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		Short: "Listen on the target ports and relay each connection to the service's edge",
 		Long: "Listen on the target ports and relay each connection to the service's edge.\n\n" +
 			"POD_NAME and POD_IPS of the environment tell this forwarder from the others, and when it may stop.",
-		Args: none,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.PodName, o.PodIPs = getenv("POD_NAME"), getenv("POD_IPS")
 			if err := o.Validate(); err != nil {

@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	return exitOther
 }
 
-func none(cmd *cobra.Command, args []string) error {
+func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

@@ -29,12 +29,12 @@ func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	t.Parallel()
 	const held = 200 * time.Millisecond
 	e := startEdge(t, respond)
-	timing := quick()
-	timing.sessionWait, timing.openTimeout = patience, 2*patience
+	timing := shortTiming()
+	timing.sessionWait, timing.openTimeout = testTimeout, 2*testTimeout
 	r := start(t, e, timing)
-	unregistered := world()
+	unregistered := testObjects()
 	unregistered.OperatorID = ""
-	r.source.say(unregistered)
+	r.source.update(unregistered)
 	c := r.dial(10080)
 	_, _ = io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n")
 	eventually(t, "the connection to be accepted", func() bool {
@@ -42,7 +42,7 @@ func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	})
 	came := time.Now() // or before
 	eventually(t, "the connection to be held for some time", func() bool { return time.Since(came) > held })
-	r.source.say(world())
+	r.source.update(testObjects())
 	if h := await(t, e.streams, "a stream"); h.Deadline > timing.openTimeout-held {
 		t.Errorf("the edge is given %v of %v after %v", h.Deadline, timing.openTimeout, held)
 	}
@@ -66,7 +66,7 @@ func TestAttempt_SendsEveryByteOnce(t *testing.T) {
 		b, _ := io.ReadAll(st)
 		got <- b
 	})
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	for _, size := range []int{0, 1, requestBufferSize, requestBufferLimit - 1, 2 * requestBufferLimit, 1 << 20} {
 		sent := make([]byte, size)
 		_, _ = rand.Read(sent)
@@ -96,7 +96,7 @@ func TestAttempt_SendsEveryByteOnce(t *testing.T) {
 // Whatever the two ends do in the same moment, nobody reads an end where there was none.
 func TestAttempt_AbortIsNoEOF(t *testing.T) {
 	t.Parallel()
-	r := connected(t, startEdge(t, asTold(t)), quick())
+	r := connected(t, startEdge(t, allObserved(t)), shortTiming())
 	call := func(kind string, size int) {
 		c := r.dial(15432)
 		sent := append([]byte(kind), make([]byte, size)...)
@@ -132,9 +132,9 @@ func TestAttempt_AbortIsNoEOF(t *testing.T) {
 	})
 }
 
-// asTold does with a stream what its first two bytes say: what the client does, half-close or
+// allObserved does with a stream what its first two bytes say: what the client does, half-close or
 // reset, and what this edge is to do.
-func asTold(t *testing.T) func(context.Context, *tunnel.Stream) {
+func allObserved(t *testing.T) func(context.Context, *tunnel.Stream) {
 	var tried sync.Map
 	return func(_ context.Context, st *tunnel.Stream) {
 		defer st.Close()
@@ -170,9 +170,9 @@ func asTold(t *testing.T) func(context.Context, *tunnel.Stream) {
 
 func TestAttempt_CutBeforeOpen(t *testing.T) {
 	t.Parallel()
-	e := startEdge(t, silent)
-	timing := quick()
-	timing.openTimeout = 2 * patience
+	e := startEdge(t, neverAnswer)
+	timing := shortTiming()
+	timing.openTimeout = 2 * testTimeout
 	r := connected(t, e, timing)
 	web, db := r.dial(10080), r.dial(15432)
 	_, _ = io.WriteString(web, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
@@ -212,7 +212,7 @@ func TestAttempt_BuffersNothingOnceOpen(t *testing.T) {
 		_ = st.CloseWrite()
 		_, _ = io.Copy(io.Discard, st)
 	})
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	near, far := tcpPair(t)
 	go func() {
 		_, _ = io.WriteString(far, "hello")
@@ -253,13 +253,13 @@ func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 		_, _ = io.Copy(io.Discard, st)
 	})
 	for open := 250 * time.Millisecond; ; open *= 4 {
-		timing := quick()
+		timing := shortTiming()
 		timing.openTimeout = open
 		r := connected(t, e, timing)
 		c := r.dial(15432)
 		dialled := time.Now()
 		eventually(t, "the time to be over", func() bool { return time.Since(dialled) > open+open/4 })
-		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonSilent))) > 0 && open < patience {
+		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonSilent))) > 0 && open < testTimeout {
 			continue // a slow machine
 		}
 		close(late)
@@ -280,8 +280,8 @@ func TestPortStats_SuccessTime(t *testing.T) {
 		asked <- time.Now()
 		<-answer
 		_ = st.Accept()
-		_ = st.CloseGracefully(patience)
-	}), quick())
+		_ = st.CloseGracefully(testTimeout)
+	}), shortTiming())
 	for _, port := range []int{10080, 15432} {
 		c := r.dial(port)
 		at := await(t, asked, "a stream")
@@ -303,7 +303,7 @@ func TestMetrics_CountsAbortsOfOpenStreams(t *testing.T) {
 		_, _ = io.WriteString(st, "220")
 		_, _ = io.ReadFull(st, make([]byte, 1))
 		_ = st.Abort()
-	}), quick())
+	}), shortTiming())
 	for i, abort := range []func(*net.TCPConn){
 		func(c *net.TCPConn) { reset(c) },
 		func(c *net.TCPConn) { _, _ = io.WriteString(c, "x"); wantReset(t, c) },

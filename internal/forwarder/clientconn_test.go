@@ -28,7 +28,7 @@ func TestClientConn_AbortBeforeOpen(t *testing.T) {
 		ended <- err
 		_ = st.Abort()
 	})
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	c := r.dial(15432)
 	_, _ = io.WriteString(c, "hello")
 	await(t, e.streams, "a stream")
@@ -52,7 +52,7 @@ func TestClientConn_HalfClosedClientGetsErrorPage(t *testing.T) {
 	r := connected(t, startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		_, _ = io.ReadAll(st) // the end of the client's input comes before the answer
 		_ = st.Refuse(tunnel.RefusedOffline)
-	}), quick())
+	}), shortTiming())
 	c := r.dial(10080)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
 	_ = c.CloseWrite()
@@ -84,7 +84,7 @@ func TestClientConn_LargeInputBeforeOpen(t *testing.T) {
 		rest, _ := io.Copy(io.Discard, st)
 		arrived = n + rest
 	})
-	c := connected(t, e, quick()).dial(15432)
+	c := connected(t, e, shortTiming()).dial(15432)
 	sent := make(chan error, 1)
 	go func() {
 		_, err := c.Write(make([]byte, size))

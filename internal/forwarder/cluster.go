@@ -72,19 +72,19 @@ func newClusterSource(
 // Watch implements Source. It retries failing lists and watches, such as those of a missing CRD,
 // with back-off.
 func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
-	dirty := make(chan struct{}, 1)
-	mark := func() {
+	changed := make(chan struct{}, 1)
+	notify := func() {
 		select {
-		case dirty <- struct{}{}:
+		case changed <- struct{}{}:
 		default:
 		}
 	}
-	endpoints, err := s.informer("boundendpoints", fields.Everything(), &v1alpha1.BoundEndpoint{}, mark)
+	endpoints, err := s.informer("boundendpoints", fields.Everything(), &v1alpha1.BoundEndpoint{}, notify)
 	if err != nil {
 		return err
 	}
 	operators, err := s.informer("kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.release),
-		&v1alpha1.KubernetesOperator{}, mark)
+		&v1alpha1.KubernetesOperator{}, notify)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	for {
 		update(s.objects(endpoints.GetStore(), operators.GetStore()))
 		select {
-		case <-dirty:
+		case <-changed:
 		case <-ctx.Done():
 			return nil
 		}
@@ -106,17 +106,17 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 }
 
 func (s *clusterSource) informer(
-	resource string, which fields.Selector, kind runtime.Object, mark func(),
+	resource string, selector fields.Selector, kind runtime.Object, notify func(),
 ) (cache.SharedInformer, error) {
 	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.namespace, func(o *metav1.ListOptions) {
-		o.FieldSelector = which.String()
+		o.FieldSelector = selector.String()
 	})
 	informer := cache.NewSharedInformer(lw, kind, 0)
 	if err := informer.SetTransform(transformObject); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { mark() }, UpdateFunc: func(any, any) { mark() }, DeleteFunc: func(any) { mark() },
+		AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
@@ -145,16 +145,16 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	var result Objects
 	observed := make(map[types.UID]*v1alpha1.BoundEndpoint, len(s.observed))
 	for _, object := range endpoints.List() {
-		bep := object.(*v1alpha1.BoundEndpoint)
-		if !s.owns(bep) {
+		boundEndpoint := object.(*v1alpha1.BoundEndpoint)
+		if !s.owns(boundEndpoint) {
 			continue
 		}
-		if !bep.Observed() {
-			bep = s.observed[bep.UID]
+		if !boundEndpoint.Observed() {
+			boundEndpoint = s.observed[boundEndpoint.UID]
 		}
-		if bep != nil {
-			observed[bep.UID] = bep
-			result.BoundEndpoints = append(result.BoundEndpoints, bep)
+		if boundEndpoint != nil {
+			observed[boundEndpoint.UID] = boundEndpoint
+			result.BoundEndpoints = append(result.BoundEndpoints, boundEndpoint)
 		}
 	}
 	s.observed = observed

@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 )
 
-// cluster is a namespace of a real API server, and a source that watches it.
-type cluster struct {
+// testCluster is a namespace of a real API server, and a source that watches it.
+type testCluster struct {
 	client.Client
 	t       *testing.T
 	source  *clusterSource
@@ -32,7 +32,7 @@ type cluster struct {
 	last    Objects
 }
 
-func newCluster(t *testing.T, config *rest.Config, namespace string) *cluster {
+func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
@@ -44,7 +44,7 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &cluster{Client: c, t: t, updates: make(chan Objects, 1000)}
+	k := &testCluster{Client: c, t: t, updates: make(chan Objects, 1000)}
 	for _, ns := range []string{namespace, namespace + "-other"} {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
@@ -66,21 +66,21 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *cluster {
 	return k
 }
 
-func (k *cluster) create(o client.Object) {
+func (k *testCluster) create(o client.Object) {
 	k.t.Helper()
 	if err := k.Create(context.Background(), o); err != nil {
 		k.t.Fatal(err)
 	}
 }
 
-func (k *cluster) until(what string, condition func(Objects) bool) {
+func (k *testCluster) until(what string, condition func(Objects) bool) {
 	k.t.Helper()
 	for !condition(k.last) {
 		k.last = await(k.t, k.updates, what)
 	}
 }
 
-func (k *cluster) bep(namespace, name string, labels map[string]string) *v1alpha1.BoundEndpoint {
+func (k *testCluster) bep(namespace, name string, labels map[string]string) *v1alpha1.BoundEndpoint {
 	b := bep(name, "demo", "http", 80, 10080, "ep-"+name)
 	b.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: b.Name, Labels: labels}
 	k.create(b)
@@ -88,7 +88,7 @@ func (k *cluster) bep(namespace, name string, labels map[string]string) *v1alpha
 }
 
 // observe writes what the manager does when it has seen an object's spec.
-func (k *cluster) observe(b *v1alpha1.BoundEndpoint) {
+func (k *testCluster) observe(b *v1alpha1.BoundEndpoint) {
 	k.t.Helper()
 	b.Status.Conditions = []metav1.Condition{servicesReady(b.Generation)}
 	if err := k.Status().Update(context.Background(), b); err != nil {
@@ -165,7 +165,7 @@ func TestClusterSource_WatchesRealCluster(t *testing.T) {
 }
 
 // listed checks which EndpointSlices count as sending connections here.
-func (k *cluster) listed() {
+func (k *testCluster) listed() {
 	k.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-abc"}, AddressType: discoveryv1.AddressTypeIPv4,
@@ -181,7 +181,7 @@ func (k *cluster) listed() {
 	elsewhere.ObjectMeta = metav1.ObjectMeta{Namespace: "fairlead-other", Name: "ep-2-abc"}
 	elsewhere.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.10"}}}
 	k.create(elsewhere)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	six := slice.DeepCopy()
 	six.ObjectMeta, six.AddressType = metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-six"},
@@ -204,9 +204,9 @@ func (k *cluster) listed() {
 
 // removed checks what counts as a namespace that is being deleted. Nothing ends namespaces here, so
 // this one stays Terminating.
-func (k *cluster) removed(config *rest.Config) {
+func (k *testCluster) removed(config *rest.Config) {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	source := func(config *rest.Config, namespace string) *clusterSource {
 		s, err := newClusterSource(config, namespace, "release-1", nil)

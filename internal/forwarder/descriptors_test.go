@@ -26,9 +26,9 @@ func TestDescriptors_RefusedOpensLeaveNone(t *testing.T) {
 		}
 		return len(entries)
 	}
-	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedUpstream)), quick())
+	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedUpstream)), shortTiming())
 	refused := func(port int) {
-		c, err := net.DialTimeout("tcp", r.addr(port), patience)
+		c, err := net.DialTimeout("tcp", r.addr(port), testTimeout)
 		if errors.Is(err, syscall.ECONNRESET) {
 			return
 		}
@@ -37,7 +37,7 @@ func TestDescriptors_RefusedOpensLeaveNone(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testTimeout))
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n") // a reset may come first
 		_, _ = io.Copy(io.Discard, c)
 	}

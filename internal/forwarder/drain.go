@@ -18,16 +18,16 @@ import (
 // thousands of them this takes minutes. Deregistration and draining share one timeout;
 // awaitDeregistration returns what remains for the drain.
 func (f *forwarder) awaitDeregistration(ctx context.Context) (drain time.Duration) {
-	begun, together := time.Now(), f.timing.deregistrationTimeout+f.options.DrainTimeout
+	started, total := time.Now(), f.timing.deregistrationTimeout+f.options.DrainTimeout
 	f.draining.Store(true)
 	f.statusChanged.broadcast()
 	close(f.stopping)
-	f.edge.drain(together)
-	ctx, cancel := context.WithTimeout(ctx, together)
+	f.edge.drain(total)
+	ctx, cancel := context.WithTimeout(ctx, total)
 	defer cancel()
 	f.log.Info("stopping: accepting until EndpointSlices no longer list this pod")
 	f.awaitUnlisted(ctx)
-	return min(f.options.DrainTimeout, together-time.Since(begun))
+	return min(f.options.DrainTimeout, total-time.Since(started))
 }
 
 // awaitUnlisted waits until the EndpointSlices no longer list this pod, or have been unreadable for
@@ -95,9 +95,9 @@ func (f *forwarder) drainConnections(drain time.Duration) {
 		case <-ctx.Done():
 		}
 	}()
-	begun := time.Now()
+	started := time.Now()
 	if err := f.listeners.wait(ctx); err != nil {
-		f.log.Warn("aborting the remaining connections", "after", time.Since(begun))
+		f.log.Warn("aborting the remaining connections", "after", time.Since(started))
 	}
 	f.cutConns()
 	_ = f.listeners.wait(context.Background())

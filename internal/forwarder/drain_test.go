@@ -15,9 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// leaving is a case of when a forwarder that is told to stop learns that its installation is being
-// removed, and what it does then.
-type leaving struct {
+// shutdownTest is a case of when a forwarder that is told to stop learns that its installation is
+// being removed, and what it does then.
+type shutdownTest struct {
 	listed        func() (bool, error)
 	removed       func(ctx context.Context, since time.Duration) (bool, error)
 	drain, accept time.Duration // set; how long connections are taken
@@ -25,7 +25,7 @@ type leaving struct {
 	says          int           // lines that say why
 }
 
-func leavings() map[string]leaving {
+func shutdownTests() map[string]shutdownTest {
 	const long = 15 * time.Minute
 	unauthorized := fmt.Errorf("reading namespace: %w", apierrors.NewUnauthorized("no"))
 	still := func() (bool, error) { return true, nil }
@@ -34,7 +34,7 @@ func leavings() map[string]leaving {
 	removedAfter := func(d time.Duration) func(context.Context, time.Duration) (bool, error) {
 		return func(_ context.Context, since time.Duration) (bool, error) { return since >= d, nil }
 	}
-	return map[string]leaving{
+	return map[string]shutdownTest{
 		"before the order to stop":     {still, removedAfter(0), long, 0, 2 * time.Second, 1},
 		"with a shorter drain":         {still, removedAfter(0), time.Second, 0, time.Second, 1},
 		"while EndpointSlices name it": {still, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
@@ -84,13 +84,13 @@ func leavings() map[string]leaving {
 // within about 5 s.
 func TestUninstall_ShortensShutdown(t *testing.T) {
 	t.Parallel()
-	for name, tt := range leavings() {
+	for name, tt := range shutdownTests() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := inBubble(t, tt.drain)
 				b.source.listed = tt.listed
-				b.source.say(tcpWorld())
+				b.source.update(tcpObjects())
 				cut := make(chan struct{})
 				b.serve = func(c connection) { <-b.connCtx.Done(); close(cut); _ = c.Close() } // never ends by itself
 				if !b.connect() {
@@ -98,7 +98,7 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 				}
 				synctest.Wait() // the connection is served: one that is not yet is reset when the listener closes
 				begun := time.Now()
-				b.source.setRemoved(func(ctx context.Context) (bool, error) { return tt.removed(ctx, time.Since(begun)) })
+				b.source.setDeleted(func(ctx context.Context) (bool, error) { return tt.removed(ctx, time.Since(begun)) })
 				b.stop()
 				<-b.ln.closed
 				if took := time.Since(begun); took != tt.accept {
@@ -128,13 +128,13 @@ func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 		b := inBubble(t, 15*time.Minute)
 		b.source.listed = func() (bool, error) { return true, nil }
 		refused := time.Now()
-		b.source.setRemoved(func(context.Context) (bool, error) {
+		b.source.setDeleted(func(context.Context) (bool, error) {
 			if time.Since(refused) < time.Hour || time.Since(refused) > time.Hour+4*time.Second {
 				return false, apierrors.NewUnauthorized("no")
 			}
 			return true, nil
 		})
-		b.source.say(tcpWorld())
+		b.source.update(tcpObjects())
 		time.Sleep(time.Hour - time.Minute)
 		select {
 		case <-b.uninstall.known:
@@ -162,8 +162,8 @@ func TestUninstall_EndsIdleForwarderAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 15*time.Minute)
 		b.source.listed = func() (bool, error) { return true, nil }
-		b.source.setRemoved(func(context.Context) (bool, error) { return true, nil })
-		b.source.say(tcpWorld())
+		b.source.setDeleted(func(context.Context) (bool, error) { return true, nil })
+		b.source.update(tcpObjects())
 		begun := time.Now()
 		b.stop()
 		if err := <-b.done; err != nil {

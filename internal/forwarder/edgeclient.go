@@ -66,17 +66,17 @@ func newEdgeClient(
 func (e *edgeClient) session(ctx context.Context) (*tunnel.Session, error) {
 	for {
 		e.mu.Lock()
-		responds := e.responsivenessChanged
+		changed := e.responsivenessChanged
 		e.mu.Unlock()
 		session, err := e.connectedSession(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if _, mute := session.Unresponsive(); !mute {
+		if _, unresponsive := session.Unresponsive(); !unresponsive {
 			return session, nil
 		}
 		select {
-		case <-responds:
+		case <-changed:
 		case <-session.Done():
 		case <-session.PeerDraining():
 		case <-ctx.Done():
@@ -89,27 +89,27 @@ func (e *edgeClient) session(ctx context.Context) (*tunnel.Session, error) {
 func (e *edgeClient) updateResponsiveness(s *tunnel.Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, mute := s.Unresponsive()
-	if mute == e.unresponsive {
+	_, unresponsive := s.Unresponsive()
+	if unresponsive == e.unresponsive {
 		return
 	}
-	e.unresponsive, e.since = mute, time.Now()
+	e.unresponsive, e.since = unresponsive, time.Now()
 	close(e.responsivenessChanged)
 	e.responsivenessChanged = make(chan struct{})
-	e.log.Info("the edge's responsiveness changed", "session", s.ID(), "responds", !mute)
+	e.log.Info("the edge's responsiveness changed", "session", s.ID(), "responds", !unresponsive)
 	e.statusChanged()
 }
 
 // connectedSession waits for a session that accepts streams.
 func (e *edgeClient) connectedSession(ctx context.Context) (*tunnel.Session, error) {
 	for {
-		client, renewed := e.currentClient()
+		client, replaced := e.currentClient()
 		session, err := client.Wait(ctx)
 		if err == nil || ctx.Err() != nil {
 			return session, err
 		}
 		select { // the edge refused this client permanently
-		case <-renewed:
+		case <-replaced:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -142,8 +142,8 @@ func (e *edgeClient) replaceClient() {
 // replaced at any time.
 func (e *edgeClient) run(ctx context.Context) error {
 	for {
-		ready, changed := e.canConnect()
-		if ready {
+		canConnect, changed := e.canConnect()
+		if canConnect {
 			client, _ := e.currentClient()
 			if err := client.Run(ctx); err != nil {
 				e.recordError(err)
@@ -321,7 +321,7 @@ func (e *edgeClient) status() SessionStatus {
 		OperatorID: e.operatorID, Error: e.lastErr}
 	if session != nil {
 		st.ID, st.AccountID, st.Error = session.ID(), session.Welcome().AccountID, ""
-		if _, mute := session.Unresponsive(); mute {
+		if _, unresponsive := session.Unresponsive(); unresponsive {
 			st.Up, st.Error = false, "the edge does not respond"
 		}
 	}

@@ -29,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must come; it is spent only by a test that fails.
-const patience = 20 * time.Second
+// testTimeout is how long a test waits for what must come; it is spent only by a test that fails.
+const testTimeout = 20 * time.Second
 
 // fakeEdge is a real tunnel server that does with streams what a test says.
 type fakeEdge struct {
@@ -164,14 +164,14 @@ type fakeSource struct {
 	listed  func() (bool, error)
 
 	mu      sync.Mutex
-	removed func(context.Context) (bool, error)
+	deleted func(context.Context) (bool, error)
 }
 
 func newFakeSource() *fakeSource {
 	return &fakeSource{
 		updates: make(chan Objects), applied: make(chan struct{}),
 		listed:  func() (bool, error) { return false, nil },
-		removed: func(context.Context) (bool, error) { return false, nil },
+		deleted: func(context.Context) (bool, error) { return false, nil },
 	}
 }
 
@@ -191,25 +191,25 @@ func (s *fakeSource) InEndpointSlices(context.Context, []netip.Addr) (bool, erro
 
 func (s *fakeSource) NamespaceDeleted(ctx context.Context) (bool, error) {
 	s.mu.Lock()
-	removed := s.removed
+	removed := s.deleted
 	s.mu.Unlock()
 	return removed(ctx)
 }
 
-func (s *fakeSource) setRemoved(removed func(context.Context) (bool, error)) {
+func (s *fakeSource) setDeleted(removed func(context.Context) (bool, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removed = removed
+	s.deleted = removed
 }
 
-// say makes the forwarder know these objects; it returns when the forwarder acts on them.
-func (s *fakeSource) say(o Objects) {
+// update makes the forwarder know these objects; it returns when the forwarder acts on them.
+func (s *fakeSource) update(o Objects) {
 	s.updates <- o
 	<-s.applied
 }
 
-// running is a forwarder under test.
-type running struct {
+// runningForwarder is a forwarder under test.
+type runningForwarder struct {
 	*forwarder
 	t      *testing.T
 	source *fakeSource
@@ -219,8 +219,8 @@ type running struct {
 	token  string   // file
 }
 
-// quick are timings for tests that wait for the real ones in vain.
-func quick() timing {
+// shortTiming are timings for tests that wait for the real ones in vain.
+func shortTiming() timing {
 	t := defaultTiming()
 	t.slicePoll, t.kubeProxyDelay, t.edgeRetry = time.Millisecond, time.Millisecond, 10*time.Millisecond
 	return t
@@ -228,9 +228,10 @@ func quick() timing {
 
 // start runs a forwarder that speaks to the edge. It listens on ports of the system's choice on
 // loopback, see dial.
-func start(t *testing.T, e *fakeEdge, timing timing) *running {
+func start(t *testing.T, e *fakeEdge, timing timing) *runningForwarder {
 	t.Helper()
-	r := &running{t: t, source: newFakeSource(), done: make(chan error, 1), token: filepath.Join(t.TempDir(), "authtoken")}
+	r := &runningForwarder{t: t, source: newFakeSource(), done: make(chan error, 1),
+		token: filepath.Join(t.TempDir(), "authtoken")}
 	if err := os.WriteFile(r.token, []byte("flt_first\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func start(t *testing.T, e *fakeEdge, timing timing) *running {
 	return r
 }
 
-func (r *running) run() {
+func (r *runningForwarder) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
 	ended := make(chan struct{})
@@ -268,7 +269,7 @@ func (r *running) run() {
 }
 
 // addr returns where the listener of a target port really listens.
-func (r *running) addr(port int) string {
+func (r *runningForwarder) addr(port int) string {
 	r.t.Helper()
 	addr, ok := r.ports.Load(port)
 	if !ok {
@@ -278,19 +279,19 @@ func (r *running) addr(port int) string {
 }
 
 // dial connects to the listener of a target port.
-func (r *running) dial(port int) *net.TCPConn {
+func (r *runningForwarder) dial(port int) *net.TCPConn {
 	r.t.Helper()
 	return dial(r.t, r.addr(port))
 }
 
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, patience)
+	c, err := net.DialTimeout("tcp", addr, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	return c.(*net.TCPConn)
 }
 
@@ -299,8 +300,8 @@ func await[T any](t *testing.T, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("waited %s for %s", patience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("waited %s for %s", testTimeout, what)
 		panic("not reached")
 	}
 }
@@ -310,12 +311,12 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited %s for %s", patience, what)
+			t.Fatalf("waited %s for %s", testTimeout, what)
 		}
 	}
 }
@@ -340,24 +341,25 @@ const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
 var statusQuery = "?" + statustoken.Parameter + "=" + statustoken.Derive(operatorUID, "pod-1")
 
-// world is what most tests begin with: one http and one tcp endpoint, and a registered operator.
-func world() Objects {
+// testObjects is what most tests begin with: one http and one tcp endpoint, and a registered
+// operator.
+func testObjects() Objects {
 	return Objects{OperatorID: "ko-1", OperatorUID: operatorUID, BoundEndpoints: []*v1alpha1.BoundEndpoint{
 		bep("api", "demo", "http", 80, 10080, "ep-http"), bep("db", "demo", "tcp", 5432, 15432, "ep-tcp"),
 	}}
 }
 
 // connected starts a forwarder in that world and waits for its session.
-func connected(t *testing.T, e *fakeEdge, timing timing) *running {
+func connected(t *testing.T, e *fakeEdge, timing timing) *runningForwarder {
 	t.Helper()
 	r := start(t, e, timing)
-	r.source.say(world())
+	r.source.update(testObjects())
 	await(t, r.edge.connectedOnce, "a session")
 	return r
 }
 
-// silent never answers.
-func silent(ctx context.Context, st *tunnel.Stream) {
+// neverAnswer never answers.
+func neverAnswer(ctx context.Context, st *tunnel.Stream) {
 	<-ctx.Done()
 	_ = st.Abort()
 }

@@ -16,7 +16,7 @@ import (
 func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := start(t, e, quick())
+	r := start(t, e, shortTiming())
 	var known atomic.Pointer[tunnel.PodIdentity]
 	r.options.Identify = func(_ context.Context, client netip.Addr) *tunnel.PodIdentity {
 		if client != netip.MustParseAddr("127.0.0.1") {
@@ -24,7 +24,7 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 		}
 		return known.Load()
 	}
-	r.source.say(world())
+	r.source.update(testObjects())
 	call := func() *tunnel.PodIdentity {
 		t.Helper()
 		c := r.dial(10080)
@@ -47,14 +47,14 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 // To identify a pod may take a while, and who calls what is offline waits for nothing.
 func TestIdentifyPod_NotForOfflineEndpoint(t *testing.T) {
 	t.Parallel()
-	r := start(t, startEdge(t, respond), quick())
+	r := start(t, startEdge(t, respond), shortTiming())
 	r.options.Identify = func(context.Context, netip.Addr) *tunnel.PodIdentity {
 		t.Error("the pod was asked for")
 		return nil
 	}
-	gone := world()
+	gone := testObjects()
 	gone.BoundEndpoints[0].Spec.Endpoints, gone.BoundEndpoints[1].Spec.Endpoints = nil, nil
-	r.source.say(gone)
-	wantPage(t, r.dial(10080), 503, "ERR_FL_3001")
+	r.source.update(gone)
+	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3001")
 	wantRefused(r, 15432)
 }

@@ -21,13 +21,13 @@ func keepAlive(config *net.ListenConfig) {
 	config.Control = func(_, _ string, c syscall.RawConn) error {
 		var err error
 		set := func(fd, level, option, value int) { err = cmp.Or(err, unix.SetsockoptInt(fd, level, option, value)) }
-		refused := c.Control(func(fd uintptr) {
+		controlErr := c.Control(func(fd uintptr) {
 			set(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 			set(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle.Seconds()))
 			set(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval.Seconds()))
 			set(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveProbes)
 			err = cmp.Or(err, unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 		})
-		return cmp.Or(refused, err)
+		return cmp.Or(controlErr, err)
 	}
 }

@@ -73,8 +73,8 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 		default: // enough
 		}
 	})
-	timing := quick()
-	timing.sessionWait, timing.openTimeout = patience, patience
+	timing := shortTiming()
+	timing.sessionWait, timing.openTimeout = testTimeout, testTimeout
 	r := start(t, e, timing)
 	accepted := say(t, r)
 	_ = r.dial(15432)
@@ -87,7 +87,7 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 			tried++
 		case <-tick.C:
 		}
-		if tried > 0 && !torn(t, near) {
+		if tried > 0 && !closesWithReset(t, near) {
 			t.Fatalf("after trial %d an end is what the client would read", tried)
 		}
 	}
@@ -96,34 +96,34 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 // A page may still be on its way when its connection is closed here.
 func TestErrorResponse_IsNotTruncated(t *testing.T) {
 	t.Parallel()
-	timing := quick()
-	timing.linger = patience
+	timing := shortTiming()
+	timing.linger = testTimeout
 	r := start(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), timing)
 	accepted := say(t, r)
 	c := r.dial(10080)
 	if res, _ := get(t, c, "/"); res.StatusCode != http.StatusServiceUnavailable {
 		t.Error(res.Status)
 	}
-	if torn(t, await(t, accepted, "a connection")) {
+	if closesWithReset(t, await(t, accepted, "a connection")) {
 		t.Error("closing the connection would reset it")
 	}
 }
 
 // say makes the forwarder know its usual world, and returns what it accepts.
-func say(t *testing.T, r *running) <-chan *net.TCPConn {
+func say(t *testing.T, r *runningForwarder) <-chan *net.TCPConn {
 	t.Helper()
 	accepted := make(chan *net.TCPConn, 1)
 	r.listeners.relayConn = func(c connection, to *portAssignment, stats *portStats) {
 		accepted <- c.(*net.TCPConn)
 		r.relayConn(c, to, stats)
 	}
-	r.source.say(world())
+	r.source.update(testObjects())
 	await(t, r.edge.connectedOnce, "a session")
 	return accepted
 }
 
-// torn says whether closing c is a reset.
-func torn(t *testing.T, c *net.TCPConn) (yes bool) {
+// closesWithReset says whether closing c is a reset.
+func closesWithReset(t *testing.T, c *net.TCPConn) (yes bool) {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err != nil {

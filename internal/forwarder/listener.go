@@ -197,25 +197,25 @@ func (l *listener) run() {
 // accept accepts connections until the listener is closed. It retries errors such as a lack of file
 // descriptors.
 func (l *listener) accept(ln net.Listener) {
-	const first, longest = 5 * time.Millisecond, time.Second
-	pause := first
+	const firstPause, maxPause = 5 * time.Millisecond, time.Second
+	pause := firstPause
 	for {
 		c, err := ln.Accept()
 		switch {
 		case err == nil:
-			pause = first
+			pause = firstPause
 			l.handle(c)
 		case l.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default:
 			l.stats.recordFailure(reasonAccept, err.Error())
-			if pause == first {
+			if pause == firstPause {
 				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.url.String(), "error", err)
 			}
 			if !sleep(l.ctx, pause) {
 				return
 			}
-			pause = min(2*pause, longest)
+			pause = min(2*pause, maxPause)
 		}
 	}
 }

@@ -122,11 +122,11 @@ func TestListener_CloseEndsRetries(t *testing.T) {
 func TestListeners_KeepsListenerOfSameURL(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	before, _ := r.ports.Load(10080)
-	next := world()
+	next := testObjects()
 	next.BoundEndpoints[0].Spec.Endpoints[0].ID = "ep-next" // the agent came back from another machine
-	r.source.say(next)
+	r.source.update(next)
 	if after, _ := r.ports.Load(10080); after != before {
 		t.Fatal("the listener was replaced, and with it connections in its queue lost")
 	}
@@ -166,7 +166,7 @@ func TestListeners_ClosesListenerOfRemovedURL(t *testing.T) {
 func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	// A fixed port: a new listener must get the very port that the old one had. On an address of its
 	// own, no other test can get it in between.
 	const host = "127.0.9.1"
@@ -185,7 +185,7 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 	}
 	for i := range 20 {
 		name, id := "host"+strconv.Itoa(i), "ep-"+strconv.Itoa(i)
-		r.source.say(who(name, id))
+		r.source.update(who(name, id))
 		c := dial(t, net.JoinHostPort(host, strconv.Itoa(port)))
 		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
 			t.Fatalf("got %s", res.Status)
@@ -194,7 +194,7 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 			t.Errorf("a connection for %s went to %s of %s", name, h.EndpointID, h.Host)
 		}
 	}
-	r.source.say(Objects{OperatorID: "ko-1"})
+	r.source.update(Objects{OperatorID: "ko-1"})
 	if c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
 		_ = c.Close()
 		t.Error("somebody still listens on a port without owner")
@@ -229,9 +229,9 @@ func TestListen_IPv4AndIPv6(t *testing.T) {
 	port := probe.Addr().(*net.TCPAddr).Port
 	_ = probe.Close()
 	e := startEdgeAt(t, "[::1]:0", respond)
-	r := start(t, e, quick())
+	r := start(t, e, shortTiming())
 	r.listeners.listen = listen // the real one
-	r.source.say(Objects{OperatorID: "ko-1",
+	r.source.update(Objects{OperatorID: "ko-1",
 		BoundEndpoints: []*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, int32(port), "ep-1")}})
 	for _, ip := range []string{"127.0.0.1", "::1"} {
 		c := dial(t, net.JoinHostPort(ip, strconv.Itoa(port)))
@@ -251,7 +251,7 @@ func TestListeners_InvalidPortAffectsNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	r := start(t, startEdge(t, respond), quick())
+	r := start(t, startEdge(t, respond), shortTiming())
 	byHook := r.listeners.listen
 	r.listeners.listen = func(ctx context.Context, port int) (net.Listener, error) {
 		if port == 10666 {
@@ -259,9 +259,9 @@ func TestListeners_InvalidPortAffectsNoOther(t *testing.T) {
 		}
 		return byHook(ctx, port)
 	}
-	o := world()
+	o := testObjects()
 	o.BoundEndpoints = append(o.BoundEndpoints, bep("odd", "demo", "http", 80, 10666, "ep-odd"))
-	r.source.say(o)
+	r.source.update(o)
 	if res, _ := get(t, r.dial(10080), "/"); res.StatusCode != 200 {
 		t.Errorf("got %s", res.Status)
 	}
@@ -280,7 +280,7 @@ func TestListeners_ConnectionsOutliveListener(t *testing.T) {
 		_, _ = io.Copy(st, st)
 		_ = st.CloseWrite()
 	})
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	c := r.dial(15432)
 	echo := func(s string) {
 		t.Helper()
@@ -291,6 +291,6 @@ func TestListeners_ConnectionsOutliveListener(t *testing.T) {
 		}
 	}
 	echo("before")
-	r.source.say(Objects{OperatorID: "ko-1"})
+	r.source.update(Objects{OperatorID: "ko-1"})
 	echo("after")
 }

@@ -130,8 +130,8 @@ func (h *hostStats) addBytes(fromClient, toClient int64) {
 }
 
 // countFailure counts a failure, unless the hostname is gone: that would recreate its series.
-func (h *hostStats) countFailure(why reason) {
+func (h *hostStats) countFailure(label reason) {
 	if !h.removed.Load() {
-		h.metrics.errors.WithLabelValues(h.name, string(why)).Inc()
+		h.metrics.errors.WithLabelValues(h.name, string(label)).Inc()
 	}
 }

@@ -124,10 +124,10 @@ func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (ag
 		}
 		return false
 	}
-	why := t.finish()
+	cause := t.finish()
 	var refused *tunnel.RefusedError
-	if !errors.As(why, &refused) || refused.Code != tunnel.RefusedDraining {
-		t.failure = classifyOpenError(why, *t.target)
+	if !errors.As(cause, &refused) || refused.Code != tunnel.RefusedDraining {
+		t.failure = classifyOpenError(cause, *t.target)
 		return false
 	}
 	f.awaitRetry(t.clientConn, t.stream.Session())

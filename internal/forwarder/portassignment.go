@@ -22,14 +22,14 @@ type portAssignment struct {
 // the oldest keeps it, even if the port is released there: a pod may still have an old connection.
 // A released port has no listener.
 func assignPorts(objects []*v1alpha1.BoundEndpoint) map[int]portAssignment {
-	held := make(map[int32]struct{}, len(objects))
+	assigned := make(map[int32]struct{}, len(objects))
 	result := make(map[int]portAssignment, len(objects))
 	for _, object := range slices.SortedFunc(slices.Values(objects), v1alpha1.CompareAge) {
 		for _, port := range object.Spec.Ports {
-			if _, taken := held[port.TargetPort]; taken {
+			if _, taken := assigned[port.TargetPort]; taken {
 				continue
 			}
-			held[port.TargetPort] = struct{}{}
+			assigned[port.TargetPort] = struct{}{}
 			if object.Spec.State == v1alpha1.StateReleased || port.State == v1alpha1.StateReleased {
 				continue
 			}

@@ -46,10 +46,10 @@ func (p *portStats) recordSuccess(at time.Time) { p.success.Store(at.UnixNano())
 
 // recordFailure counts a connection that failed and records the cause, unless the client itself
 // aborted.
-func (p *portStats) recordFailure(why reason, message string) {
-	p.countFailure(why)
-	if why != reasonClient {
-		p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(why), Message: message})
+func (p *portStats) recordFailure(label reason, message string) {
+	p.countFailure(label)
+	if label != reasonClient {
+		p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(label), Message: message})
 	}
 }
 

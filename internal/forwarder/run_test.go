@@ -84,8 +84,8 @@ func (b *bubble) connect() bool {
 	}
 }
 
-func tcpWorld() Objects {
-	o := world()
+func tcpObjects() Objects {
+	o := testObjects()
 	o.OperatorID, o.BoundEndpoints = "", o.BoundEndpoints[1:]
 	return o
 }
@@ -98,7 +98,7 @@ func TestReady_WithoutEdgeAfterTimeout(t *testing.T) {
 		if b.readyz() != 503 {
 			t.Error("ready before the BoundEndpoints were listed")
 		}
-		b.source.say(tcpWorld())
+		b.source.update(tcpObjects())
 		time.Sleep(20*time.Second - time.Millisecond)
 		if b.readyz() != 503 {
 			t.Error("ready without a session before 20 s of trying")
@@ -122,7 +122,7 @@ func TestShutdown_Order(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 15*time.Minute)
-		b.source.say(tcpWorld())
+		b.source.update(tcpObjects())
 		time.Sleep(time.Minute)
 		release := make(chan struct{})
 		b.serve = func(c connection) { <-release; _ = c.Close() }
@@ -198,7 +198,7 @@ func TestShutdown_Timeouts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := inBubble(t, 5*time.Minute)
 				b.source.listed = tt.listed
-				b.source.say(tcpWorld())
+				b.source.update(tcpObjects())
 				cut := make(chan struct{})
 				b.serve = func(c connection) { <-b.connCtx.Done(); close(cut); _ = c.Close() } // never ends by itself
 				b.connect()
@@ -223,7 +223,7 @@ func TestShutdown_Timeouts(t *testing.T) {
 func TestShutdown_DrainsSessionAndContinuesToServe(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	var gone atomic.Bool
 	r.source.listed = func() (bool, error) { return !gone.Load(), nil }
 	session := await(t, e.up, "the edge's session")
@@ -244,7 +244,7 @@ func TestShutdown_DrainsSessionAndContinuesToServe(t *testing.T) {
 func TestEdgeClient_ReadsTokenForEverySession(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	next := func(want string) *tunnel.Session {
 		t.Helper()
 		if h := await(t, e.hellos, "a hello"); h.Token != want {
@@ -271,8 +271,8 @@ func TestEdgeClient_RetriesRefusedToken(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	e.setRefuse(&tunnel.Error{Code: tunnel.CodeBadToken, Msg: "unknown authtoken", Detail: "ERR_FL_1002"})
-	r := start(t, e, quick())
-	r.source.say(world())
+	r := start(t, e, shortTiming())
+	r.source.update(testObjects())
 	await(t, e.hellos, "the first hello")
 	eventually(t, "the reason in the status", func() bool {
 		return strings.Contains(r.status().Session.Error, "unknown authtoken")
@@ -291,18 +291,18 @@ func TestEdgeClient_RetriesRefusedToken(t *testing.T) {
 func TestEdgeClient_ReconnectsForNewOperatorID(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	await(t, e.hellos, "the first hello")
 	await(t, e.up, "the first session")
 	eventually(t, "the forwarder's session", func() bool { return r.edge.liveSession() != nil })
-	o := world()
+	o := testObjects()
 	o.OperatorID = "ko-2"
-	r.source.say(o)
+	r.source.update(o)
 	if h := await(t, e.hellos, "the second hello"); h.OperatorID != "ko-2" {
 		t.Errorf("hello as %s", h.OperatorID)
 	}
 	o.OperatorID = "" // the object was deleted by hand: what was known stays
-	r.source.say(o)
+	r.source.update(o)
 	if got := r.status().Session.OperatorID; got != "ko-2" {
 		t.Errorf("operator id %q", got)
 	}
@@ -310,7 +310,7 @@ func TestEdgeClient_ReconnectsForNewOperatorID(t *testing.T) {
 
 func TestServers_HealthStatusMetrics(t *testing.T) {
 	t.Parallel()
-	r := connected(t, startEdge(t, respond), quick())
+	r := connected(t, startEdge(t, respond), shortTiming())
 	server := httptest.NewServer(r.healthHandler())
 	defer server.Close()
 	eventually(t, "readiness", r.ready.Load)
@@ -338,7 +338,7 @@ func TestServers_HealthStatusMetrics(t *testing.T) {
 	if count() != 2 {
 		t.Errorf("%d hostnames counted, want 2", count())
 	}
-	r.source.say(Objects{})
+	r.source.update(Objects{})
 	if count() != 0 {
 		t.Errorf("%d hostnames counted after all have gone", count())
 	}
@@ -354,7 +354,7 @@ func TestServers_PortInUseIsAnError(t *testing.T) {
 	f, err := newForwarder(Options{
 		EdgeAddress: "127.0.0.1:1", TLS: &tls.Config{}, AuthtokenFile: "none", Source: newFakeSource(),
 		MetricsAddr: taken.Addr().String(), HealthAddr: "127.0.0.1:0",
-	}, quick())
+	}, shortTiming())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func response(t *testing.T, c net.Conn) (*http.Response, string) {
 	return res, string(body)
 }
 
-func wantPage(t *testing.T, c net.Conn, status int, code string) {
+func wantErrorPage(t *testing.T, c net.Conn, status int, code string) {
 	t.Helper()
 	res, body := get(t, c, "/")
 	if res.StatusCode != status || !strings.Contains(body, code) || !res.Close {
@@ -77,9 +77,9 @@ func wantPage(t *testing.T, c net.Conn, status int, code string) {
 
 // wantRefused wants a connection to the port to be reset; that may happen before connect has
 // returned.
-func wantRefused(r *running, port int) {
+func wantRefused(r *runningForwarder, port int) {
 	r.t.Helper()
-	c, err := net.DialTimeout("tcp", r.addr(port), patience)
+	c, err := net.DialTimeout("tcp", r.addr(port), testTimeout)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return
 	}
@@ -92,7 +92,7 @@ func wantRefused(r *running, port int) {
 
 func wantReset(t *testing.T, c net.Conn) {
 	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("read %d bytes, %v; want a reset", n, err)
 	}
@@ -101,7 +101,7 @@ func wantReset(t *testing.T, c net.Conn) {
 func TestRelay_HTTPNamesEndpoint(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	c := r.dial(10080)
 	for _, path := range []string{"/one", "/two"} {
 		if res, body := get(t, c, path); res.StatusCode != 200 || body != path {
@@ -136,7 +136,7 @@ func TestRelay_OpensStreamBeforeClientSends(t *testing.T) {
 		_, _ = io.Copy(io.Discard, st)
 		_ = st.Close()
 	})
-	c := connected(t, e, quick()).dial(15432)
+	c := connected(t, e, shortTiming()).dial(15432)
 	if b, err := io.ReadAll(c); string(b) != "220 hello\r\n" || err != nil {
 		t.Errorf("got %q, %v", b, err)
 	}
@@ -153,7 +153,7 @@ func TestRelay_HalfCloseKeepsReply(t *testing.T) {
 			_ = st.CloseWrite()
 		}
 	})
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	for _, size := range []int{0, 1, 3000, requestBufferSize, requestBufferLimit - 1, requestBufferLimit,
 		requestBufferLimit + 1, 1 << 20} {
 		c := r.dial(15432)
@@ -183,7 +183,7 @@ func TestRelay_ForwardsAborts(t *testing.T) {
 		read <- err
 		_ = st.Close()
 	})
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	byEdge := r.dial(15432)
 	_, _ = byEdge.Write([]byte("a"))
 	wantReset(t, byEdge)
@@ -202,12 +202,12 @@ func TestRelay_ForwardsAborts(t *testing.T) {
 func TestOpenStream_WaitsForSession(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	timing := quick()
-	timing.sessionWait = patience
+	timing := shortTiming()
+	timing.sessionWait = testTimeout
 	r := start(t, e, timing)
-	unregistered := world()
+	unregistered := testObjects()
 	unregistered.OperatorID = ""
-	r.source.say(unregistered)
+	r.source.update(unregistered)
 	c := r.dial(10080)
 	if _, err := io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestOpenStream_WaitsForSession(t *testing.T) {
 	eventually(t, "the connection to be accepted", func() bool {
 		return testutil.ToFloat64(r.metrics.statsOf("api.demo").active) == 1
 	})
-	r.source.say(world())
+	r.source.update(testObjects())
 	if res, body := response(t, c); res.StatusCode != 200 || body != "/held" {
 		t.Errorf("got %s %q", res.Status, body)
 	}
@@ -223,13 +223,13 @@ func TestOpenStream_WaitsForSession(t *testing.T) {
 
 func TestOpenStream_FailsWithoutSession(t *testing.T) {
 	t.Parallel()
-	timing := quick()
+	timing := shortTiming()
 	timing.sessionWait = 30 * time.Millisecond
 	r := start(t, startEdge(t, respond), timing)
-	unregistered := world()
+	unregistered := testObjects()
 	unregistered.OperatorID = ""
-	r.source.say(unregistered)
-	wantPage(t, r.dial(10080), 503, "ERR_FL_3004")
+	r.source.update(unregistered)
+	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3004")
 	wantRefused(r, 15432)
 	silent := r.dial(10080)
 	_ = silent.CloseWrite()
@@ -241,7 +241,7 @@ func TestOpenStream_FailsWithoutSession(t *testing.T) {
 func TestClassifyOpenError_Refusals(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	for _, tt := range []struct {
 		refuse tunnel.RefuseCode
 		status int
@@ -255,7 +255,7 @@ func TestClassifyOpenError_Refusals(t *testing.T) {
 		{tunnel.RefusedInternal, 500, "ERR_FL_1099"},
 	} {
 		e.setHandle(refuseWith(tt.refuse))
-		wantPage(t, r.dial(10080), tt.status, tt.code)
+		wantErrorPage(t, r.dial(10080), tt.status, tt.code)
 		wantRefused(r, 15432)
 	}
 	if n := testutil.ToFloat64(r.metrics.errors.WithLabelValues("api.demo", string(reasonOffline))); n != 1 {
@@ -266,14 +266,14 @@ func TestClassifyOpenError_Refusals(t *testing.T) {
 func TestRelay_RemovedEndpointIsOffline(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
-	gone := world()
+	r := connected(t, e, shortTiming())
+	gone := testObjects()
 	// its agent said goodbye; removalDelay runs
 	gone.BoundEndpoints[0].Spec.Endpoints, gone.BoundEndpoints[1].Spec.Endpoints = nil, nil
-	r.source.say(gone)
-	wantPage(t, r.dial(10080), 503, "ERR_FL_3001")
+	r.source.update(gone)
+	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3001")
 	wantRefused(r, 15432)
-	r.source.say(world())
+	r.source.update(testObjects())
 	if res, _ := get(t, r.dial(10080), "/back"); res.StatusCode != 200 {
 		t.Errorf("after its return: %s", res.Status)
 	}
@@ -283,7 +283,7 @@ func TestRelay_RemovedEndpointIsOffline(t *testing.T) {
 // were its input not read to the end.
 func TestErrorResponse_SurvivesUnreadInput(t *testing.T) {
 	t.Parallel()
-	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), quick())
+	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), shortTiming())
 	c := r.dial(10080)
 	const size = 8 << 20
 	if _, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: api.demo\r\nContent-Length: %d\r\n\r\n", size); err != nil {
@@ -299,24 +299,24 @@ func TestErrorResponse_SurvivesUnreadInput(t *testing.T) {
 
 func TestOpenStream_EdgeTimeout(t *testing.T) {
 	t.Parallel()
-	timing := quick()
+	timing := shortTiming()
 	timing.openTimeout = 50 * time.Millisecond
-	r := connected(t, startEdge(t, silent), timing)
-	wantPage(t, r.dial(10080), 503, "ERR_FL_3004")
+	r := connected(t, startEdge(t, neverAnswer), timing)
+	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3004")
 	wantRefused(r, 15432)
 }
 
 // The wait for a session and the wait for an answer share one limit.
 func TestOpenStream_TimeoutIncludesSessionWait(t *testing.T) {
 	t.Parallel()
-	timing := quick()
+	timing := shortTiming()
 	if whole := timing.openTimeout + timing.headTimeout; timing.sessionWait >= timing.openTimeout ||
 		whole > 5*time.Second {
 		t.Errorf("a client may hold on to its head for %v and waits %v in all, promised 5s", timing.headTimeout, whole)
 	}
 	timing.sessionWait, timing.openTimeout = time.Hour, 50*time.Millisecond
 	e := startEdge(t, refuseWith(tunnel.RefusedDraining))
-	wantPage(t, connected(t, e, timing).dial(10080), 503, "ERR_FL_3004")
+	wantErrorPage(t, connected(t, e, timing).dial(10080), 503, "ERR_FL_3004")
 }
 
 func TestRelay_RetriesDrainingEdgeWithAllBytes(t *testing.T) {
@@ -334,7 +334,7 @@ func TestRelay_RetriesDrainingEdgeWithAllBytes(t *testing.T) {
 		b, _ := io.ReadAll(st)
 		got <- b
 	})
-	c := connected(t, e, quick()).dial(15432)
+	c := connected(t, e, shortTiming()).dial(15432)
 	sent := make([]byte, size)
 	_, _ = rand.Read(sent)
 	_, _ = c.Write(sent)
@@ -354,8 +354,8 @@ func TestRelay_DoesNotRetryBrokenSession(t *testing.T) {
 		_, _ = io.ReadFull(st, make([]byte, 1))
 		_ = st.Session().Close()
 	})
-	r := connected(t, e, quick())
-	wantPage(t, r.dial(10080), 503, "ERR_FL_3004")
+	r := connected(t, e, shortTiming())
+	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3004")
 	if n := streams.Load(); n != 1 {
 		t.Errorf("%d streams, want 1", n)
 	}
@@ -366,7 +366,7 @@ func TestDescriptors_RefusedConnectsLeaveNone(t *testing.T) {
 		t.Skip("needs /proc/self/fd to count descriptors")
 	}
 	// Not parallel: the count is the process's.
-	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), quick())
+	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), shortTiming())
 	settled := func() int {
 		eventually(t, "all connections to end", func() bool {
 			return testutil.ToFloat64(r.metrics.statsOf("api.demo").active)+testutil.ToFloat64(

@@ -79,13 +79,13 @@ func (s Status) delta(last Status) (d Delta, different bool) {
 		before[l.Port] = l.withoutCounters()
 	}
 	for _, l := range s.Listeners {
-		if was, ok := before[l.Port]; !ok || was != l.withoutCounters() {
+		if previous, ok := before[l.Port]; !ok || previous != l.withoutCounters() {
 			d.Listeners = append(d.Listeners, l)
 		}
 		delete(before, l.Port)
 	}
 	for _, l := range last.Listeners {
-		if _, gone := before[l.Port]; gone {
+		if _, removed := before[l.Port]; removed {
 			d.Gone = append(d.Gone, l.Port)
 		}
 	}
@@ -137,11 +137,11 @@ func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 	changed, last, sent := f.statusChanged.next(), f.status(), time.Now()
 	for ok := send(last); ok; {
-		beat := false
+		heartbeat := false
 		select {
 		case <-changed:
 		case <-time.After(time.Until(sent.Add(statusHeartbeat))):
-			beat = true
+			heartbeat = true
 		case <-r.Context().Done():
 			return
 		}
@@ -150,7 +150,7 @@ func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 		}
 		changed = f.statusChanged.next()
 		next := f.status()
-		if delta, different := next.delta(last); different || beat {
+		if delta, different := next.delta(last); different || heartbeat {
 			last, sent = next, time.Now()
 			ok = send(delta)
 		}

@@ -74,7 +74,7 @@ func TestStatusWatch_SendsFullStatusThenDeltas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 0)
 		dial, stop := b.serveHealth(t)
-		b.source.say(tcpWorld())
+		b.source.update(tcpObjects())
 		synctest.Wait() // the first attempt to reach the edge has failed: that is a change of the session
 		w := watch(t, dial())
 		var full Status
@@ -88,16 +88,16 @@ func TestStatusWatch_SendsFullStatusThenDeltas(t *testing.T) {
 			t.Errorf("first line %+v", full)
 		}
 		time.Sleep(5 * time.Second)
-		objects := tcpWorld()
+		objects := tcpObjects()
 		objects.BoundEndpoints = append(objects.BoundEndpoints, bep("more", "demo", "http", 80, 10081, "ep-more"))
-		b.source.say(objects)
+		b.source.update(objects)
 		if d, took := w.next(); took != 0 || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "more.demo" ||
 			d.Session != nil || d.Ready != nil {
 			t.Errorf("a new listener after a quiet time: after %s %+v", took, d)
 		}
-		b.source.say(tcpWorld())
+		b.source.update(tcpObjects())
 		objects.BoundEndpoints = append(objects.BoundEndpoints, bep("last", "demo", "http", 80, 10082, ""))
-		b.source.say(Objects{BoundEndpoints: objects.BoundEndpoints[1:]})
+		b.source.update(Objects{BoundEndpoints: objects.BoundEndpoints[1:]})
 		d, took := w.next()
 		if took != time.Second || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "last.demo" ||
 			!slices.Equal(d.Gone, []int{15432}) {
@@ -125,7 +125,7 @@ func TestStatusWatch_LimitAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 0)
 		dial, stop := b.serveHealth(t)
-		b.source.say(tcpWorld())
+		b.source.update(tcpObjects())
 		watchers := make([]*watcher, maxStatusWatches)
 		for i := range watchers {
 			watchers[i] = watch(t, dial())
@@ -163,7 +163,7 @@ func TestStatusWatch_ReportsListenerError(t *testing.T) {
 			return free(ctx, port)
 		}
 		dial, stop := b.serveHealth(t)
-		b.source.say(tcpWorld())
+		b.source.update(tcpObjects())
 		w := watch(t, dial())
 		if d, _ := w.next(); len(d.Listeners) != 1 || d.Listeners[0].Listening ||
 			d.Listeners[0].Error != "listening on port 15432: address already in use" {
@@ -187,11 +187,11 @@ func TestStatusWatch_ReportsListenerError(t *testing.T) {
 func TestStatus_SessionAndConnections(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	await(t, e.up, "the edge's session")
 	eventually(t, "the session in the status", func() bool { return r.status().Session.Up })
 	before := r.status()
-	if before.Session.Address != e.addr || time.Since(before.Session.Since) > patience ||
+	if before.Session.Address != e.addr || time.Since(before.Session.Since) > testTimeout ||
 		before.Listeners[0].LastSuccess != nil {
 		t.Errorf("before the first connection: %+v", before)
 	}
@@ -220,7 +220,7 @@ func TestStatus_SessionAndConnections(t *testing.T) {
 func TestStatus_RequestResultsOfEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := connected(t, e, quick())
+	r := connected(t, e, shortTiming())
 	session := await(t, e.up, "the edge's session")
 	c := r.dial(10080)
 	if res, _ := get(t, c, "/"); res.StatusCode != http.StatusOK {
@@ -271,14 +271,14 @@ func TestStatus_NeedsTheToken(t *testing.T) {
 			body, _ := io.ReadAll(res.Body)
 			return res.StatusCode, string(body)
 		}
-		unknown := tcpWorld()
+		unknown := tcpObjects()
 		unknown.OperatorUID = ""
-		b.source.say(unknown)
+		b.source.update(unknown)
 		if status, body := ask("/status" + statusQuery); status != http.StatusServiceUnavailable {
 			t.Errorf("without a KubernetesOperator: %d %s", status, body)
 		}
-		b.source.say(tcpWorld())
-		b.source.say(unknown) // it was deleted: it stays the one that is known
+		b.source.update(tcpObjects())
+		b.source.update(unknown) // it was deleted: it stays the one that is known
 		for path, want := range map[string]int{
 			"/status": http.StatusForbidden, "/status?watch=true": http.StatusForbidden, "/status?token=": http.StatusForbidden,
 			"/status?token=" + operatorUID: http.StatusForbidden, "/status" + statusQuery + "0": http.StatusForbidden,

@@ -27,17 +27,17 @@ type uninstall struct {
 func (f *forwarder) watchNamespace(ctx context.Context) error {
 	var refused time.Time // since when requests are refused; zero: they are not
 	stop := f.stopping
-	for every := f.timing.namespacePoll; ; {
+	for interval := f.timing.namespacePoll; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-stop:
-			stop, every = nil, f.timing.slicePoll
-		case <-time.After(every):
+			stop, interval = nil, f.timing.slicePoll
+		case <-time.After(interval):
 		}
-		removed, err := f.namespaceDeleted(ctx)
+		deleted, err := f.namespaceDeleted(ctx)
 		switch {
-		case err == nil && removed:
+		case err == nil && deleted:
 			f.uninstall.set("the namespace is being deleted")
 			return nil
 		case stop != nil || !apierrors.IsUnauthorized(err):
@@ -56,14 +56,14 @@ func (f *forwarder) watchNamespace(ctx context.Context) error {
 func (f *forwarder) namespaceDeleted(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timing.namespaceTimeout)
 	defer cancel()
-	removed, err := f.options.Source.NamespaceDeleted(ctx)
+	deleted, err := f.options.Source.NamespaceDeleted(ctx)
 	if err != nil {
 		f.log.Debug("the namespace cannot be read; assuming that it is not being deleted", "error", err)
 	}
-	return removed, err
+	return deleted, err
 }
 
-func (r *uninstall) set(why string) {
-	r.reason = why
+func (r *uninstall) set(reason string) {
+	r.reason = reason
 	close(r.known)
 }

@@ -21,8 +21,8 @@ type watchdog struct {
 }
 
 // start arms the watchdog of an attempt whose stream the edge has yet to open.
-func (u *watchdog) start(t *attempt, hold time.Duration) {
-	u.attempt, u.timeout = t, hold
+func (u *watchdog) start(t *attempt, timeout time.Duration) {
+	u.attempt, u.timeout = t, timeout
 	u.arm()
 }
 
@@ -70,7 +70,7 @@ func (u *watchdog) abortIfUnresponsive() {
 	if u.cancel == nil {
 		return
 	}
-	if _, yes := u.attempt.stream.Unresponsive(); yes {
+	if _, unresponsive := u.attempt.stream.Unresponsive(); unresponsive {
 		_ = u.attempt.Abort()
 		return
 	}

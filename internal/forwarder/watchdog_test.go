@@ -20,7 +20,7 @@ func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	var process frozen.Process
-	timing := quick()
+	timing := shortTiming()
 	e.setWrap(process.Conn)
 	r := connected(t, e, timing)
 	kept, idle, db := r.dial(10080), r.dial(10080), r.dial(15432)
@@ -37,7 +37,7 @@ func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 	began := time.Now()
 	_, _ = io.WriteString(kept, request)
 	first := r.dial(10080)
-	wantPage(t, first, 503, "ERR_FL_3004")
+	wantErrorPage(t, first, 503, "ERR_FL_3004")
 	if d := time.Since(began); d > timing.sessionWait+5*time.Second {
 		t.Errorf("503 after %v", d)
 	}

@@ -52,7 +52,7 @@ func Check(ctx context.Context, o CheckOptions) error {
 	defer cancel()
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	problem := errors.New("the Kubernetes API server did not answer in time")
+	lastErr := errors.New("the Kubernetes API server did not answer in time")
 	for {
 		var k v1alpha1.KubernetesOperator
 		err := kube.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Release}, &k)
@@ -63,11 +63,11 @@ func Check(ctx context.Context, o CheckOptions) error {
 			return nil
 		}
 		if ctx.Err() == nil {
-			problem = err // an error of the timeout is less precise
+			lastErr = err // an error of the timeout is less precise
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("checking release %s in namespace %s: %w", o.Release, o.Namespace, problem)
+			return fmt.Errorf("checking release %s in namespace %s: %w", o.Release, o.Namespace, lastErr)
 		case <-tick.C:
 		}
 	}

@@ -253,9 +253,9 @@ func (w *cleaner) delete(ctx context.Context, all []ownedObject) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("interrupted, run it again to go on: %w", err)
 	}
-	const most = 10 // one cause may give thousands
-	if len(failures) > most {
-		failures = append(failures[:most], fmt.Errorf("and %d more", len(failures)-most))
+	const maxShown = 10 // one cause may give thousands
+	if len(failures) > maxShown {
+		failures = append(failures[:maxShown], fmt.Errorf("and %d more", len(failures)-maxShown))
 	}
 	return errors.Join(failures...)
 }

@@ -76,9 +76,9 @@ func (f *fakeAccount) fail(err error) {
 	f.wake()
 }
 
-// become makes it another account, which has no endpoints, and ends watches with the news that
+// switchTo makes it another account, which has no endpoints, and ends watches with the news that
 // their version is gone.
-func (f *fakeAccount) become(id string) {
+func (f *fakeAccount) switchTo(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.id, f.endpoints, f.log, f.compacted = id, map[string]account.Endpoint{}, nil, f.seq+1

@@ -29,9 +29,9 @@ type Forwarders interface {
 // newForwarderStatus returns the reader of the forwarders' status, and the source that it notifies
 // at once; it notifies the given one of what may be late.
 func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (Forwarders, *notify.Source, error) {
-	prompt := notify.New(o.Namespace, 0)
+	now := notify.New(o.Namespace, 0)
 	if o.Forwarders != nil {
-		return o.Forwarders, prompt, nil
+		return o.Forwarders, now, nil
 	}
 	pods, err := forwarderstatus.WatchPods(mgr.GetConfig(), o.Namespace, labels.Set{
 		"app.kubernetes.io/name": o.ForwarderName, "app.kubernetes.io/instance": o.ForwarderInstance,
@@ -40,11 +40,11 @@ func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source
 		return nil, nil, err
 	}
 	return forwarderstatus.New(forwarderstatus.Options{
-		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: prompt.NotifyAll,
+		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: now.NotifyAll,
 		NotifyLater: later.NotifyAll,
 		OperatorUID: operatorUID(mgr.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: o.Release}),
 		Dial:        o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
-	}), prompt, nil
+	}), now, nil
 }
 
 // hostnames returns a function that lists the BoundEndpoints.

@@ -23,16 +23,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
-// status is a forwarder's /status that says what a test says. All pods lead to it.
-type status struct {
+// forwarderStatusServer is a forwarder's /status that says what a test says. All pods lead to it.
+type forwarderStatusServer struct {
 	*httptest.Server
 	mu    sync.Mutex
 	lines []string // since the beginning; the first is the whole document
 	more  chan struct{}
 }
 
-func newStatus(first string) *status {
-	s := &status{lines: []string{first}, more: make(chan struct{})}
+func newForwarderStatusServer(first string) *forwarderStatusServer {
+	s := &forwarderStatusServer{lines: []string{first}, more: make(chan struct{})}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.open(r) {
 			w.WriteHeader(http.StatusForbidden)
@@ -59,7 +59,7 @@ func newStatus(first string) *status {
 }
 
 // open reports whether the request has the token of a pod of any installation there is.
-func (s *status) open(r *http.Request) bool {
+func (s *forwarderStatusServer) open(r *http.Request) bool {
 	var operators v1alpha1.KubernetesOperatorList
 	if err := kube.List(r.Context(), &operators); err != nil {
 		return false
@@ -74,7 +74,7 @@ func (s *status) open(r *http.Request) bool {
 	return false
 }
 
-func (s *status) say(line string) {
+func (s *forwarderStatusServer) say(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, line)
@@ -82,7 +82,7 @@ func (s *status) say(line string) {
 	s.more = make(chan struct{})
 }
 
-func (s *status) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+func (s *forwarderStatusServer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, s.Listener.Addr().String())
 }
 
@@ -104,7 +104,7 @@ var _ = Describe("the forwarders' word", func() {
 		"makes a new endpoint ready when all listen, with two writes of its status and five in all, and names what "+
 			"fails later", func(ctx SpecContext) {
 			r := newRelease(ctx)
-			s := newStatus(`{"pod":"f","session":{"up":true},"listeners":[]}`)
+			s := newForwarderStatusServer(`{"pod":"f","session":{"up":true},"listeners":[]}`)
 			r.forwarder(ctx, "f-1")
 			r.forwarder(ctx, "f-2")
 			counted := &writes{count: map[string]int{}}

@@ -77,16 +77,16 @@ var _ = Describe("the lead", func() {
 // slowFor is how long a slow API server is looked at.
 const slowFor = 20 * time.Second
 
-// killable is a manager that can be cut off at once, as kill -9 does: it gives nothing back.
-type killable struct{ dead atomic.Bool }
+// killableManager is a manager that can be cut off at once, as kill -9 does: it gives nothing back.
+type killableManager struct{ dead atomic.Bool }
 
-func (k *killable) kill() { k.dead.Store(true) }
+func (k *killableManager) kill() { k.dead.Store(true) }
 
 var errKilled = errors.New("this process was killed")
 
-func (r *release) startKillable() *killable {
+func (r *release) startKillable() *killableManager {
 	GinkgoHelper()
-	k, o := &killable{}, r.options()
+	k, o := &killableManager{}, r.options()
 	o.Kubernetes = intercepted(r.kubernetes, func(context.Context) error {
 		if k.dead.Load() {
 			return errKilled

@@ -126,7 +126,7 @@ func (l *leaseClient) Create(
 ) (made *coordinationv1.Lease, err error) {
 	l.prepare(lease)
 	l.timed(func() { made, err = l.LeaseInterface.Create(ctx, lease, opts) })
-	l.wrote(lease, err)
+	l.recordWrite(lease, err)
 	return made, err
 }
 
@@ -136,7 +136,7 @@ func (l *leaseClient) Update(
 ) (updated *coordinationv1.Lease, err error) {
 	l.prepare(lease)
 	l.timed(func() { updated, err = l.LeaseInterface.Update(ctx, lease, opts) })
-	l.wrote(lease, err)
+	l.recordWrite(lease, err)
 	return updated, err
 }
 
@@ -150,18 +150,18 @@ func (l *leaseClient) prepare(lease *coordinationv1.Lease) {
 
 // leaseSeconds returns the duration of a Lease, in seconds, if a request takes as long as the last
 // one.
-func leaseSeconds(took time.Duration) int32 {
-	return int32(min(leaseDuration+2*took, maxLeaseDuration).Round(time.Second) / time.Second)
+func leaseSeconds(requestTime time.Duration) int32 {
+	return int32(min(leaseDuration+2*requestTime, maxLeaseDuration).Round(time.Second) / time.Second)
 }
 
-func (l *leaseClient) wrote(lease *coordinationv1.Lease, err error) {
+func (l *leaseClient) recordWrite(lease *coordinationv1.Lease, err error) {
 	if err == nil {
 		l.isHolder = ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity
 	}
 }
 
 func (l *leaseClient) timed(request func()) {
-	begun := time.Now()
+	started := time.Now()
 	request()
-	l.lastDuration = time.Since(begun)
+	l.lastDuration = time.Since(started)
 }

@@ -83,7 +83,7 @@ var _ = Describe("what is left of a manager", func() {
 			r.services(ctx, "ep-1", "api")
 			second := r.options()
 			second.Release = "second"
-			var said lines
+			var said logLines
 			second.Logger = slog.New(slog.NewTextHandler(&said, nil))
 			run(second)
 			works := "release " + r.namespace + "/fairlead works in this namespace"
@@ -122,19 +122,19 @@ func (r *release) secondReleaseEvents(ctx context.Context) func() []string {
 	}
 }
 
-// lines is what a logger wrote.
-type lines struct {
+// logLines is what a logger wrote.
+type logLines struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logLines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *lines) String() string {
+func (l *logLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()

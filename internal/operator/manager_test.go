@@ -201,7 +201,7 @@ var _ = Describe("the manager", func() {
 			r.account.put(endpoint("ep-1", "http://api."+r.target))
 			r.services(ctx, "ep-1", "api")
 			Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
-			r.account.become("ac-2")
+			r.account.switchTo("ac-2")
 			r.account.put(endpoint("ep-2", "http://web."+r.target))
 			r.services(ctx, "ep-2", "web")
 			Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("True AccountChanged"))

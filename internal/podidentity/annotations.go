@@ -15,17 +15,17 @@ import (
 type Annotations []string
 
 // Invalid returns the elements that are neither the name of an annotation nor a prefix of one.
-func (a Annotations) Invalid() (wrong []string) {
+func (a Annotations) Invalid() (invalid []string) {
 	for _, name := range a {
-		beginning, isBeginning := strings.CutSuffix(name, "*")
-		if isBeginning && beginning != "" { // complete prefixes such as "example.com/" and "team-"
-			beginning += "x"
+		prefix, isPrefix := strings.CutSuffix(name, "*")
+		if isPrefix && prefix != "" { // complete prefixes such as "example.com/" and "team-"
+			prefix += "x"
 		}
-		if len(validation.IsQualifiedName(beginning)) > 0 {
-			wrong = append(wrong, name)
+		if len(validation.IsQualifiedName(prefix)) > 0 {
+			invalid = append(invalid, name)
 		}
 	}
-	return wrong
+	return invalid
 }
 
 // selectFrom returns the pod's selected annotations: nil if none are selected, otherwise not nil.
@@ -43,8 +43,8 @@ func (a Annotations) selectFrom(p *corev1.Pod) map[string]string {
 }
 
 func (a Annotations) matches(name string) bool {
-	for _, wanted := range a {
-		if beginning, ok := strings.CutSuffix(wanted, "*"); name == wanted || ok && strings.HasPrefix(name, beginning) {
+	for _, selected := range a {
+		if prefix, ok := strings.CutSuffix(selected, "*"); name == selected || ok && strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}

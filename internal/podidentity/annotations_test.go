@@ -45,7 +45,7 @@ func TestAnnotations_Invalid(t *testing.T) {
 func TestLookup_AnnotationsChange(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
-		p.table.wanted = Annotations{"team"}
+		p.table.selected = Annotations{"team"}
 		for _, team := range []string{"red", "blue"} {
 			pod := newPod("a", "10.0.0.1")
 			pod.Annotations = map[string]string{"team": team, "secret": "s"}

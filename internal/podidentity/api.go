@@ -39,18 +39,18 @@ type events interface {
 
 // server is the API server of a real cluster.
 type server struct {
-	rest   rest.Interface
-	wanted Annotations
+	rest     rest.Interface
+	selected Annotations
 }
 
-func newServer(config *rest.Config, wanted Annotations) (*server, error) {
+func newServer(config *rest.Config, selected Annotations) (*server, error) {
 	c := rest.CopyConfig(config)
 	c.ContentType, c.AcceptContentTypes = protobuf, protobuf
 	core, err := coreclient.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("making client for pods: %w", err)
 	}
-	return &server{core.RESTClient(), wanted}, nil
+	return &server{core.RESTClient(), selected}, nil
 }
 
 func (s *server) get(ctx context.Context, o metav1.ListOptions) (io.ReadCloser, error) {
@@ -64,7 +64,7 @@ func (s *server) List(ctx context.Context, o metav1.ListOptions, each func(*core
 		return metav1.ListMeta{}, err
 	}
 	defer func() { _ = answer.Close() }()
-	d := decoder{wanted: s.wanted}
+	d := decoder{selected: s.selected}
 	return d.list(answer, each)
 }
 
@@ -75,7 +75,7 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (events, error
 	if err != nil {
 		return nil, err
 	}
-	return &stream{Closer: answer, in: bufio.NewReader(answer), decoder: decoder{wanted: s.wanted}}, nil
+	return &stream{Closer: answer, in: bufio.NewReader(answer), decoder: decoder{selected: s.selected}}, nil
 }
 
 // stream is the response to a watch.

@@ -41,9 +41,9 @@ var errFormat = errors.New("the API server's answer is not in its own format")
 // decoder reads pods from the API server's responses. It reuses one buffer and one pod, so results
 // are valid until the next call.
 type decoder struct {
-	wanted Annotations
-	buffer []byte
-	pod    corev1.Pod
+	selected Annotations
+	buffer   []byte
+	pod      corev1.Pod
 }
 
 // list reads a PodList, calls each with its pods, and returns the list's metadata.

@@ -84,7 +84,7 @@ func TestDecoder_ReadsKubernetesEncoding(t *testing.T) {
 			list.Items = append(list.Items, p)
 			want = append(want, read(&p, wanted))
 		}
-		d := decoder{wanted: wanted}
+		d := decoder{selected: wanted}
 		var got []*corev1.Pod
 		meta, err := d.list(bytes.NewReader(encode(t, list)), func(p *corev1.Pod) { got = append(got, p.DeepCopy()) })
 		diff := cmp.Diff(want, got, cmpopts.EquateEmpty())
@@ -143,7 +143,7 @@ func FuzzDecoder_NeverPanics(f *testing.F) {
 	f.Add(encode(f, &corev1.PodList{Items: []corev1.Pod{*newPod("a", "10.0.0.1")}}))
 	f.Add(frame(f, watch.Added, newPod("a", "10.0.0.1")))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		d := decoder{wanted: Annotations{"a*"}}
+		d := decoder{selected: Annotations{"a*"}}
 		_, _ = d.list(bytes.NewReader(b), func(*corev1.Pod) {})
 		_, _, _, _ = d.event(bytes.NewReader(b))
 	})

@@ -47,12 +47,12 @@ func (d *decoder) readMetadata(message []byte) error {
 
 // readAnnotation keeps a selected annotation.
 func (d *decoder) readAnnotation(message []byte) error {
-	if len(d.wanted) == 0 {
+	if len(d.selected) == 0 {
 		return nil
 	}
 	name, err := field(message, 1)
 	text, textErr := field(message, 2)
-	if err := errors.Join(err, textErr); err != nil || !d.wanted.matches(string(name)) {
+	if err := errors.Join(err, textErr); err != nil || !d.selected.matches(string(name)) {
 		return err
 	}
 	if d.pod.Annotations == nil {

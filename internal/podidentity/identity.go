@@ -28,12 +28,12 @@ type Pods struct {
 
 // New returns the pods of the cluster of config, with the selected annotations; Run watches them.
 // It needs the right to list and watch all pods.
-func New(config *rest.Config, wanted Annotations, log *slog.Logger) (*Pods, error) {
-	api, err := newServer(config, wanted)
+func New(config *rest.Config, selected Annotations, log *slog.Logger) (*Pods, error) {
+	api, err := newServer(config, selected)
 	if err != nil {
 		return nil, err
 	}
-	return &Pods{table: newTable(wanted), api: api, log: log}, nil
+	return &Pods{table: newTable(selected), api: api, log: log}, nil
 }
 
 // Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an
@@ -42,12 +42,12 @@ func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 	ip = canonical(ip)
 	var deadline <-chan time.Time
 	for {
-		k, pod, news := p.table.lookup(ip)
+		k, pod, changed := p.table.lookup(ip)
 		if k.name != "" {
 			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: pod.account.Value(),
 				Annotations: pod.annotations}
 		}
-		if news == nil {
+		if changed == nil {
 			return nil
 		}
 		if deadline == nil {
@@ -56,7 +56,7 @@ func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 			deadline = timer.C
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-deadline:
 			p.table.recordMissing(ip)
 			return nil

@@ -42,7 +42,7 @@ type pod struct {
 
 // table holds all pods. It is safe for concurrent use.
 type table struct {
-	wanted Annotations
+	selected Annotations
 
 	mu      sync.Mutex
 	pods    map[key]pod
@@ -53,8 +53,8 @@ type table struct {
 	changed chan struct{} // closed and replaced when an address appears; nil: no lookup waits
 }
 
-func newTable(wanted Annotations) *table {
-	t := &table{wanted: wanted, missing: map[netip.Addr]time.Time{}}
+func newTable(selected Annotations) *table {
+	t := &table{selected: selected, missing: map[netip.Addr]time.Time{}}
 	t.clear()
 	return t
 }
@@ -69,7 +69,7 @@ func (t *table) newEntry(p *corev1.Pod) (key, *pod) {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return k, nil
 	}
-	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.wanted.selectFrom(p),
+	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.selected.selectFrom(p),
 		terminating: p.DeletionTimestamp != nil,
 		node:        unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
@@ -190,7 +190,7 @@ func (t *table) markAlive() {
 
 // lookup returns the pod of an address. Without one, changed is closed when it is worth looking
 // again; nil: it is not.
-func (t *table) lookup(ip netip.Addr) (k key, p pod, news <-chan struct{}) {
+func (t *table) lookup(ip netip.Addr) (k key, p pod, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	holders := t.byIP[ip]

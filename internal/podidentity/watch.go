@@ -28,14 +28,14 @@ const (
 // Run watches the pods until ctx is done. It retries after failures; meanwhile all addresses are
 // unknown.
 func (p *Pods) Run(ctx context.Context) {
-	said := ""
+	logged := ""
 	for {
 		err := p.listAndWatch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err.Error() != said {
-			said = err.Error()
+		if err.Error() != logged {
+			logged = err.Error()
 			p.log.Warn("pods cannot be read; callers are not identified", "error", err)
 		}
 		select {

@@ -87,7 +87,8 @@ func TestManagerArgs_PassTextsUnchanged(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			all := render(t, good().set("binding.endpointSelector", text).set("description", text).set("clusterName", text))
+			all := render(t, validValues().set("binding.endpointSelector", text).set("description", text).
+				set("clusterName", text))
 			env := environment(manager(t, all).Spec.Template.Spec.Containers[0])
 			if got := env["FAIRLEAD_ENDPOINT_SELECTOR"]; got != text {
 				t.Errorf("selector %q became %q", text, got)
@@ -106,7 +107,7 @@ func TestManagerArgs_PassTextsUnchanged(t *testing.T) {
 // rare.
 func TestProxy_OnlyForService(t *testing.T) {
 	t.Parallel()
-	all := render(t, good().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128",
+	all := render(t, validValues().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128",
 		"noProxy": ".corp.example,192.0.2.0/24,a$(POD_NAME)"}))
 	for _, c := range []corev1.Container{manager(t, all).Spec.Template.Spec.Containers[0],
 		forwarder(t, all).Spec.Template.Spec.Containers[0]} {
@@ -139,7 +140,7 @@ func TestForwarderArgs_EdgeAddressFollowsAPI(t *testing.T) {
 		"https://[fd00::1]":                  "[fd00::1]:443",
 		"https://[fd00::1]:8443":             "[fd00::1]:8443",
 	} {
-		args := arguments(forwarder(t, render(t, good().set("api.url", url))).Spec.Template.Spec.Containers[0])
+		args := arguments(forwarder(t, render(t, validValues().set("api.url", url))).Spec.Template.Spec.Containers[0])
 		if !slices.Contains(args, "--edge-address="+want) {
 			t.Errorf("%s: %v; want %s", url, args, want)
 		}
@@ -151,7 +152,7 @@ func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"0s": 315, "90s": 405, "15m": 1215, "2h": 7515} {
 		got := forwarder(t,
-			render(t, good().set("forwarder.drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds
+			render(t, validValues().set("forwarder.drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds
 		if got == nil || *got != want {
 			t.Errorf("%s: grace period %v, want %d", drain, got, want)
 		}
@@ -161,7 +162,7 @@ func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 // Arguments can be read by everybody on the node, and Secrets only by those who mount them.
 func TestSecrets_OnlyInSecret(t *testing.T) {
 	t.Parallel()
-	for _, o := range render(t, good()) {
+	for _, o := range render(t, validValues()) {
 		b, err := json.Marshal(o.Object)
 		if err != nil {
 			t.Fatal(err)

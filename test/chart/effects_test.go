@@ -28,8 +28,8 @@ type effect struct {
 
 // effects has a case for every value of values.yaml, in its order.
 func effects() []effect {
-	monitored := good().set("metrics.podMonitor.enabled", true)
-	proxied := good().set("proxy.httpsProxy", "http://proxy.example:3128")
+	monitored := validValues().set("metrics.podMonitor.enabled", true)
+	proxied := validValues().set("proxy.httpsProxy", "http://proxy.example:3128")
 	return slices.Concat([]effect{
 		{"description", "production", nil},
 		{"clusterName", "eu-1", nil},
@@ -40,8 +40,8 @@ func effects() []effect {
 		{"binding.namespaces.allow", []any{"team-a", "team-b"}, nil},
 		{"binding.namespaces.deny", []any{"kube-*", "default"}, nil},
 		{"binding.namespaces.selector", "fairlead=yes,team in (a,b)", nil},
-		{"binding.namespaces.createRoles", false, good().set("binding.namespaces.allow", []any{"team-a"})},
-		{"binding.portRange", "20000-20999", good().set("networkPolicy.enabled", true)},
+		{"binding.namespaces.createRoles", false, validValues().set("binding.namespaces.allow", []any{"team-a"})},
+		{"binding.portRange", "20000-20999", validValues().set("networkPolicy.enabled", true)},
 		{"binding.acceptAccount", "ac-2", nil},
 		{"credentials.apiKey", "flk_other", nil},
 		{"credentials.authtoken", "flt_other", nil},
@@ -70,7 +70,7 @@ func effects() []effect {
 		{"forwarder.drainTimeout", "2h", nil},
 		{"forwarder.podIdentity.enabled", true, nil},
 		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"},
-			good().set("forwarder.podIdentity.enabled", true)},
+			validValues().set("forwarder.podIdentity.enabled", true)},
 	}, podEffects())
 }
 
@@ -111,7 +111,7 @@ func podEffects() []effect {
 func TestValues_EveryOneHasAnEffect(t *testing.T) {
 	t.Parallel()
 	program := &checker{mounts: mountedFiles(t)}
-	everyValue(t, chartDir, "testdata/effects.out.txt", good(), effects(), render, program.check)
+	everyValue(t, chartDir, "testdata/effects.out.txt", validValues(), effects(), render, program.check)
 }
 
 // everyValue changes one value after the other and compares what that changes with a file. Nobody's

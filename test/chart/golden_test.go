@@ -90,9 +90,9 @@ func TestCRDs_KeptByDefault(t *testing.T) {
 		crds   int
 		policy string
 	}{
-		"by default":         {good(), 2, "keep"},
-		"crds.keep=false":    {good().set("crds.keep", false), 2, ""},
-		"crds.install=false": {good().set("crds.install", false), 0, ""},
+		"by default":         {validValues(), 2, "keep"},
+		"crds.keep=false":    {validValues().set("crds.keep", false), 2, ""},
+		"crds.install=false": {validValues().set("crds.install", false), 0, ""},
 	} {
 		n := 0
 		for _, o := range render(t, tt.values) {
@@ -115,7 +115,7 @@ func TestCRDs_KeptByDefault(t *testing.T) {
 
 func TestBinding_DisabledRunsNoForwarder(t *testing.T) {
 	t.Parallel()
-	v := good().set("binding.enabled", false).set("credentials.authtoken", "")
+	v := validValues().set("binding.enabled", false).set("credentials.authtoken", "")
 	for _, o := range render(t, v) {
 		if strings.Contains(o.GetName(), "forwarder") {
 			t.Errorf("%s %s", o.GetKind(), o.GetName())
@@ -131,18 +131,18 @@ func TestPods_RollOnCredentialChange(t *testing.T) {
 		b2, _ := forwarderTemplate(t, all)
 		return b1, b2
 	}
-	m0, f0 := pod(good())
+	m0, f0 := pod(validValues())
 	for name, tt := range map[string]struct {
 		values             values
 		manager, forwarder bool // differ
 	}{
-		"API key":   {good().set("credentials.apiKey", "flk_other"), true, false},
-		"authtoken": {good().set("credentials.authtoken", "flt_other"), false, true},
-		"authority": {good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\nx\n"), true, true},
-		"selector":  {good().set("binding.endpointSelector", "true"), true, false},
-		"edge":      {good().set("edge.address", "edge:1"), false, true},
-		"proxy":     {good().set("proxy.httpsProxy", "http://proxy.example"), true, true},
-		"nothing":   {good(), false, false},
+		"API key":   {validValues().set("credentials.apiKey", "flk_other"), true, false},
+		"authtoken": {validValues().set("credentials.authtoken", "flt_other"), false, true},
+		"authority": {validValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\nx\n"), true, true},
+		"selector":  {validValues().set("binding.endpointSelector", "true"), true, false},
+		"edge":      {validValues().set("edge.address", "edge:1"), false, true},
+		"proxy":     {validValues().set("proxy.httpsProxy", "http://proxy.example"), true, true},
+		"nothing":   {validValues(), false, false},
 	} {
 		m, f := pod(tt.values)
 		if (m != m0) != tt.manager || (f != f0) != tt.forwarder {

@@ -116,8 +116,8 @@ func (v values) set(path string, value any) values {
 	return copied
 }
 
-// good is the least that an installation needs.
-func good() values {
+// validValues is the least that an installation needs.
+func validValues() values {
 	return values{
 		"api":         map[string]any{"url": "https://fairlead.example.com"},
 		"credentials": map[string]any{"apiKey": "flk_secret-of-the-key", "authtoken": "flt_secret-of-the-token"},

@@ -17,7 +17,7 @@ import (
 // holds no credential.
 func TestHelmTest_RunsTheProgramWithoutCredentials(t *testing.T) {
 	t.Parallel()
-	all := render(t, good())
+	all := render(t, validValues())
 	pod := get[corev1.Pod](t, all, "Pod", release+"-test")
 	if hook := pod.Annotations["helm.sh/hook"]; hook != "test" {
 		t.Errorf("hook %q: nothing may run at install, upgrade or uninstall", hook)
@@ -43,7 +43,7 @@ func TestHelmTest_RunsTheProgramWithoutCredentials(t *testing.T) {
 // What the restricted Pod Security Standard asks for.
 func TestHelmTest_PodIsRestricted(t *testing.T) {
 	t.Parallel()
-	all := render(t, good())
+	all := render(t, validValues())
 	pod := get[corev1.Pod](t, all, "Pod", release+"-test").Spec
 	like := manager(t, all).Spec.Template.Spec
 	if diff := cmp.Diff(like.SecurityContext, pod.SecurityContext); diff != "" {
@@ -60,7 +60,7 @@ func TestHelmTest_PodIsRestricted(t *testing.T) {
 // Nothing of the chart runs as a hook but the test.
 func TestHooks_AreTestsOnly(t *testing.T) {
 	t.Parallel()
-	for _, o := range render(t, good()) {
+	for _, o := range render(t, validValues()) {
 		if hook := o.GetAnnotations()["helm.sh/hook"]; hook != "" && hook != "test" {
 			t.Errorf("%s %s is a hook: %s", o.GetKind(), o.GetName(), hook)
 		}

@@ -64,7 +64,7 @@ func startCluster(t *testing.T) *cluster {
 // install installs or upgrades a release with good values.
 func (c *cluster) install(name, ns string, args ...string) string {
 	c.t.Helper()
-	out, err := helm(c.t, c.kubeconfig, good(),
+	out, err := helm(c.t, c.kubeconfig, validValues(),
 		append([]string{"upgrade", "--install", name, chartDir, "--namespace", ns, "--create-namespace"}, args...)...)
 	if err != nil {
 		c.t.Fatal(err)
@@ -98,7 +98,7 @@ func TestInstall(t *testing.T) {
 	c.podsAreAdmitted()
 	c.rightsHold()
 	c.secondReleaseLeavesTheCRDsAlone()
-	c.installsUnderNastyNames()
+	c.installsUnderSpecialNames()
 	c.everythingGoes()
 	c.serverInstalls()
 }

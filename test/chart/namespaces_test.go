@@ -28,7 +28,7 @@ func targetRights() []string {
 // reading Namespaces, move into Roles.
 func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 	t.Parallel()
-	all := render(t, good().set("binding.namespaces.allow", []string{"team-a", "007"}))
+	all := render(t, validValues().set("binding.namespaces.allow", []string{"team-a", "007"}))
 	perNamespace := map[string][]string{}
 	anchors := map[string]int{}
 	for _, o := range all {
@@ -59,7 +59,7 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 		t.Errorf("anchors: %s", diff)
 	}
 	want := []string{}
-	for _, r := range granted(t, render(t, good())) {
+	for _, r := range granted(t, render(t, validValues())) {
 		if strings.HasPrefix(r, "manager namespace") {
 			want = append(want, r)
 		}
@@ -89,7 +89,7 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 // have made.
 func TestNotes_PrintMissingRoles(t *testing.T) {
 	t.Parallel()
-	listed := good().set("binding.namespaces.allow", []string{"team-a"})
+	listed := validValues().set("binding.namespaces.allow", []string{"team-a"})
 	var made rendered
 	for _, o := range render(t, listed) {
 		if o.GetNamespace() == "team-a" {

@@ -30,7 +30,7 @@ func forwarderTemplate(t *testing.T, all rendered) (string, error) {
 
 func deployments(t *testing.T) []appsv1.Deployment {
 	t.Helper()
-	all := render(t, good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"))
+	all := render(t, validValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"))
 	return []appsv1.Deployment{manager(t, all), forwarder(t, all)}
 }
 
@@ -98,7 +98,7 @@ func TestPods_OneCredentialEach(t *testing.T) {
 // two pods go to two nodes if there are any.
 func TestPods_AlwaysOneAvailable(t *testing.T) {
 	t.Parallel()
-	all := render(t, good())
+	all := render(t, validValues())
 	for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all)} {
 		update := d.Spec.Strategy.RollingUpdate
 		if *d.Spec.Replicas != 2 || update == nil || update.MaxSurge.IntValue() != 1 ||
@@ -132,7 +132,7 @@ func TestPods_AlwaysOneAvailable(t *testing.T) {
 // forwarders and nobody else.
 func TestForwarderPods_MatchUpstreamSelector(t *testing.T) {
 	t.Parallel()
-	all := render(t, good())
+	all := render(t, validValues())
 	flags := map[string]string{}
 	for _, a := range arguments(manager(t, all).Spec.Template.Spec.Containers[0]) {
 		for flag, label := range map[string]string{"--forwarder-name=": "app.kubernetes.io/name",

@@ -93,8 +93,8 @@ func (c *checker) check(t *testing.T, all rendered) {
 }
 
 // The program itself reads every argument and variable that the chart writes, finds nothing to
-// object to and goes on to look for a cluster, which is not there. TestValues_EveryOneHasAnEffect does
-// the same for every single value.
+// object to and goes on to look for a cluster, which is not there. TestValues_EveryOneHasAnEffect
+// does the same for every single value.
 func TestProgram_AcceptsChartArguments(t *testing.T) {
 	t.Parallel()
 	c := &checker{mounts: mountedFiles(t)}
@@ -106,7 +106,7 @@ func TestProgram_AcceptsChartArguments(t *testing.T) {
 		}
 		c.check(t, parse(t, text))
 	}
-	container := manager(t, render(t, good())).Spec.Template.Spec.Containers[0]
+	container := manager(t, render(t, validValues())).Spec.Template.Spec.Containers[0]
 	if out, _ := command(t, container, c.mounts, "--no-such-flag").CombinedOutput(); strings.Contains(string(out),
 		accepted) {
 		t.Error("an unknown flag passes, so this test proves nothing")
@@ -120,9 +120,9 @@ func TestProgram_AcceptsFirstChartArguments(t *testing.T) {
 	const first = "../e2e/testdata/fairlead-operator-95e5f3f.tgz"
 	c := &checker{mounts: mountedFiles(t)}
 	for name, v := range map[string]values{
-		"least":    good(),
-		"disabled": good().set("binding.enabled", false),
-		"more": good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n").set("edge.address", "edge:1").
+		"least":    validValues(),
+		"disabled": validValues().set("binding.enabled", false),
+		"more": validValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n").set("edge.address", "edge:1").
 			set("clusterDomain", "corp.example").
 			set("binding.endpointSelector", "ep.port == 80").set("description", "text").set("forwarder.drainTimeout", "2h").
 			set("binding.removalDelay", "5m"),

@@ -15,7 +15,7 @@ import (
 // without showing a secret.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	set := func(path string, value any) values { return good().set(path, value) }
+	set := func(path string, value any) values { return validValues().set(path, value) }
 	for name, tt := range map[string]struct {
 		values values
 		want   string
@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 
 func TestRefusals_CredentialsAndBinding(t *testing.T) {
 	t.Parallel()
-	set := func(path string, value any) values { return good().set(path, value) }
+	set := func(path string, value any) values { return validValues().set(path, value) }
 	for name, tt := range map[string]struct {
 		values values
 		want   string
@@ -68,7 +68,7 @@ func TestRefusals_CredentialsAndBinding(t *testing.T) {
 		"secret with line end": {set("credentials.apiKey", "flk_secret\n"), "must not contain spaces or line ends"},
 		"both kinds": {set("credentials.existingSecret", "mine"),
 			`credentials.existingSecret "mine" excludes credentials.apiKey`},
-		"bad Secret name": {good().set("credentials", map[string]any{"existingSecret": "My Secret"}),
+		"bad Secret name": {validValues().set("credentials", map[string]any{"existingSecret": "My Secret"}),
 			`credentials.existingSecret "My Secret" is no name of a Secret`},
 
 		"long description": {set("description", strings.Repeat("ü", 128)),
@@ -115,7 +115,7 @@ func TestRefusals_CredentialsAndBinding(t *testing.T) {
 
 func TestRefusals_Pods(t *testing.T) {
 	t.Parallel()
-	set := func(path string, value any) values { return good().set(path, value) }
+	set := func(path string, value any) values { return validValues().set(path, value) }
 	text := func(name, value string) map[string]any { return map[string]any{name: value} }
 	for name, tt := range map[string]struct {
 		values values
@@ -207,7 +207,7 @@ func TestRefusals_Cluster(t *testing.T) {
 		"has 41 characters: choose one of at most 40": {strings.Repeat("r", 41), "--kube-version", kubeVersion},
 	} {
 		all := append([]string{"template", args[0], chartDir, "--namespace", namespace}, args[1:]...)
-		if out, err := helm(t, os.DevNull, good(), all...); err == nil || !strings.Contains(err.Error(), want) {
+		if out, err := helm(t, os.DevNull, validValues(), all...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v\n%s\nwant %q", err, out, want)
 		}
 	}
@@ -217,7 +217,8 @@ func TestRefusals_Cluster(t *testing.T) {
 func TestChart_KubernetesVersions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.30.0", "1.30.0-gke.1", "1.31.4-eks-a5df82a", kubeVersion, "1.99.0"} {
-		if _, err := helm(t, os.DevNull, good(), "template", release, chartDir, "--namespace", namespace, "--kube-version",
+		if _, err := helm(t, os.DevNull, validValues(), "template", release, chartDir, "--namespace", namespace,
+			"--kube-version",
 			version); err != nil {
 			t.Errorf("%s: %v", version, err)
 		}
@@ -228,24 +229,25 @@ func TestChart_KubernetesVersions(t *testing.T) {
 func TestValues_Accepted(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]values{
-		"port":           good().set("api.url", "https://10.99.0.2:8443"),
-		"trailing slash": good().set("api.url", "https://a.example/"),
-		"IPv6":           good().set("api.url", "https://[fd00::1]"),
-		"IPv6 edge":      good().set("edge.address", "[fd00::1]:8443"),
-		"no delay":       good().set("binding.removalDelay", "0s"),
-		"longest delay":  good().set("binding.removalDelay", "24h"),
-		"label selectors": good().set("binding.namespaces.selector",
+		"port":           validValues().set("api.url", "https://10.99.0.2:8443"),
+		"trailing slash": validValues().set("api.url", "https://a.example/"),
+		"IPv6":           validValues().set("api.url", "https://[fd00::1]"),
+		"IPv6 edge":      validValues().set("edge.address", "[fd00::1]:8443"),
+		"no delay":       validValues().set("binding.removalDelay", "0s"),
+		"longest delay":  validValues().set("binding.removalDelay", "24h"),
+		"label selectors": validValues().set("binding.namespaces.selector",
 			"fairlead=yes, example.com/team in (a, b),!x,y notin (c),z!=1, w"),
-		"everything denied": good().set("binding.namespaces.deny", []string{"*"}),
-		"parent's globals":  good().set("global", map[string]any{"anything": 1}),
-		"no limits":         good().set("manager.resources", map[string]any{}),
-		"extended resource": good().set("forwarder.resources.limits", map[string]any{"example.com/nic": 1}),
-		"long description":  good().set("description", strings.Repeat("x", 255)),
-		"one port":          good().set("binding.portRange", "10000-10000"),
-		"all high ports":    good().set("binding.portRange", "8082-65535"),
-		"IPv6 proxy":        good().set("proxy.httpsProxy", "http://[fd00::1]:3128"),
-		"tag and digest":    good().set("image", map[string]any{"tag": "v1", "digest": "sha256:" + strings.Repeat("0", 64)}),
-		"port of registry":  good().set("image.repository", "localhost:5000/x"),
+		"everything denied": validValues().set("binding.namespaces.deny", []string{"*"}),
+		"parent's globals":  validValues().set("global", map[string]any{"anything": 1}),
+		"no limits":         validValues().set("manager.resources", map[string]any{}),
+		"extended resource": validValues().set("forwarder.resources.limits", map[string]any{"example.com/nic": 1}),
+		"long description":  validValues().set("description", strings.Repeat("x", 255)),
+		"one port":          validValues().set("binding.portRange", "10000-10000"),
+		"all high ports":    validValues().set("binding.portRange", "8082-65535"),
+		"IPv6 proxy":        validValues().set("proxy.httpsProxy", "http://[fd00::1]:3128"),
+		"tag and digest": validValues().
+			set("image", map[string]any{"tag": "v1", "digest": "sha256:" + strings.Repeat("0", 64)}),
+		"port of registry": validValues().set("image.repository", "localhost:5000/x"),
 	} {
 		if _, err := template(t, v); err != nil {
 			t.Errorf("%s: %v", name, err)

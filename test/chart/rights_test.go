@@ -117,14 +117,15 @@ func TestRights_MatchMarkers(t *testing.T) {
 	}
 	want := append(markers["manager"], markers["forwarder"]...)
 	slices.Sort(want)
-	if diff := cmp.Diff(slices.Compact(want), granted(t, render(t, good()))); diff != "" {
+	if diff := cmp.Diff(slices.Compact(want), granted(t, render(t, validValues()))); diff != "" {
 		t.Errorf("markers (-) against chart (+):\n%s", diff)
 	}
 }
 
 func TestRights_Forbidden(t *testing.T) {
 	t.Parallel()
-	for _, v := range []values{good(), good().set("binding.enabled", false), good().set("crds.install", false)} {
+	for _, v := range []values{validValues(), validValues().set("binding.enabled", false),
+		validValues().set("crds.install", false)} {
 		for _, o := range render(t, v) {
 			if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
 				continue
@@ -144,7 +145,7 @@ func TestRights_Forbidden(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range granted(t, render(t, good())) {
+	for _, r := range granted(t, render(t, validValues())) {
 		fields := strings.Fields(r)
 		if fields[0] == "forwarder" && !slices.Contains([]string{"get", "list", "watch"}, fields[2]) ||
 			strings.HasPrefix(r, "forwarder cluster") {
@@ -164,7 +165,7 @@ func TestRights_PodIdentity(t *testing.T) {
 	if asks == nil {
 		t.Fatal("no marker")
 	}
-	all := render(t, good().set("forwarder.podIdentity.enabled", true))
+	all := render(t, validValues().set("forwarder.podIdentity.enabled", true))
 	name := namespace + "." + release + "-forwarder"
 	role := get[rbacv1.ClusterRole](t, all, "ClusterRole", name)
 	if diff := cmp.Diff(ofMarker("forwarder", asks[1]), flattenRules("forwarder", true, role.Rules)); diff != "" {
@@ -174,7 +175,8 @@ func TestRights_PodIdentity(t *testing.T) {
 	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != release+"-forwarder" || binding.RoleRef.Name != name {
 		t.Errorf("binding %+v", binding)
 	}
-	for _, v := range []values{good(), good().set("forwarder.podIdentity.enabled", true).set("binding.enabled", false)} {
+	for _, v := range []values{validValues(), validValues().set("forwarder.podIdentity.enabled", true).
+		set("binding.enabled", false)} {
 		for _, o := range render(t, v) {
 			if o.GetName() == name {
 				t.Errorf("%s %s without pod identity", o.GetKind(), name)
@@ -186,7 +188,7 @@ func TestRights_PodIdentity(t *testing.T) {
 // What everything is owned by grants nothing.
 func TestAnchors_HaveNoRules(t *testing.T) {
 	t.Parallel()
-	all := render(t, good())
+	all := render(t, validValues())
 	if r := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-anchor"); len(r.Rules) != 0 ||
 		r.AggregationRule != nil {
 		t.Errorf("%+v", r.Rules)

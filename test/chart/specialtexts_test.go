@@ -17,18 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nastyNames are valid names of namespaces, releases and Secrets that YAML reads as numbers,
+// specialNames are valid names of namespaces, releases and Secrets that YAML reads as numbers,
 // booleans, dates or null where they are not quoted.
-var nastyNames = []string{"1234567", "1e3", "0x1f", "0o17", "007", "2026-11-22", "true", "off", "yes", "n", "null"}
+var specialNames = []string{"1234567", "1e3", "0x1f", "0o17", "007", "2026-11-22", "true", "off", "yes", "n", "null"}
 
-// nastyTexts are what YAML, a template or the kubelet could change in a text.
-var nastyTexts = append([]string{
+// specialTexts are what YAML, a template or the kubelet could change in a text.
+var specialTexts = append([]string{
 	"a\u0085b", "\u0085", "a\u2028b\u2029c", "\ufeffa", "a\u007fb\u0001c", "a\u009fb", "a\u0085\nb\n",
 	"1_000", ".inf", "~", "=", "a: b #c", "'\"\\", "$(X)$$",
-}, nastyNames...)
+}, specialNames...)
 
-// harmless is a text that reads as itself everywhere; a test renders it and replaces it.
-const harmless = "harmless"
+// plainText is a text that reads as itself everywhere; a test renders it and replaces it.
+const plainText = "harmless"
 
 const begin = "-----BEGIN CERTIFICATE-----"
 
@@ -38,9 +38,9 @@ func substitute(all flat, text string) flat {
 	for object, lines := range all {
 		at := map[string]string{}
 		for path, value := range lines {
-			at[strings.ReplaceAll(path, harmless, text)] = strings.ReplaceAll(value, harmless, text)
+			at[strings.ReplaceAll(path, plainText, text)] = strings.ReplaceAll(value, plainText, text)
 		}
-		result[strings.ReplaceAll(object, harmless, text)] = at
+		result[strings.ReplaceAll(object, plainText, text)] = at
 	}
 	return result
 }
@@ -109,11 +109,11 @@ func TestNames_RenderAsText(t *testing.T) {
 	}{
 		"operator": {chartDir, operatorNames},
 		"operator, listed namespaces": {chartDir, func(name string) values {
-			return good().set("binding.namespaces.allow", []any{"a-" + name, "b"}).
+			return validValues().set("binding.namespaces.allow", []any{"a-" + name, "b"}).
 				set("proxy.httpsProxy", "http://"+name).set("proxy.noProxy", name)
 		}},
 		"operator, own secret": {chartDir, func(string) values {
-			return good().set("api.caBundle", begin+"\n")
+			return validValues().set("api.caBundle", begin+"\n")
 		}},
 		"server": {serverDir, serverNames},
 		"server, own claim": {serverDir, func(name string) values {
@@ -131,8 +131,8 @@ func TestNames_RenderAsText(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plain := rendering(t, harmless)
-			for _, nasty := range nastyNames {
+			plain := rendering(t, plainText)
+			for _, nasty := range specialNames {
 				if diff := cmp.Diff(substitute(plain, nasty), rendering(t, nasty)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", nasty, diff)
 				}
@@ -145,11 +145,12 @@ func TestNames_RenderAsText(t *testing.T) {
 // included.
 func TestTexts_RoundTrip(t *testing.T) {
 	t.Parallel()
-	for _, text := range nastyTexts {
+	for _, text := range specialTexts {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			annotated := map[string]any{"example.com/text": text}
-			all := render(t, good().set("binding.endpointSelector", text).set("description", text).set("clusterName", text).
+			all := render(t, validValues().set("binding.endpointSelector", text).set("description", text).
+				set("clusterName", text).
 				set("api.caBundle", begin+text).
 				set("manager.podAnnotations", annotated).set("forwarder.podAnnotations", annotated))
 			env := environment(manager(t, all).Spec.Template.Spec.Containers[0])
@@ -174,9 +175,9 @@ func TestTexts_RoundTrip(t *testing.T) {
 	}
 }
 
-// installsUnderNastyNames installs both charts in a namespace and under a release name that YAML
+// installsUnderSpecialNames installs both charts in a namespace and under a release name that YAML
 // reads as a number.
-func (c *cluster) installsUnderNastyNames() {
+func (c *cluster) installsUnderSpecialNames() {
 	c.t.Helper()
 	const name = "1e3"
 	c.install(name, name)

@@ -18,20 +18,20 @@ import (
 )
 
 var _ = Describe("what is in a BoundEndpoint's way", func() {
-	var w *world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var w *harness
+	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 
 	It(
 		"may be a Service of somebody else's: it stays byte for byte, the condition names its owner, and it is left alone "+
 			"on release", func(ctx SpecContext) {
-			foreign := w.foreign(ctx, w.Target, "api")
+			foreign := w.createForeign(ctx, w.Target, "api")
 			b := w.object(ctx, "api", w.Target)
 			w.reconcile(ctx, b)
 			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "Helm release "+w.Target+"/shop")
 			expectCondition(b, v1alpha1.ConditionReady, "False Conflict", "")
 			Expect(w.EventNotes()).To(ConsistOf(And(ContainSubstring("Warning Conflict"), ContainSubstring("shop"))))
 			w.reconcile(ctx, b)
-			w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+			w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
 			w.reconcile(ctx, b)
 			Expect(w.service(ctx, w.Target, "api")).To(Equal(foreign))
 			w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
@@ -39,7 +39,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 
 	DescribeTable("may be a foreign Service that goes: its name is taken over when it has been free for a minute",
 		func(ctx SpecContext, restart bool) {
-			foreign := w.foreign(ctx, w.Target, "api")
+			foreign := w.createForeign(ctx, w.Target, "api")
 			b := w.object(ctx, "api", w.Target)
 			w.reconcile(ctx, b)
 			Expect(w.Client.Delete(ctx, foreign)).To(Succeed())
@@ -49,7 +49,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute))
 			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "if the name stays free")
 			w.Clock.Step(59 * time.Second)
-			again := w.foreign(ctx, w.Target, "api")
+			again := w.createForeign(ctx, w.Target, "api")
 			w.reconcile(ctx, b)
 			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "belongs to")
 			Expect(w.Client.Delete(ctx, again)).To(Succeed())
@@ -64,7 +64,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 	)
 
 	It("may be a Service in the upstream's place, and then no name points to it", func(ctx SpecContext) {
-		w.foreign(ctx, w.Installation.Namespace, "ep-api")
+		w.createForeign(ctx, w.Installation.Namespace, "ep-api")
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", w.Installation.Namespace+"/ep-api")
@@ -82,11 +82,11 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 				theCopy.Annotations[key] = strings.ReplaceAll(value, w.Target, elsewhere)
 			}
 			Expect(w.Client.Create(ctx, theCopy)).To(Succeed())
-			w.unowned(ctx, "api."+elsewhere)
+			w.reconcileUnowned(ctx, "api."+elsewhere)
 			Expect(w.service(ctx, elsewhere, "api").UID).To(Equal(theCopy.UID))
 
 			b := w.object(ctx, "api", elsewhere)
-			w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
+			w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
 			w.reconcile(ctx, b)
 			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "who copied it")
 			Expect(w.service(ctx, elsewhere, "api").ResourceVersion).To(Equal(theCopy.ResourceVersion))
@@ -102,7 +102,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		theirs.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
 		w.Installation.Mark(theirs)
 		Expect(w.Client.Create(ctx, theirs)).To(Succeed())
-		w.unowned(ctx, "api."+w.Target)
+		w.reconcileUnowned(ctx, "api."+w.Target)
 		Expect(w.service(ctx, w.Target, "api").UID).To(Equal(theirs.UID))
 		if len(owners) == 0 {
 			return // an object of its hostname adopts it
@@ -124,10 +124,10 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 			Annotations: original.Annotations}, Spec: original.Spec}
 		Expect(w.Client.Create(ctx, theCopy)).To(Succeed())
 		b := w.object(ctx, "api", elsewhere)
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
 		w.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", elsewhere+"/api")
-		w.change(ctx, first, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		w.update(ctx, first, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
 		w.reconcile(ctx, first)
 		w.expectNoService(ctx, w.Target, "api")
 		Expect(w.service(ctx, elsewhere, "api").UID).To(Equal(theCopy.UID))
@@ -145,7 +145,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 
 	It("may be a hostname that an API that lies gives the same projection id", func(ctx SpecContext) {
 		first, second := w.object(ctx, "api", w.Target), w.object(ctx, "web", w.Target)
-		w.change(ctx, second, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-api" })
+		w.update(ctx, second, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-api" })
 		w.reconcile(ctx, first)
 		w.reconcile(ctx, second)
 		expectCondition(second, v1alpha1.ConditionServicesReady, "False Conflict", "this installation's api."+w.Target)
@@ -206,7 +206,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		w.account.offline = nil
 		w.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
 			deadline := metav1.NewTime(w.Clock.Now().Add(30 * time.Second))
 			s.Endpoints, s.RemoveAfter, s.Ports[0].RemoveAfter = nil, &deadline, &deadline
 		})

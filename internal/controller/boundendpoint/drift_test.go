@@ -18,14 +18,14 @@ import (
 )
 
 var _ = Describe("drift", func() {
-	var w *world
+	var w *harness
 	var b *v1alpha1.BoundEndpoint
 	BeforeEach(func(ctx SpecContext) {
-		w = newWorld(ctx)
+		w = newHarness(ctx)
 		b = w.object(ctx, "api", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080},
 			v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		w.reconcile(ctx, b)
-		w.counter.took()
+		w.counter.takeWrites()
 	})
 
 	// repairs changes one Service as somebody else would and expects it to be as before after exactly
@@ -37,7 +37,7 @@ var _ = Describe("drift", func() {
 		drift(changed)
 		Expect(w.Client.Update(ctx, changed)).To(Succeed())
 		w.reconcile(ctx, b)
-		Expect(w.counter.took()).To(Equal([]string{"update " + good.Namespace + "/" + good.Name}))
+		Expect(w.counter.takeWrites()).To(Equal([]string{"update " + good.Namespace + "/" + good.Name}))
 		now := w.service(ctx, good.Namespace, good.Name)
 		Expect(now.Spec).To(Equal(good.Spec))
 		Expect(now.UID).To(Equal(good.UID))
@@ -49,7 +49,7 @@ var _ = Describe("drift", func() {
 			Expect(marks[0]).To(Equal(marks[1]), kind)
 		}
 		w.reconcile(ctx, b)
-		Expect(w.counter.took()).To(BeEmpty(), "nothing differs any more")
+		Expect(w.counter.takeWrites()).To(BeEmpty(), "nothing differs any more")
 		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")
 		Expect(w.EventNotes()).To(BeEmpty())
 	}
@@ -130,7 +130,7 @@ var _ = Describe("drift", func() {
 		Expect(w.Client.Update(ctx, headless)).To(Succeed())
 		w.reconcile(ctx, b)
 		key := up.Namespace + "/" + up.Name
-		Expect(w.counter.took()).To(Equal([]string{"delete " + key, "create " + key}))
+		Expect(w.counter.takeWrites()).To(Equal([]string{"delete " + key, "create " + key}))
 		Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
 	})
 
@@ -155,7 +155,7 @@ var _ = Describe("drift", func() {
 		Expect(w.Client.Delete(ctx, up)).To(Succeed())
 		Expect(w.Client.Delete(ctx, target)).To(Succeed())
 		w.reconcile(ctx, b)
-		Expect(w.counter.took()).
+		Expect(w.counter.takeWrites()).
 			To(Equal([]string{"create " + up.Namespace + "/" + up.Name, "create " + target.Namespace + "/" + target.Name}))
 		Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
 		Expect(w.target(ctx, b).Spec).To(Equal(target.Spec))
@@ -168,7 +168,7 @@ var _ = Describe("drift", func() {
 				strip(s)
 				Expect(w.Client.Update(ctx, s)).To(Succeed())
 			}
-			w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+			w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
 			w.reconcile(ctx, b)
 			w.expectNoService(ctx, up.Namespace, up.Name)
 			w.expectNoService(ctx, w.Target, "api")
@@ -182,7 +182,7 @@ var _ = Describe("drift", func() {
 		up := w.upstream(ctx, b)
 		delete(up.Labels, installation.Label)
 		Expect(w.Client.Update(ctx, up)).To(Succeed())
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-other" })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-other" })
 		w.reconcile(ctx, b)
 		w.expectNoService(ctx, up.Namespace, up.Name)
 	})
@@ -198,9 +198,9 @@ var _ = Describe("drift", func() {
 		}
 		w.reconcile(ctx, b)
 		w.reconcile(ctx, b)
-		Expect(w.counter.took()).To(BeEmpty())
+		Expect(w.counter.takeWrites()).To(BeEmpty())
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", client.ObjectKeyFromObject(target).String())
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
 		w.reconcile(ctx, b)
 		Expect(w.target(ctx, b)).To(Equal(target))
 	},

@@ -17,8 +17,8 @@ import (
 )
 
 var _ = Describe("a BoundEndpoint's forwarders", func() {
-	var w *world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var w *harness
+	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 	good := forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 
 	DescribeTable("are the hop that is named when it is broken",
@@ -142,7 +142,7 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 	It("open a new port before the status tells of it", func(ctx SpecContext) {
 		b := w.object(ctx, "db", w.Target)
 		w.reconcile(ctx, b)
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
 			s.Ports = append(s.Ports, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		})
 		w.forwarders.report.Listening = 0

@@ -116,8 +116,9 @@ func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" && !headless(live) {
 		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs,
 			live.Spec.IPFamilies
-		if had := desired.Spec.ClusterIPs; len(had) > len(live.Spec.ClusterIPs) && had[0] == live.Spec.ClusterIP {
-			next.Spec.ClusterIPs, next.Spec.IPFamilies = had, ipFamilies(had) // live lost the second family
+		if previous := desired.Spec.ClusterIPs; len(previous) > len(live.Spec.ClusterIPs) &&
+			previous[0] == live.Spec.ClusterIP {
+			next.Spec.ClusterIPs, next.Spec.IPFamilies = previous, ipFamilies(previous) // live lost the second family
 		}
 	}
 	return next, !equality.Semantic.DeepEqual(live, next)

@@ -23,12 +23,13 @@ import (
 // isOurs reports whether a Service at the name of one of the hostname's Services belongs to this
 // installation and to the hostname.
 func (r *Reconciler) isOurs(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
-	own := r.Layout.Installation
+	installation := r.Layout.Installation
 	if slices.Contains(b.Status.Services, serviceRef(s)) {
-		return own.Marked(s)
+		return installation.Marked(s)
 	}
-	hostname := serviceHostname(own, s)
-	return own.Owns(s) && (hostname == b.Name || hostname == "") && !slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
+	hostname := serviceHostname(installation, s)
+	return installation.Owns(s) && (hostname == b.Name || hostname == "") && !slices.ContainsFunc(s.OwnerReferences,
+		r.notAnchor)
 }
 
 // provablyOurs reports whether a Service whose UID is not recorded may be deleted: besides the
@@ -65,7 +66,7 @@ func serviceHostname(own installation.Installation, service client.Object) strin
 // owned lists, from the caches, the Services that belong to the hostname and may be deleted: those
 // provably ours and those recorded in the status. With an error it returns what it found so far.
 func (r *Reconciler) owned(
-	ctx context.Context, hostname string, known []v1alpha1.ServiceRef,
+	ctx context.Context, hostname string, recorded []v1alpha1.ServiceRef,
 ) ([]corev1.Service, error) {
 	var list corev1.ServiceList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHostname: hostname}); err != nil {
@@ -83,7 +84,7 @@ func (r *Reconciler) owned(
 		}
 		errs = append(errs, client.IgnoreNotFound(err))
 	}
-	for _, ref := range known {
+	for _, ref := range recorded {
 		if slices.ContainsFunc(all, func(s corev1.Service) bool { return s.UID == ref.UID }) {
 			continue
 		}
@@ -125,15 +126,15 @@ func serviceRef(s *corev1.Service) v1alpha1.ServiceRef {
 
 // serviceRefs returns the reference of the made Service or, if it could not be made or checked, the
 // recorded one.
-func serviceRefs(b *v1alpha1.BoundEndpoint, desired, made *corev1.Service) []v1alpha1.ServiceRef {
-	if made != nil {
-		return []v1alpha1.ServiceRef{serviceRef(made)}
+func serviceRefs(b *v1alpha1.BoundEndpoint, desired, existing *corev1.Service) []v1alpha1.ServiceRef {
+	if existing != nil {
+		return []v1alpha1.ServiceRef{serviceRef(existing)}
 	}
-	var known []v1alpha1.ServiceRef
+	var recorded []v1alpha1.ServiceRef
 	for _, ref := range b.Status.Services {
 		if ref.Namespace == desired.Namespace && ref.Name == desired.Name {
-			known = append(known, ref)
+			recorded = append(recorded, ref)
 		}
 	}
-	return known
+	return recorded
 }

@@ -36,7 +36,7 @@ type problem struct {
 // problemFromError classifies an error of the API server. Quotas, admission and address exhaustion
 // have no status reason of their own: only the message identifies them.
 func problemFromError(err error) *problem {
-	if unread := (*namespaces.NotSyncedError)(nil); errors.As(err, &unread) && unread.Err == nil {
+	if notSynced := (*namespaces.NotSyncedError)(nil); errors.As(err, &notSynced) && notSynced.Err == nil {
 		return &problem{pending: true}
 	}
 	text := err.Error()
@@ -73,7 +73,8 @@ func takeoverProblem(key client.ObjectKey, wait time.Duration) *problem {
 	return &problem{
 		reason: v1alpha1.ReasonConflict, retryAfter: wait,
 		conflictingService: key.String(),
-		message:            fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free", key),
+		message: fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free",
+			key),
 	}
 }
 

@@ -89,18 +89,18 @@ func (r *Reconciler) reachableCondition(
 
 // listenerFailures describes the first ports that forwarders do not listen on.
 func listenerFailures(failures []forwarderstatus.Failure) string {
-	const most = 3
+	const maxShown = 3
 	var parts []string
 	for i, f := range failures {
-		if i == most {
-			parts = append(parts, fmt.Sprintf("and %d more", len(failures)-most))
+		if i == maxShown {
+			parts = append(parts, fmt.Sprintf("and %d more", len(failures)-maxShown))
 			break
 		}
-		why := f.Error
-		if why == "" {
-			why = "it has not received this object yet"
+		reason := f.Error
+		if reason == "" {
+			reason = "it has not received this object yet"
 		}
-		parts = append(parts, fmt.Sprintf("forwarder %s does not listen on port %d: %s", f.Pod, f.Port, why))
+		parts = append(parts, fmt.Sprintf("forwarder %s does not listen on port %d: %s", f.Pod, f.Port, reason))
 	}
 	return strings.Join(parts, "; ")
 }

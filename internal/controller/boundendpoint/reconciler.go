@@ -95,8 +95,9 @@ type Reconciler struct {
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
 	return &Reconciler{
-		Options: o, takeover: newNameTakeover(o.TakeoverDelay), addressRetries: &addressRetries{attempts: map[client.ObjectKey]int{}},
-		throttle: newWriteThrottle(), firstStatus: newFirstStatusWait(),
+		Options: o, takeover: newNameTakeover(o.TakeoverDelay),
+		addressRetries: &addressRetries{attempts: map[client.ObjectKey]int{}},
+		throttle:       newWriteThrottle(), firstStatus: newFirstStatusWait(),
 		replaced: newReplacedVersions(), orphaned: map[string]time.Time{},
 	}
 }
@@ -150,29 +151,32 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 		return serviceState{services: b.Status.Services}, missing
 	}
 	if err != nil {
-		return serviceState{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
+		return serviceState{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(),
+			err: err}
 	}
 	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, metav1.OwnerReference{})
-	madeUpstream, found := r.ensure(ctx, b, upstream)
+	madeUpstream, problem := r.ensure(ctx, b, upstream)
 	var madeTarget *corev1.Service
-	if found == nil {
-		madeTarget, found = r.ensureTarget(ctx, b, target)
+	if problem == nil {
+		madeTarget, problem = r.ensureTarget(ctx, b, target)
 	}
 	services := append(serviceRefs(b, upstream, madeUpstream), serviceRefs(b, target, madeTarget)...)
-	if found != nil && (madeUpstream == nil || found.stale || found.err != nil) {
+	if problem != nil && (madeUpstream == nil || problem.stale || problem.err != nil) {
 		// Services of an earlier projection id stay until their successors exist
-		return serviceState{madeUpstream, services}, found
+		return serviceState{madeUpstream, services}, problem
 	}
 	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream),
 		client.ObjectKeyFromObject(target))
-	if err != nil && found == nil {
-		found = problemFromError(err)
+	if err != nil && problem == nil {
+		problem = problemFromError(err)
 	}
-	return serviceState{madeUpstream, append(services, left...)}, found
+	return serviceState{madeUpstream, append(services, left...)}, problem
 }
 
 // removeServices removes the Services of a BoundEndpoint that must not have any.
-func (r *Reconciler) removeServices(ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem) (serviceState, *problem) {
+func (r *Reconciler) removeServices(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem,
+) (serviceState, *problem) {
 	left, err := r.removeAll(ctx, b.Name, b.Status.Services)
 	if err != nil {
 		reason = problemFromError(err)
@@ -184,8 +188,8 @@ func (r *Reconciler) removeServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 // hostname the account does not have.
 func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.owned(ctx, hostname, nil)
-	var unread *namespaces.NotSyncedError
-	if err != nil && !errors.As(err, &unread) { // an event follows when it is read
+	var notSynced *namespaces.NotSyncedError
+	if err != nil && !errors.As(err, &notSynced) { // an event follows when it is read
 		return ctrl.Result{}, err
 	}
 	if len(services) == 0 {

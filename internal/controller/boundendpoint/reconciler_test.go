@@ -16,8 +16,8 @@ import (
 )
 
 var _ = Describe("a BoundEndpoint's Services", func() {
-	var w *world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var w *harness
+	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 
 	It("are made once, reported once, and then left alone", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
@@ -74,7 +74,7 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
 		Expect(w.Client.Delete(ctx, w.target(ctx, b))).To(Succeed())
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State, s.Endpoints = v1alpha1.StateReleased, nil })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State, s.Endpoints = v1alpha1.StateReleased, nil })
 		w.reconcile(ctx, b)
 		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
 		w.expectNoService(ctx, w.Target, "api")
@@ -87,7 +87,7 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 			v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		w.reconcile(ctx, b)
 		before := w.upstream(ctx, b)
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.Ports[0].State = v1alpha1.StateReleased })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.Ports[0].State = v1alpha1.StateReleased })
 		w.reconcile(ctx, b)
 		after := w.upstream(ctx, b)
 		Expect(after.UID).To(Equal(before.UID))
@@ -99,7 +99,7 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
 		target := w.target(ctx, b)
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-other" })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-other" })
 		w.reconcile(ctx, b)
 		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
 		Expect(w.target(ctx, b).UID).To(Equal(target.UID))
@@ -140,7 +140,7 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 
 	It("are made for an id that is no name of a Service, which the annotation keeps", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "EP_1/x" })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "EP_1/x" })
 		w.reconcile(ctx, b)
 		var list corev1.ServiceList
 		Expect(w.Live.List(ctx, &list, client.InNamespace(w.Installation.Namespace))).To(Succeed())

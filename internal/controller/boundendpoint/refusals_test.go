@@ -21,10 +21,10 @@ import (
 )
 
 var _ = Describe("what the API server refuses", func() {
-	var w *world
+	var w *harness
 	var b *v1alpha1.BoundEndpoint
 	BeforeEach(func(ctx SpecContext) {
-		w = newWorld(ctx)
+		w = newHarness(ctx)
 		b = w.object(ctx, "api", w.Target)
 	})
 	becomes := func(ctx context.Context, want string) {
@@ -142,9 +142,9 @@ var _ = Describe("what the API server refuses", func() {
 
 var _ = Describe("a foreign Service", func() {
 	It("stays byte for byte the same whatever happens to the hostname that its name belongs to", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		places := map[string]*corev1.Service{"target": w.foreign(ctx, w.Target, "api"),
-			"upstream": w.foreign(ctx, w.Installation.Namespace, "ep-taken")}
+		w := newHarness(ctx)
+		places := map[string]*corev1.Service{"target": w.createForeign(ctx, w.Target, "api"),
+			"upstream": w.createForeign(ctx, w.Installation.Namespace, "ep-taken")}
 		same := func(when string) {
 			GinkgoHelper()
 			for place, foreign := range places {
@@ -156,12 +156,12 @@ var _ = Describe("a foreign Service", func() {
 		w.reconcile(ctx, b)
 		same("creation")
 		Expect(w.EventNotes()).To(HaveLen(1))
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
 			s.Ports = append(s.Ports, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		})
 		w.reconcile(ctx, b)
 		same("another port")
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-taken" })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-taken" })
 		w.reconcile(ctx, b)
 		same("a projection id that is taken")
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", w.Installation.Namespace+"/ep-taken")
@@ -171,7 +171,7 @@ var _ = Describe("a foreign Service", func() {
 		w.Clock.Step(time.Hour)
 		w.reconcile(ctx, b)
 		same("more than the takeover delay")
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
 		w.reconcile(ctx, b)
 		same("release")
 		Expect(w.Client.Delete(ctx, b)).To(Succeed())
@@ -180,7 +180,7 @@ var _ = Describe("a foreign Service", func() {
 		w.Clock.Step(time.Hour)
 		w.reconcile(ctx, b)
 		same("the end")
-		for _, write := range w.counter.took() {
+		for _, write := range w.counter.takeWrites() {
 			Expect(write).NotTo(HaveSuffix(w.Target + "/api"))
 		}
 	})

@@ -96,13 +96,13 @@ func headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.Cluste
 // removeAll deletes every Service of ours that the hostname has, except those in keep. It tries all
 // of them even after a failure, and returns those that are left.
 func (r *Reconciler) removeAll(
-	ctx context.Context, hostname string, known []v1alpha1.ServiceRef, keep ...client.ObjectKey,
+	ctx context.Context, hostname string, recorded []v1alpha1.ServiceRef, keep ...client.ObjectKey,
 ) ([]v1alpha1.ServiceRef, error) {
-	services, err := r.owned(ctx, hostname, known)
+	services, err := r.owned(ctx, hostname, recorded)
 	errs := []error{err}
 	var left []v1alpha1.ServiceRef
 	if err != nil {
-		left = known // they may not be among services
+		left = recorded // they may not be among services
 	}
 	for i := range services {
 		if slices.Contains(keep, client.ObjectKeyFromObject(&services[i])) {

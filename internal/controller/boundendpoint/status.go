@@ -147,7 +147,7 @@ func (r *Reconciler) desiredStatus(
 	s.Services = now.services
 	s.Target = upstreamName(b.Spec.ProjectionID) + "." + r.Layout.Installation.Namespace
 	s.EndpointCount = int32(len(b.Spec.Endpoints))
-	bound, leaving := boundURLs(b)
+	bound, removing := boundURLs(b)
 	s.URLs = strings.Join(bound, ",")
 	services := servicesReadyCondition(b, found)
 	s.Forwarders, s.AllForwardersListen = forwarderCount(b, report)
@@ -155,7 +155,7 @@ func (r *Reconciler) desiredStatus(
 	if found != nil {
 		s.ConflictingService = found.conflictingService
 	}
-	reachable := r.reachableCondition(b, leaving, report)
+	reachable := r.reachableCondition(b, removing, report)
 	for _, c := range []metav1.Condition{services, reachable, readyCondition(s.URLs, services, reachable)} {
 		c.ObservedGeneration = b.Generation
 		c.LastTransitionTime = metav1.NewTime(r.Now())
@@ -165,7 +165,7 @@ func (r *Reconciler) desiredStatus(
 }
 
 // boundURLs returns the URLs that the Services have, and those of them without an endpoint.
-func boundURLs(b *v1alpha1.BoundEndpoint) (bound, leaving []string) {
+func boundURLs(b *v1alpha1.BoundEndpoint) (bound, removing []string) {
 	for _, p := range b.Spec.Ports {
 		if p.State == v1alpha1.StateReleased {
 			continue
@@ -173,10 +173,10 @@ func boundURLs(b *v1alpha1.BoundEndpoint) (bound, leaving []string) {
 		url := account.EndpointURL{Scheme: p.Scheme, Host: b.Name, Port: int(p.Port)}.String()
 		bound = append(bound, url)
 		if p.RemoveAfter != nil {
-			leaving = append(leaving, url)
+			removing = append(removing, url)
 		}
 	}
-	return bound, leaving
+	return bound, removing
 }
 
 func servicesReadyCondition(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {

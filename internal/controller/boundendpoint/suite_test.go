@@ -65,18 +65,18 @@ func (f *fakeForwarders) Report(string, []int) forwarderstatus.Report { return f
 func (f *fakeForwarders) NotifyOnChange(hostname string)              { f.awaited[hostname] = true }
 func (f *fakeForwarders) CancelNotify(hostname string)                { delete(f.awaited, hostname) }
 
-// world is a fixture with a reconciler, an account and forwarders.
-type world struct {
+// harness is a fixture with a reconciler, an account and forwarders.
+type harness struct {
 	*fixture.Fixture
 	account    *fakeAccount
 	forwarders *fakeForwarders
 	reconciler *boundendpoint.Reconciler
-	counter    *counter
+	counter    *writeRecorder
 	unapproved bool // endpointsync has not written the specs
 }
 
-// counter is a client that remembers the Services and objects that were written through it.
-type counter struct {
+// writeRecorder is a client that remembers the Services and objects that were written through it.
+type writeRecorder struct {
 	client.Client
 	writes []string
 	// refuse says what the API server would say to a creation instead; nil: nothing.
@@ -87,7 +87,9 @@ type counter struct {
 	statuses int
 }
 
-func (c *counter) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (c *writeRecorder) Get(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
 	if b, ok := o.(*v1alpha1.BoundEndpoint); ok && c.cached != nil {
 		c.cached.DeepCopyInto(b)
 		return nil
@@ -95,16 +97,16 @@ func (c *counter) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	return c.Client.Get(ctx, key, o, opts...)
 }
 
-func (c *counter) Status() client.SubResourceWriter {
+func (c *writeRecorder) Status() client.SubResourceWriter {
 	c.statuses++
 	return c.Client.Status()
 }
 
-func (c *counter) note(verb string, o client.Object) {
+func (c *writeRecorder) note(verb string, o client.Object) {
 	c.writes = append(c.writes, verb+" "+o.GetNamespace()+"/"+o.GetName())
 }
 
-func (c *counter) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+func (c *writeRecorder) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	c.note("create", o)
 	if c.refuse != nil {
 		if err := c.refuse(o); err != nil {
@@ -114,33 +116,33 @@ func (c *counter) Create(ctx context.Context, o client.Object, opts ...client.Cr
 	return c.Client.Create(ctx, o, opts...)
 }
 
-func (c *counter) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+func (c *writeRecorder) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	c.note("update", o)
 	return c.Client.Update(ctx, o, opts...)
 }
 
-func (c *counter) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+func (c *writeRecorder) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	c.note("delete", o)
 	return c.Client.Delete(ctx, o, opts...)
 }
 
-// took returns the writes since the last call, in order.
-func (c *counter) took() []string {
+// takeWrites returns the writes since the last call, in order.
+func (c *writeRecorder) takeWrites() []string {
 	writes := c.writes
 	c.writes = nil
 	return writes
 }
 
-func newWorld(ctx context.Context) *world {
+func newHarness(ctx context.Context) *harness {
 	GinkgoHelper()
-	w := &world{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
+	w := &harness{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
 		forwarders: newFakeForwarders()}
-	w.counter = &counter{Client: w.Client}
+	w.counter = &writeRecorder{Client: w.Client}
 	w.restart()
 	return w
 }
 
-func (w *world) restart() {
+func (w *harness) restart() {
 	w.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Forwarders: w.forwarders,
 		Recorder: w.Events, Now: w.Clock.Now,
@@ -156,7 +158,7 @@ func (w *world) restart() {
 }
 
 // object makes a BoundEndpoint in the target namespace.
-func (w *world) object(
+func (w *harness) object(
 	ctx context.Context, service, namespace string, ports ...v1alpha1.BoundPort,
 ) *v1alpha1.BoundEndpoint {
 	GinkgoHelper()
@@ -173,8 +175,8 @@ func (w *world) object(
 	return b
 }
 
-// change updates the object's spec.
-func (w *world) change(ctx context.Context, b *v1alpha1.BoundEndpoint, change func(*v1alpha1.BoundEndpointSpec)) {
+// update updates the object's spec.
+func (w *harness) update(ctx context.Context, b *v1alpha1.BoundEndpoint, change func(*v1alpha1.BoundEndpointSpec)) {
 	GinkgoHelper()
 	Expect(w.Client.Get(ctx, client.ObjectKeyFromObject(b), b)).To(Succeed())
 	change(&b.Spec)
@@ -183,7 +185,7 @@ func (w *world) change(ctx context.Context, b *v1alpha1.BoundEndpoint, change fu
 
 // reconcile calls Reconcile as often as it asks to be called again at once, and reads the object
 // anew.
-func (w *world) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.Result {
+func (w *harness) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.Result {
 	GinkgoHelper()
 	var result ctrl.Result
 	Eventually(func(g Gomega) {
@@ -196,9 +198,9 @@ func (w *world) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.R
 	return result
 }
 
-// unowned reconciles a hostname without an object and without endpoints until its orphans would be
-// gone.
-func (w *world) unowned(ctx context.Context, hostname string) {
+// reconcileUnowned reconciles a hostname without an object and without endpoints until its orphans
+// would be gone.
+func (w *harness) reconcileUnowned(ctx context.Context, hostname string) {
 	GinkgoHelper()
 	w.account.endpoints = 0
 	key := client.ObjectKey{Namespace: w.Installation.Namespace, Name: hostname}
@@ -210,31 +212,31 @@ func (w *world) unowned(ctx context.Context, hostname string) {
 	w.account.endpoints = 1
 }
 
-func (w *world) upstream(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+func (w *harness) upstream(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
 	GinkgoHelper()
 	return w.service(ctx, w.Installation.Namespace, b.Spec.ProjectionID)
 }
 
-func (w *world) target(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+func (w *harness) target(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
 	GinkgoHelper()
 	return w.service(ctx, b.Spec.Namespace, b.Spec.Service)
 }
 
-func (w *world) service(ctx context.Context, namespace, name string) *corev1.Service {
+func (w *harness) service(ctx context.Context, namespace, name string) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{}
 	Expect(w.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)).To(Succeed())
 	return s
 }
 
-func (w *world) expectNoService(ctx context.Context, namespace, name string) {
+func (w *harness) expectNoService(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
 	err := w.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Service{})
 	Expect(apierrors.IsNotFound(err)).To(BeTrue(), "Service %s/%s: %v", namespace, name, err)
 }
 
-// foreign makes a Service of somebody else's.
-func (w *world) foreign(ctx context.Context, namespace, name string) *corev1.Service {
+// createForeign makes a Service of somebody else's.
+func (w *harness) createForeign(ctx context.Context, namespace, name string) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 		Labels:      map[string]string{"app.kubernetes.io/managed-by": "Helm"},

@@ -37,14 +37,14 @@ func (r *Reconciler) namespaceRefused(ctx context.Context, name string) *problem
 		return namespaceProblem(v1alpha1.ReasonNamespaceTerminating, "the operator's own namespace %s is being deleted",
 			r.Layout.Installation.Namespace)
 	}
-	why := r.Namespaces.RefusalReason(name)
-	if why == "" && r.Namespaces.Consent != nil {
+	reason := r.Namespaces.RefusalReason(name)
+	if reason == "" && r.Namespaces.Consent != nil {
 		if ns, err := r.getNamespace(ctx, name); err == nil {
-			why = r.Namespaces.MissingConsent(name, ns.Labels)
+			reason = r.Namespaces.MissingConsent(name, ns.Labels)
 		}
 	}
-	if why != "" {
-		return namespaceProblem(v1alpha1.ReasonNamespaceNotAllowed, "%s", why)
+	if reason != "" {
+		return namespaceProblem(v1alpha1.ReasonNamespaceNotAllowed, "%s", reason)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ type Approvals struct {
 	// Notify is called with the hostname of each approval.
 	Notify func(hostname string)
 
-	mu  sync.Mutex
-	all map[string]approval
+	mu       sync.Mutex
+	approved map[string]approval
 }
 
 type approval struct {
@@ -33,29 +33,29 @@ func (a *Approvals) Approved(b *v1alpha1.BoundEndpoint) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if b.Observed() {
-		delete(a.all, b.Name)
+		delete(a.approved, b.Name)
 		return true
 	}
-	return a.all[b.Name] == approval{b.UID, b.Generation}
+	return a.approved[b.Name] == approval{b.UID, b.Generation}
 }
 
 // approve approves the object's current spec. nil means that the hostname has no object.
 func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
 	if b == nil || b.Observed() {
 		a.mu.Lock()
-		delete(a.all, hostname)
+		delete(a.approved, hostname)
 		a.mu.Unlock()
 		return
 	}
 	a.mu.Lock()
-	if a.all == nil {
-		a.all = map[string]approval{}
+	if a.approved == nil {
+		a.approved = map[string]approval{}
 	}
 	now := approval{b.UID, b.Generation}
-	news := a.all[hostname] != now
-	a.all[hostname] = now
+	changed := a.approved[hostname] != now
+	a.approved[hostname] = now
 	a.mu.Unlock()
-	if news && a.Notify != nil {
+	if changed && a.Notify != nil {
 		a.Notify(hostname)
 	}
 }

@@ -119,8 +119,8 @@ func (s *Set) Availability(hostname string) (known bool, endpoints int, offline 
 		}
 	}
 	slices.Sort(offline)
-	waits := (s.removals.hold != nil || s.removals.source.frozen) && s.removals.hosts[hostname] == nil
-	return s.synced && !waits, endpoints, offline
+	held := (s.removals.hold != nil || s.removals.source.frozen) && s.removals.hosts[hostname] == nil
+	return s.synced && !held, endpoints, offline
 }
 
 // sorted returns the hostname's entries, oldest first. mu must be held.

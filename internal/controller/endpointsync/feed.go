@@ -84,12 +84,12 @@ func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
 	if err := f.loadRecordedSource(ctx); err != nil {
 		return account.ResourceVersion{}, err
 	}
-	begun := time.Now()
+	requested := time.Now()
 	snapshot, err := f.Source.List(ctx)
 	if err != nil {
 		return account.ResourceVersion{}, fmt.Errorf("listing the account's endpoints: %w", err)
 	}
-	f.OnChange(f.Set.Replace(snapshot, begun))
+	f.OnChange(f.Set.Replace(snapshot, requested))
 	f.recordSuccess()
 	return snapshot.Version, nil
 }
@@ -151,8 +151,8 @@ func needsList(err error) bool {
 // watch runs one watch until it breaks, and returns the version up to which everything was applied.
 func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (account.ResourceVersion, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	var looking sync.WaitGroup
-	defer looking.Wait()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	defer cancel(nil)
 	w, err := f.Source.Watch(ctx, version)
 	if err != nil {
@@ -160,7 +160,7 @@ func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (acco
 	}
 	defer w.Close()
 	f.setPolling(false)
-	looking.Go(func() { f.endWatchWhenListDue(ctx, cancel) })
+	waiting.Go(func() { f.endWatchWhenListDue(ctx, cancel) })
 	for {
 		ev, err := w.Next()
 		if cause := context.Cause(ctx); errors.Is(cause, errListDue) {
@@ -244,13 +244,13 @@ func (f *Feed) recordError(ctx context.Context, err error) {
 		return
 	}
 	f.mu.Lock()
-	news := f.status.Err == nil || f.status.Err.Error() != err.Error()
+	changed := f.status.Err == nil || f.status.Err.Error() != err.Error()
 	if f.status.Err == nil {
 		f.status.Since = time.Now()
 	}
 	f.status.Err = err
 	f.mu.Unlock()
-	if news {
+	if changed {
 		f.Log.Error(err, "The account cannot be read; projected endpoints stay, and reading is retried")
 	}
 }

@@ -18,41 +18,41 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// script is a Source whose answers a test gives.
-type script struct {
+// fakeSource is a Source whose answers a test gives.
+type fakeSource struct {
 	list  func() (Snapshot, error)
 	watch func(account.ResourceVersion) (Watcher, error)
 	calls []string
 	at    []time.Time
 }
 
-func (s *script) note(call string) {
+func (s *fakeSource) note(call string) {
 	s.calls, s.at = append(s.calls, call), append(s.at, time.Now())
 }
 
-func (s *script) List(context.Context) (Snapshot, error) {
+func (s *fakeSource) List(context.Context) (Snapshot, error) {
 	s.note("list")
 	return s.list()
 }
 
-func (s *script) Watch(ctx context.Context, v account.ResourceVersion) (Watcher, error) {
+func (s *fakeSource) Watch(ctx context.Context, v account.ResourceVersion) (Watcher, error) {
 	s.note("watch " + v.String())
 	w, err := s.watch(v)
-	if tape, ok := w.(*tape); ok {
+	if tape, ok := w.(*fakeWatch); ok {
 		tape.ctx = ctx
 	}
 	return w, err
 }
 
-// tape is a Watcher that plays events, and then ends with err, or waits for the context when there
-// is none.
-type tape struct {
+// fakeWatch is a Watcher that plays events, and then ends with err, or waits for the context when
+// there is none.
+type fakeWatch struct {
 	ctx    context.Context
 	events []account.EndpointEvent
 	err    error
 }
 
-func (p *tape) Next() (account.EndpointEvent, error) {
+func (p *fakeWatch) Next() (account.EndpointEvent, error) {
 	if len(p.events) > 0 {
 		e := p.events[0]
 		p.events = p.events[1:]
@@ -65,16 +65,16 @@ func (p *tape) Next() (account.EndpointEvent, error) {
 	return account.EndpointEvent{}, p.err
 }
 
-func (p *tape) Close() {}
+func (p *fakeWatch) Close() {}
 
 // play runs a Feed in a bubble of its own time for d.
-func play(t *testing.T, s *script, d time.Duration, check func(*Feed, *Set)) {
+func play(t *testing.T, s *fakeSource, d time.Duration, check func(*Feed, *Set)) {
 	t.Helper()
 	playFrom(t, s, func(*Feed) {}, d, check)
 }
 
 // playFrom lets begin change the Feed first.
-func playFrom(t *testing.T, s *script, begin func(*Feed), d time.Duration, check func(*Feed, *Set)) {
+func playFrom(t *testing.T, s *fakeSource, begin func(*Feed), d time.Duration, check func(*Feed, *Set)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
@@ -104,15 +104,15 @@ func listOf(seq int64, endpoints ...account.Endpoint) func() (Snapshot, error) {
 
 func TestFeed_ResumesBrokenWatch(t *testing.T) {
 	watches := 0
-	s := &script{list: listOf(5)}
+	s := &fakeSource{list: listOf(5)}
 	s.watch = func(account.ResourceVersion) (Watcher, error) {
 		watches++
 		if watches == 1 {
-			return &tape{err: io.ErrUnexpectedEOF, events: []account.EndpointEvent{
+			return &fakeWatch{err: io.ErrUnexpectedEOF, events: []account.EndpointEvent{
 				event(account.Added, 6, agentEndpoint("ep-1", "http://a.b")), {Type: account.Bookmark, ResourceVersion: version(9)},
 			}}, nil
 		}
-		return &tape{}, nil
+		return &fakeWatch{}, nil
 	}
 	play(t, s, time.Minute, func(f *Feed, set *Set) {
 		if want := []string{"list", "watch 1-5", "watch 1-9"}; !slices.Equal(s.calls, want) {
@@ -125,13 +125,13 @@ func TestFeed_ResumesBrokenWatch(t *testing.T) {
 }
 
 func TestFeed_RelistsWhenVersionIsGone(t *testing.T) {
-	s := &script{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
+	s := &fakeSource{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
 	s.watch = func(v account.ResourceVersion) (Watcher, error) {
 		if v.Seq == 5 {
 			s.list = listOf(50, agentEndpoint("ep-2", "http://c.d"))
 			return nil, account.Errorf(account.CodeGone, "compacted")
 		}
-		return &tape{}, nil
+		return &fakeWatch{}, nil
 	}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
 		if want := []string{"list", "watch 1-5", "list", "watch 1-50"}; !slices.Equal(s.calls, want) {
@@ -144,7 +144,7 @@ func TestFeed_RelistsWhenVersionIsGone(t *testing.T) {
 }
 
 func TestFeed_PollsWithoutWatch(t *testing.T) {
-	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
 		return nil, ErrWatchUnsupported
 	}}
 	play(t, s, 5*time.Minute, func(f *Feed, _ *Set) {
@@ -172,11 +172,11 @@ func TestFeed_RetriesFailuresWithinTwoSeconds(t *testing.T) {
 		"internal":    account.Errorf(account.CodeInternal, "oops"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &script{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
+			s := &fakeSource{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
 			watches := 0
 			s.watch = func(account.ResourceVersion) (Watcher, error) {
 				if watches++; watches == 1 {
-					return &tape{err: failure}, nil
+					return &fakeWatch{err: failure}, nil
 				}
 				s.list = func() (Snapshot, error) { return Snapshot{}, failure }
 				return nil, failure
@@ -205,7 +205,7 @@ func TestFeed_RetriesFailuresWithinTwoSeconds(t *testing.T) {
 }
 
 func TestSet_UnknownBeforeFirstList(t *testing.T) {
-	s := &script{list: func() (Snapshot, error) { return Snapshot{}, errors.New("page 2: unexpected EOF") }}
+	s := &fakeSource{list: func() (Snapshot, error) { return Snapshot{}, errors.New("page 2: unexpected EOF") }}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
 		if set.SyncedOrAwait("a.b") {
 			t.Error("synced without a complete list")

@@ -18,9 +18,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// life is an account and the objects made of it, in memory: what Reconcile does but for the API
-// server.
-type life struct {
+// lifecycle is an account and the objects made of it, in memory: what Reconcile does but for the
+// API server.
+type lifecycle struct {
 	t         *testing.T
 	rng       *rand.Rand
 	now       time.Time
@@ -35,8 +35,8 @@ type life struct {
 	lastUser  map[int32]portKey
 }
 
-func newLife(t *testing.T, seed uint64, within PortRange) *life {
-	l := &life{
+func newLifecycle(t *testing.T, seed uint64, within PortRange) *lifecycle {
+	l := &lifecycle{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), within: within,
 		own:       installation.Installation{Namespace: "fairlead", Release: "fairlead"},
 		endpoints: map[string]account.Endpoint{}, objects: map[string]*v1alpha1.BoundEndpoint{},
@@ -47,7 +47,7 @@ func newLife(t *testing.T, seed uint64, within PortRange) *life {
 }
 
 // restart makes a manager that knows the objects and what the account lists.
-func (l *life) restart() {
+func (l *lifecycle) restart() {
 	clock := func() time.Time { return l.now }
 	l.r = &Reconciler{
 		Set:   NewSet(SetOptions{Selector: admitFunc(all), RemovalDelay: 30 * time.Second, Now: clock}),
@@ -65,7 +65,7 @@ func (l *life) restart() {
 	l.r.Set.Seed(projected)
 }
 
-func (l *life) list() []string {
+func (l *lifecycle) list() []string {
 	var endpoints []account.Endpoint
 	for _, e := range l.endpoints {
 		endpoints = append(endpoints, e)
@@ -73,7 +73,7 @@ func (l *life) list() []string {
 	return l.r.Set.Replace(listed(endpoints...), l.now).Hostnames
 }
 
-func (l *life) event(typ account.EventType, e account.Endpoint) {
+func (l *lifecycle) event(typ account.EventType, e account.Endpoint) {
 	l.seq++
 	e.ResourceVersion = version(l.seq)
 	if typ == account.Deleted {
@@ -85,7 +85,7 @@ func (l *life) event(typ account.EventType, e account.Endpoint) {
 }
 
 // reconcile does to one hostname what Reconcile does, and checks what is written.
-func (l *life) reconcile(hostname string) {
+func (l *lifecycle) reconcile(hostname string) {
 	var current *v1alpha1.BoundEndpointSpec
 	old := l.objects[hostname]
 	if old != nil {
@@ -114,7 +114,7 @@ func (l *life) reconcile(hostname string) {
 
 // check compares what is about to be written with the account itself, not with what the Set makes
 // of it.
-func (l *life) check(hostname string, current, next *v1alpha1.BoundEndpointSpec) {
+func (l *lifecycle) check(hostname string, current, next *v1alpha1.BoundEndpointSpec) {
 	l.t.Helper()
 	wanted, bound, targets := map[int32]bool{}, map[int32]bool{}, map[int32]int32{}
 	for _, e := range l.endpoints {
@@ -147,7 +147,7 @@ func (l *life) check(hostname string, current, next *v1alpha1.BoundEndpointSpec)
 }
 
 // use checks that a target port rests a minute between two users.
-func (l *life) use(key portKey, p v1alpha1.BoundPort) {
+func (l *lifecycle) use(key portKey, p v1alpha1.BoundPort) {
 	if user, used := l.lastUser[p.TargetPort]; used && user != key && l.now.Sub(l.lastBound[p.TargetPort]) < time.Minute {
 		l.t.Fatalf("%v has target port %d, which %v had %s ago", key, p.TargetPort, user,
 			l.now.Sub(l.lastBound[p.TargetPort]))
@@ -158,7 +158,7 @@ func (l *life) use(key portKey, p v1alpha1.BoundPort) {
 }
 
 // unique checks that no two objects name one target port.
-func (l *life) unique() {
+func (l *lifecycle) unique() {
 	l.t.Helper()
 	seen := map[int32]string{}
 	for hostname, o := range l.objects {
@@ -174,7 +174,7 @@ func (l *life) unique() {
 func TestPlanner_PortsComeAndGoInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
-		l := newLife(t, seed, PortRange{20000, 20099})
+		l := newLifecycle(t, seed, PortRange{20000, 20099})
 		for range 500 {
 			l.now = l.now.Add(time.Duration(l.rng.IntN(25)) * time.Second)
 			port := 80 + l.rng.IntN(6)
@@ -211,7 +211,7 @@ func TestPlanner_PortsComeAndGoInAnyOrder(t *testing.T) {
 func TestPlanner_TargetPortsOf10000Hostnames(t *testing.T) {
 	t.Parallel()
 	const hostnames = 10_000
-	l := newLife(t, 7, PortRange{10000, 32767})
+	l := newLifecycle(t, 7, PortRange{10000, 32767})
 	name := func(i int) string { return fmt.Sprintf("h%05d.x", i) }
 	of := func(i int) account.Endpoint { return agentEndpoint(fmt.Sprintf("ep-%05d", i), "http://"+name(i)) }
 	for i := range hostnames {
@@ -247,7 +247,7 @@ func TestPlanner_TargetPortsOf10000Hostnames(t *testing.T) {
 }
 
 // reconcileQuick is reconcile without the comparison with the whole account.
-func (l *life) reconcileQuick(hostname string) {
+func (l *lifecycle) reconcileQuick(hostname string) {
 	mine := map[string]account.Endpoint{}
 	id := "ep-" + hostname[1:6]
 	if e, ok := l.endpoints[id]; ok {

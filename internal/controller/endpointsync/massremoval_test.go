@@ -18,8 +18,8 @@ import (
 
 const many = 12
 
-// project makes many endpoints and their objects.
-func (w *world) project(ctx context.Context) []account.Endpoint {
+// projectMany makes many endpoints and their objects.
+func (w *harness) projectMany(ctx context.Context) []account.Endpoint {
 	GinkgoHelper()
 	var endpoints []account.Endpoint
 	for i := range many {
@@ -33,7 +33,7 @@ func (w *world) project(ctx context.Context) []account.Endpoint {
 
 func hostname(i int) string { return fmt.Sprintf("h%02d.demo", i) }
 
-func (w *world) reconcileAll(ctx context.Context) {
+func (w *harness) reconcileAll(ctx context.Context) {
 	GinkgoHelper()
 	for i := range many {
 		w.reconcile(ctx, hostname(i))
@@ -41,7 +41,7 @@ func (w *world) reconcileAll(ctx context.Context) {
 }
 
 // states returns the states of all objects.
-func (w *world) states(ctx context.Context) (states []v1alpha1.BoundEndpointState) {
+func (w *harness) states(ctx context.Context) (states []v1alpha1.BoundEndpointState) {
 	GinkgoHelper()
 	for i := range many {
 		states = append(states, w.object(ctx, hostname(i)).Spec.State)
@@ -50,7 +50,7 @@ func (w *world) states(ctx context.Context) (states []v1alpha1.BoundEndpointStat
 }
 
 // versions returns their resource versions.
-func (w *world) versions(ctx context.Context) (versions []string) {
+func (w *harness) versions(ctx context.Context) (versions []string) {
 	GinkgoHelper()
 	for i := range many {
 		versions = append(versions, w.object(ctx, hostname(i)).ResourceVersion)
@@ -59,12 +59,12 @@ func (w *world) versions(ctx context.Context) (versions []string) {
 }
 
 var _ = Describe("a mass of removals", func() {
-	var w *world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var w *harness
+	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 	bound, released := HaveEach(v1alpha1.StateBound), HaveEach(v1alpha1.StateReleased)
 
 	It("is held, through a restart, with the endpoints that calls go to, until a second list", func(ctx SpecContext) {
-		endpoints := w.project(ctx)
+		endpoints := w.projectMany(ctx)
 		w.restart("")
 		w.list()
 		w.reconcileAll(ctx)
@@ -93,7 +93,7 @@ var _ = Describe("a mass of removals", func() {
 
 	It("holds no addition, and nothing of a selector that changed, which writes what it concerns and nothing else",
 		func(ctx SpecContext) {
-			endpoints := w.project(ctx)
+			endpoints := w.projectMany(ctx)
 			before := w.versions(ctx)
 			w.restart("ep.id > 'ep-08' || ep.id == 'ep-new'")
 			w.list(append(endpoints, w.endpoint("ep-new", "http://new.demo"))...)
@@ -113,7 +113,7 @@ var _ = Describe("a mass of removals", func() {
 
 	It("is frozen when another account lists, through a restart, until it is accepted; a mass it is then, too",
 		func(ctx SpecContext) {
-			w.project(ctx)
+			w.projectMany(ctx)
 			before := w.object(ctx, hostname(0))
 			w.recorded, w.belonging = w.belonging, endpointsync.SourceIdentity{AccountID: "ac-2", StoreID: "st-1"}
 			cloud := w.endpoint("ep-other", "http://other.demo")

@@ -38,15 +38,15 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 		current = &v1alpha1.BoundEndpointSpec{}
 	}
 	next = &v1alpha1.BoundEndpointSpec{ProjectionID: p.projectionID(current)}
-	have := map[int32]bool{}
+	existing := map[int32]bool{}
 	for _, port := range current.Ports {
 		if port, ok := p.advancePort(port); ok {
-			have[port.Port] = true
+			existing[port.Port] = true
 			next.Ports = append(next.Ports, port)
 		}
 	}
 	for port, scheme := range p.desired.Ports {
-		if have[port] {
+		if existing[port] {
 			continue
 		}
 		target, ok := p.ports.allocate(portKey{p.hostname, port})

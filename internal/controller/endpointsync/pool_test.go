@@ -19,8 +19,8 @@ var _ = Describe("the endpoints of a pool", func() {
 		typ account.EventType
 		id  string
 	}
-	var w *world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var w *harness
+	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 
 	member := func(id string) account.Endpoint {
 		e := w.endpoint(id, "http://api.demo")

@@ -57,8 +57,9 @@ type Ports struct {
 }
 
 // NewPorts returns an allocator. A released port is not used again for the rest time.
-func NewPorts(within PortRange, rest time.Duration, now func() time.Time) *Ports {
-	return &Ports{portRange: within, restTime: rest, now: now, holder: map[int32]portKey{}, byHostname: map[string]map[int32]int32{},
+func NewPorts(portRange PortRange, rest time.Duration, now func() time.Time) *Ports {
+	return &Ports{portRange: portRange, restTime: rest, now: now, holder: map[int32]portKey{},
+		byHostname:   map[string]map[int32]int32{},
 		restingUntil: map[int32]time.Time{}}
 }
 

@@ -92,7 +92,7 @@ func TestParsePortRange(t *testing.T) {
 
 func TestPorts_ReplacesPortOutsideRange(t *testing.T) {
 	t.Parallel()
-	l := newLife(t, 1, PortRange{20000, 20009})
+	l := newLifecycle(t, 1, PortRange{20000, 20009})
 	l.event(account.Added, agentEndpoint("ep-1", "http://a.b"))
 	l.reconcile("a.b")
 	before := l.objects["a.b"].Spec.Ports[0]

@@ -26,8 +26,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 
-// world is a fixture with a reconciler that can be restarted, and an account.
-type world struct {
+// harness is a fixture with a reconciler that can be restarted, and an account.
+type harness struct {
 	*fixture.Fixture
 	set        *endpointsync.Set
 	reconciler *endpointsync.Reconciler
@@ -38,9 +38,9 @@ type world struct {
 	accept     string
 }
 
-func newWorld(ctx context.Context) *world {
+func newHarness(ctx context.Context) *harness {
 	GinkgoHelper()
-	w := &world{Fixture: fixture.New(ctx, config), ports: endpointsync.PortRange{First: 10000, Last: 32767}}
+	w := &harness{Fixture: fixture.New(ctx, config), ports: endpointsync.PortRange{First: 10000, Last: 32767}}
 	w.belonging = endpointsync.SourceIdentity{AccountID: "ac-1", StoreID: "st-1"}
 	w.restart("")
 	w.list()
@@ -48,7 +48,7 @@ func newWorld(ctx context.Context) *world {
 }
 
 // restart makes a new reconciler that knows only what is in the cluster. Nothing has been listed.
-func (w *world) restart(expression string) {
+func (w *harness) restart(expression string) {
 	GinkgoHelper()
 	s, err := selector.Compile(expression)
 	Expect(err).NotTo(HaveOccurred())
@@ -68,7 +68,7 @@ func (w *world) restart(expression string) {
 }
 
 // observe writes into each object's status what boundendpoint does when it has seen the spec.
-func (w *world) observe() {
+func (w *harness) observe() {
 	GinkgoHelper()
 	var list v1alpha1.BoundEndpointList
 	Expect(w.Live.List(context.Background(), &list, client.InNamespace(w.Installation.Namespace))).To(Succeed())
@@ -83,7 +83,7 @@ func (w *world) observe() {
 	}
 }
 
-func (w *world) endpoint(id, url string) account.Endpoint {
+func (w *harness) endpoint(id, url string) account.Endpoint {
 	w.seq++
 	return account.Endpoint{
 		ID: id, URL: url, Type: account.TypeAgent, Status: account.StatusOnline,
@@ -93,44 +93,44 @@ func (w *world) endpoint(id, url string) account.Endpoint {
 }
 
 // list applies a complete list and returns the hostnames that it names.
-func (w *world) list(endpoints ...account.Endpoint) []string {
+func (w *harness) list(endpoints ...account.Endpoint) []string {
 	from := w.belonging
 	return w.set.Replace(endpointsync.Snapshot{Endpoints: endpoints, AccountID: from.AccountID, StoreID: from.StoreID},
 		w.Clock.Now()).Hostnames
 }
 
-func (w *world) event(typ account.EventType, e account.Endpoint) {
+func (w *harness) event(typ account.EventType, e account.Endpoint) {
 	w.seq++
 	w.set.Apply(account.EndpointEvent{Type: typ, ResourceVersion: account.ResourceVersion{Epoch: 1, Seq: w.seq},
 		Endpoint: &e})
 }
 
-func (w *world) reconcile(ctx context.Context, hostname string) ctrl.Result {
+func (w *harness) reconcile(ctx context.Context, hostname string) ctrl.Result {
 	GinkgoHelper()
 	result, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: w.key(hostname)})
 	Expect(err).NotTo(HaveOccurred())
 	return result
 }
 
-func (w *world) key(hostname string) client.ObjectKey {
+func (w *harness) key(hostname string) client.ObjectKey {
 	return client.ObjectKey{Namespace: w.Installation.Namespace, Name: hostname}
 }
 
-func (w *world) object(ctx context.Context, hostname string) *v1alpha1.BoundEndpoint {
+func (w *harness) object(ctx context.Context, hostname string) *v1alpha1.BoundEndpoint {
 	GinkgoHelper()
 	b := &v1alpha1.BoundEndpoint{}
 	Expect(w.Live.Get(ctx, w.key(hostname), b)).To(Succeed())
 	return b
 }
 
-func (w *world) expectGone(ctx context.Context, hostname string) {
+func (w *harness) expectGone(ctx context.Context, hostname string) {
 	GinkgoHelper()
 	Expect(apierrors.IsNotFound(w.Live.Get(ctx, w.key(hostname), &v1alpha1.BoundEndpoint{}))).To(BeTrue())
 }
 
 var _ = Describe("a hostname's object", func() {
-	var w *world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var w *harness
+	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 
 	It("is created with port, projection id, labels and owner, and then left alone", func(ctx SpecContext) {
 		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))

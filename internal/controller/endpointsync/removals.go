@@ -225,7 +225,7 @@ func (r *removals) holdMassRemoval(now time.Time) {
 
 // listApplied records that a complete list requested at begun has been applied. It returns the
 // hostnames whose removals are no longer held.
-func (r *removals) listApplied(begun, now time.Time) (free []string) {
+func (r *removals) listApplied(requested, now time.Time) (released []string) {
 	if r.listRequested {
 		r.listRequested = false
 		r.notifyChanged()
@@ -234,30 +234,30 @@ func (r *removals) listApplied(begun, now time.Time) (free []string) {
 	case r.source.frozen:
 		r.hold = nil // the freeze covers it
 		return nil
-	case r.hold != nil && !begun.Before(r.hold.due):
+	case r.hold != nil && !requested.Before(r.hold.due):
 		since := r.hold.since
 		r.hold = nil
 		r.notifyChanged()
-		free = r.confirmMissing(since)
+		released = r.confirmMissing(since)
 	}
 	r.holdMassRemoval(now)
-	return free
+	return released
 }
 
 // confirmMissing exempts ports that have been missing since the given time or longer, and returns
 // the names of all pending hostnames.
-func (r *removals) confirmMissing(since time.Time) (waited []string) {
+func (r *removals) confirmMissing(since time.Time) (confirmed []string) {
 	for hostname, h := range r.hosts {
 		if !h.pending {
 			continue
 		}
-		waited = append(waited, hostname)
+		confirmed = append(confirmed, hostname)
 		for _, p := range h.ports {
 			p.exempt = p.exempt || !p.since.IsZero() && !p.since.After(since)
 		}
 		r.updateCounts(h)
 	}
-	return waited
+	return confirmed
 }
 
 // pendingHostnames returns the names of all pending hostnames.

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// masses is a Set of n hostnames, each with an endpoint and an object, and a clock.
-type masses struct {
+// removalTest is a Set of n hostnames, each with an endpoint and an object, and a clock.
+type removalTest struct {
 	*Set
 	t         *testing.T
 	now       time.Time
@@ -24,8 +24,8 @@ type masses struct {
 	refuse    map[string]bool // ids that the selector excludes
 }
 
-func newMasses(t *testing.T, n int, delay time.Duration) *masses {
-	m := &masses{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), refuse: map[string]bool{}}
+func newRemovalTest(t *testing.T, n int, delay time.Duration) *removalTest {
+	m := &removalTest{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), refuse: map[string]bool{}}
 	m.Set = NewSet(SetOptions{
 		Selector:     admitFunc(func(e *account.Endpoint) (bool, error) { return !m.refuse[e.ID], nil }),
 		RemovalDelay: delay, Now: func() time.Time { return m.now },
@@ -42,17 +42,17 @@ func newMasses(t *testing.T, n int, delay time.Duration) *masses {
 
 func host(i int) string { return fmt.Sprintf("h%02d.x", i) }
 
-func (m *masses) list(endpoints ...account.Endpoint) []string {
+func (m *removalTest) list(endpoints ...account.Endpoint) []string {
 	return m.Replace(listed(endpoints...), m.now).Hostnames
 }
 
-func (m *masses) deleted(e account.Endpoint) {
+func (m *removalTest) deleted(e account.Endpoint) {
 	m.seq++
 	m.Apply(event(account.Deleted, m.seq, e))
 }
 
-// free returns how many of the first n hostnames have no endpoint and may be released.
-func (m *masses) free(n int) (free int) {
+// wantReleased returns how many of the first n hostnames have no endpoint and may be released.
+func (m *removalTest) wantReleased(n int) (free int) {
 	for i := range n {
 		if d := m.Desired(host(i)); len(d.Endpoints) == 0 && d.MayRelease(80) {
 			free++
@@ -61,9 +61,9 @@ func (m *masses) free(n int) (free int) {
 	return free
 }
 
-func (m *masses) want(what string, free int, held bool) {
+func (m *removalTest) wantState(what string, free int, held bool) {
 	m.t.Helper()
-	if got := m.free(len(m.endpoints)); got != free {
+	if got := m.wantReleased(len(m.endpoints)); got != free {
 		m.t.Errorf("%s: %d hostnames may be released, want %d", what, got, free)
 	}
 	if got := m.Removals().Held; got != held {
@@ -78,13 +78,13 @@ func TestRemovals_MassThreshold(t *testing.T) {
 		held            bool
 	}{{10, 10, false}, {11, 5, false}, {11, 6, true}, {20, 10, false}, {20, 11, true}, {100, 50, false}, {100, 51, true},
 		{1, 1, false}} {
-		m := newMasses(t, tc.hostnames, 0)
+		m := newRemovalTest(t, tc.hostnames, 0)
 		m.list(m.endpoints[tc.lost:]...)
 		free := tc.lost
 		if tc.held {
 			free = 0
 		}
-		m.want(fmt.Sprintf("%d of %d", tc.lost, tc.hostnames), free, tc.held)
+		m.wantState(fmt.Sprintf("%d of %d", tc.lost, tc.hostnames), free, tc.held)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestRemovals_HoldMassDeletion(t *testing.T) {
 	for _, tc := range []struct {
 		removalDelay, wait time.Duration
 	}{{0, time.Minute}, {30 * time.Second, time.Minute}, {5 * time.Minute, 5 * time.Minute}} {
-		m := newMasses(t, 20, tc.removalDelay)
+		m := newRemovalTest(t, 20, tc.removalDelay)
 		m.list(m.endpoints[15:]...)
 		if got := m.Removals(); got.Pending != 15 || got.Projected != 20 || !got.ListDue.Equal(m.now.Add(tc.wait)) {
 			t.Errorf("got %+v", got)
@@ -101,47 +101,47 @@ func TestRemovals_HoldMassDeletion(t *testing.T) {
 		begun := m.now.Add(tc.wait - time.Millisecond)
 		m.now = m.now.Add(tc.wait + time.Second)
 		m.Replace(listed(m.endpoints[15:]...), begun)
-		m.want("a list that was asked for too early", 0, true)
+		m.wantState("a list that was asked for too early", 0, true)
 		if names := m.list(m.endpoints[10:]...); len(names) < 15 {
 			t.Errorf("the second list names %d hostnames", len(names))
 		}
-		m.want("the second list, with five that came back", 10, false)
+		m.wantState("the second list, with five that came back", 10, false)
 		m.list(m.endpoints[10:]...)
-		m.want("another list", 10, false)
+		m.wantState("another list", 10, false)
 	}
 }
 
 func TestRemovals_NoticeGradualMassDeletion(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{account.TypeAgent, account.TypeCloud} {
-		m := newMasses(t, 20, 30*time.Second)
+		m := newRemovalTest(t, 20, 30*time.Second)
 		for i, e := range m.endpoints[:12] {
 			e.Type = typ
 			m.deleted(e)
 			if i == 9 {
-				m.want("half", 10, false)
+				m.wantState("half", 10, false)
 			}
 			if i < 5 {
 				m.SetPorts(host(i), []int32{80}) // released: the port rests, and counts
 			}
 			m.now = m.now.Add(time.Second)
 		}
-		m.want("more than half", 0, true)
+		m.wantState("more than half", 0, true)
 	}
 }
 
 func TestRemovals_HoldLaterRemovals(t *testing.T) {
 	t.Parallel()
-	m := newMasses(t, 20, 0)
+	m := newRemovalTest(t, 20, 0)
 	m.list(m.endpoints[11:]...)
 	m.now = m.now.Add(50 * time.Second)
 	m.deleted(m.endpoints[11])
-	m.want("one more", 0, true)
+	m.wantState("one more", 0, true)
 	m.now = m.now.Add(10 * time.Second)
 	m.list(m.endpoints[12:]...)
-	m.want("the second list; what came later is one of nine that are left", 12, false)
+	m.wantState("the second list; what came later is one of nine that are left", 12, false)
 
-	m = newMasses(t, 40, 0)
+	m = newRemovalTest(t, 40, 0)
 	m.list(m.endpoints[21:]...)
 	m.now = m.now.Add(50 * time.Second)
 	for _, e := range m.endpoints[21:35] {
@@ -149,32 +149,32 @@ func TestRemovals_HoldLaterRemovals(t *testing.T) {
 	}
 	m.now = m.now.Add(10 * time.Second)
 	m.list(m.endpoints[35:]...)
-	m.want("the second list; what came later is a mass of those that are left", 21, true)
+	m.wantState("the second list; what came later is a mass of those that are left", 21, true)
 	m.now = m.now.Add(time.Minute)
 	m.list(m.endpoints[35:]...)
-	m.want("the third list", 35, false)
+	m.wantState("the third list", 35, false)
 }
 
 func TestRemovals_SelectorIsNotHeld(t *testing.T) {
 	t.Parallel()
-	m := newMasses(t, 20, 0)
+	m := newRemovalTest(t, 20, 0)
 	for _, e := range m.endpoints[:19] {
 		m.refuse[e.ID] = true
 	}
 	m.list(m.endpoints...)
-	m.want("excluded", 19, false)
+	m.wantState("excluded", 19, false)
 	m.list(m.endpoints[10:]...)
-	m.want("excluded, and then deleted", 19, false)
+	m.wantState("excluded, and then deleted", 19, false)
 
-	m = newMasses(t, 20, 0)
+	m = newRemovalTest(t, 20, 0)
 	m.refuse["ep-00"] = true
 	m.list(m.endpoints[:1]...)
-	m.want("a mass beside one that is excluded", 1, true)
+	m.wantState("a mass beside one that is excluded", 1, true)
 }
 
 func TestRemovals_FirstListAfterStart(t *testing.T) {
 	t.Parallel()
-	m := newMasses(t, 0, 0)
+	m := newRemovalTest(t, 0, 0)
 	objects := map[string][]int32{}
 	for i := range 20 {
 		m.endpoints = append(m.endpoints, agentEndpoint(fmt.Sprintf("ep-%02d", i), "http://"+host(i)))
@@ -183,7 +183,7 @@ func TestRemovals_FirstListAfterStart(t *testing.T) {
 	m.Set = NewSet(SetOptions{Selector: admitFunc(all), Now: func() time.Time { return m.now }})
 	m.list()
 	m.Seed(objects)
-	m.want("an empty list", 0, true)
+	m.wantState("an empty list", 0, true)
 	m.list(m.endpoints...)
 	for i := range 20 {
 		m.SetPorts(host(i), []int32{80})
@@ -193,11 +193,11 @@ func TestRemovals_FirstListAfterStart(t *testing.T) {
 	}
 	m.now = m.now.Add(time.Minute)
 	m.list(m.endpoints...)
-	m.want("the second list", 0, false)
+	m.wantState("the second list", 0, false)
 	m.list()
-	m.want("a second mass", 0, true)
+	m.wantState("a second mass", 0, true)
 	m.Disable()
-	if free := m.free(20); free != 20 {
+	if free := m.wantReleased(20); free != 20 {
 		t.Errorf("binding.enabled=false: %d may be released", free)
 	}
 }
@@ -219,7 +219,8 @@ func TestRemovals_OtherAccountFreezesUntilAccepted(t *testing.T) {
 		{"both", first, SourceIdentity{"ac-2", "st-2"}, "", true, first},
 		{"accepted", first, SourceIdentity{"ac-2", "st-2"}, "ac-2", false, SourceIdentity{"ac-2", "st-2"}},
 		{"an account is not accepted by its store", first, SourceIdentity{"ac-2", "st-2"}, "st-2", true, first},
-		{"a store is accepted by its own id", first, SourceIdentity{"ac-1", "st-2"}, "st-2", false, SourceIdentity{"ac-1", "st-2"}},
+		{"a store is accepted by its own id", first, SourceIdentity{"ac-1", "st-2"}, "st-2", false,
+			SourceIdentity{"ac-1", "st-2"}},
 		{"a store is not accepted by an account of long ago", first, SourceIdentity{"ac-1", "st-2"}, "ac-1", true, first},
 		{"a third account", first, SourceIdentity{"ac-3", "st-1"}, "ac-2", true, first},
 		{"accepted for good, and the first one is back", SourceIdentity{"ac-2", "st-1"}, first, "ac-2", true,
@@ -238,7 +239,7 @@ func TestRemovals_OtherAccountFreezesUntilAccepted(t *testing.T) {
 
 func TestRemovals_FreezeEndsWithRecordedAccount(t *testing.T) {
 	t.Parallel()
-	m := newMasses(t, 3, 0)
+	m := newRemovalTest(t, 3, 0)
 	m.refuse["ep-00"] = true
 	m.list(m.endpoints...)
 	cloud := m.endpoints[1]
@@ -246,19 +247,19 @@ func TestRemovals_FreezeEndsWithRecordedAccount(t *testing.T) {
 	other := Snapshot{Endpoints: m.endpoints[2:], AccountID: "ac-2", StoreID: "st-1"}
 	m.Replace(other, m.now)
 	m.deleted(m.endpoints[2])
-	m.want("another account's list and event", 1, false)
+	m.wantState("another account's list and event", 1, false)
 	m.now = m.now.Add(time.Hour)
 	m.Replace(other, m.now)
-	m.want("it stays", 1, false)
+	m.wantState("it stays", 1, false)
 	if names := m.list(m.endpoints[:2]...); !slices.Contains(names, host(2)) {
 		t.Errorf("the end of the freeze names %v", names)
 	}
-	m.want("the account is back, without the third", 2, false)
+	m.wantState("the account is back, without the third", 2, false)
 }
 
 func TestRemovals_LostObjectsAreNoOrphansWhileHeld(t *testing.T) {
 	t.Parallel()
-	m := newMasses(t, 20, 0)
+	m := newRemovalTest(t, 20, 0)
 	m.list(m.endpoints[15:]...)
 	m.SetPorts(host(0), nil) // somebody deleted it
 	if known, _, _ := m.Availability(host(0)); known {
@@ -290,15 +291,15 @@ func TestFeed_ListsWhenHeldMassIsDue(t *testing.T) {
 			deletions = append(deletions, event(account.Deleted, int64(6+i), e))
 		}
 	}
-	s := &script{list: listOf(5, endpoints...)}
+	s := &fakeSource{list: listOf(5, endpoints...)}
 	var set *Set
 	s.watch = func(v account.ResourceVersion) (Watcher, error) {
 		if v.Seq == 5 {
 			set.Seed(objects)
 			s.list = listOf(16, endpoints[11:]...)
-			return &tape{events: deletions}, nil
+			return &fakeWatch{events: deletions}, nil
 		}
-		return &tape{}, nil
+		return &fakeWatch{}, nil
 	}
 	begin := func(f *Feed) { set = f.Set }
 	playFrom(t, s, begin, time.Minute-time.Millisecond, func(_ *Feed, set *Set) {
@@ -315,7 +316,7 @@ func TestFeed_ListsWhenHeldMassIsDue(t *testing.T) {
 }
 
 func TestFeed_ListsOnRequest(t *testing.T) {
-	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &tape{}, nil }}
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &fakeWatch{}, nil }}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
 		set.RequestList()
 		time.Sleep(time.Second)
@@ -328,7 +329,7 @@ func TestFeed_ListsOnRequest(t *testing.T) {
 
 func TestFeed_LoadsRecordedSourceBeforeList(t *testing.T) {
 	tries := 0
-	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &tape{}, nil }}
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &fakeWatch{}, nil }}
 	playFrom(t, s, func(f *Feed) {
 		f.RecordedSource = func(context.Context) (SourceIdentity, error) {
 			if tries++; tries < 5 {

@@ -29,8 +29,8 @@ type Reporter struct {
 }
 
 // NewReporter returns a Reporter. Its events regard the object that regarding returns.
-func NewReporter(recorder events.EventRecorder, about func() runtime.Object) *Reporter {
-	return &Reporter{recorder: recorder, regarding: about, lastNote: map[string]string{},
+func NewReporter(recorder events.EventRecorder, regarding func() runtime.Object) *Reporter {
+	return &Reporter{recorder: recorder, regarding: regarding, lastNote: map[string]string{},
 		refused: map[string]map[string]struct{}{}}
 }
 
@@ -86,11 +86,12 @@ func (r *Reporter) ReportTopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
 	subject := "domain " + o.Spec.Namespace
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, said := r.lastNote[subject]; said {
+	if _, reported := r.lastNote[subject]; reported {
 		return false
 	}
 	r.lastNote[subject] = o.Name
-	r.recorder.Eventf(r.regarding(), boundEndpointRef(o.Name), corev1.EventTypeWarning, v1alpha1.ReasonTopLevelDomain, "Project",
+	r.recorder.Eventf(r.regarding(), boundEndpointRef(o.Name), corev1.EventTypeWarning, v1alpha1.ReasonTopLevelDomain,
+		"Project",
 		"Namespace %s is named like a top-level domain: pods that look up %s on the internet reach this endpoint instead; "+
 			"rename the namespace, or let them "+
 			"ask for %s. with a dot at its end", o.Spec.Namespace, o.Name, o.Name)
@@ -98,13 +99,13 @@ func (r *Reporter) ReportTopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
 }
 
 // ReportPortsExhausted reports the ports of the hostname for which no target port is free.
-func (r *Reporter) ReportPortsExhausted(hostname string, ports []int32, within PortRange) {
+func (r *Reporter) ReportPortsExhausted(hostname string, ports []int32, portRange PortRange) {
 	if len(ports) == 0 {
 		r.clear("ports " + hostname)
 		return
 	}
 	r.emit("ports "+hostname, boundEndpointRef(hostname), v1alpha1.ReasonPortsExhausted,
-		fmt.Sprintf("No target port from %s is free for %s, ports %v; widen the range", within, hostname, ports))
+		fmt.Sprintf("No target port from %s is free for %s, ports %v; widen the range", portRange, hostname, ports))
 }
 
 // ReportRejected reports that the API server rejects the object; nil means that it accepts it.

@@ -111,7 +111,7 @@ func (s *Set) Counts() (admitted, excluded, problems int) {
 }
 
 // Replace applies a complete list that was requested at begun.
-func (s *Set) Replace(list Snapshot, begun time.Time) Change {
+func (s *Set) Replace(list Snapshot, requested time.Time) Change {
 	endpoints := list.Endpoints
 	entries := make([]*entry, len(endpoints))
 	present := make(map[string]bool, len(endpoints))
@@ -123,7 +123,7 @@ func (s *Set) Replace(list Snapshot, begun time.Time) Change {
 	defer s.mu.Unlock()
 	var c Change
 	now, r := s.now(), &s.removals
-	thawed, changed := r.source.update(SourceIdentity{AccountID: list.AccountID, StoreID: list.StoreID})
+	freezeEnded, changed := r.source.update(SourceIdentity{AccountID: list.AccountID, StoreID: list.StoreID})
 	for id, old := range s.byID {
 		if !present[id] {
 			s.remove(old, old.endpoint.Type, &c)
@@ -139,13 +139,13 @@ func (s *Set) Replace(list Snapshot, begun time.Time) Change {
 	for _, hostname := range c.Hostnames {
 		s.updatePending(hostname, now)
 	}
-	if thawed {
+	if freezeEnded {
 		c.Hostnames = append(c.Hostnames, r.pendingHostnames()...)
 	}
 	if changed {
 		r.notifyChanged()
 	}
-	c.Hostnames = append(c.Hostnames, r.listApplied(begun, now)...)
+	c.Hostnames = append(c.Hostnames, r.listApplied(requested, now)...)
 	return c
 }
 

@@ -19,7 +19,7 @@ type sourceGuard struct {
 
 // update compares a list's identity with the recorded one. It reports whether a freeze has ended
 // and whether the guard changed.
-func (b *sourceGuard) update(listed SourceIdentity) (thawed, changed bool) {
+func (b *sourceGuard) update(listed SourceIdentity) (freezeEnded, changed bool) {
 	before := *b
 	b.listed = listed
 	switch {

@@ -42,7 +42,7 @@ func (f *forwarder) streamBroke(err error) {
 // line replaces everything. It returns nil if every hostname is concerned, as for a forwarder that
 // was not reporting.
 func (f *forwarder) applyLine(l *line, first bool) []string {
-	before, fresh := f.ports, !f.reporting
+	before, wasReporting := f.ports, !f.reporting
 	if first {
 		f.ports, f.reporting, f.lostAt, f.err = make(map[int]port, len(l.Listeners)), true, time.Time{}, ""
 	}
@@ -68,7 +68,7 @@ func (f *forwarder) applyLine(l *line, first bool) []string {
 	if l.Session != nil {
 		f.session, f.edgeError = l.Session.Up, truncate(l.Session.Error)
 	}
-	if fresh || !f.pod.Ready { // detectChanges notifies all hostnames
+	if wasReporting || !f.pod.Ready { // detectChanges notifies all hostnames
 		return nil
 	}
 	delete(concerned, "")
@@ -77,9 +77,9 @@ func (f *forwarder) applyLine(l *line, first bool) []string {
 
 // truncate limits another process's message to a readable length.
 func truncate(s string) string {
-	const most = 300
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+	const maxLength = 300
+	if len(s) > maxLength {
+		s = strings.ToValidUTF8(s[:maxLength], "") + "…"
 	}
 	return strings.Clone(s)
 }

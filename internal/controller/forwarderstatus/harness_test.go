@@ -30,8 +30,8 @@ type pod struct {
 	out   bool        // out of reach
 }
 
-// world is a Reader with pods, inside a bubble.
-type world struct {
+// harness is a Reader with pods, inside a bubble.
+type harness struct {
 	*Reader
 	t    *testing.T
 	set  chan []Pod
@@ -41,10 +41,10 @@ type world struct {
 	prompt, later []string
 }
 
-func inBubble(t *testing.T, test func(w *world)) {
+func inBubble(t *testing.T, test func(w *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, set: make(chan []Pod)}
+		w := &harness{t: t, set: make(chan []Pod)}
 		w.Reader = New(Options{
 			Pods: func(ctx context.Context, update func([]Pod)) error {
 				for {
@@ -72,14 +72,14 @@ func inBubble(t *testing.T, test func(w *world)) {
 	})
 }
 
-func (w *world) note(to *[]string, names []string) {
+func (w *harness) note(to *[]string, names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	*to = append(*to, names...)
 }
 
 // told returns, once everything is at rest, what was told since the last call.
-func (w *world) told() (prompt, later []string) {
+func (w *harness) told() (prompt, later []string) {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *world) told() (prompt, later []string) {
 }
 
 // dial reaches the pod's own HTTP server over a pipe.
-func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
+func (w *harness) dial(_ context.Context, _, address string) (net.Conn, error) {
 	ip, port, err := net.SplitHostPort(address)
 	if err != nil || port != "8081" {
 		w.t.Errorf("dialled %s", address)
@@ -100,7 +100,7 @@ func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
 		return nil, errors.New("connection refused")
 	}
 	ours, theirs := net.Pipe()
-	ln := &once{c: make(chan net.Conn, 1), closed: make(chan struct{})}
+	ln := &singleListener{c: make(chan net.Conn, 1), closed: make(chan struct{})}
 	ln.c <- theirs
 	server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		v.(*pod).serve(ip, rw, r) // pods are named as their addresses
@@ -134,14 +134,14 @@ func (p *pod) serve(name string, rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// once is a listener for one connection.
-type once struct {
+// singleListener is a listener for one connection.
+type singleListener struct {
 	c      chan net.Conn
 	close  sync.Once
 	closed chan struct{}
 }
 
-func (l *once) Accept() (net.Conn, error) {
+func (l *singleListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.c:
 		return c, nil
@@ -150,15 +150,15 @@ func (l *once) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *once) Close() error {
+func (l *singleListener) Close() error {
 	l.close.Do(func() { close(l.closed) })
 	return nil
 }
 
-func (l *once) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *singleListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // pod makes a forwarder that can be reached at the address.
-func (w *world) pod(ip string) *pod {
+func (w *harness) pod(ip string) *pod {
 	p := &pod{lines: make(chan string)}
 	w.byIP.Store(ip, p)
 	return p

@@ -23,7 +23,7 @@ import (
 // labels. They have an informer of their own: the controllers must not wait for it, as only
 // statuses depend on it.
 func WatchPods(
-	config *rest.Config, namespace string, which labels.Set,
+	config *rest.Config, namespace string, selector labels.Set,
 ) (func(context.Context, func([]Pod)) error, error) {
 	core, err := coreclient.NewForConfig(config)
 	if err != nil {
@@ -31,18 +31,18 @@ func WatchPods(
 	}
 	return func(ctx context.Context, update func([]Pod)) error {
 		lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", namespace, func(o *metav1.ListOptions) {
-			o.LabelSelector = which.String()
+			o.LabelSelector = selector.String()
 		})
 		informer := cache.NewSharedInformer(lw, &corev1.Pod{}, 0)
-		dirty := make(chan struct{}, 1)
-		mark := func() {
+		changed := make(chan struct{}, 1)
+		notify := func() {
 			select {
-			case dirty <- struct{}{}:
+			case changed <- struct{}{}:
 			default:
 			}
 		}
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { mark() }, UpdateFunc: func(any, any) { mark() }, DeleteFunc: func(any) { mark() },
+			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
 		})
 		if err := errors.Join(err, informer.SetTransform(transformPod)); err != nil {
 			return fmt.Errorf("watching pods: %w", err)
@@ -56,7 +56,7 @@ func WatchPods(
 		for {
 			update(livePods(informer.GetStore().List()))
 			select {
-			case <-dirty:
+			case <-changed:
 			case <-ctx.Done():
 				return nil
 			}

@@ -109,9 +109,9 @@ func (r *Reader) Start(ctx context.Context) error {
 // setPods starts and stops streams. mu must be held.
 func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Pod) {
 	r.listed = true
-	there := make(map[string]struct{}, len(pods))
+	present := make(map[string]struct{}, len(pods))
 	for _, pod := range pods {
-		there[pod.UID] = struct{}{}
+		present[pod.UID] = struct{}{}
 		f := r.byUID[pod.UID]
 		if f != nil && f.pod.IP != pod.IP {
 			f.stop()
@@ -132,7 +132,7 @@ func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Po
 		f.pod = pod
 	}
 	for uid, f := range r.byUID {
-		if _, ok := there[uid]; !ok {
+		if _, ok := present[uid]; !ok {
 			f.stop()
 			delete(r.byUID, uid)
 		}
@@ -142,14 +142,14 @@ func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Po
 // keepStream reads one forwarder's status, and reconnects when the stream breaks.
 func (r *Reader) keepStream(ctx context.Context, f *forwarder, pod Pod) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		began := time.Now()
+		started := time.Now()
 		err := r.readStream(ctx, f, pod)
 		if ctx.Err() != nil {
 			return
 		}
 		r.update(ctx, func() { f.streamBroke(err) })
 		r.Log.V(1).Info("The status stream of a forwarder broke", "pod", pod.Name, "error", err.Error())
-		if time.Since(began) > streamTimeout {
+		if time.Since(started) > streamTimeout {
 			pause = firstPause
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
@@ -166,19 +166,19 @@ func (r *Reader) keepStream(ctx context.Context, f *forwarder, pod Pod) {
 func (r *Reader) update(ctx context.Context, do func()) {
 	r.mu.Lock()
 	do()
-	everyone, prompt := r.detectChanges(time.Now())
+	all, now := r.detectChanges(time.Now())
 	r.mu.Unlock()
-	if everyone {
+	if all {
 		r.NotifyLater(r.Hostnames(ctx))
 	}
-	if len(prompt) > 0 {
-		r.NotifyNow(prompt)
+	if len(now) > 0 {
+		r.NotifyNow(now)
 	}
 }
 
 // detectChanges compares the forwarders with the last counts. It returns whether every hostname is
 // concerned, and the hostnames to notify now. mu must be held.
-func (r *Reader) detectChanges(now time.Time) (everyone bool, prompt []string) {
+func (r *Reader) detectChanges(now time.Time) (all bool, awaited []string) {
 	last, next := r.counts, r.countForwarders(now)
 	r.counts = next
 	if next.members != last.members {
@@ -190,22 +190,22 @@ func (r *Reader) detectChanges(now time.Time) (everyone bool, prompt []string) {
 		r.edgeDownSince = now
 	}
 	if !r.synced && r.listed && next.pending == 0 {
-		r.synced, everyone = true, true
+		r.synced, all = true, true
 	}
 	if !r.synced {
 		return false, nil
 	}
 	switch {
 	case (next.running == 0) != (last.running == 0), (next.sessions == 0) != (last.sessions == 0):
-		everyone = true
+		all = true
 	case !r.membersNotified && now.Sub(r.membersChangedAt) >= settleTime:
-		r.membersNotified, everyone = true, true
+		r.membersNotified, all = true, true
 	}
-	if everyone && next.running > 0 {
+	if all && next.running > 0 {
 		for hostname := range r.awaited {
-			prompt = append(prompt, hostname)
+			awaited = append(awaited, hostname)
 		}
 		clear(r.awaited)
 	}
-	return everyone, prompt
+	return all, awaited
 }

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	up   = `"session":{"up":true}`
-	down = `"session":{"up":false,"error":"dial tcp 10.0.0.1:443: connection refused"}`
-	api  = `{"port":20080,"hostname":"api.demo","listening":true}`
-	db   = `{"port":20081,"hostname":"db.demo","listening":true}`
-	bad  = `{"port":20080,"hostname":"api.demo","listening":false,"error":"address already in use"}`
+	up      = `"session":{"up":true}`
+	down    = `"session":{"up":false,"error":"dial tcp 10.0.0.1:443: connection refused"}`
+	api     = `{"port":20080,"hostname":"api.demo","listening":true}`
+	db      = `{"port":20081,"hostname":"db.demo","listening":true}`
+	failing = `{"port":20080,"hostname":"api.demo","listening":false,"error":"address already in use"}`
 )
 
 func full(session string, listeners ...string) string {
@@ -29,8 +29,8 @@ func full(session string, listeners ...string) string {
 
 func ready(name string) Pod { return Pod{UID: "uid-" + name, Name: name, IP: name, Ready: true} }
 
-// two starts a world with two forwarders that listen for api.demo.
-func two(w *world) (a, b *pod) {
+// twoForwarders starts a world with two forwarders that listen for api.demo.
+func twoForwarders(w *harness) (a, b *pod) {
 	a, b = w.pod("a"), w.pod("b")
 	w.set <- []Pod{ready("a"), ready("b")}
 	a.lines <- full(up, api)
@@ -40,7 +40,7 @@ func two(w *world) (a, b *pod) {
 	return a, b
 }
 
-func (w *world) expect(hostname string, want Report) {
+func (w *harness) expect(hostname string, want Report) {
 	w.t.Helper()
 	synctest.Wait()
 	if got := w.Report(hostname, []int{20080}); !reflect.DeepEqual(got, want) {
@@ -50,7 +50,7 @@ func (w *world) expect(hostname string, want Report) {
 
 func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
+	inBubble(t, func(w *harness) {
 		a, b := w.pod("a"), w.pod("b")
 		w.expect("api.demo", Report{Settled: true})
 		w.set <- []Pod{ready("a"), ready("b")}
@@ -74,7 +74,7 @@ func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 
 func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
+	inBubble(t, func(w *harness) {
 		w.set <- nil
 		w.expect("api.demo", Report{Known: true, Settled: true})
 		w.set <- []Pod{{UID: "u", Name: "a"}}
@@ -88,9 +88,9 @@ func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 
 func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := two(w)
-		a.lines <- `{"listeners":[` + bad + `]}`
+	inBubble(t, func(w *harness) {
+		a, b := twoForwarders(w)
+		a.lines <- `{"listeners":[` + failing + `]}`
 		w.expect("api.demo", Report{
 			Known: true, Forwarders: 2, Listening: 1, Sessions: 2, Settled: true,
 			Failures: []Failure{{Pod: "a", Port: 20080, Error: "address already in use"}},
@@ -98,7 +98,7 @@ func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 		if prompt, later := w.told(); prompt != nil || !slices.Equal(later, []string{"api.demo"}) {
 			t.Errorf("a failure: told %v, %v", prompt, later)
 		}
-		a.lines <- `{"listeners":[` + bad + `]}`
+		a.lines <- `{"listeners":[` + failing + `]}`
 		if _, later := w.told(); later != nil {
 			t.Errorf("nothing new: told %v", later)
 		}
@@ -114,8 +114,8 @@ func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 
 func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := two(w)
+	inBubble(t, func(w *harness) {
+		a, b := twoForwarders(w)
 		w.NotifyOnChange("db.demo")
 		w.NotifyOnChange("gone.demo")
 		w.CancelNotify("gone.demo")
@@ -133,7 +133,7 @@ func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 
 func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
+	inBubble(t, func(w *harness) {
 		a := w.pod("a")
 		starting := ready("a")
 		starting.Ready = false
@@ -153,8 +153,8 @@ func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 // is over, and then all is as it was.
 func TestReader_NotifiesAfterRollout(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := two(w)
+	inBubble(t, func(w *harness) {
+		a, b := twoForwarders(w)
 		c, d := w.pod("c"), w.pod("d")
 		w.set <- []Pod{ready("a"), ready("b"), ready("c")}
 		// c has not been heard yet
@@ -184,8 +184,8 @@ func TestReader_NotifiesAfterRollout(t *testing.T) {
 
 func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := two(w)
+	inBubble(t, func(w *harness) {
+		a, b := twoForwarders(w)
 		a.lines <- `{` + down + `}`
 		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 1, Settled: true})
 		if _, later := w.told(); later != nil {
@@ -213,8 +213,8 @@ func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 
 func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := two(w)
+	inBubble(t, func(w *harness) {
+		a, b := twoForwarders(w)
 		a.out = true
 		close(a.lines)
 		beat(20*time.Second, b)
@@ -234,8 +234,8 @@ func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 
 func TestReader_SilentStreamIsBroken(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		_, b := two(w)
+	inBubble(t, func(w *harness) {
+		_, b := twoForwarders(w)
 		beat(51*time.Second, b) // 25 s until a is taken for broken, 25 s for what it said
 		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1,
 			Unread: "forwarder a: its status stream is silent"})
@@ -250,7 +250,7 @@ func TestReader_InvalidResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(w *world) {
+			inBubble(t, func(w *harness) {
 				a := w.pod("a")
 				w.set <- []Pod{ready("a")}
 				a.lines <- text

@@ -46,16 +46,16 @@ type line struct {
 func (r *Reader) readStream(ctx context.Context, f *forwarder, pod Pod) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet := time.AfterFunc(streamTimeout, func() { cancel(errSilent) })
-	defer quiet.Stop()
-	err := r.readLines(ctx, f, pod, func() { quiet.Reset(streamTimeout) })
+	idle := time.AfterFunc(streamTimeout, func() { cancel(errSilent) })
+	defer idle.Stop()
+	err := r.readLines(ctx, f, pod, func() { idle.Reset(streamTimeout) })
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-func (r *Reader) readLines(ctx context.Context, f *forwarder, pod Pod, alive func()) error {
+func (r *Reader) readLines(ctx context.Context, f *forwarder, pod Pod, received func()) error {
 	url := "http://" + net.JoinHostPort(pod.IP, strconv.Itoa(Port)) + "/status?watch=true"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -83,13 +83,13 @@ func (r *Reader) readLines(ctx context.Context, f *forwarder, pod Pod, alive fun
 		if first && l.Listeners == nil {
 			return errors.New("reading its status: the first line is no status")
 		}
-		alive()
+		received()
 		r.applyLine(ctx, f, &l, first)
 	}
 }
 
 func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first bool) {
-	var prompt, later []string
+	var now, later []string
 	r.update(ctx, func() {
 		if ctx.Err() != nil { // the pod is gone
 			return
@@ -97,13 +97,13 @@ func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first boo
 		for _, hostname := range f.applyLine(l, first) {
 			if _, ok := r.awaited[hostname]; ok {
 				delete(r.awaited, hostname)
-				prompt = append(prompt, hostname)
+				now = append(now, hostname)
 			} else {
 				later = append(later, hostname)
 			}
 		}
 	})
-	r.NotifyNow(prompt)
+	r.NotifyNow(now)
 	r.NotifyLater(later)
 }
 

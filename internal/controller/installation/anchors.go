@@ -51,7 +51,7 @@ type Anchors struct {
 	Listed bool
 
 	mu     sync.Mutex // guards reading, and readAt
-	found  atomic.Pointer[Owners]
+	cached atomic.Pointer[Owners]
 	readAt time.Time
 
 	targetMu sync.Mutex
@@ -74,29 +74,29 @@ const refreshAfter = time.Minute
 func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	found := a.found.Load()
-	if found != nil && time.Since(a.readAt) < refreshAfter {
-		return *found, nil
+	cached := a.cached.Load()
+	if cached != nil && time.Since(a.readAt) < refreshAfter {
+		return *cached, nil
 	}
 	owners, err := a.read(ctx)
 	if apierrors.IsNotFound(err) {
-		found = nil
+		cached = nil
 	}
 	if err == nil {
-		found = &owners
+		cached = &owners
 	}
-	a.found.Store(found)
-	if found == nil {
+	a.cached.Store(cached)
+	if cached == nil {
 		return Owners{}, err
 	}
 	a.readAt = time.Now()
-	return *found, nil
+	return *cached, nil
 }
 
 // Known returns the cached result of Owners. It does not block.
 func (a *Anchors) Known() (owners Owners, known bool) {
-	if found := a.found.Load(); found != nil {
-		return *found, true
+	if cached := a.cached.Load(); cached != nil {
+		return *cached, true
 	}
 	return Owners{}, false
 }
@@ -120,10 +120,10 @@ func (a *Anchors) TargetOwner(ctx context.Context, namespace string) (metav1.Own
 		return owners.Cluster, err
 	}
 	a.targetMu.Lock()
-	known, ok := a.targets[namespace]
+	cached, ok := a.targets[namespace]
 	a.targetMu.Unlock()
-	if ok && time.Since(known.readAt) < refreshAfter {
-		return known.OwnerReference, nil
+	if ok && time.Since(cached.readAt) < refreshAfter {
+		return cached.OwnerReference, nil
 	}
 	var role rbacv1.Role // read without the lock, so that namespaces do not block each other
 	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: a.ClusterRole}, &role); err != nil {

@@ -119,28 +119,28 @@ func (n *informer) lister() toolscache.ListerWatcher {
 
 // handler passes events on. Those before the store is synced are covered by setState.
 func (n *informer) handler() toolscache.ResourceEventHandler {
-	tell := func(f func(context.Context, handler.EventHandler, queue)) {
+	notify := func(f func(context.Context, handler.EventHandler, queue)) {
 		if _, err := n.state(); err == nil {
 			n.notify(n.namespace, f)
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
-			tell(func(ctx context.Context, h handler.EventHandler, q queue) {
+			notify(func(ctx context.Context, h handler.EventHandler, q queue) {
 				h.Create(ctx, event.CreateEvent{Object: o.(*corev1.Service)}, q)
 			})
 		},
 		UpdateFunc: func(before, now any) {
-			tell(func(ctx context.Context, h handler.EventHandler, q queue) {
+			notify(func(ctx context.Context, h handler.EventHandler, q queue) {
 				h.Update(ctx, event.UpdateEvent{ObjectOld: before.(*corev1.Service), ObjectNew: now.(*corev1.Service)}, q)
 			})
 		},
 		DeleteFunc: func(o any) {
-			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				o = gone.Obj
+			if deleted, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = deleted.Obj
 			}
 			if s, ok := o.(*corev1.Service); ok {
-				tell(func(ctx context.Context, h handler.EventHandler, q queue) {
+				notify(func(ctx context.Context, h handler.EventHandler, q queue) {
 					h.Delete(ctx, event.DeleteEvent{Object: s}, q)
 				})
 			}

@@ -140,16 +140,16 @@ func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterfa
 	return nil
 }
 
-// notify passes one event on, or everything the namespace has if tell is nil.
-func (i *Informers) notify(namespace string, tell func(ctx context.Context, h handler.EventHandler, q queue)) {
+// notify passes one event on, or everything the namespace has if deliver is nil.
+func (i *Informers) notify(namespace string, deliver func(ctx context.Context, h handler.EventHandler, q queue)) {
 	i.mu.Lock()
 	ctx, q := i.ctx, i.queue
 	i.mu.Unlock()
 	if q == nil {
 		return // Start will notify
 	}
-	if tell != nil {
-		tell(ctx, i.handler, q)
+	if deliver != nil {
+		deliver(ctx, i.handler, q)
 		return
 	}
 	if store, err := i.all[namespace].state(); err == nil {

@@ -40,9 +40,9 @@ const (
 // Parse parses the flags' values. It returns all errors as one *account.Error.
 func Parse(own string, allow, deny []string, selector string) (Policy, error) {
 	p := Policy{Own: own, Allow: allow, Deny: deny}
-	var wrong []account.FieldError
+	var errs []account.FieldError
 	add := func(flag, value, rule string) {
-		wrong = append(wrong, account.FieldError{Field: flag, Value: value, Rule: rule})
+		errs = append(errs, account.FieldError{Field: flag, Value: value, Rule: rule})
 	}
 	for _, pattern := range deny {
 		if name := strings.TrimSuffix(pattern, "*"); pattern != "*" &&
@@ -53,12 +53,12 @@ func Parse(own string, allow, deny []string, selector string) (Policy, error) {
 	for _, name := range allow {
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			add(flagAllow, name, "give names of namespaces")
-		} else if why := p.denialReason(name); why != "" {
-			add(flagAllow, name, "take it off the list: "+why)
+		} else if reason := p.denialReason(name); reason != "" {
+			add(flagAllow, name, "take it off the list: "+reason)
 		}
 	}
 	if selector == "" {
-		return p, invalid(wrong)
+		return p, invalid(errs)
 	}
 	var err error
 	if p.Consent, err = labels.Parse(selector); err != nil {
@@ -68,7 +68,7 @@ func Parse(own string, allow, deny []string, selector string) (Policy, error) {
 		add(flagSelector, selector, "give either "+flagAllow+" or "+flagSelector+
 			": with a list the manager may not read the labels of namespaces")
 	}
-	return p, invalid(wrong)
+	return p, invalid(errs)
 }
 
 func invalid(wrong []account.FieldError) error {
@@ -85,8 +85,8 @@ func (p Policy) Listed() bool { return len(p.Allow) > 0 }
 // RefusalReason returns why the namespace gets no Services, regardless of its labels; empty if it
 // may.
 func (p Policy) RefusalReason(namespace string) string {
-	if why := p.denialReason(namespace); why != "" {
-		return why
+	if reason := p.denialReason(namespace); reason != "" {
+		return reason
 	}
 	if p.Listed() && !slices.Contains(p.Allow, namespace) {
 		return fmt.Sprintf("namespace %s is not in binding.namespaces.allow", namespace)

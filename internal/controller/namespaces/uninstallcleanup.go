@@ -57,8 +57,8 @@ func (f *UninstallCleanup) Start(ctx context.Context) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		ends, err := f.watch(ctx, c)
-		if ends {
+		terminating, err := f.watch(ctx, c)
+		if terminating {
 			f.deleteTargetServices(ctx)
 			return nil
 		}
@@ -112,7 +112,7 @@ func (f *UninstallCleanup) deleteTargetServices(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	services := make(chan *corev1.Service)
-	var removed, failed atomic.Int32
+	var deleted, failed atomic.Int32
 	var working sync.WaitGroup
 	for range cleanupWorkers {
 		working.Go(func() {
@@ -124,7 +124,7 @@ func (f *UninstallCleanup) deleteTargetServices(ctx context.Context) {
 						client.ObjectKeyFromObject(s))
 					continue
 				}
-				removed.Add(1)
+				deleted.Add(1)
 			}
 		})
 	}
@@ -135,6 +135,6 @@ func (f *UninstallCleanup) deleteTargetServices(ctx context.Context) {
 	}
 	close(services)
 	working.Wait()
-	f.Log.Info("The operator's namespace is being deleted: removed the target Services", "removed", removed.Load(),
+	f.Log.Info("The operator's namespace is being deleted: removed the target Services", "removed", deleted.Load(),
 		"failed", failed.Load())
 }

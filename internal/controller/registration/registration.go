@@ -95,16 +95,16 @@ type Registration struct {
 // Start sends heartbeats until the context ends, and refreshes the object in between. It returns
 // nil.
 func (r *Registration) Start(ctx context.Context) error {
-	said := ""
+	logged := ""
 	var changed <-chan struct{}
 	for due := r.Now(); ctx.Err() == nil; sleep(ctx, changed, pollInterval*9/10+rand.N(pollInterval/5)) {
 		changed = r.Removals().Changed
 		if r.Now().Before(due) && r.FeedStatus().Err == nil {
-			r.logChanged(ctx, &said, r.Refresh(ctx))
+			r.logChanged(ctx, &logged, r.Refresh(ctx))
 			continue
 		}
 		healthy, err := r.Heartbeat(ctx)
-		r.logChanged(ctx, &said, err)
+		r.logChanged(ctx, &logged, err)
 		if healthy && err == nil {
 			due = r.Now().Add(heartbeatInterval - pollInterval/2)
 		}
@@ -113,16 +113,16 @@ func (r *Registration) Start(ctx context.Context) error {
 }
 
 // logChanged logs an error that differs from the last one.
-func (r *Registration) logChanged(ctx context.Context, said *string, err error) {
+func (r *Registration) logChanged(ctx context.Context, logged *string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err == nil {
-		*said = ""
+		*logged = ""
 		return
 	}
-	if err.Error() != *said {
-		*said = err.Error()
+	if err.Error() != *logged {
+		*logged = err.Error()
 		r.Log.Error(err, "Updating the KubernetesOperator object failed; it is retried")
 	}
 }
@@ -145,8 +145,8 @@ func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	asking, cancel := context.WithTimeout(ctx, cmp.Or(r.AccountTimeout, accountTimeout))
-	operator, failure := r.Account.UpsertOperator(asking, r.operator(uid))
+	requestCtx, cancel := context.WithTimeout(ctx, cmp.Or(r.AccountTimeout, accountTimeout))
+	operator, failure := r.Account.UpsertOperator(requestCtx, r.operator(uid))
 	cancel()
 	if ctx.Err() != nil {
 		return false, ctx.Err() // the manager stops, so the account did not fail
@@ -159,9 +159,9 @@ func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) 
 		}
 		next.Status.OperatorID = operator.ID
 	}
-	reporting, cancel := context.WithTimeout(ctx, clusterTimeout)
+	reportCtx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	return failure == nil, r.updateStatus(reporting, object, next)
+	return failure == nil, r.updateStatus(reportCtx, object, next)
 }
 
 // ReportSecondRelease writes that this release is inactive because release other works in its
@@ -174,8 +174,8 @@ func (r *Registration) ReportSecondRelease(ctx context.Context, other string) er
 		return err
 	}
 	next := object.DeepCopy()
-	for _, unasked := range []string{v1alpha1.ConditionAPIReachable, v1alpha1.ConditionEdgeReachable} {
-		meta.RemoveStatusCondition(&next.Status.Conditions, unasked)
+	for _, unknown := range []string{v1alpha1.ConditionAPIReachable, v1alpha1.ConditionEdgeReachable} {
+		meta.RemoveStatusCondition(&next.Status.Conditions, unknown)
 	}
 	r.setCondition(&next.Status, object.Generation, newCondition(
 		v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonSecondRelease, fmt.Sprintf(

@@ -131,9 +131,9 @@ func (r *Registration) countEndpoints(ctx context.Context, s *v1alpha1.Kubernete
 func (r *Registration) emitEvents(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
 	for _, c := range o.Status.Conditions {
 		old := meta.FindStatusCondition(before, c.Type)
-		complaint := c.Type == v1alpha1.ConditionAccountChanged || c.Type == v1alpha1.ConditionRemovalsHeld
-		bad := complaint == (c.Status == metav1.ConditionTrue)
-		if old != nil && old.Reason == c.Reason && old.Status == c.Status || old == nil && complaint && !bad {
+		negative := c.Type == v1alpha1.ConditionAccountChanged || c.Type == v1alpha1.ConditionRemovalsHeld
+		bad := negative == (c.Status == metav1.ConditionTrue)
+		if old != nil && old.Reason == c.Reason && old.Status == c.Status || old == nil && negative && !bad {
 			continue
 		}
 		kind := corev1.EventTypeNormal

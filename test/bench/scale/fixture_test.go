@@ -44,14 +44,14 @@ const (
 	release           = "fairlead-operator"
 )
 
-// world is a control plane with the two namespaces and the chart's anchors.
-type world struct {
+// controlPlane is a control plane with the two namespaces and the chart's anchors.
+type controlPlane struct {
 	b    *testing.B
 	env  *testenv.Env
 	kube client.Client
 }
 
-func newWorld(b *testing.B) *world {
+func newControlPlane(b *testing.B) *controlPlane {
 	b.Helper()
 	env, err := testenv.New(testenv.WithServiceRange("10.0.0.0/16"),
 		testenv.WithControllers("endpointslice", "garbagecollector", "namespace"))
@@ -61,7 +61,7 @@ func newWorld(b *testing.B) *world {
 	must(b, clientgoscheme.AddToScheme(scheme))
 	must(b, v1alpha1.AddToScheme(scheme))
 	env.Config.QPS, env.Config.Burst = -1, 0
-	w := &world{b: b, env: env}
+	w := &controlPlane{b: b, env: env}
 	w.kube, err = client.New(env.Config, client.Options{Scheme: scheme})
 	must(b, err)
 	for _, o := range []client.Object{
@@ -77,7 +77,7 @@ func newWorld(b *testing.B) *world {
 
 // written returns the API server's count of writes by "VERB resource[/subresource]" of the kinds
 // that the operator writes.
-func (w *world) written() map[string]int {
+func (w *controlPlane) written() map[string]int {
 	w.b.Helper()
 	httpClient, err := clientFor(w.env.Config)
 	must(w.b, err)
@@ -214,7 +214,7 @@ type process struct {
 }
 
 // startManager runs `fairlead-operator manager` in the world, for the account of the service.
-func startManager(b *testing.B, w *world, s *service, program string) *process {
+func startManager(b *testing.B, w *controlPlane, s *service, program string) *process {
 	b.Helper()
 	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
 	must(b, os.WriteFile(kubeconfig, w.env.Kubeconfig, 0o600))

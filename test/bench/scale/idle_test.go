@@ -29,7 +29,7 @@ const (
 
 // BenchmarkIdleOperators measures what operators with nothing to do ask of the account's API.
 func BenchmarkIdleOperators(b *testing.B) {
-	w, s := newWorld(b), newService(b)
+	w, s := newControlPlane(b), newService(b)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
 	var running sync.WaitGroup
 	b.Cleanup(func() { cancel(); running.Wait() })
@@ -58,7 +58,7 @@ func BenchmarkIdleOperators(b *testing.B) {
 	before := s.requests.Load()
 	<-time.After(idleFor)
 	perMinute := float64(s.requests.Load()-before) / idleFor.Minutes()
-	f := &figures{}
+	f := &resultTable{}
 	f.add(fmt.Sprintf("%d idle operators on one account: requests a minute", idleOperators),
 		fmt.Sprintf("%.0f", perMinute), fmt.Sprintf("<= %d", idleGoal))
 	f.print(b)

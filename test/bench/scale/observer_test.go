@@ -45,7 +45,7 @@ type observer struct {
 }
 
 // observe watches Services, BoundEndpoints and EndpointSlices of the two namespaces.
-func observe(b *testing.B, w *world) *observer {
+func observe(b *testing.B, w *controlPlane) *observer {
 	b.Helper()
 	o := &observer{b: b, seen: map[string]map[string]time.Time{}, made: map[string]int{}, changed: make(chan struct{})}
 	c, err := cache.New(w.env.Config, cache.Options{Scheme: w.kube.Scheme(), Mapper: w.kube.RESTMapper(),
@@ -175,14 +175,14 @@ func buildOperator(b *testing.B) string {
 	return program
 }
 
-// figures is the table that a run prints.
-type figures struct{ rows [][]string }
+// resultTable is the table that a run prints.
+type resultTable struct{ rows [][]string }
 
-func (f *figures) add(what, figure, goal string) {
+func (f *resultTable) add(what, figure, goal string) {
 	f.rows = append(f.rows, []string{what, figure, goal})
 }
 
-func (f *figures) print(b *testing.B) {
+func (f *resultTable) print(b *testing.B) {
 	var text strings.Builder
 	for _, row := range f.rows {
 		fmt.Fprintf(&text, "%-72s %-34s %s\n", row[0], row[1], row[2])

@@ -35,12 +35,12 @@ const (
 // long annotations, beside one that knows none: after the first list, after another one, and while
 // pods change.
 func BenchmarkForwarderPods(b *testing.B) {
-	w := newWorld(b)
+	w := newControlPlane(b)
 	w.makePods()
 	program := buildOperator(b)
 	without := startForwarder(b, w, program)
 	with := startForwarder(b, w, program, "--pod-identity")
-	f := &figures{}
+	f := &resultTable{}
 	measure := func(what string) {
 		b.Helper()
 		base, _ := without.memory()
@@ -64,7 +64,7 @@ func BenchmarkForwarderPods(b *testing.B) {
 }
 
 // makePods makes running pods of the size that clusters with sidecars have.
-func (w *world) makePods() {
+func (w *controlPlane) makePods() {
 	w.b.Helper()
 	w.each(benchPods, func(ctx context.Context, i int) error {
 		p := &corev1.Pod{
@@ -91,7 +91,7 @@ func (w *world) makePods() {
 func podName(i int) string { return fmt.Sprintf("deployment-%d-7d4b9c6f5-x2k%d", i/3, i%3) }
 
 // each does something for the numbers below n, several at a time.
-func (w *world) each(n int, do func(ctx context.Context, i int) error) {
+func (w *controlPlane) each(n int, do func(ctx context.Context, i int) error) {
 	w.b.Helper()
 	var writers sync.WaitGroup
 	for first := range podWriters {
@@ -111,7 +111,7 @@ func (w *world) each(n int, do func(ctx context.Context, i int) error) {
 }
 
 // churn changes pods for a while and returns how often.
-func (w *world) churn() int {
+func (w *controlPlane) churn() int {
 	w.b.Helper()
 	changes, end := 0, time.Now().Add(podChurnFor)
 	for i := 0; time.Now().Before(end); i++ {
@@ -124,7 +124,7 @@ func (w *world) churn() int {
 }
 
 // startForwarder runs `fairlead-operator forwarder` in the world, without an edge.
-func startForwarder(b *testing.B, w *world, program string, more ...string) *process {
+func startForwarder(b *testing.B, w *controlPlane, program string, more ...string) *process {
 	b.Helper()
 	dir := b.TempDir()
 	kubeconfig, token := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "authtoken")

@@ -45,9 +45,9 @@ func BenchmarkScale(b *testing.B) {
 	}
 	for i, n := range sizes {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
-			f := &figures{}
+			f := &resultTable{}
 			defer f.print(b)
-			run := &run{b: b, f: f, n: n, program: program}
+			run := &scaleRun{b: b, f: f, n: n, program: program}
 			run.converge()
 			if i == len(sizes)-1 {
 				run.further()
@@ -57,14 +57,14 @@ func BenchmarkScale(b *testing.B) {
 	}
 }
 
-// run is the measuring of one number of endpoints.
-type run struct {
+// scaleRun is the measuring of one number of endpoints.
+type scaleRun struct {
 	b       *testing.B
-	f       *figures
+	f       *resultTable
 	n       int
 	program string
 
-	world    *world
+	world    *controlPlane
 	service  *service
 	observer *observer
 	manager  *process
@@ -72,9 +72,9 @@ type run struct {
 }
 
 // converge measures the way from a started manager to all Services, beside a bare client's.
-func (r *run) converge() {
+func (r *scaleRun) converge() {
 	bare := r.bare()
-	r.world, r.service = newWorld(r.b), newService(r.b)
+	r.world, r.service = newControlPlane(r.b), newService(r.b)
 	r.observer = observe(r.b, r.world)
 	for i := range r.n {
 		r.service.bind(url(i))
@@ -114,7 +114,7 @@ func (r *run) converge() {
 
 // settle waits until the API server has seen no write for 15 s, which is longer than every
 // debounce.
-func (r *run) settle() {
+func (r *scaleRun) settle() {
 	last, since := r.world.written(), time.Now()
 	for deadline := time.Now().Add(15 * time.Minute); time.Since(since) < 15*time.Second; <-time.After(time.Second) {
 		now := r.world.written()
@@ -128,7 +128,7 @@ func (r *run) settle() {
 }
 
 // further measures what only matters with many.
-func (r *run) further() {
+func (r *scaleRun) further() {
 	before := r.world.written()
 	<-time.After(restFor)
 	now, peak := r.manager.memory()
@@ -142,7 +142,7 @@ func (r *run) further() {
 }
 
 // another measures one more endpoint, again and again.
-func (r *run) another() {
+func (r *scaleRun) another() {
 	var times []time.Duration
 	for i := range oneMore {
 		raw := url(r.n + i)
@@ -167,7 +167,7 @@ func (r *run) another() {
 }
 
 // churn binds and unbinds for a while and waits for what is left.
-func (r *run) churn() {
+func (r *scaleRun) churn() {
 	r.settle()
 	before, deepest, began := r.world.written(), 0, time.Now()
 	tick := time.NewTicker(time.Second / churnRate)
@@ -199,7 +199,7 @@ func (r *run) churn() {
 }
 
 // orphans compares every Service with the endpoints.
-func (r *run) orphans() {
+func (r *scaleRun) orphans() {
 	var wrong []string
 	for raw, id := range r.service.hold {
 		name := strings.TrimPrefix(strings.Split(raw, ".")[0], "http://")
@@ -215,7 +215,7 @@ func (r *run) orphans() {
 	}
 }
 
-func (r *run) atMost(what string, figure, most float64) {
+func (r *scaleRun) atMost(what string, figure, most float64) {
 	if figure > most {
 		r.b.Errorf("%s: %.2f, and the goal is %.2f", what, figure, most)
 	}
@@ -223,8 +223,8 @@ func (r *run) atMost(what string, figure, most float64) {
 
 // bare makes the objects that the manager would make, with as many workers and no thought, and
 // returns how long that took.
-func (r *run) bare() time.Duration {
-	w := newWorld(r.b)
+func (r *scaleRun) bare() time.Duration {
+	w := newControlPlane(r.b)
 	began := time.Now()
 	group, ctx := errgroup.WithContext(r.b.Context())
 	numbers, made := make(chan int), make(chan int, r.n)
@@ -258,7 +258,7 @@ func (r *run) bare() time.Duration {
 	return time.Since(began)
 }
 
-func createServices(ctx context.Context, w *world, made <-chan int) error {
+func createServices(ctx context.Context, w *controlPlane, made <-chan int) error {
 	for i := range made {
 		b := boundEndpoint(i)
 		ports := []corev1.ServicePort{{Name: "http-80", Port: 80, AppProtocol: ptr.To("http")}}

@@ -93,7 +93,7 @@ func TestAttempt_SendsEveryByteOnce(t *testing.T) {
 	}
 }
 
-// Whatever the two ends do in the same moment, nobody reads an end where there was none.
+// Whatever the two ends do concurrently, neither reads EOF after an abort.
 func TestAttempt_AbortIsNoEOF(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, allObserved(t)), shortTiming())
@@ -271,7 +271,7 @@ func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 	}
 }
 
-// What the edge tells of an http request comes after the success of its connection, and may be a
+// The edge's report about an http request comes after the success of its connection, and may be a
 // failure.
 func TestPortStats_SuccessTime(t *testing.T) {
 	t.Parallel()

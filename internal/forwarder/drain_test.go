@@ -15,8 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// shutdownTest is a case of when a forwarder that is told to stop learns that its installation is
-// being removed, and what it does then.
+// shutdownTest is a case of when a stopping forwarder learns that its installation is being
+// uninstalled.
 type shutdownTest struct {
 	listed        func() (bool, error)
 	removed       func(ctx context.Context, since time.Duration) (bool, error)
@@ -119,9 +119,9 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 	}
 }
 
-// Kubernetes marks a namespace 5 s before it deletes the pods: a forwarder knows before it is told
-// to stop, whatever its credential is worth then. One that is refused while nobody stops it says
-// nothing.
+// Kubernetes marks a namespace 5 s before it deletes the pods: a forwarder knows before it is
+// stopped, regardless of its credential's state then. One that is refused while nobody stops it
+// says nothing.
 func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// An outage has one cause and many tries: it is told once.
+// An outage has one cause and many attempts: it is logged once.
 func TestEdgeClient_LogsCauseOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // testTimeout is how long a test waits for what must come; it is spent only by a test that fails.
 const testTimeout = 20 * time.Second
 
-// fakeEdge is a real tunnel server that does with streams what a test says.
+// fakeEdge is a real tunnel server whose stream handler the test sets.
 type fakeEdge struct {
 	t       *testing.T
 	addr    string
@@ -157,7 +157,7 @@ func (e *fakeEdge) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.Str
 
 func (e *fakeEdge) Down(*tunnel.Session, error) {}
 
-// fakeSource is a cluster that says what a test says.
+// fakeSource is a Source that the test controls.
 type fakeSource struct {
 	updates chan Objects
 	applied chan struct{}

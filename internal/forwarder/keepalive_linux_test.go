@@ -122,7 +122,7 @@ func say(t *testing.T, r *runningForwarder) <-chan *net.TCPConn {
 	return accepted
 }
 
-// closesWithReset says whether closing c is a reset.
+// closesWithReset reports whether closing c is a reset.
 func closesWithReset(t *testing.T, c *net.TCPConn) (yes bool) {
 	t.Helper()
 	raw, err := c.SyscallConn()

@@ -72,7 +72,7 @@ func (b *bubble) readyz() int {
 	return w.Code
 }
 
-// connect says whether a new connection is accepted.
+// connect reports whether a new connection is accepted.
 func (b *bubble) connect() bool {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

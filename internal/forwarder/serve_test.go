@@ -268,7 +268,7 @@ func TestRelay_RemovedEndpointIsOffline(t *testing.T) {
 	e := startEdge(t, respond)
 	r := connected(t, e, shortTiming())
 	gone := testObjects()
-	// its agent said goodbye; removalDelay runs
+	// its agent disconnected; removalDelay runs
 	gone.BoundEndpoints[0].Spec.Endpoints, gone.BoundEndpoints[1].Spec.Endpoints = nil, nil
 	r.source.update(gone)
 	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3001")

@@ -216,7 +216,7 @@ func TestStatus_SessionAndConnections(t *testing.T) {
 	}
 }
 
-// An http connection that was opened says nothing of its requests; the edge does.
+// An opened http connection does not reveal the result of its requests; the edge reports it.
 func TestStatus_RequestResultsOfEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
@@ -239,7 +239,7 @@ func TestStatus_RequestResultsOfEdge(t *testing.T) {
 		})
 	}
 	failed := r.status().Listeners[0].LastFailure.At
-	// nobody's here
+	// of another forwarder's endpoint
 	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-other", Code: string(account.CodeAgentSilent)})
 	// of a later version
 	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: "ERR_FL_9999"})

@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
-// forwarderStatusServer is a forwarder's /status that says what a test says. All pods lead to it.
+// forwarderStatusServer serves a forwarder's /status as the test sets it. All pods lead to it.
 type forwarderStatusServer struct {
 	*httptest.Server
 	mu    sync.Mutex

@@ -108,7 +108,7 @@ var _ = Describe("what is left of a manager", func() {
 		})
 })
 
-// secondReleaseEvents returns the notes of the events that tell of a second release.
+// secondReleaseEvents returns the notes of the events about a second release.
 func (r *release) secondReleaseEvents(ctx context.Context) func() []string {
 	return func() (notes []string) {
 		var list eventsv1.EventList

@@ -41,7 +41,7 @@ func TestAnnotations_Invalid(t *testing.T) {
 	}
 }
 
-// What is said of a pod later takes the place of what was said before.
+// A later event of a pod replaces the earlier one.
 func TestLookup_AnnotationsChange(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {

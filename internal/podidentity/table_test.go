@@ -37,7 +37,7 @@ func (t *table) who(ip string) string {
 	return k.name
 }
 
-// model says in the plainest way who has an address.
+// model is the simplest computation of an address's pod.
 func model(pods map[string]*corev1.Pod, ip string) string {
 	var holders []*corev1.Pod
 	for _, p := range pods {

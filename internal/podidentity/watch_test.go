@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 )
 
-// fakeAPI is an API server inside a bubble. Its watches end when they are told to, unless it hangs.
+// fakeAPI is an API server inside a bubble. Its watches end at their timeout, unless it hangs.
 type fakeAPI struct {
 	mu    sync.Mutex
 	pods  []corev1.Pod

@@ -147,7 +147,7 @@ func TestForwarderArgs_EdgeAddressFollowsAPI(t *testing.T) {
 	}
 }
 
-// The pod must live long enough for what the forwarder does when it is told to stop.
+// The pod must live long enough for the forwarder's shutdown.
 func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"0s": 315, "90s": 405, "15m": 1215, "2h": 7515} {
@@ -159,7 +159,7 @@ func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 	}
 }
 
-// Arguments can be read by everybody on the node, and Secrets only by those who mount them.
+// Arguments are readable by every user of the node, Secrets only by pods that mount them.
 func TestSecrets_OnlyInSecret(t *testing.T) {
 	t.Parallel()
 	for _, o := range render(t, validValues()) {

@@ -128,8 +128,8 @@ func TestPods_AlwaysOneAvailable(t *testing.T) {
 	}
 }
 
-// The manager is told the labels by which upstream Services select forwarders; they must select
-// forwarders and nobody else.
+// The manager's flags hold the labels by which upstream Services select forwarders; they must
+// select no other pods.
 func TestForwarderPods_MatchUpstreamSelector(t *testing.T) {
 	t.Parallel()
 	all := render(t, validValues())

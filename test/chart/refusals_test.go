@@ -285,7 +285,7 @@ func TestSchema_IsClosed(t *testing.T) {
 	walk("", schema)
 }
 
-// Every value says what it is, where it stands or where it refers to.
+// Every value is described where it is defined or where it refers to.
 func TestSchema_DescribesEveryValue(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{chartDir, serverDir} {

@@ -154,7 +154,7 @@ func TestRights_Forbidden(t *testing.T) {
 	}
 }
 
-// Reading all pods is a right that nobody has who did not ask for it.
+// Reading all pods is a right of those only who enable it.
 func TestRights_PodIdentity(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("../../internal/podidentity/identity.go")

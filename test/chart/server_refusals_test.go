@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// serverRefusal is a value that cannot work, and what is said of it.
+// serverRefusal is a value that cannot work, and the expected error.
 type serverRefusal struct {
 	values values
 	want   string

@@ -94,7 +94,7 @@ func startServer(t *testing.T, c corev1.Container, mounts string) error {
 }
 
 // untilUp reads the log to its end and stops the process when it is up. A line that is no JSON is
-// what the program says of its flags.
+// the program's error about its flags.
 func untilUp(cmd *exec.Cmd, log io.Reader) error {
 	up := false
 	var said []string

@@ -33,7 +33,7 @@ func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 	return b
 }
 
-// What a cache keeps says the same as what came, whatever came before it, and equal parts are kept
+// A transformed object equals the original, regardless of earlier ones, and equal parts are kept
 // once.
 func TestTransforms_PreserveContent(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ var _ = Describe("drift", func() {
 		w.counter.takeWrites()
 	})
 
-	// repairs changes one Service as somebody else would and expects it to be as before after exactly
+	// repairs changes one Service as another client would and expects it to be as before after exactly
 	// one write, with what is theirs kept.
 	repairs := func(ctx context.Context, good *corev1.Service, drift func(*corev1.Service)) {
 		GinkgoHelper()

@@ -42,9 +42,9 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Entry("one that cannot listen", func(r *forwarderstatus.Report) {
 			r.Listening, r.Failures = 1, []forwarderstatus.Failure{{Pod: "fwd-1", Port: 20080, Error: "address already in use"}}
 		}, "False ListenerFailed", "forwarder fwd-1 does not listen on port 20080: address already in use", "1/2"),
-		Entry("one that has not seen the port", func(r *forwarderstatus.Report) {
+		Entry("one that has not received the port", func(r *forwarderstatus.Report) {
 			r.Listening, r.Failures = 1, []forwarderstatus.Failure{{Pod: "fwd-1", Port: 20080}}
-		}, "False ListenerFailed", "forwarder fwd-1 does not listen on port 20080: it has not seen", "1/2"),
+		}, "False ListenerFailed", "forwarder fwd-1 does not listen on port 20080: it has not received", "1/2"),
 		Entry("many of them", func(r *forwarderstatus.Report) {
 			r.Listening, r.Failures = 0, make([]forwarderstatus.Failure, 5)
 		}, "False ListenerFailed", "; and 2 more", "0/2"),

@@ -65,7 +65,7 @@ func problemFromError(err error) *problem {
 func conflictProblem(key client.ObjectKey, owner string) *problem {
 	return &problem{
 		reason: v1alpha1.ReasonConflict, conflictingService: key.String(),
-		message: fmt.Sprintf("Service %s belongs to %s and stays as it is", key, owner),
+		message: fmt.Sprintf("Service %s is not changed: it belongs to %s", key, owner),
 	}
 }
 

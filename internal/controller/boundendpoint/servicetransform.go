@@ -69,7 +69,7 @@ func firstFieldManager(fields []metav1.ManagedFieldsEntry) []metav1.ManagedField
 func describeOwner(own installation.Installation, s *corev1.Service) string {
 	switch {
 	case own.Copied(s):
-		return "another owner, who copied a Service of this installation"
+		return "another owner, who copied it from a Service of this installation"
 	case s.Annotations[installation.AnnotationHostname] != "":
 		return "this installation's " + s.Annotations[installation.AnnotationHostname]
 	case s.Annotations[installation.AnnotationInstallation] != "" &&

@@ -79,7 +79,7 @@ type harness struct {
 type writeRecorder struct {
 	client.Client
 	writes []string
-	// refuse says what the API server would say to a creation instead; nil: nothing.
+	// refuse returns the API server's error for a creation; nil: none.
 	refuse func(client.Object) error
 	// cached is the BoundEndpoint as a cache that lags behind still has it; nil: none does.
 	cached *v1alpha1.BoundEndpoint
@@ -235,7 +235,7 @@ func (w *harness) expectNoService(ctx context.Context, namespace, name string) {
 	Expect(apierrors.IsNotFound(err)).To(BeTrue(), "Service %s/%s: %v", namespace, name, err)
 }
 
-// createForeign makes a Service of somebody else's.
+// createForeign makes a Service of another owner.
 func (w *harness) createForeign(ctx context.Context, namespace, name string) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
-// pod is a forwarder that says what a test says.
+// pod is a forwarder whose responses the test sets.
 type pod struct {
 	lines chan string // what it says; closed: the stream ends
 	out   bool        // out of reach

@@ -149,15 +149,15 @@ func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 	})
 }
 
-// Two forwarders are replaced one by one, each new one before an old one: nobody is told until that
-// is over, and then all is as it was.
+// Two forwarders are replaced one by one, each new one before an old one: no hostname is notified
+// until that is over, and then all is as it was.
 func TestReader_NotifiesAfterRollout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *harness) {
 		a, b := twoForwarders(w)
 		c, d := w.pod("c"), w.pod("d")
 		w.set <- []Pod{ready("a"), ready("b"), ready("c")}
-		// c has not been heard yet
+		// c has not reported yet
 		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
 		c.lines <- full(up, api)
 		w.expect("api.demo", Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3})

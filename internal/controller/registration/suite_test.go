@@ -288,7 +288,7 @@ var _ = Describe("a heartbeat", func() {
 
 	It("reports that the server does not support watches", func(ctx SpecContext) {
 		feed.Polling = true
-		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "no watch")
+		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "does not support watches")
 	})
 
 	It("counts the hostnames that are projected and ready, and of those only ours", func(ctx SpecContext) {

@@ -103,7 +103,7 @@ func (o *observer) count(kind string) int {
 	return len(o.seen[kind])
 }
 
-// when returns when the object appeared; the zero time says that it is not there.
+// when returns when the object appeared; zero means that it has not.
 func (o *observer) when(kind, key string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +152,7 @@ func (o *observer) wait(what string, patience time.Duration, condition func() bo
 // clientFor makes an HTTP client with an administrator's credentials.
 func clientFor(config *rest.Config) (*http.Client, error) { return rest.HTTPClientFor(config) }
 
-// freeAddress returns a loopback address that nobody listens on.
+// freeAddress returns an unused loopback address.
 func freeAddress(b *testing.B) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

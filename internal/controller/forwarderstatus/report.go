@@ -23,8 +23,6 @@ type Report struct {
 	Settled bool
 	// Failures are ports that forwarders do not listen on, by pod and port.
 	Failures []Failure
-	// Unread is why the status of a forwarder cannot be read.
-	Unread string
 }
 
 // Failure is a port that a forwarder does not listen on.
@@ -66,9 +64,6 @@ func (r *Reader) Report(hostname string, ports []int) Report {
 	}
 	for _, f := range r.sorted() {
 		if !f.pod.Ready || !f.reporting {
-			if f.pod.Ready && f.err != "" {
-				report.Unread = fmt.Sprintf("forwarder %s: %s", f.pod.Name, f.err)
-			}
 			continue
 		}
 		failures := f.listenFailures(hostname, ports)

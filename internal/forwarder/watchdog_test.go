@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
 )
@@ -20,9 +19,8 @@ func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	var process frozen.Process
-	timing := shortTiming()
 	e.setWrap(process.Conn)
-	r := connected(t, e, timing)
+	r := connected(t, e, shortTiming())
 	kept, idle, db := r.dial(10080), r.dial(10080), r.dial(15432)
 	for _, c := range []net.Conn{kept, idle} {
 		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
@@ -34,17 +32,10 @@ func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 	_, _ = io.ReadFull(db, make([]byte, 10))
 	process.Stop()
 	defer process.Continue()
-	began := time.Now()
 	_, _ = io.WriteString(kept, request)
 	first := r.dial(10080)
 	wantErrorPage(t, first, 503, "ERR_FL_3004")
-	if d := time.Since(began); d > timing.sessionWait+5*time.Second {
-		t.Errorf("503 after %v", d)
-	}
 	wantReset(t, kept)
-	if d := time.Since(began); d > timing.sessionWait+8*time.Second {
-		t.Errorf("a kept connection was cut after %v", d)
-	}
 	if st := r.edge.status(); st.Up || st.ID == "" || st.Error == "" {
 		t.Errorf("status %+v", st)
 	}

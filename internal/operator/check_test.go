@@ -14,7 +14,7 @@ import (
 )
 
 var _ = Describe("the check", func() {
-	It("passes for an installation that works, and names what is in the way of one that does not", func(ctx SpecContext) {
+	It("passes for an installation that works, and reports the problem of one that does not", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		var out bytes.Buffer
 		check := operator.CheckOptions{

@@ -109,7 +109,7 @@ var _ = Describe("cleanup", func() {
 		Expect(out.String()).To(ContainSubstring("%s", other), "whose objects there are instead")
 	})
 
-	It("refuses while a manager works, unless it is forced", func(ctx SpecContext) {
+	It("refuses while a manager runs, unless it is forced", func(ctx SpecContext) {
 		all := ours(ctx, 1)
 		lease, _ := all[len(all)-1].(*coordinationv1.Lease)
 		lease.Spec = coordinationv1.LeaseSpec{
@@ -150,7 +150,7 @@ var _ = Describe("cleanup", func() {
 		}
 	})
 
-	It("names what is wrong", func(ctx SpecContext) {
+	It("reports wrong options", func(ctx SpecContext) {
 		o.Namespace = ""
 		Expect(operator.Cleanup(ctx, o)).To(MatchError(ContainSubstring("--namespace")))
 	})

@@ -99,7 +99,7 @@ func (r *release) forwarder(ctx context.Context, name string) {
 	Expect(kube.Status().Update(ctx, p)).To(Succeed())
 }
 
-var _ = Describe("the forwarders' word", func() {
+var _ = Describe("the forwarders' status", func() {
 	It(
 		"makes a new endpoint ready when all listen, with two writes of its status and five in all, and names what "+
 			"fails later", func(ctx SpecContext) {

@@ -69,7 +69,7 @@ func cacheOptions(own installation.Installation, policy namespaces.Policy) cache
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.BoundEndpoint{}:      {Namespaces: here, Transform: boundendpoint.BoundEndpointTransform()},
+			&v1alpha1.BoundEndpoint{}:      {Namespaces: here, Transform: boundendpoint.CacheTransform()},
 			&v1alpha1.KubernetesOperator{}: {Namespaces: here},
 			&corev1.Service{}:              services,
 		},

@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
-var _ = Describe("the lead", func() {
+var _ = Describe("the leadership", func() {
 	It("goes to the other manager when the leader is killed", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		leader := r.startKillable()

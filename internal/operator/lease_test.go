@@ -22,8 +22,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-var _ = Describe("what is left of a manager", func() {
-	It("has owners: the Lease goes with the release, cluster-wide rights go with the namespace", func(ctx SpecContext) {
+var _ = Describe("the manager's objects", func() {
+	It("have owners: the Lease goes with the release, cluster-wide rights go with the namespace", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		stop := run(r.options())
 		defer stop()
@@ -46,7 +46,7 @@ var _ = Describe("what is left of a manager", func() {
 		}
 	})
 
-	DescribeTable("is made again under anchors that somebody re-creates, and stays",
+	DescribeTable("are re-created under re-created anchors, and stay",
 		func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {
 			r := newReleaseOf(ctx, rendered)
 			o := r.options()
@@ -75,7 +75,7 @@ var _ = Describe("what is left of a manager", func() {
 		}),
 	)
 
-	It("waits while another release works in the namespace, says so once, and takes over when that one is gone",
+	It("are not made while another release runs in the namespace, which is reported once, until that one is removed",
 		func(ctx SpecContext) {
 			r := newRelease(ctx)
 			stop := run(r.options())

@@ -27,7 +27,7 @@ import (
 )
 
 var _ = Describe("the manager", func() {
-	It("makes two Services of an endpoint, as the mission's table has them", func(ctx SpecContext) {
+	It("makes two Services of an endpoint", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())
 		r.account.put(endpoint("ep-00000000000000000000000001", "http://api."+r.target))

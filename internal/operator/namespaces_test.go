@@ -114,22 +114,23 @@ var _ = Describe("the manager with listed namespaces", func() {
 		}
 	})
 
-	It("is neither blocked nor delayed by a namespace without rights, which says so and recovers", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, listedNamespaces)
-		give := r.takeRights(ctx, r.second)
-		o := r.listedOptions()
-		run(o)
-		r.account.put(endpoint("ep-2", "http://web."+r.second), endpoint("ep-1", "http://api."+r.target))
-		r.services(ctx, "ep-1", "api")
-		Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("False NamespaceForbidden"))
-		c := meta.FindStatusCondition(r.bep(ctx, "web."+r.second).Status.Conditions, v1alpha1.ConditionServicesReady)
-		Expect(c.Message).To(And(ContainSubstring(r.user()), ContainSubstring(r.second), ContainSubstring("forbidden")))
-		give()
-		Eventually(service(ctx, r.second, "web")).ShouldNot(BeZero())
-		Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("True Ready"))
-	})
+	It("is neither blocked nor delayed by a namespace without rights, which is reported and recovers",
+		func(ctx SpecContext) {
+			r := newReleaseOf(ctx, listedNamespaces)
+			give := r.takeRights(ctx, r.second)
+			o := r.listedOptions()
+			run(o)
+			r.account.put(endpoint("ep-2", "http://web."+r.second), endpoint("ep-1", "http://api."+r.target))
+			r.services(ctx, "ep-1", "api")
+			Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("False NamespaceForbidden"))
+			c := meta.FindStatusCondition(r.bep(ctx, "web."+r.second).Status.Conditions, v1alpha1.ConditionServicesReady)
+			Expect(c.Message).To(And(ContainSubstring(r.user()), ContainSubstring(r.second), ContainSubstring("forbidden")))
+			give()
+			Eventually(service(ctx, r.second, "web")).ShouldNot(BeZero())
+			Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("True Ready"))
+		})
 
-	It("says that the Role is missing which owns the Services of a namespace", func(ctx SpecContext) {
+	It("reports the missing Role that owns the Services of a namespace", func(ctx SpecContext) {
 		r := newReleaseOf(ctx, listedNamespaces)
 		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).
 			To(Succeed())

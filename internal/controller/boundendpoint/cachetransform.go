@@ -26,9 +26,9 @@ type interner struct {
 	owners           []metav1.OwnerReference
 }
 
-// BoundEndpointTransform returns a cache transform that removes managedFields and shares equal
+// CacheTransform returns a cache transform that removes managedFields and shares equal
 // strings.
-func BoundEndpointTransform() toolscache.TransformFunc {
+func CacheTransform() toolscache.TransformFunc {
 	c := &interner{}
 	return func(o any) (any, error) {
 		b, ok := o.(*v1alpha1.BoundEndpoint)

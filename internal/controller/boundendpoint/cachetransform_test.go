@@ -37,7 +37,7 @@ func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 // once.
 func TestTransforms_PreserveContent(t *testing.T) {
 	t.Parallel()
-	compact := BoundEndpointTransform()
+	compact := CacheTransform()
 	kept := map[string]*v1alpha1.BoundEndpoint{}
 	for i, label := range []string{"one", "one", "two", "one"} {
 		name := fmt.Sprintf("a%d.demo", i)
@@ -92,7 +92,7 @@ func TestTransforms_DistinguishOwners(t *testing.T) {
 
 func TestTransforms_Concurrent(t *testing.T) {
 	t.Parallel()
-	compact := BoundEndpointTransform()
+	compact := CacheTransform()
 	var wg sync.WaitGroup
 	for i := range 8 {
 		b := decoded(t, fmt.Sprintf("a%d.demo", i), fmt.Sprint(i%2))

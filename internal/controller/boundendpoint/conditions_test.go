@@ -17,12 +17,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-var _ = Describe("what is in a BoundEndpoint's way", func() {
+var _ = Describe("Reconciler: a condition", func() {
 	var w *harness
 	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 
 	It(
-		"may be a Service of somebody else's: it stays byte for byte, the condition names its owner, and it is left alone "+
+		"reports a Service of somebody else's: it stays byte for byte, the condition names its owner, and it is left alone "+
 			"on release", func(ctx SpecContext) {
 			foreign := w.createForeign(ctx, w.Target, "api")
 			b := w.object(ctx, "api", w.Target)
@@ -37,7 +37,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 			w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
 		})
 
-	DescribeTable("may be a foreign Service that goes: its name is taken over when it has been free for a minute",
+	DescribeTable("reports a foreign Service that goes: its name is taken over when it has been free for a minute",
 		func(ctx SpecContext, restart bool) {
 			foreign := w.createForeign(ctx, w.Target, "api")
 			b := w.object(ctx, "api", w.Target)
@@ -63,7 +63,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Entry("while it does not", true),
 	)
 
-	It("may be a Service in the upstream's place, and then no name points to it", func(ctx SpecContext) {
+	It("reports a Service in the upstream's place, and then no name points to it", func(ctx SpecContext) {
 		w.createForeign(ctx, w.Installation.Namespace, "ep-api")
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
@@ -71,7 +71,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		w.expectNoService(ctx, w.Target, "api")
 	})
 
-	It("may be a copy of one of our own Services with all its marks edited, which is never deleted",
+	It("reports a copy of one of our own Services with all its marks edited, which is never deleted",
 		func(ctx SpecContext) {
 			first := w.object(ctx, "api", w.Target)
 			w.reconcile(ctx, first)
@@ -92,7 +92,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 			Expect(w.service(ctx, elsewhere, "api").ResourceVersion).To(Equal(theCopy.ResourceVersion))
 		})
 
-	DescribeTable("may be a Service with our marks that another owns, which is never deleted", func(
+	DescribeTable("reports a Service with our marks that another owns, which is never deleted", func(
 		ctx SpecContext, owners ...metav1.OwnerReference,
 	) {
 		for i := range owners {
@@ -115,7 +115,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Entry("a Deployment does", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop"}),
 	)
 
-	It("may be a copy of one of our own Services, which is not ours", func(ctx SpecContext) {
+	It("reports a copy of one of our own Services, which is not ours", func(ctx SpecContext) {
 		first := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, first)
 		original := w.target(ctx, first)
@@ -133,7 +133,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Expect(w.service(ctx, elsewhere, "api").UID).To(Equal(theCopy.UID))
 	})
 
-	It("may be another installation of Fairlead, which the condition names", func(ctx SpecContext) {
+	It("reports another installation of Fairlead, which the condition names", func(ctx SpecContext) {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "api"},
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 		installation.Installation{Namespace: "elsewhere", Release: "blue"}.Mark(s)
@@ -143,7 +143,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "the Fairlead installation elsewhere/blue")
 	})
 
-	It("may be a hostname that an API that lies gives the same projection id", func(ctx SpecContext) {
+	It("reports a hostname to which a faulty API gives the same projection id", func(ctx SpecContext) {
 		first, second := w.object(ctx, "api", w.Target), w.object(ctx, "web", w.Target)
 		w.update(ctx, second, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-api" })
 		w.reconcile(ctx, first)
@@ -154,7 +154,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Expect(w.upstream(ctx, first).ResourceVersion).To(Equal(version))
 	})
 
-	It("may be a namespace that does not exist: the upstream Service waits for it", func(ctx SpecContext) {
+	It("reports a namespace that does not exist: the upstream Service waits for it", func(ctx SpecContext) {
 		name := w.Target + "-later"
 		b := w.object(ctx, "api", name)
 		w.reconcile(ctx, b)
@@ -170,7 +170,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Expect(w.upstream(ctx, b).UID).To(Equal(up.UID))
 	})
 
-	It("may be a namespace that is being deleted: nothing is written into it", func(ctx SpecContext) {
+	It("reports a namespace that is being deleted: nothing is written into it", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		// something that the namespace controller cannot remove keeps the namespace terminating
 		held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "held",
@@ -186,7 +186,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Expect(w.Live.Update(ctx, held)).To(Succeed())
 	})
 
-	DescribeTable("may be a namespace that gets no Services", func(ctx SpecContext, namespace func() string) {
+	DescribeTable("reports a namespace that gets no Services", func(ctx SpecContext, namespace func() string) {
 		b := w.object(ctx, "api", namespace())
 		w.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotAllowed", namespace())
@@ -196,7 +196,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Entry("of the operator itself", func() string { return w.Installation.Namespace }),
 	)
 
-	It("may be an agent that is offline, or one that said goodbye", func(ctx SpecContext) {
+	It("reports an agent that is offline or has disconnected", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		w.account.offline = []string{"http://api." + w.Target}
 		w.reconcile(ctx, b)
@@ -216,7 +216,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		w.target(ctx, b)
 	})
 
-	It("is not an account that cannot be read: the last word holds", func(ctx SpecContext) {
+	It("stays while the account cannot be read", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		*w.account = fakeAccount{}
 		w.reconcile(ctx, b)
@@ -231,7 +231,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Expect(meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)).To(Equal(before))
 	})
 
-	It("may be that the manager did not write its spec: it gets nothing, and no forwarder listens", func(ctx SpecContext) {
+	It("ignores a spec that the manager did not write: it gets nothing, and no forwarder listens", func(ctx SpecContext) {
 		w.unapproved = true
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
@@ -243,7 +243,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 	})
 
-	It("is not an object without our marks, which gets nothing", func(ctx SpecContext) {
+	It("ignores an object without our marks, which gets nothing", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		delete(b.Annotations, installation.AnnotationPlace)
 		Expect(w.Client.Update(ctx, b)).To(Succeed())

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-var _ = Describe("drift", func() {
+var _ = Describe("Reconciler: drift", func() {
 	var w *harness
 	var b *v1alpha1.BoundEndpoint
 	BeforeEach(func(ctx SpecContext) {
@@ -161,7 +161,7 @@ var _ = Describe("drift", func() {
 		Expect(w.target(ctx, b).Spec).To(Equal(target.Spec))
 	})
 
-	DescribeTable("that takes a mark does not make a Service somebody else's to keep",
+	DescribeTable("that takes a mark does not make a Service foreign",
 		func(ctx SpecContext, strip func(*corev1.Service)) {
 			up := w.upstream(ctx, b)
 			for _, s := range []*corev1.Service{up, w.target(ctx, b)} {

@@ -16,12 +16,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-var _ = Describe("a BoundEndpoint's forwarders", func() {
+var _ = Describe("Reconciler: the forwarders", func() {
 	var w *harness
 	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 	good := forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 
-	DescribeTable("are the hop that is named when it is broken",
+	DescribeTable("are reported by Reachable when they fail",
 		func(ctx SpecContext, change func(*forwarderstatus.Report), want, message, count string) {
 			b := w.object(ctx, "api", w.Target)
 			w.reconcile(ctx, b)
@@ -60,12 +60,12 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Entry("none that reports its status", func(r *forwarderstatus.Report) {
 			*r = forwarderstatus.Report{Known: true, Forwarders: 2, NotReporting: 2}
 		}, "Unknown ServiceUnreachable", "port 8081", "0/2"),
-		Entry("nothing known yet: the last word holds", func(r *forwarderstatus.Report) {
+		Entry("nothing known yet: the last status stays", func(r *forwarderstatus.Report) {
 			*r = forwarderstatus.Report{}
 		}, "True Online", "", "2/2"),
 	)
 
-	It("are no news while a roll-out replaces them one by one", func(ctx SpecContext) {
+	It("change no status during a rollout that replaces them one by one", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
 		version := b.ResourceVersion
@@ -103,7 +103,7 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Expect(w.EventNotes()).To(BeEmpty())
 	})
 
-	It("are told of by no write that a cache which lags behind the last one would have refused", func(ctx SpecContext) {
+	It("cause no status write that is based on a stale cache", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		before := b.DeepCopy()
 		w.forwarders.report.Listening = 0
@@ -120,7 +120,7 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 	})
 
-	DescribeTable("are waited for in vain only for a while",
+	DescribeTable("are waited for only for a limited time",
 		func(ctx SpecContext, report forwarderstatus.Report, wait time.Duration, want string) {
 			b := w.object(ctx, "api", w.Target)
 			w.forwarders.report = report
@@ -136,10 +136,10 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 			Failures: []forwarderstatus.Failure{{Pod: "p", Port: 1}}}, 3*time.Second, "False ListenerFailed"),
 		Entry("the first one starts", forwarderstatus.Report{Known: true, Starting: true}, 10*time.Second,
 			"False ServiceUnreachable"),
-		Entry("none was heard", forwarderstatus.Report{}, 3*time.Second, "Unknown ServiceUnreachable"),
+		Entry("none has reported", forwarderstatus.Report{}, 3*time.Second, "Unknown ServiceUnreachable"),
 	)
 
-	It("open a new port before the status tells of it", func(ctx SpecContext) {
+	It("open a new port before the status is written", func(ctx SpecContext) {
 		b := w.object(ctx, "db", w.Target)
 		w.reconcile(ctx, b)
 		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
@@ -155,7 +155,7 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Expect(w.EventNotes()).To(BeEmpty())
 	})
 
-	It("that fail for a swarm of hostnames cause 50 writes a second, and what is repaired meanwhile causes none",
+	It("that fail for many hostnames cause 50 status writes a second, and none for those repaired meanwhile",
 		func(ctx SpecContext) {
 			objects := make([]*v1alpha1.BoundEndpoint, 4)
 			for i := range objects {

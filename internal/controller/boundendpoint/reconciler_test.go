@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-var _ = Describe("a BoundEndpoint's Services", func() {
+var _ = Describe("Reconciler: the Services of a BoundEndpoint", func() {
 	var w *harness
 	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 
@@ -46,7 +46,7 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 		Expect(w.EventNotes()).To(BeEmpty())
 	})
 
-	It("come back with their address when somebody deletes them", func(ctx SpecContext) {
+	It("come back with their address when a user deletes them", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
 		up, target := w.upstream(ctx, b), w.target(ctx, b)

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-var _ = Describe("what the API server refuses", func() {
+var _ = Describe("Reconciler: a refusal of the API server", func() {
 	var w *harness
 	var b *v1alpha1.BoundEndpoint
 	BeforeEach(func(ctx SpecContext) {
@@ -53,7 +53,7 @@ var _ = Describe("what the API server refuses", func() {
 			Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
 		})
 
-	It("because of a quota is named, tried again, and made when the quota is raised", func(ctx SpecContext) {
+	It("for a quota is reported, retried, and made when the quota is raised", func(ctx SpecContext) {
 		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "none"},
 			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}}}
 		Expect(w.Live.Create(ctx, quota)).To(Succeed())
@@ -71,7 +71,7 @@ var _ = Describe("what the API server refuses", func() {
 		becomes(ctx, "True Projected")
 	})
 
-	It("because no address is left is named, and made when there is one", func(ctx SpecContext) {
+	It("for lack of an address is reported, and made when there is one", func(ctx SpecContext) {
 		full := true
 		w.counter.refuse = func(o client.Object) error {
 			if s, ok := o.(*corev1.Service); ok && full && s.Spec.Type == corev1.ServiceTypeClusterIP {
@@ -87,7 +87,7 @@ var _ = Describe("what the API server refuses", func() {
 		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")
 	})
 
-	It("because of an admission policy is named with its sentence, and made when the policy goes", func(ctx SpecContext) {
+	It("by an admission policy is reported with its message, and made when the policy goes", func(ctx SpecContext) {
 		name := w.Target
 		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -123,7 +123,7 @@ var _ = Describe("what the API server refuses", func() {
 		becomes(ctx, "True Projected")
 	})
 
-	It("because the namespace is deleted is made again in the next one of that name, with the address that it had",
+	It("for a deleted namespace ends with the next one of that name, where the Services get their address back",
 		func(ctx SpecContext) {
 			w.reconcile(ctx, b)
 			up := w.upstream(ctx, b)
@@ -140,7 +140,7 @@ var _ = Describe("what the API server refuses", func() {
 		})
 })
 
-var _ = Describe("a foreign Service", func() {
+var _ = Describe("Reconciler: a foreign Service", func() {
 	It("stays byte for byte the same whatever happens to the hostname that its name belongs to", func(ctx SpecContext) {
 		w := newHarness(ctx)
 		places := map[string]*corev1.Service{"target": w.createForeign(ctx, w.Target, "api"),

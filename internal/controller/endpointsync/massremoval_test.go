@@ -58,7 +58,7 @@ func (w *harness) versions(ctx context.Context) (versions []string) {
 	return versions
 }
 
-var _ = Describe("a mass of removals", func() {
+var _ = Describe("Reconciler: a mass removal", func() {
 	var w *harness
 	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 	bound, released := HaveEach(v1alpha1.StateBound), HaveEach(v1alpha1.StateReleased)

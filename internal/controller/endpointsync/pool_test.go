@@ -14,7 +14,7 @@ import (
 )
 
 // A pool is several endpoints of one URL: one port, which goes when the last of them has gone.
-var _ = Describe("the endpoints of a pool", func() {
+var _ = Describe("Reconciler: endpoints of a pool", func() {
 	type step struct {
 		typ account.EventType
 		id  string
@@ -77,7 +77,7 @@ var _ = Describe("the endpoints of a pool", func() {
 		Entry("the first goes and comes back", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"},
 			step{account.Added, "ep-1"},
 			step{account.Deleted, "ep-2"}, step{account.Deleted, "ep-1"}),
-		Entry("the later one is heard of first", step{id: "ep-2"}, step{account.Added, "ep-1"}, step{account.Deleted, "ep-2"},
+		Entry("the later one is listed first", step{id: "ep-2"}, step{account.Added, "ep-1"}, step{account.Deleted, "ep-2"},
 			step{account.Deleted, "ep-1"}),
 		Entry("three, each replaced", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"},
 			step{account.Added, "ep-3"}, step{account.Deleted, "ep-2"},

@@ -128,7 +128,7 @@ func (w *harness) expectGone(ctx context.Context, hostname string) {
 	Expect(apierrors.IsNotFound(w.Live.Get(ctx, w.key(hostname), &v1alpha1.BoundEndpoint{}))).To(BeTrue())
 }
 
-var _ = Describe("a hostname's object", func() {
+var _ = Describe("Reconciler: the BoundEndpoint of a hostname", func() {
 	var w *harness
 	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
 
@@ -182,32 +182,33 @@ var _ = Describe("a hostname's object", func() {
 		Expect(b.Spec.ProjectionID).To(Equal("ep-1"), "the upstream Service keeps its name")
 	})
 
-	It("is deleted at once when somebody else made it, and repaired when somebody else changed it", func(ctx SpecContext) {
-		forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace,
-			Name: "forged.demo"}}
-		forged.Spec = v1alpha1.BoundEndpointSpec{Service: "forged", Namespace: "demo", ProjectionID: "ep-forged",
-			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 12345}}}
-		w.Installation.Mark(forged)
-		Expect(w.Client.Create(ctx, forged)).To(Succeed())
-		Expect(w.reconciler.Approvals.Approved(forged)).To(BeFalse())
-		w.reconcile(ctx, "forged.demo")
-		w.expectGone(ctx, "forged.demo")
+	It("is deleted at once when another client made it, and repaired when another client changed it",
+		func(ctx SpecContext) {
+			forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace,
+				Name: "forged.demo"}}
+			forged.Spec = v1alpha1.BoundEndpointSpec{Service: "forged", Namespace: "demo", ProjectionID: "ep-forged",
+				Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 12345}}}
+			w.Installation.Mark(forged)
+			Expect(w.Client.Create(ctx, forged)).To(Succeed())
+			Expect(w.reconciler.Approvals.Approved(forged)).To(BeFalse())
+			w.reconcile(ctx, "forged.demo")
+			w.expectGone(ctx, "forged.demo")
 
-		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
-		w.reconcile(ctx, "api.demo")
-		good := w.object(ctx, "api.demo")
-		Expect(w.reconciler.Approvals.Approved(good)).To(BeTrue())
-		w.observe()
-		changed := w.object(ctx, "api.demo")
-		changed.Spec.Ports[0].TargetPort = 12345
-		changed.Spec.Ports = append(changed.Spec.Ports, v1alpha1.BoundPort{Port: 81, Scheme: "http", TargetPort: 12346})
-		Expect(w.Client.Update(ctx, changed)).To(Succeed())
-		Expect(w.reconciler.Approvals.Approved(changed)).To(BeFalse())
-		w.reconcile(ctx, "api.demo")
-		after := w.object(ctx, "api.demo")
-		Expect(after.Spec).To(Equal(good.Spec))
-		Expect(w.reconciler.Approvals.Approved(after)).To(BeTrue())
-	})
+			w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
+			w.reconcile(ctx, "api.demo")
+			good := w.object(ctx, "api.demo")
+			Expect(w.reconciler.Approvals.Approved(good)).To(BeTrue())
+			w.observe()
+			changed := w.object(ctx, "api.demo")
+			changed.Spec.Ports[0].TargetPort = 12345
+			changed.Spec.Ports = append(changed.Spec.Ports, v1alpha1.BoundPort{Port: 81, Scheme: "http", TargetPort: 12346})
+			Expect(w.Client.Update(ctx, changed)).To(Succeed())
+			Expect(w.reconciler.Approvals.Approved(changed)).To(BeFalse())
+			w.reconcile(ctx, "api.demo")
+			after := w.object(ctx, "api.demo")
+			Expect(after.Spec).To(Equal(good.Spec))
+			Expect(w.reconciler.Approvals.Approved(after)).To(BeTrue())
+		})
 
 	It("outlives an agent that comes back within the removal delay", func(ctx SpecContext) {
 		e := w.endpoint("ep-1", "http://api.demo")
@@ -290,7 +291,7 @@ var _ = Describe("a hostname's object", func() {
 		Expect(w.object(ctx, "api.demo").Spec).To(Equal(before))
 	})
 
-	It("is rebuilt with the same target port when somebody deletes it", func(ctx SpecContext) {
+	It("is rebuilt with the same target port when a user deletes it", func(ctx SpecContext) {
 		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
 		w.reconcile(ctx, "api.demo")
 		before := w.object(ctx, "api.demo")
@@ -310,7 +311,7 @@ var _ = Describe("a hostname's object", func() {
 		Expect(w.object(ctx, "api.demo").Spec.Ports[0].TargetPort).To(BeEquivalentTo(23456))
 	})
 
-	It("leaves somebody else's object of the same name alone, says so, and goes on with the others",
+	It("leaves a foreign object of the same name alone, reports it, and continues with the others",
 		func(ctx SpecContext) {
 			foreign := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace,
 				Name: "api.demo"},
@@ -380,7 +381,7 @@ var _ = Describe("a hostname's object", func() {
 		Expect(w.object(ctx, "odd.demo").Spec.Ports[0].TargetPort).NotTo(Equal(taken))
 	})
 
-	It("says when no target port is free, once, and tries again", func(ctx SpecContext) {
+	It("reports once that no target port is free, and retries", func(ctx SpecContext) {
 		w.ports = endpointsync.PortRange{First: 10000, Last: 10000}
 		w.restart("")
 		w.list(w.endpoint("ep-1", "http://a.demo"), w.endpoint("ep-2", "http://b.demo"))

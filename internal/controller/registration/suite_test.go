@@ -60,7 +60,7 @@ func source(accountID, storeID string) endpointsync.SourceIdentity {
 	return endpointsync.SourceIdentity{AccountID: accountID, StoreID: storeID}
 }
 
-var _ = Describe("a heartbeat", func() {
+var _ = Describe("Registration", func() {
 	var (
 		f        *fixture.Fixture
 		api      *fakeAccount
@@ -122,7 +122,7 @@ var _ = Describe("a heartbeat", func() {
 		Expect(beat(ctx, true).ResourceVersion).To(Equal(k.ResourceVersion))
 	})
 
-	It("repairs what somebody changed", func(ctx SpecContext) {
+	It("repairs what another client changed", func(ctx SpecContext) {
 		k := beat(ctx, true)
 		k.Spec.Description, k.OwnerReferences = "stomped", nil
 		Expect(f.Client.Update(ctx, k)).To(Succeed())
@@ -133,21 +133,22 @@ var _ = Describe("a heartbeat", func() {
 		Expect(beat(ctx, true).Status.OperatorID).To(Equal("op-1"))
 	})
 
-	It("keeps what the account said while it is away, whose sentences need no write each", func(ctx SpecContext) {
-		beat(ctx, true)
-		f.EventNotes()
-		api.err = &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer",
-			Cause: errors.New("connection refused")}
-		k := beat(ctx, false)
-		expect(k, v1alpha1.ConditionAPIReachable, "False Unreachable", "connection refused")
-		expect(k, v1alpha1.ConditionRegistered, "True Registered", "")
-		Expect(k.Status.OperatorID).To(Equal("op-1"))
-		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning Unreachable")))
-		api.err = errors.New("read tcp 10.0.0.1:49152->10.0.0.2:443: i/o timeout")
-		Expect(beat(ctx, false).ResourceVersion).To(Equal(k.ResourceVersion))
-		api.err = nil
-		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
-	})
+	It("keeps the last state while the account is away, and does not write every different message",
+		func(ctx SpecContext) {
+			beat(ctx, true)
+			f.EventNotes()
+			api.err = &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer",
+				Cause: errors.New("connection refused")}
+			k := beat(ctx, false)
+			expect(k, v1alpha1.ConditionAPIReachable, "False Unreachable", "connection refused")
+			expect(k, v1alpha1.ConditionRegistered, "True Registered", "")
+			Expect(k.Status.OperatorID).To(Equal("op-1"))
+			Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning Unreachable")))
+			api.err = errors.New("read tcp 10.0.0.1:49152->10.0.0.2:443: i/o timeout")
+			Expect(beat(ctx, false).ResourceVersion).To(Equal(k.ResourceVersion))
+			api.err = nil
+			expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
+		})
 
 	It("reports an account that accepts connections and never answers, and keeps on counting", func(ctx SpecContext) {
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
@@ -216,14 +217,14 @@ var _ = Describe("a heartbeat", func() {
 		expect(beat(ctx, true), v1alpha1.ConditionRegistered, "True Registered", "")
 	})
 
-	It("says that the key is wrong, with the account's sentence", func(ctx SpecContext) {
+	It("reports a wrong key with the account's message", func(ctx SpecContext) {
 		api.err = account.Errorf(account.CodeUnknownCredential, "unknown API key")
 		k := beat(ctx, false)
 		expect(k, v1alpha1.ConditionRegistered, "False Unauthorized", "unknown API key")
 		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "")
 	})
 
-	It("records the first account, never another one by itself, and says what is frozen and how to confirm it",
+	It("records the first account, never another one by itself, and reports what is frozen and how to accept it",
 		func(ctx SpecContext) {
 			removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "st-1"), Listed: source("ac-1", "st-1")}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
@@ -257,7 +258,7 @@ var _ = Describe("a heartbeat", func() {
 			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).To(BeNil())
 		})
 
-	It("says which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
+	It("reports which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
 		removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "")}
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionRemovalsHeld)).To(BeNil())
 		f.EventNotes()
@@ -321,7 +322,7 @@ var _ = Describe("a heartbeat", func() {
 		Expect(api.last.ClusterUID).To(BeEmpty(), "counting does not ask the account")
 	})
 
-	It("says what the forwarders say of the edge, and keeps their last word", func(ctx SpecContext) {
+	It("reports the forwarders' sessions with the edge, and keeps the last state", func(ctx SpecContext) {
 		known, problem := false, ""
 		r.EdgeStatus = func() (bool, string) { return known, problem }
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())

@@ -68,7 +68,7 @@ var _ = Describe("the leadership", func() {
 			return kube.Update(ctx, lease)
 		}).Should(Succeed())
 		Eventually(ended).WithTimeout(3 * time.Second).Should(Receive(MatchError(
-			ContainSubstring("another manager took the Lease"))))
+			ContainSubstring("another manager acquired the Lease"))))
 		Expect(r.holder(ctx)()).To(Equal("another"))
 	})
 })

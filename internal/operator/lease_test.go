@@ -88,7 +88,7 @@ var _ = Describe("the manager's objects", func() {
 			run(second)
 			works := "release " + r.namespace + "/fairlead works in this namespace"
 			Eventually(r.secondReleaseEvents(ctx)).Should(ConsistOf(
-				And(ContainSubstring("release second does nothing"), ContainSubstring(works))))
+				And(ContainSubstring("release second is inactive"), ContainSubstring(works))))
 			registered := func() *metav1.Condition {
 				k := &v1alpha1.KubernetesOperator{}
 				if err := kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "second"}, k); err != nil {

@@ -83,12 +83,12 @@ var _ = Describe("the manager's objects", func() {
 			r.services(ctx, "ep-1", "api")
 			second := r.options()
 			second.Release = "second"
-			var said logLines
-			second.Logger = slog.New(slog.NewTextHandler(&said, nil))
+			var logs logLines
+			second.Logger = slog.New(slog.NewTextHandler(&logs, nil))
 			run(second)
-			works := "release " + r.namespace + "/fairlead works in this namespace"
+			runs := "release " + r.namespace + "/fairlead runs in this namespace"
 			Eventually(r.secondReleaseEvents(ctx)).Should(ConsistOf(
-				And(ContainSubstring("release second is inactive"), ContainSubstring(works))))
+				And(ContainSubstring("release second is inactive"), ContainSubstring(runs))))
 			registered := func() *metav1.Condition {
 				k := &v1alpha1.KubernetesOperator{}
 				if err := kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "second"}, k); err != nil {
@@ -97,10 +97,10 @@ var _ = Describe("the manager's objects", func() {
 				return meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionRegistered)
 			}
 			Eventually(registered).Should(And(HaveField("Reason", v1alpha1.ReasonSecondRelease),
-				HaveField("Message", ContainSubstring(works))))
-			Eventually(said.String).Should(ContainSubstring("Another release works in this namespace"))
+				HaveField("Message", ContainSubstring(runs))))
+			Eventually(logs.String).Should(ContainSubstring("Another release runs in this namespace"))
 			Consistently(func() int {
-				return strings.Count(said.String(), "Another release works")
+				return strings.Count(logs.String(), "Another release runs")
 			}).WithTimeout(5 * time.Second).Should(Equal(1))
 			Expect(r.secondReleaseEvents(ctx)()).To(HaveLen(1))
 			stop()

@@ -61,10 +61,8 @@ func (f *forwarder) awaitUnlisted(ctx context.Context) {
 // sleepUnlessUninstalled returns true after d, or false as soon as ctx is done or the installation
 // is being uninstalled.
 func (f *forwarder) sleepUnlessUninstalled(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 	case <-f.uninstall.known:

@@ -31,16 +31,16 @@ type edgeClient struct {
 
 	mu                    sync.Mutex
 	client                *tunnel.Client // runs once; replaceClient replaces it
-	clientReplaced        chan struct{}  // closed and replaced when client is
+	clientReplaced        broadcaster
 	operatorID            string
-	operatorChanged       chan struct{} // closed and replaced when operatorID changes
-	token                 string        // the last valid one
+	operatorChanged       broadcaster
+	token                 string // the last valid one
 	tokenErr              error
 	drainUntil            time.Time // when this forwarder stops; zero while it does not
 	lastErr               string
-	since                 time.Time     // when the session was established or lost, or its responsiveness changed
-	unresponsive          bool          // the edge does not respond
-	responsivenessChanged chan struct{} // closed and replaced when unresponsive changes
+	since                 time.Time // when the session was established or lost, or its responsiveness changed
+	unresponsive          bool      // the edge does not respond
+	responsivenessChanged broadcaster
 	connectedOnce         chan struct{} // closed by the first session
 }
 
@@ -49,9 +49,7 @@ func newEdgeClient(
 ) *edgeClient {
 	e := &edgeClient{
 		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
-		since:                 time.Now(),
-		responsivenessChanged: make(chan struct{}), clientReplaced: make(chan struct{}), operatorChanged: make(chan struct{}),
-		connectedOnce: make(chan struct{}),
+		since: time.Now(), connectedOnce: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
@@ -65,9 +63,7 @@ func newEdgeClient(
 // session waits for a session that accepts streams and whose edge responds.
 func (e *edgeClient) session(ctx context.Context) (*tunnel.Session, error) {
 	for {
-		e.mu.Lock()
-		changed := e.responsivenessChanged
-		e.mu.Unlock()
+		changed := e.responsivenessChanged.next()
 		session, err := e.connectedSession(ctx)
 		if err != nil {
 			return nil, err
@@ -94,8 +90,7 @@ func (e *edgeClient) updateResponsiveness(s *tunnel.Session) {
 		return
 	}
 	e.unresponsive, e.since = unresponsive, time.Now()
-	close(e.responsivenessChanged)
-	e.responsivenessChanged = make(chan struct{})
+	e.responsivenessChanged.broadcast()
 	e.log.Info("the edge's responsiveness changed", "session", s.ID(), "responds", !unresponsive)
 	e.statusChanged()
 }
@@ -126,7 +121,7 @@ func (e *edgeClient) liveSession() *tunnel.Session {
 func (e *edgeClient) currentClient() (*tunnel.Client, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.client, e.clientReplaced
+	return e.client, e.clientReplaced.next()
 }
 
 // replaceClient replaces a client that has ended.
@@ -134,8 +129,7 @@ func (e *edgeClient) replaceClient() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.client = tunnel.NewClient(e.config)
-	close(e.clientReplaced)
-	e.clientReplaced = make(chan struct{})
+	e.clientReplaced.broadcast()
 }
 
 // run maintains a session until ctx is done. It retries permanent refusals too, as the token may be
@@ -202,7 +196,7 @@ func (e *edgeClient) canConnect() (bool, <-chan struct{}) {
 	case e.token == "":
 		e.setError(e.tokenErr.Error())
 	}
-	return e.operatorID != "" && e.token != "", e.operatorChanged
+	return e.operatorID != "" && e.token != "", e.operatorChanged.next()
 }
 
 // readToken reads the token file. If that fails, the last valid token remains. mu must be held.
@@ -257,8 +251,7 @@ func (e *edgeClient) setOperatorID(id string) {
 	old := e.operatorID
 	e.operatorID = id
 	e.statusChanged()
-	close(e.operatorChanged)
-	e.operatorChanged = make(chan struct{})
+	e.operatorChanged.broadcast()
 	e.mu.Unlock()
 	if s := e.liveSession(); old != "" && s != nil {
 		e.log.Info("the operator's id changed", "from", old, "to", id)

@@ -131,12 +131,10 @@ func (f *forwarder) becomeReady(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	timer := time.NewTimer(f.timing.readyTimeout)
-	defer timer.Stop()
 	select {
 	case <-f.edge.connectedOnce:
 		f.log.Info("ready")
-	case <-timer.C:
+	case <-time.After(f.timing.readyTimeout):
 		f.log.Warn("ready without a session with the edge")
 	case <-ctx.Done():
 		return nil

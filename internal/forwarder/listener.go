@@ -268,10 +268,8 @@ func (l *listener) status() ListenerStatus {
 
 // sleep returns true after d, or false as soon as ctx is done.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -51,9 +51,7 @@ func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 			return nil
 		}
 		if deadline == nil {
-			timer := time.NewTimer(lookupWait)
-			defer timer.Stop()
-			deadline = timer.C
+			deadline = time.After(lookupWait)
 		}
 		select {
 		case <-changed:

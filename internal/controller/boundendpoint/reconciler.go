@@ -82,24 +82,20 @@ type Options struct {
 // Reconciler writes the Services of BoundEndpoints.
 type Reconciler struct {
 	Options
-	takeover       *nameTakeover
-	addressRetries *addressRetries
-	throttle       *writeThrottle
-	firstStatus    *firstStatusWait
-	replaced       *replacedVersions
+	takeover *nameTakeover
+	throttle *writeThrottle
 
-	mu       sync.Mutex
-	orphaned map[string]time.Time // hostname -> since when its Services have no object
+	// By hostname:
+	firstStatusSince sync.Map // since when the first status of the object's spec is due
+	replacedVersions sync.Map // the resourceVersion that the last status write replaced
+	orphanedSince    sync.Map // since when its Services have no object
+
+	addressAttempts sync.Map // requests for the addresses of a Service, by its key
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	return &Reconciler{
-		Options: o, takeover: newNameTakeover(o.TakeoverDelay),
-		addressRetries: &addressRetries{attempts: map[client.ObjectKey]int{}},
-		throttle:       newWriteThrottle(), firstStatus: newFirstStatusWait(),
-		replaced: newReplacedVersions(), orphaned: map[string]time.Time{},
-	}
+	return &Reconciler{Options: o, takeover: newNameTakeover(o.TakeoverDelay), throttle: newWriteThrottle()}
 }
 
 // Reconcile writes the Services of one hostname as its BoundEndpoint specifies, and the status.
@@ -111,10 +107,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if err != nil || !r.Layout.Installation.Owns(b) {
 		r.forget(req.Name)
-		r.replaced.forget(req.Name)
+		r.replacedVersions.Delete(req.Name)
 		return r.removeOrphans(ctx, req.Name)
 	}
-	r.clearOrphan(req.Name)
+	r.orphanedSince.Delete(req.Name)
 	if b.DeletionTimestamp != nil || !r.Approved(b) {
 		return ctrl.Result{}, nil
 	}
@@ -193,7 +189,7 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	if len(services) == 0 {
-		r.clearOrphan(hostname)
+		r.orphanedSince.Delete(hostname)
 		return ctrl.Result{}, nil
 	}
 	if r.terminating() {
@@ -203,24 +199,10 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
 		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // endpointsync is about to re-create its object
 	}
-	if wait := r.OrphanDelay - r.Now().Sub(r.orphanedSince(hostname)); wait > 0 {
+	since, _ := r.orphanedSince.LoadOrStore(hostname, r.Now())
+	if wait := r.OrphanDelay - r.Now().Sub(since.(time.Time)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	_, err = r.removeAll(ctx, hostname, nil)
 	return ctrl.Result{}, err
-}
-
-func (r *Reconciler) orphanedSince(hostname string) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, ok := r.orphaned[hostname]; !ok {
-		r.orphaned[hostname] = r.Now()
-	}
-	return r.orphaned[hostname]
-}
-
-func (r *Reconciler) clearOrphan(hostname string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.orphaned, hostname)
 }

@@ -58,7 +58,7 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 		return live, nil
 	}
 	if err == nil {
-		r.addressRetries.forget(client.ObjectKeyFromObject(made))
+		r.addressAttempts.Delete(client.ObjectKeyFromObject(made))
 		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(made))
 	}
 	return made, err
@@ -82,7 +82,7 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
 		err = r.Client.Update(ctx, next)
 	} else if err = r.writeWithAddress(next, func() error { return r.Client.Update(ctx, next) }); err == nil {
-		r.addressRetries.forget(key)
+		r.addressAttempts.Delete(key)
 	}
 	if err != nil {
 		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))

@@ -45,7 +45,7 @@ func (r *Reconciler) reportStatus(
 		if wait := r.throttleDelay(b, next); wait > 0 && (found == nil || found.err == nil) {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
-		if r.replaced.contains(b) {
+		if r.isReplaced(b) {
 			return ctrl.Result{RequeueAfter: conflictRetry}, nil
 		}
 		if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -53,7 +53,7 @@ func (r *Reconciler) reportStatus(
 		} else if err != nil {
 			return ctrl.Result{}, fmt.Errorf("writing the status of BoundEndpoint %s: %w", b.Name, err)
 		}
-		r.replaced.record(b, next)
+		r.recordReplaced(b, next)
 		r.emitEvent(next, b.Status.Conditions)
 	}
 	if first > 0 {
@@ -83,7 +83,8 @@ func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwarde
 	if report.Starting {
 		limit = firstStatusStartTimeout
 	}
-	return limit - r.firstStatus.elapsed(b.Name, r.Now())
+	since, _ := r.firstStatusSince.LoadOrStore(b.Name, r.Now())
+	return limit - r.Now().Sub(since.(time.Time))
 }
 
 // throttleDelay returns how long a status has to wait that differs only in what forwarders and
@@ -105,7 +106,7 @@ func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duratio
 
 // forget drops the state of a hostname whose status is up to date, or whose object is gone.
 func (r *Reconciler) forget(hostname string) {
-	r.firstStatus.forget(hostname)
+	r.firstStatusSince.Delete(hostname)
 	r.throttle.cancel(hostname, r.Now())
 	r.Forwarders.CancelNotify(hostname)
 }

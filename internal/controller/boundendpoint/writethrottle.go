@@ -62,28 +62,3 @@ func (p *writeThrottle) cancel(hostname string, now time.Time) {
 		p.next = now.Add(throttleInterval)
 	}
 }
-
-// firstStatusWait records since when objects wait for the first status of their spec. It is safe
-// for concurrent use.
-type firstStatusWait struct {
-	mu    sync.Mutex
-	since map[string]time.Time
-}
-
-func newFirstStatusWait() *firstStatusWait { return &firstStatusWait{since: map[string]time.Time{}} }
-
-// elapsed returns how long the hostname has waited. The first call starts the wait.
-func (n *firstStatusWait) elapsed(hostname string, now time.Time) time.Duration {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, ok := n.since[hostname]; !ok {
-		n.since[hostname] = now
-	}
-	return now.Sub(n.since[hostname])
-}
-
-func (n *firstStatusWait) forget(hostname string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.since, hostname)
-}

@@ -267,10 +267,8 @@ func (b *backoff) next() time.Duration {
 
 // sleep waits for d or the end of the context.
 func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-t.C:
+	case <-time.After(d):
 	}
 }

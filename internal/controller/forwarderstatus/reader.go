@@ -152,11 +152,9 @@ func (r *Reader) keepStream(ctx context.Context, f *forwarder, pod Pod) {
 		if time.Since(started) > streamTimeout {
 			pause = firstPause
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
-		case <-timer.C:
+		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}

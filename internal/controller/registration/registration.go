@@ -296,11 +296,9 @@ func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
 
 // sleep waits for d, for the end of the context or until changed is closed.
 func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-changed:
-	case <-t.C:
+	case <-time.After(d):
 	}
 }

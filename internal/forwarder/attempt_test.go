@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The edge gives up before the forwarder does, so that it can say why.
+// The edge's timeout is shorter than the forwarder's, so that it can report the cause.
 func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	t.Parallel()
 	const held = 200 * time.Millisecond
@@ -132,8 +132,8 @@ func TestAttempt_AbortIsNoEOF(t *testing.T) {
 	})
 }
 
-// allObserved does with a stream what its first two bytes say: what the client does, half-close or
-// reset, and what this edge is to do.
+// allObserved handles a stream as its first two bytes specify: what the client does, half-close or
+// reset, and what the edge does.
 func allObserved(t *testing.T) func(context.Context, *tunnel.Stream) {
 	var tried sync.Map
 	return func(_ context.Context, st *tunnel.Stream) {
@@ -186,7 +186,7 @@ func TestAttempt_CutBeforeOpen(t *testing.T) {
 	wantReset(t, db)
 }
 
-// The context of a relay that has ended may still be at ending it.
+// The abort of a relay's context may be concurrent with its end.
 func TestAttempt_LateAbortHasNoEffect(t *testing.T) {
 	t.Parallel()
 	near, far := tcpPair(t)
@@ -237,7 +237,7 @@ func TestAttempt_BuffersNothingOnceOpen(t *testing.T) {
 	}
 }
 
-// The time for the edge's answer is over once that is there.
+// The deadline for opening ends when the stream is open.
 func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 	t.Parallel()
 	late := make(chan struct{})

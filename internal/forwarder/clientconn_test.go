@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Between the first byte and OPENED a client may do all that it may do later.
+// Between the first byte and OPENED a client may do everything that it may do later.
 
 func TestClientConn_AbortBeforeOpen(t *testing.T) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestClientConn_HalfClosedClientGetsErrorPage(t *testing.T) {
 	}
 }
 
-// It waits once enough is kept, and its bytes are all there in the end.
+// It waits once the buffer is full, and all its bytes arrive.
 func TestClientConn_LargeInputBeforeOpen(t *testing.T) {
 	t.Parallel()
 	const size, kept = 16 << 20, 2 * requestBufferLimit // at most

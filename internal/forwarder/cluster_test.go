@@ -87,7 +87,7 @@ func (k *testCluster) bep(namespace, name string, labels map[string]string) *v1a
 	return b
 }
 
-// observe writes what the manager does when it has seen an object's spec.
+// observe writes what the manager writes after observing an object's spec.
 func (k *testCluster) observe(b *v1alpha1.BoundEndpoint) {
 	k.t.Helper()
 	b.Status.Conditions = []metav1.Condition{servicesReady(b.Generation)}
@@ -164,7 +164,7 @@ func TestClusterSource_WatchesRealCluster(t *testing.T) {
 	k.removed(config)
 }
 
-// listed checks which EndpointSlices count as sending connections here.
+// listed checks which EndpointSlices list this pod as ready.
 func (k *testCluster) listed() {
 	k.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -202,8 +202,8 @@ func (k *testCluster) listed() {
 	}
 }
 
-// removed checks what counts as a namespace that is being deleted. Nothing ends namespaces here, so
-// this one stays Terminating.
+// removed checks what counts as a namespace that is being deleted. No controller finishes deletions
+// here, so this one stays Terminating.
 func (k *testCluster) removed(config *rest.Config) {
 	k.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
@@ -239,8 +239,8 @@ func (k *testCluster) removed(config *rest.Config) {
 	check("a namespace that must not be read", source(stranger, "fairlead"), false, false)
 }
 
-// A cluster without our CRDs, or one that is away, is waited for; the forwarder starts all the
-// same.
+// The source waits for a cluster that is unreachable or lacks our CRDs; the forwarder starts
+// anyway.
 func TestClusterSource_RetriesMissingCluster(t *testing.T) {
 	t.Parallel()
 	source, err := newClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, "fairlead",

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// A thousand connections that are refused leave no descriptor behind, whatever they spoke. No other
-// test of the package runs meanwhile: all share the process's descriptors.
+// A thousand refused connections leave no descriptor open, regardless of their protocol. The test
+// is not parallel: all tests share the process's descriptors.
 func TestDescriptors_RefusedOpensLeaveNone(t *testing.T) {
 	descriptors := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

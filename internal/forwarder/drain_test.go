@@ -80,8 +80,7 @@ func shutdownTests() map[string]shutdownTest {
 	}
 }
 
-// A namespace that is being deleted waits for its pods, and for minutes when they are not gone
-// within about 5 s.
+// The deletion of a namespace is delayed by minutes if its pods are not gone within about 5 s.
 func TestUninstall_ShortensShutdown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range shutdownTests() {
@@ -120,8 +119,8 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 }
 
 // Kubernetes marks a namespace 5 s before it deletes the pods: a forwarder knows before it is
-// stopped, regardless of its credential's state then. One that is refused while nobody stops it
-// says nothing.
+// stopped, regardless of its credential's state then. A refusal while the forwarder is not stopping
+// is ignored.
 func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testTimeout is how long a test waits for what must come; it is spent only by a test that fails.
+// testTimeout bounds every wait of a test; only a failing test waits that long.
 const testTimeout = 20 * time.Second
 
 // fakeEdge is a real tunnel server whose stream handler the test sets.
@@ -202,7 +202,7 @@ func (s *fakeSource) setDeleted(removed func(context.Context) (bool, error)) {
 	s.deleted = removed
 }
 
-// update makes the forwarder know these objects; it returns when the forwarder acts on them.
+// update passes the objects to the forwarder; it returns after the forwarder has applied them.
 func (s *fakeSource) update(o Objects) {
 	s.updates <- o
 	<-s.applied
@@ -219,15 +219,14 @@ type runningForwarder struct {
 	token  string   // file
 }
 
-// shortTiming are timings for tests that wait for the real ones in vain.
+// shortTiming shortens the durations that tests need not wait for.
 func shortTiming() timing {
 	t := defaultTiming()
 	t.slicePoll, t.kubeProxyDelay, t.edgeRetry = time.Millisecond, time.Millisecond, 10*time.Millisecond
 	return t
 }
 
-// start runs a forwarder that speaks to the edge. It listens on ports of the system's choice on
-// loopback, see dial.
+// start runs a forwarder with a session to the edge. It listens on free loopback ports, see dial.
 func start(t *testing.T, e *fakeEdge, timing timing) *runningForwarder {
 	t.Helper()
 	r := &runningForwarder{t: t, source: newFakeSource(), done: make(chan error, 1),
@@ -268,7 +267,7 @@ func (r *runningForwarder) run() {
 	})
 }
 
-// addr returns where the listener of a target port really listens.
+// addr returns the address on which the listener of a target port really listens.
 func (r *runningForwarder) addr(port int) string {
 	r.t.Helper()
 	addr, ok := r.ports.Load(port)
@@ -306,7 +305,7 @@ func await[T any](t *testing.T, c <-chan T, what string) T {
 	}
 }
 
-// eventually waits for a condition that nothing announces.
+// eventually polls a condition that has no notification.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -321,7 +320,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// bep makes a BoundEndpoint of one port, served by one endpoint, or by none when id is empty.
+// bep returns a BoundEndpoint of one port with one endpoint, or with none if id is empty.
 func bep(host, namespace, scheme string, port, targetPort int32, id string) *v1alpha1.BoundEndpoint {
 	b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Name: host + "." + namespace,
 		CreationTimestamp: metav1.Unix(1_800_000_000, 0)}}
@@ -336,20 +335,20 @@ func bep(host, namespace, scheme string, port, targetPort int32, id string) *v1a
 	return b
 }
 
-// operatorUID is that of the world's KubernetesOperator; statusQuery opens the status of pod-1.
+// operatorUID is the UID of the test's KubernetesOperator; statusQuery is the token for the status
+// of pod-1.
 const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
 var statusQuery = "?" + statustoken.Parameter + "=" + statustoken.Derive(operatorUID, "pod-1")
 
-// testObjects is what most tests begin with: one http and one tcp endpoint, and a registered
-// operator.
+// testObjects returns one http and one tcp endpoint, and a registered operator.
 func testObjects() Objects {
 	return Objects{OperatorID: "ko-1", OperatorUID: operatorUID, BoundEndpoints: []*v1alpha1.BoundEndpoint{
 		bep("api", "demo", "http", 80, 10080, "ep-http"), bep("db", "demo", "tcp", 5432, 15432, "ep-tcp"),
 	}}
 }
 
-// connected starts a forwarder in that world and waits for its session.
+// connected starts a forwarder with testObjects and waits for its session.
 func connected(t *testing.T, e *fakeEdge, timing timing) *runningForwarder {
 	t.Helper()
 	r := start(t, e, timing)

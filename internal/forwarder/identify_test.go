@@ -44,7 +44,7 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 	}
 }
 
-// To identify a pod may take a while, and who calls what is offline waits for nothing.
+// Identifying a pod may take a while; a call of an offline endpoint must not wait for it.
 func TestIdentifyPod_NotForOfflineEndpoint(t *testing.T) {
 	t.Parallel()
 	r := start(t, startEdge(t, respond), shortTiming())

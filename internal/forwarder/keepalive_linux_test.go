@@ -61,7 +61,7 @@ func TestKeepAlive_AcceptedConnectionsInheritOptions(t *testing.T) {
 	}
 }
 
-// A client that waits for its next trial reads no end when this process is killed.
+// A client that waits for its next attempt reads no EOF when this process is killed.
 func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	const trials = 4
@@ -93,7 +93,7 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 	}
 }
 
-// A page may still be on its way when its connection is closed here.
+// An error response may still be in transit when its connection is closed here.
 func TestErrorResponse_IsNotTruncated(t *testing.T) {
 	t.Parallel()
 	timing := shortTiming()

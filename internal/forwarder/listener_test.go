@@ -21,13 +21,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// pipeConn is a connection inside a test's bubble.
+// pipeConn is an in-memory connection for synctest bubbles.
 type pipeConn struct{ net.Conn }
 
 func (pipeConn) CloseWrite() error   { return nil }
 func (pipeConn) SetLinger(int) error { return nil }
 
-// pipeListener hands out what a test puts in.
+// pipeListener returns the connections and errors that the test sends.
 type pipeListener struct {
 	accept chan any // net.Conn or error
 	once   sync.Once
@@ -167,8 +167,8 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, shortTiming())
-	// A fixed port: a new listener must get the very port that the old one had. On an address of its
-	// own, no other test can get it in between.
+	// A fixed port: a new listener must get the old one's port. On an address of its own, no other
+	// test can take it in between.
 	const host = "127.0.9.1"
 	probe, err := net.Listen("tcp", host+":0")
 	if err != nil {
@@ -201,7 +201,7 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 	}
 }
 
-// A connection that was accepted while its port changed hands is reset, not served.
+// A connection that was accepted while its port was assigned anew is reset.
 func TestListener_ResetsConnectionAcceptedAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

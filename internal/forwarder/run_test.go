@@ -164,7 +164,7 @@ func TestShutdown_Order(t *testing.T) {
 	})
 }
 
-// after answers that the pod is named until d after the first question.
+// after returns a function that reports the pod as listed until d after its first call.
 func after(d time.Duration) func() (bool, error) {
 	var first time.Time
 	return func() (bool, error) {

@@ -75,8 +75,7 @@ func wantErrorPage(t *testing.T, c net.Conn, status int, code string) {
 	}
 }
 
-// wantRefused wants a connection to the port to be reset; that may happen before connect has
-// returned.
+// wantRefused checks that a connection to the port is reset, possibly before connect has returned.
 func wantRefused(r *runningForwarder, port int) {
 	r.t.Helper()
 	c, err := net.DialTimeout("tcp", r.addr(port), testTimeout)
@@ -279,8 +278,8 @@ func TestRelay_RemovedEndpointIsOffline(t *testing.T) {
 	}
 }
 
-// A client that first sends all it has and then reads would find the page taken away by a reset,
-// were its input not read to the end.
+// A client that sends all its input before it reads would lose the error response to a reset if its
+// input were not read to the end.
 func TestErrorResponse_SurvivesUnreadInput(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), shortTiming())
@@ -344,8 +343,8 @@ func TestRelay_RetriesDrainingEdgeWithAllBytes(t *testing.T) {
 	}
 }
 
-// A session that breaks before its OPENED came may have delivered the bytes: sending them again
-// could do something twice.
+// A session that breaks before OPENED may have delivered the bytes: sending them again could repeat
+// an action.
 func TestRelay_DoesNotRetryBrokenSession(t *testing.T) {
 	t.Parallel()
 	var streams atomic.Int32

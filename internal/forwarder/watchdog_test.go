@@ -13,8 +13,8 @@ import (
 
 const request = "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n"
 
-// Clients of an edge that is frozen get their 503 within the hold, those that wait on a connection
-// that was kept are cut, idle ones are left, and all goes on when the edge does.
+// Clients of a frozen edge get a 503, connections that wait for a response are reset, idle ones
+// stay, and all work again when the edge does.
 func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)

@@ -76,8 +76,7 @@ func (f *fakeAccount) fail(err error) {
 	f.wake()
 }
 
-// switchTo makes it another account, which has no endpoints, and ends watches with the news that
-// their version is gone.
+// switchTo makes it another account without endpoints, and ends watches with CodeGone.
 func (f *fakeAccount) switchTo(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

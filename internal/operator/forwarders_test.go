@@ -58,7 +58,7 @@ func newForwarderStatusServer(first string) *forwarderStatusServer {
 	return s
 }
 
-// open reports whether the request has the token of a pod of any installation there is.
+// open reports whether the request has the token of a pod of any installation.
 func (s *forwarderStatusServer) open(r *http.Request) bool {
 	var operators v1alpha1.KubernetesOperatorList
 	if err := kube.List(r.Context(), &operators); err != nil {

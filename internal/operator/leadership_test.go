@@ -76,7 +76,7 @@ var _ = Describe("the leadership", func() {
 // slowFor is how long a slow API server is looked at.
 const slowFor = 20 * time.Second
 
-// killableManager is a manager that can be cut off at once, as kill -9 does: it gives nothing back.
+// killableManager is a manager that can be stopped like kill -9: it releases nothing.
 type killableManager struct{ dead atomic.Bool }
 
 func (k *killableManager) kill() { k.dead.Store(true) }

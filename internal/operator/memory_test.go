@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Memory is given back when work has ended, once, and not while it goes on.
+// Memory is released once after work has ended, not during it.
 func TestMemoryReleaser_ReleasesWhenQuiet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,8 @@ func (r *release) listedOptions() operator.ManagerOptions {
 	return o
 }
 
-// takeRights deletes the RoleBinding of one target namespace and returns what gives it back.
+// takeRights deletes the RoleBinding of one target namespace and returns a function that restores
+// it.
 func (r *release) takeRights(ctx context.Context, namespace string) (give func()) {
 	GinkgoHelper()
 	binding := &rbacv1.RoleBinding{}
@@ -44,7 +45,7 @@ func (r *release) takeRights(ctx context.Context, namespace string) (give func()
 	}
 }
 
-// requests notes the paths that are asked for, as "VERB path".
+// requests records the requested paths, as "VERB path".
 type requests struct {
 	mu   sync.Mutex
 	seen []string

@@ -67,10 +67,9 @@ type release struct {
 }
 
 const (
-	// clusterWide and listed are what the chart renders: with rights in all namespaces, and in listed
-	// ones only.
-	clusterWide = "minimal"
-	// listedNamespaces is the case in which the release lists its target namespaces.
+	// clusterWide and listedNamespaces are what the chart renders: with rights in all namespaces, and
+	// in listed ones only.
+	clusterWide      = "minimal"
 	listedNamespaces = "namespaces"
 	anchor           = "fairlead-operator-anchor"
 )
@@ -211,8 +210,7 @@ func (w *writes) wrap(c *rest.Config) *rest.Config {
 	return c
 }
 
-// quiet says whether nothing was written since the last time it was asked. Asked in steps of a
-// polling interval it is patient enough for what is under way.
+// quiet reports whether nothing was written since its last call.
 func (w *writes) quiet() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

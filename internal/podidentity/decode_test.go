@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// encode is what the API server answers with an object.
+// encode returns the API server's response for an object.
 func encode(t testing.TB, object k8sruntime.Object) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -36,7 +36,7 @@ func encode(t testing.TB, object k8sruntime.Object) []byte {
 	return out.Bytes()
 }
 
-// frame is what the API server sends of an event.
+// frame returns the API server's frame for an event.
 func frame(t testing.TB, kind watch.EventType, object k8sruntime.Object) []byte {
 	t.Helper()
 	event := metav1.WatchEvent{Type: string(kind), Object: k8sruntime.RawExtension{Raw: encode(t, object)}}
@@ -47,7 +47,7 @@ func frame(t testing.TB, kind watch.EventType, object k8sruntime.Object) []byte 
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)
 }
 
-// read is what a decoder has to read of a pod.
+// read returns the fields that a decoder must read of a pod.
 func read(p *corev1.Pod, wanted Annotations) *corev1.Pod {
 	q := &corev1.Pod{}
 	q.Namespace, q.Name, q.ResourceVersion = p.Namespace, p.Name, p.ResourceVersion
@@ -110,8 +110,7 @@ func TestDecoder_ReadsErrorEvents(t *testing.T) {
 	}
 }
 
-// What was cut off is an error and not a shorter list, and nothing that is not of Kubernetes is
-// taken for a list.
+// Truncated input is an error, not a shorter list, and input of another format is no list.
 func TestDecoder_RejectsTruncatedInput(t *testing.T) {
 	t.Parallel()
 	whole := encode(t, &corev1.PodList{Items: []corev1.Pod{*newPod("a", "10.0.0.1"), *newPod("b", "10.0.0.2")}})

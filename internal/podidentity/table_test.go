@@ -58,7 +58,7 @@ func model(pods map[string]*corev1.Pod, ip string) string {
 
 var modelIPs = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "192.0.2.1", "192.0.2.2"}
 
-// play does what the bytes say, two for each step, and compares after each.
+// play performs the steps that the bytes encode, two for each, and compares after each.
 func play(t *testing.T, steps []byte) {
 	t.Helper()
 	table, pods := newTable(nil), map[string]*corev1.Pod{}

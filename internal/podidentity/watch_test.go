@@ -119,7 +119,7 @@ func inBubble(t *testing.T, test func(t *testing.T, a *fakeAPI, p *Pods)) {
 	})
 }
 
-// expect wants a pod's name or "", and how long the answer takes.
+// expect checks for a pod's name or "", and how long the lookup takes.
 func expect(t *testing.T, p *Pods, ip, want string, within time.Duration) {
 	t.Helper()
 	begun, got := time.Now(), ""
@@ -207,8 +207,8 @@ func TestLookup_WaitsForMissingAddressOnce(t *testing.T) {
 	})
 }
 
-// On a real API server: a watch that nothing happens in is renewed and stays alive, and an address
-// that changes hands is never the old pod's.
+// On a real API server: an idle watch is renewed and stays alive, and a reused address is never the
+// old pod's.
 func TestPods_RealCluster(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t)

@@ -18,27 +18,27 @@ import (
 )
 
 var _ = Describe("Reconciler: drift", func() {
-	var w *harness
+	var h *harness
 	var b *v1alpha1.BoundEndpoint
 	BeforeEach(func(ctx SpecContext) {
-		w = newHarness(ctx)
-		b = w.object(ctx, "api", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080},
+		h = newHarness(ctx)
+		b = h.object(ctx, "api", h.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080},
 			v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
-		w.reconcile(ctx, b)
-		w.counter.takeWrites()
+		h.reconcile(ctx, b)
+		h.counter.takeWrites()
 	})
 
 	// repairs changes one Service as another client would and expects it to be as before after exactly
-	// one write, with what is theirs kept.
+	// one write, with the other client's labels and annotations kept.
 	repairs := func(ctx context.Context, good *corev1.Service, drift func(*corev1.Service)) {
 		GinkgoHelper()
 		changed := good.DeepCopy()
 		changed.Annotations["theirs"], changed.Labels["theirs"] = "stays", "stays"
 		drift(changed)
-		Expect(w.Client.Update(ctx, changed)).To(Succeed())
-		w.reconcile(ctx, b)
-		Expect(w.counter.takeWrites()).To(Equal([]string{"update " + good.Namespace + "/" + good.Name}))
-		now := w.service(ctx, good.Namespace, good.Name)
+		Expect(h.Client.Update(ctx, changed)).To(Succeed())
+		h.reconcile(ctx, b)
+		Expect(h.counter.takeWrites()).To(Equal([]string{"update " + good.Namespace + "/" + good.Name}))
+		now := h.service(ctx, good.Namespace, good.Name)
 		Expect(now.Spec).To(Equal(good.Spec))
 		Expect(now.UID).To(Equal(good.UID))
 		Expect(now.OwnerReferences).To(Equal(good.OwnerReferences))
@@ -48,15 +48,15 @@ var _ = Describe("Reconciler: drift", func() {
 			delete(marks[0], "theirs")
 			Expect(marks[0]).To(Equal(marks[1]), kind)
 		}
-		w.reconcile(ctx, b)
-		Expect(w.counter.takeWrites()).To(BeEmpty(), "nothing differs any more")
+		h.reconcile(ctx, b)
+		Expect(h.counter.takeWrites()).To(BeEmpty(), "nothing differs any more")
 		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")
-		Expect(w.EventNotes()).To(BeEmpty())
+		Expect(h.EventNotes()).To(BeEmpty())
 	}
 
 	DescribeTable("of the upstream Service is repaired with one write, the address kept",
 		func(ctx SpecContext, drift func(*corev1.Service)) {
-			repairs(ctx, w.upstream(ctx, b), drift)
+			repairs(ctx, h.upstream(ctx, b), drift)
 		},
 		Entry("a port more", func(s *corev1.Service) {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "more", Port: 9})
@@ -102,7 +102,7 @@ var _ = Describe("Reconciler: drift", func() {
 	)
 
 	DescribeTable("of the target Service is repaired with one write", func(ctx SpecContext, drift func(*corev1.Service)) {
-		repairs(ctx, w.target(ctx, b), drift)
+		repairs(ctx, h.target(ctx, b), drift)
 	},
 		Entry("external name", func(s *corev1.Service) { s.Spec.ExternalName = "example.net" }),
 		Entry("made a ClusterIP", func(s *corev1.Service) {
@@ -121,57 +121,57 @@ var _ = Describe("Reconciler: drift", func() {
 	)
 
 	It("to a headless Service has no way back but a new one, which gets the old address", func(ctx SpecContext) {
-		up := w.upstream(ctx, b)
+		up := h.upstream(ctx, b)
 		headless := up.DeepCopy()
 		headless.Spec.Type, headless.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.net"
-		Expect(w.Client.Update(ctx, headless)).To(Succeed())
+		Expect(h.Client.Update(ctx, headless)).To(Succeed())
 		headless.Spec.Type, headless.Spec.ExternalName = corev1.ServiceTypeClusterIP, ""
 		headless.Spec.ClusterIP, headless.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
-		Expect(w.Client.Update(ctx, headless)).To(Succeed())
-		w.reconcile(ctx, b)
+		Expect(h.Client.Update(ctx, headless)).To(Succeed())
+		h.reconcile(ctx, b)
 		key := up.Namespace + "/" + up.Name
-		Expect(w.counter.takeWrites()).To(Equal([]string{"delete " + key, "create " + key}))
-		Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
+		Expect(h.counter.takeWrites()).To(Equal([]string{"delete " + key, "create " + key}))
+		Expect(h.upstream(ctx, b).Spec).To(Equal(up.Spec))
 	})
 
 	It("to an external name whose address was given away gets another one", func(ctx SpecContext) {
-		up := w.upstream(ctx, b)
+		up := h.upstream(ctx, b)
 		moved := up.DeepCopy()
 		moved.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.net"}
-		Expect(w.Client.Update(ctx, moved)).To(Succeed())
+		Expect(h.Client.Update(ctx, moved)).To(Succeed())
 		thief := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: up.Spec.ClusterIP,
 			Ports: []corev1.ServicePort{{Port: 1}}}}
-		thief.Namespace, thief.Name = w.Target, "thief"
-		Expect(w.Client.Create(ctx, thief)).To(Succeed())
-		w.reconcile(ctx, b)
-		now := w.upstream(ctx, b)
+		thief.Namespace, thief.Name = h.Target, "thief"
+		Expect(h.Client.Create(ctx, thief)).To(Succeed())
+		h.reconcile(ctx, b)
+		now := h.upstream(ctx, b)
 		Expect(now.Spec.ClusterIP).To(And(Not(BeEmpty()), Not(Equal(up.Spec.ClusterIP))))
 		Expect(b.Status.ClusterIP).To(Equal(now.Spec.ClusterIP))
 		Expect(now.UID).To(Equal(up.UID))
 	})
 
 	It("by deletion is repaired with one write each, and the address comes back", func(ctx SpecContext) {
-		up, target := w.upstream(ctx, b), w.target(ctx, b)
-		Expect(w.Client.Delete(ctx, up)).To(Succeed())
-		Expect(w.Client.Delete(ctx, target)).To(Succeed())
-		w.reconcile(ctx, b)
-		Expect(w.counter.takeWrites()).
+		up, target := h.upstream(ctx, b), h.target(ctx, b)
+		Expect(h.Client.Delete(ctx, up)).To(Succeed())
+		Expect(h.Client.Delete(ctx, target)).To(Succeed())
+		h.reconcile(ctx, b)
+		Expect(h.counter.takeWrites()).
 			To(Equal([]string{"create " + up.Namespace + "/" + up.Name, "create " + target.Namespace + "/" + target.Name}))
-		Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
-		Expect(w.target(ctx, b).Spec).To(Equal(target.Spec))
+		Expect(h.upstream(ctx, b).Spec).To(Equal(up.Spec))
+		Expect(h.target(ctx, b).Spec).To(Equal(target.Spec))
 	})
 
 	DescribeTable("that takes a mark does not make a Service foreign",
 		func(ctx SpecContext, strip func(*corev1.Service)) {
-			up := w.upstream(ctx, b)
-			for _, s := range []*corev1.Service{up, w.target(ctx, b)} {
+			up := h.upstream(ctx, b)
+			for _, s := range []*corev1.Service{up, h.target(ctx, b)} {
 				strip(s)
-				Expect(w.Client.Update(ctx, s)).To(Succeed())
+				Expect(h.Client.Update(ctx, s)).To(Succeed())
 			}
-			w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
-			w.reconcile(ctx, b)
-			w.expectNoService(ctx, up.Namespace, up.Name)
-			w.expectNoService(ctx, w.Target, "api")
+			h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+			h.reconcile(ctx, b)
+			h.expectNoService(ctx, up.Namespace, up.Name)
+			h.expectNoService(ctx, h.Target, "api")
 			Expect(b.Status.Services).To(BeEmpty())
 		},
 		Entry("label", func(s *corev1.Service) { delete(s.Labels, installation.Label) }),
@@ -179,30 +179,30 @@ var _ = Describe("Reconciler: drift", func() {
 	)
 
 	It("that takes a mark after a new projection id does not leave the old Service behind", func(ctx SpecContext) {
-		up := w.upstream(ctx, b)
+		up := h.upstream(ctx, b)
 		delete(up.Labels, installation.Label)
-		Expect(w.Client.Update(ctx, up)).To(Succeed())
-		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-other" })
-		w.reconcile(ctx, b)
-		w.expectNoService(ctx, up.Namespace, up.Name)
+		Expect(h.Client.Update(ctx, up)).To(Succeed())
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-other" })
+		h.reconcile(ctx, b)
+		h.expectNoService(ctx, up.Namespace, up.Name)
 	})
 
 	DescribeTable("to what is not ours: the Service is left alone", func(ctx SpecContext, change func(s *corev1.Service)) {
-		target := w.target(ctx, b)
+		target := h.target(ctx, b)
 		change(target)
 		if target.UID == "" {
-			Expect(w.Client.Delete(ctx, w.target(ctx, b))).To(Succeed())
-			Expect(w.Client.Create(ctx, target)).To(Succeed())
+			Expect(h.Client.Delete(ctx, h.target(ctx, b))).To(Succeed())
+			Expect(h.Client.Create(ctx, target)).To(Succeed())
 		} else {
-			Expect(w.Client.Update(ctx, target)).To(Succeed())
+			Expect(h.Client.Update(ctx, target)).To(Succeed())
 		}
-		w.reconcile(ctx, b)
-		w.reconcile(ctx, b)
-		Expect(w.counter.takeWrites()).To(BeEmpty())
+		h.reconcile(ctx, b)
+		h.reconcile(ctx, b)
+		Expect(h.counter.takeWrites()).To(BeEmpty())
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", client.ObjectKeyFromObject(target).String())
-		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
-		w.reconcile(ctx, b)
-		Expect(w.target(ctx, b)).To(Equal(target))
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		h.reconcile(ctx, b)
+		Expect(h.target(ctx, b)).To(Equal(target))
 	},
 		Entry("both marks are taken off: it was given away", func(s *corev1.Service) { s.Labels, s.Annotations = nil, nil }),
 		Entry("another installation has it", func(s *corev1.Service) {
@@ -219,12 +219,12 @@ var _ = Describe("Reconciler: drift", func() {
 	)
 
 	It("of one Service's hostname does not give it to another hostname, which would delete it", func(ctx SpecContext) {
-		up := w.upstream(ctx, b)
-		up.Annotations[installation.AnnotationHostname] = "web." + w.Target
-		Expect(w.Client.Update(ctx, up)).To(Succeed())
-		web := w.object(ctx, "web", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20082})
-		w.reconcile(ctx, web)
-		Expect(w.upstream(ctx, b).UID).To(Equal(up.UID))
+		up := h.upstream(ctx, b)
+		up.Annotations[installation.AnnotationHostname] = "web." + h.Target
+		Expect(h.Client.Update(ctx, up)).To(Succeed())
+		web := h.object(ctx, "web", h.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20082})
+		h.reconcile(ctx, web)
+		Expect(h.upstream(ctx, b).UID).To(Equal(up.UID))
 		expectCondition(web, v1alpha1.ConditionServicesReady, "True Projected", "")
 	})
 })

@@ -17,26 +17,26 @@ import (
 )
 
 var _ = Describe("Reconciler: the forwarders", func() {
-	var w *harness
-	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
+	var h *harness
+	BeforeEach(func(ctx SpecContext) { h = newHarness(ctx) })
 	good := forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 
 	DescribeTable("are reported by Reachable when they fail",
 		func(ctx SpecContext, change func(*forwarderstatus.Report), want, message, count string) {
-			b := w.object(ctx, "api", w.Target)
-			w.reconcile(ctx, b)
+			b := h.object(ctx, "api", h.Target)
+			h.reconcile(ctx, b)
 			Expect(b.Status.Forwarders).To(Equal("2/2"))
-			change(&w.forwarders.report)
-			w.account.offline = []string{"http://api." + w.Target} // the word of the account comes last
-			w.reconcile(ctx, b)
+			change(&h.forwarders.report)
+			h.account.offline = []string{"http://api." + h.Target} // the word of the account comes last
+			h.reconcile(ctx, b)
 			expectCondition(b, v1alpha1.ConditionReachable, want, message)
 			if want != "True Online" {
 				expectCondition(b, v1alpha1.ConditionReady, want, message)
 			}
 			Expect(b.Status.Forwarders).To(Equal(count))
 			version := b.ResourceVersion
-			w.Clock.Step(time.Hour)
-			w.reconcile(ctx, b)
+			h.Clock.Step(time.Hour)
+			h.reconcile(ctx, b)
 			Expect(b.ResourceVersion).To(Equal(version))
 		},
 		Entry("one that cannot listen", func(r *forwarderstatus.Report) {
@@ -66,71 +66,71 @@ var _ = Describe("Reconciler: the forwarders", func() {
 	)
 
 	It("change no status during a rollout that replaces them one by one", func(ctx SpecContext) {
-		b := w.object(ctx, "api", w.Target)
-		w.reconcile(ctx, b)
+		b := h.object(ctx, "api", h.Target)
+		h.reconcile(ctx, b)
 		version := b.ResourceVersion
 		for _, n := range []int{3, 2, 3, 2} {
-			w.forwarders.report = forwarderstatus.Report{Known: true, Forwarders: n, Listening: n, Sessions: n}
-			w.reconcile(ctx, b)
+			h.forwarders.report = forwarderstatus.Report{Known: true, Forwarders: n, Listening: n, Sessions: n}
+			h.reconcile(ctx, b)
 		}
-		w.forwarders.report.Settled = true
-		w.reconcile(ctx, b)
+		h.forwarders.report.Settled = true
+		h.reconcile(ctx, b)
 		Expect(b.ResourceVersion).To(Equal(version))
-		w.forwarders.report = forwarderstatus.Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3, Settled: true}
-		w.reconcile(ctx, b)
+		h.forwarders.report = forwarderstatus.Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3, Settled: true}
+		h.reconcile(ctx, b)
 		Expect(b.Status.Forwarders).To(Equal("3/3"))
 	})
 
 	It("listen to a spec that the status calls observed, and Ready is written when they do", func(ctx SpecContext) {
-		b := w.object(ctx, "api", w.Target)
-		w.forwarders.report.Listening = 0
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(3 * time.Second))
-		w.upstream(ctx, b)
-		w.target(ctx, b)
+		b := h.object(ctx, "api", h.Target)
+		h.forwarders.report.Listening = 0
+		Expect(h.reconcile(ctx, b).RequeueAfter).To(Equal(3 * time.Second))
+		h.upstream(ctx, b)
+		h.target(ctx, b)
 		Expect(b.Observed()).To(BeTrue())
 		Expect(b.Status.Conditions).To(HaveLen(1))
 		Expect(b.Status.Services).To(HaveLen(2))
 		version := b.ResourceVersion
-		w.forwarders.report.Listening = 1 // of two
-		w.reconcile(ctx, b)
+		h.forwarders.report.Listening = 1 // of two
+		h.reconcile(ctx, b)
 		Expect(b.ResourceVersion).To(Equal(version))
-		Expect(w.forwarders.awaited).To(HaveKey(b.Name))
-		w.forwarders.report = good
-		w.reconcile(ctx, b)
+		Expect(h.forwarders.awaited).To(HaveKey(b.Name))
+		h.forwarders.report = good
+		h.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 		Expect(b.Status.Forwarders).To(Equal("2/2"))
-		Expect(w.forwarders.awaited).To(BeEmpty())
-		Expect(w.EventNotes()).To(BeEmpty())
+		Expect(h.forwarders.awaited).To(BeEmpty())
+		Expect(h.EventNotes()).To(BeEmpty())
 	})
 
 	It("cause no status write that is based on a stale cache", func(ctx SpecContext) {
-		b := w.object(ctx, "api", w.Target)
+		b := h.object(ctx, "api", h.Target)
 		before := b.DeepCopy()
-		w.forwarders.report.Listening = 0
-		w.reconcile(ctx, b)
-		w.forwarders.report = good
-		w.counter.cached, w.counter.statuses = before, 0
-		result, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		h.forwarders.report.Listening = 0
+		h.reconcile(ctx, b)
+		h.forwarders.report = good
+		h.counter.cached, h.counter.statuses = before, 0
+		result, err := h.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(Equal(50 * time.Millisecond))
-		Expect(w.counter.statuses).To(BeZero())
-		w.counter.cached = nil
-		w.reconcile(ctx, b)
-		Expect(w.counter.statuses).To(Equal(1))
+		Expect(h.counter.statuses).To(BeZero())
+		h.counter.cached = nil
+		h.reconcile(ctx, b)
+		Expect(h.counter.statuses).To(Equal(1))
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 	})
 
 	DescribeTable("are waited for only for a limited time",
 		func(ctx SpecContext, report forwarderstatus.Report, wait time.Duration, want string) {
-			b := w.object(ctx, "api", w.Target)
-			w.forwarders.report = report
-			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(wait))
-			w.Clock.Step(wait - time.Second)
-			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Second))
-			w.Clock.Step(time.Second)
-			Expect(w.reconcile(ctx, b).RequeueAfter).To(BeZero())
+			b := h.object(ctx, "api", h.Target)
+			h.forwarders.report = report
+			Expect(h.reconcile(ctx, b).RequeueAfter).To(Equal(wait))
+			h.Clock.Step(wait - time.Second)
+			Expect(h.reconcile(ctx, b).RequeueAfter).To(Equal(time.Second))
+			h.Clock.Step(time.Second)
+			Expect(h.reconcile(ctx, b).RequeueAfter).To(BeZero())
 			expectCondition(b, v1alpha1.ConditionReady, want, "")
-			Expect(w.forwarders.awaited).To(BeEmpty())
+			Expect(h.forwarders.awaited).To(BeEmpty())
 		},
 		Entry("one fails", forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 1, Sessions: 2,
 			Failures: []forwarderstatus.Failure{{Pod: "p", Port: 1}}}, 3*time.Second, "False ListenerFailed"),
@@ -140,49 +140,49 @@ var _ = Describe("Reconciler: the forwarders", func() {
 	)
 
 	It("open a new port before the status is written", func(ctx SpecContext) {
-		b := w.object(ctx, "db", w.Target)
-		w.reconcile(ctx, b)
-		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+		b := h.object(ctx, "db", h.Target)
+		h.reconcile(ctx, b)
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
 			s.Ports = append(s.Ports, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		})
-		w.forwarders.report.Listening = 0
-		w.forwarders.report.Failures = []forwarderstatus.Failure{{Pod: "p", Port: 20081}}
-		w.reconcile(ctx, b)
+		h.forwarders.report.Listening = 0
+		h.forwarders.report.Failures = []forwarderstatus.Failure{{Pod: "p", Port: 20081}}
+		h.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
-		w.forwarders.report = good
-		w.reconcile(ctx, b)
+		h.forwarders.report = good
+		h.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", ":5432")
-		Expect(w.EventNotes()).To(BeEmpty())
+		Expect(h.EventNotes()).To(BeEmpty())
 	})
 
 	It("that fail for many hostnames cause 50 status writes a second, and none for those repaired meanwhile",
 		func(ctx SpecContext) {
 			objects := make([]*v1alpha1.BoundEndpoint, 4)
 			for i := range objects {
-				objects[i] = w.object(ctx, fmt.Sprintf("e%d", i), w.Target,
+				objects[i] = h.object(ctx, fmt.Sprintf("e%d", i), h.Target,
 					v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: int32(20080 + i)})
-				w.reconcile(ctx, objects[i])
+				h.reconcile(ctx, objects[i])
 			}
 			at := func(b *v1alpha1.BoundEndpoint) time.Duration {
-				result, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+				result, err := h.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
 				Expect(err).NotTo(HaveOccurred())
 				return result.RequeueAfter
 			}
-			w.forwarders.report.Sessions = 0
+			h.forwarders.report.Sessions = 0
 			for i, b := range objects {
 				Expect(at(b)).To(Equal(time.Duration(i) * 20 * time.Millisecond))
 			}
 			Expect(at(objects[2])).To(Equal(40*time.Millisecond), "its place in the queue stays")
-			w.Clock.Step(20 * time.Millisecond)
+			h.Clock.Step(20 * time.Millisecond)
 			Expect(at(objects[1])).To(BeZero())
-			w.forwarders.report = good
+			h.forwarders.report = good
 			Expect(at(objects[2])).To(BeZero())
 			Expect(at(objects[3])).To(BeZero())
 			for i, want := range []string{"False ServiceUnreachable", "False ServiceUnreachable", "True Ready", "True Ready"} {
-				Expect(w.Live.Get(ctx, client.ObjectKeyFromObject(objects[i]), objects[i])).To(Succeed())
+				Expect(h.Live.Get(ctx, client.ObjectKeyFromObject(objects[i]), objects[i])).To(Succeed())
 				expectCondition(objects[i], v1alpha1.ConditionReady, want, "")
 			}
 			Expect(at(objects[0])).To(Equal(20*time.Millisecond), "places that nobody needs any more are free again")
-			Expect(w.EventNotes()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
+			Expect(h.EventNotes()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
 		})
 })

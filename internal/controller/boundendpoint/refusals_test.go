@@ -21,16 +21,16 @@ import (
 )
 
 var _ = Describe("Reconciler: a refusal of the API server", func() {
-	var w *harness
+	var h *harness
 	var b *v1alpha1.BoundEndpoint
 	BeforeEach(func(ctx SpecContext) {
-		w = newHarness(ctx)
-		b = w.object(ctx, "api", w.Target)
+		h = newHarness(ctx)
+		b = h.object(ctx, "api", h.Target)
 	})
 	becomes := func(ctx context.Context, want string) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
-			w.reconcile(ctx, b)
+			h.reconcile(ctx, b)
 			got, _ := condition(b, v1alpha1.ConditionServicesReady)
 			g.Expect(got).To(Equal(want))
 		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
@@ -39,56 +39,56 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 	It(
 		"is not all that takes Services away: when a namespace is denied: both Services go at once, and come back with "+
 			"their address", func(ctx SpecContext) {
-			w.reconcile(ctx, b)
-			up := w.upstream(ctx, b)
-			w.reconciler.Namespaces.Deny = []string{"team-*"}
-			w.reconcile(ctx, b)
-			w.expectNoService(ctx, w.Target, "api")
-			w.expectNoService(ctx, up.Namespace, up.Name)
+			h.reconcile(ctx, b)
+			up := h.upstream(ctx, b)
+			h.reconciler.Namespaces.Deny = []string{"team-*"}
+			h.reconcile(ctx, b)
+			h.expectNoService(ctx, h.Target, "api")
+			h.expectNoService(ctx, up.Namespace, up.Name)
 			expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotAllowed",
 				"binding.namespaces.deny has team-*")
 			Expect(b.Status.Services).To(BeEmpty())
-			w.reconciler.Namespaces.Deny = nil
-			w.reconcile(ctx, b)
-			Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
+			h.reconciler.Namespaces.Deny = nil
+			h.reconcile(ctx, b)
+			Expect(h.upstream(ctx, b).Spec).To(Equal(up.Spec))
 		})
 
 	It("for a quota is reported, retried, and made when the quota is raised", func(ctx SpecContext) {
-		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "none"},
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: h.Target, Name: "none"},
 			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}}}
-		Expect(w.Live.Create(ctx, quota)).To(Succeed())
+		Expect(h.Live.Create(ctx, quota)).To(Succeed())
 		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard,
 			corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
-		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		Expect(h.Live.Status().Update(ctx, quota)).To(Succeed())
+		Expect(h.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False QuotaExceeded", "exceeded quota: none")
-		w.upstream(ctx, b)
+		h.upstream(ctx, b)
 		quota.Spec.Hard = corev1.ResourceList{corev1.ResourceServices: resource.MustParse("5")}
-		Expect(w.Live.Update(ctx, quota)).To(Succeed())
+		Expect(h.Live.Update(ctx, quota)).To(Succeed())
 		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard,
 			corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
-		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
+		Expect(h.Live.Status().Update(ctx, quota)).To(Succeed())
 		becomes(ctx, "True Projected")
 	})
 
 	It("for lack of an address is reported, and made when there is one", func(ctx SpecContext) {
 		full := true
-		w.counter.refuse = func(o client.Object) error {
+		h.counter.refuse = func(o client.Object) error {
 			if s, ok := o.(*corev1.Service); ok && full && s.Spec.Type == corev1.ServiceTypeClusterIP {
 				return apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
 			}
 			return nil
 		}
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		Expect(h.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False ClusterIPExhausted", "range is full")
-		w.expectNoService(ctx, w.Target, "api")
+		h.expectNoService(ctx, h.Target, "api")
 		full = false
-		w.reconcile(ctx, b)
+		h.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")
 	})
 
 	It("by an admission policy is reported with its message, and made when the policy goes", func(ctx SpecContext) {
-		name := w.Target
+		name := h.Target
 		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.ValidatingAdmissionPolicySpec{
 				MatchConstraints: &admissionv1.MatchResources{
@@ -104,84 +104,84 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 				PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 				MatchResources: &admissionv1.MatchResources{
-					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.Target}}},
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: h.Target}}},
 			}}
-		Expect(w.Live.Create(ctx, policy)).To(Succeed())
-		Expect(w.Live.Create(ctx, binding)).To(Succeed())
+		Expect(h.Live.Create(ctx, policy)).To(Succeed())
+		Expect(h.Live.Create(ctx, binding)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) {
-			_ = w.Live.Delete(ctx, binding)
-			_ = w.Live.Delete(ctx, policy)
+			_ = h.Live.Delete(ctx, binding)
+			_ = h.Live.Delete(ctx, policy)
 		})
-		probe := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "probe"},
+		probe := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: h.Target, Name: "probe"},
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.b"}}
 		Eventually(func() error {
-			return w.Live.Create(ctx, probe.DeepCopy(), client.DryRunAll)
+			return h.Live.Create(ctx, probe.DeepCopy(), client.DryRunAll)
 		}).WithTimeout(time.Minute).Should(MatchError(ContainSubstring("no external names here")))
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		Expect(h.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False AdmissionDenied", "no external names here")
-		Expect(w.Live.Delete(ctx, binding)).To(Succeed())
+		Expect(h.Live.Delete(ctx, binding)).To(Succeed())
 		becomes(ctx, "True Projected")
 	})
 
 	It("for a deleted namespace ends with the next one of that name, where the Services get their address back",
 		func(ctx SpecContext) {
-			w.reconcile(ctx, b)
-			up := w.upstream(ctx, b)
-			Expect(w.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
+			h.reconcile(ctx, b)
+			up := h.upstream(ctx, b)
+			Expect(h.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.Target}})).To(Succeed())
 			Eventually(func(g Gomega) {
-				w.reconcile(ctx, b)
+				h.reconcile(ctx, b)
 				got, _ := condition(b, v1alpha1.ConditionServicesReady)
 				g.Expect(got).To(Equal("False NamespaceNotFound"))
 			}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
-			Expect(w.Live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
+			Expect(h.Live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.Target}})).To(Succeed())
 			becomes(ctx, "True Projected")
-			Expect(w.upstream(ctx, b)).To(Equal(up))
-			Expect(w.target(ctx, b).Spec.ExternalName).NotTo(BeEmpty())
+			Expect(h.upstream(ctx, b)).To(Equal(up))
+			Expect(h.target(ctx, b).Spec.ExternalName).NotTo(BeEmpty())
 		})
 })
 
 var _ = Describe("Reconciler: a foreign Service", func() {
 	It("stays byte for byte the same whatever happens to the hostname that its name belongs to", func(ctx SpecContext) {
-		w := newHarness(ctx)
-		places := map[string]*corev1.Service{"target": w.createForeign(ctx, w.Target, "api"),
-			"upstream": w.createForeign(ctx, w.Installation.Namespace, "ep-taken")}
+		h := newHarness(ctx)
+		places := map[string]*corev1.Service{"target": h.createForeign(ctx, h.Target, "api"),
+			"upstream": h.createForeign(ctx, h.Installation.Namespace, "ep-taken")}
 		same := func(when string) {
 			GinkgoHelper()
 			for place, foreign := range places {
-				Expect(w.service(ctx, foreign.Namespace, foreign.Name)).To(Equal(foreign), "%s, after %s", place, when)
+				Expect(h.service(ctx, foreign.Namespace, foreign.Name)).To(Equal(foreign), "%s, after %s", place, when)
 			}
-			Expect(w.service(ctx, w.Target, "api").ManagedFields).To(Equal(places["target"].ManagedFields))
+			Expect(h.service(ctx, h.Target, "api").ManagedFields).To(Equal(places["target"].ManagedFields))
 		}
-		b := w.object(ctx, "api", w.Target)
-		w.reconcile(ctx, b)
+		b := h.object(ctx, "api", h.Target)
+		h.reconcile(ctx, b)
 		same("creation")
-		Expect(w.EventNotes()).To(HaveLen(1))
-		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+		Expect(h.EventNotes()).To(HaveLen(1))
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
 			s.Ports = append(s.Ports, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		})
-		w.reconcile(ctx, b)
+		h.reconcile(ctx, b)
 		same("another port")
-		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-taken" })
-		w.reconcile(ctx, b)
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-taken" })
+		h.reconcile(ctx, b)
 		same("a projection id that is taken")
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", w.Installation.Namespace+"/ep-taken")
-		w.restart()
-		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", h.Installation.Namespace+"/ep-taken")
+		h.restart()
+		h.reconcile(ctx, b)
 		same("a restart")
-		w.Clock.Step(time.Hour)
-		w.reconcile(ctx, b)
+		h.Clock.Step(time.Hour)
+		h.reconcile(ctx, b)
 		same("more than the takeover delay")
-		w.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
-		w.reconcile(ctx, b)
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		h.reconcile(ctx, b)
 		same("release")
-		Expect(w.Client.Delete(ctx, b)).To(Succeed())
-		*w.account = fakeAccount{known: true}
-		w.reconcile(ctx, b)
-		w.Clock.Step(time.Hour)
-		w.reconcile(ctx, b)
+		Expect(h.Client.Delete(ctx, b)).To(Succeed())
+		*h.account = fakeAccount{known: true}
+		h.reconcile(ctx, b)
+		h.Clock.Step(time.Hour)
+		h.reconcile(ctx, b)
 		same("the end")
-		for _, write := range w.counter.takeWrites() {
-			Expect(write).NotTo(HaveSuffix(w.Target + "/api"))
+		for _, write := range h.counter.takeWrites() {
+			Expect(write).NotTo(HaveSuffix(h.Target + "/api"))
 		}
 	})
 })

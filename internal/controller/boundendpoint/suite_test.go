@@ -75,13 +75,13 @@ type harness struct {
 	unapproved bool // endpointsync has not written the specs
 }
 
-// writeRecorder is a client that remembers the Services and objects that were written through it.
+// writeRecorder is a client that records the writes of Services and objects.
 type writeRecorder struct {
 	client.Client
 	writes []string
 	// refuse returns the API server's error for a creation; nil: none.
 	refuse func(client.Object) error
-	// cached is the BoundEndpoint as a cache that lags behind still has it; nil: none does.
+	// cached is the BoundEndpoint in a stale cache; nil: the cache is up to date.
 	cached *v1alpha1.BoundEndpoint
 	// statuses counts the writes of a status.
 	statuses int
@@ -135,30 +135,30 @@ func (c *writeRecorder) takeWrites() []string {
 
 func newHarness(ctx context.Context) *harness {
 	GinkgoHelper()
-	w := &harness{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
+	h := &harness{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
 		forwarders: newFakeForwarders()}
-	w.counter = &writeRecorder{Client: w.Client}
-	w.restart()
-	return w
+	h.counter = &writeRecorder{Client: h.Client}
+	h.restart()
+	return h
 }
 
-func (w *harness) restart() {
-	w.reconciler = boundendpoint.New(boundendpoint.Options{
-		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Forwarders: w.forwarders,
-		Recorder: w.Events, Now: w.Clock.Now,
-		Layout: boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local",
+func (h *harness) restart() {
+	h.reconciler = boundendpoint.New(boundendpoint.Options{
+		Client: h.counter, Live: h.Live, Owners: h.Anchors.Owners, Account: h.account, Forwarders: h.forwarders,
+		Recorder: h.Events, Now: h.Clock.Now,
+		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-			Anchors: []string{w.Anchors.ClusterRole, w.Anchors.Role}},
-		Namespaces:      namespaces.Policy{Own: w.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
-		TargetOwner:     w.Anchors.TargetOwner,
-		InvalidateOwner: w.Anchors.Invalidate,
-		Approved:        func(*v1alpha1.BoundEndpoint) bool { return !w.unapproved },
+			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}},
+		Namespaces:      namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
+		TargetOwner:     h.Anchors.TargetOwner,
+		InvalidateOwner: h.Anchors.Invalidate,
+		Approved:        func(*v1alpha1.BoundEndpoint) bool { return !h.unapproved },
 		TakeoverDelay:   time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }
 
 // object makes a BoundEndpoint in the target namespace.
-func (w *harness) object(
+func (h *harness) object(
 	ctx context.Context, service, namespace string, ports ...v1alpha1.BoundPort,
 ) *v1alpha1.BoundEndpoint {
 	GinkgoHelper()
@@ -166,84 +166,84 @@ func (w *harness) object(
 		ports = []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20080}}
 	}
 	b := &v1alpha1.BoundEndpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: service + "." + namespace},
+		ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace, Name: service + "." + namespace},
 		Spec: v1alpha1.BoundEndpointSpec{Service: service, Namespace: namespace, ProjectionID: "ep-" + service, Ports: ports,
 			Endpoints: []v1alpha1.EndpointRef{{ID: "ep-" + service, URL: "http://" + service + "." + namespace}}},
 	}
-	w.Installation.Mark(b)
-	Expect(w.Client.Create(ctx, b)).To(Succeed())
+	h.Installation.Mark(b)
+	Expect(h.Client.Create(ctx, b)).To(Succeed())
 	return b
 }
 
 // update updates the object's spec.
-func (w *harness) update(ctx context.Context, b *v1alpha1.BoundEndpoint, change func(*v1alpha1.BoundEndpointSpec)) {
+func (h *harness) update(ctx context.Context, b *v1alpha1.BoundEndpoint, change func(*v1alpha1.BoundEndpointSpec)) {
 	GinkgoHelper()
-	Expect(w.Client.Get(ctx, client.ObjectKeyFromObject(b), b)).To(Succeed())
+	Expect(h.Client.Get(ctx, client.ObjectKeyFromObject(b), b)).To(Succeed())
 	change(&b.Spec)
-	Expect(w.Client.Update(ctx, b)).To(Succeed())
+	Expect(h.Client.Update(ctx, b)).To(Succeed())
 }
 
-// reconcile calls Reconcile as often as it asks to be called again at once, and reads the object
-// anew.
-func (w *harness) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.Result {
+// reconcile calls Reconcile until it no longer requests an immediate retry, and reads the object
+// again.
+func (h *harness) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.Result {
 	GinkgoHelper()
 	var result ctrl.Result
 	Eventually(func(g Gomega) {
 		var err error
-		result, err = w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		result, err = h.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result.RequeueAfter).To(Or(BeZero(), BeNumerically(">=", time.Second)))
 	}).WithContext(ctx).Should(Succeed())
-	Expect(client.IgnoreNotFound(w.Live.Get(ctx, client.ObjectKeyFromObject(b), b))).To(Succeed())
+	Expect(client.IgnoreNotFound(h.Live.Get(ctx, client.ObjectKeyFromObject(b), b))).To(Succeed())
 	return result
 }
 
 // reconcileUnowned reconciles a hostname without an object and without endpoints until its orphans
 // would be gone.
-func (w *harness) reconcileUnowned(ctx context.Context, hostname string) {
+func (h *harness) reconcileUnowned(ctx context.Context, hostname string) {
 	GinkgoHelper()
-	w.account.endpoints = 0
-	key := client.ObjectKey{Namespace: w.Installation.Namespace, Name: hostname}
+	h.account.endpoints = 0
+	key := client.ObjectKey{Namespace: h.Installation.Namespace, Name: hostname}
 	for range 3 {
-		_, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: key})
+		_, err := h.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: key})
 		Expect(err).NotTo(HaveOccurred())
-		w.Clock.Step(time.Minute)
+		h.Clock.Step(time.Minute)
 	}
-	w.account.endpoints = 1
+	h.account.endpoints = 1
 }
 
-func (w *harness) upstream(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+func (h *harness) upstream(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
 	GinkgoHelper()
-	return w.service(ctx, w.Installation.Namespace, b.Spec.ProjectionID)
+	return h.service(ctx, h.Installation.Namespace, b.Spec.ProjectionID)
 }
 
-func (w *harness) target(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+func (h *harness) target(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
 	GinkgoHelper()
-	return w.service(ctx, b.Spec.Namespace, b.Spec.Service)
+	return h.service(ctx, b.Spec.Namespace, b.Spec.Service)
 }
 
-func (w *harness) service(ctx context.Context, namespace, name string) *corev1.Service {
+func (h *harness) service(ctx context.Context, namespace, name string) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{}
-	Expect(w.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)).To(Succeed())
+	Expect(h.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)).To(Succeed())
 	return s
 }
 
-func (w *harness) expectNoService(ctx context.Context, namespace, name string) {
+func (h *harness) expectNoService(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
-	err := w.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Service{})
+	err := h.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Service{})
 	Expect(apierrors.IsNotFound(err)).To(BeTrue(), "Service %s/%s: %v", namespace, name, err)
 }
 
 // createForeign makes a Service of another owner.
-func (w *harness) createForeign(ctx context.Context, namespace, name string) *corev1.Service {
+func (h *harness) createForeign(ctx context.Context, namespace, name string) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 		Labels:      map[string]string{"app.kubernetes.io/managed-by": "Helm"},
 		Annotations: map[string]string{"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}}}
 	s.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
-	Expect(w.Client.Create(ctx, s)).To(Succeed())
-	return w.service(ctx, namespace, name)
+	Expect(h.Client.Create(ctx, s)).To(Succeed())
+	return h.service(ctx, namespace, name)
 }
 
 // condition returns "Status Reason" of a condition, and its message.

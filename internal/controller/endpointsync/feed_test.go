@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// fakeSource is a Source whose answers a test gives.
+// fakeSource is a Source whose responses the test sets.
 type fakeSource struct {
 	list  func() (Snapshot, error)
 	watch func(account.ResourceVersion) (Watcher, error)
@@ -44,8 +44,7 @@ func (s *fakeSource) Watch(ctx context.Context, v account.ResourceVersion) (Watc
 	return w, err
 }
 
-// fakeWatch is a Watcher that plays events, and then ends with err, or waits for the context when
-// there is none.
+// fakeWatch is a Watcher that returns events and then err, or waits for the context if err is nil.
 type fakeWatch struct {
 	ctx    context.Context
 	events []account.EndpointEvent
@@ -67,13 +66,13 @@ func (p *fakeWatch) Next() (account.EndpointEvent, error) {
 
 func (p *fakeWatch) Close() {}
 
-// play runs a Feed in a bubble of its own time for d.
+// play runs a Feed in a synctest bubble for d.
 func play(t *testing.T, s *fakeSource, d time.Duration, check func(*Feed, *Set)) {
 	t.Helper()
 	playFrom(t, s, func(*Feed) {}, d, check)
 }
 
-// playFrom lets begin change the Feed first.
+// playFrom calls begin with the Feed before it runs it.
 func playFrom(t *testing.T, s *fakeSource, begin func(*Feed), d time.Duration, check func(*Feed, *Set)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

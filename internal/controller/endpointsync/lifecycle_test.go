@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// lifecycle is an account and the objects made of it, in memory: what Reconcile does but for the
-// API server.
+// lifecycle is an account and the objects made of it, in memory: it does what Reconcile does,
+// without the API server.
 type lifecycle struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -46,7 +46,7 @@ func newLifecycle(t *testing.T, seed uint64, within PortRange) *lifecycle {
 	return l
 }
 
-// restart makes a manager that knows the objects and what the account lists.
+// restart makes a manager that knows the objects and the account's list.
 func (l *lifecycle) restart() {
 	clock := func() time.Time { return l.now }
 	l.r = &Reconciler{
@@ -112,8 +112,7 @@ func (l *lifecycle) reconcile(hostname string) {
 	l.r.finish(hostname, next, desired, l.now, false)
 }
 
-// check compares what is about to be written with the account itself, not with what the Set makes
-// of it.
+// check compares a planned spec with the account's endpoints themselves, not with the Set's view.
 func (l *lifecycle) check(hostname string, current, next *v1alpha1.BoundEndpointSpec) {
 	l.t.Helper()
 	wanted, bound, targets := map[int32]bool{}, map[int32]bool{}, map[int32]int32{}
@@ -146,7 +145,7 @@ func (l *lifecycle) check(hostname string, current, next *v1alpha1.BoundEndpoint
 	}
 }
 
-// use checks that a target port rests a minute between two users.
+// use checks that a target port rests for a minute between two hostnames.
 func (l *lifecycle) use(key portKey, p v1alpha1.BoundPort) {
 	if user, used := l.lastUser[p.TargetPort]; used && user != key && l.now.Sub(l.lastBound[p.TargetPort]) < time.Minute {
 		l.t.Fatalf("%v has target port %d, which %v had %s ago", key, p.TargetPort, user,

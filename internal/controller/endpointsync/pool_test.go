@@ -13,26 +13,27 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// A pool is several endpoints of one URL: one port, which goes when the last of them has gone.
+// A pool is several endpoints of one URL: one port, which is released when the last of them is
+// gone.
 var _ = Describe("Reconciler: endpoints of a pool", func() {
 	type step struct {
 		typ account.EventType
 		id  string
 	}
-	var w *harness
-	BeforeEach(func(ctx SpecContext) { w = newHarness(ctx) })
+	var h *harness
+	BeforeEach(func(ctx SpecContext) { h = newHarness(ctx) })
 
 	member := func(id string) account.Endpoint {
-		e := w.endpoint(id, "http://api.demo")
+		e := h.endpoint(id, "http://api.demo")
 		e.PoolingEnabled, e.ProjectionID = true, "ep-1"
 		return e
 	}
 
 	DescribeTable("come and go without moving the port", func(ctx SpecContext, steps ...step) {
 		first := member(steps[0].id)
-		w.event(account.Added, first)
-		w.reconcile(ctx, "api.demo")
-		before := w.object(ctx, "api.demo")
+		h.event(account.Added, first)
+		h.reconcile(ctx, "api.demo")
+		before := h.object(ctx, "api.demo")
 		Expect(before.Spec.Ports).To(HaveLen(1))
 		left := map[string]bool{first.ID: true}
 		for _, s := range steps[1:] {
@@ -42,9 +43,9 @@ var _ = Describe("Reconciler: endpoints of a pool", func() {
 			} else {
 				left[s.id] = s.typ == account.Added
 			}
-			w.event(s.typ, e)
-			result := w.reconcile(ctx, "api.demo")
-			b := w.object(ctx, "api.demo")
+			h.event(s.typ, e)
+			result := h.reconcile(ctx, "api.demo")
+			b := h.object(ctx, "api.demo")
 			var want []string
 			for _, id := range []string{"ep-1", "ep-2", "ep-3"} {
 				if left[id] {
@@ -66,7 +67,7 @@ var _ = Describe("Reconciler: endpoints of a pool", func() {
 				continue
 			}
 			Expect(b.Spec.State).To(Equal(v1alpha1.StateBound))
-			Expect(b.Spec.RemoveAfter.Time).To(BeTemporally("==", w.Clock.Now().Add(30*time.Second)), "the last one has gone")
+			Expect(b.Spec.RemoveAfter.Time).To(BeTemporally("==", h.Clock.Now().Add(30*time.Second)), "the last one has gone")
 			Expect(b.Spec.Ports[0].TargetPort).To(Equal(before.Spec.Ports[0].TargetPort))
 		}
 	},
@@ -93,14 +94,14 @@ var _ = Describe("Reconciler: endpoints of a pool", func() {
 	It("are one URL that is online while one of them is", func() {
 		one, two := member("ep-1"), member("ep-2")
 		one.Status = account.StatusOffline
-		w.list(one, two)
-		known, endpoints, offline := w.set.Availability("api.demo")
+		h.list(one, two)
+		known, endpoints, offline := h.set.Availability("api.demo")
 		Expect(known).To(BeTrue())
 		Expect(endpoints).To(Equal(2))
 		Expect(offline).To(BeEmpty())
 		two.Status = account.StatusOffline
-		w.list(one, two)
-		_, _, offline = w.set.Availability("api.demo")
+		h.list(one, two)
+		_, _, offline = h.set.Availability("api.demo")
 		Expect(offline).To(Equal([]string{"http://api.demo"}))
 	})
 })

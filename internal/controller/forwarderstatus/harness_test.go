@@ -41,15 +41,15 @@ type harness struct {
 	prompt, later []string
 }
 
-func inBubble(t *testing.T, test func(w *harness)) {
+func inBubble(t *testing.T, test func(h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &harness{t: t, set: make(chan []Pod)}
-		w.Reader = New(Options{
+		h := &harness{t: t, set: make(chan []Pod)}
+		h.Reader = New(Options{
 			Pods: func(ctx context.Context, update func([]Pod)) error {
 				for {
 					select {
-					case pods := <-w.set:
+					case pods := <-h.set:
 						update(pods)
 					case <-ctx.Done():
 						return nil
@@ -57,14 +57,14 @@ func inBubble(t *testing.T, test func(w *harness)) {
 				}
 			},
 			Hostnames:   func(context.Context) []string { return []string{"all"} },
-			NotifyNow:   func(names []string) { w.note(&w.prompt, names) },
-			NotifyLater: func(names []string) { w.note(&w.later, names) },
-			OperatorUID: func(context.Context) string { return operatorUID }, Dial: w.dial, Log: logr.Discard(),
+			NotifyNow:   func(names []string) { h.note(&h.prompt, names) },
+			NotifyLater: func(names []string) { h.note(&h.later, names) },
+			OperatorUID: func(context.Context) string { return operatorUID }, Dial: h.dial, Log: logr.Discard(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- w.Start(ctx) }()
-		test(w)
+		go func() { done <- h.Start(ctx) }()
+		test(h)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -72,30 +72,30 @@ func inBubble(t *testing.T, test func(w *harness)) {
 	})
 }
 
-func (w *harness) note(to *[]string, names []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (h *harness) note(to *[]string, names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	*to = append(*to, names...)
 }
 
-// told returns, once everything is at rest, what was told since the last call.
-func (w *harness) told() (prompt, later []string) {
+// told returns, once all goroutines are idle, the notifications since the last call.
+func (h *harness) told() (prompt, later []string) {
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	prompt, later = w.prompt, w.later
-	w.prompt, w.later = nil, nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	prompt, later = h.prompt, h.later
+	h.prompt, h.later = nil, nil
 	slices.Sort(later)
 	return prompt, slices.Compact(later)
 }
 
 // dial reaches the pod's own HTTP server over a pipe.
-func (w *harness) dial(_ context.Context, _, address string) (net.Conn, error) {
+func (h *harness) dial(_ context.Context, _, address string) (net.Conn, error) {
 	ip, port, err := net.SplitHostPort(address)
 	if err != nil || port != "8081" {
-		w.t.Errorf("dialled %s", address)
+		h.t.Errorf("dialled %s", address)
 	}
-	v, ok := w.byIP.Load(ip)
+	v, ok := h.byIP.Load(ip)
 	if !ok || v.(*pod).out {
 		return nil, errors.New("connection refused")
 	}
@@ -158,9 +158,9 @@ func (l *singleListener) Close() error {
 func (l *singleListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // pod makes a forwarder that can be reached at the address.
-func (w *harness) pod(ip string) *pod {
+func (h *harness) pod(ip string) *pod {
 	p := &pod{lines: make(chan string)}
-	w.byIP.Store(ip, p)
+	h.byIP.Store(ip, p)
 	return p
 }
 

@@ -29,44 +29,44 @@ func full(session string, listeners ...string) string {
 
 func ready(name string) Pod { return Pod{UID: "uid-" + name, Name: name, IP: name, Ready: true} }
 
-// twoForwarders starts a world with two forwarders that listen for api.demo.
-func twoForwarders(w *harness) (a, b *pod) {
-	a, b = w.pod("a"), w.pod("b")
-	w.set <- []Pod{ready("a"), ready("b")}
+// twoForwarders starts two forwarders that listen for api.demo.
+func twoForwarders(h *harness) (a, b *pod) {
+	a, b = h.pod("a"), h.pod("b")
+	h.set <- []Pod{ready("a"), ready("b")}
 	a.lines <- full(up, api)
 	b.lines <- full(up, api)
 	beat(20*time.Second, a, b)
-	w.told()
+	h.told()
 	return a, b
 }
 
-func (w *harness) expect(hostname string, want Report) {
-	w.t.Helper()
+func (h *harness) expect(hostname string, want Report) {
+	h.t.Helper()
 	synctest.Wait()
-	if got := w.Report(hostname, []int{20080}); !reflect.DeepEqual(got, want) {
-		w.t.Errorf("%s:\n got %+v\nwant %+v", hostname, got, want)
+	if got := h.Report(hostname, []int{20080}); !reflect.DeepEqual(got, want) {
+		h.t.Errorf("%s:\n got %+v\nwant %+v", hostname, got, want)
 	}
 }
 
 func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		a, b := w.pod("a"), w.pod("b")
-		w.expect("api.demo", Report{Settled: true})
-		w.set <- []Pod{ready("a"), ready("b")}
+	inBubble(t, func(h *harness) {
+		a, b := h.pod("a"), h.pod("b")
+		h.expect("api.demo", Report{Settled: true})
+		h.set <- []Pod{ready("a"), ready("b")}
 		a.lines <- full(up, api)
-		w.expect("api.demo", Report{Forwarders: 1, Listening: 1, Sessions: 1})
-		if _, later := w.told(); later != nil {
+		h.expect("api.demo", Report{Forwarders: 1, Listening: 1, Sessions: 1})
+		if _, later := h.told(); later != nil {
 			t.Errorf("told %v before it was known", later)
 		}
 		b.lines <- full(up, api)
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
-		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
 			t.Errorf("told %v", later)
 		}
 		beat(11*time.Second, a, b)
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
-		if known, problem := w.EdgeStatus(); !known || problem != "" {
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		if known, problem := h.EdgeStatus(); !known || problem != "" {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 	})
@@ -74,13 +74,13 @@ func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 
 func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		w.set <- nil
-		w.expect("api.demo", Report{Known: true, Settled: true})
-		w.set <- []Pod{{UID: "u", Name: "a"}}
-		w.expect("api.demo", Report{Known: true, Settled: true, Starting: true})
+	inBubble(t, func(h *harness) {
+		h.set <- nil
+		h.expect("api.demo", Report{Known: true, Settled: true})
+		h.set <- []Pod{{UID: "u", Name: "a"}}
+		h.expect("api.demo", Report{Known: true, Settled: true, Starting: true})
 		time.Sleep(11 * time.Second)
-		if known, problem := w.EdgeStatus(); !known || problem != "no forwarder is running" {
+		if known, problem := h.EdgeStatus(); !known || problem != "no forwarder is running" {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 	})
@@ -88,25 +88,25 @@ func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 
 func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		a, b := twoForwarders(w)
+	inBubble(t, func(h *harness) {
+		a, b := twoForwarders(h)
 		a.lines <- `{"listeners":[` + failing + `]}`
-		w.expect("api.demo", Report{
+		h.expect("api.demo", Report{
 			Known: true, Forwarders: 2, Listening: 1, Sessions: 2, Settled: true,
 			Failures: []Failure{{Pod: "a", Port: 20080, Error: "address already in use"}},
 		})
-		if prompt, later := w.told(); prompt != nil || !slices.Equal(later, []string{"api.demo"}) {
+		if prompt, later := h.told(); prompt != nil || !slices.Equal(later, []string{"api.demo"}) {
 			t.Errorf("a failure: told %v, %v", prompt, later)
 		}
 		a.lines <- `{"listeners":[` + failing + `]}`
-		if _, later := w.told(); later != nil {
+		if _, later := h.told(); later != nil {
 			t.Errorf("nothing new: told %v", later)
 		}
 		b.lines <- `{"gone":[20080],"listeners":[` + strings.Replace(db, "20081", "20080", 1) + `]}`
-		if _, later := w.told(); !slices.Equal(later, []string{"api.demo", "db.demo"}) {
+		if _, later := h.told(); !slices.Equal(later, []string{"api.demo", "db.demo"}) {
 			t.Errorf("a port that changed hands: told %v", later)
 		}
-		if got := w.Report("api.demo", []int{20080}).Failures; len(got) != 2 || got[1] != (Failure{Pod: "b", Port: 20080}) {
+		if got := h.Report("api.demo", []int{20080}).Failures; len(got) != 2 || got[1] != (Failure{Pod: "b", Port: 20080}) {
 			t.Errorf("a port of another hostname counts: %+v", got)
 		}
 	})
@@ -114,18 +114,18 @@ func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 
 func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		a, b := twoForwarders(w)
-		w.NotifyOnChange("db.demo")
-		w.NotifyOnChange("gone.demo")
-		w.CancelNotify("gone.demo")
+	inBubble(t, func(h *harness) {
+		a, b := twoForwarders(h)
+		h.NotifyOnChange("db.demo")
+		h.NotifyOnChange("gone.demo")
+		h.CancelNotify("gone.demo")
 		a.lines <- `{"listeners":[` + db + `,{"port":1,"hostname":"gone.demo","listening":true}]}`
-		if prompt, later := w.told(); !slices.Equal(prompt, []string{"db.demo"}) ||
+		if prompt, later := h.told(); !slices.Equal(prompt, []string{"db.demo"}) ||
 			!slices.Equal(later, []string{"gone.demo"}) {
 			t.Errorf("told %v, %v", prompt, later)
 		}
 		b.lines <- `{"listeners":[` + db + `]}`
-		if prompt, later := w.told(); prompt != nil || !slices.Equal(later, []string{"db.demo"}) {
+		if prompt, later := h.told(); prompt != nil || !slices.Equal(later, []string{"db.demo"}) {
 			t.Errorf("told again %v, %v", prompt, later)
 		}
 	})
@@ -133,17 +133,17 @@ func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 
 func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		a := w.pod("a")
+	inBubble(t, func(h *harness) {
+		a := h.pod("a")
 		starting := ready("a")
 		starting.Ready = false
-		w.set <- []Pod{starting}
+		h.set <- []Pod{starting}
 		a.lines <- full(up, api)
-		w.NotifyOnChange("api.demo")
-		w.expect("api.demo", Report{Known: true, Starting: true, Settled: true})
-		w.set <- []Pod{ready("a")}
-		w.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
-		if prompt, _ := w.told(); !slices.Equal(prompt, []string{"api.demo"}) {
+		h.NotifyOnChange("api.demo")
+		h.expect("api.demo", Report{Known: true, Starting: true, Settled: true})
+		h.set <- []Pod{ready("a")}
+		h.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
+		if prompt, _ := h.told(); !slices.Equal(prompt, []string{"api.demo"}) {
 			t.Errorf("told %v", prompt)
 		}
 	})
@@ -153,30 +153,30 @@ func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 // until that is over, and then all is as it was.
 func TestReader_NotifiesAfterRollout(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		a, b := twoForwarders(w)
-		c, d := w.pod("c"), w.pod("d")
-		w.set <- []Pod{ready("a"), ready("b"), ready("c")}
+	inBubble(t, func(h *harness) {
+		a, b := twoForwarders(h)
+		c, d := h.pod("c"), h.pod("d")
+		h.set <- []Pod{ready("a"), ready("b"), ready("c")}
 		// c has not reported yet
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
 		c.lines <- full(up, api)
-		w.expect("api.demo", Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3})
+		h.expect("api.demo", Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3})
 		beat(5*time.Second, a, b, c)
-		w.set <- []Pod{ready("b"), ready("c"), ready("d")}
+		h.set <- []Pod{ready("b"), ready("c"), ready("d")}
 		d.lines <- full(up, api)
 		beat(5*time.Second, b, c, d)
-		w.set <- []Pod{ready("c"), ready("d")}
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
-		if prompt, later := w.told(); prompt != nil || later != nil {
+		h.set <- []Pod{ready("c"), ready("d")}
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		if prompt, later := h.told(); prompt != nil || later != nil {
 			t.Errorf("told %v, %v while it went on", prompt, later)
 		}
 		beat(12*time.Second, c, d)
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
-		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
 			t.Errorf("told %v once it was over", later)
 		}
 		beat(time.Minute, c, d)
-		if _, later := w.told(); later != nil {
+		if _, later := h.told(); later != nil {
 			t.Errorf("told %v at rest", later)
 		}
 	})
@@ -184,59 +184,59 @@ func TestReader_NotifiesAfterRollout(t *testing.T) {
 
 func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		a, b := twoForwarders(w)
+	inBubble(t, func(h *harness) {
+		a, b := twoForwarders(h)
 		a.lines <- `{` + down + `}`
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 1, Settled: true})
-		if _, later := w.told(); later != nil {
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 1, Settled: true})
+		if _, later := h.told(); later != nil {
 			t.Errorf("one of two sessions: told %v", later)
 		}
-		if known, _ := w.EdgeStatus(); known {
+		if known, _ := h.EdgeStatus(); known {
 			t.Error("the edge is said to be away at once")
 		}
 		beat(11*time.Second, a, b)
 		want := "1 of 2 forwarders have a session with the edge; forwarder a: dial tcp 10.0.0.1:443: connection refused"
-		if known, problem := w.EdgeStatus(); !known || problem != want {
+		if known, problem := h.EdgeStatus(); !known || problem != want {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 		b.lines <- `{` + down + `}`
-		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
 			t.Errorf("the last session: told %v", later)
 		}
-		w.set <- nil
-		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+		h.set <- nil
+		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
 			t.Errorf("the last forwarder: told %v", later)
 		}
-		w.expect("api.demo", Report{Known: true})
+		h.expect("api.demo", Report{Known: true})
 	})
 }
 
 func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		a, b := twoForwarders(w)
+	inBubble(t, func(h *harness) {
+		a, b := twoForwarders(h)
 		a.out = true
 		close(a.lines)
 		beat(20*time.Second, b)
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
 		beat(20*time.Second, b)
-		w.expect("api.demo", Report{
+		h.expect("api.demo", Report{
 			Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1, Settled: true,
 		})
-		w.told()
-		again := w.pod("a")
+		h.told()
+		again := h.pod("a")
 		beat(6*time.Second, b)
 		again.lines <- full(up, api, db)
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
 	})
 }
 
 func TestReader_SilentStreamIsBroken(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *harness) {
-		_, b := twoForwarders(w)
+	inBubble(t, func(h *harness) {
+		_, b := twoForwarders(h)
 		beat(51*time.Second, b) // 25 s until a is taken for broken, 25 s for what it said
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1})
+		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1})
 	})
 }
 
@@ -248,14 +248,14 @@ func TestReader_InvalidResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(w *harness) {
-				a := w.pod("a")
-				w.set <- []Pod{ready("a")}
+			inBubble(t, func(h *harness) {
+				a := h.pod("a")
+				h.set <- []Pod{ready("a")}
 				a.lines <- text
 				time.Sleep(time.Second)
-				w.expect("api.demo", Report{Starting: true, Settled: true})
+				h.expect("api.demo", Report{Starting: true, Settled: true})
 				a.lines <- full(up, api)
-				w.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
+				h.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
 			})
 		})
 	}

@@ -114,8 +114,8 @@ func TestValues_EveryOneHasAnEffect(t *testing.T) {
 	everyValue(t, chartDir, "testdata/effects.out.txt", validValues(), effects(), render, program.check)
 }
 
-// everyValue changes one value after the other and compares what that changes with a file. Nobody's
-// values are left out.
+// everyValue changes one value after the other and compares what that changes with a file. Every
+// value must have a case.
 func everyValue(
 	t *testing.T, dir, file string, least values, cases []effect, render func(*testing.T, values) rendered,
 	check func(*testing.T, rendered),
@@ -208,8 +208,8 @@ func flatten(all rendered) flat {
 	return result
 }
 
-// flattenNode names elements of lists by their name or their text where they have one, so that a
-// further one moves nobody.
+// flattenNode names elements of lists by their name or their text where they have one, so that an
+// additional element does not move the others.
 func flattenNode(lines map[string]string, path string, node any) {
 	switch n := node.(type) {
 	case map[string]any:

@@ -31,7 +31,7 @@ const (
 	namespace   = "fairlead"
 )
 
-// helmPath finds the helm program. A test that needs it fails without it: a chart that nobody
+// helmPath finds the helm program. A test that needs it fails without it: a chart that was not
 // rendered is not tested.
 func helmPath(t *testing.T) string {
 	t.Helper()
@@ -57,8 +57,8 @@ func helmPath(t *testing.T) string {
 	return path
 }
 
-// helm runs helm, apart from the user's configuration, and returns its output, or what it said when
-// it failed. Values are passed on exactly.
+// helm runs helm, apart from the user's configuration, and returns its output, or its error output
+// if it failed. Values are passed on exactly.
 func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, error) {
 	t.Helper()
 	input := asYAML(t, v)
@@ -77,8 +77,7 @@ func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, er
 	return out.String(), nil
 }
 
-// asYAML returns v as JSON in which no character is left that YAML does not allow, or takes for the
-// end of a line.
+// asYAML returns v as JSON, with characters escaped that YAML forbids or reads as line ends.
 func asYAML(t *testing.T, v values) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)

@@ -57,7 +57,7 @@ func TestHelmTest_PodIsRestricted(t *testing.T) {
 	}
 }
 
-// Nothing of the chart runs as a hook but the test.
+// The chart has no hooks but the test.
 func TestHooks_AreTestsOnly(t *testing.T) {
 	t.Parallel()
 	for _, o := range render(t, validValues()) {
@@ -67,8 +67,8 @@ func TestHooks_AreTestsOnly(t *testing.T) {
 	}
 }
 
-// notesSay installs with values and reports which of the texts the notes lack.
-func (c *cluster) notesSay(name, ns string, wants []string, args ...string) {
+// checkNotes installs with values and reports which of the texts the notes lack.
+func (c *cluster) checkNotes(name, ns string, wants []string, args ...string) {
 	c.t.Helper()
 	notes := c.install(name, ns, args...)
 	for _, want := range slices.DeleteFunc(wants, func(want string) bool { return strings.Contains(notes, want) }) {
@@ -76,10 +76,10 @@ func (c *cluster) notesSay(name, ns string, wants []string, args ...string) {
 	}
 }
 
-// secondReleaseInANamespaceIsWarnedOf installs two releases in one namespace.
-func (c *cluster) secondReleaseInANamespaceIsWarnedOf() {
+// warnsOfSecondRelease installs two releases in one namespace.
+func (c *cluster) warnsOfSecondRelease() {
 	c.t.Helper()
-	c.notesSay("second", namespace, []string{"WARNING: the release " + release + " is in this namespace already"})
+	c.checkNotes("second", namespace, []string{"WARNING: the release " + release + " is in this namespace already"})
 	c.uninstall("second", namespace)
 	if notes := c.install(release, namespace); strings.Contains(notes, "WARNING") {
 		c.t.Errorf("the notes warn of the release itself:\n%s", notes)

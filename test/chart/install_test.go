@@ -89,23 +89,23 @@ func TestInstall(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	agent := "fairlead http 8080 --url http://hello.demo --binding kubernetes --server https://fairlead.example.com"
-	c.notesSay(release, namespace, []string{"get kubernetesoperators", "helm test " + release, agent + "\n"})
-	c.notesSay(release, namespace, []string{
+	c.checkNotes(release, namespace, []string{"get kubernetesoperators", "helm test " + release, agent + "\n"})
+	c.checkNotes(release, namespace, []string{
 		"get configmap " + release + `-ca -o jsonpath='{.data.ca\.crt}' > fairlead-ca.crt`,
 		agent + " --ca-file fairlead-ca.crt\n",
 	}, "--set", "api.caBundle=-----BEGIN CERTIFICATE-----")
-	c.secondReleaseInANamespaceIsWarnedOf()
-	c.podsAreAdmitted()
-	c.rightsHold()
-	c.secondReleaseLeavesTheCRDsAlone()
+	c.warnsOfSecondRelease()
+	c.checkPodAdmission()
+	c.checkRights()
+	c.checkSecondReleaseKeepsCRDs()
 	c.installsUnderSpecialNames()
-	c.everythingGoes()
-	c.serverInstalls()
+	c.uninstallRemovesEverything()
+	c.checkServerInstall()
 }
 
-// podsAreAdmitted makes the pods that the Deployments would, in a namespace that enforces the
+// checkPodAdmission makes the pods that the Deployments would, in a namespace that enforces the
 // restricted standard.
-func (c *cluster) podsAreAdmitted() {
+func (c *cluster) checkPodAdmission() {
 	c.t.Helper()
 	ctx := context.Background()
 	var ns corev1.Namespace
@@ -133,8 +133,8 @@ func (c *cluster) podsAreAdmitted() {
 	}
 }
 
-// rightsHold asks the API server itself.
-func (c *cluster) rightsHold() {
+// checkRights asks the API server itself.
+func (c *cluster) checkRights() {
 	c.t.Helper()
 	const bindings, discovery, rbac = "bindings.fairlead.dev", "discovery.k8s.io", "rbac.authorization.k8s.io"
 	for _, tt := range []struct {
@@ -174,7 +174,7 @@ func (c *cluster) rightsHold() {
 }
 
 // A second release in another namespace works, and neither takes the CRDs over nor takes them away.
-func (c *cluster) secondReleaseLeavesTheCRDsAlone() {
+func (c *cluster) checkSecondReleaseKeepsCRDs() {
 	c.t.Helper()
 	if notes := c.install(release, "second", "--set", "crds.keep=false"); !strings.Contains(notes,
 		"they belong to the release "+release+" in "+namespace) {
@@ -193,11 +193,12 @@ func (c *cluster) secondReleaseLeavesTheCRDsAlone() {
 		"CRDs were there before") {
 		c.t.Errorf("the notes disown the CRDs:\n%s", notes)
 	}
-	c.handOver()
+	c.checkCRDHandOver()
 }
 
-// handOver does what the notes of a release say that found the CRDs to be another's, and back.
-func (c *cluster) handOver() {
+// checkCRDHandOver transfers the CRDs between releases as the notes of the second release describe,
+// and back.
+func (c *cluster) checkCRDHandOver() {
 	c.t.Helper()
 	c.install("other", "third")
 	for _, to := range []client.ObjectKey{{Namespace: "third", Name: "other"}, {Namespace: namespace, Name: release}} {
@@ -224,9 +225,9 @@ func (c *cluster) handOver() {
 	}
 }
 
-// everythingGoes: the CRDs stay by default, a later release finds them, and they go when that is
-// asked for.
-func (c *cluster) everythingGoes() {
+// uninstallRemovesEverything: the CRDs stay by default, a later release finds them, and they go
+// when that is asked for.
+func (c *cluster) uninstallRemovesEverything() {
 	c.t.Helper()
 	c.uninstall(release, namespace)
 	if _, err := c.crd(); err != nil {

@@ -24,7 +24,7 @@ func targetRights() []string {
 	return rights
 }
 
-// With listed namespaces there is nothing of the cluster's: the rights of the ClusterRole, but for
+// With listed namespaces there are no cluster-wide rights: those of the ClusterRole, except for
 // reading Namespaces, move into Roles.
 func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 	t.Parallel()
@@ -85,8 +85,8 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 	}
 }
 
-// Where the owners of the namespaces make the Roles, the notes print exactly what the chart would
-// have made.
+// If the owners of the namespaces make the Roles, the notes print exactly what the chart would have
+// made.
 func TestNotes_PrintMissingRoles(t *testing.T) {
 	t.Parallel()
 	listed := validValues().set("binding.namespaces.allow", []string{"team-a"})

@@ -19,8 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// accepted is what the program says when it has read all flags, variables and files and then finds
-// no cluster.
+// accepted is the program's error when it has read all flags, variables and files and then finds no
+// cluster.
 const accepted = "finding the Kubernetes cluster"
 
 // programs is the folder of those that the charts run.
@@ -113,7 +113,7 @@ func TestProgram_AcceptsChartArguments(t *testing.T) {
 	}
 }
 
-// The arguments of the chart as it was first installed: whoever keeps that chart and takes today's
+// The arguments of the chart as it was first installed: users may keep that chart with today's
 // image.
 func TestProgram_AcceptsFirstChartArguments(t *testing.T) {
 	t.Parallel()

@@ -180,7 +180,7 @@ func TestRefusals_Pods(t *testing.T) {
 	}
 }
 
-// refused renders the chart, which must say want.
+// refused renders the chart and checks that it fails with want.
 func refused(t *testing.T, name string, v values, want string) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()

@@ -65,7 +65,7 @@ func flattenRules(who string, cluster bool, rules []rbacv1.PolicyRule) []string 
 
 var marker = regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:(.*)$`)
 
-// asked are the rights that the code's markers ask for: the forwarder's where it is assembled, the
+// asked are the rights that the code's markers request: the forwarder's where it is assembled, the
 // manager's everywhere else. The markers' anchor names are those of a release called
 // fairlead-operator.
 func asked(t *testing.T) map[string][]string {
@@ -185,7 +185,7 @@ func TestRights_PodIdentity(t *testing.T) {
 	}
 }
 
-// What everything is owned by grants nothing.
+// The anchors that own all objects grant no rights.
 func TestAnchors_HaveNoRules(t *testing.T) {
 	t.Parallel()
 	all := render(t, validValues())

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// serverInstalls: the claim outlives the release, which says so; the next release of the name takes
-// it again, and lets it go when that is asked for.
-func (c *cluster) serverInstalls() {
+// checkServerInstall: the claim outlives the release, which says so; the next release of the name
+// takes it again, and lets it go when that is asked for.
+func (c *cluster) checkServerInstall() {
 	c.t.Helper()
 	const ns = "service"
 	claim := client.ObjectKey{Namespace: ns, Name: serverRelease + "-data"}
@@ -37,7 +37,7 @@ func (c *cluster) serverInstalls() {
 	}
 	helmServer("install", serverDir, "--create-namespace")
 	before := uid()
-	c.serverPodsAreAdmitted(ns)
+	c.checkServerPodAdmission(ns)
 	if out := helmServer("uninstall"); !strings.Contains(out, "[PersistentVolumeClaim] "+claim.Name) {
 		c.t.Errorf("helm does not say that the claim stays: %s", out)
 	}
@@ -53,9 +53,9 @@ func (c *cluster) serverInstalls() {
 	}
 }
 
-// serverPodsAreAdmitted makes the pods of the Deployment and of the test where the restricted
+// checkServerPodAdmission makes the pods of the Deployment and of the test where the restricted
 // standard is enforced.
-func (c *cluster) serverPodsAreAdmitted(ns string) {
+func (c *cluster) checkServerPodAdmission(ns string) {
 	c.t.Helper()
 	ctx := context.Background()
 	var namespace corev1.Namespace

@@ -27,7 +27,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/pki"
 )
 
-// nobody listens there.
+// no server listens there.
 const nobody = "127.0.0.1:1"
 
 // serverStarts starts the program with what the chart rendered, each command line once. It may be

@@ -157,7 +157,7 @@ func TestServerChart_EveryValueHasAnEffect(t *testing.T) {
 	everyValue(t, serverDir, serverData+"/effects.out.txt", values{}, serverEffects(), renderServer, starts.check)
 }
 
-// What a pod of this chart may do on its node and in its cluster: nothing.
+// A pod of this chart has no rights on its node or in its cluster.
 func TestServerChart_PodsHaveNoRights(t *testing.T) {
 	t.Parallel()
 	for _, o := range renderServer(t, values{}) {
@@ -183,7 +183,7 @@ func TestServerChart_PodsHaveNoRights(t *testing.T) {
 	}
 }
 
-// The pod has to outlive its drain, and nobody's key is in a test's pod.
+// The pod must outlive its drain, and a test's pod holds no key.
 func TestServerChart_GracePeriodAndTestPods(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"10s": 30, "2m": 140, "1h": 3620} {

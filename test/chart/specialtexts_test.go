@@ -32,7 +32,7 @@ const plainText = "harmless"
 
 const begin = "-----BEGIN CERTIFICATE-----"
 
-// substitute is what a chart that was rendered with harmless has to be with another text.
+// substitute returns what a chart rendered with plainText must be with another text.
 func substitute(all flat, text string) flat {
 	result := flat{}
 	for object, lines := range all {

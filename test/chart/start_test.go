@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The programs run as the chart installs them, on a real API server, with the rights of their
-// ServiceAccounts and no more, and come up; told to stop, they do. There is no account: nothing
-// answers at api.url.
+// The programs run as the chart installs them, on a real API server, with exactly the rights of
+// their ServiceAccounts; they start, and stop when told to. There is no account: nothing answers at
+// api.url.
 func TestInstall_ProgramsStart(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)

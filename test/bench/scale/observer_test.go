@@ -34,13 +34,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// observer sees what the cluster holds, by watches on the objects' metadata. It is safe for
+// observer records the objects of the cluster, by watches on their metadata. It is safe for
 // concurrent use.
 type observer struct {
 	b       *testing.B
 	mu      sync.Mutex
 	seen    map[string]map[string]time.Time // kind -> namespace/name -> when it appeared
-	made    map[string]int                  // kind -> how many appeared, those that went again too
+	made    map[string]int                  // kind -> how many appeared, including deleted ones
 	changed chan struct{}                   // closed and replaced at each change
 }
 

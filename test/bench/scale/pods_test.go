@@ -66,7 +66,7 @@ func BenchmarkForwarderPods(b *testing.B) {
 // makePods makes running pods of the size that clusters with sidecars have.
 func (w *controlPlane) makePods() {
 	w.b.Helper()
-	w.each(benchPods, func(ctx context.Context, i int) error {
+	w.forEachPod(benchPods, func(ctx context.Context, i int) error {
 		p := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: targetNamespace, Name: podName(i), Labels: map[string]string{"app": "bench"},
@@ -90,8 +90,8 @@ func (w *controlPlane) makePods() {
 
 func podName(i int) string { return fmt.Sprintf("deployment-%d-7d4b9c6f5-x2k%d", i/3, i%3) }
 
-// each does something for the numbers below n, several at a time.
-func (w *controlPlane) each(n int, do func(ctx context.Context, i int) error) {
+// forEachPod does something for the numbers below n, several at a time.
+func (w *controlPlane) forEachPod(n int, do func(ctx context.Context, i int) error) {
 	w.b.Helper()
 	var writers sync.WaitGroup
 	for first := range podWriters {

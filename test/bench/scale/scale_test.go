@@ -48,16 +48,16 @@ func BenchmarkScale(b *testing.B) {
 			f := &resultTable{}
 			defer f.print(b)
 			run := &scaleRun{b: b, f: f, n: n, program: program}
-			run.converge()
+			run.measureConvergence()
 			if i == len(sizes)-1 {
-				run.further()
+				run.measureLarge()
 			}
 			f.add("start of the manager to the last EndpointSlice (Kubernetes's own)", round(<-run.slices), "")
 		})
 	}
 }
 
-// scaleRun is the measuring of one number of endpoints.
+// scaleRun measures one number of endpoints.
 type scaleRun struct {
 	b       *testing.B
 	f       *resultTable
@@ -71,9 +71,10 @@ type scaleRun struct {
 	slices   <-chan time.Duration // how long Kubernetes took to the last EndpointSlice, once it has
 }
 
-// converge measures the way from a started manager to all Services, beside a bare client's.
-func (r *scaleRun) converge() {
-	bare := r.bare()
+// measureConvergence measures the way from a started manager to all Services, beside a bare
+// client's.
+func (r *scaleRun) measureConvergence() {
+	bare := r.measureBareClient()
 	r.world, r.service = newControlPlane(r.b), newService(r.b)
 	r.observer = observe(r.b, r.world)
 	for i := range r.n {
@@ -97,7 +98,7 @@ func (r *scaleRun) converge() {
 	slices := make(chan time.Duration, 1)
 	go func() { slices <- r.observer.reached("EndpointSlice", r.n).Sub(started) }()
 	r.slices = slices
-	r.settle()
+	r.awaitQuiet()
 	total, which := difference(before, r.world.written())
 	if total < 3*r.n {
 		r.b.Fatalf("only %d writes were counted for %d endpoints: the count is wrong", total, r.n)
@@ -112,9 +113,9 @@ func (r *scaleRun) converge() {
 	r.f.add("writes an endpoint, until nothing is written", fmt.Sprintf("%.2f %v", each, which), "<= 4")
 }
 
-// settle waits until the API server has seen no write for 15 s, which is longer than every
+// awaitQuiet waits until the API server has seen no write for 15 s, which is longer than every
 // debounce.
-func (r *scaleRun) settle() {
+func (r *scaleRun) awaitQuiet() {
 	last, since := r.world.written(), time.Now()
 	for deadline := time.Now().Add(15 * time.Minute); time.Since(since) < 15*time.Second; <-time.After(time.Second) {
 		now := r.world.written()
@@ -127,8 +128,8 @@ func (r *scaleRun) settle() {
 	}
 }
 
-// further measures what only matters with many.
-func (r *scaleRun) further() {
+// measureLarge measures what only matters with many.
+func (r *scaleRun) measureLarge() {
 	before := r.world.written()
 	<-time.After(restFor)
 	now, peak := r.manager.memory()
@@ -137,12 +138,12 @@ func (r *scaleRun) further() {
 	r.atMost("memory", now, 200)
 	r.f.add(fmt.Sprintf("writes in %s at rest, besides the Lease", restFor), fmt.Sprintf("%d %v", total, which), "0")
 	r.f.add("memory (RSS) 60 s after convergence; peak", fmt.Sprintf("%.0f MiB; %.0f MiB", now, peak), "<= 200 MiB")
-	r.another()
-	r.churn()
+	r.measureOneMore()
+	r.measureChurn()
 }
 
-// another measures one more endpoint, again and again.
-func (r *scaleRun) another() {
+// measureOneMore measures one more endpoint, again and again.
+func (r *scaleRun) measureOneMore() {
 	var times []time.Duration
 	for i := range oneMore {
 		raw := url(r.n + i)
@@ -166,9 +167,9 @@ func (r *scaleRun) another() {
 		fmt.Sprintf("%s; %s; %s", round(times[len(times)/2]), round(times[len(times)*99/100]), round(worst)), "<= 250ms")
 }
 
-// churn binds and unbinds for a while and waits for what is left.
-func (r *scaleRun) churn() {
-	r.settle()
+// measureChurn binds and unbinds for a while and waits for what is left.
+func (r *scaleRun) measureChurn() {
+	r.awaitQuiet()
 	before, deepest, began := r.world.written(), 0, time.Now()
 	tick := time.NewTicker(time.Second / churnRate)
 	defer tick.Stop()
@@ -195,11 +196,11 @@ func (r *scaleRun) churn() {
 	r.f.add(fmt.Sprintf("%d changes in %s: deepest queue; left at the end; writes a second", changes, churnFor),
 		fmt.Sprintf("%d; %d; %.0f", deepest, left, rate), "bounded")
 	r.f.add("then until every Service has its endpoint and no other is left (removal after 1 s)", round(took), "")
-	r.orphans()
+	r.compareServices()
 }
 
-// orphans compares every Service with the endpoints.
-func (r *scaleRun) orphans() {
+// compareServices compares every Service with the endpoints.
+func (r *scaleRun) compareServices() {
 	var wrong []string
 	for raw, id := range r.service.hold {
 		name := strings.TrimPrefix(strings.Split(raw, ".")[0], "http://")
@@ -221,9 +222,9 @@ func (r *scaleRun) atMost(what string, figure, most float64) {
 	}
 }
 
-// bare makes the objects that the manager would make, with as many workers and no thought, and
-// returns how long that took.
-func (r *scaleRun) bare() time.Duration {
+// measureBareClient makes the objects that the manager would make, with as many workers and no
+// thought, and returns how long that took.
+func (r *scaleRun) measureBareClient() time.Duration {
 	w := newControlPlane(r.b)
 	began := time.Now()
 	group, ctx := errgroup.WithContext(r.b.Context())

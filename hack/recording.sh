@@ -5,10 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 CLUSTER=$PWD/bin/cluster
-FRAMES=$(mktemp)
+WORK=$(mktemp -d)
+FRAMES=$WORK/frames
 SOCKET=fairlead-recording
 tm() { tmux -L $SOCKET "$@"; }
-trap 'tm kill-server 2>/dev/null || true; rm -f "$FRAMES"' EXIT
+trap 'tm kill-server 2>/dev/null || true; rm -rf "$WORK"' EXIT
 
 command -v tmux >/dev/null || { echo "recording: tmux is missing: apt-get install tmux" >&2; exit 1; }
 "$CLUSTER" exec --name demo -- kubectl get pod -n demo curl >/dev/null ||
@@ -16,7 +17,7 @@ command -v tmux >/dev/null || { echo "recording: tmux is missing: apt-get instal
 
 # shell NAME is a shell beside the cluster, with a prompt and nothing of the person who records.
 shell() {
-	echo "$CLUSTER exec --name demo -- env -i HOME=/nowhere TERM=tmux-256color LANG=C.UTF-8 KUBECONFIG=\$KUBECONFIG \
+	echo "$CLUSTER exec --name demo -- env -i HOME=$WORK TERM=tmux-256color LANG=C.UTF-8 KUBECONFIG=\$KUBECONFIG \
 		PATH=$PWD/bin:\$PATH XDG_CONFIG_HOME=$PWD/.demo XDG_STATE_HOME=$PWD/.demo/recording PS1='$1 \$ ' bash --norc --noprofile"
 }
 in_shell() { "$CLUSTER" exec --name demo -- sh -c "echo $1"; }

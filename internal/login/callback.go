@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// handleCallback takes the provider's answer that the browser brings with GET.
+// handleCallback handles the provider's response that the browser brings with GET.
 func (q *request) handleCallback() {
 	if !q.checkRateLimit(PathCallback) {
 		return
@@ -35,8 +35,8 @@ func (q *request) handleCallback() {
 	q.completeLogin(c, f)
 }
 
-// finishTicket is what a post to acs leaves for the GET that follows it: the post comes from another
-// site, without the browser's cookies.
+// finishTicket is what a POST to acs leaves for the GET that follows it: the POST comes from
+// another site, without the browser's cookies.
 type finishTicket struct {
 	Authentication *Authentication `json:"confirmed"`
 	Scope          string          `json:"bound"`
@@ -44,11 +44,11 @@ type finishTicket struct {
 	ReceivedAt     time.Time       `json:"came"`
 }
 
-// ticketLifetime is how long a browser may take from the post to the GET.
+// ticketLifetime is how long a browser may take from the POST to the GET.
 const ticketLifetime = time.Minute
 
-// handleACS takes the provider's answer that the browser posts. Whose login it is turns out in
-// finish.
+// handleACS handles the provider's response that the browser posts. handleFinish finds the flow
+// that it belongs to.
 func (q *request) handleACS() {
 	if !q.checkRateLimit(PathACS) {
 		return
@@ -76,7 +76,8 @@ func (q *request) handleACS() {
 	if c.InResponseTo == "" {
 		returnTo = returnPath(r.PostForm.Get("RelayState"))
 	}
-	data, err := json.Marshal(finishTicket{Authentication: c, Scope: q.scope(), ReturnTo: returnTo, ReceivedAt: q.now().UTC()})
+	data, err := json.Marshal(finishTicket{Authentication: c, Scope: q.scope(), ReturnTo: returnTo,
+		ReceivedAt: q.now().UTC()})
 	if err != nil {
 		q.writeError(fmt.Errorf("encoding a ticket: %w", err))
 		return
@@ -89,7 +90,7 @@ func (q *request) handleACS() {
 	q.redirect(q.action.path(PathFinish) + "?ticket=" + url.QueryEscape(secret))
 }
 
-// checkReplay makes sure that the provider's word is used once, whichever server it comes to.
+// checkReplay refuses an authentication whose Once key was used before, on any server.
 func (q *request) checkReplay(r *http.Request, c *Authentication) error {
 	if c.Once == "" {
 		return nil
@@ -105,7 +106,7 @@ func (q *request) checkReplay(r *http.Request, c *Authentication) error {
 	return nil
 }
 
-// handleFinish ends a login whose answer was posted, in the browser that has begun it.
+// handleFinish ends a login whose response was posted, in the browser that started it.
 func (q *request) handleFinish() {
 	if !q.checkRateLimit(PathCallback) {
 		return
@@ -146,8 +147,8 @@ func (q *request) handleFinish() {
 	q.completeLogin(t.Authentication, f)
 }
 
-// completeLogin makes the session of a confirmed login, always a new one, ends the one that the browser
-// had here, and sends the browser where it wanted to go.
+// completeLogin stores the session of an authentication, always a new one, ends the session that
+// the browser had here, and redirects the browser to the flow's return path.
 func (q *request) completeLogin(c *Authentication, f *Flow) {
 	if err := q.checkAuthTime(c, f); err != nil {
 		q.writeError(err)
@@ -192,9 +193,9 @@ func (q *request) completeLogin(c *Authentication, f *Flow) {
 	q.redirect(f.ReturnTo)
 }
 
-// checkAuthTime makes sure that the provider has asked the person since the login began, where it
-// was told to. The person's browser carries that request, and may change it; what the provider says
-// of the time it cannot. A time that is still to come says nothing, and is removed.
+// checkAuthTime refuses an authentication that is older than the flow when the provider was told to
+// ask the person again. That request travels through the person's browser, which may change it; the
+// auth_time in the response cannot be changed. An auth_time in the future counts as none.
 func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
 	if ahead := c.AuthTime.Sub(q.now()); ahead > ClockSkew {
 		c.AuthTime = time.Time{}
@@ -212,7 +213,7 @@ func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
 	return nil
 }
 
-// serveMetadata tells the provider's side who we are.
+// serveMetadata writes the action's own SAML metadata.
 func (q *request) serveMetadata() {
 	if !q.checkRateLimit(PathMetadata) {
 		return

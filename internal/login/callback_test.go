@@ -22,7 +22,7 @@ func (h *harness) assert(form string) response {
 	return res
 }
 
-func TestAPostedLogin(t *testing.T) {
+func TestACS_FinishesPostedLogin(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b := w.browser()
@@ -49,14 +49,17 @@ func TestAPostedLogin(t *testing.T) {
 	}
 }
 
-func TestTicketsThatDoNotCount(t *testing.T) {
+func TestFinish_RefusesInvalidTickets(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]func(w *harness, b *browser) *browser{
-		"in another browser":    func(w *harness, _ *browser) *browser { return w.browser() },
-		"in one with its own":   func(w *harness, _ *browser) *browser { other := w.browser(); other.get("/"); return other },
-		"at another host":       func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
-		"after the flow's life": func(w *harness, b *browser) *browser { w.now = w.now.Add(flowLifetime + time.Second); return b },
-		"of another request":    func(_ *harness, b *browser) *browser { clear(b.cookies); b.get("/"); return b },
+		"in another browser":  func(w *harness, _ *browser) *browser { return w.browser() },
+		"in one with its own": func(w *harness, _ *browser) *browser { other := w.browser(); other.get("/"); return other },
+		"at another host":     func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
+		"after the flow's life": func(w *harness, b *browser) *browser {
+			w.now = w.now.Add(flowLifetime + time.Second)
+			return b
+		},
+		"of another request": func(_ *harness, b *browser) *browser { clear(b.cookies); b.get("/"); return b },
 	} {
 		w := newHarness(t)
 		b := w.browser()
@@ -77,7 +80,7 @@ func TestTicketsThatDoNotCount(t *testing.T) {
 	}
 }
 
-func TestLoginsThatBeginAtTheProvider(t *testing.T) {
+func TestACS_HandlesIdPInitiated(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	if res := w.assert("SAMLResponse=x"); res.Code != 403 || len(w.store.tickets) != 0 {
@@ -98,7 +101,7 @@ func TestLoginsThatBeginAtTheProvider(t *testing.T) {
 	}
 }
 
-func TestLogout(t *testing.T) {
+func TestLogout_EndsSession(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
 	w := newHarness(t)
@@ -131,7 +134,7 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-func TestBackChannelLogout(t *testing.T) {
+func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
 	w := newHarness(t)
@@ -171,7 +174,7 @@ func TestBackChannelLogout(t *testing.T) {
 }
 
 // A provider may end any number of sessions from one address; tokens that do not count are limited.
-func TestBackChannelLogout_LimitsOnlyWhatFails(t *testing.T) {
+func TestBackChannelLogout_LimitsRefusedTokensOnly(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
 	w := newHarness(t)

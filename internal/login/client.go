@@ -24,16 +24,17 @@ const (
 	maxRedirects  = 3
 )
 
-// metadataServices are where clouds tell machines their secrets. No allow list opens them.
+// metadataServices are the addresses at which clouds give credentials to their machines. No allow
+// list opens them.
 var metadataServices = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
 	netip.MustParsePrefix("168.63.129.16/32"),
 }
 
-// NewClient makes the client for URLs that tenants give. Every address is judged when it is
-// connected to: private ones only where allow has them. It follows redirects of a GET within its
-// host only, takes 10 s and 1 MiB at most, and knows no proxy.
+// NewClient returns the client for URLs that tenants configure. It checks every address when it
+// connects: private ones need an entry in allow. It follows redirects of GET within the same host
+// only, takes 10 s and 1 MiB at most, and uses no proxy.
 func NewClient(allow []backend.Allowed) *http.Client {
 	guard := &backend.Guard{Allow: allow, Deny: metadataServices, Flag: "--login-allow"}
 	t := &http.Transport{
@@ -53,8 +54,7 @@ func NewClient(allow []backend.Allowed) *http.Client {
 	return &http.Client{Transport: limitedTransport{t}, Timeout: clientTimeout, CheckRedirect: checkRedirect}
 }
 
-// resolveLocalhost gives names below localhost the address that they stand for (RFC 6761): not every
-// resolver does.
+// resolveLocalhost maps names below localhost to localhost (RFC 6761): not every resolver does.
 func resolveLocalhost(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err == nil && strings.HasSuffix(strings.ToLower(host), ".localhost") {
@@ -74,7 +74,7 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// limitedTransport bounds the bodies of answers.
+// limitedTransport limits the bodies of responses to maxResponse bytes.
 type limitedTransport struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper. CloseIdleConnections is the transport's.
@@ -92,7 +92,7 @@ type limitedBody struct {
 	left int
 }
 
-// Read fails past the limit, so that half an answer is never taken for a whole one.
+// Read fails past the limit, so that half a response never passes for a whole one.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, fmt.Errorf("the answer has more than %d bytes", maxResponse)

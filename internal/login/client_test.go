@@ -18,7 +18,7 @@ import (
 
 // Where an identity provider can be is decided when it is connected to; the metadata of clouds is
 // never one.
-func TestWhereProvidersCanBe(t *testing.T) {
+func TestClient_GuardsAddresses(t *testing.T) {
 	t.Parallel()
 	everywhere := []backend.Allowed{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}, {Prefix: netip.MustParsePrefix("::/0")}}
 	for name, c := range map[string]struct {
@@ -50,7 +50,7 @@ func TestWhereProvidersCanBe(t *testing.T) {
 	}
 }
 
-func TestWhatProvidersMayAnswer(t *testing.T) {
+func TestClient_LimitsResponses(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s was asked %s with %v", r.Host, r.URL, r.Header["Authorization"])

@@ -15,10 +15,10 @@ func (q *request) sessionCookieName() string {
 	return trafficpolicy.LoginCookiePrefix + q.action.AuthID
 }
 
-// stateNameLen is how much of a flow's state is in the name of its cookie.
+// stateNameLen is how many characters of a flow's state are in the name of its cookie.
 const stateNameLen = 8
 
-// flowCookieName is the name of the cookie of a flow; "" for what is no state.
+// flowCookieName returns the name of a flow's cookie; "" for an invalid state.
 func (q *request) flowCookieName(state string) string {
 	if len(state) <= stateNameLen || strings.Trim(state[:stateNameLen], base64URLAlphabet) != "" {
 		return ""
@@ -31,8 +31,7 @@ func (q *request) flowCookiePrefix() string { return q.sessionCookieName() + "-"
 
 const base64URLAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// setCookie sets a cookie that only this host gets, only over TLS, and no script reads. No value
-// takes it away.
+// setCookie sets a cookie for this host only, Secure and HttpOnly. An empty value deletes it.
 func (q *request) setCookie(name, value string, life time.Duration) {
 	c := &http.Cookie{Name: name, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		MaxAge: int(life / time.Second)}

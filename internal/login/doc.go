@@ -1,13 +1,13 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package login owns what happens at a login action of a traffic policy: the paths below
-// /_fairlead/, the cookies of flows and sessions, the way to an identity provider and back, and the
-// look at the session that every later request takes.
+// Package login owns login actions of traffic policies: the paths below /_fairlead/, the cookies of
+// flows and sessions, the redirect to an identity provider and its response, and the session check
+// of every later request.
 //
-// What comes in: requests that have come to a login action, from internal/trafficpolicy, and
-// providers, which the packages below this one make: they know the protocols and no browser. Whom
-// it hands over to: account.Logins keeps sessions, internal/live knows what is being served for
-// them, and a request that is let in goes on to the rest of its policy with the headers that name
-// the person.
+// What comes in: requests at a login action, from internal/trafficpolicy, and providers, which the
+// packages below this one make: they know the protocols and no browser. It hands over to
+// account.Logins, which stores sessions, and to internal/live, which knows the requests that are
+// served for them. A request with a session continues with the rest of its policy, with headers
+// that identify the person.
 package login

@@ -10,21 +10,20 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// RefusedError makes the error of a login that is not confirmed. The sentence is for the person,
-// the cause, which may be nil, for the log.
+// RefusedError makes the error of a login that is not confirmed. The message is for the person; the
+// cause, which may be nil, is logged.
 func RefusedError(sentence string, cause error) error {
 	return &account.Error{Code: account.CodeLoginFailed, Msg: sentence, Cause: cause}
 }
 
-// ProviderError makes the error of a provider that does not answer as it should. The cause is for
-// the log.
+// ProviderError makes the error of a provider that fails. The cause is logged.
 func ProviderError(cause error) error {
 	return &account.Error{Code: account.CodeProviderFailed,
 		Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; whoever runs the " +
 			"endpoint finds the cause in the server's log.", Cause: cause}
 }
 
-// userMessage is what an error says to the person; "" = nothing.
+// userMessage returns an error's message for the person; "" = none.
 func userMessage(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) {
@@ -33,11 +32,10 @@ func userMessage(err error) string {
 	return ""
 }
 
-// maxLoggedCause bounds what of a stranger's words comes into the log.
+// maxLoggedCause is how many bytes of text from outside one log line holds.
 const maxLoggedCause = 500
 
-// logText is what the log says of an error: the cause alone where the rest is the person's
-// sentence.
+// logText returns what is logged of an error: the cause alone where the message is the person's.
 func logText(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) && e.Cause != nil &&

@@ -19,15 +19,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// maxReturnPath keeps cookies within what browsers store. A longer path is forgotten: the login
-// ends at /.
+// maxReturnPath is the length in bytes of the longest path that a flow's cookie keeps, so that
+// browsers store the cookie. With a longer path, the login ends at /.
 const maxReturnPath = 1800
 
-// maxFlowCookie bounds what is opened.
+// maxFlowCookie is the length in bytes of the longest cookie of a flow that is read.
 const maxFlowCookie = 4096
 
-// returnPath returns where a login ends: the path and query that were given, when they are of this
-// host and no path of a login, else "/".
+// returnPath returns the path and query at which a login ends: the given ones when they are of this
+// host and not a reserved path, else "/".
 func returnPath(given string) string {
 	switch {
 	case len(given) > maxReturnPath, !strings.HasPrefix(given, "/"), strings.HasPrefix(given, "//"),
@@ -45,27 +45,28 @@ func returnPath(given string) string {
 	return target
 }
 
-// isReserved reports whether a browser may make a path of a login action of a decoded path: it
-// takes a backslash for a slash, and removes dots, also those that are percent-encoded.
+// isReserved reports whether a browser may turn a decoded path into a reserved one: it reads a
+// backslash as a slash, and removes dot segments, percent-encoded ones included.
 func isReserved(decoded string) bool {
 	seen := (&url.URL{Path: "/"}).ResolveReference(&url.URL{Path: strings.ReplaceAll(decoded, `\`, "/")}).Path
 	return strings.HasPrefix("/"+strings.TrimLeft(seen, "/"), strings.TrimSuffix(account.ReservedPath, "/"))
 }
 
-// randomToken returns a text of 256 random bits.
+// randomToken returns 256 random bits as text.
 func randomToken() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // crypto/rand.Read never returns an error
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// startFlow sends the browser to the provider, which has to ask the person when it is for the second
-// time or a later one.
+// startFlow redirects the browser to the provider. With restarts, the provider must ask the person
+// again.
 func (q *request) startFlow(returnTo string, again int) {
 	if !q.checkRateLimit(PathLogin) {
 		return
 	}
-	f := &Flow{State: randomToken(), Nonce: randomToken(), Verifier: randomToken(), ReturnTo: returnTo, StartedAt: q.now().UTC(),
+	f := &Flow{State: randomToken(), Nonce: randomToken(), Verifier: randomToken(), ReturnTo: returnTo,
+		StartedAt:   q.now().UTC(),
 		ForceReauth: again > 0, Restarts: again}
 	ctx, cancel := q.providerContext()
 	defer cancel()
@@ -80,7 +81,7 @@ func (q *request) startFlow(returnTo string, again int) {
 	q.redirect(start.URL)
 }
 
-// handleLogin begins a login that nobody was sent to.
+// handleLogin starts a login at the person's own request.
 func (q *request) handleLogin() {
 	if !isNavigation(q.r) {
 		q.writePage(account.CodeLoginNeeded, "Open this address in a browser.")
@@ -89,14 +90,14 @@ func (q *request) handleLogin() {
 	q.startFlow(returnPath(q.clientQuery().Get("return_to")), 0)
 }
 
-// clientQuery is that of the client.
+// clientQuery returns the query as the client sent it.
 func (q *request) clientQuery() url.Values {
 	_, raw, _ := strings.Cut(trafficpolicy.ClientRequestURI(q.r), "?")
 	values, _ := url.ParseQuery(raw) // what is no query has no parameters
 	return values
 }
 
-// flowOwner ties a flow to its place and provider: at any other its cookie does not open.
+// flowOwner binds a flow to its action and provider: its cookie cannot be opened at another.
 func (q *request) flowOwner() string { return "login\x00" + q.scope() }
 
 func (q *request) sealFlow(f *Flow) string {
@@ -107,8 +108,8 @@ func (q *request) sealFlow(f *Flow) string {
 	return base64.RawURLEncoding.EncodeToString(q.opt.Key.Seal(string(text), q.flowOwner()))
 }
 
-// openFlow reads the value of a flow's cookie; nil for one that is not ours, of another place, or
-// too old.
+// openFlow reads the value of a flow's cookie. It returns nil for one that is not ours, of another
+// action, or expired.
 func (q *request) openFlow(value string) *Flow {
 	if len(value) > maxFlowCookie {
 		return nil
@@ -131,13 +132,13 @@ func (q *request) openFlow(value string) *Flow {
 	return &f
 }
 
-// storedFlow is a flow of this browser.
+// storedFlow is a flow that the browser has a cookie of.
 type storedFlow struct {
 	cookieName string
 	flow       *Flow // nil for one that does not open
 }
 
-// readFlows returns the flows that the browser says it has begun here, the oldest first.
+// readFlows returns the flows of this action that the browser has cookies of, the oldest first.
 func (q *request) readFlows() []storedFlow {
 	var all []storedFlow
 	for _, c := range q.r.Cookies() {
@@ -163,7 +164,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// deleteOldFlows makes room for one more.
+// deleteOldFlows deletes unreadable flows and the oldest ones, so that one more fits.
 func (q *request) deleteOldFlows() {
 	all := q.readFlows()
 	for i, b := range all {
@@ -173,8 +174,8 @@ func (q *request) deleteOldFlows() {
 	}
 }
 
-// consumeFlow returns the flow of this browser that a provider's answer is for, and ends it: its
-// cookie goes. nil when there is none.
+// consumeFlow returns the browser's flow that matches, and deletes its cookie. It returns nil when
+// there is none.
 func (q *request) consumeFlow(matches func(*Flow) bool) *Flow {
 	for _, b := range q.readFlows() {
 		if b.flow != nil && matches(b.flow) {
@@ -189,15 +190,15 @@ func equalSecrets(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
-// writeNoFlow answers a provider's word about a login that this browser has not begun, or begun too
-// long ago, or ended already.
+// writeNoFlow answers a provider's response that belongs to no flow of this browser: never started
+// here, expired, or already finished.
 func (q *request) writeNoFlow(what string) {
 	q.writeError(RefusedError("This login was not begun in this browser, or it has ended. Open "+q.action.EndpointURL+
 		" to begin again; your browser has to keep cookies for this site.",
 		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what)))
 }
 
-// clientRequest is the client's, with the URL as the client sent it.
+// clientRequest returns r with the URL as the client sent it.
 func (q *request) clientRequest(r *http.Request) *http.Request {
 	u, err := url.ParseRequestURI(trafficpolicy.ClientRequestURI(r))
 	if err != nil {

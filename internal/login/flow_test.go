@@ -30,7 +30,7 @@ var openRedirects = []string{
 	"/" + strings.Repeat("a", maxReturnPath),
 }
 
-func TestReturnPaths(t *testing.T) {
+func TestReturnPath(t *testing.T) {
 	t.Parallel()
 	for _, given := range openRedirects {
 		if got := returnPath(given); got != "/" {
@@ -119,7 +119,7 @@ func FuzzCookies(f *testing.F) {
 
 // Several tabs begin a login each; every one of them ends it, and all together no more than five
 // are kept.
-func TestTabs(t *testing.T) {
+func TestFlow_KeepsOnePerTab(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b := w.browser()
@@ -142,7 +142,7 @@ func TestTabs(t *testing.T) {
 }
 
 // A callback counts once, soon, in the browser that has begun it, at the place where it began.
-func TestCallbacksThatDoNotCount(t *testing.T) {
+func TestCallback_RefusesForeignFlows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]func(w *harness, b *browser) *browser{
 		"another browser (login CSRF)": func(w *harness, _ *browser) *browser { return w.browser() },
@@ -150,7 +150,10 @@ func TestCallbacksThatDoNotCount(t *testing.T) {
 			b.get(w.callback())
 			return b
 		},
-		"too late":             func(w *harness, b *browser) *browser { w.now = w.now.Add(flowLifetime + time.Second); return b },
+		"too late": func(w *harness, b *browser) *browser {
+			w.now = w.now.Add(flowLifetime + time.Second)
+			return b
+		},
 		"at another host":      func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
 		"for another client":   func(w *harness, b *browser) *browser { w.idp.scope = "another"; return b },
 		"with another's state": func(w *harness, b *browser) *browser { w.browser().get("/"); return b },
@@ -186,7 +189,7 @@ func TestCallbacksThatDoNotCount(t *testing.T) {
 }
 
 // After a revocation the provider is told to ask again, and it has to have asked.
-func TestLoggingInAgain(t *testing.T) {
+func TestLogin_RestartsAfterRevocation(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	w.store.loginAgain = 1

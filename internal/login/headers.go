@@ -23,13 +23,13 @@ const (
 	headerTruncated = "Fairlead-Auth-Groups-Truncated" // how many it lacks; absent for none
 )
 
-// maxHeader bounds a header of ours in bytes; groups beyond it are left out, each as a whole, and
-// counted.
+// maxHeader is the size in bytes of the largest identity header. Groups that do not fit are left
+// out, each as a whole, and counted.
 const maxHeader = 4 << 10
 
-// upstreamRequest makes the request that goes on: without our cookies, and with headers that name the
-// person, nil for nobody. What a client has set in any spelling of those is gone, and so is its
-// word that they are not to be passed on. Of the groups, those that the config passes on are named.
+// upstreamRequest returns the request for the upstream: without login cookies and without identity
+// headers of the client, in any spelling, with headers that identify the person; result is nil for
+// an anonymous request. Of the groups, those that the config forwards are sent.
 func upstreamRequest(r *http.Request, c *trafficpolicy.LoginConfig, result *trafficpolicy.LoginResult) *http.Request {
 	r = r.WithContext(r.Context())
 	r.Header = r.Header.Clone()
@@ -56,8 +56,8 @@ func upstreamRequest(r *http.Request, c *trafficpolicy.LoginConfig, result *traf
 	return r
 }
 
-// removeReservedConnectionTokens keeps a client from declaring our headers its connection's own, which would
-// end with it.
+// removeReservedConnectionTokens keeps a client from declaring identity headers hop-by-hop, which
+// would remove them.
 func removeReservedConnectionTokens(h http.Header) {
 	lines := h["Connection"]
 	for i, line := range lines {
@@ -74,8 +74,8 @@ func removeReservedConnectionTokens(h http.Header) {
 	}
 }
 
-// joinGroups joins the groups that pass by commas, and returns how many of these there was no room
-// for.
+// joinGroups joins the groups that are forwarded by commas, and returns how many of them did not
+// fit.
 func joinGroups(groups []string, forwards func(string) bool) (joined string, truncated int) {
 	var b strings.Builder
 	for _, g := range groups {
@@ -95,8 +95,8 @@ func joinGroups(groups []string, forwards func(string) bool) (joined string, tru
 	return b.String(), truncated
 }
 
-// escapeHeader percent-encodes all but printable ASCII, "%" and what else is given. Spaces at the ends
-// are encoded, too: headers lose them.
+// escapeHeader percent-encodes everything but printable ASCII, "%" and the characters in extra.
+// Leading and trailing spaces are encoded too: headers lose them.
 func escapeHeader(text, extra string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-func TestHeadersOfAPerson(t *testing.T) {
+func TestUpstreamRequest_SetsIdentityHeaders(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"Ann": "Ann", "Ann Ä": "Ann %C3%84", "a%b": "a%25b",
 		"a\r\nX: y": "a%0D%0AX: y", " a ": "%20a%20", "\x00": "%00", "": ""} {
@@ -39,7 +39,7 @@ func TestHeadersOfAPerson(t *testing.T) {
 }
 
 // The upstream is told how many groups it is not told; rules have all of them.
-func TestGroupHeaders_SayWhatIsMissing(t *testing.T) {
+func TestJoinGroups_CountsTruncated(t *testing.T) {
 	t.Parallel()
 	groups := make([]string, 301)
 	for i := range groups {

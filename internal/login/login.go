@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// Options are what logins need.
+// Options configure a Handler.
 type Options struct {
 	Store     account.Logins
 	Revoker   account.Revoker // of logouts
@@ -92,7 +92,7 @@ func plainDevice(r *http.Request, ip netip.Addr) account.Device {
 	return d
 }
 
-// request is one request at a login action.
+// request is one request to an endpoint with a login action.
 type request struct {
 	*Handler
 	trafficpolicy.LoginRequest
@@ -122,7 +122,7 @@ func (h *Handler) ServeLogin(
 	q.authenticate(next)
 }
 
-// serveReserved serves one of the action's own paths.
+// serveReserved serves one of the action's reserved paths.
 func (q *request) serveReserved(name string) {
 	_, callback := q.provider.(CallbackProvider)
 	_, post := q.provider.(PostProvider)
@@ -150,8 +150,8 @@ func (q *request) serveReserved(name string) {
 	}
 }
 
-// setPrivacyHeaders keeps what is about a login out of caches, its address out of what browsers tell others,
-// and later requests off plain http.
+// setPrivacyHeaders keeps responses of a login out of caches, its URLs out of Referer, and later
+// requests off plain http.
 func (q *request) setPrivacyHeaders() {
 	h := q.w.Header()
 	if q.Conn.TLS {
@@ -174,7 +174,8 @@ func (q *request) redirect(to string) {
 	q.w.WriteHeader(http.StatusSeeOther)
 }
 
-// checkRateLimit says whether the client may take the step now; it has been answered when not.
+// checkRateLimit reports whether the client may take the step now, and answers the request when
+// not.
 func (q *request) checkRateLimit(step string) bool {
 	if q.limits[step].Allow(q.Conn.ClientIP, q.now()) {
 		return true
@@ -185,11 +186,12 @@ func (q *request) checkRateLimit(step string) bool {
 
 func (q *request) writeRateLimited() {
 	q.w.Header().Set("Retry-After", "1")
-	q.writePage(account.CodeRateLimited, "There are too many logins from your network at the moment. Try again in a moment.")
+	q.writePage(account.CodeRateLimited,
+		"There are too many logins from your network at the moment. Try again in a moment.")
 }
 
-// writeError answers a request whose login went wrong. Only the sentence of an *account.Error is for the
-// person; the cause is logged.
+// writeError answers a request whose login failed. Only the message of an *account.Error is shown
+// to the person; the cause is logged.
 func (q *request) writeError(err error) {
 	code, msg := account.CodeOf(err), userMessage(err)
 	switch code {
@@ -213,7 +215,7 @@ func (q *request) writeError(err error) {
 	q.writePage(code, msg)
 }
 
-// providerContext bounds what one step asks a provider.
+// providerContext limits how long one step may wait for the provider.
 func (q *request) providerContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(q.r.Context(), providerTimeout)
 }

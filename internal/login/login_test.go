@@ -19,7 +19,7 @@ import (
 
 func code(r response) account.Code { return account.Code(r.Header().Get(account.CodeHeader)) }
 
-func TestALogin(t *testing.T) {
+func TestLogin_MakesSession(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b := w.browser()
@@ -82,7 +82,7 @@ func TestALogin(t *testing.T) {
 }
 
 // Whatever is no browser going to a page is told, not redirected.
-func TestWhoIsRedirected(t *testing.T) {
+func TestUnauthenticated_RedirectsNavigationsOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		method string
@@ -117,7 +117,7 @@ func TestWhoIsRedirected(t *testing.T) {
 }
 
 // What somebody has filled in is not lost without a word: a redirect would drop it.
-func TestAFormWithoutASession(t *testing.T) {
+func TestUnauthenticated_AnswersFormPost(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b := w.browser()
@@ -136,7 +136,7 @@ func TestAFormWithoutASession(t *testing.T) {
 }
 
 // Every page of a login that went wrong says where it goes on.
-func TestWhereItGoesOn(t *testing.T) {
+func TestLogin_ReturnsToPath(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b := w.browser()
@@ -152,7 +152,7 @@ func TestWhereItGoesOn(t *testing.T) {
 	}
 }
 
-func TestPreflightRequests(t *testing.T) {
+func TestUnauthenticated_PassesPreflight(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t, func(w *harness) { w.config.AllowCORSPreflight = true })
 	r := httptest.NewRequest(http.MethodOptions, "/x", nil)
@@ -174,7 +174,7 @@ func TestPreflightRequests(t *testing.T) {
 }
 
 // Nothing passes while the store does not answer, and nothing without a session that is good here.
-func TestNoSessionNoEntry(t *testing.T) {
+func TestAuthenticate_RefusesInvalidSessions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(w *harness, b *browser)
@@ -224,7 +224,7 @@ func TestNoSessionNoEntry(t *testing.T) {
 
 // Two cookies of one name: a sibling host, or somebody on the way, has set one of them. Neither
 // counts.
-func TestTossedCookies(t *testing.T) {
+func TestAuthenticate_RefusesDuplicateCookies(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b, eve := w.browser(), w.browser()
@@ -240,7 +240,7 @@ func TestTossedCookies(t *testing.T) {
 	}
 }
 
-func TestOwnPaths(t *testing.T) {
+func TestServeReserved(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b := w.browser()
@@ -260,7 +260,7 @@ func TestOwnPaths(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestHandler_LimitsSteps(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	refused := func(target string) (n int) {
@@ -283,9 +283,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNoMorePeople: the account has as many users as it may. That is no outage, and the person is
-// told.
-func TestNoMorePeople(t *testing.T) {
+// TestLogin_RefusesPeopleOverLimit: the account has as many users as it may. That is no outage, and
+// the person is told.
+func TestLogin_RefusesPeopleOverLimit(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	w.store.err = account.Errorf(account.CodeLimit, "the account has 7 application users, which is its limit")

@@ -12,14 +12,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// showLogoutForm shows the button: a GET changes nothing.
+// showLogoutForm writes a page with a button: a GET changes nothing.
 func (q *request) showLogoutForm() {
 	q.writeLogoutPage(logoutPage{Title: "Log out", Text: "You are about to log out of " + q.action.EndpointURL + ".",
 		Button: "Log out"})
 }
 
-// handleLogout ends the browser's session, or those that a provider's token names. A provider may end any
-// number of sessions at once from one address: only tokens that do not count are limited.
+// handleLogout ends the browser's session, or those that a logout token names. Only refused tokens
+// count against the rate limit: a provider may end many sessions at once from one address.
 func (q *request) handleLogout() {
 	if q.limits[PathLogout].Wait(q.Conn.ClientIP, q.now()) > 0 {
 		q.writeRateLimited()
@@ -45,7 +45,8 @@ func (q *request) handleLogout() {
 	if hash := q.sessionTokenHash(); hash != nil {
 		session, err := q.lookUpSession(hash)
 		if err == nil && session != nil {
-			_, err = q.opt.Revoker.Revoke(r.Context(), account.Caller{AccountID: q.action.AccountID, PrincipalID: session.UserID},
+			_, err = q.opt.Revoker.Revoke(r.Context(),
+				account.Caller{AccountID: q.action.AccountID, PrincipalID: session.UserID},
 				account.RevokeSelector{SessionID: session.ID}, account.RevokedByLogout)
 		}
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
@@ -59,7 +60,7 @@ func (q *request) handleLogout() {
 }
 
 // checkOrigin refuses a form of another origin. http.CrossOriginProtection compares hosts only, and
-// anybody on the way can write a page of this host over plain http, where no login ever is.
+// a man in the middle can serve a page of this host over plain http, where logins never happen.
 func checkOrigin(r *http.Request) error {
 	if strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "http:") {
 		return errors.New("the form was sent from a page that was loaded over plain http")
@@ -67,7 +68,7 @@ func checkOrigin(r *http.Request) error {
 	return new(http.CrossOriginProtection).Check(r)
 }
 
-// handleBackChannelLogout ends the sessions that a provider says have ended (OpenID Connect Back-Channel
+// handleBackChannelLogout ends the sessions that a logout token names (OpenID Connect Back-Channel
 // Logout).
 func (q *request) handleBackChannelLogout(r *http.Request) {
 	receiver, ok := q.provider.(LogoutVerifier)
@@ -109,8 +110,8 @@ func (q *request) handleBackChannelLogout(r *http.Request) {
 	q.w.WriteHeader(http.StatusOK)
 }
 
-// rejectLogoutToken answers a logout token that does not count, as the specification wants it, and counts
-// it.
+// rejectLogoutToken answers an invalid logout token as the specification requires, and counts it
+// against the rate limit.
 func (q *request) rejectLogoutToken(cause error) {
 	q.limits[PathLogout].Allow(q.Conn.ClientIP, q.now())
 	q.log.Info("a logout token does not count", "endpoint", q.Endpoint.ID, "auth_id", q.Config.AuthID, "err",
@@ -120,8 +121,7 @@ func (q *request) rejectLogoutToken(cause error) {
 	_, _ = q.w.Write([]byte(`{"error":"invalid_request"}` + "\n")) // the client may be gone
 }
 
-// logoutPage is a page of the logout: with a button, which posts to the same address, or with a
-// link.
+// logoutPage is a page of the logout with a button, which posts to the same URL, or a link.
 type logoutPage struct{ Title, Text, Button, Link string }
 
 var logoutTemplate = template.Must(template.New("logout").Parse(`<!doctype html>
@@ -143,7 +143,7 @@ button { font: inherit; padding: .4rem 1rem }
 </html>
 `))
 
-// writeLogoutPage shows a page of the logout. Nothing may frame it, and it runs nothing.
+// writeLogoutPage writes a logout page, which cannot be framed and runs no script.
 func (q *request) writeLogoutPage(p logoutPage) {
 	q.setPrivacyHeaders()
 	h := q.w.Header()

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// Flow is a login that has begun in one browser; it travels sealed in that browser's cookie.
+// Flow is a login in progress in one browser; it travels encrypted in that browser's cookie.
 type Flow struct {
 	State       string    `json:"s"`
 	Nonce       string    `json:"n,omitempty"`
@@ -22,11 +22,11 @@ type Flow struct {
 	ReturnTo    string    `json:"r"`           // path and query of the endpoint's host
 	StartedAt   time.Time `json:"t"`
 	ForceReauth bool      `json:"f,omitempty"` // the provider must ask the person again
-	// how often this login was begun anew, because sessions were revoked meanwhile
+	// how often this login was restarted, because sessions were revoked meanwhile
 	Restarts int `json:"a,omitempty"`
 }
 
-// Action is a login action at an endpoint: what providers build their URLs from. URLs come from the
+// Action identifies a login action of an endpoint. Providers build their URLs from it: from the
 // endpoint's URL, never from Host.
 type Action struct {
 	AccountID   string
@@ -51,13 +51,13 @@ func (p Action) URL(name string) string {
 
 func (p Action) path(name string) string { return trafficpolicy.LoginPath(p.AuthID) + name }
 
-// Redirect is where the browser goes.
+// Redirect is the URL that the browser is sent to.
 type Redirect struct {
 	URL       string
 	RequestID string // SAML: the ID of the AuthnRequest, kept in the Flow
 }
 
-// Authentication is what a provider has confirmed.
+// Authentication is what a provider has confirmed about a person.
 type Authentication struct {
 	Key      string                   `json:"key"` // account.NewLogin.Key
 	Provider account.IdentityProvider `json:"provider"`
@@ -70,8 +70,7 @@ type Authentication struct {
 	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = it does not say
 	NotAfter  time.Time `json:"not_after,omitzero"`   // the session ends then at the latest; zero = none
 
-	// AuthTimeRequired is whether a zero AuthTime refuses a login for which the provider was told
-	// to ask the person.
+	// AuthTimeRequired refuses a zero AuthTime when the provider was told to ask the person again.
 	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
 	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Start.RequestID; "" = the provider began
@@ -80,33 +79,34 @@ type Authentication struct {
 	OnceUntil time.Time `json:"once_until,omitzero"`
 }
 
-// Provider is an identity provider as one action configures it: made once for a config, and kept.
-// It is safe for concurrent use. Its errors for the person are *account.Error, CodeLoginFailed or
-// CodeProviderFailed, with a sentence; the cause goes to the log, so it holds no secret.
+// Provider is an identity provider as one action configures it. It is made once for a config, and
+// safe for concurrent use. Its errors for the person are *account.Error, CodeLoginFailed or
+// CodeProviderFailed, with a message; the cause is logged and holds no secret.
 type Provider interface {
-	// StartFlow says where the browser of a new flow goes.
+	// StartFlow returns where to send the browser of a new flow.
 	StartFlow(ctx context.Context, f *Flow, at Action) (Redirect, error)
 	// Scope names what a session is good for beside its place: issuer and client, or entity. It asks
 	// nobody, and holds no secret.
 	Scope() string
 }
 
-// CallbackProvider is one to which the browser returns with GET …/callback.
+// CallbackProvider is a provider whose response the browser brings with GET …/callback.
 type CallbackProvider interface {
 	Provider
 	HandleCallback(ctx context.Context, r *http.Request, f *Flow, at Action) (*Authentication, error)
 }
 
-// PostProvider is one whose word the browser posts to …/acs.
+// PostProvider is a provider whose response the browser posts to …/acs.
 type PostProvider interface {
 	Provider
-	// ConsumeResponse checks the post, all but to which flow it belongs: that is InResponseTo.
+	// ConsumeResponse checks everything about the response except which flow it belongs to: that is
+	// InResponseTo.
 	ConsumeResponse(ctx context.Context, r *http.Request, at Action) (*Authentication, error)
-	// Metadata is what GET …/metadata answers.
+	// Metadata returns the body of GET …/metadata.
 	Metadata(ctx context.Context, at Action) ([]byte, error)
 }
 
-// LogoutToken is the verified word of a provider that sessions have ended.
+// LogoutToken is a verified logout token.
 type LogoutToken struct {
 	Issuer, Client     string // whose sessions end: those of the client alone
 	Subject, SessionID string // one of them may be ""
@@ -114,12 +114,11 @@ type LogoutToken struct {
 	Expires            time.Time
 }
 
-// LogoutVerifier is a provider that posts a logout_token to …/logout when a session of its own
-// ends.
+// LogoutVerifier is a provider that posts a logout_token to …/logout when it ends a session.
 type LogoutVerifier interface {
 	VerifyLogout(ctx context.Context, r *http.Request) (LogoutToken, error)
 }
 
-// Factory makes the Provider of a config without asking anybody. The client is the guarded one:
-// every request that a tenant's URL causes goes through it.
+// Factory makes the Provider of a config without any request. The client is that of NewClient:
+// every request to a tenant's URL goes through it.
 type Factory func(c *trafficpolicy.LoginConfig, client *http.Client) (Provider, error)

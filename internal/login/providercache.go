@@ -12,11 +12,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// maxProviders is how many providers are kept, with what they have learnt of their keys; the
-// longest unused goes first.
+// maxProviders is how many providers are cached, with their keys; the least recently used is
+// evicted.
 const maxProviders = 1024
 
-// providerCache makes a provider once for each account and config, and keeps it.
+// providerCache makes a provider once for each account and config. It is safe for concurrent use.
 type providerCache struct {
 	factories map[trafficpolicy.LoginKind]Factory
 	client    *http.Client

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// authenticate lets the request go on when it has a session, and else asks for one.
+// authenticate passes a request with a session on, and handles any other as unauthenticated.
 func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
 	hash := q.sessionTokenHash()
 	if hash == nil {
@@ -35,8 +35,9 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 		entry.Done()
 		q.unauthenticated(next)
 	case !q.inAuthorizedGroup(session.Identity.Groups):
-		q.writePage(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only. Open "+
-			q.action.URL(PathLogout)+" to log out, and come back as somebody else.")
+		q.writePage(account.CodeLoginFailed,
+			"You are logged in, but this endpoint admits members of certain groups only. Open "+
+				q.action.URL(PathLogout)+" to log out, and come back as somebody else.")
 	default:
 		result := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
 		result.Identity.ID = session.UserID
@@ -44,8 +45,8 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 	}
 }
 
-// lookUpSession reads the session of the token; nil when there is none that is good for this place. It
-// never answers from memory.
+// lookUpSession reads the session of a token, always from the store. It returns nil when there is
+// none that is valid for this action.
 func (q *request) lookUpSession(hash []byte) (*account.LiveSession, error) {
 	s, err := q.opt.Store.LiveSession(q.r.Context(), q.action.AccountID, hash)
 	switch {
@@ -64,8 +65,8 @@ func (q *request) inAuthorizedGroup(groups []string) bool {
 	return len(allowed) == 0 || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(allowed, g) })
 }
 
-// unauthenticated answers a request without a session: a browser that goes to a page is sent to log in,
-// everybody else is told to.
+// unauthenticated answers a request without a session. A CORS preflight passes if the config allows
+// it, a navigation is redirected to the provider, and any other request gets CodeLoginNeeded.
 func (q *request) unauthenticated(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
 	switch {
 	case q.Config.AllowCORSPreflight && isPreflight(q.r):
@@ -81,22 +82,22 @@ func (q *request) unauthenticated(next func(http.ResponseWriter, *http.Request, 
 	}
 }
 
-// isPreflight says whether a browser asks what a script may send.
+// isPreflight reports whether r is a CORS preflight request.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Upgrade") == "" && r.Header.Get("Origin") != "" &&
 		r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
 }
 
-// isNavigation says whether a browser goes to a page, rather than a script or a program asking for
-// something.
+// isNavigation reports whether a browser navigates to a page, in contrast to a request of a script
+// or program.
 func isNavigation(r *http.Request) bool {
 	return r.Method == http.MethodGet && acceptsPage(r) && !isPrefetch(r)
 }
 
-// isFormPost says whether a browser goes to a page with what somebody has filled in.
+// isFormPost reports whether a browser posts a form.
 func isFormPost(r *http.Request) bool { return r.Method == http.MethodPost && acceptsPage(r) }
 
-// acceptsPage says whether a browser asks, on behalf of a person who is to see the answer.
+// acceptsPage reports whether r is a navigation, of any method, whose response a person will see.
 func acceptsPage(r *http.Request) bool {
 	if r.Header.Get("Upgrade") != "" || r.Header.Get("Sec-Websocket-Key") != "" ||
 		strings.EqualFold(r.Header.Get("X-Requested-With"), "XMLHttpRequest") {
@@ -108,17 +109,16 @@ func acceptsPage(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")), "text/html")
 }
 
-// isPrefetch says whether a browser loads ahead what nobody has asked for yet. It drops the
-// refusal, and asks again when somebody does; a login would use up one of the few that can be under
-// way.
+// isPrefetch reports whether a browser prefetches a page. It drops the refusal and asks again on a
+// real navigation, whereas a flow would take up one of maxFlows.
 func isPrefetch(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose")), "prefetch")
 }
 
-// tokenSize is the number of random bytes of a session's secret.
+// tokenSize is the number of random bytes of a session's token.
 const tokenSize = 32
 
-// newToken makes a secret: what the browser gets, and its hash.
+// newToken makes a token: its text for the browser, and its hash for the store.
 func newToken() (text string, hash []byte) {
 	raw := make([]byte, tokenSize)
 	_, _ = rand.Read(raw) // crypto/rand.Read never returns an error
@@ -126,7 +126,7 @@ func newToken() (text string, hash []byte) {
 	return base64.RawURLEncoding.EncodeToString(raw), sum[:]
 }
 
-// hashToken returns the hash of what a browser says is a secret; nil for what cannot be one.
+// hashToken returns the hash of a token; nil for text that cannot be one.
 func hashToken(text string) []byte {
 	if len(text) != base64.RawURLEncoding.EncodedLen(tokenSize) {
 		return nil
@@ -139,8 +139,8 @@ func hashToken(text string) []byte {
 	return sum[:]
 }
 
-// sessionTokenHash returns the hash of the browser's secret; nil without one, and when there are two:
-// somebody else may have set one of them.
+// sessionTokenHash returns the hash of the browser's session token. It returns nil without one, and
+// for two: another host may have set one of them.
 func (q *request) sessionTokenHash() []byte {
 	found := q.r.CookiesNamed(q.sessionCookieName())
 	if len(found) != 1 {
@@ -149,7 +149,7 @@ func (q *request) sessionTokenHash() []byte {
 	return hashToken(found[0].Value)
 }
 
-// scope is what a session made here is good for.
+// scope digests account, URL, auth_id and provider: where a session is valid.
 func (q *request) scope() string {
 	sum := sha256.Sum256(
 		[]byte(strings.Join([]string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()}, "\x00")))

@@ -13,7 +13,7 @@ import (
 
 // What is nested is refused before its types are checked, which takes seconds at a depth of 200;
 // what people write is far from the limit.
-func TestNestingIsBounded(t *testing.T) {
+func TestCompile_BoundsNesting(t *testing.T) {
 	t.Parallel()
 	nested := func(open, inner, end string, times int) string {
 		return strings.Repeat(open, times) + inner + strings.Repeat(end, times)

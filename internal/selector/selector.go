@@ -55,7 +55,7 @@ type Selector struct {
 	program cel.Program // nil admits everything
 }
 
-// Error says where and why an expression does not compile. Line and Column count from 1.
+// Error is the position and reason of a mistake in an expression. Line and Column count from 1.
 type Error struct {
 	Line, Column int
 	Msg          string
@@ -107,9 +107,9 @@ func Compile(expression string) (*Selector, error) {
 	return &Selector{program: program}, nil
 }
 
-// Matches says whether the expression admits the endpoint, whose URL in normal form is u. An error
-// means that the expression could not be evaluated for it (say, it went over the cost limit); the
-// endpoint is then not admitted.
+// Matches reports whether the expression matches the endpoint, whose URL in normal form is u. An
+// error means that the expression could not be evaluated for it, for instance because it exceeded
+// the cost limit; the endpoint then does not match.
 func (s *Selector) Matches(e *account.Endpoint, u account.EndpointURL) (bool, error) {
 	if s.program == nil {
 		return true, nil

@@ -24,7 +24,7 @@ func endpoint(t *testing.T, url string) (*account.Endpoint, account.EndpointURL)
 	}, u
 }
 
-func TestMatches(t *testing.T) {
+func TestSelector_Matches(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		expression, url string
@@ -60,7 +60,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-func TestCompileRefusesWithPlaceAndReason(t *testing.T) {
+func TestCompile_ReportsPosition(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, expression string
@@ -88,7 +88,7 @@ func TestCompileRefusesWithPlaceAndReason(t *testing.T) {
 	}
 }
 
-func TestCostLimitStopsAnEvaluationAndAdmitsNothing(t *testing.T) {
+func TestSelector_FailsClosedOverCost(t *testing.T) {
 	t.Parallel()
 	list := "[" + strings.TrimSuffix(strings.Repeat("1,", 100), ",") + "]"
 	s, err := selector.Compile(list + ".all(a, " + list + ".all(b, " + list + ".all(c, a + b + c > 0)))")

@@ -31,7 +31,7 @@ type restrictIPs struct {
 	enforce     bool
 }
 
-// network is an entry of a list: fixed, or known when it is looked at.
+// network is an entry of a list: fixed, or a template that is rendered for each request.
 type network struct {
 	prefix  netip.Prefix
 	dynamic *template
@@ -77,7 +77,8 @@ func (a *restrictIPs) serve(x *exchange) {
 	x.next()
 }
 
-// allows is false for whatever is not known for certain.
+// allows reports whether the caller's address is admitted. It returns false when an entry that
+// matters cannot be evaluated.
 func (a *restrictIPs) allows(x *exchange) bool {
 	ip := x.conn.ClientIP.Unmap().WithZone("")
 	if !ip.IsValid() {
@@ -91,8 +92,8 @@ func (a *restrictIPs) allows(x *exchange) bool {
 	return allowed
 }
 
-// containsAddr says whether one of the networks has the address, and whether all of them that are not
-// fixed could be made out.
+// containsAddr reports whether one of the networks contains the address; certain is false when an
+// entry could not be evaluated.
 func containsAddr(x *exchange, list []network, ip netip.Addr) (in, certain bool) {
 	certain = true
 	for _, n := range list {

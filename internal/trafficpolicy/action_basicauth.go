@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// basicAuth asks for a user name and a password. It keeps hashes; the document that it came from is
-// the store's to protect.
+// basicAuth requires a user name and a password. It keeps hashes; the store protects the document
+// that has the passwords.
 type basicAuth struct {
 	hashes  [][sha256.Size]byte
 	realm   string
@@ -75,7 +75,7 @@ func (a *basicAuth) serve(x *exchange) {
 	x.refuse(http.StatusUnauthorized, account.CodeLoginNeeded, "This endpoint asks for a user name and a password.")
 }
 
-// verify looks at every credential, so that the time it takes says nothing.
+// verify compares with every credential, so that its duration reveals nothing.
 func (a *basicAuth) verify(user, password string) bool {
 	given := credentialHash(user, password)
 	found := 0

@@ -72,8 +72,8 @@ func internalURL(raw string, tcp bool) (string, error) {
 	return u.String(), nil
 }
 
-// forwardBackend sends traffic to a backend of the same account. That it exists is the store's to
-// check, by the policy's facts.
+// forwardBackend forwards traffic to a backend of the same account. The store checks, by the
+// policy's facts, that the backend exists.
 type forwardBackend struct{ id string }
 
 func (a *forwardBackend) provision(c *config) {

@@ -22,8 +22,7 @@ type header struct {
 	value *template
 }
 
-// hopByHopHeaders are headers that say how a message travels, not what it is: hop-by-hop ones and the
-// length.
+// hopByHopHeaders are headers of the connection, and the length, which a policy cannot set.
 var hopByHopHeaders = []string{
 	"Connection", "Content-Length", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te",
 	"Trailer", "Transfer-Encoding", "Upgrade",
@@ -54,7 +53,7 @@ func validHeaderValue(name, value string) bool {
 	return httpguts.ValidHeaderFieldValue(value)
 }
 
-// renderHeaders makes headers of templates. Those without a usable value are left out.
+// renderHeaders renders headers. It leaves out those without a valid value.
 func renderHeaders(x *exchange, all []header) http.Header {
 	if len(all) == 0 {
 		return nil

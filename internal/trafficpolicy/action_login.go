@@ -21,8 +21,8 @@ import (
 // LoginPath returns the prefix of an action's reserved paths: /_fairlead/{auth_id}/.
 func LoginPath(authID string) string { return account.ReservedPath + authID + "/" }
 
-// ClientRequestURI is the path and query of a request as the client has sent them, whatever a policy has
-// made of the URL since.
+// ClientRequestURI returns the path and query of a request as the client sent them, before the
+// policy changed the URL.
 func ClientRequestURI(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		return r.RequestURI
@@ -30,13 +30,14 @@ func ClientRequestURI(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// loginAction is a login action of any kind: it reads the config, and Options.LoginHandler does the rest.
+// loginAction is a login action of any kind: it reads the config, and Options.LoginHandler does the
+// rest.
 type loginAction struct {
 	config    LoginConfig
 	namespace string // of its findings
 }
 
-// loginNamespaces are the names under actions of what logins find out.
+// loginNamespaces are the names below "actions" of the results of logins.
 var loginNamespaces = []string{"oauth", "oidc", "saml"}
 
 func newLogin(kind LoginKind, family string) func() action {
@@ -82,8 +83,8 @@ func (a *loginAction) provision(c *config) {
 	a.config.Digest = hex.EncodeToString(sum[:])
 }
 
-// checkLogin says where there can be a login: once in a document, and only where a browser keeps
-// the cookies.
+// checkLogin checks that a login is possible: one in a document, and only where a browser keeps the
+// cookies.
 func (c *compiler) checkLogin(a *config) {
 	o := c.options
 	switch {
@@ -101,14 +102,14 @@ func (c *compiler) checkLogin(a *config) {
 	c.loginNode = a.node
 }
 
-// resultRead is where an expression reads what a login of a family has found out.
+// resultRead is where an expression reads a result of a login.
 type resultRead struct {
 	namespace, name string
 	line, column    int
 }
 
-// recordResultReads keeps what a checked expression reads of logins. Its text begins at the character
-// offset of n's value.
+// recordResultReads records what a checked expression reads of logins. Its text begins at the
+// character offset of n's value.
 func (c *compiler) recordResultReads(n *yaml.Node, offset int, text string, a *celast.AST) {
 	celast.PreOrderVisit(a.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		read, ok := a.ReferenceMap()[e.ID()]
@@ -127,7 +128,7 @@ func (c *compiler) recordResultReads(n *yaml.Node, offset int, text string, a *c
 	}))
 }
 
-// checkResultReads says which of them nothing can ever find out.
+// checkResultReads reports reads of results that no action of the policy sets.
 func (c *compiler) checkResultReads() {
 	for _, f := range c.resultReads {
 		why := "the policy has no login action"
@@ -152,7 +153,7 @@ func (a *loginAction) authID(c *config) string {
 	return id
 }
 
-// hints say why keys that other products have are not here.
+// hints explain why keys of other products are missing here.
 func (*loginAction) hints() map[string]string {
 	return map[string]string{
 		"auth_cookie_domain":         "a login is for one host, and its cookies are the host's own",
@@ -172,7 +173,7 @@ func (*loginAction) hints() map[string]string {
 	}
 }
 
-// serve lets in whoever is logged in. Without anybody who could tell, nothing gets past it.
+// serve passes requests with a session on. Without a LoginHandler it denies every request.
 func (a *loginAction) serve(x *exchange) {
 	if x.policy.logins == nil || x.conn.Endpoint == nil {
 		x.fail()
@@ -187,7 +188,7 @@ func (a *loginAction) serve(x *exchange) {
 	})
 }
 
-// setResults keeps what later rules may know.
+// setResults sets the results that later rules may read.
 func (a *loginAction) setResults(x *exchange, found LoginResult) {
 	x.setResult(a.namespace+".session_timed_out", false)
 	id := found.Identity
@@ -213,13 +214,14 @@ func (a *loginAction) setResults(x *exchange, found LoginResult) {
 	x.setResult(of+"attributes", attributes)
 }
 
-// isReservedPath says whether the request is for one of the action's own paths. They are served also where
-// the expressions of its rule do not hold.
+// isReservedPath reports whether the request is for one of the action's reserved paths. They are
+// served even where the expressions of its rule do not match.
 func (a *loginAction) isReservedPath(r *http.Request) bool {
 	return strings.HasPrefix(ClientRequestURI(r), LoginPath(a.config.AuthID))
 }
 
-// reservedPathAction returns the rule's login action when the request is for one of its own paths.
+// reservedPathAction returns the rule's login action when the request is for one of its reserved
+// paths.
 func (r *rule) reservedPathAction(x *exchange) *loginAction {
 	if x.r == nil || x.status != 0 {
 		return nil
@@ -232,20 +234,19 @@ func (r *rule) reservedPathAction(x *exchange) *loginAction {
 	return nil
 }
 
-// LoginCookiePrefix begins the names of the cookies of login actions. They are between the browser and
-// the edge: upstreams neither see nor set them.
+// LoginCookiePrefix begins the names of the cookies of login actions. They are between the browser
+// and the edge: upstreams neither see nor set them.
 const LoginCookiePrefix = "__Host-fl-"
 
-// IsLoginCookie says whether a NAME=VALUE, with or without attributes, is or may become a cookie of
-// a login action: browsers compare the prefix in any case, and send a cookie without a name as its
-// value alone.
+// IsLoginCookie reports whether a NAME=VALUE, with or without attributes, is or may become a cookie
+// of a login action: browsers compare the prefix in any case, and send a cookie without a name as
+// its value alone.
 func IsLoginCookie(pair string) bool {
 	pair = strings.TrimLeft(pair, "= \t")
 	return len(pair) >= len(LoginCookiePrefix) && strings.EqualFold(pair[:len(LoginCookiePrefix)], LoginCookiePrefix)
 }
 
-// DropLoginCookies removes the cookies of login actions from what goes upstream, and leaves all
-// others as they came.
+// DropLoginCookies removes the cookies of login actions from h and leaves all others as they came.
 func DropLoginCookies(h http.Header) {
 	lines, there := h["Cookie"]
 	if !there {

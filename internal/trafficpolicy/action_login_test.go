@@ -39,7 +39,7 @@ func (d *doorman) ServeLogin(
 
 const oidcAction = `{type: openid-connect, config: {issuer_url: "https://idp.example.com", client_id: a, client_secret: b}}`
 
-func TestALoginAction(t *testing.T) {
+func TestLoginAction_SetsResults(t *testing.T) {
 	t.Parallel()
 	d := &doorman{}
 	const doc = `
@@ -92,7 +92,7 @@ on_http_request:
 	}
 }
 
-func TestWhereALoginCanBe(t *testing.T) {
+func TestLoginAction_ChecksEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ scheme, binding, want string }{
 		{"https", "public", ""}, {"http", "", ""}, {"https", "", ""}, {"", "", ""},
@@ -107,7 +107,7 @@ func TestWhereALoginCanBe(t *testing.T) {
 	}
 }
 
-func TestLoginConfig(t *testing.T) {
+func TestLoginConfig_Reads(t *testing.T) {
 	t.Parallel()
 	config := func(action string) *LoginConfig {
 		return &compile(t, onRequest("", action)).rules[onHTTPRequest][0].actions[0].action.(*loginAction).config
@@ -147,9 +147,9 @@ func TestLoginConfig(t *testing.T) {
 	}
 }
 
-// TestCheckLogin: what those say who know the protocol is told at the field's place, unless the
-// config is wrong anyhow.
-func TestCheckLogin(t *testing.T) {
+// TestLoginConfig_Validates: what those say who know the protocol is told at the field's place,
+// unless the config is wrong anyhow.
+func TestLoginConfig_Validates(t *testing.T) {
 	t.Parallel()
 	o := Options{ValidateLogin: func(c *LoginConfig) error {
 		if c.IdPMetadata == "<EntityDescriptor/>" {
@@ -175,7 +175,7 @@ func TestCheckLogin(t *testing.T) {
 }
 
 // What people get wrong when they type a config: each message names the key and what to do.
-func TestMistakesInLoginConfigs(t *testing.T) {
+func TestLoginConfig_ReportsMistakes(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
 		`issuer_uri: x`: `has no key "issuer_uri"; did you mean issuer_url?`, `clientId: x`: "did you mean client_id?",
@@ -204,7 +204,7 @@ func TestMistakesInLoginConfigs(t *testing.T) {
 	}
 }
 
-func TestURLsOfProviders(t *testing.T) {
+func TestCheckProviderURL(t *testing.T) {
 	t.Parallel()
 	for url, ok := range map[string]bool{
 		"https://idp.example.com": true, "https://idp.example.com/realms/a/": true, "http://localhost:5556/dex": true,
@@ -224,7 +224,7 @@ func TestURLsOfProviders(t *testing.T) {
 	}
 }
 
-func TestCookiesOfLoginsStayHere(t *testing.T) {
+func TestDropLoginCookies(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		"a=b": "a=b", "a=b;c=d": "a=b;c=d", "a=b; __Host-fl-staff=x; c=\"d e\"": "a=b; c=\"d e\"", "__Host-fl-staff=x": "",
@@ -241,7 +241,7 @@ func TestCookiesOfLoginsStayHere(t *testing.T) {
 
 // A rule before the login may rewrite every path; those of the login stay where the provider sends
 // people, and a login ends where they wanted to go.
-func TestALoginAfterARewrite(t *testing.T) {
+func TestLoginAction_KeepsReservedPathsAfterRewrite(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `
 on_http_request:

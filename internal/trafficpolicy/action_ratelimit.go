@@ -27,7 +27,7 @@ const (
 	maxRate       = 24 * time.Hour
 )
 
-// rateLimit admits a number of requests in any stretch of time, for every combination of its keys.
+// rateLimit admits a number of requests in any period, for every combination of its keys.
 type rateLimit struct {
 	enforce bool
 	keys    []*expression
@@ -64,7 +64,7 @@ func (a *rateLimit) provision(c *config) {
 	a.seed = maphash.MakeSeed()
 }
 
-// parseRate reads the stretch of time that a capacity is for.
+// parseRate reads the period that a capacity is for.
 func parseRate(c *config) time.Duration {
 	if !c.has("rate") {
 		c.missing("rate", "the stretch of time, such as 60s")
@@ -93,7 +93,7 @@ func (a *rateLimit) serve(x *exchange) {
 		"This endpoint admits fewer requests than it gets. Wait as long as Retry-After says.")
 }
 
-// bucketKey hashes the values of the keys. Requests for which one has none share it.
+// bucketKey hashes the values of the keys. Requests for which a key has no value share one bucket.
 func (a *rateLimit) bucketKey(x *exchange) uint64 {
 	var h maphash.Hash
 	h.SetSeed(a.seed)
@@ -108,7 +108,7 @@ func (a *rateLimit) bucketKey(x *exchange) uint64 {
 	return h.Sum64()
 }
 
-// keyText writes a value so that different values have different texts.
+// keyText renders a value so that different values have different texts.
 func keyText(v ref.Val) string {
 	if list, ok := v.(traits.Lister); ok {
 		var text strings.Builder

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// customResponse answers with a text of the policy's, instead of the upstream.
+// customResponse answers with a text of the policy instead of the upstream.
 type customResponse struct {
 	status  int
 	headers []header
@@ -41,7 +41,7 @@ func (a *customResponse) serve(x *exchange) {
 	x.respond(a.status, headers, body)
 }
 
-// contentType guesses what a text is.
+// contentType guesses the media type of a text.
 func contentType(body string) string {
 	if s := strings.TrimSpace(body); (strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[")) && json.Valid([]byte(s)) {
 		return "application/json"

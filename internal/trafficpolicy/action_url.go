@@ -15,11 +15,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxURL is the most bytes of a URL that patterns are tried on.
+// maxURL is the length in bytes of the longest URL that patterns are matched with.
 const maxURL = 16 << 10
 
-// urlSubstitution is what redirect and url-rewrite have in common: a pattern on the whole URL of a
-// request, and what its matches become.
+// urlSubstitution is common to redirect and url-rewrite: a pattern for the whole URL of a request,
+// and the replacement of its matches.
 type urlSubstitution struct {
 	pattern *pattern // nil with a dynamic one, and with none
 	from    *template
@@ -67,7 +67,7 @@ func (a *urlSubstitution) checkGroups(c *config) {
 	}
 }
 
-// parseGroups returns a pattern with the groups of from; nil where they cannot be told.
+// parseGroups returns a pattern with the groups of from; nil where they are unknown.
 func (a *urlSubstitution) parseGroups(c *config) *syntax.Regexp {
 	text := ""
 	for _, p := range a.from.parts {
@@ -88,8 +88,8 @@ func (a *urlSubstitution) parseGroups(c *config) *syntax.Regexp {
 
 var groupName = regexp.MustCompile(`^[\pL\pN_]+`)
 
-// reference reads what begins with the $ of a text: its length in bytes, and the group that it
-// names, which is "" for $$, ${expressions} and a $ alone.
+// reference reads the reference at the $ that begins text: its length in bytes, and the group that
+// it names, which is "" for $$, ${expressions} and a $ alone.
 func reference(text string) (length int, name string) {
 	rest := text[1:]
 	switch {
@@ -127,8 +127,8 @@ func noGroup(pattern *syntax.Regexp, name string) string {
 	return fmt.Sprintf("the pattern of from has no group %q; write $$ for the character $", name)
 }
 
-// apply returns what becomes of the URL of the request. changed is false when the pattern does not
-// match, or changes nothing.
+// apply returns the URL of the request after the substitution. changed is false when the pattern
+// does not match, or changes nothing.
 func (a *urlSubstitution) apply(x *exchange) (result string, changed bool, err error) {
 	before := x.scheme() + "://" + x.r.Host + requestURI(x.r.URL)
 	if len(before) > maxURL {
@@ -196,7 +196,7 @@ func (a *redirect) serve(x *exchange) {
 	x.respond(a.status, headers, "")
 }
 
-// urlRewrite changes path and query of a request on its way to the upstream. The host stays.
+// urlRewrite changes path and query of a request before it is forwarded. The host stays.
 type urlRewrite struct{ urlSubstitution }
 
 func (a *urlRewrite) serve(x *exchange) {

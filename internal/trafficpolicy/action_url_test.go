@@ -11,7 +11,7 @@ import (
 
 // A reference to a group that the pattern does not have is a mistake of the document, with its
 // place; every other text is as it was.
-func TestRewriting_ChecksGroups(t *testing.T) {
+func TestURLSubstitution_ChecksGroups(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, want string }{
 		{"/a/(.*)", "/b/$2",

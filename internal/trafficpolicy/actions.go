@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// action does what a rule says. The instance is made when the policy is compiled and serves every
-// connection and request, at the same time.
+// action is one action of a rule. The instance is made when the policy is compiled and serves all
+// connections and requests, concurrently.
 type action interface {
 	// provision reads and checks the config; mistakes are reported to it.
 	provision(c *config)

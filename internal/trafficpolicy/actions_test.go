@@ -114,7 +114,7 @@ func actionCases() map[string]actionCase {
 	}
 }
 
-func TestActions(t *testing.T) {
+func TestActions_ChangeRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range actionCases() {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-func TestRulesRunInOrderAndSeeWhatEarlierOnesDid(t *testing.T) {
+func TestRules_RunInOrder(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `
 on_http_request:
@@ -178,7 +178,7 @@ func (c *clock) Now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.now
 
 func (c *clock) step(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
 
-func TestRateLimit(t *testing.T) {
+func TestRateLimit_LimitsByKey(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: at}
 	p := compile(t,
@@ -235,7 +235,7 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-func TestRateLimitsMemoryIsBounded(t *testing.T) {
+func TestRateLimit_BoundsMemory(t *testing.T) {
 	t.Parallel()
 	p := compile(t,
 		onRequest("", "{type: rate-limit, config: {name: a, capacity: 5, rate: 60s, bucket_key: [req.url.query]}}"))
@@ -258,7 +258,7 @@ func TestRateLimitsMemoryIsBounded(t *testing.T) {
 }
 
 // Names and values that would break a message in two, or that are the edge's, cannot be set.
-func TestHeadersThatAPolicyCannotSet(t *testing.T) {
+func TestHeaderName_RefusesReserved(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Connection", "transfer-encoding", "Content-Length", "TE", "upgrade", "Keep-Alive",
 		"Trailer", "Proxy-Connection",
@@ -286,7 +286,7 @@ func TestHeadersThatAPolicyCannotSet(t *testing.T) {
 
 // A trial (enforce: false) lets everything through; what it found is there for later rules, those
 // of the response among them.
-func TestWhatActionsFoundOut(t *testing.T) {
+func TestActions_SetResults(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `
 on_http_request:

@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// failsClosed says whether the rule has an action that keeps requests out.
+// failsClosed reports whether the rule has an action that keeps requests out.
 func (r *rule) failsClosed() bool {
 	return slices.ContainsFunc(r.actions, func(s ruleAction) bool { return s.actionType.failClosed })
 }
 
-// matchesAlternatePath says whether the rule may hold for a request for which it does not, because the
-// upstream may read its path in another way than we do: then what protects applies. Where nobody
-// tries such a thing, there is one reading only.
+// matchesAlternatePath reports whether the rule, which does not match the request, matches it with
+// another reading of its path: upstreams may read a path in another way than expressions do. The
+// actions of the rule that fail closed then apply. A path that is not ambiguous has one reading
+// only.
 func (r *rule) matchesAlternatePath(x *exchange) bool {
 	if x.r == nil || x.status != 0 || len(r.expressions) == 0 || !r.failsClosed() {
 		return false
@@ -39,12 +40,12 @@ func (r *rule) matchesAlternatePath(x *exchange) bool {
 	return false
 }
 
-// cleanPath returns the path of the request as rules see it.
+// cleanPath returns the path of the request as expressions see it.
 func (x *exchange) cleanPath() string {
 	return x.cached("path", len(x.r.URL.Path), func() any { return cleanPath(x.r.URL.Path) }).(string)
 }
 
-// setCleanPath makes rules see another path.
+// setCleanPath replaces the path that expressions see.
 func (x *exchange) setCleanPath(path string) {
 	x.cache["path"] = path
 	delete(x.cache, "url")
@@ -61,9 +62,9 @@ func (x *exchange) isAmbiguousPath() any {
 	return strings.ContainsAny(x.r.URL.Path, `;\%`) || x.cleanPath() != x.r.URL.Path
 }
 
-// alternatePaths are what servers make of a decoded path, but for the one that rules see: as it is, with
-// "\" for "/", decoded once more, and without what follows a ";" in each part. Of
-// "/open/..;/admin", a servlet container makes "/admin".
+// alternatePaths returns the paths that servers may read from a decoded path, but for the one that
+// expressions see: as it is, with "\" for "/", decoded once more, and without what follows a ";" in
+// each part. A servlet container reads "/open/..;/admin" as "/admin".
 func alternatePaths(given string) []string {
 	seen, all := cleanPath(given), []string{given}
 	add := func(change func(string) string) {

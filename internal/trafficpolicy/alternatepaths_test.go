@@ -12,7 +12,7 @@ import (
 
 // What protects a path protects it in every spelling that an upstream may take for it, whether the
 // rule names what is closed or what is open.
-func TestAProtectedPathInEverySpelling(t *testing.T) {
+func TestAlternatePaths_Protect(t *testing.T) {
 	t.Parallel()
 	const doc = `
 on_http_request:
@@ -56,7 +56,7 @@ on_http_request:
 
 // Where only the path is ambiguous, nothing but what protects applies, and later rules see the path
 // as always.
-func TestOtherReadingsChangeNothingElse(t *testing.T) {
+func TestAlternatePaths_ChangeNothingElse(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `
 on_http_request:

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// mapping is a mapping of the document that is read key by key. What nobody has taken in the end is
-// unknown.
+// mapping is a mapping of the document that is read key by key. Keys that were never read are
+// unknown keys.
 type mapping struct {
 	c      *compiler
 	node   *yaml.Node
@@ -24,7 +24,7 @@ type mapping struct {
 	known  []string
 }
 
-// mapping reads a mapping. nil means that it is none, which has been said.
+// mapping reads a mapping. It returns nil when n is none, which it reports.
 func (c *compiler) mapping(n *yaml.Node, what string) *mapping {
 	if n.Kind != yaml.MappingNode {
 		c.problem(n, scalarValue(n), "%s is a mapping of keys to values, not %s", what, describeNode(n))
@@ -48,7 +48,7 @@ func (c *compiler) mapping(n *yaml.Node, what string) *mapping {
 	return o
 }
 
-// get returns the value of a key, nil when the key is not there. The key is then known.
+// get returns the value of a key, nil when the key is missing. The key is then known.
 func (m *mapping) get(key string) *yaml.Node {
 	if !slices.Contains(m.known, key) {
 		m.known = append(m.known, key)
@@ -56,7 +56,7 @@ func (m *mapping) get(key string) *yaml.Node {
 	return m.values[key]
 }
 
-// reportUnknown reports the keys that nobody took. The hints say more about some of them.
+// reportUnknown reports the keys that were not read. The hints explain some of them.
 func (m *mapping) reportUnknown(hints map[string]string) {
 	for _, key := range m.order {
 		if slices.Contains(m.known, key) {
@@ -75,7 +75,7 @@ func (m *mapping) reportUnknown(hints map[string]string) {
 	}
 }
 
-// nearestKey is the known key that somebody most likely meant; "" when none is near.
+// nearestKey returns the known key with the most similar spelling; "" when none is similar.
 func (m *mapping) nearestKey(key string) string {
 	plain := strings.NewReplacer("_", "", "-", "", " ", "")
 	given := plain.Replace(strings.ToLower(key))
@@ -88,8 +88,7 @@ func (m *mapping) nearestKey(key string) string {
 	return best
 }
 
-// levenshtein is how many letters have to be put in, left out or changed to make a word of the other
-// (Levenshtein).
+// levenshtein returns how many letters have to be inserted, deleted or replaced to turn a into b.
 func levenshtein(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -110,7 +109,7 @@ func levenshtein(a, b string) int {
 	return row[len(b)]
 }
 
-// isList says whether n is a sequence, and reports it otherwise.
+// isList reports whether n is a sequence; it reports a problem when not.
 func (c *compiler) isList(n *yaml.Node, key, of string) bool {
 	if n.Kind != yaml.SequenceNode {
 		c.problem(n, scalarValue(n), "%s is a list of %s, not %s", key, of, describeNode(n))
@@ -160,12 +159,12 @@ type config struct {
 	kind *actionType
 }
 
-// missing reports a key that has to be there.
+// missing reports that a required key is missing.
 func (c *config) missing(key, why string) {
 	c.c.problem(c.node, "", "%s needs %s: %s", c.kind.name, key, why)
 }
 
-// has says whether the key is there, and takes it.
+// has reports whether the key is set, and marks it as known.
 func (c *config) has(key string) bool { n := c.get(key); return n != nil && n.Tag != "!!null" }
 
 // str reads an optional text.
@@ -208,7 +207,7 @@ func (c *config) number(key string, def, least, most int) int {
 	return i
 }
 
-// items reads a list of texts: its nodes, of which every one is a text.
+// items reads a list of texts and returns its nodes.
 func (c *config) items(key string, most int) []*yaml.Node {
 	if !c.has(key) {
 		return nil
@@ -230,7 +229,7 @@ func (c *config) items(key string, most int) []*yaml.Node {
 	return items
 }
 
-// template reads a text that may hold ${expressions}. nil means that there is none.
+// template reads a text with optional ${expressions}. It returns nil when there is none.
 func (c *config) template(key string, escape func(string) string) *template {
 	if !c.has(key) {
 		return nil
@@ -242,7 +241,7 @@ func (c *config) template(key string, escape func(string) string) *template {
 	return c.c.compileTemplate(n, escape)
 }
 
-// headers reads a mapping of header names to texts that may hold ${expressions}, in the order of
+// headers reads a mapping of header names to texts with optional ${expressions}, in the order of
 // the document.
 func (c *config) headers(key string, allowHost bool) []header {
 	if !c.has(key) {
@@ -280,7 +279,7 @@ func (c *config) headers(key string, allowHost bool) []header {
 	return all
 }
 
-// oneOf reads a text out of a few. Those with a hint are known, and refused with it.
+// oneOf reads a text out of a fixed set. Values with a hint are refused with it.
 func (c *config) oneOf(key, def string, meanings map[string]string) {
 	s := c.str(key, def)
 	if hint, ok := meanings[s]; !ok {

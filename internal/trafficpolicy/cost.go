@@ -28,7 +28,7 @@ const (
 	copyBytes  = 32        // that a step compares or copies
 )
 
-// errCost means that the request has used up its steps.
+// errCost is the error of a request that has used up its steps.
 var errCost = errors.New("the traffic policy takes too much work for this request")
 
 // spend charges steps. It reports whether there were any left.
@@ -40,7 +40,7 @@ func (x *exchange) spend(steps int) bool {
 // exhausted reports whether the request has used up its steps.
 func (x *exchange) exhausted() bool { return *x.budget < 0 }
 
-// charge is what evaluating a node of an expression costs.
+// charge is the cost of evaluating a node of an expression.
 type charge struct {
 	steps int // every time
 	bytes int // of its value that a step handles; 0: its value is not looked at
@@ -48,23 +48,23 @@ type charge struct {
 	items bool
 }
 
-// costVisitor finds the nodes of a checked expression whose cost depends on the request: arguments of
-// functions that work through them, and bodies of loops. All others are charged together by their
-// number.
+// costVisitor finds the nodes of a checked expression whose cost depends on the request: arguments
+// of functions that read them whole, and bodies of loops. The other nodes are charged together by
+// their number.
 type costVisitor struct {
 	ast     *celast.AST
 	charges map[int64]charge
 }
 
-// nodeCharges returns the charges by node, and the steps of the rest, for one evaluation.
+// nodeCharges returns the charges by node, and the steps of the other nodes, for one evaluation.
 func nodeCharges(a *celast.AST) (charges map[int64]charge, steps int) {
 	m := &costVisitor{ast: a, charges: map[int64]charge{}}
 	m.visit(a.Expr(), &steps)
 	return m.charges, steps
 }
 
-// visit adds the steps of an expression to those of the loop body, or whole expression, that it is
-// in.
+// visit adds the steps of an expression to those of the loop body, or whole expression, that
+// contains it.
 func (v *costVisitor) visit(e celast.Expr, steps *int) {
 	*steps += nodeSteps
 	if v.ast.ReferenceMap()[e.ID()] != nil && e.Kind() == celast.SelectKind {
@@ -131,7 +131,7 @@ func (v *costVisitor) visitCall(c celast.CallExpr, steps *int) {
 	}
 }
 
-// boundedBy reports whether a literal ends a comparison with the other operand early.
+// boundedBy reports whether a literal bounds the cost of a comparison with the other operand.
 func (v *costVisitor) boundedBy(literal, other celast.Expr) bool {
 	return isLiteral(literal) && v.ast.GetType(other.ID()).Kind() != types.MapKind
 }
@@ -166,7 +166,7 @@ func (v *costVisitor) chargeValues(args []celast.Expr, c charge) {
 	}
 }
 
-// chargeValue charges for the value of e, unless it is of a fixed size.
+// chargeValue charges for the value of e, unless its size is fixed.
 func (v *costVisitor) chargeValue(e celast.Expr, c charge) {
 	switch v.ast.GetType(e.ID()).Kind() {
 	case types.BoolKind, types.IntKind, types.UintKind, types.DoubleKind, types.TimestampKind, types.DurationKind,
@@ -178,8 +178,8 @@ func (v *costVisitor) chargeValue(e celast.Expr, c charge) {
 	}
 }
 
-// addCharge charges for e where the planned program can tell it: elements and fields have the number of
-// what they are taken from.
+// addCharge charges for e at the node that the planned program has: elements and fields have the id
+// of their operand.
 func (v *costVisitor) addCharge(e celast.Expr, c charge) {
 	for v.ast.ReferenceMap()[e.ID()] == nil || e.Kind() == celast.CallKind {
 		if e.Kind() == celast.SelectKind {
@@ -208,7 +208,7 @@ func (c charge) stepsFor(v ref.Val, left int) int {
 	return steps
 }
 
-// valueSteps returns the steps of looking at all of a value. It stops looking when there are more than
+// valueSteps returns the steps of reading a whole value. It stops counting when there are more than
 // left.
 func valueSteps(v ref.Val, bytes, left int) int {
 	switch v := v.(type) {
@@ -238,7 +238,7 @@ func valueSteps(v ref.Val, bytes, left int) int {
 	return 0
 }
 
-// exchangeName is the name by which a metered node finds its exchange; no expression can contain
+// exchangeName is the variable by which a metered node finds its exchange; expressions cannot spell
 // it.
 const exchangeName = "@exchange"
 
@@ -303,7 +303,7 @@ func (n *meteredAttribute) chargeKey(vars interpreter.Activation) {
 	}
 }
 
-// chargeDecorator returns what puts the charges on the nodes of a program.
+// chargeDecorator returns a decorator that adds the charges to the nodes of a program.
 func chargeDecorator(charges map[int64]charge) interpreter.InterpretableDecoratorV2 {
 	return func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		c, ok := charges[i.ID()]

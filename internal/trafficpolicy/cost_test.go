@@ -189,7 +189,7 @@ func TestCost_ReportsRuleOnceAMinute(t *testing.T) {
 	}
 }
 
-func TestPattern_RereadsLongMatchesOnly(t *testing.T) {
+func TestPattern_IsQuadratic(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		"_": false, "/+": false, "/users/([0-9]+)": false, "a|b*": false, "(abc)+?": false, "x{2,5}y": false,

@@ -23,7 +23,7 @@ func page(t *testing.T) string {
 }
 
 // Every example of the page compiles; "yaml tcp" is one for a tcp endpoint.
-func TestExamplesOfThePageCompile(t *testing.T) {
+func TestDocs_ExamplesCompile(t *testing.T) {
 	t.Parallel()
 	blocks := regexp.MustCompile("(?s)```(yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(page(t), -1)
 	used := map[string]bool{}
@@ -41,7 +41,7 @@ func TestExamplesOfThePageCompile(t *testing.T) {
 }
 
 // Every policy on the pages about identity providers compiles for a public endpoint.
-func TestExamplesOfLoginsCompile(t *testing.T) {
+func TestDocs_LoginExamplesCompile(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/identity*.md")
 	if err != nil || len(pages) == 0 {
@@ -63,7 +63,7 @@ func TestExamplesOfLoginsCompile(t *testing.T) {
 }
 
 // Every variable and action has its place on the page.
-func TestThePageNamesEverything(t *testing.T) {
+func TestDocs_NameEverything(t *testing.T) {
 	t.Parallel()
 	text := page(t)
 	for _, v := range variables() {

@@ -25,7 +25,7 @@ const (
 	maxDepth = 32
 )
 
-// phase is a moment in the life of a connection at which rules run.
+// phase is a point in the life of a connection at which rules run.
 type phase int
 
 const (
@@ -49,14 +49,14 @@ func (p phase) String() string {
 	return [phases]string{"on_tcp_connect", "on_http_request", "on_http_response"}[p]
 }
 
-// formerKeys are names of phases and fields in older documents.
+// formerKeys are names of phases and fields in older documents, with hints.
 var formerKeys = map[string]string{
 	"inbound":  "its name is on_http_request (on_tcp_connect for a tcp endpoint)",
 	"outbound": "its name is on_http_response",
 	"enabled":  "a policy that is set is in force: leave the key out",
 }
 
-// compiler turns one document into a policy and collects what is wrong with it.
+// compiler compiles one document to a policy and collects its problems.
 type compiler struct {
 	policy   *Policy
 	options  Options
@@ -120,11 +120,10 @@ func (c *compiler) compileDocument(text string) *Problem {
 	return nil
 }
 
-// lineBreak is what ends a line in YAML.
+// lineBreak matches the end of a line in YAML.
 var lineBreak = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]")
 
-// fromJSON writes the escapes of JSON that YAML does not have in YAML's way: \/ and pairs of
-// surrogates.
+// fromJSON rewrites escapes of JSON that YAML lacks: \/ and pairs of surrogates.
 func fromJSON(text string) string {
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") || !strings.Contains(text, `\`) || !json.Valid([]byte(text)) {
 		return text
@@ -142,13 +141,12 @@ func fromJSON(text string) string {
 	})
 }
 
-// jsonEscape matches every escape, so that a backslash after a backslash is not taken for the
-// beginning of one.
+// jsonEscape matches every escape, so that an escaped backslash does not pass for the start of one.
 var jsonEscape = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
-// parse reads the one document of a text. nil is an empty one.
+// parse reads the one document of a text; it returns nil for an empty one.
 func parse(text string) (*yaml.Node, *Problem) {
 	dec := yaml.NewDecoder(strings.NewReader(text))
 	var doc, second yaml.Node
@@ -241,8 +239,8 @@ func (c *compiler) compileRules(n *yaml.Node) {
 	}
 }
 
-// summarize fills in what others want to know of the document. Its own order is that of meaning:
-// keys sorted, what is empty left out.
+// summarize fills in the summary and facts of the policy. The digest is of the canonical form: keys
+// sorted, empty values left out.
 func (c *compiler) summarize(root *yaml.Node) {
 	p := c.policy
 	seen := map[string]bool{}
@@ -271,8 +269,8 @@ func (c *compiler) summarize(root *yaml.Node) {
 	}
 }
 
-// appendCanonical appends a tree in a form that is equal for equal meanings, and different for different
-// ones.
+// appendCanonical appends a tree in a form that is equal for equal meanings, and different for
+// different ones.
 func appendCanonical(b []byte, n *yaml.Node) []byte {
 	switch n.Kind {
 	case yaml.MappingNode:

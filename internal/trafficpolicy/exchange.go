@@ -14,22 +14,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Target is where a connection or request goes on. The zero Target is the endpoint's own agent,
-// pool or backend_id.
+// Target is where a connection or request is forwarded to. The zero Target is the endpoint's own
+// agent, pool or backend_id.
 type Target struct {
 	InternalURL string // of an endpoint with the internal binding, in normal form
 	BackendID   string
 }
 
-// Verdict is what the rules of on_tcp_connect say of a connection.
+// Verdict is the result of the rules of on_tcp_connect for a connection.
 type Verdict struct {
 	Deny   bool
 	Target Target
 	Rule   string // the name of the rule that denied or chose the target, else its place: on_tcp_connect[0]
 }
 
-// exchange is one run of one phase: of a connection, a request or a response. It is what
-// expressions read and actions act on.
+// exchange is one run of one phase: of a connection, a request or a response. Expressions read it,
+// and actions act on it.
 type exchange struct {
 	policy    *Policy
 	conn      *Conn
@@ -58,7 +58,7 @@ type exchange struct {
 // Parent implements CEL's Activation.
 func (x *exchange) Parent() cel.Activation { return nil }
 
-// next runs the next action that applies, or comes to the end of the phase.
+// next runs the next action that applies, or ends the phase.
 func (x *exchange) next() {
 	for ; x.ruleIndex < len(x.rules) && !x.exhausted(); x.ruleIndex, x.actionIndex = x.ruleIndex+1, 0 {
 		r := &x.rules[x.ruleIndex]
@@ -99,7 +99,7 @@ func (x *exchange) next() {
 	x.finish(Target{})
 }
 
-// finish ends the phase: everything goes on.
+// finish ends the phase and forwards the connection, request or response.
 func (x *exchange) finish(t Target) {
 	switch {
 	case x.r == nil:
@@ -112,7 +112,7 @@ func (x *exchange) finish(t Target) {
 	}
 }
 
-// refuse ends the phase: a connection is closed, a request is answered with a page.
+// refuse ends the phase: it closes a connection, and answers a request with a page.
 func (x *exchange) refuse(status int, code account.Code, msg string) {
 	if x.r == nil {
 		x.verdict = Verdict{Deny: true, Rule: x.ruleName}
@@ -121,8 +121,7 @@ func (x *exchange) refuse(status int, code account.Code, msg string) {
 	x.page(x.w, x.r, status, code, msg)
 }
 
-// fail ends the phase because an action that decides what happens cannot be carried out: nothing
-// gets past it.
+// fail ends the phase because an action that decides about access cannot be run: it refuses.
 func (x *exchange) fail() {
 	if x.exhausted() {
 		x.policy.reportCostExceeded(x.ruleName)
@@ -136,7 +135,7 @@ func (x *exchange) fail() {
 			"or an unusable one.")
 }
 
-// mutableRequest makes the request the exchange's own before it is changed: whoever gave it still sees it as
+// mutableRequest returns the request for changes. It copies it first, so that the caller's stays as
 // it came.
 func (x *exchange) mutableRequest() *http.Request {
 	if !x.cloned {
@@ -150,8 +149,8 @@ func (x *exchange) mutableRequest() *http.Request {
 	return x.r
 }
 
-// cached keeps a value for the rest of the phase, or until the request is changed: an expression may
-// read it many times. It is made of so many bytes.
+// cached returns a value that get makes once in a phase, or until the request is changed: an
+// expression may read it many times. bytes is the size of what it is made of.
 func (x *exchange) cached(key string, bytes int, get func() any) any {
 	if v, ok := x.cache[key]; ok {
 		return v
@@ -165,7 +164,7 @@ func (x *exchange) cached(key string, bytes int, get func() any) any {
 	return v
 }
 
-// setResult keeps what an action has found out.
+// setResult keeps a result of an action for later rules.
 func (x *exchange) setResult(name string, value any) {
 	if x.results == nil {
 		x.results = map[string]any{}
@@ -193,7 +192,7 @@ func (p *Policy) Connect(_ context.Context, c *Conn) Verdict {
 
 // ServeHTTP runs the rules of on_http_request for one request: it answers, or calls forward once
 // with the request as changed. The writer that forward gets runs the rules of on_http_response
-// before the header of a response goes out.
+// before the header of a response is written.
 func (p *Policy) ServeHTTP(
 	w http.ResponseWriter, r *http.Request, c *Conn, forward func(w http.ResponseWriter, r *http.Request, t Target),
 ) {

@@ -21,7 +21,7 @@ var (
 	dotted = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*`)
 )
 
-// explainIssues reports what CEL says of an expression with mistakes.
+// explainIssues reports CEL's messages about an expression.
 func (c *compiler) explainIssues(issues []*cel.Error, text string, report func(msg string, position int)) {
 	for _, e := range issues[:min(len(issues), maxIssuesPerOne)] {
 		position := runeOffset(text, e.Location.Line(), e.Location.Column())
@@ -32,8 +32,8 @@ func (c *compiler) explainIssues(issues []*cel.Error, text string, report func(m
 	}
 }
 
-// explainIssue words what CEL says of an expression, with a remedy where it is known. last means that
-// what CEL says next of the same text follows from it.
+// explainIssue rewords one of CEL's messages, with a remedy where one is known. last means that
+// further messages about the same text follow from it.
 func (c *compiler) explainIssue(msg, text string, position int) (explained string, last bool) {
 	msg, _, _ = strings.Cut(msg, "\n")
 	msg, _, _ = strings.Cut(msg, " expecting ")
@@ -56,8 +56,8 @@ func (c *compiler) explainIssue(msg, text string, position int) (explained strin
 	return msg, false
 }
 
-// explainToken returns the remedy for a character or word that is no operator of CEL, after what is
-// before it; "" for others.
+// explainToken returns the remedy for a character or word that is no operator of CEL, given the
+// text before it; "" for others.
 func explainToken(token, before string) string {
 	switch word := strings.TrimSpace(token); {
 	case strings.HasPrefix(word, "=~"):
@@ -78,7 +78,7 @@ func explainToken(token, before string) string {
 	return ""
 }
 
-// explainTypes words that a function or operator does not take values of the types.
+// explainTypes explains that a function or operator does not take values of the types.
 func explainTypes(function, of, msg string) string {
 	symbol, isOperator := operators.FindReverse(function)
 	const takeOne = "take one of them, such as req.headers['x-a'][0], or look for it with 'x' in req.headers['x-a']"
@@ -104,15 +104,15 @@ func explainTypes(function, of, msg string) string {
 	return msg
 }
 
-// foreignNames are the names that other products' languages have for our groups of variables, the longer
-// first.
+// foreignNames are the names that other products' languages have for our groups of variables,
+// longer ones first.
 var foreignNames = []struct{ theirs, ours string }{
 	{"http.request.", "req."}, {"http.response.", "res."}, {"request.", "req."}, {"response.", "res."},
 	{"connection.", "conn."}, {"req.url_path", "req.url.path"}, {"source.address", "conn.client_ip"},
 	{"source.ip", "conn.client_ip"}, {"remote_addr", "conn.client_ip"},
 }
 
-// explainName words that a name is not known. rest is the text from there on.
+// explainName explains that a name is unknown. rest is the text from its position on.
 func (c *compiler) explainName(name, rest string) string {
 	chain := dotted.FindString(rest)
 	if strings.HasPrefix(rest[len(chain):], "(") { // the last word is a function
@@ -141,7 +141,7 @@ func (c *compiler) explainName(name, rest string) string {
 	return fmt.Sprintf("there is no variable %s in %s", chain, c.phase)
 }
 
-// ourName returns what a variable of another product's language would be called here.
+// ourName translates the name of a variable of another product's language.
 func ourName(chain string) string {
 	given := strings.ToLower(chain)
 	for _, f := range foreignNames {
@@ -152,7 +152,8 @@ func ourName(chain string) string {
 	return given
 }
 
-// nearestVariable returns the variable of this phase whose name is nearest; "" when none is near.
+// nearestVariable returns the variable of this phase with the most similar name; "" when none is
+// similar.
 func (c *compiler) nearestVariable(given string) string {
 	best, least := "", 2+(len(given)-strings.LastIndexByte(given, '.')-1)/8 // letters that differ
 	for _, v := range variables() {
@@ -166,7 +167,7 @@ func (c *compiler) nearestVariable(given string) string {
 	return best
 }
 
-// members are the names that can follow a group's in this phase.
+// members returns the names that can follow a group's name in this phase.
 func (c *compiler) members(group string) []string {
 	var names []string
 	for _, v := range variableIndex().groups[group] {

@@ -32,8 +32,8 @@ type expression struct {
 	steps   int // of an evaluation, beside those that depend on the request
 }
 
-// holds evaluates a condition. ok is false when it has no value: it depends on something absent, or
-// failed otherwise.
+// holds evaluates a condition. ok is false when it has no value: it reads something absent, or
+// fails otherwise.
 func (e *expression) holds(x *exchange) (value, ok bool) {
 	out, err := e.eval(x)
 	if err != nil {
@@ -64,8 +64,8 @@ func (c *compiler) compileCondition(n *yaml.Node) *expression {
 	return e
 }
 
-// compileExpression compiles text, which begins at the character offset of n's value. nil means that it
-// has mistakes, which are reported.
+// compileExpression compiles text, which begins at the character offset of n's value. It returns
+// nil when the text has mistakes, which it reports.
 func (c *compiler) compileExpression(n *yaml.Node, offset int, text string) *expression {
 	at := func(location, format string, position int, args ...any) {
 		line, column := c.position(n, offset+position)
@@ -127,8 +127,7 @@ func (c *compiler) compileExpression(n *yaml.Node, offset int, text string) *exp
 
 type location struct{ line, column int }
 
-// checkNesting looks at what is in each other before types are checked, which takes long where much
-// is.
+// checkNesting checks the nesting depth before the type check, which takes long for deep nesting.
 func checkNesting(a *cel.Ast) (location, error) {
 	for _, limit := range []struct {
 		kinds []celast.ExprKind
@@ -156,8 +155,8 @@ func checkNesting(a *cel.Ast) (location, error) {
 	return location{}, nil
 }
 
-// checkPatterns looks at the regular expressions: they have to be literals, so that their cost is
-// known now.
+// checkPatterns checks the regular expressions: they must be literals, so that their cost is known
+// at compile time.
 func checkPatterns(a *cel.Ast) (location, error) {
 	native := a.NativeRep()
 	var (
@@ -183,8 +182,8 @@ func checkPatterns(a *cel.Ast) (location, error) {
 	return where, err
 }
 
-// runeOffset turns CEL's line (from 1) and column (from 0) into a number of characters from the
-// beginning.
+// runeOffset converts CEL's line (from 1) and column (from 0) to the number of characters before
+// them.
 func runeOffset(text string, line, column int) int {
 	offset := 0
 	for ; line > 1; line-- {

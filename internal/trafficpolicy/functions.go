@@ -18,10 +18,11 @@ import (
 // overloadPrefix begins the name of every overload of a function of this package.
 const overloadPrefix = "policy_"
 
-// maxText bounds the texts that functions make: a few replacements could make terabytes.
+// maxText is the size in bytes of the largest text that functions make: a few replacements could
+// make terabytes.
 const maxText = 64 << 10
 
-// functions are those beyond CEL's own.
+// functions returns the functions beyond CEL's own.
 func functions() []cel.EnvOption {
 	text, texts := cel.StringType, cel.ListType(cel.StringType)
 	return []cel.EnvOption{

@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files of testdata")
 
 // What is said of each document in testdata: every mistake, or a summary.
-func TestGolden(t *testing.T) {
+func TestCompile_Golden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.in.yaml")
 	if err != nil || len(files) < 10 {
@@ -68,7 +68,7 @@ func report(text string) string {
 }
 
 // Texts that mean the same have the same digest, and others have another.
-func TestDigest(t *testing.T) {
+func TestFacts_DigestMeaning(t *testing.T) {
 	t.Parallel()
 	digest := func(file string) string {
 		text, err := os.ReadFile("testdata/" + file)

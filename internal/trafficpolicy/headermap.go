@@ -14,9 +14,9 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// headerMap shows headers to CEL as a map from lower-case names to lists of values. Names are
-// looked up whatever their case, without a copy of the headers. With a host it has that one, too,
-// which net/http keeps elsewhere.
+// headerMap presents headers to CEL as a map from lower-case names to lists of values. Names are
+// looked up in any case, without a copy of the headers. It includes host if set, which net/http
+// keeps elsewhere.
 type headerMap struct {
 	h    http.Header
 	host string
@@ -65,7 +65,7 @@ func (m *headerMap) Contains(key ref.Val) ref.Val {
 	return types.Bool(found)
 }
 
-// names are those of the headers that have a value, in lower case.
+// names returns the names of the headers that have a value, in lower case.
 func (m *headerMap) names() []string {
 	all := make([]string, 0, len(m.h)+1)
 	for name, values := range m.h {
@@ -79,7 +79,7 @@ func (m *headerMap) names() []string {
 	return all
 }
 
-// toMap is the whole map, for what looks at all of it.
+// toMap returns the whole map, for operations that read all of it.
 func (m *headerMap) toMap() traits.Mapper {
 	all := make(map[string][]string, len(m.h)+1)
 	for name, values := range m.h {
@@ -112,7 +112,7 @@ func (m *headerMap) Size() ref.Val {
 	return types.Int(size)
 }
 
-// valueSteps returns the steps of looking at all of the headers.
+// valueSteps returns the steps of reading all headers.
 func (m *headerMap) valueSteps(bytes int) int {
 	steps := itemSteps
 	for name, values := range m.h {

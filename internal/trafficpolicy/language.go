@@ -16,7 +16,7 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// celEnvironments are the expression languages of the phases; they differ in their variables.
+// celEnvironments are the expression languages of the phases, which differ in their variables.
 type celEnvironments struct {
 	envs [phases]*cel.Env
 	err  error
@@ -64,12 +64,12 @@ const (
 	maxLists   = 8  // lists and maps in each other
 )
 
-// presencePrefix, before a variable's name, is the name of the variable that has(…) reads; nobody can
-// write it in an expression.
+// presencePrefix begins the name of the variable that has(…) reads for a variable; expressions
+// cannot spell it.
 const presencePrefix = "@has:"
 
-// macros are has(), which also takes a variable or a group of them, and the accessors of headers,
-// query parameters and cookies.
+// macros returns has(), which also takes a variable or a group of them, and the accessors of
+// headers, query parameters and cookies.
 func macros() []cel.Macro {
 	all := []cel.Macro{cel.GlobalMacro("has", 1, expandHas)}
 	for _, a := range []struct{ suffix, variable string }{
@@ -101,7 +101,7 @@ func macros() []cel.Macro {
 	return all
 }
 
-// expandHas makes has(conn.pod.name) and has(conn.pod) look at what is known; anything else is
+// expandHas expands has(conn.pod.name) and has(conn.pod) to a look-up of presence; anything else is
 // CEL's own has().
 func expandHas(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
 	if args[0].Kind() != celast.SelectKind {
@@ -121,10 +121,10 @@ func expandHas(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celas
 	return f.NewPresenceTest(s.Operand(), s.FieldName()), nil
 }
 
-// sizeEstimator tells CEL how large what it cannot know may be, when it estimates.
+// sizeEstimator tells CEL's cost estimate how large values of unknown size may be.
 type sizeEstimator struct{ text, list, dict uint64 }
 
-// usualSizes is a large but ordinary request: what it costs has to be within the limit.
+// usualSizes are those of a large but ordinary request, whose cost must be within the limit.
 var usualSizes = sizeEstimator{text: 256, list: 4, dict: 64}
 
 // EstimateSize implements checker.CostEstimator.
@@ -142,7 +142,9 @@ func (s sizeEstimator) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 }
 
 // EstimateCallCost implements checker.CostEstimator.
-func (s sizeEstimator) EstimateCallCost(_, overload string, _ *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+func (s sizeEstimator) EstimateCallCost(
+	_, overload string, _ *checker.AstNode, args []checker.AstNode,
+) *checker.CallEstimate {
 	switch {
 	case overload == overloads.Matches || overload == overloads.MatchesString:
 		pattern, _ := args[len(args)-1].Expr().AsLiteral().(types.String)

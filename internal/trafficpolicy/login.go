@@ -22,8 +22,8 @@ const (
 	LoginSAML  LoginKind = "saml"
 )
 
-// LoginConfig is the config of a login action, checked as far as can be without asking anybody. It
-// holds secrets: it is never logged.
+// LoginConfig is the config of a login action, checked as far as that takes no request. It holds
+// secrets: never log it.
 type LoginConfig struct {
 	Kind LoginKind
 	// tells the login actions of one host apart, in cookies and paths: 1-64 of a-z, 0-9, "-" and "_"
@@ -41,8 +41,8 @@ type LoginConfig struct {
 	ClientSecret   string
 	Scopes         []string
 	AuthzURLParams map[string]string
-	// RequireAuthTime is whether a login after a revocation needs the provider's word of when it
-	// asked the person (auth_time). nil = if the provider is asked for it.
+	// RequireAuthTime requires the provider's auth_time for a login after a revocation. nil = if
+	// the provider was asked for it.
 	RequireAuthTime *bool
 
 	// Of saml. One of the first two is set.
@@ -62,7 +62,7 @@ func (l *LoginConfig) ForwardsGroup(group string) bool {
 	})
 }
 
-// LoginRequest is a request that has come to a login action.
+// LoginRequest is a request at a login action.
 type LoginRequest struct {
 	Config   *LoginConfig
 	Endpoint *account.Endpoint
@@ -71,16 +71,15 @@ type LoginRequest struct {
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 }
 
-// LoginResult is what rules after a login action, and upstreams, may know.
+// LoginResult is what rules after a login action, and upstreams, may know of the person.
 type LoginResult struct {
 	Identity account.LoginIdentity
 	Provider account.IdentityProvider
 }
 
-// LoginHandler carries login actions out: it answers a request itself (a redirect, a page, one of
-// the action's own paths), or calls next once, with the request, a copy, whose context ends with
-// the session, without the action's cookies, and with a writer through which nothing goes out any
-// more then.
+// LoginHandler implements login actions. It answers a request itself (a redirect, a page, a
+// reserved path), or calls next once, with a copy of the request whose context ends with the
+// session, without the action's cookies, and with a writer that drops everything after that end.
 type LoginHandler interface {
 	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest,
 		next func(w http.ResponseWriter, r *http.Request, found LoginResult))

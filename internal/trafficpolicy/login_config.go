@@ -22,7 +22,7 @@ const (
 	maxLoginText   = 2048 // of an id, a secret, a URL or a parameter
 )
 
-// oauthProviders are those of oauth, and for the best known others the way to them.
+// oauthProviders are the providers of oauth, and hints for other well-known ones.
 var oauthProviders = map[string]string{
 	"github": "", "gitlab": "", "google": "", "microsoft": "",
 	"amazon": useOIDC, "facebook": useOIDC, "linkedin": useOIDC, "twitch": useOIDC, "okta": useOIDC, "auth0": useOIDC,
@@ -65,7 +65,7 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 	l.provisionParams(c)
 }
 
-// ownParams are the parameters of a request to a provider that are not a policy's to set.
+// ownParams are the parameters of an authorization request that a policy cannot set.
 var ownParams = []string{
 	"client_id", "client_secret", "code_challenge", "code_challenge_method", "nonce", "redirect_uri", "request",
 	"request_uri", "response_mode", "response_type", "scope", "state",
@@ -123,7 +123,7 @@ func (l *LoginConfig) provisionSAML(c *config) {
 	}
 }
 
-// secret reads a text that has to be there, and is not repeated in messages.
+// secret reads a required text, which never appears in messages.
 func (c *config) secret(key string) string {
 	text := c.str(key, "")
 	switch {
@@ -153,11 +153,11 @@ func (c *config) providerURL(key string) string {
 	return text
 }
 
-// wellKnown is where a provider's description is, below its issuer.
+// wellKnown is the path of a provider's discovery document below its issuer.
 const wellKnown = "/.well-known/openid-configuration"
 
-// checkProviderURL checks what can be without asking anybody. Where the service really connects to
-// is judged when it does.
+// checkProviderURL checks a URL of a provider without a request. The addresses behind it are
+// checked on connection.
 func checkProviderURL(key, text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -174,7 +174,7 @@ func checkProviderURL(key, text string) error {
 	return nil
 }
 
-// IsLoopbackHost says whether a host is this machine, by its name or address alone.
+// IsLoopbackHost reports whether a host is this machine, by its name or address alone.
 func IsLoopbackHost(host string) bool {
 	host = strings.ToLower(host)
 	ip, err := netip.ParseAddr(host)

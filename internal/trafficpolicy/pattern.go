@@ -20,14 +20,14 @@ const (
 	maxProgram = 2000 // instructions
 )
 
-// patternCost is what compiling a byte of a pattern costs when the document is set, in units of the
-// document's cost: a class such as \pL takes long.
+// patternCost is the cost of compiling a byte of a pattern when the document is set, in units of
+// the document's cost: a class such as \pL takes long.
 const patternCost = 25
 
-// compileSteps is what compiling a byte of a pattern costs that a request makes.
+// compileSteps is the cost of compiling a byte of a pattern that a request makes.
 const compileSteps = 600
 
-// pattern is a regular expression. A search takes at most time in proportion to its program and the
+// pattern is a regular expression. A search takes time at most proportional to its program and the
 // text.
 type pattern struct {
 	*regexp.Regexp
@@ -58,8 +58,8 @@ func compilePattern(text string) (*pattern, error) {
 	return p, nil
 }
 
-// pattern compiles a regular expression of the document. nil means that it has a mistake, which is
-// reported.
+// pattern compiles a regular expression of the document. It returns nil when it has a mistake,
+// which it reports.
 func (c *config) pattern(n *yaml.Node, text string) *pattern {
 	if c.c.cost > documentCost {
 		c.c.problem(n, text, "the expressions and patterns up to here may cost too much together (at most %d)",
@@ -75,7 +75,7 @@ func (c *config) pattern(n *yaml.Node, text string) *pattern {
 	return p
 }
 
-// programOf returns the instructions of a regular expression; nil for one with mistakes.
+// programOf returns the instructions of a regular expression; nil for an invalid one.
 func programOf(text string) []syntax.Inst {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -96,8 +96,7 @@ func patternError(err error) error {
 	return fmt.Errorf("the regular expression is wrong: %w", err)
 }
 
-// patternNodes counts what the program of a pattern will have, roughly, and stops counting past
-// most.
+// patternNodes estimates the instructions of a pattern, and stops counting past most.
 func patternNodes(re *syntax.Regexp, most int) int {
 	n := 1
 	if re.Op == syntax.OpLiteral {
@@ -115,7 +114,7 @@ func patternNodes(re *syntax.Regexp, most int) int {
 }
 
 // isQuadratic reports whether finding all matches may take the square of the text's length: `.*z|a`
-// reads all of a text without a z for each a. Where all but a last repetition is of bounded length,
+// reads all of a text without a z for each a. Where only a last repetition is of unbounded length,
 // a search ends shortly after its match.
 func isQuadratic(re *syntax.Regexp) bool {
 	switch re.Op {

@@ -23,7 +23,7 @@ const (
 	maxProblems    = 50  // that are told
 )
 
-// Options say what a policy is compiled for.
+// Options configure the compilation of a policy.
 type Options struct {
 	Scheme  string           // the endpoint's: tcp, http or https; "" is http
 	Binding string           // kubernetes, internal or public; "" is not known
@@ -33,19 +33,19 @@ type Options struct {
 	Stored bool
 	// Page answers a request that the policy refuses. nil answers with msg as plain text.
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
-	// OnCostExceeded is told of a rule at which a request used up the work that the policy may take, at
-	// most once a minute. It may be nil.
+	// OnCostExceeded is called with a rule at which a request used up the work that the policy may
+	// take, at most once a minute. It may be nil.
 	OnCostExceeded func(rule string)
-	// LoginHandler carry login actions out; nil where the policy is only checked: nothing would get past
-	// one.
+	// LoginHandler implements login actions; nil where the policy is only checked: they then deny
+	// every request.
 	LoginHandler LoginHandler
-	// ValidateLogin says what is wrong with the config of a login action, where that takes knowing the
-	// provider's protocol: an *account.Error that names fields. nil where nobody knows.
+	// ValidateLogin checks the config of a login action as far as that takes knowledge of the
+	// provider's protocol. Its error is an *account.Error that names fields. nil = not checked.
 	ValidateLogin func(*LoginConfig) error
 }
 
-// Policy is a compiled document. It is safe for concurrent use. The counters of its rate limits
-// live in it, so whoever uses it keeps one per endpoint and text.
+// Policy is a compiled document. It is safe for concurrent use. It holds the counters of its rate
+// limits, so use one Policy per endpoint and text.
 type Policy struct {
 	rules   [phases][]rule
 	facts   account.PolicyFacts
@@ -58,7 +58,7 @@ type Policy struct {
 	costReportedAt atomic.Int64 // when, in nanoseconds
 }
 
-// Summary tells people what is in a document.
+// Summary describes a document for people.
 type Summary struct {
 	Phases  []string // those that have rules, in the order in which they run
 	Rules   int
@@ -98,7 +98,8 @@ func Compile(text string, o Options) (*Policy, error) {
 	return nil, account.InvalidAll(fields)
 }
 
-// FactsOf compiles a document for what the store has to know of it. It is an account.PolicyChecker.
+// FactsOf compiles a document and returns the facts that the store keeps. It is an
+// account.PolicyChecker.
 func FactsOf(text, scheme, binding string) (account.PolicyFacts, error) {
 	p, err := Compile(text, Options{Scheme: scheme, Binding: binding})
 	if err != nil {
@@ -109,8 +110,8 @@ func FactsOf(text, scheme, binding string) (account.PolicyFacts, error) {
 
 var _ account.PolicyChecker = FactsOf
 
-// Check is Compile for those who show mistakes in their own form: it returns them in the order of
-// the document.
+// Check is Compile for callers that show mistakes in their own form: it returns them in the order
+// of the document.
 func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -129,8 +130,7 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	return c.policy, nil
 }
 
-// sortProblems sorts mistakes by place. The same one at the same place, which an alias repeats, is said
-// once.
+// sortProblems sorts problems by position, and drops duplicates, which aliases cause.
 func sortProblems(all []Problem) []Problem {
 	slices.SortStableFunc(all, func(a, b Problem) int {
 		if a.Line != b.Line {
@@ -146,13 +146,13 @@ func sortProblems(all []Problem) []Problem {
 	return all
 }
 
-// Facts returns what the store keeps of the policy. The digest depends on what the document means:
+// Facts returns what the store keeps of the policy. The digest depends on the document's meaning:
 // not on comments, order of keys, quotes or the choice of YAML or JSON.
 func (p *Policy) Facts() account.PolicyFacts {
 	return account.PolicyFacts{Digest: p.facts.Digest, Backends: slices.Clone(p.facts.Backends)}
 }
 
-// Summary returns what is in the document.
+// Summary returns a summary of the document.
 func (p *Policy) Summary() Summary { return p.summary }
 
 // reportCostExceeded reports that a request has used up its steps at a rule.

@@ -109,7 +109,7 @@ func loginOf(variable string) string {
 
 // Every variable has the value it should have when it is known, and is not there at all when it is
 // not.
-func TestVariablesAreReallyAbsent(t *testing.T) {
+func TestVariables_Absent(t *testing.T) {
 	t.Parallel()
 	known := map[string]string{
 		"conn.client_ip": "192.0.2.7", "conn.client_port": "4711", "conn.operator.id": "op-1", "conn.cluster": "prod",
@@ -192,7 +192,7 @@ func TestVariablesAreReallyAbsent(t *testing.T) {
 }
 
 // An expression that reads an absent value fails: what protects applies, and nothing else does.
-func TestAbsenceProtects(t *testing.T) {
+func TestRules_FailClosedWithoutValue(t *testing.T) {
 	t.Parallel()
 	const unknown = "conn.pod.namespace == 'shop'"
 	for name, c := range map[string]struct {
@@ -248,7 +248,7 @@ func TestAbsenceProtects(t *testing.T) {
 	}
 }
 
-func TestConnect(t *testing.T) {
+func TestConnect_Verdicts(t *testing.T) {
 	t.Parallel()
 	const bkd = "bkdfo-0123456789abcdefghijklmnop"
 	const doc = `
@@ -290,7 +290,7 @@ on_tcp_connect:
 	}
 }
 
-func TestErrorsAreFieldErrorsOfTheAPI(t *testing.T) {
+func TestCompile_ReturnsFieldErrors(t *testing.T) {
 	t.Parallel()
 	_, err := Compile("on_http_request:\n- actions: [{type: nope}, {type: deny, config: {x: 1}}]\n  color: red\n",
 		Options{})
@@ -308,7 +308,7 @@ func TestErrorsAreFieldErrorsOfTheAPI(t *testing.T) {
 
 // What would take CEL minutes to check, or a request seconds to evaluate, is refused before it is
 // looked at closely.
-func TestBombsAreRefused(t *testing.T) {
+func TestCompile_RefusesBombs(t *testing.T) {
 	t.Parallel()
 	nest := func(open, end string, n int) string { return strings.Repeat(open, n) + "true" + strings.Repeat(end, n) }
 	for name, c := range map[string]struct{ expression, want string }{
@@ -357,7 +357,7 @@ func TestBombsAreRefused(t *testing.T) {
 	}
 }
 
-func TestOnlySoManyMistakesAreTold(t *testing.T) {
+func TestCheck_LimitsProblems(t *testing.T) {
 	t.Parallel()
 	_, problems := Check("on_http_request:\n"+strings.Repeat("- {}\n", maxRules), Options{})
 	if len(problems) != maxProblems || problems[0].Line != 2 ||

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// position finds the character of a scalar's value in the document. Where that cannot be told, it is
-// where the scalar begins.
+// position returns the line and column of a character of a scalar's value. Where that is unknown,
+// it returns the position of the scalar.
 func (c *compiler) position(n *yaml.Node, offset int) (line, column int) {
 	if n.Line < 1 || n.Line > len(c.lines) {
 		return max(n.Line, 1), max(n.Column, 1)
@@ -40,7 +40,7 @@ func (c *compiler) position(n *yaml.Node, offset int) (line, column int) {
 	return n.Line, at + 1
 }
 
-// escapeWidth is the number of characters in the source that stand for one of the value.
+// escapeWidth returns the number of characters in the source that stand for one of the value.
 func escapeWidth(source []rune, quote rune) int {
 	switch {
 	case quote == '\'' && source[0] == '\'':

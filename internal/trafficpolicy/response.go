@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// responseWriter runs the rules of on_http_response when the header of a response is written, and hands
-// everything else on. Interim responses and the switch to another protocol pass untouched.
+// responseWriter runs the rules of on_http_response when the header of a response is written, and
+// passes everything else on. Interim responses and the switch to another protocol pass unchanged.
 type responseWriter struct {
 	http.ResponseWriter
 	request         *exchange   // that has come to its end
@@ -25,9 +25,9 @@ type responseWriter struct {
 	cancelUpstream  context.CancelFunc
 }
 
-// serveResponse lets forward answer through w. When the policy answers instead, the upstream is
-// told to stop, and forward may end in the panic with which handlers abort a response: the client
-// has a whole one.
+// serveResponse lets forward answer through w. When the policy answers instead, it cancels the
+// upstream request, and forward may panic with http.ErrAbortHandler: the client has a complete
+// response.
 func serveResponse(
 	w *responseWriter, r *http.Request, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target),
 ) {
@@ -46,7 +46,7 @@ func serveResponse(
 	forward(w, r.WithContext(ctx), t)
 }
 
-// errReplaced tells a handler that nobody waits for the rest of its response.
+// errReplaced tells a handler that the rest of its response is not used.
 var errReplaced = errors.New("the traffic policy has answered instead")
 
 // Header returns the header of the response, which can be changed until it is written.
@@ -73,7 +73,8 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.wroteHeader = true
 	q := w.request
 	x := exchange{
-		policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, startedAt: q.startedAt, results: q.results, status: status,
+		policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, startedAt: q.startedAt, results: q.results,
+		status: status,
 		budget: q.budget, rules: q.policy.rules[onHTTPResponse],
 	}
 	x.forward = func(inner http.ResponseWriter, _ *http.Request, _ Target) { inner.WriteHeader(x.status) }
@@ -86,7 +87,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	x.next()
 }
 
-// replaceResponse lets write answer, and keeps the upstream's answer from the client.
+// replaceResponse answers with write, and discards the upstream's response.
 func (w *responseWriter) replaceResponse(write func()) {
 	h := w.ResponseWriter.Header()
 	connection := h["Connection"] // the edge's: whether the client may come back over this one
@@ -125,18 +126,18 @@ func (w *responseWriter) FlushError() error {
 // Flush implements http.Flusher.
 func (w *responseWriter) Flush() { _ = w.FlushError() }
 
-// Unwrap lets http.ResponseController reach what the connection can do: hijack, deadlines, full
+// Unwrap gives http.ResponseController access to the connection's features: hijack, deadlines, full
 // duplex.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack hands the connection over, as it is.
+// Hijack hands the connection over unchanged.
 func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	w.wroteHeader = w.wroteHeader || err == nil
 	return c, rw, err
 }
 
-// writeAnswer sends an answer of the policy's own.
+// writeAnswer writes a response of the policy.
 func writeAnswer(w http.ResponseWriter, status int, header http.Header, body string) {
 	h := w.Header()
 	maps.Copy(h, header)

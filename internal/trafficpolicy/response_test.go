@@ -53,7 +53,7 @@ on_http_response:
   - {type: add-headers, config: {headers: {x-pod: "${conn.pod.name}", x-status: "${res.status_code}", x-geo: "${conn.geo.city}"}}}
 `
 
-func TestResponsePhase(t *testing.T) {
+func TestResponse_RunsRules(t *testing.T) {
 	t.Parallel()
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("h2 ", h2), func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestResponsePhase(t *testing.T) {
 }
 
 // A response streams, its trailers arrive, and interim responses pass untouched.
-func TestResponsesStreamThroughThePolicy(t *testing.T) {
+func TestResponse_Streams(t *testing.T) {
 	t.Parallel()
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("h2 ", h2), func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestResponsesStreamThroughThePolicy(t *testing.T) {
 
 // An answer of the policy instead of an endless response reaches the client whole, and the upstream
 // is told to stop.
-func TestAnEndlessResponseIsReplaced(t *testing.T) {
+func TestResponse_ReplacesEndlessBody(t *testing.T) {
 	t.Parallel()
 	p := compile(t, "on_http_response:\n- actions: [{type: custom-response, config: {body: instead}}]\n")
 	for _, h2 := range []bool{false, true} {
@@ -193,7 +193,7 @@ func TestAnEndlessResponseIsReplaced(t *testing.T) {
 }
 
 // An upgrade goes through: the connection is handed over, and the policy writes nothing into it.
-func TestUpgradesPassThePolicy(t *testing.T) {
+func TestResponse_PassesUpgrades(t *testing.T) {
 	t.Parallel()
 	s := serve(t, compile(t, onResponse), false, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -224,7 +224,7 @@ func TestUpgradesPassThePolicy(t *testing.T) {
 }
 
 // A policy without rules for a phase costs nothing in it.
-func TestNoRulesNoAllocations(t *testing.T) {
+func TestServeHTTP_AllocatesNothingWithoutRules(t *testing.T) {
 	p := compile(t, "on_tcp_connect:\n- actions: [{type: deny}]\n")
 	w, r, c := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), fullConn()
 	forward := func(http.ResponseWriter, *http.Request, Target) {}

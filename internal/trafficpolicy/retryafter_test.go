@@ -12,7 +12,7 @@ import (
 
 // Who waits as long as Retry-After says is admitted, unless others came first; and a second less
 // would not have done.
-func TestRetryAfterIsRight(t *testing.T) {
+func TestRateLimit_RetryAfterAdmits(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 7))
 	refused := 0

@@ -10,20 +10,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// rule is a compiled rule. No expressions match everything.
+// rule is a compiled rule. A rule without expressions matches everything.
 type rule struct {
 	name        string // as given, else on_http_request[2]
 	expressions []*expression
 	actions     []ruleAction
 }
 
-// ruleAction is an action at its place in a rule.
+// ruleAction is an action of a rule.
 type ruleAction struct {
 	actionType *actionType
 	action     action
 }
 
-// matchResult is what a rule's expressions came to.
+// matchResult is the result of a rule's expressions.
 type matchResult int
 
 const (
@@ -32,8 +32,7 @@ const (
 	undetermined             // one could not be evaluated, and none is false: only what protects applies
 )
 
-// match evaluates the expressions like one with && between them: a false one decides, whatever the
-// others are.
+// match evaluates the expressions as if joined by &&: a false one decides, whatever the others are.
 func (r *rule) match(x *exchange) matchResult {
 	result := matched
 	for _, e := range r.expressions {

@@ -15,9 +15,9 @@ const (
 	maxEntries = 32     // of a key
 )
 
-// slidingWindow admits at most capacity events in any stretch of rate for each key, and the next as
-// soon as the oldest has left the stretch. With a capacity of up to maxEntries that is exact. With
-// a larger one it keeps groups of events that are less than rate/maxEntries apart, and each leaves
+// slidingWindow admits at most capacity events in any period of rate for each key, and the next as
+// soon as the oldest has left the period. With a capacity of up to maxEntries that is exact. With a
+// larger one it keeps groups of events that are less than rate/maxEntries apart, and each leaves
 // with the last of its group: an event may be admitted that much too late, never too early.
 type slidingWindow struct {
 	capacity int
@@ -30,7 +30,7 @@ type slidingWindow struct {
 	keys      map[uint64]*eventLog
 }
 
-// eventLog holds the admitted events of a key in the last stretch.
+// eventLog holds the admitted events of a key in the last period.
 type eventLog struct {
 	total  int
 	groups []eventGroup // in order of time
@@ -45,8 +45,8 @@ func newSlidingWindow(capacity int, rate time.Duration, now time.Time) *slidingW
 	return &slidingWindow{capacity: capacity, rate: rate, start: now, keys: map[uint64]*eventLog{}}
 }
 
-// reserve counts one event and returns 0; or returns how long it takes until one is admitted, and does
-// not count it.
+// reserve counts one event and returns 0, or returns the time until one is admitted and does not
+// count it.
 func (w *slidingWindow) reserve(key uint64, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func (w *slidingWindow) add(log *eventLog) {
 	log.groups = append(log.groups, eventGroup{w.now, 1})
 }
 
-// expire drops the events that have left the stretch.
+// expire drops the events that have left the period.
 func (w *slidingWindow) expire(log *eventLog) {
 	gone := 0
 	for ; gone < len(log.groups) && w.now-log.groups[gone].last >= w.rate; gone++ {
@@ -95,7 +95,7 @@ func (w *slidingWindow) expire(log *eventLog) {
 	log.groups = slices.Delete(log.groups, 0, gone)
 }
 
-// removeIdleKeys forgets keys without events in the last stretch.
+// removeIdleKeys drops keys without events in the last period.
 func (w *slidingWindow) removeIdleKeys() {
 	w.lastSweep = w.now
 	for key, log := range w.keys {

@@ -11,7 +11,7 @@ import (
 )
 
 // Asked all the time, a window admits the next event as soon as it may.
-func TestSlidingWindow_AdmitsAsSoonAsItMay(t *testing.T) {
+func TestSlidingWindow_AdmitsWithoutDelay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		capacity   int

@@ -66,7 +66,7 @@ func (c *compiler) compileTemplate(n *yaml.Node, escape func(string) string) *te
 	}
 }
 
-// checkResult admits what has one obvious form as text.
+// checkResult accepts types that have one obvious form as text.
 func (c *compiler) checkResult(n *yaml.Node, offset int, text string, e *expression) {
 	switch e.result.Kind() {
 	case types.StringKind, types.IntKind, types.UintKind, types.DoubleKind, types.BoolKind, types.TimestampKind,
@@ -79,7 +79,8 @@ func (c *compiler) checkResult(n *yaml.Node, offset int, text string, e *express
 			e.result)})
 }
 
-// expressionEnd finds the } that closes an expression: not one in a literal text or of a map.
+// expressionEnd returns the index of the } that closes an expression, skipping text literals and
+// maps; -1 without one.
 func expressionEnd(s string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(s); i++ {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/cel-go/cel"
 )
 
-// variable is one row of the table of what expressions can read. get says false when the value is
-// absent: then it is not there at all, and reading it is an error.
+// variable is one row of the table of variables. get returns false when the value is absent:
+// reading it is then an error.
 type variable struct {
 	name   string
 	typ    *cel.Type
@@ -20,7 +20,7 @@ type variable struct {
 	get    func(x *exchange) (any, bool)
 }
 
-// variables is the table.
+// variables returns the table of variables.
 var variables = sync.OnceValue(func() []variable {
 	all := connVariables()
 	all = append(all, endpointVariables()...)
@@ -32,7 +32,7 @@ var variables = sync.OnceValue(func() []variable {
 	}})
 })
 
-// resultVariables are what actions of the same request have found out, absent until one has run. Another
+// resultVariables are the results of actions of the same request, absent until one has run. Another
 // product's documents have a further word in their names.
 func resultVariables() []variable {
 	names := []variable{
@@ -49,7 +49,8 @@ func resultVariables() []variable {
 		}
 		names = append(names,
 			variable{family + ".identity.groups", cel.ListType(cel.StringType), requestAndResponse, nil},
-			variable{family + ".identity.attributes", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), requestAndResponse, nil},
+			variable{family + ".identity.attributes", cel.MapType(cel.StringType, cel.ListType(cel.StringType)),
+				requestAndResponse, nil},
 			variable{family + ".session_timed_out", cel.BoolType, requestAndResponse, nil})
 	}
 	var all []variable

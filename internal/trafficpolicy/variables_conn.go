@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Conn is what is known of a connection. What is empty is unknown: an expression that reads it
+// Conn is what is known of a connection. Empty fields are unknown: an expression that reads one
 // fails.
 type Conn struct {
 	ClientIP   netip.Addr
@@ -24,21 +24,20 @@ type Conn struct {
 	TLS        bool
 	ServerName string // of the TLS handshake
 	Started    time.Time
-	// where the client is thought to be; nil = nobody knows. It is asked when an expression wants to
-	// know
+	// Geo looks up the client's location when an expression reads it; nil = unknown.
 	Geo func() Geo
-	// Abort closes the client's connection hard, with all that is queued for it; nil where it carries
+	// Abort resets the client's connection and drops what is queued for it; nil where it carries
 	// other requests too.
 	Abort func()
 
 	geoCache *Geo // that was asked for
 }
 
-// Geo is where an address is thought to be; what is empty is unknown. Numbers are decimal, the
+// Geo is the approximate location of an address; empty fields are unknown. Numbers are decimal, the
 // radius in kilometres.
 type Geo struct{ City, Country, CountryCode, Latitude, Longitude, Radius, Subdivision string }
 
-// location asks once.
+// location looks the location up once.
 func (c *Conn) location() *Geo {
 	if c.geoCache == nil {
 		c.geoCache = &Geo{}
@@ -107,7 +106,7 @@ func connVariables() []variable {
 	return append(all, geoVariables(text)...)
 }
 
-// geoVariables returns the variables of the caller's place, made by text.
+// geoVariables returns the variables of the caller's location, made by text.
 func geoVariables(text func(name string, get func(c *Conn) string) variable) []variable {
 	geo := func(name string, get func(g *Geo) string) variable {
 		return text("conn.geo."+name, func(c *Conn) string { return get(c.location()) })

@@ -68,7 +68,9 @@ func requestVariables() []variable {
 		{"req.content_length", cel.IntType, requestAndResponse, func(x *exchange) (any, bool) {
 			return x.r.ContentLength, x.r.ContentLength >= 0
 		}},
-		{"req.ts.header_received", cel.TimestampType, requestAndResponse, func(x *exchange) (any, bool) { return x.startedAt, true }},
+		{"req.ts.header_received", cel.TimestampType, requestAndResponse, func(x *exchange) (any, bool) {
+			return x.startedAt, true
+		}},
 	}
 	return append(all, contentVariables("req", requestAndResponse, func(x *exchange) http.Header { return x.r.Header })...)
 }
@@ -76,9 +78,10 @@ func requestVariables() []variable {
 func responseVariables() []variable {
 	all := []variable{
 		{"res.status_code", cel.IntType, responsePhase, func(x *exchange) (any, bool) { return int64(x.status), true }},
-		{"res.headers", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), responsePhase, func(x *exchange) (any, bool) {
-			return &headerMap{h: x.w.Header()}, true
-		}},
+		{"res.headers", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), responsePhase,
+			func(x *exchange) (any, bool) {
+				return &headerMap{h: x.w.Header()}, true
+			}},
 		{"res.cookies", cookieType, responsePhase, func(x *exchange) (any, bool) {
 			return x.cached("res.cookies", size(x.w.Header()["Set-Cookie"]), func() any {
 				return cookieMap((&http.Response{Header: x.w.Header()}).Cookies())
@@ -158,7 +161,7 @@ func cookieMap(cookies []*http.Cookie) map[string][]map[string]string {
 	return all
 }
 
-// cleanPath is the path as most upstreams understand it: decoded, without //, /./ and /../.
+// cleanPath returns the path as most upstreams read it: decoded, without //, /./ and /../.
 func cleanPath(p string) string {
 	if p == "" || p[0] != '/' {
 		p = "/" + p

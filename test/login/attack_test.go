@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestReturnPaths: wherever a login was told to end, it ends on the endpoint's own host, and with
-// no header of the attacker's.
-func TestReturnPaths(t *testing.T) {
+// TestLogin_ReturnPaths: wherever a login was told to end, it ends on the endpoint's own host, and
+// with no header of the attacker's.
+func TestLogin_ReturnPaths(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("return")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
@@ -52,9 +52,9 @@ func TestReturnPaths(t *testing.T) {
 	}
 }
 
-// TestForeignCookies: a session is good where it was made; what neighbours toss makes nobody
-// somebody, and breaks nothing.
-func TestForeignCookies(t *testing.T) {
+// TestSession_RefusesForeignCookies: a session is good where it was made; what neighbours toss
+// makes nobody somebody, and breaks nothing.
+func TestSession_RefusesForeignCookies(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	p := world.provider("dex")
@@ -115,9 +115,9 @@ func (b *browser) session(s *site, authID string) string {
 	return ""
 }
 
-// TestReplays: neither callback nor code nor state counts twice, or in another browser, and a login
-// always makes a new secret.
-func TestReplays(t *testing.T) {
+// TestCallback_RefusesReplays: neither callback nor code nor state counts twice, or in another
+// browser, and a login always makes a new secret.
+func TestCallback_RefusesReplays(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	s, two := a.site("replay"), a.site("second")
@@ -172,8 +172,8 @@ func TestReplays(t *testing.T) {
 	}
 }
 
-// TestFixation: a session that somebody else made is not what a login gives.
-func TestFixation(t *testing.T) {
+// TestSession_ResistsFixation: a session that somebody else made is not what a login gives.
+func TestSession_ResistsFixation(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("fixation")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
@@ -193,9 +193,9 @@ func TestFixation(t *testing.T) {
 	}
 }
 
-// TestSpoofedHeaders: nobody but the edge names the person, in any spelling that an upstream could
-// take for ours.
-func TestSpoofedHeaders(t *testing.T) {
+// TestUpstream_DropsSpoofedHeaders: nobody but the edge names the person, in any spelling that an
+// upstream could take for ours.
+func TestUpstream_DropsSpoofedHeaders(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("spoof")
 	s.serve(rule{Expressions: []string{"!req.url.path.startsWith('/open')"},
@@ -222,8 +222,8 @@ func TestSpoofedHeaders(t *testing.T) {
 	}
 }
 
-// TestCookiesOfTheUpstream: it can set its own, and none of the login's.
-func TestCookiesOfTheUpstream(t *testing.T) {
+// TestUpstream_CannotSetLoginCookies: it can set its own, and none of the login's.
+func TestUpstream_CannotSetLoginCookies(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("cookies")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))

@@ -9,9 +9,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestWithoutLogin is what the other tests stand on: without a login action everything is served,
-// to both browsers.
-func TestWithoutLogin(t *testing.T) {
+// TestEndpoint_WithoutLogin is what the other tests stand on: without a login action everything is
+// served, to both browsers.
+func TestEndpoint_WithoutLogin(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("open").serve()
 	b := newBrowser(t)

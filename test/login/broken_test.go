@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestABrokenProvider gives a clear page, at whichever step it breaks, and the next login after it
-// was mended works; sessions do not mind.
-func TestABrokenProvider(t *testing.T) {
+// TestProvider_BrokenGivesPage gives a clear page, at whichever step it breaks, and the next login
+// after it was mended works; sessions do not mind.
+func TestProvider_BrokenGivesPage(t *testing.T) {
 	t.Parallel()
 	const discovery, token, keys = "/.well-known/openid-configuration", "/token", "/keys"
 	for mode, paths := range map[string][]string{"500": {discovery, token, keys}, "garbage": {discovery, token},
@@ -49,8 +49,9 @@ func TestABrokenProvider(t *testing.T) {
 	}
 }
 
-// TestKeyRotation: a login with a key that came after the provider was asked for its keys works.
-func TestKeyRotation(t *testing.T) {
+// TestProvider_RotatesKeys: a login with a key that came after the provider was asked for its keys
+// works.
+func TestProvider_RotatesKeys(t *testing.T) {
 	t.Parallel()
 	p := ownProvider(t, "dex")
 	s := newTenant(t).site("rotation")
@@ -64,9 +65,9 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedOfTheProvider: PKCE, state and nonce every time, the code exchanged once, and no
+// TestProvider_Requests: PKCE, state and nonce every time, the code exchanged once, and no
 // token renewed.
-func TestWhatIsAskedOfTheProvider(t *testing.T) {
+func TestProvider_Requests(t *testing.T) {
 	t.Parallel()
 	p := ownProvider(t, "dex")
 	s := newTenant(t).site("asked")
@@ -100,9 +101,9 @@ func TestWhatIsAskedOfTheProvider(t *testing.T) {
 	}
 }
 
-// TestWhereProvidersCannotBe: an issuer, or what it names, in a place that no tenant may reach is
-// not asked; the page does not say what is there.
-func TestWhereProvidersCannotBe(t *testing.T) {
+// TestProvider_ForbiddenAddresses: an issuer, or what it names, in a place that no tenant may reach
+// is not asked; the page does not say what is there.
+func TestProvider_ForbiddenAddresses(t *testing.T) {
 	t.Parallel()
 	evil := http.NewServeMux()
 	srv := httptest.NewServer(evil)

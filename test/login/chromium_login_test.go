@@ -40,10 +40,10 @@ func (a *tenant) admin() *tab {
 	return c
 }
 
-// TestInARealBrowser is the whole story: people log in and have a page with a websocket open, an
+// TestChromium_OIDC is the whole story: people log in and have a page with a websocket open, an
 // administrator finds one of them in the dashboard and revokes, the page sees it, the next one asks
 // for the password, the login works again, and nobody else notices.
-func TestInARealBrowser(t *testing.T) {
+func TestChromium_OIDC(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	p := ownProvider(t, "dex")
@@ -102,9 +102,9 @@ func (c *tab) revokeByKeyboard(who person) {
 	c.wait(`document.querySelector("dialog[open]") == null && !document.body.innerText.includes("` + who.email + `")`)
 }
 
-// TestSAMLInARealBrowser: Chromium sends no cookie of the flow with the provider's post, and the
+// TestChromium_SAML: Chromium sends no cookie of the flow with the provider's post, and the
 // login ends well all the same.
-func TestSAMLInARealBrowser(t *testing.T) {
+func TestChromium_SAML(t *testing.T) {
 	t.Parallel()
 	p := world.provider("saml")
 	s := newTenant(t).site("chromium")

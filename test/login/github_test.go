@@ -74,8 +74,9 @@ func (g *gitHub) token(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// TestGitHub: an identity is the account's number, the address the primary one if it is verified.
-func TestGitHub(t *testing.T) {
+// TestGitHub_LogsIn: an identity is the account's number, the address the primary one if it is
+// verified.
+func TestGitHub_LogsIn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		emails string

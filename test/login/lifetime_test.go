@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestSessionsEnd: a session that is over cuts what it has open, whether its time is up or nobody
+// TestSession_Ends: a session that is over cuts what it has open, whether its time is up or nobody
 // has used it, and the next page is a login.
-func TestSessionsEnd(t *testing.T) {
+func TestSession_Ends(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]map[string]any{"maximum": {"max_session_duration": "3s"},
 		"idle": {"idle_session_timeout": "3s"}} {
@@ -49,9 +49,9 @@ func (b *browser) openAfterLogin(s *site) net.Conn {
 	return nil
 }
 
-// TestAnotherPolicy: what a policy does beside the login can change without anybody noticing; with
-// another client everybody logs in again.
-func TestAnotherPolicy(t *testing.T) {
+// TestSession_AfterPolicyChange: what a policy does beside the login can change without anybody
+// noticing; with another client everybody logs in again.
+func TestSession_AfterPolicyChange(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	p := world.provider("dex")

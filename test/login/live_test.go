@@ -61,9 +61,9 @@ func untilCut(t testing.TB, res *http.Response) {
 	}
 }
 
-// TestBackChannelLogout: a logout at the provider ends sessions and what they have open, and nobody
-// else's.
-func TestBackChannelLogout(t *testing.T) {
+// TestBackChannelLogout_EndsSessions: a logout at the provider ends sessions and what they have
+// open, and nobody else's.
+func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	t.Parallel()
 	p := ownProvider(t, "dex")
 	s := newTenant(t).site("backchannel")
@@ -90,9 +90,9 @@ func TestBackChannelLogout(t *testing.T) {
 	}
 }
 
-// TestRevoke: when the API's DELETE has answered, nothing of the person is served; the provider
-// asks for the password again, although it knows the browser.
-func TestRevoke(t *testing.T) {
+// TestRevoke_EndsSessions: when the API's DELETE has answered, nothing of the person is served; the
+// provider asks for the password again, although it knows the browser.
+func TestRevoke_EndsSessions(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	p := ownProvider(t, "dex")

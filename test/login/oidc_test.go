@@ -34,9 +34,9 @@ func (s *site) oauth(p *provider, name string) action {
 		"client_secret": secretOf(client)}}
 }
 
-// TestLogin: a browser that asks for a page is sent to the provider, comes back to that page with a
-// session, and the upstream learns who it is.
-func TestLogin(t *testing.T) {
+// TestOIDC_LogsIn: a browser that asks for a page is sent to the provider, comes back to that page
+// with a session, and the upstream learns who it is.
+func TestOIDC_LogsIn(t *testing.T) {
 	t.Parallel()
 	for name, kind := range oidcKinds {
 		t.Run(name, func(t *testing.T) {
@@ -106,9 +106,9 @@ func checkCookies(t *testing.T, back page, s *site, authID string) {
 	}
 }
 
-// TestGroupsAndAddresses: groups reach rules and upstream, an address that is not verified does
-// neither.
-func TestGroupsAndAddresses(t *testing.T) {
+// TestOIDC_GroupsAndAddresses: groups reach rules and upstream, an address that is not verified
+// does neither.
+func TestOIDC_GroupsAndAddresses(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("groups")
 	s.serve(always(s.oidc(world.provider("dex"), "staff")),
@@ -145,8 +145,8 @@ func TestGroupsAndAddresses(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoNavigation gets 401 and no redirect, and passes with a session.
-func TestWhatIsNoNavigation(t *testing.T) {
+// TestLogin_RedirectsNavigationsOnly gets 401 and no redirect, and passes with a session.
+func TestLogin_RedirectsNavigationsOnly(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("scripts")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
@@ -177,9 +177,9 @@ func TestWhatIsNoNavigation(t *testing.T) {
 	t.Error("with a session a websocket is still refused")
 }
 
-// TestSeveralTabs: logins that one browser has begun end in any order, each where it began; of too
-// many the oldest is forgotten.
-func TestSeveralTabs(t *testing.T) {
+// TestLogin_SeveralTabs: logins that one browser has begun end in any order, each where it began;
+// of too many the oldest is forgotten.
+func TestLogin_SeveralTabs(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("tabs")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
@@ -198,9 +198,9 @@ func TestSeveralTabs(t *testing.T) {
 	}
 }
 
-// TestTwoEndpoints: a session is good for one host; a person who is logged in with the provider
-// gets the other without a password.
-func TestTwoEndpoints(t *testing.T) {
+// TestSession_IsOfOneEndpoint: a session is good for one host; a person who is logged in with the
+// provider gets the other without a password.
+func TestSession_IsOfOneEndpoint(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	p := world.provider("dex")
@@ -236,8 +236,9 @@ func (b *browser) logout(s *site, authID string) page {
 	return b.post(asks, form{action: ""})
 }
 
-// TestLogout: only the button does it, the session is dead with it, and a copy of the cookie, too.
-func TestLogout(t *testing.T) {
+// TestLogout_EndsSession: only the button does it, the session is dead with it, and a copy of the
+// cookie, too.
+func TestLogout_EndsSession(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("logout")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
@@ -263,9 +264,9 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-// TestWhereTheRuleHolds: a login for some paths only leaves the others alone, and comes back to its
-// own.
-func TestWhereTheRuleHolds(t *testing.T) {
+// TestLogin_OnlyWhereRuleMatches: a login for some paths only leaves the others alone, and comes
+// back to its own.
+func TestLogin_OnlyWhereRuleMatches(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("some")
 	s.serve(rule{Expressions: []string{"req.url.path.startsWith('/admin')"},
@@ -281,8 +282,8 @@ func TestWhereTheRuleHolds(t *testing.T) {
 	}
 }
 
-// TestACloudEndpoint logs in, too, and forwards to an internal endpoint.
-func TestACloudEndpoint(t *testing.T) {
+// TestLogin_AtCloudEndpoint logs in, too, and forwards to an internal endpoint.
+func TestLogin_AtCloudEndpoint(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	inside := a.site("inside")

@@ -33,7 +33,7 @@ func (s *site) introduce(p *provider, relayState string) {
 	p.tell(s.TB, "PUT", "/shortcuts/"+s.host, map[string]any{"entity_id": entity, "relay_state": relayState}, nil)
 }
 
-func TestSAMLLogin(t *testing.T) {
+func TestSAML_LogsIn(t *testing.T) {
 	t.Parallel()
 	p := world.provider("saml")
 	s := newTenant(t).site("saml")
@@ -62,8 +62,8 @@ func TestSAMLLogin(t *testing.T) {
 	}
 }
 
-// TestSAMLReplays: an assertion counts once, in the browser that has asked for it.
-func TestSAMLReplays(t *testing.T) {
+// TestSAML_RefusesReplays: an assertion counts once, in the browser that has asked for it.
+func TestSAML_RefusesReplays(t *testing.T) {
 	t.Parallel()
 	p := world.provider("saml")
 	s := newTenant(t).site("once")
@@ -101,9 +101,9 @@ func TestSAMLReplays(t *testing.T) {
 	}
 }
 
-// TestIdPInitiated: logins that begin at the provider count where the policy says so, and end on
-// this host.
-func TestIdPInitiated(t *testing.T) {
+// TestSAML_IdPInitiated: logins that begin at the provider count where the policy says so, and end
+// on this host.
+func TestSAML_IdPInitiated(t *testing.T) {
 	t.Parallel()
 	p := world.provider("saml")
 	for name, test := range map[string]struct {
@@ -145,9 +145,9 @@ func TestIdPInitiated(t *testing.T) {
 	}
 }
 
-// TestSAMLAsksAgain: after a revoke the provider is told to ask for the password, and a login that
-// it began without asking does not count.
-func TestSAMLAsksAgain(t *testing.T) {
+// TestSAML_ForcesReauth: after a revoke the provider is told to ask for the password, and a login
+// that it began without asking does not count.
+func TestSAML_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	p := world.provider("saml")

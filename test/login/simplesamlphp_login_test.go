@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestSimpleSAMLphp logs in with an identity provider whose authors wrote none of the libraries
-// here: their XML, their canonical form, their signatures.
-func TestSimpleSAMLphp(t *testing.T) {
+// TestSimpleSAMLphp_LogsIn logs in with an identity provider whose authors wrote none of the
+// libraries here: their XML, their canonical form, their signatures.
+func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
 	tenant := newTenant(t)
@@ -87,9 +87,9 @@ func TestSimpleSAMLphp(t *testing.T) {
 	}
 }
 
-// TestSimpleSAMLphpAsksAgain: force_authn, and a revoke, have the provider ask for the password of
-// somebody whom it knows.
-func TestSimpleSAMLphpAsksAgain(t *testing.T) {
+// TestSimpleSAMLphp_ForcesReauth: force_authn, and a revoke, have the provider ask for the password
+// of somebody whom it knows.
+func TestSimpleSAMLphp_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
 	tenant := newTenant(t)
@@ -128,8 +128,8 @@ func TestSimpleSAMLphpAsksAgain(t *testing.T) {
 	}
 }
 
-// TestSimpleSAMLphpInitiates: logins that begin in the provider's portal.
-func TestSimpleSAMLphpInitiates(t *testing.T) {
+// TestSimpleSAMLphp_IdPInitiated: logins that begin in the provider's portal.
+func TestSimpleSAMLphp_IdPInitiated(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
 	tenant := newTenant(t)
@@ -164,9 +164,9 @@ var (
 	assertions = regexp.MustCompile(`(?s)<saml:Assertion .*</saml:Assertion>`)
 )
 
-// TestForgedAssertions posts what an attacker makes of the provider's own response to the service,
-// and then the response as it was, which nothing of this has used up.
-func TestForgedAssertions(t *testing.T) {
+// TestSAML_RefusesForgedAssertions posts what an attacker makes of the provider's own response to
+// the service, and then the response as it was, which nothing of this has used up.
+func TestSAML_RefusesForgedAssertions(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
 	tenant := newTenant(t)

@@ -23,7 +23,7 @@ const (
 	maxValues     = 64
 )
 
-// personClaims are what a provider says of a person.
+// personClaims are the claims about a person.
 type personClaims struct {
 	Email     string       `json:"email"`
 	Verified  *lenientBool `json:"email_verified"` // nil = nothing is said
@@ -40,7 +40,7 @@ type personClaims struct {
 // lenientBool is true in any of the ways that providers write it.
 type lenientBool bool
 
-// UnmarshalJSON takes everything that is not true for false.
+// UnmarshalJSON reads everything that is not true as false.
 func (t *lenientBool) UnmarshalJSON(b []byte) error {
 	*t = lenientBool(slices.Contains([]string{"true", `"true"`, "1", `"1"`}, strings.ToLower(string(b))))
 	return nil
@@ -55,7 +55,7 @@ func decodeClaims(decode func(any) error) (*personClaims, error) {
 	return c, decode(&c.all)
 }
 
-// merge takes over what is missing.
+// merge adds claims that are missing.
 func (c *personClaims) merge(more *personClaims) {
 	if c.Email == "" {
 		c.Email, c.Verified, c.Domain = more.Email, more.Verified, more.Domain
@@ -80,23 +80,22 @@ func (c *personClaims) authTime() time.Time {
 	return time.Unix(c.AuthTime, 0).UTC()
 }
 
-// protocolClaims are claims that say nothing of the person, or are fields of their own.
+// protocolClaims are claims that are not about the person, or have fields of their own.
 var protocolClaims = []string{
 	"acr", "amr", "at_hash", "aud", "auth_time", "azp", "c_hash", "email", "email_verified", "exp", "groups",
 	"groups_direct", "iat", "iss", "jti", "name", "nbf", "nickname",
 	"nonce", "preferred_username", "rh", "s_hash", "sid", "sub", "uti", "xms_edov",
 }
 
-// microsoftHosts are those of Microsoft Entra's issuers: of all clouds, for tokens of version 2 and
-// of version 1.
+// microsoftHosts are the hosts of Microsoft Entra's issuers in all clouds, for tokens of version 1
+// and 2.
 var microsoftHosts = []string{
 	"login.microsoftonline.com", "login.microsoftonline.us", "login.partner.microsoftonline.cn",
 	"sts.windows.net", "sts.chinacloudapi.cn",
 }
 
-// isVerified reports whether the issuer vouches for the address. It does by email_verified.
-// Microsoft sends none, but xms_edov if an administrator wants it; of another issuer that claim
-// means nothing.
+// isVerified reports whether the issuer vouches for the address: by email_verified. Microsoft sends
+// none, but xms_edov if an administrator enables it; the claim has no meaning from other issuers.
 func (c *personClaims) isVerified(issuer string) bool {
 	if c.Verified != nil {
 		return bool(*c.Verified)
@@ -105,8 +104,8 @@ func (c *personClaims) isVerified(issuer string) bool {
 	return err == nil && u.Scheme == "https" && slices.Contains(microsoftHosts, u.Host) && bool(c.Domain)
 }
 
-// identity is what rules and upstreams may know. An address that nobody has verified is nobody's.
-// Too many groups are an error: no group is ever missing without a word.
+// identity returns what rules and upstreams may know. It drops an address that is not verified. Too
+// many groups are an error: no group is dropped silently.
 func (c *personClaims) identity(issuer, subject string, groups []string) (account.LoginIdentity, error) {
 	id := account.LoginIdentity{ProviderUserID: subject, Name: limitText(c.Name), Username: limitText(c.Username)}
 	if c.isVerified(issuer) {
@@ -139,8 +138,8 @@ func (c *personClaims) identity(issuer, subject string, groups []string) (accoun
 	return id, nil
 }
 
-// stringList reads a text or a list of texts; nil for anything else. Texts that are too long, or
-// too many, are left out: then it is not the whole.
+// stringList reads a text or a list of texts; nil for anything else. whole is false when texts were
+// dropped because they are too long or too many.
 func stringList(raw json.RawMessage, most int) (list []string, whole bool) {
 	var one string
 	var many []string

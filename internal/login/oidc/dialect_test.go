@@ -21,7 +21,7 @@ import (
 const tenant = "72f988bf-86f1-41af-91ab-2d7cd011db47"
 
 // Microsoft's issuer is a template: the tenant in the token fills it in.
-func TestManyTenants(t *testing.T) {
+func TestProvider_ChecksTenantOfIssuer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		issuer string // of the description, after the provider's URL
@@ -56,7 +56,7 @@ func TestManyTenants(t *testing.T) {
 	}
 }
 
-func TestDialects(t *testing.T) {
+func TestDialectOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, issuer, want, at, prompt string }{
 		{"google", "", "Google", google, "select_account"},
@@ -82,7 +82,7 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-func TestGitHub(t *testing.T) {
+func TestGitHub_LogsIn(t *testing.T) {
 	t.Parallel()
 	user := `{"id": 1078, "login": "ann", "name": "Ann", "email": "public@example.com"}`
 	emails, status := `[{"email": "old@example.com", "primary": false, "verified": true}, {"email": "ann@example.com", "primary": true, "verified": true}]`, http.StatusOK
@@ -148,7 +148,7 @@ func TestGitHub(t *testing.T) {
 
 // A description that cannot be read is asked for again, but not by everybody at once; one that was
 // read counts on while it cannot be read again.
-func TestDiscoveryIsTriedAgain(t *testing.T) {
+func TestDiscovery_RetriesAndKeeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked, down := 0, true
@@ -191,7 +191,7 @@ func TestDiscoveryIsTriedAgain(t *testing.T) {
 }
 
 // What a description leads to is the tenant's word, too.
-func TestDescriptionsThatDoNotCount(t *testing.T) {
+func TestDiscovery_RefusesInvalidDocuments(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]any{
 		"another issuer": {"issuer": "https://evil.example"}, "no keys": {"jwks_uri": ""},

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// How long what a provider says of itself counts, and how long a failure to say it does.
+// How long a discovery document is used, and how long a failure to read it lasts.
 const (
 	discoveryFresh = 6 * time.Hour
 	discoveryRetry = 3 * time.Second
 	discoveryWait  = 10 * time.Second
 )
 
-// discovery reads the provider's description when it is needed first, and again when it is old.
-// While it cannot be read again, the old one counts.
+// discovery reads the provider's discovery document at its first use, and again when it is old.
+// While it cannot be read again, the old one is used. It is safe for concurrent use.
 type discovery struct {
 	dialect dialect
 	client  *http.Client
@@ -39,7 +39,7 @@ type discovery struct {
 	busy chan struct{} // closed when the read that is under way has ended
 }
 
-// providerInfo is what a provider has said of itself.
+// providerInfo is the content of a discovery document.
 type providerInfo struct {
 	*goidc.Provider
 	issuer   string // may be a template

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// dialect is how one provider's OpenID Connect differs from everybody's.
+// dialect is how one provider's OpenID Connect differs from the standard.
 type dialect struct {
 	name, url string   // for people
 	issuer    string   // where discovery begins
@@ -62,8 +62,8 @@ func (d *dialect) setDefaultIssuer(issuer string) {
 	}
 }
 
-// Factory returns the factory of the providers of the actions oauth and openid-connect. They share
-// what they know of providers' keys.
+// Factory returns the factory of the providers of the actions oauth and openid-connect, which share
+// a cache of providers' keys.
 func Factory() login.Factory {
 	keys := newKeySets()
 	return func(c *trafficpolicy.LoginConfig, client *http.Client) (login.Provider, error) {
@@ -84,19 +84,19 @@ func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, keys *keySet
 	return nil, fmt.Errorf("no provider %q of the kind %s", c.Provider, c.Kind)
 }
 
-// settings are what all providers here need.
+// settings are common to all providers of this package.
 type settings struct {
 	config *trafficpolicy.LoginConfig
 	client *http.Client
 }
 
-// client of OAuth 2.0 at the endpoints.
+// oauth returns an OAuth 2.0 client of the endpoints.
 func (s *settings) oauth(action login.Action, e oauth2.Endpoint, scopes []string) *oauth2.Config {
 	return &oauth2.Config{ClientID: s.config.ClientID, ClientSecret: s.config.ClientSecret, Endpoint: e,
 		RedirectURL: action.URL(login.PathCallback), Scopes: scopes}
 }
 
-// scopes are those of the policy, else the defaults; required is always one.
+// scopes returns the scopes of the policy, else the defaults, and always the required one.
 func (s *settings) scopes(defaults []string, required string) []string {
 	scopes := s.config.Scopes
 	if len(scopes) == 0 {
@@ -108,7 +108,7 @@ func (s *settings) scopes(defaults []string, required string) []string {
 	return scopes
 }
 
-// params are the parameters of the policy and PKCE.
+// params returns the parameters of the policy and PKCE.
 func (s *settings) params(f *login.Flow) []oauth2.AuthCodeOption {
 	var all []oauth2.AuthCodeOption
 	for name, value := range s.config.AuthzURLParams {
@@ -121,7 +121,8 @@ func (s *settings) scope(issuer string) string {
 	return strings.Join([]string{"oauth", issuer, s.config.ClientID}, "\x00")
 }
 
-// callbackCode looks at the parameters that the browser brings back, and returns the code.
+// callbackCode returns the authorization code of a callback, or the error that the provider reports
+// in it.
 func callbackCode(q url.Values) (code string, err error) {
 	if refusal := q.Get("error"); refusal != "" {
 		return "", login.RefusedError("The identity provider has not confirmed the login"+errorCodeSuffix(refusal)+".",
@@ -133,7 +134,7 @@ func callbackCode(q url.Values) (code string, err error) {
 	return code, nil
 }
 
-// errorCodeSuffix shows an error code of OAuth, and nothing that is none.
+// errorCodeSuffix returns an OAuth error code in parentheses; "" for text that is no such code.
 func errorCodeSuffix(code string) string {
 	if len(code) > 40 || strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") != "" {
 		return ""

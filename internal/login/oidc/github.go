@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/login"
 )
 
-// gitHub is GitHub, or a GitHub Enterprise Server: OAuth 2.0, with its REST API for who the person
-// is. It cannot be told to ask for the password again, and does not say when it did.
+// gitHub is GitHub or a GitHub Enterprise Server: OAuth 2.0, and its REST API for the person's
+// identity. It cannot be told to ask for the password again, and has no auth_time.
 type gitHub struct {
 	settings
 	url, api string
@@ -88,8 +88,7 @@ func (g *gitHub) HandleCallback(
 	}, nil
 }
 
-// email returns the address that is both the person's first and verified; "" without the permission
-// to ask.
+// email returns the person's primary address if it is verified; "" without the permission to ask.
 func (g *gitHub) email(ctx context.Context, token *oauth2.Token) (string, error) {
 	var all []struct {
 		Email    string `json:"email"`
@@ -107,7 +106,7 @@ func (g *gitHub) email(ctx context.Context, token *oauth2.Token) (string, error)
 	return "", nil
 }
 
-// get asks the API. Without the permission, nothing is found.
+// get calls the REST API. Without the permission, it leaves into as it is.
 func (g *gitHub) get(ctx context.Context, token *oauth2.Token, path string, into any) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api+path, nil)
 	if err != nil {

@@ -89,7 +89,7 @@ var errFetchedRecently = fmt.Errorf("the provider's keys were fetched less than 
 // verifier is a goidc.KeySet for one token.
 type verifier struct {
 	*keySet
-	wait     bool  // for the next fetch, when the key is unknown; not for tokens that anybody may send
+	wait     bool  // for the next fetch, when the key is unknown; not for tokens that need no session to send
 	fetchErr error // set when the token could not be judged, because the provider does not give its keys out
 }
 

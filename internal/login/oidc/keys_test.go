@@ -119,7 +119,7 @@ func TestKeySet_FetchesOnceForUnknownKeys(t *testing.T) {
 }
 
 // While the keys cannot be fetched again the old ones count; without any, the provider has failed.
-func TestKeySet_OutlivesAProviderThatIsDown(t *testing.T) {
+func TestKeySet_OutlivesProviderOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := prepare(oidctest.StartInProcess(t))
@@ -160,7 +160,7 @@ func TestKeySet_OutlivesAProviderThatIsDown(t *testing.T) {
 }
 
 // Kinds of keys that are not supported are no error, and symmetric ones are no keys.
-func TestKeySet_LeavesOutForeignKeys(t *testing.T) {
+func TestKeySet_SkipsUnsupportedKeys(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	const foreign = `{"kty":"OKP","crv":"Ed448","x":"AA"}, {"kty":"oct","k":"c2VjcmV0","kid":"1"},

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/login"
 )
 
-// provider is one that speaks OpenID Connect.
+// provider is a provider that speaks OpenID Connect.
 type provider struct {
 	settings
 	dialect   dialect
@@ -90,8 +90,8 @@ func (p *provider) HandleCallback(
 	return p.authentication(id, claims)
 }
 
-// verify returns the ID token once everything about it holds. Its error is CodeProviderFailed when
-// that cannot be judged.
+// verify returns the verified ID token. Its error is CodeProviderFailed when the provider's keys
+// are not available.
 func (p *provider) verify(
 	ctx context.Context, d *providerInfo, token *oauth2.Token, f *login.Flow,
 ) (*goidc.IDToken, error) {
@@ -153,19 +153,19 @@ func checkIssuedAt(at time.Time) error {
 	return nil
 }
 
-// tenantID stands for the id of a tenant in issuers of providers with many.
+// tenantID is the placeholder for a tenant's id in the issuers of providers with many.
 const tenantID = "{tenantid}"
 
 func isTemplate(issuer string) bool { return strings.Contains(issuer, tenantID) }
 
 var guid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// isIssuerOfTenant says whether an issuer is what the template makes of the tenant.
+// isIssuerOfTenant reports whether issuer is the template with the tenant filled in.
 func isIssuerOfTenant(template, issuer, tenant string) bool {
 	return guid.MatchString(tenant) && issuer == strings.ReplaceAll(template, tenantID, tenant)
 }
 
-// addUserInfo asks the userinfo endpoint for what the ID token does not say.
+// addUserInfo adds claims of the userinfo endpoint that the ID token lacks.
 func (p *provider) addUserInfo(
 	ctx context.Context, d *providerInfo, token *oauth2.Token, id *goidc.IDToken, claims *personClaims,
 ) error {
@@ -234,8 +234,8 @@ func (p *provider) VerifyLogout(ctx context.Context, r *http.Request) (login.Log
 	}, nil
 }
 
-// exchangeError makes the error of a code that was not exchanged. Of the answer it keeps the error
-// only: whole answers may hold what was sent.
+// exchangeError makes the error of a code that was not exchanged. Of the response it keeps the
+// error only: whole responses may repeat secrets.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {

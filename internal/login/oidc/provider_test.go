@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-func TestStart(t *testing.T) {
+func TestProvider_StartsFlow(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	c := configOf(p)
@@ -57,7 +57,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-func TestCallback(t *testing.T) {
+func TestProvider_HandlesCallback(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	p.Token = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -88,7 +88,7 @@ func TestCallback(t *testing.T) {
 }
 
 // Whatever is wrong with a token, nobody is logged in.
-func TestTokensThatDoNotCount(t *testing.T) {
+func TestProvider_RefusesInvalidTokens(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		claims map[string]any
@@ -157,7 +157,7 @@ func TestTokensThatDoNotCount(t *testing.T) {
 	}
 }
 
-func TestAnswersThatDoNotCount(t *testing.T) {
+func TestProvider_RefusesInvalidCallbacks(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	advertises := startProvider(t)
@@ -201,7 +201,7 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfAPerson(t *testing.T) {
+func TestProvider_ReadsIdentity(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxText+1)
 	for name, c := range map[string]struct {
@@ -300,7 +300,7 @@ func TestProvider_ReadsAuthTime(t *testing.T) {
 	}
 }
 
-func TestLogoutTokens(t *testing.T) {
+func TestProvider_VerifiesLogoutTokens(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	provider := newTestProvider(t, p, configOf(p))
@@ -333,7 +333,7 @@ func TestLogoutTokens(t *testing.T) {
 	}
 }
 
-func TestBound(t *testing.T) {
+func TestProvider_ScopeDiffers(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for name, c := range map[string]trafficpolicy.LoginConfig{

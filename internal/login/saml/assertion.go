@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxAssertionAge is how old an assertion may be at most, whatever it says of itself: so long its id has
-	// to be remembered.
+	// maxAssertionAge is the longest age of an assertion, whatever validity it states: its id is
+	// remembered that long.
 	maxAssertionAge = time.Hour
 
 	confirmationBearer = "urn:oasis:names:tc:SAML:2.0:cm:bearer"
@@ -33,7 +33,7 @@ const (
 	formatEmail       = "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"
 )
 
-// validator is what an assertion has to agree with.
+// validator checks a response against what the action expects.
 type validator struct {
 	entity   string // of the identity provider
 	audience string // our entity id
@@ -42,7 +42,7 @@ type validator struct {
 	now      time.Time
 }
 
-// assertion is what a signed assertion says.
+// assertion is the content of a signed assertion.
 type assertion struct {
 	id, nameID, format string
 	inResponseTo       string // "" = the identity provider began
@@ -66,7 +66,8 @@ func (v *validator) readAssertion(e *etree.Element) (*assertion, error) {
 		return nil, fmt.Errorf("the assertion was issued at %s, in the future: the clocks differ", attr(e, "IssueInstant"))
 	}
 	a.validUntil = issued.Add(maxAssertionAge)
-	for _, step := range []func(*etree.Element, *assertion) error{v.checkIssuer, v.readSubject, v.checkConditions, v.readAuthnStatement} {
+	for _, step := range []func(*etree.Element, *assertion) error{v.checkIssuer, v.readSubject, v.checkConditions,
+		v.readAuthnStatement} {
 		if err := step(e, a); err != nil {
 			return nil, err
 		}
@@ -98,7 +99,7 @@ func (v *validator) checkIssuerElement(issuer *etree.Element) error {
 	return nil
 }
 
-// readSubject reads who it is, and checks that it was meant for this place.
+// readSubject reads the person's NameID, and checks that the assertion is for this action.
 func (v *validator) readSubject(e *etree.Element, a *assertion) error {
 	subject, err := onlyChild(e, nsAssertion, "Subject")
 	if err != nil {
@@ -182,7 +183,8 @@ func (v *validator) checkConditions(e *etree.Element, a *assertion) error {
 			if err := v.checkAudience(c); err != nil {
 				return err
 			}
-		case isElement(c, nsAssertion, "OneTimeUse"), isElement(c, nsAssertion, "ProxyRestriction"): // it is used once, and not passed on
+		// it is used once, and not passed on
+		case isElement(c, nsAssertion, "OneTimeUse"), isElement(c, nsAssertion, "ProxyRestriction"):
 		default:
 			return fmt.Errorf("the assertion has a condition %s that is not known here", c.Tag)
 		}
@@ -229,8 +231,8 @@ func (v *validator) checkValidity(e *etree.Element, a *assertion) error {
 	return nil
 }
 
-// readAuthnStatement reads when the person was asked, and how long the identity provider's session
-// lasts.
+// readAuthnStatement reads when the person was asked, and when the identity provider's session
+// ends.
 func (v *validator) readAuthnStatement(e *etree.Element, a *assertion) error {
 	statement, err := onlyChild(e, nsAssertion, "AuthnStatement")
 	if err != nil {

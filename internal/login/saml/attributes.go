@@ -44,7 +44,7 @@ var (
 		"urn:oid:1.3.6.1.4.1.5923.1.1.1.1"}
 )
 
-// attributes reads all statements of an assertion. Values that are no text are left out.
+// attributes reads all attribute statements of an assertion. It skips values that are not text.
 func attributes(e *etree.Element) (map[string][]string, error) {
 	found := map[string][]string{}
 	values, size := 0, 0
@@ -75,7 +75,7 @@ func attributes(e *etree.Element) (map[string][]string, error) {
 	return found, nil
 }
 
-// identity says of the assertion's person what rules and upstreams may know.
+// identity returns what rules and upstreams may know of the assertion's person.
 func (a *assertion) identity() account.LoginIdentity {
 	folded := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(a.attributes)) {

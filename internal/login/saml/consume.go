@@ -27,9 +27,9 @@ const (
 	maxForm = 512 << 10 // bytes of a post: a response in base64 and percent signs
 )
 
-// ConsumeResponse checks the response that a browser has posted: everything but to which flow it
-// belongs (Authentication.InResponseTo), and that its assertion comes for the first time (Once).
-// Nobody has to be logged in to post, so whatever is sent, it ends in an error.
+// ConsumeResponse checks the response that a browser has posted: everything but which flow it
+// belongs to (Authentication.InResponseTo), and that its assertion is used for the first time
+// (Once). Posts need no session, so a panic of the check is an error too.
 func (p *Provider) ConsumeResponse(
 	ctx context.Context, r *http.Request, action login.Action,
 ) (c *login.Authentication, err error) {
@@ -54,8 +54,9 @@ func (p *Provider) ConsumeResponse(
 	if err != nil {
 		return nil, err
 	}
-	x := &validator{entity: idp.id, audience: action.URL(login.PathMetadata), acs: action.URL(login.PathACS), format: p.nameIDFormat,
-		now: p.now()}
+	x := &validator{entity: idp.id, audience: action.URL(login.PathMetadata), acs: action.URL(login.PathACS),
+		format: p.nameIDFormat,
+		now:    p.now()}
 	if err := x.checkEnvelope(resp.root); err != nil {
 		return nil, refusedError(err)
 	}
@@ -81,8 +82,8 @@ func (p *Provider) ConsumeResponse(
 	return p.authenticate(a, idp)
 }
 
-// verifySignatures checks the signatures. When none of the known keys made one, the metadata may have new
-// ones.
+// verifySignatures checks the signatures. When no known key made them, it looks for new keys in the
+// metadata.
 func (p *Provider) verifySignatures(ctx context.Context, resp *response, idp *entity) (*verifiedContent, error) {
 	verified, err := resp.verify(idp.keys, p.now())
 	if err == nil {
@@ -98,7 +99,7 @@ func (p *Provider) verifySignatures(ctx context.Context, resp *response, idp *en
 	return verified, nil
 }
 
-// authenticate says who it is, if this endpoint admits them.
+// authenticate returns the person of an assertion if this endpoint admits them.
 func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authentication, error) {
 	if a.inResponseTo == "" {
 		if !p.config.AllowIdPInitiated {
@@ -131,7 +132,7 @@ func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authenticatio
 	}, nil
 }
 
-// providerURL is where an identity provider can be looked at: its entity id, where that is a URL.
+// providerURL returns an identity provider's URL for people: its entity id, where that is a URL.
 func providerURL(idp *entity) string {
 	if u, err := url.Parse(idp.id); err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") {
 		return idp.id
@@ -156,10 +157,10 @@ func decodeForm(r *http.Request) ([]byte, error) {
 	return raw, nil
 }
 
-// statusName is the last part of a status code, fit for a sentence.
+// statusName matches the last part of a status code that is fit for a sentence.
 var statusName = regexp.MustCompile(`^[A-Za-z]{1,40}$`)
 
-// checkEnvelope checks what stands around the assertion. Before the signature is checked it can only
+// checkEnvelope checks what surrounds the assertion. Before the signature is checked it can only
 // refuse.
 func (v *validator) checkEnvelope(root *etree.Element) error {
 	if attr(root, "Version") != "2.0" || attr(root, "ID") == "" {
@@ -218,8 +219,7 @@ func newStatusError(status, code *etree.Element) error {
 	return e
 }
 
-// refusedError makes the error for the person of what is wrong with a response. What the response says
-// goes to the log, not to the page.
+// refusedError makes the error of an invalid response. Text of the response is logged, not shown.
 func refusedError(cause error) error {
 	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the server's " +
 		"log says what was wrong with it."

@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// TestConfirms holds responses that are as they should be: without these, every refusal could be of
-// anything.
-func TestConfirms(t *testing.T) {
+// TestConsume_AcceptsResponse holds responses that are as they should be: without these, every
+// refusal could be of anything.
+func TestConsume_AcceptsResponse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -79,9 +79,9 @@ func TestConfirms(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsSigned: what is read afterwards was parsed from the signed bytes, and is no part of
-// the document that was posted.
-func TestOnlyWhatIsSigned(t *testing.T) {
+// TestConsume_ReadsSignedContentOnly: what is read afterwards was parsed from the signed bytes, and
+// is no part of the document that was posted.
+func TestConsume_ReadsSignedContentOnly(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*says){
 		"assertion": func(*says) {}, "response": func(s *says) { s.signResponse = true }, "both": func(s *says) {
@@ -113,7 +113,7 @@ func TestOnlyWhatIsSigned(t *testing.T) {
 	}
 }
 
-func TestWhatIsConfirmed(t *testing.T) {
+func TestConsume_ReturnsAuthentication(t *testing.T) {
 	t.Parallel()
 	got, err := consume(t, providerWith(t, nil), `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+good().xml(t))
 	if err != nil {
@@ -133,9 +133,9 @@ func TestWhatIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestReplay: an assertion keeps its Once however its post is written, and is refused by its time
-// from OnceUntil on, when the id is forgotten.
-func TestReplay(t *testing.T) {
+// TestConsume_SetsReplayKey: an assertion keeps its Once however its post is written, and is
+// refused by its time from OnceUntil on, when the id is forgotten.
+func TestConsume_SetsReplayKey(t *testing.T) {
 	t.Parallel()
 	now := today
 	p := providerWith(t, nil)
@@ -165,8 +165,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestAttributes: the same person, as different identity providers describe them.
-func TestAttributes(t *testing.T) {
+// TestAttributes_LimitAndSkip: the same person, as different identity providers describe them.
+func TestAttributes_LimitAndSkip(t *testing.T) {
 	t.Parallel()
 	const claims = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"
 	for _, c := range []struct {
@@ -207,9 +207,9 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestSentences: the page says what the identity provider's administrator can do, and nothing of
-// what was posted.
-func TestSentences(t *testing.T) {
+// TestRefusedError_Messages: the page says what the identity provider's administrator can do, and
+// nothing of what was posted.
+func TestRefusedError_Messages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		make func(testing.TB) string

@@ -18,8 +18,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// TestDocuments holds what parsers read in different ways, or at great cost.
-func TestDocuments(t *testing.T) {
+// TestParseXML_RefusesDangerousDocuments holds what parsers read in different ways, or at great
+// cost.
+func TestParseXML_RefusesDangerousDocuments(t *testing.T) {
 	t.Parallel()
 	const notPlain = "a document type, a CDATA section or a comment"
 	before := func(s string) func(testing.TB) string {
@@ -154,9 +155,9 @@ func TestDocuments(t *testing.T) {
 	})
 }
 
-// TestWhatAnAssertionSays holds assertions that are signed by the right key, and are not for this
-// place, this time or this reader.
-func TestWhatAnAssertionSays(t *testing.T) {
+// TestValidator_RefusesInvalidAssertions holds assertions that are signed by the right key, and are
+// not for this place, this time or this reader.
+func TestValidator_RefusesInvalidAssertions(t *testing.T) {
 	t.Parallel()
 	minutes := func(n int) string { return stamp(time.Duration(n) * time.Minute) }
 	refuse(t, []attack{
@@ -271,8 +272,8 @@ func TestWhatAnAssertionSays(t *testing.T) {
 	})
 }
 
-// TestForms holds posts that bring no response.
-func TestForms(t *testing.T) {
+// TestDecodeForm holds posts that bring no response.
+func TestDecodeForm(t *testing.T) {
 	t.Parallel()
 	encoded := base64.StdEncoding.EncodeToString([]byte(good().xml(t)))
 	for name, form := range map[string]string{

@@ -95,9 +95,9 @@ func evilCopy(e *etree.Element, id string) *etree.Element {
 	return evil
 }
 
-// TestSignatureWrapping holds the eight known ways to keep a signed element where its check finds
-// it, and another where the reader looks.
-func TestSignatureWrapping(t *testing.T) {
+// TestConsume_RefusesSignatureWrapping holds the eight known ways to keep a signed element where
+// its check finds it, and another where the reader looks.
+func TestConsume_RefusesSignatureWrapping(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "more than one assertion, or one that is not a child"
 	refuse(t, []attack{
@@ -200,8 +200,8 @@ func TestSignatureWrapping(t *testing.T) {
 	})
 }
 
-// TestSignatures holds what signatures can be, and must not be.
-func TestSignatures(t *testing.T) {
+// TestConsume_ChecksSignatures holds what signatures can be, and must not be.
+func TestConsume_ChecksSignatures(t *testing.T) {
 	t.Parallel()
 	with := func(s signing) func(testing.TB) string { return saying(func(x *says) { x.assertion = s }) }
 	transforms := func(algorithms ...string) string {

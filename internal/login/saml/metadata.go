@@ -27,7 +27,7 @@ const (
 	minKeyBits = 2048 // of RSA
 )
 
-// entity is an identity provider as its metadata says.
+// entity is an identity provider as its metadata describes it.
 type entity struct {
 	id         string
 	sso        *url.URL            // of the redirect binding
@@ -35,8 +35,8 @@ type entity struct {
 	validUntil time.Time           // validUntil; zero = it does not say
 }
 
-// parseMetadata reads the metadata of one identity provider. Its own signature is not looked at:
-// whoever gives the text, or the URL, is who is believed.
+// parseMetadata reads the metadata of one identity provider. It does not check a signature: the
+// text or the URL is trusted as configured.
 func parseMetadata(raw []byte) (*entity, error) {
 	root, err := parseXML(raw, metadataLimits)
 	if err != nil {
@@ -78,7 +78,7 @@ func parseMetadata(raw []byte) (*entity, error) {
 	return e, err
 }
 
-// findDescriptor returns the one EntityDescriptor that is an identity provider's.
+// findDescriptor returns the one EntityDescriptor of an identity provider.
 func findDescriptor(root *etree.Element) (*etree.Element, error) {
 	if isElement(root, nsMetadata, "EntityDescriptor") {
 		return root, nil
@@ -95,7 +95,7 @@ func findDescriptor(root *etree.Element) (*etree.Element, error) {
 	return nil, errors.New("it describes several entities: give the metadata of one identity provider")
 }
 
-// redirectURL returns where browsers are redirected to.
+// redirectURL returns the URL of the redirect binding.
 func redirectURL(role *etree.Element) (*url.URL, error) {
 	services := children(role, nsMetadata, "SingleSignOnService")
 	for _, s := range services {
@@ -112,7 +112,7 @@ func redirectURL(role *etree.Element) (*url.URL, error) {
 	return nil, fmt.Errorf("none of its %d SingleSignOnServices takes the HTTP-Redirect binding", len(services))
 }
 
-// signingCertificates returns the certificates with which it signs.
+// signingCertificates returns the certificates for signatures.
 func signingCertificates(role *etree.Element) ([]*x509.Certificate, error) {
 	var keys []*x509.Certificate
 	for _, k := range children(role, nsMetadata, "KeyDescriptor") {

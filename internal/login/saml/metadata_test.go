@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-func TestMetadata(t *testing.T) {
+func TestParseMetadata(t *testing.T) {
 	t.Parallel()
 	good := metadataOf(idpID, ours(), others())
 	replaced := func(from, to string) string {

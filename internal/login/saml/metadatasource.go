@@ -23,14 +23,14 @@ const (
 	fetchTimeout    = 10 * time.Second
 )
 
-// metadataSource is where an identity provider's metadata comes from: a text, or a URL that is asked when
-// somebody needs it. Safe for concurrent use.
+// metadataSource provides an identity provider's metadata from a text, or from a URL that it
+// fetches when needed. It is safe for concurrent use.
 type metadataSource struct {
 	url    string // "" = the text was given
 	client *http.Client
 	now    func() time.Time
 
-	fetchLock chan struct{} // holds one token while somebody asks the URL
+	fetchLock chan struct{} // holds one token during a fetch
 
 	mu      sync.Mutex
 	entity  *entity // nil = never fetched
@@ -39,15 +39,16 @@ type metadataSource struct {
 	lastErr error // of the last try; nil when it succeeded
 }
 
-// get returns the identity provider. Whoever has met a signature by a key that seen does not
-// have passes seen, nil otherwise: then the URL is asked again, unless that has just been done.
+// get returns the identity provider. A caller that met a signature by an unknown key passes the
+// entity that lacks the key as stale, nil otherwise: get then fetches the URL again, unless it has
+// just done so.
 func (s *metadataSource) get(ctx context.Context, stale *entity) (*entity, error) {
 	if known, ok, err := s.cached(stale); ok {
 		return known, err
 	}
 	select {
 	case s.fetchLock <- struct{}{}:
-	default: // somebody else is asking: what is known will do meanwhile
+	default: // another caller fetches: the cached entity is used meanwhile
 		if known, err := s.current(); err == nil {
 			return known, nil
 		}
@@ -58,7 +59,7 @@ func (s *metadataSource) get(ctx context.Context, stale *entity) (*entity, error
 		}
 	}
 	defer func() { <-s.fetchLock }()
-	if known, ok, err := s.cached(stale); ok { // somebody else has asked meanwhile
+	if known, ok, err := s.cached(stale); ok { // another caller has fetched meanwhile
 		return known, err
 	}
 	fresh, err := s.fetch(ctx)
@@ -71,7 +72,7 @@ func (s *metadataSource) get(ctx context.Context, stale *entity) (*entity, error
 	return s.validLocked()
 }
 
-// cached returns what is known, ok when it will do.
+// cached returns the cached entity; ok reports whether it can be used without a fetch.
 func (s *metadataSource) cached(stale *entity) (known *entity, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +91,7 @@ func (s *metadataSource) current() (*entity, error) {
 	return s.validLocked()
 }
 
-// validLocked returns what is known while it may be used. The lock is held.
+// validLocked returns the cached entity while it may be used. mu must be held.
 func (s *metadataSource) validLocked() (*entity, error) {
 	now := s.now()
 	switch {
@@ -132,7 +133,7 @@ func (s *metadataSource) fetch(ctx context.Context) (*entity, error) {
 	return e, nil
 }
 
-// metadataUnavailable is the answer while nobody can log in, because the metadata is not to be had.
+// metadataUnavailable makes the error of logins while there is no usable metadata.
 func metadataUnavailable(cause error) error {
 	if errors.Is(cause, context.Canceled) {
 		cause = fmt.Errorf("the browser has gone: %w", cause)

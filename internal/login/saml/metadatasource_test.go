@@ -72,7 +72,7 @@ func (m *published) expect(asked int64, works bool) {
 	}
 }
 
-func TestMetadataIsKeptAndRefreshed(t *testing.T) {
+func TestMetadataSource_CachesAndRefreshes(t *testing.T) {
 	t.Parallel()
 	m := publish(t, metadataOf(idpID, ours()))
 	m.expect(1, true)
@@ -97,7 +97,7 @@ func TestMetadataIsKeptAndRefreshed(t *testing.T) {
 	m.expect(6, true)
 }
 
-func TestMetadataThatNeverWorked(t *testing.T) {
+func TestMetadataSource_FailsWithoutMetadata(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
 		"status 500": "", "a page": "<html/>", "a document type": "<!DOCTYPE x>" + metadataOf(idpID, ours()),
@@ -117,8 +117,9 @@ func TestMetadataThatNeverWorked(t *testing.T) {
 	}
 }
 
-// TestNewKey: a response by a key that is not known lets the metadata be asked, once a minute.
-func TestNewKey(t *testing.T) {
+// TestMetadataSource_FetchesForNewKey: a response by a key that is not known lets the metadata be
+// asked, once a minute.
+func TestMetadataSource_FetchesForNewKey(t *testing.T) {
 	t.Parallel()
 	m := publish(t, metadataOf(idpID, others()))
 	m.expect(1, true)
@@ -133,9 +134,9 @@ func TestNewKey(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherEntity: a URL that suddenly speaks of another identity provider does not make its
-// word the old one's.
-func TestKeyOfAnotherEntity(t *testing.T) {
+// TestMetadataSource_RefusesOtherEntity: a URL that suddenly speaks of another identity provider
+// does not make its word the old one's.
+func TestMetadataSource_RefusesOtherEntity(t *testing.T) {
 	t.Parallel()
 	m := publish(t, metadataOf(idpID, others()))
 	m.expect(1, true)
@@ -145,9 +146,9 @@ func TestKeyOfAnotherEntity(t *testing.T) {
 	causeOf(t, err)
 }
 
-// TestOneLoginWaitsForTheURL: while one asks a URL that does not answer, the others go on with what
-// is known.
-func TestOneLoginWaitsForTheURL(t *testing.T) {
+// TestMetadataSource_BlocksOneLoginOnly: while one asks a URL that does not answer, the others go
+// on with what is known.
+func TestMetadataSource_BlocksOneLoginOnly(t *testing.T) {
 	t.Parallel()
 	m := publish(t, metadataOf(idpID, ours()))
 	m.expect(1, true)
@@ -167,7 +168,7 @@ func TestOneLoginWaitsForTheURL(t *testing.T) {
 	}
 }
 
-func TestManyLoginsAskOnce(t *testing.T) {
+func TestMetadataSource_FetchesOnce(t *testing.T) {
 	t.Parallel()
 	m := publish(t, metadataOf(idpID, ours()))
 	var all sync.WaitGroup

@@ -24,8 +24,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// Provider is an identity provider that speaks SAML 2.0, as one action configures it. Safe for
-// concurrent use.
+// Provider is an identity provider that speaks SAML 2.0, as one action configures it. It is safe
+// for concurrent use.
 type Provider struct {
 	config       trafficpolicy.LoginConfig
 	nameIDFormat string // of name ids
@@ -36,7 +36,7 @@ type Provider struct {
 
 var _ login.PostProvider = (*Provider)(nil)
 
-// Factory returns what makes providers that take the time from now.
+// Factory returns the factory of the providers of the action saml, which read the time from now.
 func Factory(now func() time.Time) login.Factory {
 	return func(c *trafficpolicy.LoginConfig, client *http.Client) (login.Provider, error) {
 		p, err := newProvider(c, client, now)
@@ -53,7 +53,8 @@ func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() t
 		p.nameIDFormat = formatPersistent
 	}
 	if p.nameIDFormat == formatTransient {
-		return nil, account.Invalid("nameid_format", p.nameIDFormat, "a transient id is another one at every login: use persistent")
+		return nil, account.Invalid("nameid_format", p.nameIDFormat,
+			"a transient id is another one at every login: use persistent")
 	}
 	p.source = metadataSource{url: c.IdPMetadataURL, client: client, now: now, fetchLock: make(chan struct{}, 1)}
 	if c.IdPMetadataURL != "" {
@@ -68,8 +69,8 @@ func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() t
 	return p, nil
 }
 
-// ValidateConfig says what is wrong with a config that somebody sets now: an *account.Error that
-// names the field.
+// ValidateConfig checks a config that is being set. Its error is an *account.Error that names the
+// field.
 func ValidateConfig(c *trafficpolicy.LoginConfig, now time.Time) error {
 	p, err := newProvider(c, nil, func() time.Time { return now })
 	if err != nil {
@@ -77,7 +78,7 @@ func ValidateConfig(c *trafficpolicy.LoginConfig, now time.Time) error {
 	}
 	e := p.source.entity
 	if e == nil {
-		return nil // the URL is asked when somebody logs in
+		return nil // the URL is fetched at the first login
 	}
 	if !e.validUntil.IsZero() && now.After(e.validUntil) {
 		return account.Invalid("idp_metadata", e.id, "it was valid until "+e.validUntil.Format(time.RFC3339)+
@@ -90,12 +91,11 @@ func ValidateConfig(c *trafficpolicy.LoginConfig, now time.Time) error {
 	return nil
 }
 
-// Scope names the identity provider: by its entity id, or by the URL of its metadata.
+// Scope identifies the provider by its entity id, or by the URL of its metadata.
 func (p *Provider) Scope() string { return p.scope }
 
-// StartFlow sends the browser to the identity provider with an AuthnRequest. Where the action's
-// config asks for a fresh login every time, it notes that in the flow, so that the time of the
-// login is checked.
+// StartFlow returns the provider's URL with an AuthnRequest. Where the action's config has
+// force_authn, it sets ForceReauth of the flow, so that the time of the authentication is checked.
 func (p *Provider) StartFlow(ctx context.Context, f *login.Flow, action login.Action) (login.Redirect, error) {
 	idp, err := p.source.get(ctx, nil)
 	if err != nil {
@@ -158,14 +158,14 @@ func deflate(doc *etree.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// newID returns a new ID of a request: 160 random bits.
+// newID returns a new request ID of 160 random bits.
 func newID() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return "_" + hex.EncodeToString(b[:])
 }
 
-// Metadata describes the action at that place to an identity provider. Its entity id is the URL of
+// Metadata returns the action's own metadata for an identity provider. Its entity id is the URL of
 // the document.
 func (p *Provider) Metadata(_ context.Context, action login.Action) ([]byte, error) {
 	doc := etree.NewDocument()

@@ -49,7 +49,7 @@ func requested(t *testing.T, p *Provider, f *login.Flow) (*etree.Element, url.Va
 	return root, u.Query(), s.RequestID
 }
 
-func TestStart(t *testing.T) {
+func TestProvider_StartsFlow(t *testing.T) {
 	t.Parallel()
 	p := providerWith(t, nil)
 	r, query, id := requested(t, p, &login.Flow{State: "the state"})
@@ -78,7 +78,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-func TestStartFresh(t *testing.T) {
+func TestProvider_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	fresh := &login.Flow{ForceReauth: true}
 	if r, _, _ := requested(t, providerWith(t, nil), fresh); attr(r, "ForceAuthn") != "true" {
@@ -95,7 +95,7 @@ func TestStartFresh(t *testing.T) {
 	}
 }
 
-func TestOurMetadata(t *testing.T) {
+func TestProvider_WritesMetadata(t *testing.T) {
 	t.Parallel()
 	raw, err := providerWith(t, nil).Metadata(t.Context(), place)
 	if err != nil {
@@ -119,7 +119,7 @@ func TestOurMetadata(t *testing.T) {
 	}
 }
 
-func TestBound(t *testing.T) {
+func TestProvider_ScopeDiffers(t *testing.T) {
 	t.Parallel()
 	byText := providerWith(t, nil)
 	byURL := providerWith(t, func(c *trafficpolicy.LoginConfig) {
@@ -139,7 +139,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestValidateConfig(t *testing.T) {
 	t.Parallel()
 	over := strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1)
 	for metadata, wrong := range map[string]string{
@@ -156,7 +156,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestFactory_ReadsConfig(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*trafficpolicy.LoginConfig){
 		"nameid_format": func(c *trafficpolicy.LoginConfig) { c.NameIDFormat = formatTransient },

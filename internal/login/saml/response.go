@@ -13,24 +13,25 @@ import (
 	"github.com/beevik/etree"
 )
 
-// maxPrefixes is how many different prefixes a response may declare; canonical form costs elements
-// times prefixes.
+// maxPrefixes is how many prefixes a response may declare; canonicalization costs elements times
+// prefixes.
 const maxPrefixes = 32
 
-// ncName is what names may look like here: fewer than XML allows, all that SAML and its signatures
-// need.
+// ncName matches the names that are allowed: fewer than XML allows, all that SAML and its
+// signatures need.
 var ncName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*$`)
 
-// response is a document that has the shape of a response; nothing of it is to be believed.
+// response is a document with the structure of a SAML response; its content is not verified.
 type response struct {
 	root, assertion *etree.Element // assertion is nil in one that reports a failure
 	// The signatures, of the root and of the assertion; either may be nil.
 	rootSignature, assertionSignature *etree.Element
 }
 
-// parseResponse checks that a document is a response that can be read in one way only. Known attacks move a
-// signed element to where the signature's check still finds it and another one to where the reader
-// looks: so there is one place for everything, and nothing of the same name elsewhere.
+// parseResponse checks that a document is a response that can be read in one way only. Known
+// attacks move a signed element to where the signature check still finds it and another one to
+// where the reader looks. So each element has one place, and nothing of the same name may stand
+// elsewhere.
 func parseResponse(root *etree.Element) (*response, error) {
 	if !isElement(root, nsProtocol, "Response") {
 		return nil, errors.New("its root is not samlp:Response")
@@ -81,7 +82,7 @@ func parseResponse(root *etree.Element) (*response, error) {
 
 var errEncrypted = errors.New("its assertion is encrypted")
 
-// structureChecker goes through all elements of a response once.
+// structureChecker walks all elements of a response once.
 type structureChecker struct {
 	root                             *etree.Element
 	ids, prefixes                    map[string]bool
@@ -91,7 +92,8 @@ type structureChecker struct {
 
 func (s *structureChecker) checkElement(e *etree.Element) error {
 	if s.elements++; s.elements > responseLimits.elements {
-		return fmt.Errorf("it has more than %d elements: let the identity provider send fewer groups", responseLimits.elements)
+		return fmt.Errorf("it has more than %d elements: let the identity provider send fewer groups",
+			responseLimits.elements)
 	}
 	if err := s.checkName(e); err != nil {
 		return err
@@ -113,7 +115,7 @@ func (s *structureChecker) checkElement(e *etree.Element) error {
 	return nil
 }
 
-// checkName counts what there is to be one of, in any spelling and namespace.
+// checkName counts the elements of which there may be only one, in any spelling and namespace.
 func (s *structureChecker) checkName(e *etree.Element) error {
 	if !ncName.MatchString(e.Tag) || (e.Space != "" && !ncName.MatchString(e.Space)) ||
 		strings.HasPrefix(strings.ToLower(e.Space), "xml") {
@@ -139,9 +141,9 @@ func (s *structureChecker) checkName(e *etree.Element) error {
 	return nil
 }
 
-// checkAttributes checks that no attribute is there twice, and that ids are unique. The signature's
-// library takes an ID by its local name, whatever its prefix; other programs take Id, id and xml:id
-// for one. So any of them is an id, and has to be the only one of its element.
+// checkAttributes refuses duplicate attributes and ids. The signature library matches an ID by its
+// local name, whatever its prefix; other programs read Id, id and xml:id as one. So each of them is
+// an id, and must be the only one of its element.
 func (s *structureChecker) checkAttributes(e *etree.Element) error {
 	seen := map[string]bool{}
 	id := false
@@ -206,8 +208,8 @@ const (
 	enveloped     = "http://www.w3.org/2000/09/xmldsig#enveloped-signature"
 )
 
-// signatureOf returns the signature of e, nil when it has none, and checks that it says it is of e
-// and of nothing else.
+// signatureOf returns the signature of e, nil when it has none, and checks that it references e and
+// nothing else.
 func signatureOf(e *etree.Element) (*etree.Element, error) {
 	found := children(e, nsSignature, "Signature")
 	if len(found) == 0 {
@@ -267,8 +269,8 @@ func (p signaturePart) parts(names ...string) ([]signaturePart, error) {
 	return signatureParts(p.Element, names...)
 }
 
-// signatureParts returns the children of e, which have to be these, in this order, and no others. A name
-// that ends in "?" may be missing.
+// signatureParts returns the children of e, which must be these, in this order, and no others. A
+// name that ends in "?" may be missing.
 func signatureParts(e *etree.Element, names ...string) ([]signaturePart, error) {
 	all := e.ChildElements()
 	var found []signaturePart

@@ -16,14 +16,14 @@ import (
 	"github.com/russellhaering/goxmldsig/etreeutils"
 )
 
-// verifiedContent is what a signature covers of a response, parsed from the very bytes that were signed.
+// verifiedContent is what a signature covers of a response, parsed from the bytes that were signed.
 type verifiedContent struct {
 	assertion *etree.Element
 	root      *etree.Element // nil when only the assertion is signed
 }
 
-// verify checks every signature of a response, of which there has to be one, with the keys of the
-// identity provider.
+// verify checks every signature of a response with the identity provider's keys. There must be at
+// least one signature.
 func (r *response) verify(keys []*x509.Certificate, now time.Time) (*verifiedContent, error) {
 	if r.rootSignature == nil && r.assertionSignature == nil {
 		return nil, errors.New("neither the response nor its assertion is signed")
@@ -48,8 +48,8 @@ func (r *response) verify(keys []*x509.Certificate, now time.Time) (*verifiedCon
 	return s, nil
 }
 
-// verifyElement returns what the signature in e covers, without the signature. KeyInfo is thrown away
-// unread: which keys count is the metadata's word.
+// verifyElement returns what the signature in e covers, without the signature. It ignores KeyInfo:
+// the keys come from the metadata.
 func verifyElement(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.Element, error) {
 	scope, err := etreeutils.NSBuildParentContext(e)
 	if err != nil {

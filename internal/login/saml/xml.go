@@ -24,7 +24,7 @@ const (
 	nsXMLNS     = "http://www.w3.org/2000/xmlns/"
 )
 
-// limits bound what reading a document may cost.
+// limits bound the cost of reading a document.
 type limits struct {
 	bytes, elements, depth int
 	comments               bool // whether there may be any
@@ -39,9 +39,9 @@ var (
 var declaration = regexp.MustCompile(
 	`^<\?xml\s+version=["']1\.0["'](\s+encoding=["'](?i:utf-8)["'])?(\s+standalone=["'](yes|no)["'])?\s*\?>`)
 
-// parseXML reads a document of plain elements and text in UTF-8, and returns its root. What parsers
-// are known to disagree about is refused by its bytes, before any parser sees it: document types
-// and with them entities, CDATA sections, processing instructions, and comments.
+// parseXML reads a document of plain elements and text in UTF-8, and returns its root. It refuses
+// by their bytes, before any parser runs, what parsers are known to disagree about: document types
+// and thereby entities, CDATA sections, processing instructions, and comments.
 func parseXML(raw []byte, l limits) (*etree.Element, error) {
 	switch {
 	case len(raw) > l.bytes:
@@ -102,7 +102,7 @@ func rejectCharset(charset string, _ io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("encoding %q is not UTF-8", charset)
 }
 
-// isElement says whether e is the element of that name.
+// isElement reports whether e is the element of that name.
 func isElement(e *etree.Element, namespace, name string) bool {
 	return e != nil && e.Tag == name && namespaceOf(e, e.Space) == namespace
 }
@@ -119,7 +119,7 @@ func namespaceOf(e *etree.Element, prefix string) string {
 	return ""
 }
 
-// attr returns the attribute of that very name, without a prefix.
+// attr returns the attribute of that exact name, without a prefix.
 func attr(e *etree.Element, name string) string {
 	for _, a := range e.Attr {
 		if a.Space == "" && a.Key == name {
@@ -149,7 +149,7 @@ func onlyChild(e *etree.Element, namespace, name string) (*etree.Element, error)
 	return found[0], nil
 }
 
-// elementText returns the text of an element that has nothing else.
+// elementText returns the text of an element that has no child elements.
 func elementText(e *etree.Element) (string, error) {
 	var b bytes.Buffer
 	for _, t := range e.Child {

@@ -41,7 +41,7 @@ type Provider struct {
 	KeyID  string
 
 	Discovery map[string]any // changes to the discovery document
-	Person    map[string]any // claims of whoever logs in
+	Person    map[string]any // claims of the person who logs in
 	Claims    map[string]any // changes to the ID token; a nil value removes one
 	UserInfo  map[string]any // answer of the userinfo endpoint
 	AuthTime  time.Time      // when the person was asked; prompt=login sets it

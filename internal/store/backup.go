@@ -21,7 +21,7 @@ func Backup(ctx context.Context, dataDir, file string) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("there is no database to back up: %w; give the server's directory with --data-dir", err)
 	}
-	if err := checkOurs(ctx, path, func(err error) error { return sentence(path, err) }); err != nil {
+	if err := checkOurs(ctx, path, func(err error) error { return explainOpenError(path, err) }); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

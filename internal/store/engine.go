@@ -14,41 +14,48 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// engine is what differs between databases: opening, migrating, taking turns in writing, and what
+// engine is what differs between databases: opening, column types, serialising writes, and what
 // errors mean.
 type engine interface {
-	// open sets writer and reader of the store and migrates. Its errors are sentences for whoever
-	// started the program.
+	// open sets writer and reader of the store and migrates. Its errors are complete sentences.
 	open(ctx context.Context, s *Store) error
-	// turn is the first thing of a write transaction: from here on to its end no other transaction of
-	// the store writes.
-	turn(t *tx) error
-	// begin makes the server that holds the lock the one that may write.
-	begin(ctx context.Context, s *Store) error
-	// version returns the number of the schema's newest migration, 0 for an empty database; it waits
-	// until nobody else migrates.
+	// schema returns the text of a migration with the engine's column types.
+	schema(text string) string
+	// lockWrites is the first statement of a write transaction: no other transaction of the store
+	// writes from here until the end of this one.
+	lockWrites(t *tx) error
+	// beginTerm makes the server that holds the lock the only one that may write.
+	beginTerm(ctx context.Context, s *Store) error
+	// version returns the number of the newest migration that was applied, 0 for an empty database.
+	// It waits for migrations of other processes.
 	version(t *tx) (int, error)
 	setVersion(t *tx, version int) error
-	// args gives the arguments of a statement the types that the driver wants.
+	// args converts the arguments of a statement to types that the driver accepts.
 	args(args []any) []any
-	// readTx are the options of a transaction that reads everything of one moment.
+	// readTx returns the options of a transaction that reads one consistent snapshot.
 	readTx() *sql.TxOptions
-	// again says whether a transaction that failed so may be tried again from its start.
-	again(err error) bool
-	// verdict says what an error of the driver means: that the database cannot be used now, or that
-	// the statement is wrong (in both cases known is true).
-	verdict(err error) (unavailable, known bool)
+	// retryable reports whether a transaction that failed with err may run again from its start.
+	retryable(err error) bool
+	// classify reports whether an error of the driver means that the database is unavailable now;
+	// known is false for errors of other origin.
+	classify(err error) (unavailable, known bool)
 }
 
-// schemaVersion is the number of the newest file in migrations/<engine>. The files of one number
-// make the same tables in all engines.
-const schemaVersion = 5
+const (
+	// schemaVersion is the number of the newest file in migrations.
+	schemaVersion = 5
+	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.
+	foldedSearchVersion = 5
+)
 
-//go:embed migrations/*/*.sql
+// migrations are SQLite's statements; engine.schema translates them. Files of released versions
+// never change: a database records only the number of the last one that was applied.
+//
+//go:embed migrations/*.sql
 var migrations embed.FS
 
 // migrate brings the schema to schemaVersion, forward only.
-func (s *Store) migrate(ctx context.Context, files string) error {
+func (s *Store) migrate(ctx context.Context) error {
 	return s.transact(ctx, "preparing the store", func(t *tx) error {
 		version, err := s.engine.version(t)
 		if err != nil {
@@ -59,7 +66,7 @@ func (s *Store) migrate(ctx context.Context, files string) error {
 		}
 		fresh := version == 0
 		for version++; version <= schemaVersion; version++ {
-			if err := t.applyMigration(files, version); err != nil {
+			if err := t.applyMigration(version); err != nil {
 				return err
 			}
 		}
@@ -73,8 +80,8 @@ func (s *Store) migrate(ctx context.Context, files string) error {
 	})
 }
 
-func (t *tx) applyMigration(files string, version int) error {
-	names, err := fs.Glob(migrations, fmt.Sprintf("migrations/%s/%04d_*.sql", files, version))
+func (t *tx) applyMigration(version int) error {
+	names, err := fs.Glob(migrations, fmt.Sprintf("migrations/%04d_*.sql", version))
 	if err != nil || len(names) != 1 {
 		return fmt.Errorf("finding migration %d: found %d files, %w", version, len(names), err)
 	}
@@ -82,8 +89,8 @@ func (t *tx) applyMigration(files string, version int) error {
 	if err != nil {
 		return fmt.Errorf("reading migration %d: %w", version, err)
 	}
-	err = t.exec(string(text))
-	if err == nil && version == 5 {
+	err = t.exec(t.s.engine.schema(string(text)))
+	if err == nil && version == foldedSearchVersion {
 		err = t.foldUsers()
 	}
 	if err != nil {
@@ -107,7 +114,7 @@ func (s *Store) mapError(doing string, err error) error {
 	if err == nil || errors.As(err, &domain) {
 		return err
 	}
-	unavailable, known := s.engine.verdict(err)
+	unavailable, known := s.engine.classify(err)
 	if !known {
 		unavailable = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone)

@@ -40,12 +40,12 @@ func (postgresEngine) open(ctx context.Context, s *Store) error {
 	}
 	s.place = name
 	s.writer = openPostgres(config, 1, 1)
-	if err := s.migrate(ctx, "postgres"); err != nil {
-		return postgresSentence(name, err)
+	if err := s.migrate(ctx); err != nil {
+		return explainPostgresError(name, err)
 	}
 	s.reader = openPostgres(config, postgresReaders, postgresIdleReaders)
 	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).Scan(&s.storeID, &s.epoch); err != nil {
-		return postgresSentence(name, err)
+		return explainPostgresError(name, err)
 	}
 	return nil
 }
@@ -129,13 +129,25 @@ func (postgresEngine) version(t *tx) (int, error) {
 	return version, err
 }
 
+// postgresTypes replaces SQLite's column types and the one literal that PostgreSQL writes otherwise.
+// Identifiers and other columns that are compared or sorted are declared COLLATE BINARY, so that
+// both engines order them by bytes.
+var postgresTypes = strings.NewReplacer(
+	"INTEGER", "BIGINT",
+	"BLOB", "BYTEA",
+	"COLLATE BINARY", `COLLATE "C"`,
+	"x''", "''",
+)
+
+func (postgresEngine) schema(text string) string { return postgresTypes.Replace(text) }
+
 func (postgresEngine) setVersion(t *tx, version int) error {
 	return t.exec(`UPDATE fairlead_schema SET version = $1`, version)
 }
 
-// turn locks the one row, until the transaction's end. The statements after it see everything that
-// was committed before.
-func (postgresEngine) turn(t *tx) error {
+// lockWrites locks the one row until the end of the transaction. Later statements see everything
+// that was committed before.
+func (postgresEngine) lockWrites(t *tx) error {
 	var term int64
 	if err := t.row(`SELECT server_term FROM fairlead_schema FOR UPDATE`).Scan(&term); err != nil {
 		return err
@@ -143,8 +155,8 @@ func (postgresEngine) turn(t *tx) error {
 	return t.s.opt.Lock.checkTerm(term)
 }
 
-// begin takes the next term. It waits for a write that another server has under way.
-func (postgresEngine) begin(ctx context.Context, s *Store) error {
+// beginTerm takes the next term. It waits for a write that another server has under way.
+func (postgresEngine) beginTerm(ctx context.Context, s *Store) error {
 	if s.opt.Lock == nil || s.opt.Lock.postgres == nil {
 		return nil
 	}
@@ -182,15 +194,15 @@ func (postgresEngine) args(args []any) []any {
 	return out
 }
 
-func (postgresEngine) again(err error) bool {
-	var said *pgconn.PgError
-	return errors.As(err, &said) && (said.Code == "40001" || said.Code == "40P01")
+func (postgresEngine) retryable(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && (pgErr.Code == "40001" || pgErr.Code == "40P01")
 }
 
-func (postgresEngine) verdict(err error) (unavailable, known bool) {
-	var said *pgconn.PgError
-	if errors.As(err, &said) {
-		return postgresUnavailable(said.Code), true
+func (postgresEngine) classify(err error) (unavailable, known bool) {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return postgresUnavailable(pgErr.Code), true
 	}
 	var connecting *pgconn.ConnectError
 	var network net.Error

@@ -24,7 +24,7 @@ import (
 // postgres is the server of this package's tests.
 var postgres postgrestest.Shared
 
-func TestPostgresConforms(t *testing.T) {
+func TestPostgres_Conforms(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	storetest.Run(t, func(t *testing.T) storetest.Open {
@@ -55,9 +55,8 @@ func columns(t *testing.T, driver, name, query string) string {
 	return all.String()
 }
 
-// TestEnginesHaveTheSameTables holds that a migration that one engine got was not forgotten in the
-// other.
-func TestEnginesHaveTheSameTables(t *testing.T) {
+// TestMigrations_MakeSameTables compares the tables and indices of both engines.
+func TestMigrations_MakeSameTables(t *testing.T) {
 	t.Parallel()
 	databaseURL := postgres.Server(t).URL(t)
 	dir := t.TempDir()
@@ -68,10 +67,12 @@ func TestEnginesHaveTheSameTables(t *testing.T) {
 	}
 	kinds := strings.NewReplacer(" INTEGER", " BIGINT", " BLOB", " BYTEA")
 	lite := kinds.Replace(columns(t, "sqlite", filepath.Join(dir, "fairlead.db"),
-		`SELECT m.name, c.name, upper(c.type) FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c WHERE m.type = 'table' ORDER BY 1, 2`))
+		`SELECT m.name, c.name, upper(c.type) FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c
+		WHERE m.type = 'table' ORDER BY 1, 2`))
 	post := columns(t, "pgx", databaseURL,
 		`SELECT table_name, column_name, replace(upper(data_type), '''''', '') FROM information_schema.columns
-		WHERE table_schema = current_schema() AND table_name <> 'fairlead_schema' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
+		WHERE table_schema = current_schema() AND table_name <> 'fairlead_schema'
+		ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	storetest.Equal(t, "columns", post, lite)
 	if !strings.Contains(lite, "endpoints.traffic_policy BYTEA\n") {
 		t.Errorf("the columns were not read: %s", lite)
@@ -79,13 +80,14 @@ func TestEnginesHaveTheSameTables(t *testing.T) {
 	count := func(driver, name, query string) string { return columns(t, driver, name, query) }
 	storetest.Equal(t, "indices",
 		count("pgx", databaseURL,
-			`SELECT tablename, indexname, '' FROM pg_indexes WHERE schemaname = current_schema() AND indexname NOT LIKE '%_key' AND indexname NOT LIKE '%_pkey'
+			`SELECT tablename, indexname, '' FROM pg_indexes WHERE schemaname = current_schema()
+			AND indexname NOT LIKE '%_key' AND indexname NOT LIKE '%_pkey'
 			ORDER BY 1, 2`),
 		count("sqlite", filepath.Join(dir, "fairlead.db"),
 			`SELECT tbl_name, name, '' FROM sqlite_master WHERE type = 'index' AND name NOT LIKE 'sqlite_%' ORDER BY 1, 2`))
 }
 
-func TestPostgresThatCannotBeOpenedSaysWhy(t *testing.T) {
+func TestOpen_ExplainsPostgresErrors(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	changed := func(statements string) string {
@@ -169,9 +171,9 @@ func lockAndRelease(t *testing.T, databaseURL string) error {
 	return lock.Release()
 }
 
-// TestPasswordOfAURLIsNowhere holds that the store names itself without it, and that the database
+// TestOpen_NeverShowsDatabasePassword holds that the store names itself without it, and that the database
 // does ask for it.
-func TestPasswordOfAURLIsNowhere(t *testing.T) {
+func TestOpen_NeverShowsDatabasePassword(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	u, err := url.Parse(server.URL(t))
@@ -185,20 +187,21 @@ func TestPasswordOfAURLIsNowhere(t *testing.T) {
 	}
 }
 
-// TestPostgresOfTheFirstVersionIsMigrated holds that keys of an older server's store work on.
-func TestPostgresOfTheFirstVersionIsMigrated(t *testing.T) {
+// TestMigrations_UpgradePostgres checks that keys of a store of version 1 stay valid.
+func TestMigrations_UpgradePostgres(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	databaseURL := server.URL(t)
-	schema, err := os.ReadFile("migrations/postgres/0001_initial.sql")
+	schema, err := os.ReadFile("migrations/0001_initial.sql")
 	storetest.Must(t, err)
 	key := account.NewSecret(account.APIKeyPrefix)
-	storetest.Must(t, server.Exec(t.Context(), databaseURL, string(schema)+fmt.Sprintf(`
+	storetest.Must(t, server.Exec(t.Context(), databaseURL, store.PostgresSchema(string(schema))+fmt.Sprintf(`
 		CREATE TABLE fairlead_schema (version BIGINT NOT NULL, server_term BIGINT NOT NULL);
 		INSERT INTO fairlead_schema VALUES (1, 0);
 		INSERT INTO store VALUES (1, 'st-old', 7);
 		INSERT INTO accounts (id, name, created_at) VALUES ('ac-1', 'old', 1);
-		INSERT INTO api_keys (id, account_id, description, scopes, secret_hash, created_at) VALUES ('ak-1', 'ac-1', 'key', '["admin"]', '\x%x', 1);`, account.HashSecret(key))))
+		INSERT INTO api_keys (id, account_id, description, scopes, secret_hash, created_at)
+			VALUES ('ak-1', 'ac-1', 'key', '["admin"]', '\x%x', 1);`, account.HashSecret(key))))
 	s, err := store.Open(t.Context(), store.Options{DatabaseURL: databaseURL})
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, s.Close()) }()

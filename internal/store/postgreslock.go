@@ -61,7 +61,7 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 					"--database-url", name, err)
 	}
 	if err != nil {
-		return nil, postgresSentence(name, err)
+		return nil, explainPostgresError(name, err)
 	}
 	return l, nil
 }

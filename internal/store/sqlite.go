@@ -45,8 +45,8 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 		return err
 	}
 	s.writer.SetMaxOpenConns(1)
-	if err := s.migrate(ctx, "sqlite"); err != nil {
-		return sentence(path, err)
+	if err := s.migrate(ctx); err != nil {
+		return explainOpenError(path, err)
 	}
 	if s.reader, err = openDB(path, "_pragma=query_only(1)"); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 	s.reader.SetMaxOpenConns(max(4, runtime.NumCPU()))
 	s.reader.SetMaxIdleConns(max(4, runtime.NumCPU()))
 	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).Scan(&s.storeID, &s.epoch); err != nil {
-		return sentence(path, err)
+		return explainOpenError(path, err)
 	}
 	return nil
 }
@@ -126,14 +126,16 @@ func (sqliteEngine) setVersion(t *tx, version int) error {
 	return t.exec(fmt.Sprintf(`PRAGMA application_id = %d; PRAGMA user_version = %d`, applicationID, version))
 }
 
-func (sqliteEngine) begin(context.Context, *Store) error { return nil } // a file's lock cannot be lost
+func (sqliteEngine) schema(text string) string { return text } // migrations are written for SQLite
 
-func (sqliteEngine) turn(*tx) error         { return nil } // BEGIN IMMEDIATE has waited for it
+func (sqliteEngine) beginTerm(context.Context, *Store) error { return nil } // a file's lock cannot be lost
+
+func (sqliteEngine) lockWrites(*tx) error   { return nil } // BEGIN IMMEDIATE has the lock
 func (sqliteEngine) args(args []any) []any  { return args }
 func (sqliteEngine) readTx() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
-func (sqliteEngine) again(error) bool       { return false } // _busy_timeout has waited
+func (sqliteEngine) retryable(error) bool   { return false } // _busy_timeout has waited
 
-func (sqliteEngine) verdict(err error) (unavailable, known bool) {
+func (sqliteEngine) classify(err error) (unavailable, known bool) {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {
 		return false, false
@@ -141,15 +143,15 @@ func (sqliteEngine) verdict(err error) (unavailable, known bool) {
 	return sqliteUnavailable(driver.Code()), true
 }
 
-// sentence explains an error of opening to whoever started the program.
-func sentence(path string, err error) error {
-	return sentenceAbout("database "+path, "choose another --data-dir",
+// explainOpenError turns an error of opening into a sentence.
+func explainOpenError(path string, err error) error {
+	return explainFileError("database "+path, "choose another --data-dir",
 		"restore it from a backup, or choose another --data-dir", err)
 }
 
-// sentenceAbout explains an error of a file; other and mend say what to do about one that is not
-// ours, and one that is damaged.
-func sentenceAbout(what, other, mend string, err error) error {
+// explainFileError turns an error of a database file into a sentence. other tells what to do about a
+// file that is not a store of this version, repair about a damaged one.
+func explainFileError(what, other, repair string, err error) error {
 	var newer newerSchemaError
 	var driver *sqlite.Error
 	switch {
@@ -159,7 +161,7 @@ func sentenceAbout(what, other, mend string, err error) error {
 		return fmt.Errorf("%s cannot be used: %w; %s", what, errForeignDatabase, other)
 	case errors.As(err, &driver) &&
 		(driver.Code()&0xff == sqlite3.SQLITE_NOTADB || driver.Code()&0xff == sqlite3.SQLITE_CORRUPT):
-		return fmt.Errorf("%s cannot be used: it is no SQLite file or damaged; %s", what, mend)
+		return fmt.Errorf("%s cannot be used: it is no SQLite file or damaged; %s", what, repair)
 	}
 	return fmt.Errorf("opening %s: %w", what, err)
 }

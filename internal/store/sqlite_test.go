@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(postgrestest.Main{M: m, Shared: &postgres})
 }
 
-func TestSQLiteConforms(t *testing.T) {
+func TestSQLite_Conforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Open {
 		dir := t.TempDir()
 		return func(opt store.Options) (*store.Store, error) {
@@ -40,7 +40,7 @@ func TestSQLiteConforms(t *testing.T) {
 	})
 }
 
-func TestEmptyStoreIsBootstrappedOnce(t *testing.T) {
+func TestBootstrap_FillsEmptyStoreOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
@@ -73,7 +73,7 @@ func TestEmptyStoreIsBootstrappedOnce(t *testing.T) {
 	}
 }
 
-func TestEnsureOnAnEmptyStoreMakesTheAccount(t *testing.T) {
+func TestEnsureAPIKey_CreatesAccountInEmptyStore(t *testing.T) {
 	t.Parallel()
 	s, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()})
 	storetest.Must(t, err)
@@ -92,7 +92,7 @@ func TestEnsureOnAnEmptyStoreMakesTheAccount(t *testing.T) {
 	storetest.Equal(t, "bootstrapped beside", created, false)
 }
 
-func TestFilesAreForTheirOwnerOnly(t *testing.T) {
+func TestOpen_CreatesPrivateFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "data #1?%41")
 	lock, err := store.LockServer(context.Background(), store.Options{DataDir: dir})
@@ -121,7 +121,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	storetest.Equal(t, "files", len(entries), len(want)-1)
 }
 
-func TestStoresThatCannotBeOpenedSayWhy(t *testing.T) {
+func TestOpen_ExplainsSQLiteErrors(t *testing.T) {
 	t.Parallel()
 	fresh := func(t *testing.T, change string) string {
 		dir := t.TempDir()
@@ -185,7 +185,7 @@ func execute(t *testing.T, dir, text string) {
 	storetest.Must(t, err)
 }
 
-func TestDirectoryThatIsNotWritable(t *testing.T) {
+func TestOpen_ExplainsReadOnlyDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	storetest.Must(t, os.Chmod(filepath.Dir(dir), 0o755)) // the other user gets that far
@@ -213,9 +213,9 @@ func TestDirectoryThatIsNotWritable(t *testing.T) {
 	}
 }
 
-// TestCommandsBesideARunningServer holds that what a command writes in its process is seen by the
+// TestOpen_AllowsCommandsBesideServer holds that what a command writes in its process is seen by the
 // server's at once.
-func TestCommandsBesideARunningServer(t *testing.T) {
+func TestOpen_AllowsCommandsBesideServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	server, err := store.Open(t.Context(), store.Options{DataDir: dir})
@@ -238,8 +238,8 @@ func TestCommandsBesideARunningServer(t *testing.T) {
 	storetest.MustCode(t, err, account.CodeUnknownCredential)
 }
 
-// TestWhatIsOverLeavesNoRow counts rows behind the store's back.
-func TestWhatIsOverLeavesNoRow(t *testing.T) {
+// TestSweep_DeletesExpiredLogins counts the rows in the database file.
+func TestSweep_DeletesExpiredLogins(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
@@ -287,19 +287,20 @@ func TestWhatIsOverLeavesNoRow(t *testing.T) {
 	}
 }
 
-// TestAStoreOfTheFirstVersionIsMigrated holds that keys and tokens of an older server's store work
-// on.
-func TestAStoreOfTheFirstVersionIsMigrated(t *testing.T) {
+// TestMigrations_UpgradeSQLite checks that keys and tokens of a store of version 1 stay valid.
+func TestMigrations_UpgradeSQLite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	schema, err := os.ReadFile("migrations/sqlite/0001_initial.sql")
+	schema, err := os.ReadFile("migrations/0001_initial.sql")
 	storetest.Must(t, err)
 	key, token := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.AuthtokenPrefix)
 	execute(t, dir, string(schema)+fmt.Sprintf(`; PRAGMA application_id = 0x464c4431; PRAGMA user_version = 1;
 		INSERT INTO store VALUES (1, 'st-old', 7);
 		INSERT INTO accounts (id, name, created_at) VALUES ('ac-1', 'old', 1);
-		INSERT INTO api_keys (id, account_id, description, scopes, secret_hash, created_at) VALUES ('ak-1', 'ac-1', 'key', '["admin"]', x'%x', 1);
-		INSERT INTO authtokens (id, account_id, description, acl, secret_hash, created_at) VALUES ('cr-1', 'ac-1', 'token', '["bind:*"]', x'%x', 1);`,
+		INSERT INTO api_keys (id, account_id, description, scopes, secret_hash, created_at)
+			VALUES ('ak-1', 'ac-1', 'key', '["admin"]', x'%x', 1);
+		INSERT INTO authtokens (id, account_id, description, acl, secret_hash, created_at)
+			VALUES ('cr-1', 'ac-1', 'token', '["bind:*"]', x'%x', 1);`,
 		account.HashSecret(key), account.HashSecret(token)))
 	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
 	storetest.Must(t, err)

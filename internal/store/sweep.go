@@ -18,7 +18,7 @@ const sweepBatch = 100
 // offline endpoint begins anew. An outage of any length deletes nothing. From here on a server that
 // had the store before and does not know that it lost its lock cannot write.
 func (s *Store) BeginServerTerm(ctx context.Context) error {
-	if err := s.engine.begin(ctx, s); err != nil {
+	if err := s.engine.beginTerm(ctx, s); err != nil {
 		return err
 	}
 	s.operatorsDue.Store(micros(s.now().Add(operatorSweep)))

@@ -42,7 +42,7 @@ func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) err
 		return err
 	}
 	return s.transact(ctx, doing, func(t *tx) error {
-		if err := s.engine.turn(t); err != nil {
+		if err := s.engine.lockWrites(t); err != nil {
 			return err
 		}
 		if err := fn(t); err != nil {
@@ -61,7 +61,7 @@ func (s *Store) transact(ctx context.Context, doing string, fn func(*tx) error) 
 	defer cancel()
 	for tries := 1; ; tries++ {
 		err := s.try(ctx, fn)
-		if err == nil || tries > retries || !s.engine.again(err) {
+		if err == nil || tries > retries || !s.engine.retryable(err) {
 			return s.mapError(doing, err)
 		}
 		select {

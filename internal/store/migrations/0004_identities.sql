@@ -1,16 +1,16 @@
 -- People who logged in at endpoints. identity_key is a keyed digest of provider and subject.
 CREATE TABLE app_users (
-    id               TEXT PRIMARY KEY,
-    account_id       TEXT    NOT NULL REFERENCES accounts (id),
-    identity_key     TEXT    NOT NULL,
-    provider_name    TEXT    NOT NULL,
-    provider_url     TEXT    NOT NULL,
-    provider_user_id TEXT    NOT NULL,
-    username         TEXT    NOT NULL,
-    email            TEXT    NOT NULL,
-    name             TEXT    NOT NULL,
-    search           TEXT    NOT NULL, -- what is searched, in lower case
-    provider_search  TEXT    NOT NULL,
+    id               TEXT COLLATE BINARY PRIMARY KEY,
+    account_id       TEXT COLLATE BINARY NOT NULL REFERENCES accounts (id),
+    identity_key     TEXT COLLATE BINARY NOT NULL,
+    provider_name    TEXT COLLATE BINARY NOT NULL,
+    provider_url     TEXT COLLATE BINARY NOT NULL,
+    provider_user_id TEXT COLLATE BINARY NOT NULL,
+    username         TEXT COLLATE BINARY NOT NULL,
+    email            TEXT COLLATE BINARY NOT NULL,
+    name             TEXT COLLATE BINARY NOT NULL,
+    search           TEXT COLLATE BINARY NOT NULL, -- what is searched, in lower case
+    provider_search  TEXT COLLATE BINARY NOT NULL,
     created_at       INTEGER NOT NULL,
     last_active      INTEGER NOT NULL,
     last_login       INTEGER NOT NULL,
@@ -21,19 +21,19 @@ CREATE INDEX app_users_by_activity ON app_users (last_active);
 
 -- token_hash is the SHA-256 of the browser's secret; identity is sealed with the secret key.
 CREATE TABLE app_sessions (
-    id               TEXT PRIMARY KEY,
-    account_id       TEXT    NOT NULL REFERENCES accounts (id),
-    user_id          TEXT    NOT NULL REFERENCES app_users (id) ON DELETE CASCADE,
+    id               TEXT COLLATE BINARY PRIMARY KEY,
+    account_id       TEXT COLLATE BINARY NOT NULL REFERENCES accounts (id),
+    user_id          TEXT COLLATE BINARY NOT NULL REFERENCES app_users (id) ON DELETE CASCADE,
     token_hash       BLOB    NOT NULL UNIQUE,
-    bound            TEXT    NOT NULL,
-    endpoint_id      TEXT    NOT NULL,
-    url              TEXT    NOT NULL,
-    issuer           TEXT    NOT NULL,
-    subject          TEXT    NOT NULL,
-    provider_session TEXT    NOT NULL,
+    bound            TEXT COLLATE BINARY NOT NULL,
+    endpoint_id      TEXT COLLATE BINARY NOT NULL,
+    url              TEXT COLLATE BINARY NOT NULL,
+    issuer           TEXT COLLATE BINARY NOT NULL,
+    subject          TEXT COLLATE BINARY NOT NULL,
+    provider_session TEXT COLLATE BINARY NOT NULL,
     identity         BLOB    NOT NULL,
-    device           TEXT    NOT NULL, -- JSON
-    search           TEXT    NOT NULL, -- URL and IP address, in lower case
+    device           TEXT COLLATE BINARY NOT NULL, -- JSON
+    search           TEXT COLLATE BINARY NOT NULL, -- URL and IP address, in lower case
     created_at       INTEGER NOT NULL,
     last_active      INTEGER NOT NULL,
     idle             INTEGER NOT NULL, -- microseconds; 0 = none
@@ -46,19 +46,19 @@ CREATE INDEX app_sessions_by_subject ON app_sessions (account_id, issuer, subjec
 CREATE INDEX app_sessions_by_expiry ON app_sessions (expires_at);
 
 CREATE TABLE app_accesses (
-    user_id     TEXT    NOT NULL REFERENCES app_users (id) ON DELETE CASCADE,
-    url         TEXT    NOT NULL,
-    endpoint_id TEXT    NOT NULL,
+    user_id     TEXT COLLATE BINARY NOT NULL REFERENCES app_users (id) ON DELETE CASCADE,
+    url         TEXT COLLATE BINARY NOT NULL,
+    endpoint_id TEXT COLLATE BINARY NOT NULL,
     first_at    INTEGER NOT NULL,
     last_at     INTEGER NOT NULL,
     PRIMARY KEY (user_id, url)
 );
 
--- Whose sessions were revoked: the next login begins after that, and the provider asks again. The key is a user's identity_key, or a keyed
--- digest of what a provider's logout named.
+-- Revocations: a login that began before one is refused, and the provider has to ask again. The key is a user's
+-- identity_key, or a keyed digest of what a provider's logout named.
 CREATE TABLE login_tombstones (
-    account_id   TEXT    NOT NULL REFERENCES accounts (id),
-    identity_key TEXT    NOT NULL,
+    account_id   TEXT COLLATE BINARY NOT NULL REFERENCES accounts (id),
+    identity_key TEXT COLLATE BINARY NOT NULL,
     revoked_at   INTEGER NOT NULL,
     until        INTEGER NOT NULL,
     PRIMARY KEY (account_id, identity_key)
@@ -67,8 +67,8 @@ CREATE INDEX login_tombstones_by_age ON login_tombstones (until);
 
 -- What may be used once: assertions, logout tokens. digest is a hash.
 CREATE TABLE login_once (
-    account_id TEXT    NOT NULL REFERENCES accounts (id),
-    digest     TEXT    NOT NULL,
+    account_id TEXT COLLATE BINARY NOT NULL REFERENCES accounts (id),
+    digest     TEXT COLLATE BINARY NOT NULL,
     until      INTEGER NOT NULL,
     PRIMARY KEY (account_id, digest)
 );
@@ -77,7 +77,7 @@ CREATE INDEX login_once_by_age ON login_once (until);
 -- Logins between an identity provider's POST and the page that finishes them. data is sealed.
 CREATE TABLE login_tickets (
     hash       BLOB PRIMARY KEY,
-    account_id TEXT    NOT NULL REFERENCES accounts (id),
+    account_id TEXT COLLATE BINARY NOT NULL REFERENCES accounts (id),
     data       BLOB    NOT NULL,
     until      INTEGER NOT NULL
 );
@@ -85,8 +85,8 @@ CREATE INDEX login_tickets_by_age ON login_tickets (until);
 
 CREATE TABLE dashboard_sessions (
     token_hash BLOB PRIMARY KEY,
-    account_id TEXT    NOT NULL REFERENCES accounts (id),
-    api_key_id TEXT    NOT NULL REFERENCES api_keys (id) ON DELETE CASCADE,
+    account_id TEXT COLLATE BINARY NOT NULL REFERENCES accounts (id),
+    api_key_id TEXT COLLATE BINARY NOT NULL REFERENCES api_keys (id) ON DELETE CASCADE,
     expires_at INTEGER NOT NULL
 );
 CREATE INDEX dashboard_sessions_of_keys ON dashboard_sessions (api_key_id);

@@ -17,19 +17,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// openError is an error of opening in words, whose cause stays known to programs.
+// openError is a sentence about an error of opening that unwraps to its cause.
 type openError struct {
-	words string
+	msg   string
 	cause error
 }
 
-func (e *openError) Error() string { return e.words }
+func (e *openError) Error() string { return e.msg }
 func (e *openError) Unwrap() error { return e.cause }
 
-// postgresSentence explains an error of opening to whoever started the program.
-func postgresSentence(name string, err error) error {
+// explainPostgresError turns an error of opening into a sentence.
+func explainPostgresError(name string, err error) error {
 	var newer newerSchemaError
-	var said *pgconn.PgError
+	var pgErr *pgconn.PgError
 	var connecting *pgconn.ConnectError
 	switch {
 	case errors.As(err, &newer):
@@ -37,12 +37,12 @@ func postgresSentence(name string, err error) error {
 			name, newer)
 	case errors.Is(err, errForeignDatabase):
 		return fmt.Errorf("database %s cannot be used: %w; choose another --database-url", name, errForeignDatabase)
-	case errors.As(err, &said) && (said.Code == "42501" || said.Code == "3F000"):
+	case errors.As(err, &pgErr) && (pgErr.Code == "42501" || pgErr.Code == "3F000"):
 		return fmt.Errorf(
 			"database %s cannot be used: %s; make its user the owner of the database, or of a schema in its search_path", name,
-			said.Message)
-	case errors.As(err, &said) && errors.As(err, &connecting):
-		return &openError{fmt.Sprintf("database %s cannot be used: %s%s", name, said.Message, loginRemedy(said.Code)), err}
+			pgErr.Message)
+	case errors.As(err, &pgErr) && errors.As(err, &connecting):
+		return &openError{fmt.Sprintf("database %s cannot be used: %s%s", name, pgErr.Message, loginRemedy(pgErr.Code)), err}
 	case errors.As(err, &connecting):
 		return &openError{fmt.Sprintf("database %s cannot be reached: %s", name, connectCause(connecting)), err}
 	}

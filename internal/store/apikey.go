@@ -5,23 +5,41 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+var apiKeys = credentialTable[account.APIKey]{
+	table: newTable(table[account.APIKey]{
+		name: "api_keys", noun: "API key",
+		columns: func(k *account.APIKey) []column {
+			return []column{
+				{"id", &k.ID, insertOnly},
+				{"account_id", &k.AccountID, insertOnly},
+				{"description", &k.Description, updatable},
+				{"metadata", &k.Metadata, updatable},
+				{"scopes", jsonField(&k.Scopes), updatable},
+				{"created_at", timeField(&k.CreatedAt), insertOnly},
+				{"expires_at", optionalTimeField(&k.ExpiresAt), updatable},
+				{"last_used_at", optionalTimeField(&k.LastUsedAt), insertOnly},
+			}
+		},
+		created: account.AuditAPIKeyCreated, updated: account.AuditAPIKeyUpdated, deleted: account.AuditAPIKeyDeleted,
+		details: func(k *account.APIKey) map[string]string { return map[string]string{"description": k.Description} },
+	}),
+	prefix:    account.APIKeyPrefix,
+	expiresAt: func(k *account.APIKey) *time.Time { return k.ExpiresAt },
+	recordUse: apiKeyUsed,
+}
+
 // CreateAPIKey implements account.APIKeys. CodeNotFound for an unknown account.
 func (s *Store) CreateAPIKey(ctx context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
 	secret := account.NewSecret(account.APIKeyPrefix)
 	var key *account.APIKey
 	err := s.write(ctx, "creating an API key", func(t *tx) (err error) {
-		if err := t.limit("api_keys", "API keys", by.AccountID, s.opt.MaxAPIKeys); err != nil {
+		if err := apiKeys.checkLimit(t, by.AccountID, s.opt.MaxAPIKeys, deleteUnused); err != nil {
 			return err
 		}
 		key, err = t.createAPIKey(by, p, secret)
@@ -36,9 +54,9 @@ func (s *Store) CreateAPIKey(ctx context.Context, by account.Caller, p account.A
 
 // IssueAPIKey is CreateAPIKey for the commands: the secret is returned beside the key. No scopes
 // mean admin; a nil expires means never.
-func (s *Store) IssueAPIKey(ctx context.Context, accountID, description string, scopes []account.Scope,
-	expires *time.Time) (
-	key *account.APIKey, secret string, err error) {
+func (s *Store) IssueAPIKey(
+	ctx context.Context, accountID, description string, scopes []account.Scope, expires *time.Time,
+) (key *account.APIKey, secret string, err error) {
 	p := account.APIKeyPatch{Description: &description, Expiry: account.ExpiryPatch{Set: true, At: expires}}
 	if len(scopes) > 0 {
 		p.Scopes = &scopes
@@ -60,134 +78,58 @@ func (t *tx) createAPIKey(by account.Caller, p account.APIKeyPatch, secret strin
 	if err != nil {
 		return nil, err
 	}
-	scopes, err := json.Marshal(key.Scopes)
-	if err != nil {
-		return nil, fmt.Errorf("encoding scopes: %w", err)
-	}
-	t.audit(by, account.AuditAPIKeyCreated, key.ID, map[string]string{"description": key.Description})
-	return &key,
-		t.exec(`INSERT INTO api_keys (id, account_id, description, metadata, scopes, secret_hash, created_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			key.ID, by.AccountID, key.Description, key.Metadata, string(scopes), account.HashSecret(secret), micros(t.now),
-			microsOf(key.ExpiresAt))
+	return &key, apiKeys.create(t, by, &key, secret)
 }
 
-func (t *tx) apiKey(accountID, id string) (*account.APIKey, error) {
-	key, err := scanAPIKey(t.row(`SELECT `+apiKeyColumns+` FROM api_keys WHERE account_id = $1 AND id = $2`, accountID,
-		id))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, notFound("API key", id)
-	}
-	return &key, err
+// APIKeyBySecret implements account.Authenticator. There is no cache: a deleted key is unknown at
+// once.
+func (s *Store) APIKeyBySecret(ctx context.Context, secret string) (*account.APIKey, error) {
+	return apiKeys.bySecret(ctx, s, secret, authtokens.noun, authtokens.prefix)
 }
 
 // APIKey implements account.APIKeys.
 func (s *Store) APIKey(ctx context.Context, accountID, id string) (*account.APIKey, error) {
-	var key *account.APIKey
-	err := s.read(ctx, "reading an API key", func(t *tx) (err error) {
-		key, err = t.apiKey(accountID, id)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return key, nil
+	return readRow(ctx, s, &apiKeys.table, accountID, id)
 }
 
 // ListAPIKeys implements account.APIKeys.
 func (s *Store) ListAPIKeys(ctx context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
-	var page account.APIKeyPage
-	err := s.read(ctx, "listing API keys", func(t *tx) (err error) {
-		page.Keys, page.More, err = pageOf(t, accountID, p, apiKeyColumns, "api_keys", scanAPIKey)
-		return err
-	})
+	keys, more, err := readPage(ctx, s, &apiKeys.table, accountID, p)
 	if err != nil {
 		return nil, err
 	}
-	return &page, nil
+	return &account.APIKeyPage{Keys: keys, More: more}, nil
 }
 
-// AllAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown
-// account.
+// AllAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown account.
 func (s *Store) AllAPIKeys(ctx context.Context, accountID string) ([]account.APIKey, error) {
-	var all []account.APIKey
-	err := s.read(ctx, "listing API keys", func(t *tx) (err error) {
-		if err := t.accountExists(accountID); err != nil {
-			return err
-		}
-		all, err = t.apiKeys(accountID)
-		return err
-	})
-	return all, err
-}
-
-func (t *tx) apiKeys(accountID string) ([]account.APIKey, error) {
-	var all []account.APIKey
-	err := t.each(func(from scanner) error {
-		k, err := scanAPIKey(from)
-		all = append(all, k)
-		return err
-	}, `SELECT `+apiKeyColumns+` FROM api_keys WHERE account_id = $1 ORDER BY id DESC`, accountID)
-	return all, err
+	return apiKeys.allOf(ctx, s, accountID)
 }
 
 // PatchAPIKey implements account.APIKeys.
 func (s *Store) PatchAPIKey(
 	ctx context.Context, by account.Caller, id string, p account.APIKeyPatch,
 ) (*account.APIKey, error) {
-	var patched account.APIKey
-	err := s.write(ctx, "changing an API key", func(t *tx) error {
-		existing, err := t.apiKey(by.AccountID, id)
-		if err != nil {
-			return err
+	return patchRow(ctx, s, &apiKeys.table, by, id, func(t *tx, existing account.APIKey) (account.APIKey, error) {
+		patched, err := p.Apply(existing, t.now)
+		if err == nil && existing.HasAnyScope() && !patched.HasAnyScope() {
+			err = t.requireOtherAdmin(&existing)
 		}
-		if patched, err = p.Apply(*existing, t.now); err != nil {
-			return err
-		}
-		if reflect.DeepEqual(patched, *existing) {
-			return nil
-		}
-		if existing.HasAnyScope() && !patched.HasAnyScope() {
-			if err := t.keepAnAdmin(existing); err != nil {
-				return err
-			}
-		}
-		scopes, err := json.Marshal(patched.Scopes)
-		if err != nil {
-			return fmt.Errorf("encoding scopes: %w", err)
-		}
-		t.audit(by, account.AuditAPIKeyUpdated, id, map[string]string{"description": patched.Description})
-		return t.exec(
-			`UPDATE api_keys SET description = $1, metadata = $2, scopes = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
-			patched.Description, patched.Metadata, string(scopes), microsOf(patched.ExpiresAt), by.AccountID, id)
+		return patched, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &patched, nil
 }
 
 // DeleteAPIKey implements account.APIKeys.
 func (s *Store) DeleteAPIKey(ctx context.Context, by account.Caller, id string) error {
-	return s.write(ctx, "deleting an API key", func(t *tx) error {
-		key, err := t.apiKey(by.AccountID, id)
-		if err != nil {
-			return err
-		}
-		if err := t.keepAnAdmin(key); err != nil {
-			return err
-		}
-		t.audit(by, account.AuditAPIKeyDeleted, id, map[string]string{"description": key.Description})
-		return t.exec(`DELETE FROM api_keys WHERE account_id = $1 AND id = $2`, by.AccountID, id)
-	})
+	return deleteRow(ctx, s, &apiKeys.table, by, id, (*tx).requireOtherAdmin)
 }
 
-// keepAnAdmin refuses what would take from the account its last admin key that has not expired.
-func (t *tx) keepAnAdmin(key *account.APIKey) error {
-	if !key.HasAnyScope() || !key.Valid(t.now) { // Has without scopes asks for admin
+// requireOtherAdmin returns CodeInUse for the account's last admin key that has not expired.
+func (t *tx) requireOtherAdmin(key *account.APIKey) error {
+	if !key.HasAnyScope() || !key.Valid(t.now) { // HasAnyScope of no scopes asks for admin
 		return nil
 	}
-	keys, err := t.apiKeys(key.AccountID)
+	keys, err := apiKeys.all(t, `account_id = $1`, key.AccountID)
 	if err != nil {
 		return err
 	}

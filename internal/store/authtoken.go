@@ -5,14 +5,35 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"reflect"
+	"slices"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
+
+var authtokens = credentialTable[account.Authtoken]{
+	table: newTable(table[account.Authtoken]{
+		name: "authtokens", noun: "authtoken",
+		columns: func(a *account.Authtoken) []column {
+			return []column{
+				{"id", &a.ID, insertOnly},
+				{"account_id", &a.AccountID, insertOnly},
+				{"description", &a.Description, updatable},
+				{"metadata", &a.Metadata, updatable},
+				{"acl", jsonField(&a.ACL), updatable},
+				{"created_at", timeField(&a.CreatedAt), insertOnly},
+				{"expires_at", optionalTimeField(&a.ExpiresAt), updatable},
+				{"last_used_at", optionalTimeField(&a.LastUsedAt), insertOnly},
+			}
+		},
+		created: account.AuditCredentialCreated, updated: account.AuditCredentialUpdated,
+		deleted: account.AuditCredentialDeleted,
+		details: func(a *account.Authtoken) map[string]string { return map[string]string{"description": a.Description} },
+	}),
+	prefix:    account.AuthtokenPrefix,
+	expiresAt: func(a *account.Authtoken) *time.Time { return a.ExpiresAt },
+	recordUse: authtokenUsed,
+}
 
 // CreateAuthtoken implements account.Authtokens. CodeNotFound for an unknown account.
 func (s *Store) CreateAuthtoken(
@@ -21,7 +42,7 @@ func (s *Store) CreateAuthtoken(
 	secret := account.NewSecret(account.AuthtokenPrefix)
 	var token *account.Authtoken
 	err := s.write(ctx, "creating an authtoken", func(t *tx) (err error) {
-		if err := t.limit("authtokens", "authtokens", by.AccountID, s.opt.MaxAuthtokens); err != nil {
+		if err := authtokens.checkLimit(t, by.AccountID, s.opt.MaxAuthtokens, deleteUnused); err != nil {
 			return err
 		}
 		token, err = t.createAuthtoken(by, p, secret)
@@ -36,8 +57,9 @@ func (s *Store) CreateAuthtoken(
 
 // IssueAuthtoken is CreateAuthtoken for the commands: the secret is returned beside the token. No
 // rules mean account.DefaultACL.
-func (s *Store) IssueAuthtoken(ctx context.Context, accountID, description string, acl []string) (
-	token *account.Authtoken, secret string, err error) {
+func (s *Store) IssueAuthtoken(
+	ctx context.Context, accountID, description string, acl []string,
+) (token *account.Authtoken, secret string, err error) {
 	p := account.AuthtokenPatch{Description: &description}
 	if len(acl) > 0 {
 		p.ACL = &acl
@@ -59,111 +81,66 @@ func (t *tx) createAuthtoken(by account.Caller, p account.AuthtokenPatch, secret
 	if err != nil {
 		return nil, err
 	}
-	acl, err := json.Marshal(token.ACL)
-	if err != nil {
-		return nil, fmt.Errorf("encoding ACL: %w", err)
-	}
-	t.audit(by, account.AuditCredentialCreated, token.ID, map[string]string{"description": token.Description})
-	return &token,
-		t.exec(`INSERT INTO authtokens (id, account_id, description, metadata, acl, secret_hash, created_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			token.ID, by.AccountID, token.Description, token.Metadata, string(acl), account.HashSecret(secret), micros(t.now),
-			microsOf(token.ExpiresAt))
+	return &token, authtokens.create(t, by, &token, secret)
 }
 
-func (t *tx) authtoken(accountID, id string) (*account.Authtoken, error) {
-	token, err := scanAuthtoken(t.row(`SELECT `+authtokenColumns+` FROM authtokens WHERE account_id = $1 AND id = $2`,
-		accountID, id))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, notFound("authtoken", id)
-	}
-	return &token, err
+// AuthtokenBySecret implements account.Authenticator.
+func (s *Store) AuthtokenBySecret(ctx context.Context, secret string) (*account.Authtoken, error) {
+	return authtokens.bySecret(ctx, s, secret, apiKeys.noun, apiKeys.prefix)
 }
 
 // Authtoken implements account.Authtokens.
 func (s *Store) Authtoken(ctx context.Context, accountID, id string) (*account.Authtoken, error) {
-	var token *account.Authtoken
-	err := s.read(ctx, "reading an authtoken", func(t *tx) (err error) {
-		token, err = t.authtoken(accountID, id)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return token, nil
+	return readRow(ctx, s, &authtokens.table, accountID, id)
 }
 
 // ListAuthtokens implements account.Authtokens.
-func (s *Store) ListAuthtokens(
-	ctx context.Context, accountID string, p account.Page,
-) (*account.AuthtokenPage, error) {
-	var page account.AuthtokenPage
-	err := s.read(ctx, "listing authtokens", func(t *tx) (err error) {
-		page.Authtokens, page.More, err = pageOf(t, accountID, p, authtokenColumns, "authtokens", scanAuthtoken)
-		return err
-	})
+func (s *Store) ListAuthtokens(ctx context.Context, accountID string, p account.Page) (*account.AuthtokenPage, error) {
+	tokens, more, err := readPage(ctx, s, &authtokens.table, accountID, p)
 	if err != nil {
 		return nil, err
 	}
-	return &page, nil
+	return &account.AuthtokenPage{Authtokens: tokens, More: more}, nil
 }
 
 // AllAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown
 // account.
 func (s *Store) AllAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
-	var all []account.Authtoken
-	err := s.read(ctx, "listing authtokens", func(t *tx) error {
-		if err := t.accountExists(accountID); err != nil {
-			return err
+	return authtokens.allOf(ctx, s, accountID)
+}
+
+// LiveAuthtokens implements account.Authenticator.
+func (s *Store) LiveAuthtokens(ctx context.Context, ids []string) (map[string]*account.Authtoken, error) {
+	live := make(map[string]*account.Authtoken, len(ids))
+	err := s.read(ctx, "looking for live authtokens", func(t *tx) error {
+		for batch := range slices.Chunk(ids, inListBatch) {
+			in, args := inList(batch, micros(t.now))
+			found, err := authtokens.all(t, notExpired+` AND id IN `+in, args...)
+			if err != nil {
+				return err
+			}
+			for i := range found {
+				live[found[i].ID] = &found[i]
+			}
 		}
-		return t.each(func(from scanner) error {
-			a, err := scanAuthtoken(from)
-			all = append(all, a)
-			return err
-		}, `SELECT `+authtokenColumns+` FROM authtokens WHERE account_id = $1 ORDER BY id DESC`, accountID)
+		return nil
 	})
-	return all, err
+	if err != nil {
+		return nil, err
+	}
+	return live, nil
 }
 
 // PatchAuthtoken implements account.Authtokens.
 func (s *Store) PatchAuthtoken(
 	ctx context.Context, by account.Caller, id string, p account.AuthtokenPatch,
 ) (*account.Authtoken, error) {
-	var patched account.Authtoken
-	err := s.write(ctx, "changing an authtoken", func(t *tx) error {
-		existing, err := t.authtoken(by.AccountID, id)
-		if err != nil {
-			return err
-		}
-		if patched, err = p.Apply(*existing, t.now); err != nil {
-			return err
-		}
-		if reflect.DeepEqual(patched, *existing) {
-			return nil
-		}
-		acl, err := json.Marshal(patched.ACL)
-		if err != nil {
-			return fmt.Errorf("encoding ACL: %w", err)
-		}
-		t.audit(by, account.AuditCredentialUpdated, id, map[string]string{"description": patched.Description})
-		return t.exec(
-			`UPDATE authtokens SET description = $1, metadata = $2, acl = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
-			patched.Description, patched.Metadata, string(acl), microsOf(patched.ExpiresAt), by.AccountID, id)
+	return patchRow(ctx, s, &authtokens.table, by, id, func(t *tx, a account.Authtoken) (account.Authtoken, error) {
+		return p.Apply(a, t.now)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &patched, nil
 }
 
 // DeleteAuthtoken implements account.Authtokens.
 func (s *Store) DeleteAuthtoken(ctx context.Context, by account.Caller, id string) error {
-	return s.write(ctx, "deleting an authtoken", func(t *tx) error {
-		existing, err := t.authtoken(by.AccountID, id)
-		if err != nil {
-			return err
-		}
-		t.audit(by, account.AuditCredentialDeleted, id, map[string]string{"description": existing.Description})
-		return t.exec(`DELETE FROM authtokens WHERE account_id = $1 AND id = $2`, by.AccountID, id)
-	})
+	return deleteRow(ctx, s, &authtokens.table, by, id, nil)
 }

@@ -17,10 +17,30 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-const backendColumns = `id, account_id, kind, description, metadata, config, created_at, updated_at`
+var backends = newTable(table[account.Backend]{
+	name: "backends", noun: "backend",
+	columns: func(b *account.Backend) []column {
+		return []column{
+			{"id", &b.ID, insertOnly},
+			{"account_id", &b.AccountID, insertOnly},
+			{"kind", convert(func() string { return string(b.Kind) }, func(k string) { b.Kind = account.BackendKind(k) }),
+				insertOnly},
+			{"description", &b.Description, updatable},
+			{"metadata", &b.Metadata, updatable},
+			{"config", jsonField(&backendConfig{b}), updatable},
+			{"created_at", timeField(&b.CreatedAt), insertOnly},
+			{"updated_at", timeField(&b.UpdatedAt), updatable},
+		}
+	},
+	created: account.AuditBackendCreated, updated: account.AuditBackendUpdated, deleted: account.AuditBackendDeleted,
+	details: func(b *account.Backend) map[string]string { return map[string]string{"description": b.Description} },
+})
 
-// backendConfig is what lies in a backend's row beside its texts; children are rows of their own.
-type backendConfig struct {
+// backendConfig is the JSON of what only some kinds of backends have, but the children, which are
+// rows of their own.
+type backendConfig struct{ *account.Backend }
+
+type backendConfigJSON struct {
 	HealthStatus []int                  `json:"health_status,omitempty"`
 	HealthRule   account.HealthRule     `json:"health_rule,omitzero"`
 	Labels       map[string]string      `json:"labels,omitempty"`
@@ -28,39 +48,22 @@ type backendConfig struct {
 	Static       *account.StaticAddress `json:"static,omitempty"`
 }
 
-func scanBackend(from scanner) (account.Backend, error) {
-	var b account.Backend
-	var kind, text string
-	var made, updated int64
-	if err := from.Scan(&b.ID, &b.AccountID, &kind, &b.Description, &b.Metadata, &text, &made, &updated); err != nil {
-		return b, err
-	}
-	var config backendConfig
-	if err := json.Unmarshal([]byte(text), &config); err != nil {
-		return b, fmt.Errorf("decoding backend %s: %w", b.ID, err)
-	}
-	b.Kind, b.CreatedAt, b.UpdatedAt = account.BackendKind(kind), fromMicros(made), fromMicros(updated)
-	b.HealthStatus, b.HealthRule, b.Labels = config.HealthStatus, config.HealthRule, config.Labels
-	b.Response, b.Static = config.Response, config.Static
-	return b, nil
+// MarshalJSON implements json.Marshaler.
+func (c backendConfig) MarshalJSON() ([]byte, error) {
+	return json.Marshal(backendConfigJSON{c.HealthStatus, c.HealthRule, c.Labels, c.Response, c.Static})
 }
 
-// saveBackend writes the row, new or not, and its children.
-func (t *tx) saveBackend(b account.Backend) error {
-	config, err := json.Marshal(backendConfig{
-		HealthStatus: b.HealthStatus, HealthRule: b.HealthRule, Labels: b.Labels,
-		Response: b.Response, Static: b.Static,
-	})
-	if err != nil {
-		return fmt.Errorf("encoding backend: %w", err)
-	}
-	err = t.exec(`INSERT INTO backends (`+backendColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-		ON CONFLICT (id) DO UPDATE SET description = excluded.description, metadata = excluded.metadata, config = excluded.config, updated_at = excluded.updated_at`,
-		b.ID, b.AccountID, string(b.Kind), b.Description, b.Metadata, string(config), micros(b.CreatedAt),
-		micros(b.UpdatedAt))
-	if err != nil {
-		return err
-	}
+// UnmarshalJSON implements json.Unmarshaler.
+func (c backendConfig) UnmarshalJSON(text []byte) error {
+	var config backendConfigJSON
+	err := json.Unmarshal(text, &config)
+	c.HealthStatus, c.HealthRule, c.Labels = config.HealthStatus, config.HealthRule, config.Labels
+	c.Response, c.Static = config.Response, config.Static
+	return err
+}
+
+// saveChildren writes the children of a backend in place of those that it had.
+func (t *tx) saveChildren(b account.Backend) error {
 	if err := t.exec(`DELETE FROM backend_children WHERE parent_id = $1`, b.ID); err != nil {
 		return err
 	}
@@ -116,15 +119,18 @@ func (s *Store) CreateBackend(ctx context.Context, by account.Caller, b account.
 		if err := t.lockAccount(b.AccountID); err != nil {
 			return err
 		}
-		if err := t.limit("backends", "backends", b.AccountID, t.s.opt.MaxBackends); err != nil {
+		if err := backends.checkLimit(t, b.AccountID, s.opt.MaxBackends, deleteUnused); err != nil {
 			return err
 		}
 		b.ID, b.CreatedAt, b.UpdatedAt = account.NewID(b.Kind.IDPrefix(), t.now), t.now, t.now
 		if err := t.checkChildren(b); err != nil {
 			return err
 		}
-		t.audit(by, account.AuditBackendCreated, b.ID, map[string]string{"description": b.Description})
-		return t.saveBackend(b)
+		backends.audit(t, by, backends.created, &b)
+		if err := backends.insert(t, &b); err != nil {
+			return err
+		}
+		return t.saveChildren(b)
 	})
 	if err != nil {
 		return nil, err
@@ -147,15 +153,14 @@ func (t *tx) lockAccount(accountID string) error {
 }
 
 func (t *tx) backend(accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
-	b, err := scanBackend(t.row(`SELECT `+backendColumns+` FROM backends WHERE account_id = $1 AND kind = $2 AND id = $3`,
-		accountID, string(kind), id))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, notFound(strings.ReplaceAll(string(kind), "_", " ")+" backend", id)
-	}
+	b, err := backends.first(t, `account_id = $1 AND kind = $2 AND id = $3`, accountID, string(kind), id)
 	if err != nil {
 		return nil, err
 	}
-	return &b, t.addChildren(map[string]*account.Backend{id: &b}, `parent_id = $1`, id)
+	if b == nil {
+		return nil, notFound(strings.ReplaceAll(string(kind), "_", " ")+" backend", id)
+	}
+	return b, t.addChildren(map[string]*account.Backend{id: b}, `parent_id = $1`, id)
 }
 
 // Backend implements account.Backends.
@@ -177,23 +182,11 @@ func (s *Store) Backend(
 func (s *Store) ListBackends(
 	ctx context.Context, accountID string, kind account.BackendKind, p account.Page,
 ) (*account.BackendPage, error) {
-	limit := pageLimit(p)
 	page := &account.BackendPage{}
-	err := s.read(ctx, "listing backends", func(t *tx) error {
-		page.Backends = []account.Backend{}
-		q := query{args: []any{accountID, string(kind)}, text: `account_id = $1 AND kind = $2`}
-		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
-		err := t.each(func(from scanner) error {
-			b, err := scanBackend(from)
-			page.Backends = append(page.Backends, b)
-			return err
-		}, `SELECT `+backendColumns+` FROM backends WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1),
-			q.args...)
+	err := s.read(ctx, "listing backends", func(t *tx) (err error) {
+		page.Backends, page.More, err = backends.page(t, p, `account_id = $1 AND kind = $2`, accountID, string(kind))
 		if err != nil || len(page.Backends) == 0 {
 			return err
-		}
-		if page.More = len(page.Backends) > limit; page.More {
-			page.Backends = page.Backends[:limit]
 		}
 		byID := map[string]*account.Backend{}
 		for i := range page.Backends {
@@ -230,8 +223,11 @@ func (s *Store) PatchBackend(
 			}
 		}
 		patched.UpdatedAt = t.now
-		t.audit(by, account.AuditBackendUpdated, id, map[string]string{"description": patched.Description})
-		return t.saveBackend(patched)
+		backends.audit(t, by, backends.updated, &patched)
+		if err := backends.update(t, &patched); err != nil {
+			return err
+		}
+		return t.saveChildren(patched)
 	})
 	if err != nil {
 		return nil, err
@@ -252,7 +248,7 @@ func (s *Store) DeleteBackend(ctx context.Context, by account.Caller, kind accou
 		if err := t.refuseUsed(id); err != nil {
 			return err
 		}
-		t.audit(by, account.AuditBackendDeleted, id, map[string]string{"description": existing.Description})
+		backends.audit(t, by, backends.deleted, existing)
 		return t.exec(`DELETE FROM backends WHERE account_id = $1 AND id = $2`, by.AccountID, id)
 	})
 }

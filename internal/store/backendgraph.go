@@ -166,14 +166,13 @@ func (s *Store) BackendTree(ctx context.Context, accountID, id string) (*account
 		const below = `WITH RECURSIVE below (id) AS (SELECT id FROM backends WHERE account_id = $1 AND id = $2
 			UNION SELECT c.child_id FROM backend_children c JOIN below ON c.parent_id = below.id) `
 		tree = &account.BackendTree{Root: id, All: map[string]account.Backend{}}
-		found := map[string]*account.Backend{}
-		err := t.each(func(from scanner) error {
-			b, err := scanBackend(from)
-			found[b.ID] = &b
-			return err
-		}, below+`SELECT `+backendColumns+` FROM backends WHERE id IN (SELECT id FROM below)`, accountID, id)
+		all, err := backends.all(t, `id IN (`+below+`SELECT id FROM below)`, accountID, id)
 		if err != nil {
 			return err
+		}
+		found := map[string]*account.Backend{}
+		for i := range all {
+			found[all[i].ID] = &all[i]
 		}
 		if found[id] == nil {
 			return notFound("backend", id)

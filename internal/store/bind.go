@@ -229,7 +229,7 @@ func (s *Store) EndSession(ctx context.Context, accountID, sessionID string, end
 		}
 		rows, err := t.endpointsWhere(`session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`, sessionID, accountID)
 		for _, row := range rows {
-			row.lose(t.now)
+			row.setOffline(t.now)
 			t.changed(account.Modified, row)
 		}
 		return err

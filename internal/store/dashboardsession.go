@@ -15,17 +15,17 @@ import (
 func (s *Store) SignIn(ctx context.Context, key *account.APIKey, tokenHash []byte) (*account.DashboardSession, error) {
 	session := &account.DashboardSession{}
 	err := s.write(ctx, "signing in to the dashboard", func(t *tx) error {
-		now, err := t.apiKey(key.AccountID, key.ID)
-		if account.CodeOf(err) == account.CodeNotFound || err == nil && !now.Valid(t.now) {
+		current, err := apiKeys.get(t, key.AccountID, key.ID)
+		if account.CodeOf(err) == account.CodeNotFound || err == nil && !current.Valid(t.now) {
 			return errSignedOut()
 		}
 		if err != nil {
 			return err
 		}
-		session.Key, session.ExpiresAt = *now, t.now.Add(account.DashboardLife)
+		session.Key, session.ExpiresAt = *current, t.now.Add(account.DashboardLife)
 		return t.exec(
 			`INSERT INTO dashboard_sessions (token_hash, account_id, api_key_id, expires_at) VALUES ($1, $2, $3, $4)`,
-			notNil(tokenHash), now.AccountID, now.ID, micros(session.ExpiresAt))
+			notNil(tokenHash), current.AccountID, current.ID, micros(session.ExpiresAt))
 	})
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *Store) DashboardSession(ctx context.Context, tokenHash []byte) (*accoun
 		if err != nil {
 			return err
 		}
-		key, err := t.apiKey(accountID, keyID)
+		key, err := apiKeys.get(t, accountID, keyID)
 		if account.CodeOf(err) == account.CodeNotFound || err == nil && !key.Valid(t.now) {
 			return errSignedOut()
 		}
@@ -60,7 +60,7 @@ func (s *Store) DashboardSession(ctx context.Context, tokenHash []byte) (*accoun
 	if err != nil {
 		return nil, err
 	}
-	s.touch(touchAPIKey, session.Key.ID)
+	s.recordUse(apiKeyUsed, session.Key.ID)
 	return session, nil
 }
 

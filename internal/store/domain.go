@@ -125,7 +125,7 @@ func (t *tx) followGrants(accountID string) error {
 	for _, row := range rows {
 		switch covered := granted(row.e.Host); {
 		case !covered && row.online():
-			row.lose(t.now)
+			row.setOffline(t.now)
 		case covered && !row.online() && row.e.Type == account.TypeCloud:
 			row.e.Status, row.e.OfflineSince, row.e.UpdatedAt = account.StatusOnline, nil, t.now
 			row.onlineSince = t.now

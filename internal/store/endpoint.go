@@ -26,58 +26,53 @@ type endpointRow struct {
 	change      *policyChange
 }
 
-const endpointColumns = `id, account_id, binding, host, port, slot, scheme, url, type, name, description, metadata, pooling_enabled,
-	upstream_url, upstream_protocol, host_mode, region, online, session_id, credential_id, resume_hash, online_since, offline_since,
-	grace_from, projection_id, created_at, updated_at, seq, policy_digest, backend_id`
+var endpoints = newTable(table[endpointRow]{
+	name: "endpoints", noun: "endpoint",
+	columns: func(r *endpointRow) []column {
+		e := &r.e
+		return []column{
+			{"id", &e.ID, insertOnly},
+			{"account_id", &e.AccountID, insertOnly},
+			{"binding", convert(func() string { return e.Bindings[0] }, func(b string) { e.Bindings = []string{b} }), insertOnly},
+			{"host", &e.Host, insertOnly},
+			{"port", &e.Port, insertOnly},
+			{"slot", &r.slot, updatable},
+			{"scheme", &e.Scheme, insertOnly},
+			{"url", &e.URL, insertOnly},
+			{"type", &e.Type, insertOnly},
+			{"name", &e.Name, updatable},
+			{"description", &e.Description, updatable},
+			{"metadata", &e.Metadata, updatable},
+			{"pooling_enabled", &e.PoolingEnabled, updatable},
+			{"upstream_url", &e.UpstreamURL, updatable},
+			{"upstream_protocol", &e.UpstreamProtocol, updatable},
+			{"host_mode", &e.HostMode, updatable},
+			{"region", &e.Region, updatable},
+			{"online", convert(r.online, r.setOnline), updatable},
+			{"session_id", refField(&e.TunnelSession), updatable},
+			{"credential_id", refField(&e.Principal), updatable},
+			{"resume_hash", &r.resumeHash, updatable},
+			{"online_since", timeField(&r.onlineSince), updatable},
+			{"offline_since", optionalTimeField(&e.OfflineSince), updatable},
+			{"grace_from", timeField(&r.graceFrom), updatable},
+			{"projection_id", &e.ProjectionID, insertOnly},
+			{"created_at", timeField(&e.CreatedAt), insertOnly},
+			{"updated_at", timeField(&e.UpdatedAt), updatable},
+			{"seq", &e.ResourceVersion.Seq, updatable},
+			{"policy_digest", &r.digest, updatable},
+			{"backend_id", &e.BackendID, updatable},
+		}
+	},
+})
 
-func (s *Store) scanEndpoint(from scanner) (*endpointRow, error) {
-	var (
-		r                                           endpointRow
-		e                                           = &r.e
-		binding, session, credential                string
-		online                                      bool
-		onlineSince, offlineSince, grace, made, upd int64
-		seq                                         int64
-	)
-	err := from.Scan(&e.ID, &e.AccountID, &binding, &e.Host, &e.Port, &r.slot, &e.Scheme, &e.URL, &e.Type, &e.Name,
-		&e.Description,
-		&e.Metadata, &e.PoolingEnabled, &e.UpstreamURL, &e.UpstreamProtocol, &e.HostMode, &e.Region, &online, &session,
-		&credential,
-		&r.resumeHash, &onlineSince, &offlineSince, &grace, &e.ProjectionID, &made, &upd, &seq, &r.digest, &e.BackendID)
-	if err != nil {
-		return nil, err
+// saveEndpoint writes the row and its policy.
+func (t *tx) saveEndpoint(kind account.EventType, r *endpointRow) error {
+	var err error
+	if kind == account.Added {
+		err = endpoints.insert(t, r)
+	} else {
+		err = endpoints.update(t, r)
 	}
-	e.PublicURL, e.Proto, e.Bindings = e.URL, e.Scheme, []string{binding}
-	e.HostPort = account.EndpointURL{Host: e.Host, Port: e.Port}.HostPort()
-	e.Status, e.OfflineSince = account.StatusOffline, timePointer(offlineSince)
-	if online {
-		e.Status = account.StatusOnline
-	}
-	e.TunnelSession, e.Principal = refTo(session), refTo(credential)
-	e.CreatedAt, e.UpdatedAt, e.ResourceVersion = fromMicros(made), fromMicros(upd), s.version(seq)
-	r.onlineSince, r.graceFrom = fromMicros(onlineSince), fromMicros(grace)
-	return &r, nil
-}
-
-// saveEndpoint writes the row, new or not.
-func (t *tx) saveEndpoint(r *endpointRow) error {
-	e := &r.e
-	err := t.exec(`INSERT INTO endpoints (`+endpointColumns+
-		`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-		$16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)
-		ON CONFLICT (id) DO UPDATE SET slot = excluded.slot, name = excluded.name, description = excluded.description, metadata = excluded.metadata,
-		pooling_enabled = excluded.pooling_enabled, upstream_url = excluded.upstream_url, upstream_protocol = excluded.upstream_protocol,
-		host_mode = excluded.host_mode, region = excluded.region, online = excluded.online, session_id = excluded.session_id,
-		credential_id = excluded.credential_id, resume_hash = excluded.resume_hash, online_since = excluded.online_since,
-		offline_since = excluded.offline_since, grace_from = excluded.grace_from, updated_at = excluded.updated_at, seq = excluded.seq,
-		policy_digest = excluded.policy_digest, backend_id = excluded.backend_id`,
-		e.ID, e.AccountID, e.Bindings[0], e.Host, e.Port, r.slot, e.Scheme, e.URL, e.Type, e.Name, e.Description, e.Metadata,
-		e.PoolingEnabled,
-		e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region, r.online(), idOf(e.TunnelSession), idOf(e.Principal),
-		notNil(r.resumeHash),
-		micros(r.onlineSince), microsOf(e.OfflineSince), micros(r.graceFrom), e.ProjectionID, micros(e.CreatedAt),
-		micros(e.UpdatedAt),
-		e.ResourceVersion.Seq, r.digest, e.BackendID)
 	if err != nil {
 		return err
 	}
@@ -86,13 +81,20 @@ func (t *tx) saveEndpoint(r *endpointRow) error {
 
 func (r *endpointRow) online() bool { return r.e.Status == account.StatusOnline }
 
-// lose makes the row offline; its grace begins.
-func (r *endpointRow) lose(now time.Time) {
+func (r *endpointRow) setOnline(online bool) {
+	r.e.Status = account.StatusOffline
+	if online {
+		r.e.Status = account.StatusOnline
+	}
+}
+
+// setOffline takes the row offline; its grace begins.
+func (r *endpointRow) setOffline(now time.Time) {
 	r.e.Status, r.e.OfflineSince, r.e.TunnelSession = account.StatusOffline, &now, nil
 	r.e.UpdatedAt, r.graceFrom, r.resumeHash = now, now, nil
 }
 
-// differs says whether a watcher would see a difference between two states of an endpoint.
+// differs reports whether watchers see a difference between two states of an endpoint.
 func differs(a, b account.Endpoint) bool {
 	a.UpdatedAt, a.ResourceVersion = b.UpdatedAt, b.ResourceVersion
 	return !reflect.DeepEqual(a, b)
@@ -100,22 +102,25 @@ func differs(a, b account.Endpoint) bool {
 
 // endpointWhere returns the one endpoint that the condition selects, or nil.
 func (t *tx) endpointWhere(condition string, args ...any) (*endpointRow, error) {
-	row, err := t.s.scanEndpoint(t.row(`SELECT `+endpointColumns+` FROM endpoints WHERE `+condition, args...))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
+	rows, err := t.endpointsWhere(condition, args...)
+	if err != nil || len(rows) == 0 {
+		return nil, err
 	}
-	return row, err
+	return rows[0], nil
 }
 
 // endpointsWhere returns all endpoints that the condition selects.
 func (t *tx) endpointsWhere(condition string, args ...any) ([]*endpointRow, error) {
-	var found []*endpointRow
-	err := t.each(func(from scanner) error {
-		row, err := t.s.scanEndpoint(from)
-		found = append(found, row)
-		return err
-	}, `SELECT `+endpointColumns+` FROM endpoints WHERE `+condition, args...)
-	return found, err
+	found, err := endpoints.all(t, condition, args...)
+	rows := make([]*endpointRow, len(found))
+	for i := range found {
+		rows[i] = &found[i]
+		e := &found[i].e
+		e.PublicURL, e.Proto = e.URL, e.Scheme
+		e.HostPort = account.EndpointURL{Host: e.Host, Port: e.Port}.HostPort()
+		e.ResourceVersion.Epoch = t.s.epoch
+	}
+	return rows, err
 }
 
 // Endpoint implements account.Endpoints.

@@ -62,7 +62,7 @@ func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err erro
 	err = t.row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).Scan(&id)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		if err := t.limit("app_users", "application users", accountID, t.s.opt.MaxUsers); err != nil {
+		if err := t.checkLimit("app_users", "application users", accountID, t.s.opt.MaxUsers, deleteUnused); err != nil {
 			return "", err
 		}
 		id = account.NewID(account.PrefixUser, t.now)

@@ -8,22 +8,33 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-const sessionColumns = `id, account_id, credential_id, agent_version, ip, metadata, os, region, transport, instance_id, server_id, started_at`
-
-func scanSession(from scanner) (account.TunnelSession, error) {
-	var s account.TunnelSession
-	var started int64
-	err := from.Scan(&s.ID, &s.AccountID, &s.Credential.ID, &s.AgentVersion, &s.IP, &s.Metadata, &s.OS, &s.Region,
-		&s.Transport,
-		&s.InstanceID, &s.ServerID, &started)
-	s.StartedAt = fromMicros(started)
-	return s, err
-}
+var tunnelSessions = newTable(table[account.TunnelSession]{
+	name: "tunnel_sessions", noun: "tunnel session",
+	columns: func(s *account.TunnelSession) []column {
+		return []column{
+			{"id", &s.ID, insertOnly},
+			{"account_id", &s.AccountID, insertOnly},
+			{"credential_id", &s.Credential.ID, insertOnly},
+			{"agent_version", &s.AgentVersion, insertOnly},
+			{"ip", &s.IP, insertOnly},
+			{"metadata", &s.Metadata, insertOnly},
+			{"os", &s.OS, insertOnly},
+			{"region", &s.Region, insertOnly},
+			{"transport", &s.Transport, insertOnly},
+			{"instance_id", &s.InstanceID, insertOnly},
+			{"server_id", &s.ServerID, insertOnly},
+			{"started_at", timeField(&s.StartedAt), insertOnly},
+		}
+	},
+	created: account.AuditSessionStarted, deleted: account.AuditSessionEnded,
+	details: func(s *account.TunnelSession) map[string]string {
+		return map[string]string{"ip": s.IP, "agent_version": s.AgentVersion, "os": s.OS}
+	},
+})
 
 // StartSession implements account.SessionStarter. A zero StartedAt means now.
 func (s *Store) StartSession(ctx context.Context, session account.TunnelSession) error {
@@ -31,16 +42,12 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 		return err
 	}
 	return s.write(ctx, "starting a tunnel session", func(t *tx) error {
-		started := session.StartedAt
-		if started.IsZero() {
-			started = t.now
+		if session.StartedAt.IsZero() {
+			session.StartedAt = t.now
 		}
-		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}, account.AuditSessionStarted,
-			session.ID, sessionDetails(session))
-		return t.exec(`INSERT INTO tunnel_sessions (`+sessionColumns+
-			`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
-			session.ID, session.AccountID, session.Credential.ID, session.AgentVersion, session.IP, session.Metadata, session.OS,
-			session.Region, session.Transport, session.InstanceID, session.ServerID, micros(started))
+		by := account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}
+		tunnelSessions.audit(t, by, tunnelSessions.created, &session)
+		return tunnelSessions.insert(t, &session)
 	})
 }
 
@@ -48,15 +55,15 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 func (t *tx) endSessions(end account.SessionEnd, condition string, args ...any) error {
 	var ended []account.TunnelSession
 	err := t.each(func(from scanner) error {
-		session, err := scanSession(from)
+		session, err := tunnelSessions.scan(from)
 		ended = append(ended, session)
 		return err
-	}, `DELETE FROM tunnel_sessions WHERE `+condition+` RETURNING `+sessionColumns, args...)
+	}, `DELETE FROM tunnel_sessions WHERE `+condition+` RETURNING `+tunnelSessions.names, args...)
 	if err != nil {
 		return err
 	}
 	for _, session := range ended {
-		details, by := sessionDetails(session), session.Credential.ID
+		details, by := tunnelSessions.details(&session), session.Credential.ID
 		details["reason"] = cmp.Or(end.Reason, "the connection ended")
 		if end.Reason != "" {
 			if by, err = t.endedBy(session.AccountID, end); err != nil {
@@ -71,7 +78,7 @@ func (t *tx) endSessions(end account.SessionEnd, condition string, args ...any) 
 	return nil
 }
 
-// endedBy says who ended a session: "" for the service itself, and for who administers it.
+// endedBy returns the principal that ended a session: "" for the service and its administration.
 func (t *tx) endedBy(accountID string, end account.SessionEnd) (principalID string, err error) {
 	if end.PrincipalID != "" || end.CausedByID == "" {
 		return end.PrincipalID, nil
@@ -85,48 +92,18 @@ func (t *tx) endedBy(accountID string, end account.SessionEnd) (principalID stri
 	return principalID, err
 }
 
-func sessionDetails(s account.TunnelSession) map[string]string {
-	return map[string]string{"ip": s.IP, "agent_version": s.AgentVersion, "os": s.OS}
-}
-
 // TunnelSession implements account.TunnelSessions.
 func (s *Store) TunnelSession(ctx context.Context, accountID, id string) (*account.TunnelSession, error) {
-	var found account.TunnelSession
-	err := s.read(ctx, "reading a tunnel session", func(t *tx) (err error) {
-		found, err = scanSession(t.row(`SELECT `+sessionColumns+` FROM tunnel_sessions WHERE account_id = $1 AND id = $2`,
-			accountID, id))
-		if errors.Is(err, sql.ErrNoRows) {
-			return notFound("tunnel session", id)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &found, nil
+	return readRow(ctx, s, &tunnelSessions, accountID, id)
 }
 
 // ListTunnelSessions implements account.TunnelSessions.
 func (s *Store) ListTunnelSessions(
 	ctx context.Context, accountID string, p account.Page,
 ) (*account.TunnelSessionPage, error) {
-	limit := pageLimit(p)
-	page := &account.TunnelSessionPage{Sessions: []account.TunnelSession{}}
-	err := s.read(ctx, "listing tunnel sessions", func(t *tx) error {
-		q := query{args: []any{accountID}, text: `account_id = $1`}
-		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
-		return t.each(func(from scanner) error {
-			found, err := scanSession(from)
-			page.Sessions = append(page.Sessions, found)
-			return err
-		}, `SELECT `+sessionColumns+` FROM tunnel_sessions WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1),
-			q.args...)
-	})
+	found, more, err := readPage(ctx, s, &tunnelSessions, accountID, p)
 	if err != nil {
 		return nil, err
 	}
-	if page.More = len(page.Sessions) > limit; page.More {
-		page.Sessions = page.Sessions[:limit]
-	}
-	return page, nil
+	return &account.TunnelSessionPage{Sessions: found, More: more}, nil
 }

@@ -115,8 +115,8 @@ type Store struct {
 	wakes   wakes
 
 	auditWakes wakes
-	touched    touched
-	uses       uses
+	lastUsed   lastUsedTimes
+	uses       sessionUses
 	probe      probe
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
@@ -165,7 +165,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return errors.Join(s.flushTouched(ctx), s.flushUses(ctx, true), s.closeDatabases())
+	return errors.Join(s.flushLastUsed(ctx), s.flushUses(ctx, true), s.closeDatabases())
 }
 
 func (s *Store) closeDatabases() error {

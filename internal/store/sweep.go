@@ -26,7 +26,7 @@ func (s *Store) BeginServerTerm(ctx context.Context) error {
 		err := s.write(ctx, "starting the server", func(t *tx) error {
 			rows, err := t.endpointsWhere(`online = 1 AND type = $1 LIMIT $2`, account.TypeAgent, 5*sweepBatch)
 			for _, row := range rows {
-				row.lose(t.now)
+				row.setOffline(t.now)
 				t.changed(account.Modified, row)
 			}
 			more = len(rows) > 0
@@ -52,7 +52,7 @@ func (s *Store) BeginServerTerm(ctx context.Context) error {
 // second or so; without anything to do it only reads.
 func (s *Store) Sweep(ctx context.Context) error {
 	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx),
-		s.flushTouchedIfDue(ctx),
+		s.flushLastUsedIfDue(ctx),
 		s.sweepSessions(ctx), s.sweepUsers(ctx), s.sweepOperators(ctx))
 }
 

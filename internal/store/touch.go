@@ -9,56 +9,56 @@ import (
 	"time"
 )
 
-// touchEvery is how often last-used and last-seen times are written, in one transaction.
-const touchEvery = 10 * time.Second
+// lastUsedInterval is how often last-used and last-seen times are written, in one transaction.
+const lastUsedInterval = 10 * time.Second
 
-// touched collects when credentials were used and operators seen, until they are written in a
+// lastUsedTimes collects when credentials were used and operators seen, until they are written in a
 // batch, without events.
-type touched struct {
+type lastUsedTimes struct {
 	mu      sync.Mutex
-	pending map[touchKey]time.Time
+	pending map[lastUsedKey]time.Time
 	flushed time.Time
 }
 
-type touchKey struct {
+type lastUsedKey struct {
 	statement string
 	id        string
 }
 
 // Each statement sets a time that only moves forward.
 const (
-	touchAPIKey    = `UPDATE api_keys SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`
-	touchAuthtoken = `UPDATE authtokens SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`
-	touchOperator  = `UPDATE operators SET last_seen_at = $1 WHERE id = $2 AND last_seen_at < $1`
+	apiKeyUsed    = `UPDATE api_keys SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`
+	authtokenUsed = `UPDATE authtokens SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`
+	operatorSeen  = `UPDATE operators SET last_seen_at = $1 WHERE id = $2 AND last_seen_at < $1`
 )
 
-func (s *Store) touch(statement, id string) {
+// recordUse notes that the object with the id was used now; statement is one of the above.
+func (s *Store) recordUse(statement, id string) {
 	now := s.now()
-	s.touched.mu.Lock()
-	defer s.touched.mu.Unlock()
-	if s.touched.pending == nil {
-		s.touched.pending = map[touchKey]time.Time{}
+	s.lastUsed.mu.Lock()
+	defer s.lastUsed.mu.Unlock()
+	if s.lastUsed.pending == nil {
+		s.lastUsed.pending = map[lastUsedKey]time.Time{}
 	}
-	s.touched.pending[touchKey{statement, id}] = now
+	s.lastUsed.pending[lastUsedKey{statement, id}] = now
 }
 
-func (s *Store) flushTouchedIfDue(ctx context.Context) error {
-	s.touched.mu.Lock()
-	due := len(s.touched.pending) > 0 && s.now().Sub(s.touched.flushed) >= touchEvery
-	s.touched.mu.Unlock()
+func (s *Store) flushLastUsedIfDue(ctx context.Context) error {
+	s.lastUsed.mu.Lock()
+	due := len(s.lastUsed.pending) > 0 && s.now().Sub(s.lastUsed.flushed) >= lastUsedInterval
+	s.lastUsed.mu.Unlock()
 	if !due {
 		return nil
 	}
-	return s.flushTouched(ctx)
+	return s.flushLastUsed(ctx)
 }
 
-// flushTouched writes what is pending. After an error it is lost, which costs nothing but the
-// freshness of a time.
-func (s *Store) flushTouched(ctx context.Context) error {
-	s.touched.mu.Lock()
-	pending := s.touched.pending
-	s.touched.pending, s.touched.flushed = nil, s.now()
-	s.touched.mu.Unlock()
+// flushLastUsed writes what is pending. After an error those times are lost.
+func (s *Store) flushLastUsed(ctx context.Context) error {
+	s.lastUsed.mu.Lock()
+	pending := s.lastUsed.pending
+	s.lastUsed.pending, s.lastUsed.flushed = nil, s.now()
+	s.lastUsed.mu.Unlock()
 	if len(pending) == 0 {
 		return nil
 	}

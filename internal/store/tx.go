@@ -183,7 +183,7 @@ func growth(changes []change) (n int) {
 func (t *tx) logChange(c change) error {
 	e := &c.row.e
 	if c.kind != account.Deleted {
-		if err := t.saveEndpoint(c.row); err != nil {
+		if err := t.saveEndpoint(c.kind, c.row); err != nil {
 			return fmt.Errorf("writing endpoint: %w", err)
 		}
 	}

@@ -13,10 +13,10 @@ import (
 // with a short idle time.
 const activeEvery = time.Minute
 
-// uses holds when sessions were used, until that is written. A session's idle time counts from the
+// sessionUses holds when sessions were used, until that is written. A session's idle time counts from the
 // last use, written or not, so that it is exact; the uses of the last minute are lost with a server
 // that is killed, and with them a minute of idle time, never more.
-type uses struct {
+type sessionUses struct {
 	mu      sync.Mutex
 	pending map[string]use // by session
 	flushed time.Time
@@ -36,7 +36,7 @@ func (u use) every() int64 {
 	return activeEvery.Microseconds()
 }
 
-func (u *uses) note(id string, now use) {
+func (u *sessionUses) note(id string, now use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if now.at <= max(now.written, u.pending[id].at) {
@@ -49,13 +49,13 @@ func (u *uses) note(id string, now use) {
 }
 
 // last returns the last use of a session that is not written; 0 = none.
-func (u *uses) last(id string) int64 {
+func (u *sessionUses) last(id string) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.pending[id].at
 }
 
-func (u *uses) lastOf(ids []string) map[string]int64 {
+func (u *sessionUses) lastOf(ids []string) map[string]int64 {
 	found := map[string]int64{}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,10 +69,10 @@ func (u *uses) lastOf(ids []string) map[string]int64 {
 
 // due returns what is to be written now: what has waited for long enough, in batches unless an idle
 // time is short.
-func (u *uses) due(now time.Time, all bool) map[string]use {
+func (u *sessionUses) due(now time.Time, all bool) map[string]use {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	inTurn := all || now.Sub(u.flushed) >= touchEvery
+	inTurn := all || now.Sub(u.flushed) >= lastUsedInterval
 	found := map[string]use{}
 	for id, use := range u.pending {
 		short := use.every() < activeEvery.Microseconds()/2 // the idle time is less than two minutes
@@ -87,7 +87,7 @@ func (u *uses) due(now time.Time, all bool) map[string]use {
 }
 
 // written forgets the uses that are in the rows now, unless there were more meanwhile.
-func (u *uses) written(done map[string]use) {
+func (u *sessionUses) written(done map[string]use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for id, was := range done {

@@ -1,0 +1,199 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// table maps values of T to the rows of a table. Its first column is the id.
+type table[T any] struct {
+	name, noun string              // noun is for messages: "API key"
+	columns    func(v *T) []column // in the order of the statements
+	names      string              // of the columns, separated by commas
+
+	// of the audit events that create, patchRow and deleteRow write
+	created, updated, deleted account.AuditType
+	details                   func(v *T) map[string]string
+	updatedAt                 func(v *T) *time.Time // set by patchRow; nil = there is no such column
+}
+
+// newTable returns the table with its column names.
+func newTable[T any](tb table[T]) table[T] {
+	var names []string
+	for _, c := range tb.columns(new(T)) {
+		names = append(names, c.name)
+	}
+	tb.names = strings.Join(names, ", ")
+	return tb
+}
+
+func (tb *table[T]) id(v *T) string { return *tb.columns(v)[0].field.(*string) }
+
+func (tb *table[T]) scan(from scanner) (v T, err error) {
+	var fields []any
+	for _, c := range tb.columns(&v) {
+		fields = append(fields, c.field)
+	}
+	err = from.Scan(fields...)
+	return v, err
+}
+
+// all returns the rows that the clause after WHERE selects; it is not nil.
+func (tb *table[T]) all(t *tx, clause string, args ...any) ([]T, error) {
+	found := []T{}
+	err := t.each(func(from scanner) error {
+		v, err := tb.scan(from)
+		found = append(found, v)
+		return err
+	}, `SELECT `+tb.names+` FROM `+tb.name+` WHERE `+clause, args...)
+	return found, err
+}
+
+// first returns the row that the clause after WHERE selects, nil when there is none.
+func (tb *table[T]) first(t *tx, clause string, args ...any) (*T, error) {
+	v, err := tb.scan(t.row(`SELECT `+tb.names+` FROM `+tb.name+` WHERE `+clause, args...))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return &v, err
+}
+
+// get returns the row of the account with the id; CodeNotFound when there is none.
+func (tb *table[T]) get(t *tx, accountID, id string) (*T, error) {
+	v, err := tb.first(t, `account_id = $1 AND id = $2`, accountID, id)
+	if err == nil && v == nil {
+		return nil, notFound(tb.noun, id)
+	}
+	return v, err
+}
+
+// page returns a page of the rows that the condition selects, newest first.
+func (tb *table[T]) page(t *tx, p account.Page, condition string, args ...any) (found []T, more bool, err error) {
+	limit := pageLimit(p)
+	q := query{text: condition, args: args}
+	q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
+	found, err = tb.all(t, q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+	if more = len(found) > limit; more {
+		found = found[:limit]
+	}
+	return found, more, err
+}
+
+// insert writes a new row. extra columns are never read.
+func (tb *table[T]) insert(t *tx, v *T, extra ...column) error {
+	var names, places []string
+	var args []any
+	for i, c := range append(tb.columns(v), extra...) {
+		value, err := c.value()
+		if err != nil {
+			return fmt.Errorf("writing column %s: %w", c.name, err)
+		}
+		names, places, args = append(names, c.name), append(places, fmt.Sprintf("$%d", i+1)), append(args, value)
+	}
+	return t.exec(`INSERT INTO `+tb.name+` (`+strings.Join(names, ", ")+`) VALUES (`+strings.Join(places, ", ")+`)`,
+		args...)
+}
+
+// update writes the updatable columns of a row.
+func (tb *table[T]) update(t *tx, v *T) error {
+	var sets []string
+	args := []any{tb.id(v)}
+	for _, c := range tb.columns(v) {
+		if c.write == insertOnly {
+			continue
+		}
+		value, err := c.value()
+		if err != nil {
+			return fmt.Errorf("writing column %s: %w", c.name, err)
+		}
+		args = append(args, value)
+		sets = append(sets, fmt.Sprintf("%s = $%d", c.name, len(args)))
+	}
+	return t.exec(`UPDATE `+tb.name+` SET `+strings.Join(sets, ", ")+` WHERE id = $1`, args...)
+}
+
+// checkLimit refuses one more row of the account when it has as many as it may.
+func (tb *table[T]) checkLimit(t *tx, accountID string, most int, remedy string) error {
+	return t.checkLimit(tb.name, tb.noun+"s", accountID, most, remedy)
+}
+
+func (tb *table[T]) audit(t *tx, by account.Caller, what account.AuditType, v *T) {
+	t.audit(by, what, tb.id(v), tb.details(v))
+}
+
+// readRow returns the row of the account with the id; CodeNotFound when there is none.
+func readRow[T any](ctx context.Context, s *Store, tb *table[T], accountID, id string) (v *T, err error) {
+	err = s.read(ctx, "reading "+tb.noun, func(t *tx) (err error) {
+		v, err = tb.get(t, accountID, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// readPage returns a page of the account's rows, newest first.
+func readPage[T any](
+	ctx context.Context, s *Store, tb *table[T], accountID string, p account.Page,
+) (found []T, more bool, err error) {
+	err = s.read(ctx, "listing "+tb.noun+"s", func(t *tx) (err error) {
+		found, more, err = tb.page(t, p, `account_id = $1`, accountID)
+		return err
+	})
+	return found, more, err
+}
+
+// patchRow changes a row of the caller's account by apply, with an audit event. Without a difference
+// it writes nothing.
+func patchRow[T any](
+	ctx context.Context, s *Store, tb *table[T], by account.Caller, id string, apply func(*tx, T) (T, error),
+) (*T, error) {
+	var patched T
+	err := s.write(ctx, "changing "+tb.noun, func(t *tx) error {
+		existing, err := tb.get(t, by.AccountID, id)
+		if err != nil {
+			return err
+		}
+		if patched, err = apply(t, *existing); err != nil || reflect.DeepEqual(patched, *existing) {
+			return err
+		}
+		if tb.updatedAt != nil {
+			*tb.updatedAt(&patched) = t.now
+		}
+		tb.audit(t, by, tb.updated, &patched)
+		return tb.update(t, &patched)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &patched, nil
+}
+
+// deleteRow deletes a row of the caller's account that check, if not nil, does not refuse, with an
+// audit event.
+func deleteRow[T any](
+	ctx context.Context, s *Store, tb *table[T], by account.Caller, id string, check func(*tx, *T) error,
+) error {
+	return s.write(ctx, "deleting "+tb.noun, func(t *tx) error {
+		existing, err := tb.get(t, by.AccountID, id)
+		if err == nil && check != nil {
+			err = check(t, existing)
+		}
+		if err != nil {
+			return err
+		}
+		tb.audit(t, by, tb.deleted, existing)
+		return t.exec(`DELETE FROM `+tb.name+` WHERE account_id = $1 AND id = $2`, by.AccountID, id)
+	})
+}

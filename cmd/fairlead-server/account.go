@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -20,19 +21,26 @@ type accountJSON struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-func toAccountJSON(a account.Account) accountJSON { return accountJSON(a) }
-
-func newAccount(c console, at *place) *cobra.Command {
-	return group("account", "Make and list accounts", newAccountCreate(c, at), newAccountList(c, at))
+func newAccount(c console, at *dataLocation) *cobra.Command {
+	list := newList(c, at, listCommand[accountJSON]{
+		short: "List accounts", example: "  fairlead-server account list",
+		heading: []string{"ID", "NAME", "CREATED (UTC)"},
+		list: func(ctx context.Context, st *store.Store, _ []string) ([]accountJSON, error) {
+			all, err := st.ListAccounts(ctx)
+			return convert(all, func(a account.Account) accountJSON { return accountJSON(a) }), err
+		},
+		row: func(a accountJSON) []string { return []string{a.ID, a.Name, date(a.CreatedAt)} },
+	})
+	return newGroup("account", "Make and list accounts", newAccountCreate(c, at), list)
 }
 
-func newAccountCreate(c console, at *place) *cobra.Command {
+func newAccountCreate(c console, at *dataLocation) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make an account",
-		Long: "Make an account. Nothing of one account is visible to another: endpoints, operators, keys and tokens are " +
-			"its own.",
+		Long: `Make an account. Endpoints, operators, keys and tokens belong to one account and are invisible to
+the others.`,
 		Example: `  fairlead-server account create team-a
   fairlead-server api-key create --account team-a`,
 		Args: arguments("NAME"),
@@ -46,39 +54,10 @@ func newAccountCreate(c console, at *place) *cobra.Command {
 					return err
 				}
 				if out.format == "json" {
-					return printJSON(c.out, toAccountJSON(*a))
+					return printJSON(c.out, accountJSON(*a))
 				}
 				_, err = fmt.Fprintf(c.out, "account %s made: %s\n", a.Name, a.ID)
 				return err
-			})
-		},
-	}
-	out.addFlag(cmd)
-	return cmd
-}
-
-func newAccountList(c console, at *place) *cobra.Command {
-	var out output
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List accounts",
-		Example: "  fairlead-server account list",
-		Args:    arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(); err != nil {
-				return err
-			}
-			return withStore(cmd.Context(), at, func(st *store.Store) error {
-				all, err := st.ListAccounts(cmd.Context())
-				if err != nil {
-					return err
-				}
-				values, rows := []accountJSON{}, [][]string{}
-				for _, a := range all {
-					values = append(values, toAccountJSON(a))
-					rows = append(rows, []string{a.ID, a.Name, date(a.CreatedAt)})
-				}
-				return out.list(c.out, values, "ID\tNAME\tCREATED (UTC)", rows)
 			})
 		},
 	}

@@ -14,16 +14,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-func newBackup(c console, at *place) *cobra.Command {
+func newBackup(c console, at *dataLocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Write a copy of the SQLite store to a file, also while the server runs",
-		Long: `Write a copy of the SQLite store, of one moment, to a new file. The server may run meanwhile. Of the data directory, keep ca.crt and ca.key and the
-secret key file, too: without the key, stored traffic policies cannot be read. A PostgreSQL store is backed up with pg_dump.`,
+		Short: "Copy the SQLite store to a file, also while the server runs",
+		Long: `Write a consistent copy of the SQLite store to a new file. The server may run meanwhile. Keep ca.crt,
+ca.key and the secret key file of the data directory, too: without the key, stored traffic policies
+cannot be read. A PostgreSQL store is backed up with pg_dump.`,
 		Example: `  fairlead-server backup /backup/fairlead-$(date +%F).db`,
 		Args:    arguments("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := onlySQLite(at, "back it up with `pg_dump --format=custom`"); err != nil {
+			if err := requireSQLite(at, "back it up with `pg_dump --format=custom`"); err != nil {
 				return err
 			}
 			if err := store.Backup(cmd.Context(), at.dataDir, args[0]); err != nil {
@@ -35,20 +36,22 @@ secret key file, too: without the key, stored traffic policies cannot be read. A
 	}
 }
 
-func newRestore(c console, at *place) *cobra.Command {
+func newRestore(c console, at *dataLocation) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Put a backup in the place of the SQLite store; the server is stopped",
-		Long: `Put a file that ` + "`fairlead-server backup`" +
-			` wrote in the place of the SQLite store. The server must be stopped. The store that is replaced is kept beside it.
-Watchers list again, agents connect again. API keys and authtokens are as they were at the backup: the answer names those that are valid again.`,
+		Short: "Replace the SQLite store by a backup; needs a stopped server",
+		Long: `Replace the SQLite store by a file that ` + "`fairlead-server backup`" + ` wrote. The server must be stopped. The
+replaced store is kept beside the new one.
+
+Watchers list again, agents connect again. API keys and authtokens are as they were at the backup:
+the answer names those that are valid again.`,
 		Example: `  fairlead-server restore /backup/fairlead-2026-11-20.db`,
 		Args:    arguments("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := out.check()
 			if err == nil {
-				err = onlySQLite(at, "restore it with pg_restore, then run `fairlead-server store new-epoch`")
+				err = requireSQLite(at, "restore it with pg_restore, then run `fairlead-server store new-epoch`")
 			}
 			if err != nil {
 				return err
@@ -64,17 +67,18 @@ Watchers list again, agents connect again. API keys and authtokens are as they w
 	return cmd
 }
 
-func newStore(c console, at *place) *cobra.Command {
-	return group("store", "Look after the store itself", newStoreEpoch(c, at))
+func newStore(c console, at *dataLocation) *cobra.Command {
+	return newGroup("store", "Maintain the store itself", newStoreEpoch(c, at))
 }
 
-func newStoreEpoch(c console, at *place) *cobra.Command {
+func newStoreEpoch(c console, at *dataLocation) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "new-epoch",
-		Short: "Tell all watchers to list again, after pg_restore; the server is stopped",
-		Long: `Begin a new epoch: what a store needs after its database was put back by pg_restore, a snapshot or a standby that lagged behind. The server must be
-stopped. Watchers list again, sessions end. The answer lists every API key and authtoken that is valid now: delete those that were revoked since.`,
+		Short: "Make all watchers list again, after pg_restore; needs a stopped server",
+		Long: `Begin a new epoch. A store needs one after its database was replaced by pg_restore, a snapshot or a
+standby that lagged behind. The server must be stopped. Watchers list again, sessions end. The answer
+lists every API key and authtoken that is valid now: delete those that were revoked since.`,
 		Example: `  fairlead-server store new-epoch --database-url-file /etc/fairlead/database-url`,
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -83,7 +87,7 @@ stopped. Watchers list again, sessions end. The answer lists every API key and a
 				return err
 			}
 			opt := store.Options{DataDir: at.dataDir}
-			if opt.DatabaseURL, err = at.url(); err != nil {
+			if opt.DatabaseURL, err = at.databaseURL(); err != nil {
 				return err
 			}
 			restored, err := store.NewEpoch(cmd.Context(), opt)
@@ -97,9 +101,9 @@ stopped. Watchers list again, sessions end. The answer lists every API key and a
 	return cmd
 }
 
-// onlySQLite refuses when the store is a PostgreSQL database.
-func onlySQLite(at *place, remedy string) error {
-	databaseURL, err := at.url()
+// requireSQLite returns an error with the remedy when the store is a PostgreSQL database.
+func requireSQLite(at *dataLocation, remedy string) error {
+	databaseURL, err := at.databaseURL()
 	if err == nil && databaseURL != "" {
 		err = errors.New("the store is a PostgreSQL database: " + remedy + "; docs/operations.md has the steps")
 	}
@@ -124,7 +128,7 @@ func printRestored(w io.Writer, out *output, r *store.Restored, what string) err
 			list(r.Changed),
 			list(r.Unknown)})
 	}
-	// list has the error
+	// printCredentials returns the error of the writer.
 	_, _ = fmt.Fprintf(w, "%s; its epoch is %d: watchers list again, sessions have ended\n", what, r.Epoch)
 	if r.ReplacedFile != "" {
 		_, _ = fmt.Fprintf(w, "the store that was there before is kept as %s\n", r.ReplacedFile)
@@ -143,11 +147,10 @@ func printCredentials(w io.Writer, heading string, all []store.Credential) error
 	if len(all) == 0 {
 		return nil
 	}
-	_, _ = fmt.Fprintf(w, "\n%s\n", heading) // list has the error
-	rows := make([][]string, len(all))
-	for i, c := range all {
-		rows[i] = []string{c.Kind, c.ID, c.Account, strings.Join(c.Rules, " "), date(c.CreatedAt), dateOrNever(c.ExpiresAt),
+	_, _ = fmt.Fprintf(w, "\n%s\n", heading) // printTable returns the error of the writer
+	rows := convert(all, func(c store.Credential) []string {
+		return []string{c.Kind, c.ID, c.Account, strings.Join(c.Rules, " "), date(c.CreatedAt), dateOrNever(c.ExpiresAt),
 			orDash(c.Description)}
-	}
-	return (&output{format: "table"}).list(w, nil, "KIND\tID\tACCOUNT\tRULES\tCREATED (UTC)\tEXPIRES\tDESCRIPTION", rows)
+	})
+	return printTable(w, []string{"KIND", "ID", "ACCOUNT", "RULES", "CREATED (UTC)", "EXPIRES", "DESCRIPTION"}, rows)
 }

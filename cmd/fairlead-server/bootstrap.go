@@ -15,13 +15,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/server"
 )
 
-func newBootstrap(c console, at *place) *cobra.Command {
+func newBootstrap(c console, at *dataLocation) *cobra.Command {
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Print the secrets of the first start",
-		Long: `Print the secrets of the first start, and what to do with them, from the file in the data directory that a server without a terminal writes. In an
-image there is no other program that could.`,
+		Long: `Print the secrets of the first start, and what to do with them. They are in a file of the data
+directory that a server without a terminal writes; the image has no other program that could show it.`,
 		Example: `  fairlead-server bootstrap --remove
   kubectl exec deployment/fairlead-server -- /fairlead-server bootstrap`,
 		Args: arguments(),

@@ -14,12 +14,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-func newCA(c console, at *place) *cobra.Command {
+func newCA(c console, at *dataLocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ca",
 		Short: "Print the certificate of the service's own authority",
-		Long: `Print the certificate of the service's own authority in PEM form, for --ca-file of the agent and api.caBundle of the chart. Its fingerprint,
-for --ca-sha256, goes to standard error.`,
+		Long: `Print the certificate of the service's own authority in PEM form, for --ca-file of the agent and
+api.caBundle of the chart. Its fingerprint, for --ca-sha256, goes to standard error.`,
 		Example: `  fairlead-server ca > ca.crt
   fairlead-server ca --data-dir /srv/fairlead > ca.crt`,
 		Args: arguments(),

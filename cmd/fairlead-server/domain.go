@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -22,20 +23,20 @@ type domainJSON struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-func newDomain(c console, at *place) *cobra.Command {
-	return group("domain", "Grant domains to accounts, for endpoints with the public binding", newDomainGrant(c, at),
+func newDomain(c console, at *dataLocation) *cobra.Command {
+	return newGroup("domain", "Grant domains to accounts, for endpoints with the public binding", newDomainGrant(c, at),
 		newDomainRevoke(c, at), newDomainList(c, at))
 }
 
-func newDomainGrant(c console, at *place) *cobra.Command {
+func newDomainGrant(c console, at *dataLocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "grant ACCOUNT PATTERN",
 		Short: "Let an account's endpoints have hosts of a domain",
 		Long: `Let the account ACCOUNT (its name or id) bind endpoints with the public binding at hosts of a domain.
 
-PATTERN is one host (example.com), or *.example.com for every host below example.com, however deep; example.com itself is not among them. A
-host belongs to one account: a pattern that overlaps another account's is refused. The hosts of --base-url and --tunnel-url are never an
-endpoint's, whatever is granted.`,
+PATTERN is one host (example.com), or *.example.com for every host below example.com at any depth, but
+not example.com itself. A host belongs to one account: a pattern that overlaps another account's is
+refused. Endpoints never get the hosts of --base-url and --tunnel-url, whatever is granted.`,
 		Example: `  fairlead-server domain grant default '*.apps.example.com'
   fairlead-server domain grant team-a shop.example.com`,
 		Args: arguments("ACCOUNT", "PATTERN"),
@@ -56,7 +57,7 @@ endpoint's, whatever is granted.`,
 	}
 }
 
-func newDomainRevoke(c console, at *place) *cobra.Command {
+func newDomainRevoke(c console, at *dataLocation) *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke ACCOUNT PATTERN",
 		Short:   "End a grant; endpoints at its hosts are offline within a second",
@@ -74,62 +75,49 @@ func newDomainRevoke(c console, at *place) *cobra.Command {
 	}
 }
 
-func newDomainList(c console, at *place) *cobra.Command {
-	var out output
-	cmd := &cobra.Command{
-		Use:     "list [ACCOUNT]",
-		Short:   "List the grants of an account, or of all",
-		Example: "  fairlead-server domain list",
-		Args: func(cmd *cobra.Command, args []string) error {
+func newDomainList(c console, at *dataLocation) *cobra.Command {
+	return newList(c, at, listCommand[domainJSON]{
+		use: "list [ACCOUNT]", short: "List the grants of an account, or of all",
+		example: "  fairlead-server domain list",
+		args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("`%s` takes one ACCOUNT at most, and got %q too", cmd.CommandPath(), args[1])
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := out.check(); err != nil {
-				return err
-			}
-			return withStore(cmd.Context(), at, func(st *store.Store) error { return listDomains(cmd, c, out, st, args) })
-		},
-	}
-	out.addFlag(cmd)
-	return cmd
+		heading: []string{"PATTERN", "ACCOUNT", "GRANTED (UTC)"},
+		list:    listDomains,
+		row:     func(d domainJSON) []string { return []string{d.Pattern, d.Account, date(d.CreatedAt)} },
+	})
 }
 
-func listDomains(cmd *cobra.Command, c console, out output, st *store.Store, args []string) error {
-	only := ""
+func listDomains(ctx context.Context, st *store.Store, args []string) ([]domainJSON, error) {
+	accountID := "" // of all accounts
 	if len(args) > 0 {
-		a, err := findNamed(cmd, st, args[0])
+		a, err := findAccountArgument(ctx, st, args[0])
 		if err != nil {
-			return err
+			return nil, err
 		}
-		only = a.ID
+		accountID = a.ID
 	}
-	accounts, err := st.ListAccounts(cmd.Context())
+	accounts, err := st.ListAccounts(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names := map[string]string{}
 	for _, a := range accounts {
 		names[a.ID] = a.Name
 	}
-	all, err := st.ListDomains(cmd.Context(), only)
-	if err != nil {
-		return err
-	}
-	values, rows := []domainJSON{}, [][]string{}
-	for _, d := range all {
-		values = append(values, domainJSON{d.Pattern, names[d.AccountID], d.AccountID, d.CreatedAt})
-		rows = append(rows, []string{d.Pattern, names[d.AccountID], date(d.CreatedAt)})
-	}
-	return out.list(c.out, values, "PATTERN\tACCOUNT\tGRANTED (UTC)", rows)
+	all, err := st.ListDomains(ctx, accountID)
+	return convert(all, func(d account.Domain) domainJSON {
+		return domainJSON{d.Pattern, names[d.AccountID], d.AccountID, d.CreatedAt}
+	}), err
 }
 
 // withAccount opens the store and finds the account that an argument names.
-func withAccount(cmd *cobra.Command, at *place, named string, do func(*store.Store, *account.Account) error) error {
+func withAccount(cmd *cobra.Command, at *dataLocation, named string, do func(*store.Store, *account.Account) error) error {
 	return withStore(cmd.Context(), at, func(st *store.Store) error {
-		a, err := findNamed(cmd, st, named)
+		a, err := findAccountArgument(cmd.Context(), st, named)
 		if err != nil {
 			return err
 		}
@@ -137,12 +125,12 @@ func withAccount(cmd *cobra.Command, at *place, named string, do func(*store.Sto
 	})
 }
 
-// findNamed finds the account of an argument, which may not be empty.
-func findNamed(cmd *cobra.Command, st *store.Store, named string) (*account.Account, error) {
+// findAccountArgument finds the account of an argument, which may not be empty.
+func findAccountArgument(ctx context.Context, st *store.Store, named string) (*account.Account, error) {
 	if named == "" {
 		return nil, usagef("ACCOUNT is empty: give the name or the id of an account")
 	}
-	a, err := findAccount(cmd.Context(), st, named)
+	a, err := findAccount(ctx, st, named)
 	if fields := account.FieldsOf(err); len(fields) > 0 {
 		return nil, account.Invalid("ACCOUNT", named, fields[0].Rule)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestDomainsAreGrantedListedAndRevoked(t *testing.T) {
+func TestDomain_GrantListRevoke(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	_, stop := served(t, dir)

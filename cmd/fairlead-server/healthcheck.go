@@ -26,28 +26,29 @@ import (
 )
 
 const (
-	healthcheckStep  = 5 * time.Second // bounds one try
-	healthcheckPause = 500 * time.Millisecond
+	attemptTimeout = 5 * time.Second
+	retryInterval  = 500 * time.Millisecond
 )
 
-var errNoTunnels = errors.New("it takes no tunnels: is something in front of it that ends TLS?")
+var errNoTunnels = errors.New("it accepts no tunnels: does something in front of it terminate TLS?")
 
-// healthcheck looks at a service as its clients do, with no credential.
+// healthcheck checks a service as its clients use it, without a credential.
 type healthcheck struct {
 	url       string
 	connect   string // host:port to connect to instead of the URL's
 	trust     trust.Options
-	presented bool // trust the authority that the service presents
-	patience  time.Duration
+	presented bool          // trust the authority that the service presents
+	timeout   time.Duration // of all attempts
 }
 
 func newHealthcheck(c console) *cobra.Command {
 	var h healthcheck
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Look whether a service answers as its clients need it",
-		Long: `Look whether a service answers as its clients need it: its certificate is verified under the URL's host name, its API answers, and it takes the tunnels
-of agents and forwarders. No credential is sent. ` + "`helm test`" + ` runs it; the image holds no other program.`,
+		Short: "Check that a service answers as its clients need it",
+		Long: `Check that a service answers as its clients need it: its certificate is valid for the URL's host
+name, its API answers, and it accepts the tunnels of agents and forwarders. No credential is sent.
+` + "`helm test`" + ` runs it.`,
 		Example: `  fairlead-server healthcheck --url https://fairlead.example.net:8443 --ca-file ca.crt
   fairlead-server healthcheck --url https://fairlead.example.net --connect 10.0.0.5:8443 --timeout 1m`,
 		Args: arguments(),
@@ -81,11 +82,11 @@ of agents and forwarders. No credential is sent. ` + "`helm test`" + ` runs it; 
 	f.StringVar(&h.trust.CASHA256, "ca-sha256", "", "`FINGERPRINT` of the authority")
 	f.BoolVar(&h.presented, "ca-presented", false,
 		"trust whichever authority the service presents; host name and dates are verified")
-	f.DurationVar(&h.patience, "timeout", 10*time.Second, "how long to try again")
+	f.DurationVar(&h.timeout, "timeout", 10*time.Second, "how long to try again")
 	return cmd
 }
 
-// remedy is what can be done about a service that is not trusted.
+// remedy returns what to do about a service that is not trusted, or "".
 func (h *healthcheck) remedy(err error) string {
 	switch trust.ProblemOf(err) {
 	case trust.UnknownAuthority:
@@ -100,23 +101,23 @@ func (h *healthcheck) remedy(err error) string {
 	return ""
 }
 
-// run tries until everything answers, the time is over, or the certificate is wrong, which does not
-// get better by trying again.
+// run retries until everything answers or the time-out has passed. A certificate that is not trusted
+// ends it at once.
 func (h *healthcheck) run(ctx context.Context, base *url.URL) (*x509.Certificate, error) {
 	config, err := h.tls(base.Hostname())
 	if err != nil {
 		return nil, err
 	}
-	patience := time.NewTimer(h.patience)
-	defer patience.Stop()
+	deadline := time.NewTimer(h.timeout)
+	defer deadline.Stop()
 	for {
-		leaf, err := h.look(ctx, base, config)
+		leaf, err := h.attempt(ctx, base, config)
 		if err == nil || trust.ProblemOf(err) != trust.NoProblem {
 			return leaf, err
 		}
 		select {
-		case <-time.After(healthcheckPause):
-		case <-patience.C:
+		case <-time.After(retryInterval):
+		case <-deadline.C:
 			return nil, err
 		case <-ctx.Done():
 			return nil, err
@@ -152,9 +153,9 @@ func verifyPresented(cs tls.ConnectionState) error {
 	return nil
 }
 
-// look asks the API, and shakes hands as a tunnel does.
-func (h *healthcheck) look(ctx context.Context, base *url.URL, config *tls.Config) (*x509.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, healthcheckStep)
+// attempt makes the TLS handshake of a tunnel, then asks the API.
+func (h *healthcheck) attempt(ctx context.Context, base *url.URL, config *tls.Config) (*x509.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	dial := func(protocols ...string) (*tls.Conn, error) {
 		own := config.Clone()
@@ -185,7 +186,7 @@ func (h *healthcheck) look(ctx context.Context, base *url.URL, config *tls.Confi
 	return state.PeerCertificates[0], askAPI(ctx, client, base)
 }
 
-// askAPI asks without a key: the answer is a refusal that nobody else words like this.
+// askAPI sends a request without a key and expects the refusal of fairlead-server.
 func askAPI(ctx context.Context, client *http.Client, base *url.URL) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("endpoints").String(), nil)
 	if err != nil {
@@ -199,7 +200,7 @@ func askAPI(ctx context.Context, client *http.Client, base *url.URL) error {
 	var refusal account.ErrorBody
 	err = json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&refusal)
 	if err != nil || res.StatusCode != http.StatusUnauthorized || refusal.Code != account.CodeNoCredential {
-		return fmt.Errorf("the API answers %s, which is not what fairlead-server says to somebody without a key", res.Status)
+		return fmt.Errorf("the API answers %s, which is not how fairlead-server refuses a request without a key", res.Status)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestHealthcheck(t *testing.T) {
 		"--url https://localhost:" + port + " --ca-presented --ca-file " + caFile: {2, "--ca-presented"},
 		"--url ftp://localhost":                                      {2, "--url"},
 		"--url https://localhost --connect localhost":                {2, "--connect"},
-		"--timeout 1ms --ca-file " + plainCA + " --url " + plain.URL: {1, "takes no tunnels"},
+		"--timeout 1ms --ca-file " + plainCA + " --url " + plain.URL: {1, "accepts no tunnels"},
 		"--timeout 1ms --url https://127.0.0.1:1":                    {1, "127.0.0.1:1"},
 	} {
 		code, out, errs := command(t, append([]string{"healthcheck"}, strings.Fields(line)...)...)
@@ -65,7 +65,7 @@ func TestHealthcheck(t *testing.T) {
 	}
 }
 
-func TestBootstrapShowsTheFirstSecretsUntilTheyAreRemoved(t *testing.T) {
+func TestBootstrap_PrintsSecretsUntilRemoved(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	served(t, dir)

@@ -17,19 +17,19 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/interrupt"
 )
 
-// console is what a command sees of the process around it.
+// console is the process environment of a command.
 type console struct {
 	out, err    io.Writer
-	outTerminal bool // a person looks at out
+	outTerminal bool // out is a terminal
 	errTerminal bool
 	env         func(string) string
-	hurry       <-chan struct{} // closed at the second signal
+	forceStop   <-chan struct{} // closed at the second signal
 }
 
 func main() {
-	ctx, hurry, stop := interrupt.WithForceStop(context.Background())
+	ctx, forceStop, stop := interrupt.WithForceStop(context.Background())
 	code := run(ctx, os.Args[1:], console{
-		out: os.Stdout, err: os.Stderr, env: os.Getenv, hurry: hurry,
+		out: os.Stdout, err: os.Stderr, env: os.Getenv, forceStop: forceStop,
 		outTerminal: term.IsTerminal(int(os.Stdout.Fd())), errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 	})
 	stop()

@@ -103,7 +103,7 @@ func served(t *testing.T, dir string, args ...string) (log *buffer, stop func() 
 	return log, stop
 }
 
-func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
+func TestServe_IsAdministeredWhileItRuns(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	log, stop := served(t, dir, "--log-format", "json")
@@ -136,7 +136,7 @@ func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
 		"--acl connect:* --description text": `["connect:*"]`,
 	} {
 		out, _ := ok(t, data(append(strings.Fields("authtoken create -o json "), strings.Fields(args)...)...)...)
-		var made authtokenJSON
+		var made credentialJSON
 		if err := json.Unmarshal([]byte(out), &made); err != nil || !strings.HasPrefix(made.Secret, "flt_") {
 			t.Fatalf("%s: %v in %s", args, err, out)
 		}
@@ -171,7 +171,7 @@ func tokensExpire(t *testing.T, data func(args ...string) []string) {
 	for expires, want := range map[string]string{"2100-01-31": "2100-01-31T00:00:00Z",
 		"2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
 		out, _ := ok(t, data("authtoken", "create", "-o", "json", "--expires", expires)...)
-		var made authtokenJSON
+		var made credentialJSON
 		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") || want != "" &&
 			made.ExpiresAt.UTC().Format(time.RFC3339) != want {
 			t.Errorf("--expires %q made a token that ends %v, want %q: %v", expires, made.ExpiresAt, want, err)
@@ -180,7 +180,7 @@ func tokensExpire(t *testing.T, data func(args ...string) []string) {
 	}
 }
 
-func TestWrongUsageExitsWith2AndOneSentence(t *testing.T) {
+func TestRun_WrongUsageExitsWith2(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	_, stop := served(t, dir)
@@ -223,7 +223,7 @@ func TestWrongUsageExitsWith2AndOneSentence(t *testing.T) {
 	stop()
 }
 
-func TestFailuresExitWith1AndOneSentence(t *testing.T) {
+func TestRun_FailuresExitWith1(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -262,7 +262,7 @@ func TestFailuresExitWith1AndOneSentence(t *testing.T) {
 	}
 }
 
-func TestEveryCommandHelps(t *testing.T) {
+func TestHelp_OfEveryCommand(t *testing.T) {
 	t.Parallel()
 	root := newRoot(console{out: newBuffer(), err: newBuffer(), env: noEnv})
 	queue := root.Commands()
@@ -280,7 +280,7 @@ func TestEveryCommandHelps(t *testing.T) {
 	}
 }
 
-func TestDefaultDataDirectory(t *testing.T) {
+func TestDefaultDataDir(t *testing.T) {
 	t.Parallel()
 	env := func(pairs ...string) func(string) string {
 		return func(name string) string {
@@ -309,7 +309,7 @@ func TestDefaultDataDirectory(t *testing.T) {
 	}
 }
 
-func TestTheTerminalShowsTheFirstSecrets(t *testing.T) {
+func TestServe_PrintsFirstSecretsOnTerminal(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	terminal, log, exit := newBuffer(), newBuffer(), make(chan int, 1)

@@ -4,10 +4,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,9 +15,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// output is the format that a command answers in.
+// output is the format of a command's answer: table or json.
 type output struct{ format string }
 
 func (o *output) addFlag(cmd *cobra.Command) {
@@ -32,13 +33,55 @@ func (o *output) check() error {
 	return nil
 }
 
-// list prints rows below a heading, or value as JSON.
-func (o *output) list(w io.Writer, value any, heading string, rows [][]string) error {
-	if o.format == "json" {
-		return printJSON(w, value)
+// listCommand describes a command that lists values of the store.
+type listCommand[T any] struct {
+	use            string // "" = list
+	short, example string
+	args           cobra.PositionalArgs // nil = none
+	heading        []string
+	list           func(ctx context.Context, st *store.Store, args []string) ([]T, error)
+	row            func(T) []string
+}
+
+// newList makes a command that prints values as rows below a heading, or as JSON.
+func newList[T any](c console, at *dataLocation, l listCommand[T]) *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use: "list", Short: l.short, Example: l.example, Args: arguments(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
+				values, err := l.list(cmd.Context(), st, args)
+				switch {
+				case err != nil:
+					return err
+				case out.format == "json":
+					return printJSON(c.out, values)
+				}
+				return printTable(c.out, l.heading, convert(values, l.row))
+			})
+		},
 	}
-	all := append([][]string{strings.Split(heading, "\t")}, rows...)
-	_, err := io.WriteString(w, printable.Table(all, 0))
+	if l.use != "" {
+		cmd.Use, cmd.Args = l.use, l.args
+	}
+	out.addFlag(cmd)
+	return cmd
+}
+
+// convert returns f of each value, in order; never nil.
+func convert[T, U any](values []T, f func(T) U) []U {
+	converted := make([]U, len(values))
+	for i, v := range values {
+		converted[i] = f(v)
+	}
+	return converted
+}
+
+func printTable(w io.Writer, heading []string, rows [][]string) error {
+	_, err := io.WriteString(w, printable.Table(append([][]string{heading}, rows...), 0))
 	return err
 }
 
@@ -49,14 +92,14 @@ func printJSON(w io.Writer, value any) error {
 	return enc.Encode(value)
 }
 
-// made answers the creation of a credential. The secret alone goes to standard output, so that a
-// script can take it; what a person wants to know about it goes to standard error.
-func (o *output) made(c console, value any, secret, about string) error {
+// printSecret answers the creation of a credential. Only the secret goes to standard output, for
+// scripts; about, a sentence, goes to standard error.
+func (o *output) printSecret(c console, made credentialJSON, about string) error {
 	if o.format == "json" {
-		return printJSON(c.out, value)
+		return printJSON(c.out, made)
 	}
 	_, _ = fmt.Fprintln(c.err, about+" It is shown only this once:")
-	_, err := fmt.Fprintln(c.out, secret)
+	_, err := fmt.Fprintln(c.out, made.Secret)
 	return err
 }
 

@@ -27,7 +27,7 @@ func withEnv(t *testing.T, name, value string, args ...string) (code int, out, e
 	return code, stdout.String(), stderr.String()
 }
 
-func TestCommandsWorkOnPostgres(t *testing.T) {
+func TestCommands_OnPostgres(t *testing.T) {
 	t.Parallel()
 	postgres, err := postgrestest.Start("fsync=off")
 	postgrestest.SkipWithout(t, err)
@@ -86,7 +86,7 @@ func TestCommandsWorkOnPostgres(t *testing.T) {
 	}
 }
 
-func TestDatabaseURLsThatAreRefused(t *testing.T) {
+func TestDatabaseURL_RefusesBadValues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
@@ -122,7 +122,7 @@ func TestDatabaseURLsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestBackupAndRestoreCommands(t *testing.T) {
+func TestRestore_NamesCredentialsThatDiffer(t *testing.T) {
 	t.Parallel()
 	dir, file := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup.db")
 	_, stop := served(t, dir)

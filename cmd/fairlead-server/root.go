@@ -16,22 +16,23 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
-const rootHelp = `fairlead-server is the service of Fairlead: the account API, the ingress of agents and forwarders, and the edge that carries their traffic.
-All of it is one TLS port. Data lies in --data-dir.
+const rootHelp = `fairlead-server is the service of Fairlead: the account API, the listener for agents and forwarders,
+and the edge that carries their traffic. All of it uses one TLS port. Its data is in --data-dir.
 
 First time:
   fairlead-server --base-url https://fairlead.example.net:8443
-                                       # shows an API key and an authtoken once, and what to do with them
+                                       # shows an API key and an authtoken once, and how to use them
   fairlead-server ca > ca.crt          # the authority that agents and operators have to trust
 
-The other commands administer accounts and credentials in the same data directory; a running server notices within a second.
+The other commands administer accounts and credentials in the same data directory; a running server
+notices within a second.
 
 Exit codes:
   0  stopped in order, or done
   1  any failure
   2  wrong usage: a flag or an argument`
 
-// usageError says what is wrong with the command line.
+// usageError is an error of the command line.
 type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }
@@ -56,11 +57,11 @@ func run(ctx context.Context, args []string, c console) int {
 	return 1
 }
 
-// oneLine keeps joined errors on one line.
+// oneLine replaces line breaks and repeated spaces by one space.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func newRoot(c console) *cobra.Command {
-	at := &place{env: c.env}
+	at := &dataLocation{env: c.env}
 	serve := newServe(c, at)
 	root := &cobra.Command{
 		Use:           "fairlead-server",
@@ -83,7 +84,7 @@ func newRoot(c console) *cobra.Command {
 	return root
 }
 
-// defaultDataDir is the system's place for root and the user's own for everybody else.
+// defaultDataDir returns the system's directory for root and the user's own for other users.
 func defaultDataDir(env func(string) string, euid int) string {
 	if dir := env("XDG_DATA_HOME"); euid != 0 && filepath.IsAbs(dir) {
 		return filepath.Join(dir, "fairlead")
@@ -94,8 +95,8 @@ func defaultDataDir(env func(string) string, euid int) string {
 	return "/var/lib/fairlead"
 }
 
-// group makes a command that only holds others.
-func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+// newGroup makes a command that only has subcommands.
+func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
 		Use: use, Short: short, Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -110,7 +111,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 
 func usageMessage(msg string) error { return &usageError{msg} }
 
-// arguments makes an Args that wants exactly the named ones.
+// arguments makes an Args that requires exactly the named arguments.
 func arguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -24,8 +24,8 @@ const serveExample = `  fairlead-server --base-url https://fairlead.example.net:
   fairlead-server --addr 10.0.0.5:443 --base-url https://fairlead.example.net --tls-cert tls.crt --tls-key tls.key
   fairlead-server --data-dir ./data --bootstrap-file ./first-secrets --log-format json`
 
-func newServe(c console, at *place) *cobra.Command {
-	o := server.Options{ForceStop: c.hurry}
+func newServe(c console, at *dataLocation) *cobra.Command {
+	o := server.Options{ForceStop: c.forceStop}
 	var logFormat, logLevel string
 	cmd := &cobra.Command{
 		Use:     "serve",
@@ -34,7 +34,7 @@ func newServe(c console, at *place) *cobra.Command {
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if o.DatabaseURL, err = at.url(); err != nil {
+			if o.DatabaseURL, err = at.databaseURL(); err != nil {
 				return err
 			}
 			o.DataDir = at.dataDir
@@ -45,12 +45,12 @@ func newServe(c console, at *place) *cobra.Command {
 			if o.Logger, err = newLogger(c, logFormat, logLevel); err != nil {
 				return err
 			}
-			moved := make(chan os.Signal, 1)
+			hangup := make(chan os.Signal, 1)
 			if o.AccessLog != "" {
-				signal.Notify(moved, syscall.SIGHUP)
-				defer signal.Stop(moved)
+				signal.Notify(hangup, syscall.SIGHUP)
+				defer signal.Stop(hangup)
 			}
-			o.ReopenAccessLog = moved
+			o.ReopenAccessLog = hangup
 			defer memory.Ballast()()
 			return server.Run(cmd.Context(), o)
 		},
@@ -113,13 +113,13 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	addPublicFlags(f, &o.Public)
 }
 
-// addPublicFlags adds those of the public edge.
+// addPublicFlags adds the flags of the public listeners.
 func addPublicFlags(f *pflag.FlagSet, o *server.PublicOptions) {
 	f.StringVar(&o.HTTPAddr, "public-http-addr", "",
-		"`HOST:PORT` where everybody reaches http endpoints with the public binding, and is redirected to https ones; "+
+		"`HOST:PORT` where the internet reaches http endpoints with the public binding, and is redirected to https ones; "+
 			"default: none")
 	f.StringVar(&o.HTTPSAddr, "public-https-addr", "",
-		"`HOST:PORT` where everybody reaches https endpoints with the public binding; default: none")
+		"`HOST:PORT` where the internet reaches https endpoints with the public binding; default: none")
 	f.StringArrayVar(&o.TLSCerts, "public-tls-cert", nil,
 		"PEM `FILE` with a certificate's chain for --public-https-addr, leaf first, or a directory of NAME.crt and "+
 			"NAME.key, "+
@@ -136,13 +136,13 @@ func addPublicFlags(f *pflag.FlagSet, o *server.PublicOptions) {
 		"most of them of one client: an IPv4 address, or an IPv6 /64")
 }
 
-// newLogger makes the service's log.
+// newLogger makes the service's logger.
 func newLogger(c console, format, level string) (*slog.Logger, error) {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
 		return nil, account.Invalid("--log-level", level, "must be debug, info, warn or error")
 	}
-	o := &slog.HandlerOptions{Level: least, ReplaceAttr: readable}
+	o := &slog.HandlerOptions{Level: least, ReplaceAttr: roundDuration}
 	if format == "" {
 		format = "json"
 		if c.errTerminal {
@@ -158,8 +158,8 @@ func newLogger(c console, format, level string) (*slog.Logger, error) {
 	return nil, account.Invalid("--log-format", format, "must be text or json")
 }
 
-// readable writes durations as people do.
-func readable(_ []string, a slog.Attr) slog.Attr {
+// roundDuration writes durations rounded to microseconds, with a unit.
+func roundDuration(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().Round(time.Microsecond).String())
 	}

@@ -19,7 +19,7 @@ const asProcess = "FAIRLEAD_TEST_AS_PROCESS"
 
 // Ctrl-C reaches the whole group of a terminal's processes, and wrappers such as make, npm and go
 // run pass it on.
-func TestAnInterruptThatComesThreeTimesAtOnceStopsInOrder(t *testing.T) {
+func TestSignal_SimultaneousInterruptsDrain(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

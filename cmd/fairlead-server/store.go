@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// withStore opens an existing store, beside a running server or without one.
-func withStore(ctx context.Context, at *place, do func(*store.Store) error) (err error) {
-	databaseURL, err := at.url()
+// withStore calls do with an existing store; a server may use it at the same time.
+func withStore(ctx context.Context, at *dataLocation, do func(*store.Store) error) (err error) {
+	databaseURL, err := at.databaseURL()
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func withStore(ctx context.Context, at *place, do func(*store.Store) error) (err
 	return do(st)
 }
 
-// findAccount finds an account by id or name. Without either it is the only one.
+// findAccount finds an account by id or name; "" finds the only account.
 func findAccount(ctx context.Context, st *store.Store, wanted string) (*account.Account, error) {
 	all, err := st.ListAccounts(ctx)
 	if err != nil {
@@ -60,9 +60,11 @@ func findAccount(ctx context.Context, st *store.Store, wanted string) (*account.
 	return &all[0], nil
 }
 
-// deleteFrom deletes a credential by its id, from the account that is wanted or from whichever has
-// it.
-func deleteFrom(ctx context.Context, st *store.Store, wanted string, remove func(accountID string) error) error {
+// deleteFromAccount calls remove with the wanted account; without one it tries all accounts until
+// remove finds what it deletes.
+func deleteFromAccount(
+	ctx context.Context, st *store.Store, wanted string, remove func(accountID string) error,
+) error {
 	if wanted != "" {
 		a, err := findAccount(ctx, st, wanted)
 		if err != nil {

@@ -20,25 +20,27 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-const apiHelp = `Read and change what your account holds at the service, over its API.
+const apiHelp = `Read and change your account at the service, over its API.
 
-An API key is needed: in FAIRLEAD_API_KEY, or in the file that --api-key-file names. The server and whom to trust come from the same
-settings as an agent's. Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was refused,
-6 the server is not the one that is trusted.`
+The API key comes from FAIRLEAD_API_KEY or from the file of --api-key-file. The server and whom to
+trust come from the same settings as an agent's.
 
-// resource is one of the API's, as the commands show it.
+Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was
+refused, 6 the server is not trusted.`
+
+// resource is a resource of the API, as the commands show it.
 type resource struct {
 	group            string // the command above, "" for none
-	name, path, list string // of the command, of the API, and of the list's field
+	name, path, list string // the command, the path of the API, and the field of a list
 	noun             string // for sentences
 	columns          []column
 	fields           []field // of create and update; empty where there is neither
 	watch            bool
-	secret           bool     // the creation answers with a secret
-	acts             []string // further verbs without an answer
+	secret           bool     // a creation answers with a secret
+	actions          []string // subcommands that POST to ID/action
 }
 
-// aliases are the name as the API spells it, where that is another.
+// aliases returns the name in the API where it differs from the command's.
 func (r resource) aliases() []string {
 	if name := r.path[strings.LastIndexByte(r.path, '/')+1:]; name != r.name {
 		return []string{name}
@@ -46,12 +48,12 @@ func (r resource) aliases() []string {
 	return nil
 }
 
-// command is how the resource is called behind `fairlead api`.
+// command returns the words after `fairlead api`.
 func (r resource) command() string { return strings.TrimSpace(r.group + " " + r.name) }
 
 func (r resource) creates() bool { return len(r.fields) > 0 }
 
-// column is one of a table: the heading, and the field of the object, nested ones with a dot.
+// column is a column of a table: the heading, and the field of the object, dotted when nested.
 type column struct{ heading, field string }
 
 func resources() []resource {
@@ -87,7 +89,7 @@ func resources() []resource {
 				field{flag: "ingress-endpoint", path: "binding.ingress_endpoint", kind: kindText,
 					help: "`TEXT` that is kept for other clients of the API; forwarders do without"})},
 		{name: "tunnel-sessions", path: "/tunnel_sessions", list: "tunnel_sessions", noun: "tunnel session",
-			acts: []string{"stop", "restart"},
+			actions: []string{"stop", "restart"},
 			columns: []column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"},
 				{"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}}},
 		{name: "api-keys", path: "/api_keys", list: "keys", noun: "API key", secret: true,
@@ -105,7 +107,7 @@ func resources() []resource {
 	}, backendResources(common)...)
 }
 
-// apiCall is what every command of `fairlead api` has.
+// apiCall has the flags of every command of `fairlead api`.
 type apiCall struct {
 	console    console
 	settings   agentconfig.Flags
@@ -114,10 +116,10 @@ type apiCall struct {
 }
 
 func newAPI(c console) *cobra.Command {
-	api := &cobra.Command{Use: "api", Short: "Read and change what your account holds at the service", Long: apiHelp,
-		Example: "  fairlead api endpoints list --watch\n  fairlead api credentials create --description \"alice's " +
-			"laptop\" --acl 'bind:http://*.demo'\n" +
-			"  fairlead api api-keys list -o yaml",
+	api := &cobra.Command{Use: "api", Short: "Read and change your account at the service", Long: apiHelp,
+		Example: `  fairlead api endpoints list --watch
+  fairlead api credentials create --description "alice's laptop" --acl 'bind:http://*.demo'
+  fairlead api api-keys list -o yaml`,
 		Args: knownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp,
 		Example: backendsExample, Args: knownCommand,
@@ -130,8 +132,8 @@ func newAPI(c console) *cobra.Command {
 		if r.creates() {
 			group.AddCommand(apiCreate(c, r), apiUpdate(c, r), apiDelete(c, r))
 		}
-		for _, verb := range r.acts {
-			group.AddCommand(apiAct(c, r, verb))
+		for _, verb := range r.actions {
+			group.AddCommand(apiAction(c, r, verb))
 		}
 		if r.name == "kubernetes-operators" {
 			group.AddCommand(apiBound(c, r))
@@ -145,7 +147,8 @@ func newAPI(c console) *cobra.Command {
 	return api
 }
 
-// command makes a subcommand that takes an id, or nothing.
+// command makes a subcommand that calls do with a client. It has one argument, the ID, when use ends
+// in " ID", and none otherwise.
 func (a *apiCall) command(
 	r resource, use, short string, do func(ctx context.Context, api *apiclient.Client, id string) error,
 ) *cobra.Command {
@@ -174,7 +177,7 @@ func (a *apiCall) command(
 					envAPIKey)
 			}
 			defer api.CloseIdleConnections()
-			return a.explained(do(cmd.Context(), api, strings.Join(args, "")))
+			return a.explain(do(cmd.Context(), api, strings.Join(args, "")))
 		}}
 	flags := cmd.Flags()
 	flags.StringVarP(&a.output, "output", "o", "table", "`FORMAT` of the answer: table, json or yaml")
@@ -184,9 +187,8 @@ func (a *apiCall) command(
 	return cmd
 }
 
-// explained adds to an error the code by which it is found in the list of them, or what can be done
-// about a server that is not trusted.
-func (a *apiCall) explained(err error) error {
+// explain adds the code of the API to an error, or a remedy when the server is not trusted.
+func (a *apiCall) explain(err error) error {
 	problem := trust.ProblemOf(err)
 	var answer *account.Error
 	if problem == trust.NoProblem && errors.As(err, &answer) && answer.Status != 0 && answer.Code != "" {
@@ -206,7 +208,7 @@ func (a *apiCall) explained(err error) error {
 	return err
 }
 
-func (r resource) at(id string) string { return r.path + "/" + url.PathEscape(id) }
+func (r resource) objectPath(id string) string { return r.path + "/" + url.PathEscape(id) }
 
 func article(noun string) string {
 	if strings.ContainsAny(noun[:1], "aeioAH") {
@@ -218,24 +220,23 @@ func article(noun string) string {
 func apiList(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	var watch bool
-	var binding, at string
+	var filter account.EndpointFilter
 	cmd := a.command(r, "list", "List "+r.noun+"s, newest first",
 		func(ctx context.Context, api *apiclient.Client, _ string) error {
-			query := url.Values{}
-			if binding != "" {
-				query.Set("binding", binding)
-			}
-			if at != "" {
-				query.Set("url", at)
-			}
 			if watch {
 				if a.output == "table" {
 					if _, err := fmt.Fprintf(a.console.out, eventRow, "EVENT", "ID", "STATUS", "URL"); err != nil {
 						return err
 					}
 				}
-				return a.watch(ctx, &endpointFollower{apiCall: a, api: api,
-					filter: account.EndpointFilter{Binding: binding, URL: at}})
+				return a.watch(ctx, &endpointFollower{apiCall: a, api: api, filter: filter})
+			}
+			query := url.Values{}
+			if filter.Binding != "" {
+				query.Set("binding", filter.Binding)
+			}
+			if filter.URL != "" {
+				query.Set("url", filter.URL)
 			}
 			all, err := api.ListObjects(ctx, r.path, r.list, query)
 			if err != nil {
@@ -245,8 +246,8 @@ func apiList(c console, r resource) *cobra.Command {
 		})
 	if r.watch {
 		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
-		cmd.Flags().StringVar(&binding, "binding", "", "only those with this `BINDING`: kubernetes, internal or public")
-		cmd.Flags().StringVar(&at, "url", "", "only those with this `URL`")
+		cmd.Flags().StringVar(&filter.Binding, "binding", "", "only those with this `BINDING`: kubernetes, internal or public")
+		cmd.Flags().StringVar(&filter.URL, "url", "", "only those with this `URL`")
 	}
 	return cmd
 }
@@ -255,7 +256,7 @@ func apiGet(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	return a.command(r, "get ID", "Show "+article(r.noun),
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			found, err := api.Object(ctx, r.at(id))
+			found, err := api.Object(ctx, r.objectPath(id))
 			if err != nil {
 				return err
 			}
@@ -297,7 +298,7 @@ func apiUpdate(c console, r resource) *cobra.Command {
 			if len(fields) == 0 {
 				return usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.command())
 			}
-			changed, err := api.UpdateObject(ctx, r.at(id), fields)
+			changed, err := api.UpdateObject(ctx, r.objectPath(id), fields)
 			if err != nil {
 				return err
 			}
@@ -311,7 +312,7 @@ func apiDelete(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	return a.command(r, "delete ID", "Delete "+article(r.noun)+r.afterDelete(),
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			if err := api.DeleteObject(ctx, r.at(id)); err != nil {
+			if err := api.DeleteObject(ctx, r.objectPath(id)); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(c.err, "%s %s deleted\n", r.noun, id)
@@ -319,20 +320,20 @@ func apiDelete(c console, r resource) *cobra.Command {
 		})
 }
 
-// afterDelete is what a deletion brings or needs.
+// afterDelete returns the effect or the condition of a deletion, for its help.
 func (r resource) afterDelete() string {
 	if r.group != "" {
 		return " that nothing uses"
 	}
-	return "; what it has open ends within a second"
+	return "; its open requests and connections end within a second"
 }
 
-func apiAct(c console, r resource, verb string) *cobra.Command {
+func apiAction(c console, r resource, verb string) *cobra.Command {
 	a := &apiCall{console: c}
 	short := map[string]string{"stop": "End a session; its agent exits",
 		"restart": "End a session; its agent connects again"}[verb]
 	return a.command(r, verb+" ID", short, func(ctx context.Context, api *apiclient.Client, id string) error {
-		if err := api.PostAction(ctx, r.at(id)+"/"+verb); err != nil {
+		if err := api.PostAction(ctx, r.objectPath(id)+"/"+verb); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(c.err, "%s %s: told to %s\n", r.noun, id, verb)
@@ -344,7 +345,7 @@ func apiBound(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	return a.command(r, "bound-endpoints ID", "List the endpoints that the operator's selectors admit",
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			all, err := api.ListObjects(ctx, r.at(id)+"/bound_endpoints", "endpoints", nil)
+			all, err := api.ListObjects(ctx, r.objectPath(id)+"/bound_endpoints", "endpoints", nil)
 			if err != nil {
 				return err
 			}
@@ -352,7 +353,7 @@ func apiBound(c console, r resource) *cobra.Command {
 		})
 }
 
-// secretOf takes the secret out of a creation's answer.
+// secretOf returns id and secret of the answer to a creation.
 func secretOf(made json.RawMessage) (id, secret string, err error) {
 	var o struct{ ID, Token string }
 	err = json.Unmarshal(made, &o)

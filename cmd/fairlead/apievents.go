@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 )
 
-// shownBefore is how many of the newest events a watch begins with.
-const shownBefore = 20
+// watchBacklog is how many of the newest events a watch begins with.
+const watchBacklog = 20
 
 func events() resource {
 	return resource{name: "events", path: "/events", list: "events", noun: "event",
@@ -25,7 +25,7 @@ func events() resource {
 			{"DETAILS", "details"}}}
 }
 
-// apiEvents are the commands of events: nobody makes or changes them.
+// apiEvents makes the commands of events, which are read-only.
 func apiEvents(c console) *cobra.Command {
 	r := events()
 	group := &cobra.Command{Use: r.name, Short: "What people, agents and operators did in the account", Args: knownCommand,
@@ -59,7 +59,7 @@ func apiListEvents(c console, r resource) *cobra.Command {
 			return a.printList(r, newest.Events)
 		})
 	cmd.Flags().BoolVar(&watch, "watch", false,
-		fmt.Sprintf("begin with the %d newest, oldest first, and go on with every new one, until Ctrl-C", shownBefore))
+		fmt.Sprintf("begin with the %d newest, oldest first, and go on with every new one, until Ctrl-C", watchBacklog))
 	cmd.Flags().IntVar(&limit, "limit", account.DefaultPageLimit,
 		fmt.Sprintf("how many of the newest are shown, at most %d", account.MaxPageLimit))
 	cmd.Flags().StringVar(&what, "type", "", "only those of this `TYPE`: "+auditTypes())
@@ -85,7 +85,7 @@ type eventFollower struct {
 }
 
 func (f *eventFollower) list(ctx context.Context) error {
-	newest, err := f.api.NewestAuditEvents(ctx, f.filter, shownBefore)
+	newest, err := f.api.NewestAuditEvents(ctx, f.filter, watchBacklog)
 	if err != nil {
 		return err
 	}
@@ -103,27 +103,21 @@ func (f *eventFollower) follow(ctx context.Context, up func()) error {
 	if err != nil {
 		return err
 	}
-	defer w.Close()
-	for up(); ; {
-		line, err := w.Next()
-		if err != nil {
-			return err
-		}
+	up()
+	return forEach(w, func(line account.AuditWatchEvent) error {
 		f.at = line.ResourceVersion
 		if line.Type == account.Bookmark {
-			continue
+			return nil
 		}
 		raw, err := json.Marshal(line.Event)
 		if err != nil {
 			return fmt.Errorf("encoding an event: %w", err)
 		}
-		if err := f.show(raw); err != nil {
-			return err
-		}
-	}
+		return f.show(raw)
+	})
 }
 
-// show prints one event: its columns in a row, or the whole of it.
+// show prints one event: as a row of its columns, or completely as JSON or YAML.
 func (f *eventFollower) show(raw json.RawMessage) error {
 	if f.output != "table" {
 		return f.printLine(raw)

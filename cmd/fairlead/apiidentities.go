@@ -18,10 +18,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 )
 
-const identitiesHelp = `The people who logged in at endpoints whose traffic policy asks for a login, and their sessions.
+const identitiesHelp = `The people who logged in at endpoints whose traffic policy requires a login, and their sessions.
 
-An API key with the scope identities may do this, and nothing else. Who is revoked is out when the command returns: the next request asks for a login, open connections
-are cut, and the identity provider is told to ask the person again. GitHub cannot be told so: a browser that is signed in there comes back.`
+These commands need an API key with the scope identities, which allows nothing else. A revocation is
+complete when the command returns: the next request asks for a login, open connections are cut, and
+the identity provider is told to ask the person again. GitHub has no way to be told: a browser that is
+signed in there gets in again.`
 
 func identities() resource {
 	return resource{name: "identities", path: "/app/users", list: "application_users", noun: "identity",
@@ -44,18 +46,19 @@ func accessed() resource {
 			{"LAST", "last_accessed"}}}
 }
 
-// apiIdentities are the commands of users and their sessions.
+// apiIdentities makes the commands of identities and their sessions.
 func apiIdentities(c console) *cobra.Command {
 	group := &cobra.Command{Use: "identities", Aliases: []string{"identity"},
-		Short: "Who logged in at endpoints; revoke them", Long: identitiesHelp, Args: knownCommand,
-		Example: "  fairlead api identities list --search alice\n  fairlead api identities sessions au-06hj…\n  fairlead " +
-			"api identities revoke au-06hj…",
+		Short: "List and revoke the identities that logged in at endpoints", Long: identitiesHelp, Args: knownCommand,
+		Example: `  fairlead api identities list --search alice
+  fairlead api identities sessions au-06hj…
+  fairlead api identities revoke au-06hj…`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	group.AddCommand(apiListIdentities(c), apiGetIdentity(c), apiListAppSessions(c), apiAccessed(c), apiRevoke(c))
 	return group
 }
 
-// searchFlags narrow a list of users or of sessions.
+// searchFlags filter a list of identities or sessions.
 type searchFlags struct{ text, provider string }
 
 func (f *searchFlags) add(cmd *cobra.Command, of string) {
@@ -79,7 +82,7 @@ func (f *searchFlags) query() (url.Values, error) {
 
 func apiListIdentities(c console) *cobra.Command {
 	a, r, search := &apiCall{console: c}, identities(), searchFlags{}
-	cmd := a.command(r, "list", "List who logged in, newest first",
+	cmd := a.command(r, "list", "List the identities that logged in, newest first",
 		func(ctx context.Context, api *apiclient.Client, _ string) error {
 			query, err := search.query()
 			if err != nil {
@@ -97,12 +100,12 @@ func apiListIdentities(c console) *cobra.Command {
 
 func apiGetIdentity(c console) *cobra.Command {
 	a, r := &apiCall{console: c}, identities()
-	return a.command(r, "get ID", "Show an identity, or one of their sessions",
+	return a.command(r, "get ID", "Show an identity, or one of its sessions",
 		func(ctx context.Context, api *apiclient.Client, id string) error {
 			if strings.HasPrefix(id, account.PrefixAppSession+"-") {
 				r = appSessions()
 			}
-			found, err := api.Object(ctx, r.at(id))
+			found, err := api.Object(ctx, r.objectPath(id))
 			if err != nil {
 				return err
 			}
@@ -112,7 +115,7 @@ func apiGetIdentity(c console) *cobra.Command {
 
 func apiListAppSessions(c console) *cobra.Command {
 	a, r, search := &apiCall{console: c}, appSessions(), searchFlags{}
-	cmd := a.command(r, "sessions", "List the sessions that live, newest first",
+	cmd := a.command(r, "sessions", "List the live sessions, newest first",
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
 			query, err := search.query()
 			if err != nil {
@@ -125,7 +128,7 @@ func apiListAppSessions(c console) *cobra.Command {
 				query.Set("user_id", userID)
 			}
 			all, err := api.ListObjects(ctx, r.path, r.list, query)
-			if err == nil && len(all) == 0 && userID != "" { // somebody without sessions, or nobody at all
+			if err == nil && len(all) == 0 && userID != "" { // no sessions, or an unknown identity
 				_, err = api.User(ctx, userID)
 			}
 			if err != nil {
@@ -141,9 +144,9 @@ func apiListAppSessions(c console) *cobra.Command {
 
 func apiAccessed(c console) *cobra.Command {
 	a, r := &apiCall{console: c}, identities()
-	return a.command(r, "endpoints ID", "List where an identity has been",
+	return a.command(r, "endpoints ID", "List the endpoints that an identity has called",
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			found, err := api.Object(ctx, r.at(id)+"/endpoints")
+			found, err := api.Object(ctx, r.objectPath(id)+"/endpoints")
 			if err != nil {
 				return err
 			}
@@ -170,7 +173,7 @@ func apiRevoke(c console) *cobra.Command {
 	a := &apiCall{console: c}
 	var sessionID string
 	var sessionsOnly, yes bool
-	cmd := a.command(identities(), "revoke", "Throw an identity out, or end one of their sessions",
+	cmd := a.command(identities(), "revoke", "Revoke an identity, or end one of its sessions",
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
 			switch {
 			case (userID == "") == (sessionID == ""):
@@ -202,12 +205,12 @@ func apiRevoke(c console) *cobra.Command {
 	cmd.Use = "revoke [ID]"
 	cmd.Args = atMostAnID("of an identity")
 	cmd.Flags().StringVar(&sessionID, "session", "", "end the session with this `ID`, and leave the identity's others")
-	cmd.Flags().BoolVar(&sessionsOnly, "sessions-only", false, "end all sessions, and keep what is known of the identity")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&sessionsOnly, "sessions-only", false, "end all sessions, and keep the identity")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for a confirmation")
 	return cmd
 }
 
-// confirmRevoking asks whether the right one is meant.
+// confirmRevoking shows what is about to be revoked and asks for a "yes".
 func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, userID, sessionID string,
 	sessionsOnly bool) error {
 	var question string
@@ -236,7 +239,7 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 		return err
 	}
 	answered := make(chan string, 1)
-	go func() { // a terminal can wait for ever; Ctrl-C ends the command all the same
+	go func() { // reading from a terminal cannot be cancelled; Ctrl-C ends the command anyway
 		text, err := c.ask(fmt.Sprintf(question, nameOf(user)) + ` Type "yes": `)
 		if err != nil {
 			text = ""
@@ -253,7 +256,7 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 	return errors.New("nothing was revoked")
 }
 
-// nameOf is how a person is told from others.
+// nameOf returns a name for the user, the provider and the id.
 func nameOf(u *account.User) string {
 	name := u.Username
 	for _, other := range []string{u.Email, u.Name, u.ProviderUserID} {

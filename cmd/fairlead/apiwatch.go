@@ -16,17 +16,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 )
 
-// watchPause is how long a watch waits before it tries the service again.
-const watchPause = 2 * time.Second
+// watchRetryInterval is the pause between two attempts to reach the service.
+const watchRetryInterval = 2 * time.Second
 
-// follower prints what a resource holds, and then every change.
+// follower prints the objects of a resource, then every change.
 type follower interface {
-	list(ctx context.Context) error // prints what there is
-	// prints changes from there on until the watch ends; up is called when it is open
+	list(ctx context.Context) error // prints the objects
+	// follow prints changes after list until the watch ends; it calls up when the watch is open.
 	follow(ctx context.Context, up func()) error
 }
 
-// watch follows across outages, until ctx is done.
+// watch follows until ctx is done and survives outages of the service.
 func (a *apiCall) watch(ctx context.Context, f follower) error {
 	listed, down := false, false
 	for ctx.Err() == nil { // Ctrl-C is how a watch ends
@@ -44,7 +44,7 @@ func (a *apiCall) watch(ctx context.Context, f follower) error {
 		case account.CodeOf(err) == account.CodeGone:
 			listed = false
 			continue
-		case !passing(err):
+		case !isTemporary(err):
 			return err
 		case !down && !errors.Is(err, io.EOF):
 			_, _ = fmt.Fprintf(a.console.err, "%s; trying again\n", screen.Escape(err.Error()))
@@ -52,14 +52,14 @@ func (a *apiCall) watch(ctx context.Context, f follower) error {
 		down = true
 		select {
 		case <-ctx.Done():
-		case <-time.After(watchPause):
+		case <-time.After(watchRetryInterval):
 		}
 	}
 	return nil
 }
 
-// passing says whether trying again may help.
-func passing(err error) bool {
+// isTemporary reports whether a later attempt may succeed.
+func isTemporary(err error) bool {
 	switch account.CodeOf(err) {
 	case account.CodeUnreachable, account.CodeBadAnswer, account.CodeUnavailable, account.CodeTooMany:
 		return true
@@ -100,17 +100,28 @@ func (f *endpointFollower) follow(ctx context.Context, up func()) error {
 	if err != nil {
 		return err
 	}
-	defer w.Close()
-	for up(); ; {
-		e, err := w.Next()
-		if err != nil {
-			return err
-		}
+	up()
+	return forEach(w, func(e account.EndpointEvent) error {
 		f.at = e.ResourceVersion
 		if e.Type == account.Bookmark {
-			continue
+			return nil
 		}
-		if err := f.printEvent(e); err != nil {
+		return f.printEvent(e)
+	})
+}
+
+// forEach calls do with every event of a watch until either fails, and closes the watch.
+func forEach[E any](w interface {
+	Next() (E, error)
+	Close()
+}, do func(E) error) error {
+	defer w.Close()
+	for {
+		e, err := w.Next()
+		if err == nil {
+			err = do(e)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -20,13 +20,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/doctor"
 )
 
-const doctorHelp = `Walk along the path of a call to an endpoint, from the pod to the upstream, and name the hop that is broken.
+const doctorHelp = `Check each hop of a call to an endpoint, from the pod to the upstream, and name the broken one.
 
-The cluster is asked through your own kubectl, with your rights; nothing is changed, and the upstream is never connected to. What you may
-not look at is shown as unknown. With an API key the account is asked too; without one, the operator's word is taken for it.
+The cluster is asked through your own kubectl, with your rights. Nothing is changed, and the upstream
+is never connected to. What you may not read is shown as unknown. With an API key the account is asked
+too; without one, the operator's copy of it is used.
 
-Without a URL this machine's own side is checked, as an agent uses it: settings, authtoken, the server and who it is, the clock, and
-whether the service takes the authtoken. No cluster is asked then.
+Without a URL, the way from this machine to the service is checked: settings, authtoken, the server
+and its identity, the clock, and whether the service accepts the authtoken. No cluster is asked.
 
 Exit codes: 0 when no hop is broken, 1 when one is, 2 for wrong usage.`
 
@@ -36,9 +37,10 @@ const doctorExample = `  fairlead doctor http://hello.demo
   fairlead doctor http://hello.demo --from-pod demo/web-0        # and resolves the name in that pod
   fairlead doctor http://hello.demo --api-key-file key -o json | jq -r .broken`
 
-// errBroken ends the command with exit code 1 when its report has said all there is to say.
+// errBroken sets exit code 1 after the report was printed; it is not printed itself.
 var errBroken = errors.New("a hop is broken")
 
+// diagnose is `fairlead doctor`.
 type diagnose struct {
 	console    console
 	settings   agentconfig.Flags
@@ -68,28 +70,28 @@ func newDoctor(c console) *cobra.Command {
 	flags.StringVar(&d.o.Context, "context", "", "`CONTEXT` of the kubeconfig; default kubectl's current one")
 	flags.StringVar(&d.o.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; default kubectl's")
 	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "",
-		"`NAMESPACE` of the operator; default: it is looked for in all")
-	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that is to resolve the hostname, with kubectl exec")
+		"`NAMESPACE` of the operator; default: all are searched")
+	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that resolves the hostname, through kubectl exec")
 	flags.StringVar(&d.apiKeyFile, "api-key-file", "",
 		"`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
 	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "",
 		"`FILE` that holds the authtoken, without a URL; - for standard input")
 	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
 	cli.CompleteValues(cmd, "output", "table", "json")
-	flags.BoolVar(&d.verbose, "verbose", false, "show what was looked at")
+	flags.BoolVar(&d.verbose, "verbose", false, "show the evidence for each hop")
 	addSettings(cmd, &d.settings)
 	return cmd
 }
 
 func (d *diagnose) run(ctx context.Context, args []string) error {
-	if err := d.check(args); err != nil {
+	if err := d.parse(args); err != nil {
 		return err
 	}
 	report, err := d.report(ctx, len(args) == 0)
 	if err != nil {
 		return err
 	}
-	if ctx.Err() != nil { // what was found says more about Ctrl-C than about the path
+	if ctx.Err() != nil { // the findings are those of an interrupted check
 		return errors.New("interrupted")
 	}
 	if err := d.print(report); err != nil {
@@ -101,7 +103,7 @@ func (d *diagnose) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// report walks along the path of a call, or from this machine to the service.
+// report checks the path of a call, or that from this machine to the service.
 func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, error) {
 	if ofMachine {
 		return diagnoseMachine(ctx, d.console, d.settings), nil
@@ -126,8 +128,8 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 
 var podName = regexp.MustCompile(`^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$`)
 
-// check reads the arguments. What begins with a dash would be a flag of kubectl's.
-func (d *diagnose) check(args []string) error {
+// parse validates arguments and flags. A value that begins with a dash would be a flag of kubectl.
+func (d *diagnose) parse(args []string) error {
 	if len(args) > 0 {
 		u, err := account.ParseEndpointURL(args[0])
 		if err != nil {

@@ -19,8 +19,9 @@ import (
 
 func newPolicy(c console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "policy",
-		Short: "Check traffic policies before they are set",
+		Use:     "policy",
+		Short:   "Check traffic policies before they are set",
+		Example: "  fairlead policy check policy.yaml",
 		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -28,18 +29,19 @@ func newPolicy(c console) *cobra.Command {
 	return cmd
 }
 
-// errInvalidPolicy ends the command with the exit code of wrong usage when every mistake has been
-// printed.
+// errInvalidPolicy sets the exit code of wrong usage after every mistake was printed.
 var errInvalidPolicy = errors.New("a policy has mistakes")
 
 func newPolicyCheck(c console) *cobra.Command {
 	var o trafficpolicy.Options
 	cmd := &cobra.Command{
 		Use:   "check FILE...|-",
-		Short: "Say what is wrong with traffic policies, or what is in them",
-		Long: `Read traffic policies in YAML or JSON, as the service does when one is set, and print every mistake as FILE:LINE:COLUMN: MESSAGE. For a
-policy without mistakes it prints what is in it: its phases, rules, actions and the backends that it forwards to. It connects to nothing;
-whether those backends exist is found out when the policy is set. With - the policy is read from standard input.`,
+		Short: "Print the mistakes or the contents of traffic policies",
+		Long: `Read traffic policies in YAML or JSON, as the service does when one is set, and print every mistake
+as FILE:LINE:COLUMN: MESSAGE. For a policy without mistakes, print its phases, rules, actions and the
+backends that it forwards to. With - the policy is read from standard input.
+
+The command connects to nothing; whether the backends exist is checked when the policy is set.`,
 		Example: `  fairlead policy check policy.yaml
   fairlead policy check --scheme tcp db-policy.yaml
   helm template . | yq .policy | fairlead policy check -`,
@@ -85,7 +87,7 @@ func checkPolicies(c console, o trafficpolicy.Options, files []string) error {
 	return result
 }
 
-// readPolicy reads a file, and no more of it than shows that it is too long.
+// readPolicy reads a file, at most one byte more than a policy may have.
 func readPolicy(c console, file string) (name, text string, err error) {
 	name, in := file, c.in
 	if file == "-" {

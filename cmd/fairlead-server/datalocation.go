@@ -18,43 +18,42 @@ import (
 // databaseURLVariable holds the database's URL when no flag does.
 const databaseURLVariable = "FAIRLEAD_DATABASE_URL"
 
-// maxURLFile bounds how much is read of a --database-url-file.
+// maxURLFile is how many bytes of a --database-url-file are read.
 const maxURLFile = 16 << 10
 
-// place says where a server's data lies: flags of all commands.
-type place struct {
+// dataLocation is the flags of all commands that locate a server's data.
+type dataLocation struct {
 	dataDir string
-	flagURL string // --database-url
+	urlFlag string // --database-url
 	urlFile string // --database-url-file
 	env     func(string) string
 }
 
-func (p *place) addFlags(f *pflag.FlagSet) {
+func (p *dataLocation) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.dataDir, "data-dir", defaultDataDir(p.env, os.Geteuid()),
-		"`DIR` of the database, the authority and the lock")
-	f.StringVar(&p.flagURL, "database-url", "",
+		"`DIR` of the SQLite database, the certificate authority and the lock")
+	f.StringVar(&p.urlFlag, "database-url", "",
 		"`URL` of a PostgreSQL database, without password: postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full. "+
 			"Default: SQLite in --data-dir")
 	f.StringVar(&p.urlFile, "database-url-file", "",
-		"`FILE` with the URL, which may have a password; so may the variable "+
-			databaseURLVariable)
+		"`FILE` with the URL, which may have a password; so may the variable "+databaseURLVariable)
 }
 
-// url returns the URL of the PostgreSQL database, "" for SQLite. It may hold a password, and no
-// error that it returns does.
-func (p *place) url() (string, error) {
+// databaseURL returns the URL of the PostgreSQL database, "" for SQLite. The URL may hold a password;
+// errors do not.
+func (p *dataLocation) databaseURL() (string, error) {
 	switch {
-	case p.flagURL != "" && p.urlFile != "":
+	case p.urlFlag != "" && p.urlFile != "":
 		return "", account.Invalid("--database-url-file", p.urlFile, "give it or --database-url, not both")
-	case p.flagURL != "":
-		return p.flagURL, refusePassword(p.flagURL)
+	case p.urlFlag != "":
+		return p.urlFlag, refusePassword(p.urlFlag)
 	case p.urlFile != "":
-		return readURL(p.urlFile)
+		return readURLFile(p.urlFile)
 	}
 	return strings.TrimSpace(p.env(databaseURLVariable)), nil
 }
 
-// refusePassword keeps passwords out of the process's arguments.
+// refusePassword returns an error for a URL with a password: process arguments are public.
 func refusePassword(databaseURL string) error {
 	u, err := url.Parse(databaseURL)
 	if err != nil {
@@ -70,7 +69,7 @@ func refusePassword(databaseURL string) error {
 	return nil
 }
 
-func readURL(path string) (string, error) {
+func readURLFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("reading --database-url-file: %w", err)

@@ -33,7 +33,7 @@ import (
 
 func refusal(code tunnel.Code, msg string) error { return &tunnel.Error{Code: code, Msg: msg} }
 
-func TestWhatTheServiceRefusesEndsWithASentenceAndItsExitCode(t *testing.T) {
+func TestHTTP_RefusalsHaveExitCodes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		hello, bind error
@@ -72,7 +72,7 @@ func TestWhatTheServiceRefusesEndsWithASentenceAndItsExitCode(t *testing.T) {
 	}
 }
 
-func TestAWrongAuthorityIsExitCode6WithAHint(t *testing.T) {
+func TestHTTP_WrongAuthorityIsExitCode6(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, nil)
 	for name, c := range map[string]struct {
@@ -119,7 +119,7 @@ func otherCA(t *testing.T) string {
 	return path
 }
 
-func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {
+func TestHTTP_PrintsEndpointAndUnbindsOnInterrupt(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,7 +158,7 @@ func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {
 	}
 }
 
-func TestPoolingIsAskedForByTheFlagOnly(t *testing.T) {
+func TestHTTP_PoolingNeedsItsFlag(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "it is shared by a pool; join it with --pooling-enabled"))
 	for _, command := range [][]string{{"http", "8080", "--url", "http://a.b"},
@@ -181,7 +181,7 @@ func TestPoolingIsAskedForByTheFlagOnly(t *testing.T) {
 	}
 }
 
-func TestTheInstanceIDIsTheSameInTheNextRun(t *testing.T) {
+func TestHTTP_KeepsInstanceID(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, refusal(tunnel.CodeStop, "enough"), nil)
 	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
@@ -198,7 +198,7 @@ func TestTheInstanceIDIsTheSameInTheNextRun(t *testing.T) {
 	}
 }
 
-func TestTheProxyOfTheEnvironmentIsUsed(t *testing.T) {
+func TestHTTP_UsesProxyOfEnvironment(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -230,7 +230,7 @@ func TestTheProxyOfTheEnvironmentIsUsed(t *testing.T) {
 	}
 }
 
-func TestDiagnosticsNeverHoldTheAuthtoken(t *testing.T) {
+func TestHTTP_DebugLogOmitsAuthtoken(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "taken"))
 	for _, format := range []string{"text", "json"} {
@@ -281,7 +281,7 @@ func startProcess(t *testing.T, svc *service) (cmd *exec.Cmd, lines *bufio.Scann
 	return nil, nil, ""
 }
 
-func TestASignalEndsTheProcessWithAGoodbyeAndCode0(t *testing.T) {
+func TestProcess_SignalUnbindsAndExits0(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, nil)
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -310,7 +310,7 @@ func TestASignalEndsTheProcessWithAGoodbyeAndCode0(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
+func TestProcess_SecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, nil)
 	svc.holdGoodbye.Store(true)

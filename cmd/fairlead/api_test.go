@@ -88,7 +88,7 @@ func (a *accountAPI) object(args ...string) map[string]any {
 	return o
 }
 
-func TestAPICredentialsFromTheCommandLine(t *testing.T) {
+func TestAPI_Credentials(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	made := a.api(0, "credentials", "create", "--description", "alice", "--acl", "bind:http://*.demo", "--acl",
@@ -126,7 +126,7 @@ func TestAPICredentialsFromTheCommandLine(t *testing.T) {
 	a.api(1, "credentials", "get", id)
 }
 
-func TestAPIKeysFromTheCommandLine(t *testing.T) {
+func TestAPI_Keys(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	made := a.object("api-keys", "create", "--scope", "read", "--expires", "2100-01-01T00:00:00Z")
@@ -149,7 +149,7 @@ func TestAPIKeysFromTheCommandLine(t *testing.T) {
 	a.api(exitCredentials, "api-keys", "list")
 }
 
-func TestAPIOperatorsFromAFileAndFlags(t *testing.T) {
+func TestAPI_OperatorsFromFileAndFlags(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	file := filepath.Join(t.TempDir(), "operator.yaml")
@@ -176,7 +176,7 @@ func TestAPIOperatorsFromAFileAndFlags(t *testing.T) {
 	}
 }
 
-func TestAPIPagesAndFilters(t *testing.T) {
+func TestAPI_PagesAndFilters(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	session := a.Session()
@@ -190,7 +190,7 @@ func TestAPIPagesAndFilters(t *testing.T) {
 	storetest.Equal(t, "an empty list", a.api(0, "endpoints", "list", "--binding", "public", "-o", "yaml").out, "[]\n")
 }
 
-func TestAPIWatchGoesOnUntilItIsInterrupted(t *testing.T) {
+func TestAPIWatch_SurvivesOutages(t *testing.T) {
 	t.Parallel()
 	for format, pattern := range map[string]string{"table": `^%s +ep-\S+ +\S+ +http://%s$`,
 		"json": `^{"type":"%s",.*"url":"http://%s"`} {
@@ -232,7 +232,7 @@ func TestAPIWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
-func TestAPIUsage(t *testing.T) {
+func TestAPI_WrongUsage(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	bad := filepath.Join(t.TempDir(), "bad")
@@ -285,7 +285,7 @@ func asTexts(v any) (all []string) {
 }
 
 // What the service refuses can be looked up by its code.
-func TestAPIErrorsCarryTheirCode(t *testing.T) {
+func TestAPI_ErrorsHaveTheirCode(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	if got := a.api(exitOther, "endpoints", "get", "ep-none").err; !strings.HasSuffix(got, " (ERR_FL_1050)\n") {

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-func TestAPIBackendsAndCloudEndpointsFromTheCommandLine(t *testing.T) {
+func TestAPI_BackendsAndCloudEndpoints(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	id := func(args ...string) string {

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-func TestAPIEventsFromTheCommandLine(t *testing.T) {
+func TestAPIEvents_List(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	a.api(0, "credentials", "create", "--description", "alice's laptop")
@@ -42,7 +42,7 @@ func TestAPIEventsFromTheCommandLine(t *testing.T) {
 	storetest.Equal(t, "lines", strings.Count(a.api(0, "events", "list", "--limit", "1").out, "\n"), 2)
 }
 
-func TestAPIEventsAreFollowed(t *testing.T) {
+func TestAPIEvents_Watch(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"table", "json"} {
 		t.Run(format, func(t *testing.T) {

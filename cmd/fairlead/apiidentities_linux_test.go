@@ -5,7 +5,7 @@ package main
 
 import "testing"
 
-func TestRevokingAtATerminal(t *testing.T) {
+func TestRevoke_AtTerminal(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	alice, _ := a.people()

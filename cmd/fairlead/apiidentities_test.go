@@ -26,7 +26,7 @@ func (a *accountAPI) people() (alice, session string) {
 	return live.UserID, live.ID
 }
 
-func TestIdentitiesFromTheCommandLine(t *testing.T) {
+func TestIdentities_Commands(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	alice, session := a.people()
@@ -82,7 +82,7 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestRevokingAsksFirst(t *testing.T) {
+func TestRevoke_Confirms(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	alice, session := a.people()

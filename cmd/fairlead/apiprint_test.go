@@ -15,7 +15,7 @@ import (
 // tableTime is a point in time in a table, as an expression.
 const tableTime = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`
 
-func TestTablesShowTimesWithoutFractions(t *testing.T) {
+func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 	t.Parallel()
 	const object = `{"id":"ep-1","created_at":"2026-11-21T03:04:05.678901Z","updated_at":"2026-11-21T05:04:05.9+02:00","offline_since":"2026-11-21T03:04:05.1Z",` +
 		`"description":"2026-11-21T03:04:05.678901Z","seen":{"last_active":"2026-11-21T03:04:06.5Z"},"expires_at":null,"odd_at":"never"}`

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 )
 
-func TestAnAddedAuthtokenIsUsedAndNeverShown(t *testing.T) {
+func TestAddAuthtoken_StoresWithoutShowing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		arg, stdin string
@@ -45,7 +45,7 @@ func TestAnAddedAuthtokenIsUsedAndNeverShown(t *testing.T) {
 	}
 }
 
-func TestARefusedAuthtokenChangesNothing(t *testing.T) {
+func TestAddAuthtoken_InvalidTokenChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ arg, stdin, want string }{
 		"API key":        {"flk_SECRET", "", "is an API key"},
@@ -68,7 +68,7 @@ func TestARefusedAuthtokenChangesNothing(t *testing.T) {
 	}
 }
 
-func TestATokenTypedAtTheTerminalIsReadWithoutEcho(t *testing.T) {
+func TestAddAuthtoken_ReadsTerminalWithoutEcho(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		typed string
@@ -94,7 +94,7 @@ func TestATokenTypedAtTheTerminalIsReadWithoutEcho(t *testing.T) {
 	}
 }
 
-func TestAddingACAReplacesAFingerprintAndSurvivesAnotherDirectory(t *testing.T) {
+func TestAddAuthtoken_CAFileReplacesFingerprint(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"HOME": t.TempDir()}
 	path := filepath.Join(env["HOME"], ".config", "fairlead", "config.yaml")
@@ -124,7 +124,7 @@ func mustGetwd(t *testing.T) string {
 	return dir
 }
 
-func TestCheckSaysWhatIsMissing(t *testing.T) {
+func TestConfigCheck_NamesMissingSettings(t *testing.T) {
 	t.Parallel()
 	r := fairlead(t, map[string]string{agentconfig.EnvServerURL: "https://s"}, "", "config", "check")
 	if r.code != exitCredentials || !strings.Contains(r.out, "https://s (FAIRLEAD_SERVER_URL)") ||
@@ -137,7 +137,7 @@ func TestCheckSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestAnExposedConfigFileIsWarnedAboutOnStandardError(t *testing.T) {
+func TestConfigCheck_WarnsOfExposedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(path, []byte("server_url: https://s\nauthtoken: "+goodToken+"\n"), 0o644); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestDoctorOfThisMachine(t *testing.T) {
+func TestDoctor_OfMachine(t *testing.T) {
 	t.Parallel()
 	good := newService(t, nil, nil)
 	refusing := newService(t, &tunnel.Error{Code: tunnel.CodeBadToken, Msg: "the authtoken is unknown"}, nil)
@@ -89,7 +89,7 @@ func TestDoctorOfThisMachine(t *testing.T) {
 }
 
 // A server that is an API only, with a clock of its own.
-func TestDoctorComparesClocks(t *testing.T) {
+func TestDoctor_ComparesClocks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ahead time.Duration
@@ -116,7 +116,7 @@ func TestDoctorComparesClocks(t *testing.T) {
 }
 
 // The command runs the kubectl of PATH; what it prints on a broken hop is the report alone.
-func TestDoctorRunsTheUsersKubectl(t *testing.T) {
+func TestDoctor_RunsKubectl(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nif [ \"$1\" = config ]; then echo staging; exit; fi\necho \"$@\" >>" + dir +
 		"/calls\necho 'error: You must be logged in to the server (Unauthorized)' >&2\nexit 1\n"

@@ -25,7 +25,7 @@ const wrongPolicy = `on_http_request:
   - actions: []
 `
 
-func TestMistakesOfARefusedPolicyAreALineEach(t *testing.T) {
+func TestRefusal_ListsPolicyMistakes(t *testing.T) {
 	t.Parallel()
 	_, mistakes := trafficpolicy.Check(wrongPolicy, trafficpolicy.Options{Scheme: "http", Binding: "kubernetes"})
 	_, err := trafficpolicy.Compile(wrongPolicy, trafficpolicy.Options{Scheme: "http", Binding: "kubernetes"})

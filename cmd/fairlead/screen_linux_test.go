@@ -140,7 +140,7 @@ func (o *onTerminal) signal(s os.Signal) {
 	}
 }
 
-func TestTheStatusScreenComesAndGoesWithTheTerminalIntact(t *testing.T) {
+func TestLiveScreen_RestoresTerminal(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, nil)
 	o := startOnTerminal(t, svc, nil, "http", "8080", "--url", "http://a.b")
@@ -179,7 +179,7 @@ func TestTheStatusScreenComesAndGoesWithTheTerminalIntact(t *testing.T) {
 	}
 }
 
-func TestTheScreenIsGoneBeforeAnErrorIsSaid(t *testing.T) {
+func TestLiveScreen_LeavesBeforeErrors(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "it is taken by ts-9"))
 	o := startOnTerminal(t, svc, nil, "http", "8080", "--url", "http://a.b")
@@ -192,7 +192,7 @@ func TestTheScreenIsGoneBeforeAnErrorIsSaid(t *testing.T) {
 }
 
 // The signals that end a process without a goodbye must not leave the terminal as it is.
-func TestTheScreenIsLeftByWhateverEndsTheProcess(t *testing.T) {
+func TestLiveScreen_LeavesOnSignals(t *testing.T) {
 	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTERM} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestTheScreenIsLeftByWhateverEndsTheProcess(t *testing.T) {
 	}
 }
 
-func TestLinesWhereSomebodyWantsThem(t *testing.T) {
+func TestLiveScreen_NotWithLineFlags(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ env, args []string }{
 		"flag":     {nil, []string{"--no-screen"}},
@@ -226,7 +226,7 @@ func TestLinesWhereSomebodyWantsThem(t *testing.T) {
 	}
 }
 
-func TestNoColour(t *testing.T) {
+func TestLiveScreen_HonoursNoColor(t *testing.T) {
 	t.Parallel()
 	for env, want := range map[string]bool{"NO_COLOR=1": false, "X=1": true} {
 		o := startOnTerminal(t, newService(t, nil, nil), []string{env}, "http", "8080", "--url", "http://a.b")

@@ -39,7 +39,7 @@ tunnels:
   - {name: api, labels: {app: api, site: a}, upstream: "https://localhost:9", metadata: m}
 `
 
-func TestStartBindsWhatTheFileSays(t *testing.T) {
+func TestStart_BindsSelectedEntries(t *testing.T) {
 	t.Parallel()
 	web := tunnel.Bind{URL: "http://web.demo", Binding: "kubernetes", Name: "web", Description: "d",
 		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
@@ -89,7 +89,7 @@ func TestStartBindsWhatTheFileSays(t *testing.T) {
 	}
 }
 
-func TestWhenAllEntriesAreRefusedTheExitCodeIsTheFirsts(t *testing.T) {
+func TestStart_AllRefusedExitsWithFirstCode(t *testing.T) {
 	t.Parallel()
 	for code, refused := range map[int]tunnel.Code{exitURLTaken: tunnel.CodeURLTaken,
 		exitCredentials: tunnel.CodeForbidden, exitUsage: tunnel.CodeInvalid} {
@@ -102,7 +102,7 @@ func TestWhenAllEntriesAreRefusedTheExitCodeIsTheFirsts(t *testing.T) {
 	}
 }
 
-func TestAnythingWrongRefusesTheStartAndAllOfItIsSaid(t *testing.T) {
+func TestStart_ListsAllErrors(t *testing.T) {
 	t.Parallel()
 	const bad = `endpoints:
   - {name: a, url: "ftp://x", upstream: "x y", colour: red}
@@ -154,7 +154,7 @@ tunnels:
 	}
 }
 
-func TestConfigCheckShowsTheEntries(t *testing.T) {
+func TestConfigCheck_PrintsEntries(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: "https://s"}
 	r := fairlead(t, env, "", "config", "check", "--config", configFile(t, nil, threeEntries))
@@ -177,7 +177,7 @@ func TestConfigCheckShowsTheEntries(t *testing.T) {
 	}
 }
 
-func TestConfigCheckReadsPolicies(t *testing.T) {
+func TestConfigCheck_ChecksPolicies(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: "https://s"}
 	const bad = `endpoints:
@@ -196,7 +196,7 @@ func TestConfigCheckReadsPolicies(t *testing.T) {
 	}
 }
 
-func TestThePolicyOfTheFlagIsBound(t *testing.T) {
+func TestHTTP_BindsPolicyOfFlag(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, refusal(tunnel.CodeInvalid, "traffic_policy: line 1"))
 	path := filepath.Join(t.TempDir(), "policy.yml")
@@ -215,7 +215,7 @@ func TestThePolicyOfTheFlagIsBound(t *testing.T) {
 	}
 }
 
-func TestTheShellCompletesEntries(t *testing.T) {
+func TestCompletion_OffersEntries(t *testing.T) {
 	t.Parallel()
 	r := fairlead(t, nil, "", "__complete", "start", "--config", configFile(t, nil, threeEntries), "")
 	if r.code != 0 || !strings.HasPrefix(r.out, "web\npool\napi\n") {

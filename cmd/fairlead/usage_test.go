@@ -155,7 +155,7 @@ func wrongForOthers(empty string) map[string]wrong {
 	}
 }
 
-func TestWrongUsageIsOneSentenceAndExitCode2(t *testing.T) {
+func TestRun_WrongUsageExitsWith2(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -223,7 +223,7 @@ func TestCompletion_OffersBindings(t *testing.T) {
 	}
 }
 
-func TestNoEndpointURLThatKubernetesRefusesGetsPastTheFlag(t *testing.T) {
+func TestURLFlag_RefusesInvalidServiceNames(t *testing.T) {
 	t.Parallel()
 	const portRule, scheme, host = "port", "the scheme must be http or tcp", "the hostname must be"
 	label64 := strings.Repeat("a", 64)
@@ -267,7 +267,7 @@ func TestNoEndpointURLThatKubernetesRefusesGetsPastTheFlag(t *testing.T) {
 	}
 }
 
-func TestAMissingOrWrongAuthtokenIsExitCode3(t *testing.T) {
+func TestHTTP_InvalidAuthtokenIsExitCode3(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		token string
@@ -288,7 +288,7 @@ func TestAMissingOrWrongAuthtokenIsExitCode3(t *testing.T) {
 	}
 }
 
-func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
+func TestHTTP_JSONErrors(t *testing.T) {
 	t.Parallel()
 	r := fairlead(t, nil, "", "http", "8080", "--url", "ftp://a.b", "--log-format", "json")
 	var line struct {
@@ -301,7 +301,7 @@ func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
 	}
 }
 
-func TestEveryCommandTeachesByExample(t *testing.T) {
+func TestHelp_HasExamples(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"},
 		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"}} {
@@ -322,7 +322,7 @@ func TestEveryCommandTeachesByExample(t *testing.T) {
 	}
 }
 
-func TestACancelledStartEndsWithCode0(t *testing.T) {
+func TestHTTP_CancelledStartExits0(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -5,7 +5,7 @@ package agent
 
 import "testing"
 
-func TestTheTerminalIsGivenBackBeforeACrash(t *testing.T) {
+func TestRun_CallsOnPanicBeforeCrash(t *testing.T) {
 	t.Parallel()
 	gaveBack := 0
 	a := &agent{Options: Options{OnPanic: func() { gaveBack++ }}}

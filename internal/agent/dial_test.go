@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestAnUpstreamThatIsDownRefusesStreamsUntilItIsBack(t *testing.T) {
+func TestServe_RefusesStreamsWhileUpstreamIsDown(t *testing.T) {
 	t.Parallel()
 	ln := mustListen(t)
 	addr := ln.Addr().String()
@@ -58,7 +58,7 @@ func TestAnUpstreamThatIsDownRefusesStreamsUntilItIsBack(t *testing.T) {
 	}
 }
 
-func TestATCPUpstreamIsNeverTouchedWithoutACaller(t *testing.T) {
+func TestServe_NeverProbesTCPUpstream(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	dialled := make(chan string, 10)
@@ -76,7 +76,7 @@ func TestATCPUpstreamIsNeverTouchedWithoutACaller(t *testing.T) {
 	}
 }
 
-func TestTheDialDoesNotOutliveTheOpenersPatience(t *testing.T) {
+func TestServe_DialHonoursStreamDeadline(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	limits := make(chan time.Duration, 2)
@@ -101,7 +101,7 @@ func TestTheDialDoesNotOutliveTheOpenersPatience(t *testing.T) {
 	}
 }
 
-func TestAThousandRefusedStreamsLeaveTheDescriptorCountFlat(t *testing.T) {
+func TestServe_RefusedStreamsLeakNoDescriptors(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("counts descriptors in /proc")
 	}
@@ -128,7 +128,7 @@ func TestAThousandRefusedStreamsLeaveTheDescriptorCountFlat(t *testing.T) {
 	}
 }
 
-func TestHTTPSUpstreamsAreVerified(t *testing.T) {
+func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Host)

@@ -46,7 +46,7 @@ func get(t *testing.T, s *tunnel.Session, path string) (string, error) {
 	return string(body), err
 }
 
-func TestARequestReachesTheUpstreamAsItWasSent(t *testing.T) {
+func TestServe_ForwardsRequestUnchanged(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, r.URL)
@@ -65,7 +65,7 @@ func TestARequestReachesTheUpstreamAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
+func TestBind_SendsEveryOption(t *testing.T) {
 	t.Parallel()
 	svc := newService(t)
 	hellos := make(chan tunnel.Hello, 1)
@@ -89,7 +89,7 @@ func hello(upstream string) agent.EndpointInfo {
 	return agent.EndpointInfo{URL: "http://hello.demo", Name: "n", Upstream: upstream}
 }
 
-func TestRequestLinesReachTheScreen(t *testing.T) {
+func TestRun_ObservesRequestLines(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	r := run(t, svc, "8080", nil)
@@ -132,7 +132,7 @@ func asTCP(o *agent.Options) {
 	o.Endpoints[0].Upstream.Scheme, o.Endpoints[0].Upstream.Protocol = "tcp", ""
 }
 
-func TestHalfCloseWorksInBothDirections(t *testing.T) {
+func TestServe_HalfClosesBothWays(t *testing.T) {
 	t.Parallel()
 	const want = "everything you sent: question"
 	t.Run("the caller ends first and still reads the answer", func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestHalfCloseWorksInBothDirections(t *testing.T) {
 	})
 }
 
-func TestAnAbortOfTheUpstreamIsNotAnEnd(t *testing.T) {
+func TestServe_UpstreamAbortIsNotEOF(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	r := run(t, svc, tcpUpstream(t, func(c *net.TCPConn) {
@@ -208,7 +208,7 @@ func TestAnAbortOfTheUpstreamIsNotAnEnd(t *testing.T) {
 	}
 }
 
-func TestOnlyTheBoundEndpointIsServed(t *testing.T) {
+func TestServe_RefusesUnboundEndpoints(t *testing.T) {
 	t.Parallel()
 	dialled := make(chan string, 10)
 	svc := newService(t).start()
@@ -239,7 +239,7 @@ func TestOnlyTheBoundEndpointIsServed(t *testing.T) {
 	}
 }
 
-func TestAStreamThatOvertakesTheBindsAnswerIsServed(t *testing.T) {
+func TestServe_StreamBeforeBindAnswer(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello")

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestEachReconnectPresentsTheLatestResumeSecretAndResumesTLS(t *testing.T) {
+func TestReconnect_PresentsLatestResumeSecret(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	r := run(t, svc, "8080", asTCP)
@@ -53,7 +53,7 @@ func TestEachReconnectPresentsTheLatestResumeSecretAndResumesTLS(t *testing.T) {
 	}
 }
 
-func TestTheAuthtokenIsAskedForAnewForEverySession(t *testing.T) {
+func TestReconnect_ReadsTokenAgain(t *testing.T) {
 	t.Parallel()
 	svc := newService(t)
 	tokens := make(chan string, 10)
@@ -70,7 +70,7 @@ func TestTheAuthtokenIsAskedForAnewForEverySession(t *testing.T) {
 	}
 }
 
-func TestATakenURLEndsTheAgentAtItsStartOnly(t *testing.T) {
+func TestFailure_TakenURLAtStartOnly(t *testing.T) {
 	t.Parallel()
 	taken := &tunnel.Error{Code: tunnel.CodeURLTaken, Msg: "held by session ts-9 from 10.1.2.3", Detail: "ERR_FL_1060"}
 	t.Run("at start", func(t *testing.T) {
@@ -121,7 +121,7 @@ func wantFailure(t *testing.T, err error, reason agent.Reason, text string) {
 	}
 }
 
-func TestRefusalsThatNoRetryCanHealEndTheAgent(t *testing.T) {
+func TestFailure_FinalRefusals(t *testing.T) {
 	t.Parallel()
 	refusal := func(code tunnel.Code) error { return &tunnel.Error{Code: code, Msg: "the server's words"} }
 	for name, c := range map[string]struct {
@@ -158,7 +158,7 @@ func TestRefusalsThatNoRetryCanHealEndTheAgent(t *testing.T) {
 	}
 }
 
-func TestASessionThatTheServiceStopsEndsTheAgent(t *testing.T) {
+func TestFailure_SessionStopped(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[tunnel.Code]agent.Reason{tunnel.CodeTokenRevoked: agent.ReasonCredentials,
 		tunnel.CodeStop: agent.ReasonStopped} {
@@ -174,7 +174,7 @@ func TestASessionThatTheServiceStopsEndsTheAgent(t *testing.T) {
 	}
 }
 
-func TestPassingTroubleAtTheFirstBindIsRetried(t *testing.T) {
+func TestBind_RetriesTemporaryErrors(t *testing.T) {
 	t.Parallel()
 	for _, code := range []tunnel.Code{tunnel.CodeUnavailable, tunnel.CodeInternal, tunnel.CodeRateLimited,
 		tunnel.CodeDraining} {
@@ -197,7 +197,7 @@ func TestPassingTroubleAtTheFirstBindIsRetried(t *testing.T) {
 	}
 }
 
-func TestAServerThatCannotBeTrustedEndsTheAgentAtItsStartOnly(t *testing.T) {
+func TestFailure_UntrustedServerAtStartOnly(t *testing.T) {
 	t.Parallel()
 	t.Run("at start", func(t *testing.T) {
 		t.Parallel()
@@ -235,7 +235,7 @@ func TestAServerThatCannotBeTrustedEndsTheAgentAtItsStartOnly(t *testing.T) {
 	})
 }
 
-func TestAnUnreachableServerIsReportedOncePerCauseAndThenFound(t *testing.T) {
+func TestReconnect_ReportsEachCauseOnce(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	var attempts atomic.Int64
@@ -272,7 +272,7 @@ func TestAnUnreachableServerIsReportedOncePerCauseAndThenFound(t *testing.T) {
 	next[agent.Online](r)
 }
 
-func TestAgentsThatLostTheirServerComeBackSpreadOut(t *testing.T) {
+func TestReconnect_SpreadsAgents(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	const agents, ceiling = 20, time.Minute
@@ -298,7 +298,7 @@ func TestAgentsThatLostTheirServerComeBackSpreadOut(t *testing.T) {
 	}
 }
 
-func TestADrainingServerIsReportedAndTheAgentMoves(t *testing.T) {
+func TestReconnect_LeavesDrainingServer(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	r := run(t, svc, "8080", nil)

@@ -92,7 +92,7 @@ func headerFor(name string) tunnel.OpenHeader {
 	return tunnel.OpenHeader{EndpointID: "ep-" + name + ".demo", Host: name + ".demo", Port: 1}
 }
 
-func TestSeveralEndpointsShareASession(t *testing.T) {
+func TestBind_SeveralEndpointsShareSession(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
 	b.svc.start()
@@ -144,7 +144,7 @@ func TestSeveralEndpointsShareASession(t *testing.T) {
 	}
 }
 
-func TestOneRefusedEndpointDoesNotEndTheOthers(t *testing.T) {
+func TestBind_RefusedEndpointLeavesOthers(t *testing.T) {
 	t.Parallel()
 	for _, code := range []tunnel.Code{tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit,
 		tunnel.CodeInternal} {
@@ -184,7 +184,7 @@ func TestOneRefusedEndpointDoesNotEndTheOthers(t *testing.T) {
 	}
 }
 
-func TestWhenAllAreRefusedAtTheStartTheFirstSaysWhy(t *testing.T) {
+func TestBind_AllRefusedReturnsFirstFailure(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
 	b.refuse("a.demo", tunnel.CodeURLTaken)
@@ -198,7 +198,7 @@ func TestWhenAllAreRefusedAtTheStartTheFirstSaysWhy(t *testing.T) {
 }
 
 // One that may pass keeps the agent alive.
-func TestARefusalThatMayPassIsWaitedForAtTheStart(t *testing.T) {
+func TestBind_RetriesTemporaryRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
 	b.refuse("a.demo", tunnel.CodeURLTaken)
@@ -224,7 +224,7 @@ func TestARefusalThatMayPassIsWaitedForAtTheStart(t *testing.T) {
 }
 
 // The service ends a session when the rules of its authtoken no longer admit one of its endpoints.
-func TestRulesThatTakeOneEndpointAwayLeaveTheOthers(t *testing.T) {
+func TestBind_RevokedRuleLeavesOthers(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
 	b.svc.start()
@@ -247,7 +247,7 @@ func TestRulesThatTakeOneEndpointAwayLeaveTheOthers(t *testing.T) {
 	wantFailure(t, r.end(), agent.ReasonCredentials, "the authtoken may not serve tcp://a.demo:1")
 }
 
-func TestALabelledTunnelServesWhateverItsGroupIsBehind(t *testing.T) {
+func TestServe_LabelledTunnelOfAnyEndpoint(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
 	b.svc.start()
@@ -291,7 +291,7 @@ func TestALabelledTunnelServesWhateverItsGroupIsBehind(t *testing.T) {
 	}
 }
 
-func TestTheWayToTheServerIsMeasured(t *testing.T) {
+func TestRun_MeasuresLatency(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	r := run(t, svc, "8080", func(o *agent.Options) { o.PingInterval = time.Millisecond })
@@ -306,7 +306,7 @@ func TestTheWayToTheServerIsMeasured(t *testing.T) {
 	}
 }
 
-func TestUpstreamsOfTunnels(t *testing.T) {
+func TestParseUpstream_OfTunnels(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"8080": "tcp://localhost:8080 http1", "db:5432": "tcp://db:5432 http1", "tcp://db:1": "tcp://db:1 http1",

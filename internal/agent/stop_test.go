@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestStoppingSaysGoodbyeFirstAndLetsLiveConnectionsFinish(t *testing.T) {
+func TestStop_UnbindsThenDrains(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	svc := newService(t).start()
@@ -52,7 +52,7 @@ func TestStoppingSaysGoodbyeFirstAndLetsLiveConnectionsFinish(t *testing.T) {
 	}
 }
 
-func TestStoppingCutsWhatDoesNotFinish(t *testing.T) {
+func TestStop_AbortsAfterDrainTimeout(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	r := run(t, svc, tcpUpstream(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
@@ -69,7 +69,7 @@ func TestStoppingCutsWhatDoesNotFinish(t *testing.T) {
 	}
 }
 
-func TestStoppingDuringTheBindStillSaysGoodbye(t *testing.T) {
+func TestStop_DuringBindUnbinds(t *testing.T) {
 	t.Parallel()
 	svc := newService(t)
 	release := make(chan struct{})
@@ -90,7 +90,7 @@ func TestStoppingDuringTheBindStillSaysGoodbye(t *testing.T) {
 	}
 }
 
-func TestStoppingWithoutTheServerDoesNotHang(t *testing.T) {
+func TestStop_WithoutServerEnds(t *testing.T) {
 	t.Parallel()
 	svc := newService(t)
 	release := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestTargetsAreReadAsPeopleWriteThem(t *testing.T) {
+func TestParseUpstream_ValidForms(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ scheme, raw, want string }{
 		{"http", "8080", "http://localhost:8080"},
@@ -46,7 +46,7 @@ func TestTargetsAreReadAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-func TestBadTargetsNameTheValueAndTheRemedy(t *testing.T) {
+func TestParseUpstream_ErrorsNameValueAndRemedy(t *testing.T) {
 	t.Parallel()
 	const port, host = "the port must be a number from 1 to 65535", "the host must be a name or an IP address"
 	for _, c := range []struct{ scheme, raw, want string }{
@@ -108,7 +108,7 @@ func TestBadTargetsNameTheValueAndTheRemedy(t *testing.T) {
 	}
 }
 
-func FuzzParseUpstreamAcceptsOnlyWhatADialerReadsTheSame(f *testing.F) {
+func FuzzParseUpstream(f *testing.F) {
 	for _, s := range []string{"8080", ":1", "localhost:80", "[::1]:80", "http://x:1", "https://x/", "tcp://x:1",
 		"fe80::1%a", "[fe80::1%a/b]:1", "a@b:1"} {
 		f.Add(s)

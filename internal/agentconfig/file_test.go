@@ -26,7 +26,7 @@ func write(t *testing.T, path, text string, mode os.FileMode) string {
 	return path
 }
 
-func TestBadConfigFilesNameFileLineAndRemedy(t *testing.T) {
+func TestLoad_ErrorsNameFileLineAndRemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown key": {"# mine\nserver_url: https://a\nserver: b\n",
@@ -61,7 +61,7 @@ func TestBadConfigFilesNameFileLineAndRemedy(t *testing.T) {
 	}
 }
 
-func TestSaveKeepsOtherKeysOrderAndComments(t *testing.T) {
+func TestSave_KeepsKeysOrderAndComments(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ before, want string }{
 		"replaced in place": {
@@ -93,7 +93,7 @@ func TestSaveKeepsOtherKeysOrderAndComments(t *testing.T) {
 	}
 }
 
-func TestSaveMakesAPrivateFileInAPrivateDirectoryAndLeavesNothingElse(t *testing.T) {
+func TestSave_CreatesPrivateFile(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "fairlead")
 	path := filepath.Join(dir, "config.yaml")
@@ -116,7 +116,7 @@ func TestSaveMakesAPrivateFileInAPrivateDirectoryAndLeavesNothingElse(t *testing
 	}
 }
 
-func TestSaveWritesThroughASymbolicLink(t *testing.T) {
+func TestSave_FollowsSymbolicLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	real := write(t, filepath.Join(dir, "dotfiles.yaml"), "server_url: https://a\n", 0o600)
@@ -135,7 +135,7 @@ func TestSaveWritesThroughASymbolicLink(t *testing.T) {
 	}
 }
 
-func TestSaveRemovesAKeyGivenEmpty(t *testing.T) {
+func TestSave_RemovesEmptyKeys(t *testing.T) {
 	t.Parallel()
 	path := write(t, filepath.Join(t.TempDir(), "config.yaml"), "ca_file: a\nserver_url: https://a\n", 0o600)
 	if err := Save(path, map[string]string{KeyCAFile: "", KeyCASHA256: "ff"}); err != nil {
@@ -146,7 +146,7 @@ func TestSaveRemovesAKeyGivenEmpty(t *testing.T) {
 	}
 }
 
-func TestAFileInUTF16IsReadAndSavedAsUTF8(t *testing.T) {
+func TestSave_ConvertsUTF16ToUTF8(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"little endian":     "\xff\xfe" + wide("server_url: https://ä.example\n", 0),
@@ -176,7 +176,7 @@ func wide(text string, low int) string {
 	return string(b)
 }
 
-func FuzzConfigFileNeverPanicsAndSaveKeepsItLoadable(f *testing.F) {
+func FuzzConfigFile(f *testing.F) {
 	for _, s := range []string{"", "# c", "a: b", "server_url: x\n# c\nauthtoken: y", "---\n", "{}", "{server_url: a}",
 		"? a\n: b", "- a", "!!binary x: y", "\xfe\xff", "\xff\xfea\x00"} {
 		f.Add(s)

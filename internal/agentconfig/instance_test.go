@@ -20,7 +20,7 @@ func acquire(t *testing.T, dir string) *Instance {
 	return i
 }
 
-func TestAnInstanceIDIsKeptAndASecondProcessTakesTheNext(t *testing.T) {
+func TestAcquireInstance_OneIDPerProcess(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state", "fairlead")
 	first := acquire(t, dir)
@@ -49,7 +49,7 @@ func TestAnInstanceIDIsKeptAndASecondProcessTakesTheNext(t *testing.T) {
 	}
 }
 
-func TestADamagedInstanceFileIsReplaced(t *testing.T) {
+func TestAcquireInstance_ReplacesDamagedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "instance-0"), "in-NOT AN ID\n", 0o600)
@@ -62,7 +62,7 @@ func TestADamagedInstanceFileIsReplaced(t *testing.T) {
 	}
 }
 
-func TestWithoutAStateDirectoryTheInstanceIsUsableAndSaysSo(t *testing.T) {
+func TestAcquireInstance_WithoutStateDirectory(t *testing.T) {
 	t.Parallel()
 	blocked := write(t, filepath.Join(t.TempDir(), "file"), "", 0o600)
 	i, err := AcquireInstance(filepath.Join(blocked, "fairlead"))

@@ -25,7 +25,7 @@ func env(pairs ...string) Getenv {
 	}
 }
 
-func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
+func TestLoad_Precedence(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, "config.yaml"), "server_url: https://file\nauthtoken: "+tokenA+
@@ -71,7 +71,7 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 	}
 }
 
-func TestTheConfigFileIsFoundByTheXDGRules(t *testing.T) {
+func TestPath_XDG(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		env  Getenv
@@ -97,7 +97,7 @@ func TestTheConfigFileIsFoundByTheXDGRules(t *testing.T) {
 	}
 }
 
-func TestLoadRefusesBadSettings(t *testing.T) {
+func TestLoad_RefusesBadSettings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
@@ -124,7 +124,7 @@ func TestLoadRefusesBadSettings(t *testing.T) {
 	}
 }
 
-func TestBadAuthtokensGetAHintAndAreNeverShown(t *testing.T) {
+func TestCheckAuthtoken_HintsWithoutToken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ token, want string }{
 		"API key":      {"flk_SECRETSECRETSECRET", "is an API key"},
@@ -154,7 +154,7 @@ func TestBadAuthtokensGetAHintAndAreNeverShown(t *testing.T) {
 	}
 }
 
-func TestARotatedAuthtokenIsReadAgainAndABrokenFileKeepsTheLast(t *testing.T) {
+func TestAuthtoken_RereadsRotatedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, flags := range map[string]Flags{
@@ -191,7 +191,7 @@ func TestARotatedAuthtokenIsReadAgainAndABrokenFileKeepsTheLast(t *testing.T) {
 	}
 }
 
-func TestAReadableConfigFileWithAnAuthtokenIsWarnedAbout(t *testing.T) {
+func TestLoad_WarnsOfReadableAuthtoken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		text string

@@ -23,7 +23,7 @@ import (
 
 // The marks are the operator's: the agent links no Kubernetes client, so the doctor has its own
 // words for them.
-func TestTheMarksAreTheOperators(t *testing.T) {
+func TestLabels_EqualOperators(t *testing.T) {
 	t.Parallel()
 	own := installation.Installation{Namespace: "fairlead", Release: "blue"}
 	s := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "api.demo"}}
@@ -40,7 +40,7 @@ func TestTheMarksAreTheOperators(t *testing.T) {
 
 // What the walk reads of the operator's objects and of /status is what the kinds and the forwarder
 // write.
-func TestTheObjectsAreThoseOfTheKinds(t *testing.T) {
+func TestObjects_DecodeAPITypes(t *testing.T) {
 	t.Parallel()
 	at := metav1.NewTime(now)
 	var bound boundEndpoint
@@ -92,7 +92,7 @@ func through(t *testing.T, from, to any) {
 	}
 }
 
-func TestExecIsBounded(t *testing.T) {
+func TestExecRunner_LimitsTimeAndOutput(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "kubectl")
 	if err := os.WriteFile(script,
@@ -122,7 +122,7 @@ func TestExecIsBounded(t *testing.T) {
 }
 
 // A reason that the operator no longer knows needs no remedy.
-func TestRemediesAreForReasonsThatExist(t *testing.T) {
+func TestRemedy_OfEveryReason(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{
 		v1alpha1.ReasonNamespaceNotFound, v1alpha1.ReasonNamespaceTerminating, v1alpha1.ReasonNamespaceForbidden,

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestTheBrokenHopIsNamed(t *testing.T) {
+func TestRun_NamesBrokenHop(t *testing.T) {
 	t.Parallel()
 	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), forwarderScenarios(), upstreamScenarios(),
 		operatorScenarios(), endpointScenarios()) {
@@ -77,7 +77,7 @@ func (f *fake) checkCalls() {
 	}
 }
 
-func TestVerboseShowsTheEvidence(t *testing.T) {
+func TestPrint_VerboseShowsEvidence(t *testing.T) {
 	t.Parallel()
 	f := recorded(t)
 	r := Run(t.Context(), f.o)
@@ -88,7 +88,7 @@ func TestVerboseShowsTheEvidence(t *testing.T) {
 	golden(t, "verbose and colour.txt", b.Bytes())
 }
 
-func TestTheReportAsJSON(t *testing.T) {
+func TestReport_JSON(t *testing.T) {
 	t.Parallel()
 	f := recorded(t)
 	f.offline("no agent is connected for http://api.demo")
@@ -100,7 +100,7 @@ func TestTheReportAsJSON(t *testing.T) {
 }
 
 // Whatever kubectl answers, at whatever question, the walk ends with every hop in the report.
-func TestJunkAnywhereIsNoPanic(t *testing.T) {
+func TestRun_SurvivesInvalidOutput(t *testing.T) {
 	t.Parallel()
 	asks := []string{askTarget, askOps, askBEP, askNS, askUpstream, askDNS, askPods, askSlices, askOne, askTwo,
 		askManagers}
@@ -132,7 +132,7 @@ func TestJunkAnywhereIsNoPanic(t *testing.T) {
 	}
 }
 
-func TestCommandsToCopyLeadToTheSameCluster(t *testing.T) {
+func TestRun_CommandsNameCluster(t *testing.T) {
 	t.Parallel()
 	f := recorded(t)
 	f.o.Context, f.o.Kubeconfig = "a b", "/home/it's/config"

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-func FuzzText(f *testing.F) {
+func FuzzEscape(f *testing.F) {
 	for _, s := range []string{"", "plain", "ü 漢", "\x1b[31mred", "a\nb\tc", "\xff\xfe", strings.Repeat("x", 50)} {
 		f.Add(s)
 	}
@@ -33,7 +33,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-func TestWhatATerminalWouldActOnIsEscaped(t *testing.T) {
+func TestEscape_ControlCharacters(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"\x1b]0;title\a": `\x1b]0;title\a`,
@@ -52,7 +52,7 @@ func TestWhatATerminalWouldActOnIsEscaped(t *testing.T) {
 }
 
 // Names that look alike, or that read in another order than they are written, are told apart.
-func TestHiddenCharactersAreEscaped(t *testing.T) {
+func TestEscapeInvisible_HiddenCharacters(t *testing.T) {
 	t.Parallel()
 	hidden := "\u200b\u200c\u200d\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\u00ad\u034f\u115f\u1160\u17b4\u180e\u2800\u3164\uffa0" +
 		"\ufe0f\u2028\u2029\U000e0041\U000e0101\x00\x1b\x7f\u0085\u009b"

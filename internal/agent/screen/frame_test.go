@@ -70,7 +70,7 @@ func busy() []agent.Event {
 	)
 }
 
-func TestFrames(t *testing.T) {
+func TestFrame_Golden(t *testing.T) {
 	t.Parallel()
 	var crowd []agent.EndpointInfo
 	for i := range 30 {
@@ -128,7 +128,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-func TestFiguresOfAnEndpoint(t *testing.T) {
+func TestEndpointRow_Statistics(t *testing.T) {
 	t.Parallel()
 	r := &row{}
 	for i := range maxDurations + 50 {

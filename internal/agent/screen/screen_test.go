@@ -109,7 +109,7 @@ func shown() []struct {
 	}
 }
 
-func TestEveryEventReadsWellAsTextAndAsJSON(t *testing.T) {
+func TestScreen_RendersEveryEvent(t *testing.T) {
 	t.Parallel()
 	var wantText, wantJSON string
 	var asText, asJSON bytes.Buffer
@@ -133,7 +133,7 @@ func TestEveryEventReadsWellAsTextAndAsJSON(t *testing.T) {
 	}
 }
 
-func TestWithSeveralEndpointsLinesSayWhichOne(t *testing.T) {
+func TestScreen_NamesOneOfSeveralEndpoints(t *testing.T) {
 	t.Parallel()
 	web := agent.EndpointInfo{URL: "http://web.demo", Upstream: "http://localhost:8080"}
 	group := agent.EndpointInfo{Index: 1, Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
@@ -171,7 +171,7 @@ func TestWithSeveralEndpointsLinesSayWhichOne(t *testing.T) {
 	}
 }
 
-func TestTextFromTheNetworkCannotControlTheTerminal(t *testing.T) {
+func TestScreen_EscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	const evil = "/\x1b]0;owned\a\x1b[2J\r\n12:00:00  GET /fake\u202e\u009b\xff"
 	for name, e := range map[string]agent.Event{
@@ -208,7 +208,7 @@ func TestTextFromTheNetworkCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-func TestColourOnlyWhenAsked(t *testing.T) {
+func TestScreen_ColorOnlyWithOption(t *testing.T) {
 	t.Parallel()
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
@@ -221,7 +221,7 @@ func TestColourOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-func TestTheLevelHidesWhatIsBelowIt(t *testing.T) {
+func TestScreen_LevelHidesLowerEvents(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[slog.Level]int{slog.LevelDebug: 3, slog.LevelInfo: 3, slog.LevelWarn: 2,
 		slog.LevelError: 0} {
@@ -253,7 +253,7 @@ func (w *stuck) Write(p []byte) (int, error) {
 	return w.out.Write(p)
 }
 
-func TestAStoppedTerminalHoldsNobodyUpAndLosesOnlyMinorLines(t *testing.T) {
+func TestScreen_StoppedTerminalDropsMinorLinesOnly(t *testing.T) {
 	t.Parallel()
 	w := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
 	s := New(w, Options{Now: noon, JSON: true})
@@ -280,7 +280,7 @@ func TestAStoppedTerminalHoldsNobodyUpAndLosesOnlyMinorLines(t *testing.T) {
 	}
 }
 
-func TestCloseDoesNotWaitForAStuckTerminal(t *testing.T) {
+func TestScreen_CloseWithStuckTerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
@@ -296,7 +296,7 @@ func TestCloseDoesNotWaitForAStuckTerminal(t *testing.T) {
 	})
 }
 
-func TestAWriterThatFailsEndsNothing(t *testing.T) {
+func TestScreen_SurvivesFailingWriter(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()
 	_ = r.Close()

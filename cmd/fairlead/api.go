@@ -193,7 +193,7 @@ func (a *apiCall) explain(err error) error {
 	var answer *account.Error
 	if problem == trust.NoProblem && errors.As(err, &answer) && answer.Status != 0 && answer.Code != "" {
 		code := " (" + string(answer.Code) + ")"
-		return list(fmt.Errorf("%w%s", err, code), "the request"+code, "the traffic policy"+code, "", answer.Fields)
+		return withMistakes(fmt.Errorf("%w%s", err, code), "the request"+code, "the traffic policy"+code, "", answer.Fields)
 	}
 	if problem == trust.NoProblem {
 		return err

@@ -75,7 +75,7 @@ func auditTypes() string {
 	return strings.Join(all, ", ")
 }
 
-// eventFollower follows events.
+// eventFollower follows the events of the account.
 type eventFollower struct {
 	*apiCall
 	api    *apiclient.Client

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// kind is what a field's flag takes.
+// kind is the type of a field's flag.
 type kind int
 
 const (
@@ -30,14 +30,14 @@ const (
 	kindFile // a text out of a file
 )
 
-// field is one that can be set, as a flag. Its path has a dot where it lies in an object.
+// field is a field that a flag sets. Its path has a dot where the field is nested in an object.
 type field struct {
 	flag, path, help string
 	kind             kind
 	create           bool // only at the creation
 }
 
-// fieldFlags reads fields from flags, and from a file below them.
+// fieldFlags reads fields from a file and from flags, which override the file.
 type fieldFlags struct {
 	console console
 	file    string
@@ -63,7 +63,7 @@ func (f *fieldFlags) add(cmd *cobra.Command, fields []field, create bool) {
 		"`FILE` with the fields as the API names them, JSON or YAML; - for standard input; flags come on top")
 }
 
-// read returns what was given, as the API takes it.
+// read returns the given fields in the form of the API.
 func (f *fieldFlags) read(fields []field) (map[string]any, error) {
 	out, err := f.readFile()
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *fieldFlags) read(fields []field) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := put(out, one, value); err != nil {
+		if err := setField(out, one, value); err != nil {
 			return nil, err
 		}
 	}
@@ -100,7 +100,7 @@ func (f *fieldFlags) value(one field) (any, error) {
 		if err != nil || strings.Join(list, "") == "" {
 			return nil, err // the default
 		}
-		return listed(one, list)
+		return listValue(one, list)
 	}
 	text, err := flags.GetString(one.flag)
 	switch {
@@ -112,8 +112,8 @@ func (f *fieldFlags) value(one field) (any, error) {
 	return expiry("--"+one.flag, text, time.Now())
 }
 
-// listed makes of a flag's values what the API takes.
-func listed(one field, list []string) (any, error) {
+// listValue converts the values of a repeated flag to the form of the API.
+func listValue(one field, list []string) (any, error) {
 	if one.kind == kindList {
 		return list, nil
 	}
@@ -177,8 +177,8 @@ func expiry(flag, text string, now time.Time) (any, error) {
 	return text, nil
 }
 
-// put sets a field, in the object that its path names.
-func put(out map[string]any, one field, value any) error {
+// setField sets a field, in the object that its path names.
+func setField(out map[string]any, one field, value any) error {
 	outer, name, nested := strings.Cut(one.path, ".")
 	if !nested {
 		out[one.path] = value

@@ -44,6 +44,7 @@ func (a *apiCall) printList(r resource, all []json.RawMessage) error {
 	return err
 }
 
+// row returns the cells of an object.
 func (r resource) row(raw json.RawMessage) ([]string, error) {
 	var o map[string]any
 	if err := json.Unmarshal(raw, &o); err != nil {
@@ -61,7 +62,7 @@ func (r resource) row(raw json.RawMessage) ([]string, error) {
 	return cells, nil
 }
 
-// fieldCell is the value of the field with this path. Times are cut to seconds, which is what fits
+// fieldCell formats the value of the field with this path. Times are truncated to seconds to fit
 // beside other columns.
 func fieldCell(path string, v any) string {
 	name := path[strings.LastIndexByte(path, '.')+1:]
@@ -73,7 +74,7 @@ func fieldCell(path string, v any) string {
 	return cell(v)
 }
 
-// isTime says whether the API's fields of this name are points in time.
+// isTime reports whether the API's fields of this name are points in time.
 func isTime(name string) bool {
 	switch name {
 	case "last_active", "last_login", "first_accessed", "last_accessed", "offline_since":
@@ -82,7 +83,7 @@ func isTime(name string) bool {
 	return strings.HasSuffix(name, "_at")
 }
 
-// cell is a value in one line.
+// cell formats a value in one line.
 func cell(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -117,13 +118,13 @@ func cell(v any) string {
 	return fmt.Sprint(v)
 }
 
-// print prints one object; as a table that is a line for each field.
+// print prints one object; as a table it has a line for each field.
 func (a *apiCall) print(raw json.RawMessage) error {
 	if a.output != "table" {
 		return a.printRaw(raw)
 	}
 	var o map[string]any
-	node, err := block(raw)
+	node, err := blockStyle(raw)
 	if err == nil {
 		err = json.Unmarshal(raw, &o)
 	}
@@ -139,8 +140,8 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	return err
 }
 
-// printSecret answers the creation of a credential. The secret alone goes to standard output, so
-// that a script can take it.
+// printSecret answers the creation of a credential. Only the secret goes to standard output, for
+// scripts.
 func (a *apiCall) printSecret(r resource, made json.RawMessage) error {
 	id, secret, err := secretOf(made)
 	if err != nil {
@@ -165,7 +166,7 @@ func (a *apiCall) printRaw(raw json.RawMessage) error {
 }
 
 func printYAML(w io.Writer, raw json.RawMessage) error {
-	node, err := block(raw)
+	node, err := blockStyle(raw)
 	if err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
@@ -177,19 +178,19 @@ func printYAML(w io.Writer, raw json.RawMessage) error {
 	return enc.Close()
 }
 
-// block reads JSON, which is YAML, and lets it be written in lines.
-func block(raw json.RawMessage) (*yaml.Node, error) {
+// blockStyle parses JSON, which is YAML, into a node that is encoded in block style.
+func blockStyle(raw json.RawMessage) (*yaml.Node, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(raw, &document); err != nil {
 		return nil, err
 	}
-	unstyle(&document)
+	clearStyle(&document)
 	return document.Content[0], nil
 }
 
-func unstyle(n *yaml.Node) {
+func clearStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, inner := range n.Content {
-		unstyle(inner)
+		clearStyle(inner)
 	}
 }

@@ -67,7 +67,7 @@ func isTemporary(err error) bool {
 	return false
 }
 
-// endpointFollower follows endpoints.
+// endpointFollower follows the endpoints of the account.
 type endpointFollower struct {
 	*apiCall
 	api    *apiclient.Client
@@ -142,7 +142,7 @@ func (a *apiCall) printEvent(e account.EndpointEvent) error {
 	return a.printLine(line)
 }
 
-// printLine prints an event for programs.
+// printLine prints an event as JSON, one a line, or as a YAML document.
 func (a *apiCall) printLine(line []byte) error {
 	if a.output == "json" { // one line each
 		_, err := fmt.Fprintf(a.console.out, "%s\n", line)

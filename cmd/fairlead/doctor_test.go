@@ -101,14 +101,14 @@ func TestDoctor_ComparesClocks(t *testing.T) {
 				w.Header().Set("Date", time.Now().Add(c.ahead).UTC().Format(http.TimeFormat))
 			}))
 			defer api.Close()
-			m := &machine{console: console{env: func(string) string { return "" }}}
+			m := &machineDiagnosis{console: console{env: func(string) string { return "" }}}
 			m.settings, _ = agentconfig.Load(agentconfig.Flags{ServerURL: api.URL, CAFile: writeCA(t)}, func(k string) string {
 				return map[string]string{agentconfig.EnvAuthtoken: goodToken}[k]
 			}, nil)
-			if h := m.lookAtAuthtoken(t.Context()); h.Status != doctor.OK {
+			if h := m.checkAuthtoken(t.Context()); h.Status != doctor.OK {
 				t.Fatal(h)
 			}
-			if h := m.lookAtClock(t.Context()); h.Status != c.want {
+			if h := m.checkClock(t.Context()); h.Status != c.want {
 				t.Errorf("got %+v, want %s", h, c.want)
 			}
 		})

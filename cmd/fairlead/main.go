@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/interrupt"
 )
 
-// console is what a command sees of the process around it.
+// console is the process environment of a command.
 type console struct {
 	in     io.Reader
 	out    io.Writer // status

@@ -22,8 +22,8 @@ func newPolicy(c console) *cobra.Command {
 		Use:     "policy",
 		Short:   "Check traffic policies before they are set",
 		Example: "  fairlead policy check policy.yaml",
-		Args:  knownCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:    knownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyCheck(c))
 	return cmd

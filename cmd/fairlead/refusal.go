@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// refusedRequest is a failure for which the service lists what is wrong. As a text it is the
-// failure's, in one line.
+// refusedRequest is a failure with the list of mistakes that the service sent. Error returns the
+// failure in one line.
 type refusedRequest struct {
 	error
 	what  string // "the traffic policy of http://web.demo"
@@ -25,8 +25,8 @@ type refusedRequest struct {
 
 func (e *refusedRequest) Unwrap() error { return e.error }
 
-// listRefusal lists the mistakes for which the service refused one of the endpoints. Other errors
-// it returns as they are.
+// listRefusal adds the mistakes for which the service refused an endpoint. It returns other errors
+// unchanged.
 func listRefusal(err error, endpoints []agent.Endpoint) error {
 	var failure *agent.Failure
 	var refusal *tunnel.Error
@@ -39,13 +39,13 @@ func listRefusal(err error, endpoints []agent.Endpoint) error {
 	for i, f := range refusal.Errors {
 		fields[i] = account.FieldError(f)
 	}
-	return list(err, e.URL.String(), "the traffic policy of "+e.URL.String(), e.TrafficPolicyFile, fields)
+	return withMistakes(err, e.URL.String(), "the traffic policy of "+e.URL.String(), e.TrafficPolicyFile, fields)
 }
 
-// list makes an error of several mistakes, or of some in a policy, one with a line for each. Others
-// it returns as they are. The file is the policy's, and policy what is said to be refused where
-// only the policy has mistakes.
-func list(err error, what, policy, file string, fields []account.FieldError) error {
+// withMistakes returns a refusedRequest for several mistakes, or for mistakes in a policy, and
+// other errors unchanged. file is the policy's; policy is the subject of the sentence when only the
+// policy has mistakes.
+func withMistakes(err error, what, policy, file string, fields []account.FieldError) error {
 	inPolicy := func(f account.FieldError) bool { return f.Line > 0 }
 	if len(fields) < 2 && !slices.ContainsFunc(fields, inPolicy) {
 		return err
@@ -63,8 +63,8 @@ func list(err error, what, policy, file string, fields []account.FieldError) err
 	return &refusedRequest{error: err, what: what, lines: lines}
 }
 
-// mistakeLine is a mistake as `fairlead policy check` prints it; a policy that is in no file of its
-// own has line and column only.
+// mistakeLine formats a mistake as `fairlead policy check` does. Without a file it has line and
+// column only.
 func mistakeLine(file string, line, column int, msg string) string {
 	if file == "" {
 		return fmt.Sprintf("line %d, column %d: %s", line, column, printable.Escape(msg, maxError))
@@ -72,7 +72,7 @@ func mistakeLine(file string, line, column int, msg string) string {
 	return fmt.Sprintf("%s:%d:%d: %s", printable.Escape(file, maxError), line, column, printable.Escape(msg, maxError))
 }
 
-// print writes the refusal in lines.
+// print writes the refusal, a line for each mistake.
 func (e *refusedRequest) print(c console) {
 	_, _ = fmt.Fprintf(c.err, "fairlead: the server refused %s:\n", printable.Escape(e.what, maxError))
 	for _, line := range e.lines {

@@ -108,7 +108,7 @@ func commandOf(scheme string) string {
 	return scheme
 }
 
-// errorText words a broken rule for a field that its user knows as name.
+// errorText returns a sentence about a broken rule; name is what the user calls the field.
 func errorText(name string, f account.FieldError) string {
 	if f.Value == "" && strings.HasPrefix(f.Rule, "is missing") {
 		return name + " " + f.Rule
@@ -129,7 +129,7 @@ func flagName(field string) string {
 	return "--" + strings.ReplaceAll(field, "_", "-")
 }
 
-// usageError words the first broken rule for a command line; nil when there is none.
+// usageError returns the first broken rule as an error of the command line; nil when there is none.
 func (b fieldErrors) usageError() error {
 	if len(b) == 0 {
 		return nil

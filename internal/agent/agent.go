@@ -53,27 +53,27 @@ type Options struct {
 	PingInterval time.Duration // how often the way to the server is measured; 0 = never
 }
 
-// agent is one run.
+// agent is the state of one Run.
 type agent struct {
 	Options
-	named     []EndpointInfo          // as Options.Endpoints
-	giveUp    context.CancelCauseFunc // ends the client's run with a *Failure
-	streams   streamCount
-	leaving   chan struct{}  // closed by the goodbye: nothing is bound any more
-	rebinding sync.WaitGroup // and what else runs beside a session
-	looking   sync.WaitGroup
+	endpointInfos []EndpointInfo          // as Options.Endpoints
+	giveUp        context.CancelCauseFunc // ends the client's run with a *Failure
+	streams       streamCount
+	shuttingDown  chan struct{}  // closed by the goodbye: nothing is bound any more
+	background    sync.WaitGroup // and what else runs beside a session
+	probes        sync.WaitGroup
 
-	mu         sync.Mutex
-	held       map[*tunnel.Session]*held
-	latest     *held
-	ups        int             // sessions that came up
-	states     []endpointState // as Options.Endpoints
-	indexes    map[string]int  // by id, of everything that was ever bound
-	everOnline bool            // any of the endpoints
-	lastCause  string          // of the last Retrying; "" after Online
+	mu             sync.Mutex
+	bindsBySession map[*tunnel.Session]*sessionBinds
+	current        *sessionBinds
+	sessionCount   int             // sessions that came up
+	states         []endpointState // as Options.Endpoints
+	indexes        map[string]int  // by id, of everything that was ever bound
+	everOnline     bool            // any of the endpoints
+	lastCause      string          // of the last Retrying; "" after Online
 }
 
-// endpointState is what becomes of one endpoint over all sessions.
+// endpointState is the state of one endpoint over all sessions.
 type endpointState struct {
 	resumeSecret string // of the latest bind; never leaves memory but for the next bind
 	everOnline   bool
@@ -81,29 +81,30 @@ type endpointState struct {
 	upstreamDown bool
 }
 
-// Run keeps the endpoints bound and serves them until ctx is done: then it says goodbye, gives live
-// connections a moment, and returns nil. It returns a *Failure when going on is useless.
+// Run keeps the endpoints bound and serves them until ctx is done. Then it unbinds them, lets open
+// connections finish within Options.DrainTimeout, and returns nil. It returns a *Failure when
+// retrying is useless.
 func Run(ctx context.Context, o Options) error {
 	o.setDefaults()
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	a := &agent{
-		Options: o, giveUp: cancel, leaving: make(chan struct{}),
-		held: map[*tunnel.Session]*held{}, states: make([]endpointState, len(o.Endpoints)), indexes: map[string]int{},
+		Options: o, giveUp: cancel, shuttingDown: make(chan struct{}),
+		bindsBySession: map[*tunnel.Session]*sessionBinds{}, states: make([]endpointState, len(o.Endpoints)), indexes: map[string]int{},
 	}
 	for i := range o.Endpoints {
-		a.named = append(a.named, o.Endpoints[i].info(i))
+		a.endpointInfos = append(a.endpointInfos, o.Endpoints[i].info(i))
 	}
-	a.Observe(Starting{Version: version.String(), Server: o.Server, Endpoints: slices.Clone(a.named)})
+	a.Observe(Starting{Version: version.String(), Server: o.Server, Endpoints: slices.Clone(a.endpointInfos)})
 
 	ended := make(chan error, 1)
 	go func() { ended <- a.connect(run) }()
-	defer func() { cancel(nil); a.looking.Wait() }()
+	defer func() { cancel(nil); a.probes.Wait() }()
 	select {
 	case err := <-ended:
-		return a.verdict(run, err)
+		return a.finalError(run, err)
 	case <-ctx.Done():
 	}
-	told := a.goodbye()
+	told := a.shutDown()
 	cancel(nil)
 	if err := <-ended; err != nil {
 		o.Logger.Debug("ending the last session", "error", err)
@@ -137,28 +138,28 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// what names all the endpoints for a message.
-func (a *agent) what() string {
+// endpointsName names all the endpoints for a message.
+func (a *agent) endpointsName() string {
 	if len(a.Endpoints) == 1 {
-		return a.named[0].DisplayName()
+		return a.endpointInfos[0].DisplayName()
 	}
 	return fmt.Sprintf("any of these %d endpoints", len(a.Endpoints))
 }
 
-// connect keeps a session until run is done or going on is useless. The service ends a whole
-// session when the authtoken may no longer serve one of its endpoints: then the others are bound
-// again, and what is refused is said.
+// connect keeps a session until run is done or retrying is useless. The service ends a session when
+// the authtoken no longer admits one of its endpoints; the next session binds the others and
+// reports the refusal.
 func (a *agent) connect(run context.Context) error {
 	for {
-		before := a.sessions()
+		before := a.sessionsSoFar()
 		client := tunnel.NewClient(tunnel.ClientConfig{
 			Address: a.Address, TLS: a.TLS, DialContext: a.DialServer, Hello: a.hello, MaxBackoff: a.MaxBackoff,
-			OnUp: a.up, OnDown: a.down, OnStream: a.serve, OnRequestLine: a.requestLine, Logger: a.Logger,
+			OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.serve, OnRequestLine: a.requestLine, Logger: a.Logger,
 		})
 		err := client.Run(run)
-		a.rebinding.Wait()
+		a.background.Wait()
 		var refused *tunnel.Error
-		if run.Err() != nil || len(a.Endpoints) < 2 || a.sessions() == before || !errors.As(err, &refused) ||
+		if run.Err() != nil || len(a.Endpoints) < 2 || a.sessionsSoFar() == before || !errors.As(err, &refused) ||
 			refused.Code != tunnel.CodeForbidden {
 			return err
 		}
@@ -166,20 +167,20 @@ func (a *agent) connect(run context.Context) error {
 	}
 }
 
-// verdict says why the client stopped by itself.
-func (a *agent) verdict(run context.Context, err error) error {
+// finalError returns why the client stopped by itself.
+func (a *agent) finalError(run context.Context, err error) error {
 	a.streams.wait(context.Background())
 	if cause := context.Cause(run); cause != nil {
 		return cause
 	}
-	if f := failureOf(err, a.Server, a.what(), a.atStart()); f != nil {
+	if f := failureOf(err, a.Server, a.endpointsName(), a.neverOnline()); f != nil {
 		return f
 	}
 	return err
 }
 
-// crashing is deferred by what runs in goroutines of others.
-func (a *agent) crashing() {
+// reportPanic calls OnPanic before a panic ends the process. Callbacks of other packages defer it.
+func (a *agent) reportPanic() {
 	if why := recover(); why != nil {
 		a.OnPanic()
 		panic(why)
@@ -191,10 +192,10 @@ func (a *agent) hello() tunnel.Hello {
 		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.InstanceID}
 }
 
-// down is called when a session was lost or the server drains it, and after each attempt that came
-// to nothing.
-func (a *agent) down(err error, retryIn time.Duration) {
-	if f := failureOf(err, a.Server, a.what(), a.atStart()); f != nil {
+// onSessionDown is called when a session is lost or the server drains it, and after each failed
+// attempt.
+func (a *agent) onSessionDown(err error, retryIn time.Duration) {
+	if f := failureOf(err, a.Server, a.endpointsName(), a.neverOnline()); f != nil {
 		a.giveUp(f)
 		return
 	}
@@ -213,39 +214,38 @@ func (a *agent) down(err error, retryIn time.Duration) {
 	}
 }
 
-func (a *agent) atStart() bool {
+func (a *agent) neverOnline() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.everOnline
 }
 
 func (a *agent) requestLine(l tunnel.RequestLine) {
-	defer a.crashing()
+	defer a.reportPanic()
 	a.mu.Lock()
 	index, ok := a.indexes[l.EndpointID]
 	a.mu.Unlock()
 	if ok {
-		a.Observe(Request{EndpointInfo: a.named[index], Method: l.Method, Path: l.Path, Status: l.Status,
+		a.Observe(Request{EndpointInfo: a.endpointInfos[index], Method: l.Method, Path: l.Path, Status: l.Status,
 			Duration: l.Duration})
 	}
 }
 
-// goodbye gives the endpoints back, so that they are deleted and not only offline, and lets live
-// connections finish. It returns false when the server holds on to one, until its grace period
-// ends.
-func (a *agent) goodbye() (told bool) {
+// shutDown unbinds the endpoints, so that the service deletes them instead of keeping them offline,
+// and lets open connections finish. It returns false when the server could not be told.
+func (a *agent) shutDown() (told bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.UnbindTimeout)
 	defer cancel()
-	close(a.leaving)
+	close(a.shuttingDown)
 	a.mu.Lock()
-	h := a.latest
+	h := a.current
 	a.mu.Unlock()
 	if h == nil {
 		return true
 	}
-	ids, answered := h.all(ctx)
+	ids, answered := h.allIDs(ctx)
 	if !answered || len(ids) == 0 {
-		return ctx.Err() == nil && a.atStart()
+		return ctx.Err() == nil && a.neverOnline()
 	}
 	// First nothing new, so that what the edge has opened is here when the endpoint goes: the others
 	// of a pool get the rest.
@@ -256,7 +256,7 @@ func (a *agent) goodbye() (told bool) {
 		a.Logger.Debug("saying goodbye", "error", err)
 		return false
 	}
-	if n := a.streams.live(); n > 0 {
+	if n := a.streams.count(); n > 0 {
 		a.Observe(Stopping{Connections: n, Timeout: a.DrainTimeout})
 		drain, cancel := context.WithTimeout(context.Background(), a.DrainTimeout)
 		defer cancel()
@@ -265,7 +265,7 @@ func (a *agent) goodbye() (told bool) {
 	return true
 }
 
-// unbindAll gives everything back at the same time: the goodbye has little.
+// unbindAll unbinds concurrently, because the time is short.
 func unbindAll(ctx context.Context, s *tunnel.Session, ids []string) error {
 	errs := make([]error, len(ids))
 	var asking sync.WaitGroup
@@ -276,8 +276,8 @@ func unbindAll(ctx context.Context, s *tunnel.Session, ids []string) error {
 	return errors.Join(errs...)
 }
 
-// measure reports how long the way to the server and back takes, until the session ends.
-func (a *agent) measure(ctx context.Context, s *tunnel.Session) {
+// measureLatency reports the round-trip time every PingInterval until ctx is done.
+func (a *agent) measureLatency(ctx context.Context, s *tunnel.Session) {
 	tick := time.NewTicker(a.PingInterval)
 	defer tick.Stop()
 	for {
@@ -292,9 +292,9 @@ func (a *agent) measure(ctx context.Context, s *tunnel.Session) {
 	}
 }
 
-// sessions counts the sessions that came up.
-func (a *agent) sessions() int {
+// sessionsSoFar returns the number of sessions that came up.
+func (a *agent) sessionsSoFar() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ups
+	return a.sessionCount
 }

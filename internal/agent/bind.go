@@ -17,18 +17,18 @@ import (
 // maxRebind is the longest pause before a refused bind is tried again.
 const maxRebind = time.Minute
 
-// up binds the endpoints on a new session. Its error makes the client close the session and try
-// again, unless it ends the agent. When an agent has several endpoints, one that is refused does
-// not end the others: it is tried again while they are served.
-func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
-	defer a.crashing()
-	h := newHeld(s)
-	a.track(h)
+// onSessionUp binds the endpoints on a new session. Its error makes the client close the session
+// and retry, unless it ends the agent. A refusal of one of several endpoints does not end the
+// others: the agent retries it while it serves them.
+func (a *agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
+	defer a.reportPanic()
+	h := newSessionBinds(s)
+	a.trackSession(h)
 	w := s.Welcome()
 	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion, AccountID: w.AccountID,
 		Region: w.Region})
 	if a.PingInterval > 0 {
-		a.rebinding.Go(func() { a.measure(ctx, s) })
+		a.background.Go(func() { a.measureLatency(ctx, s) })
 	}
 	refusals := a.bindAll(ctx, h)
 	var first *Failure
@@ -38,7 +38,7 @@ func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 			hopeless = false
 			continue
 		}
-		f := failureOf(err, a.Server, a.named[i].DisplayName(), a.atStart())
+		f := failureOf(err, a.Server, a.endpointInfos[i].DisplayName(), a.neverOnline())
 		if f != nil {
 			f.Endpoint = i
 		}
@@ -48,7 +48,7 @@ func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 		if f == nil {
 			hopeless = false
 		}
-		if !a.severally(err) {
+		if !a.isPerEndpoint(err) {
 			if f != nil {
 				a.giveUp(f)
 				return f
@@ -61,13 +61,13 @@ func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 		return first
 	}
 	if len(h.missing(len(a.Endpoints))) > 0 {
-		a.rebinding.Go(func() { a.rebind(ctx, h) })
+		a.background.Go(func() { a.rebind(ctx, h) })
 	}
 	return nil
 }
 
-// severally says that the refusal is about one of several endpoints.
-func (a *agent) severally(err error) bool {
+// isPerEndpoint reports whether the refusal concerns one of several endpoints only.
+func (a *agent) isPerEndpoint(err error) bool {
 	var refused *tunnel.Error
 	if len(a.Endpoints) < 2 || !errors.As(err, &refused) {
 		return false
@@ -84,13 +84,13 @@ func (a *agent) severally(err error) bool {
 // maxBinds is how many binds are on their way at a time.
 const maxBinds = 8
 
-// bindAll asks for every endpoint and returns the errors, by index.
-func (a *agent) bindAll(ctx context.Context, h *held) []error {
+// bindAll binds every endpoint and returns the errors by index.
+func (a *agent) bindAll(ctx context.Context, h *sessionBinds) []error {
 	errs := make([]error, len(a.Endpoints))
 	slots := make(chan struct{}, maxBinds)
 	var asking sync.WaitGroup
 	for i := range a.Endpoints {
-		h.asked()
+		h.addPending()
 		asking.Go(func() {
 			slots <- struct{}{}
 			errs[i] = a.bindOne(ctx, h, i)
@@ -101,30 +101,30 @@ func (a *agent) bindAll(ctx context.Context, h *held) []error {
 	return errs
 }
 
-// bindOne asks for one endpoint; held.asked was called before.
-func (a *agent) bindOne(ctx context.Context, h *held, index int) error {
+// bindOne binds one endpoint. The caller has called addPending.
+func (a *agent) bindOne(ctx context.Context, h *sessionBinds, index int) error {
 	e := &a.Endpoints[index]
 	bound, err := h.session.Bind(ctx, e.bindMessage(a.resumeSecret(index)))
 	if err == nil && bound.EndpointID == "" {
-		err = fmt.Errorf("binding %s: the server named no endpoint", a.named[index].DisplayName())
+		err = fmt.Errorf("binding %s: the server named no endpoint", a.endpointInfos[index].DisplayName())
 	}
 	if err != nil {
-		a.refused(index, err)
-		h.answered(index, "")
+		a.reportRefusal(index, err)
+		h.setAnswer(index, "")
 		return err
 	}
-	first := a.online(h, index, bound)
-	h.answered(index, bound.EndpointID)
+	first := a.setOnline(h, index, bound)
+	h.setAnswer(index, bound.EndpointID)
 	if first {
-		a.looking.Go(func() { a.lookOnce(ctx, index) })
+		a.probes.Go(func() { a.probeUpstream(ctx, index) })
 	}
 	return nil
 }
 
-// refused reports a refusal of one of several endpoints, once for each cause. That there are too
-// many binds at once is nobody's concern: it passes.
-func (a *agent) refused(index int, err error) {
-	if !a.severally(err) || rateLimited(err) {
+// reportRefusal reports the refusal of one of several endpoints, once for each cause. It omits
+// CodeRateLimited, which passes by itself.
+func (a *agent) reportRefusal(index int, err error) {
+	if !a.isPerEndpoint(err) || rateLimited(err) {
 		return
 	}
 	cause := causeOf(err, a.Server)
@@ -134,7 +134,7 @@ func (a *agent) refused(index int, err error) {
 	st.refusal = cause
 	a.mu.Unlock()
 	if news {
-		a.Observe(BindRefused{EndpointInfo: a.named[index], Cause: cause})
+		a.Observe(BindRefused{EndpointInfo: a.endpointInfos[index], Cause: cause})
 	}
 }
 
@@ -143,8 +143,8 @@ func rateLimited(err error) bool {
 	return errors.As(err, &refused) && refused.Code == tunnel.CodeRateLimited
 }
 
-// rebind tries refused binds again for as long as the session takes any.
-func (a *agent) rebind(ctx context.Context, h *held) {
+// rebind retries refused binds with growing pauses until all are bound or the session ends.
+func (a *agent) rebind(ctx context.Context, h *sessionBinds) {
 	for wait, left := a.RebindDelay, len(a.Endpoints); ; wait = min(2*wait, maxRebind) {
 		timer := time.NewTimer(wait/2 + rand.N(wait/2+1))
 		select {
@@ -155,7 +155,7 @@ func (a *agent) rebind(ctx context.Context, h *held) {
 		case <-h.session.PeerDraining():
 			timer.Stop()
 			return
-		case <-a.leaving:
+		case <-a.shuttingDown:
 			timer.Stop()
 			return
 		}
@@ -171,18 +171,17 @@ func (a *agent) rebind(ctx context.Context, h *held) {
 	}
 }
 
-// bindMissing asks once for each endpoint that the session does not hold, unless the server takes
-// no more for now.
-func (a *agent) bindMissing(ctx context.Context, h *held) {
+// bindMissing binds each endpoint that the session lacks once, and stops at CodeRateLimited.
+func (a *agent) bindMissing(ctx context.Context, h *sessionBinds) {
 	for _, index := range h.missing(len(a.Endpoints)) {
-		h.asked()
-		if a.isLeaving() { // looked at after asked, for the goodbye to wait or for this to see it
-			h.answered(index, "")
+		h.addPending()
+		if a.isShuttingDown() { // looked at after asked, for the goodbye to wait or for this to see it
+			h.setAnswer(index, "")
 			return
 		}
 		err := a.bindOne(ctx, h, index)
 		if err != nil {
-			a.Logger.Debug("a bind was refused again", "endpoint", a.named[index].DisplayName(), "error", err)
+			a.Logger.Debug("a bind was refused again", "endpoint", a.endpointInfos[index].DisplayName(), "error", err)
 		}
 		if rateLimited(err) {
 			return
@@ -190,28 +189,28 @@ func (a *agent) bindMissing(ctx context.Context, h *held) {
 	}
 }
 
-func (a *agent) isLeaving() bool {
+func (a *agent) isShuttingDown() bool {
 	select {
-	case <-a.leaving:
+	case <-a.shuttingDown:
 		return true
 	default:
 		return false
 	}
 }
 
-// track remembers what the session holds and forgets sessions that have ended.
-func (a *agent) track(h *held) {
+// trackSession records a new session and forgets those that have ended.
+func (a *agent) trackSession(h *sessionBinds) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s := range a.held {
+	for s := range a.bindsBySession {
 		select {
 		case <-s.Done():
-			delete(a.held, s)
+			delete(a.bindsBySession, s)
 		default:
 		}
 	}
-	a.held[h.session], a.latest = h, h
-	a.ups++
+	a.bindsBySession[h.session], a.current = h, h
+	a.sessionCount++
 }
 
 func (a *agent) resumeSecret(index int) string {
@@ -220,8 +219,8 @@ func (a *agent) resumeSecret(index int) string {
 	return a.states[index].resumeSecret
 }
 
-// online notes that an endpoint is bound. It returns true for the first time.
-func (a *agent) online(h *held, index int, bound tunnel.Bound) (first bool) {
+// setOnline records and reports that an endpoint is bound. It returns true for the first time.
+func (a *agent) setOnline(h *sessionBinds, index int, bound tunnel.Bound) (first bool) {
 	a.mu.Lock()
 	st := &a.states[index]
 	again := st.everOnline
@@ -230,23 +229,23 @@ func (a *agent) online(h *held, index int, bound tunnel.Bound) (first bool) {
 	a.indexes[bound.EndpointID] = index
 	a.mu.Unlock()
 	w := h.session.Welcome()
-	a.Observe(Online{EndpointInfo: a.named[index], Reconnected: again, EndpointID: bound.EndpointID,
+	a.Observe(Online{EndpointInfo: a.endpointInfos[index], Reconnected: again, EndpointID: bound.EndpointID,
 		SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion})
 	return !again
 }
 
-// admits finds the endpoint of a stream: its id is one that its session holds, and its host and
-// port are the endpoint's.
-func (a *agent) admits(
+// endpointOf returns the index of a stream's endpoint, or the code to refuse the stream with. The
+// session must hold the endpoint's id, and host and port must be the endpoint's.
+func (a *agent) endpointOf(
 	ctx context.Context, s *tunnel.Session, header tunnel.OpenHeader,
 ) (index int, code tunnel.RefuseCode, ok bool) {
 	a.mu.Lock()
-	h := a.held[s]
+	h := a.bindsBySession[s]
 	a.mu.Unlock()
 	if h == nil {
 		return 0, tunnel.RefusedUnknownEndpoint, false
 	}
-	index, ok = h.index(ctx, header.EndpointID)
+	index, ok = h.indexOf(ctx, header.EndpointID)
 	switch {
 	case !ok:
 		return 0, tunnel.RefusedUnknownEndpoint, false

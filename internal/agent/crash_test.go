@@ -11,7 +11,7 @@ func TestRun_CallsOnPanicBeforeCrash(t *testing.T) {
 	a := &agent{Options: Options{OnPanic: func() { gaveBack++ }}}
 	crash := func(why any) (seen any) {
 		defer func() { seen = recover() }()
-		defer a.crashing()
+		defer a.reportPanic()
 		if why != nil {
 			panic(why)
 		}

@@ -5,23 +5,24 @@ package agent
 
 import "time"
 
-// Event is something that a person at the agent's screen wants to know: one of the types of this
-// file. Texts in it may come from the network and may hold control characters.
+// Event is one of the types of this file: what the agent reports to its user. Texts may come from
+// the network and may hold control characters.
 type Event interface{ event() }
 
-// Starting comes first, before the first connection.
+// Starting is the first event, before the first connection.
 type Starting struct {
 	Version, Server string
 	Endpoints       []EndpointInfo
 }
 
-// Connected says that there is a session; what it binds follows. AccountID and Region may be empty.
+// Connected reports a new session; the endpoints it binds follow. AccountID and Region may be
+// empty.
 type Connected struct {
 	SessionID, Server, ServerVersion string
 	AccountID, Region                string
 }
 
-// Online says that an endpoint is bound. Again is false the first time.
+// Online reports that an endpoint is bound. Reconnected is false the first time.
 type Online struct {
 	EndpointInfo
 
@@ -30,19 +31,19 @@ type Online struct {
 	SessionID, Server, ServerVersion string
 }
 
-// BindRefused says that one of several endpoints is not bound, once for each cause, and that the
-// others go on. It is tried again.
+// BindRefused reports that one of several endpoints is not bound, once for each cause. The others
+// are served, and the agent keeps trying this one.
 type BindRefused struct {
 	EndpointInfo
 
 	Cause string
 }
 
-// Latency is how long the way to the server and back takes.
+// Latency is the round-trip time to the server.
 type Latency struct{ RoundTrip time.Duration }
 
-// Retrying says that there is no session, or that the only endpoint could not be bound again. One
-// comes when a session is lost, and then one for each new cause.
+// Retrying reports that there is no session, or that the only endpoint could not be bound again:
+// once when a session is lost, then for each new cause.
 type Retrying struct {
 	Server    string
 	Cause     string        // a sentence without a full stop
@@ -50,10 +51,10 @@ type Retrying struct {
 	WasOnline bool          // false: no endpoint was ever bound by this process
 }
 
-// Draining says that the server is about to stop and that the agent moves to its successor.
+// Draining reports that the server is about to stop and that the agent connects to its successor.
 type Draining struct{ Server string }
 
-// UpstreamDown says that an endpoint's upstream cannot be reached, once until UpstreamUp.
+// UpstreamDown reports that an endpoint's upstream cannot be reached, once until UpstreamUp.
 type UpstreamDown struct {
 	EndpointInfo
 
@@ -61,10 +62,10 @@ type UpstreamDown struct {
 	HTTP  bool // callers get a 502; otherwise their connections are closed
 }
 
-// UpstreamUp says that the upstream can be reached again.
+// UpstreamUp reports that the upstream can be reached again.
 type UpstreamUp struct{ EndpointInfo }
 
-// Request is one request to an http endpoint, as the edge saw it.
+// Request is one request to an http endpoint, as the edge reports it.
 type Request struct {
 	EndpointInfo
 
@@ -73,7 +74,7 @@ type Request struct {
 	Duration     time.Duration
 }
 
-// Connection is one connection to an endpoint: when it opens, and when it has ended.
+// Connection is one connection to an endpoint, reported when it opens and when it has ended.
 type Connection struct {
 	EndpointInfo
 
@@ -87,14 +88,14 @@ type Connection struct {
 	Cause             string // why it broke or could not be opened; "" when both sides ended it
 }
 
-// Stopping says that the agent was asked to stop and waits for connections to end.
+// Stopping reports that the agent is shutting down and waits for connections to end.
 type Stopping struct {
 	Connections int
 	Timeout     time.Duration
 }
 
-// Stopped comes last. Told is false when the server could not be told: it keeps the endpoints
-// offline until their grace period ends.
+// Stopped is the last event. ServerTold is false when the server could not be told: it keeps the
+// endpoints offline until their grace period ends.
 type Stopped struct{ ServerTold bool }
 
 func (Starting) event()     {}

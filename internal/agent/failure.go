@@ -28,7 +28,7 @@ const (
 )
 
 // Failure is why Run gave up. Msg is a sentence without a full stop that names what was refused; it
-// may hold the server's words.
+// may quote the server.
 type Failure struct {
 	Reason   Reason
 	Msg      string
@@ -42,9 +42,9 @@ func (f *Failure) Error() string { return f.Msg }
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Cause }
 
-// failureOf says whether err ends the agent, or, when what is one of several endpoints, that one.
-// atStart is true until an endpoint was bound for the first time: what a person has to decide then
-// is better said at once, while later an agent that nobody watches has to go on.
+// failureOf returns the failure when err ends the agent or, when what is one of several endpoints,
+// that endpoint; nil when a retry may help. atStart is true until an endpoint was bound for the
+// first time: then errors that need a decision are final, while a running agent retries.
 func failureOf(err error, server, what string, atStart bool) *Failure {
 	fail := func(r Reason, format string, args ...any) *Failure {
 		return &Failure{Reason: r, Msg: fmt.Sprintf(format, args...), Cause: err}
@@ -90,8 +90,8 @@ func identityText(p trust.Problem) string {
 	}
 }
 
-// causeOf words why there is no session. Equal causes give equal texts, whatever port or address
-// the attempt had.
+// causeOf describes why there is no session. Equal causes give equal texts, whatever port or
+// address the attempt had.
 func causeOf(err error, server string) string {
 	var (
 		refused  *tunnel.Error

@@ -14,19 +14,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// lookTimeout bounds the one look at an http upstream when the endpoint comes online for the first
-// time.
-const lookTimeout = 2 * time.Second
+// probeTimeout bounds the dial of probeUpstream.
+const probeTimeout = 2 * time.Second
 
-// serve relays one stream. It dials before it accepts, so that a refused upstream refuses the
-// stream and the edge may try another.
+// serve relays one stream. It dials the upstream before it accepts the stream: after a refusal the
+// edge may try another agent.
 func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream) {
 	stack.Grow8KiB()
-	defer a.crashing()
+	defer a.reportPanic()
 	a.streams.begin()
 	defer a.streams.end()
 	h, start := st.Header(), time.Now()
-	index, code, ok := a.admits(ctx, s, h)
+	index, code, ok := a.endpointOf(ctx, s, h)
 	if !ok {
 		a.Logger.Debug("refusing a stream", "endpoint", h.EndpointID, "code", code)
 		_ = st.Refuse(code)
@@ -37,12 +36,12 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 		timeout = min(timeout, h.Deadline*9/10) // later nobody waits for the answer
 	}
 	e := &a.Endpoints[index]
-	c := a.connection(e, index, h)
+	c := a.newConnection(e, index, h)
 	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, timeout)
-	a.noteUpstream(ctx, index, c.HTTP, err)
+	a.reportUpstream(ctx, index, c.HTTP, err)
 	if err != nil {
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		a.Observe(c.ended(Connection{Ended: true, Refused: true, Duration: time.Since(start), Cause: upstreamCause(err)}))
+		a.Observe(c.withEnd(Connection{Ended: true, Refused: true, Duration: time.Since(start), Cause: upstreamCause(err)}))
 		return
 	}
 	if err := st.Accept(); err != nil { // the opener is gone
@@ -55,26 +54,26 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	if err != nil {
 		end.Cause = err.Error()
 	}
-	a.Observe(c.ended(end))
+	a.Observe(c.withEnd(end))
 }
 
-func (a *agent) connection(e *Endpoint, index int, h tunnel.OpenHeader) Connection {
-	c := Connection{EndpointInfo: a.named[index], HTTP: e.isHTTP(h), Client: h.ClientAddr}
+func (a *agent) newConnection(e *Endpoint, index int, h tunnel.OpenHeader) Connection {
+	c := Connection{EndpointInfo: a.endpointInfos[index], HTTP: e.isHTTP(h), Client: h.ClientAddr}
 	if h.Pod != nil && h.Pod.Name != "" {
 		c.Pod = h.Pod.Namespace + "/" + h.Pod.Name
 	}
 	return c
 }
 
-// ended returns the end of c.
-func (c Connection) ended(end Connection) Connection {
+// withEnd returns end with the identity of c.
+func (c Connection) withEnd(end Connection) Connection {
 	end.EndpointInfo, end.HTTP, end.Client, end.Pod = c.EndpointInfo, c.HTTP, c.Client, c.Pod
 	return end
 }
 
-// noteUpstream reports when an upstream goes and when it comes back. A dial that was cancelled says
-// nothing about the upstream.
-func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err error) {
+// reportUpstream reports when an upstream goes down and when it is back. A cancelled dial proves
+// neither.
+func (a *agent) reportUpstream(ctx context.Context, index int, http bool, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -83,7 +82,7 @@ func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err erro
 	was := st.upstreamDown
 	st.upstreamDown = err != nil
 	a.mu.Unlock()
-	target := a.named[index]
+	target := a.endpointInfos[index]
 	switch {
 	case err != nil && !was:
 		a.Observe(UpstreamDown{EndpointInfo: target, Cause: upstreamCause(err), HTTP: http})
@@ -92,22 +91,22 @@ func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err erro
 	}
 }
 
-// lookOnce warns early when an http upstream is not there yet. It never repeats, and never touches
-// a tcp upstream, nor that of a labelled tunnel: that might serve just one connection, or log every
-// one.
-func (a *agent) lookOnce(ctx context.Context, index int) {
+// probeUpstream dials an http upstream once, when its endpoint is online for the first time, to
+// report early that it is down. It does not dial a tcp upstream, nor that of a labelled tunnel:
+// they may serve a single connection, or log each one.
+func (a *agent) probeUpstream(ctx context.Context, index int) {
 	e := &a.Endpoints[index]
 	if !e.isHTTP(tunnel.OpenHeader{}) {
 		return
 	}
-	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, lookTimeout)
+	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, probeTimeout)
 	if err == nil {
 		_ = conn.Close()
 	}
-	a.noteUpstream(ctx, index, true, err)
+	a.reportUpstream(ctx, index, true, err)
 }
 
-// upstreamCause words why an upstream could not be reached.
+// upstreamCause describes why an upstream could not be reached.
 func upstreamCause(err error) string {
 	var dns *net.DNSError
 	var netError net.Error

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// streamCount counts the streams being served. The zero value is ready.
+// streamCount counts open streams. The zero value is ready. Safe for concurrent use.
 type streamCount struct {
 	mu   sync.Mutex
 	n    int
@@ -30,7 +30,7 @@ func (c *streamCount) end() {
 	}
 }
 
-func (c *streamCount) live() int {
+func (c *streamCount) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n

@@ -46,7 +46,7 @@ var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z
 // "upstream".
 func ParseUpstream(scheme, raw string) (Upstream, error) {
 	bad := func(rule string) (Upstream, error) {
-		return Upstream{}, account.Invalid("upstream", withoutUser(raw), rule)
+		return Upstream{}, account.Invalid("upstream", redactUserinfo(raw), rule)
 	}
 	u := Upstream{Scheme: scheme}
 	if scheme == "" {
@@ -59,11 +59,11 @@ func ParseUpstream(scheme, raw string) (Upstream, error) {
 	before, after, isURL := strings.Cut(raw, "://")
 	if isURL {
 		u.Scheme, rest = strings.ToLower(before), strings.TrimSuffix(after, "/")
-		if rule := wrongScheme(scheme, u.Scheme); rule != "" {
+		if rule := brokenSchemeRule(scheme, u.Scheme); rule != "" {
 			return bad(rule)
 		}
 	}
-	if rule := beyondAuthority(rest); rule != "" {
+	if rule := brokenAuthorityRule(rest); rule != "" {
 		return bad(rule)
 	}
 	if !isURL && isNumber(rest) {
@@ -93,8 +93,8 @@ func ParseUpstream(scheme, raw string) (Upstream, error) {
 	return u, nil
 }
 
-// withoutUser hides user name and password in a target that is quoted in an error.
-func withoutUser(raw string) string {
+// redactUserinfo hides user name and password in a target that an error quotes.
+func redactUserinfo(raw string) string {
 	i := strings.LastIndex(raw, "@")
 	if i < 0 {
 		return raw
@@ -106,8 +106,8 @@ func withoutUser(raw string) string {
 	return scheme + "://…" + raw[i:]
 }
 
-// wrongScheme returns the rule that the scheme of an upstream's URL breaks, or "".
-func wrongScheme(command, scheme string) string {
+// brokenSchemeRule returns the rule that the scheme of an upstream's URL breaks, or "".
+func brokenSchemeRule(command, scheme string) string {
 	switch {
 	case command == "http" && scheme != "http" && scheme != "https":
 		return "the scheme must be http or https; for anything else use `fairlead tcp HOST:PORT`"
@@ -119,9 +119,8 @@ func wrongScheme(command, scheme string) string {
 	return ""
 }
 
-// beyondAuthority returns the rule that is broken by what stands before or behind host and port, or
-// "".
-func beyondAuthority(rest string) string {
+// brokenAuthorityRule returns the rule that text before or after host and port breaks, or "".
+func brokenAuthorityRule(rest string) string {
 	for i := range len(rest) {
 		if rest[i] <= ' ' || rest[i] >= 0x7f {
 			return "only printable ASCII characters are allowed"
@@ -157,8 +156,8 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// validHost admits IP addresses, and names as resolvers know them, underscores included; not bare
-// numbers, which resolvers read as IPv4.
+// validHost reports whether host is an IP address or a name that resolvers accept, underscores
+// included. Bare numbers are refused: resolvers read them as IPv4.
 func validHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return true

@@ -11,8 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// CredentialError says that there is no authtoken, or that it cannot be one. It never holds the
-// secret.
+// CredentialError reports a missing or malformed authtoken. It never holds the secret.
 type CredentialError struct{ Msg string }
 
 // Error returns the sentence.
@@ -23,8 +22,8 @@ const AuthtokenHint = "run `fairlead config add-authtoken -` and paste an authto
 
 const maxToken = 256
 
-// CheckAuthtoken says whether token has the form of an authtoken. source names it in the error. The
-// error is a *CredentialError.
+// CheckAuthtoken checks the form of an authtoken. source names it in the error, which is a
+// *CredentialError.
 func CheckAuthtoken(source, token string) error {
 	bad := func(why string) error { return &CredentialError{Msg: source + " " + why} }
 	switch {
@@ -68,7 +67,7 @@ func readAuthtokenFile(path string) (string, error) {
 	return token, CheckAuthtoken("the content of --authtoken-file "+path, token)
 }
 
-// resolveToken finds the authtoken, checks it, and remembers how to read it again.
+// resolveToken finds and checks the authtoken, and remembers how to read it again.
 func (s *Settings) resolveToken(flags Flags, env Getenv, f *file, stdin io.Reader) error {
 	switch {
 	case flags.AuthtokenFile == "-":
@@ -97,7 +96,7 @@ func (s *Settings) resolveToken(flags Flags, env Getenv, f *file, stdin io.Reade
 	return nil
 }
 
-// AuthtokenSource says where the authtoken came from; "" when there is none.
+// AuthtokenSource names the source of the authtoken; "" when there is none.
 func (s *Settings) AuthtokenSource() string { return s.authtoken.Source }
 
 // Authtoken returns the authtoken, "" when there is none. A token that came from a file is read

@@ -29,21 +29,21 @@ const (
 	KeyTunnels   = "tunnels"
 )
 
-// textKeys are those whose value is a text; the others hold entries.
-func textKeys() []string { return []string{KeyServerURL, KeyAuthtoken, KeyCAFile, KeyCASHA256} }
+// scalarKeys are the keys with a text as value; the others have a list of endpoint specs.
+func scalarKeys() []string { return []string{KeyServerURL, KeyAuthtoken, KeyCAFile, KeyCASHA256} }
 
-func knownKeys() []string { return append(textKeys(), KeyEndpoints, KeyTunnels) }
+func knownKeys() []string { return append(scalarKeys(), KeyEndpoints, KeyTunnels) }
 
 const maxFile = 1 << 20
 
-// file is a config file as it was read.
+// file is a parsed config file.
 type file struct {
-	path   string
-	doc    *yaml.Node        // for Save: keeps comments and order
-	values map[string]string // by key
-	lists  map[string]*yaml.Node
-	lead   []byte // for Save: what a file without any key holds, which are comments
-	mode   fs.FileMode
+	path            string
+	doc             *yaml.Node        // for Save: keeps comments and order
+	values          map[string]string // by key
+	lists           map[string]*yaml.Node
+	leadingComments []byte // for Save: what a file without any key holds, which are comments
+	mode            fs.FileMode
 }
 
 // readFile reads and checks the config file. A file that does not exist is an empty one unless it
@@ -105,13 +105,13 @@ func readLimited(path string) ([]byte, fs.FileMode, error) {
 	return data, info.Mode(), nil
 }
 
-// parse accepts one mapping of known keys to scalars, or an empty document. It returns f with all
-// that is right beside an error that joins all that is wrong, and nil where nothing could be read.
+// parse accepts one mapping of known keys, or an empty document. Beside an error that joins all
+// problems it returns f with the valid keys, or nil when the document could not be read.
 func (f *file) parse(data []byte) (*file, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		f.lead = data
+		f.leadingComments = data
 		return f, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("config file %q is not valid YAML: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -130,12 +130,12 @@ func (f *file) parse(data []byte) (*file, error) {
 	}
 	var problems []error
 	for i := 0; i < len(root.Content); i += 2 {
-		problems = append(problems, f.take(root.Content[i], root.Content[i+1]))
+		problems = append(problems, f.addKey(root.Content[i], root.Content[i+1]))
 	}
 	return f, errors.Join(problems...)
 }
 
-func (f *file) take(key, value *yaml.Node) error {
+func (f *file) addKey(key, value *yaml.Node) error {
 	_, twice := f.values[key.Value]
 	switch {
 	case key.Kind != yaml.ScalarNode || !slices.Contains(knownKeys(), key.Value):
@@ -159,8 +159,8 @@ func (f *file) errorAt(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("config file %q line %d: %s", f.path, n.Line, fmt.Sprintf(format, args...))
 }
 
-// exposed says whether others than the owner may read the authtoken in the file.
-func (f *file) exposed() bool {
+// readableByOthers reports whether other users may read the authtoken in the file.
+func (f *file) readableByOthers() bool {
 	return runtime.GOOS != "windows" && f.values[KeyAuthtoken] != "" && f.mode.Perm()&0o044 != 0
 }
 

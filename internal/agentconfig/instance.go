@@ -21,9 +21,8 @@ const (
 	maxInstances   = 256 // processes of one user at a time; the next one gets an id that is not kept
 )
 
-// Instance is the name of this process among the agents of an account. It outlives the process: the
-// next one finds it in the state directory. While it is held no other process of the machine takes
-// it.
+// Instance is the name of this process among the agents of an account. It is kept in the state
+// directory for the next process. Until Release no other process of the machine gets it.
 type Instance struct {
 	ID   string
 	lock *flock.Flock
@@ -32,8 +31,8 @@ type Instance struct {
 // NewInstance makes an Instance whose id is random and not kept.
 func NewInstance() *Instance { return &Instance{ID: account.NewID(instancePrefix, time.Now())} }
 
-// AcquireInstance takes the first id in dir that no live process holds, and makes one when there is
-// none. With an error the Instance is a NewInstance, which is usable all the same.
+// AcquireInstance locks the first id in dir that no live process holds, and creates one when there
+// is none. With an error the Instance is that of NewInstance, which is usable.
 func AcquireInstance(dir string) (*Instance, error) {
 	unkept := NewInstance()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -72,7 +71,7 @@ func readOrMakeID(path string) (string, error) {
 	return id, nil
 }
 
-// Release gives the id back for the next process.
+// Release unlocks the id for the next process.
 func (i *Instance) Release() error {
 	if i.lock == nil {
 		return nil

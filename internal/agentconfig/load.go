@@ -47,7 +47,7 @@ type Settings struct {
 // (errors.Join); the Settings, where there are any, are what could be read.
 func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 	path, explicit, err := Path(flags.Config, env)
-	if err != nil && flags.missesNothing(env) {
+	if err != nil && flags.isComplete(env) {
 		path, err = "", nil // no home directory, but everything needed is given
 	}
 	if err != nil {
@@ -59,23 +59,23 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 			return nil, err
 		}
 	}
-	s := &Settings{Path: path, file: f, ServerURL: first(
+	s := &Settings{Path: path, file: f, ServerURL: firstSet(
 		Value{flags.ServerURL, "--server"},
 		Value{env(EnvServerURL), EnvServerURL},
 		Value{f.values[KeyServerURL], f.source(KeyServerURL)})}
 	err = errors.Join(err, s.resolveTrust(flags, env, f), s.resolveToken(flags, env, f, stdin))
-	if f.exposed() {
+	if f.readableByOthers() {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("others can read the authtoken in %s; run: chmod 600 %s", path, path))
 	}
 	return s, err
 }
 
-// missesNothing says that server and authtoken do not depend on a config file.
-func (f Flags) missesNothing(env Getenv) bool {
+// isComplete reports whether server and authtoken are known without a config file.
+func (f Flags) isComplete(env Getenv) bool {
 	return (f.ServerURL != "" || env(EnvServerURL) != "") && (f.AuthtokenFile != "" || env(EnvAuthtoken) != "")
 }
 
-func first(values ...Value) Value {
+func firstSet(values ...Value) Value {
 	for _, v := range values {
 		if v.Text != "" {
 			return v
@@ -84,7 +84,7 @@ func first(values ...Value) Value {
 	return Value{}
 }
 
-// resolveTrust takes both settings from the highest level that has either.
+// resolveTrust uses the highest level that has either of the two settings.
 func (s *Settings) resolveTrust(flags Flags, env Getenv, f *file) error {
 	caFile := f.values[KeyCAFile]
 	if caFile != "" && !filepath.IsAbs(caFile) {
@@ -100,7 +100,7 @@ func (s *Settings) resolveTrust(flags Flags, env Getenv, f *file) error {
 			return fmt.Errorf("%s and %s exclude each other: give one of them", l[0].Source, l[1].Source)
 		}
 		if l[0].Text != "" || l[1].Text != "" {
-			s.CAFile, s.CASHA256 = first(l[0]), first(l[1])
+			s.CAFile, s.CASHA256 = firstSet(l[0]), firstSet(l[1])
 			return nil
 		}
 	}

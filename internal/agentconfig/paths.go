@@ -21,8 +21,9 @@ const (
 // Getenv looks up an environment variable; os.Getenv is one.
 type Getenv func(name string) string
 
-// Path returns where the config file is: flag, else FAIRLEAD_CONFIG, else fairlead/config.yaml in
-// the XDG configuration directory. explicit says that a person named it, so that it has to exist.
+// Path returns the path of the config file: flag, else FAIRLEAD_CONFIG, else fairlead/config.yaml
+// in the XDG configuration directory. explicit is true when the user named the file, which then
+// must exist.
 func Path(flag string, env Getenv) (path string, explicit bool, err error) {
 	if flag != "" {
 		return flag, true, nil

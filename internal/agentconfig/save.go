@@ -23,13 +23,13 @@ func Save(path string, values map[string]string) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range textKeys() {
+	for _, key := range scalarKeys() {
 		if v, ok := values[key]; ok {
 			f.set(key, v)
 		}
 	}
-	out := bytes.NewBuffer(f.lead)
-	if len(f.lead) > 0 && !bytes.HasSuffix(f.lead, []byte("\n")) {
+	out := bytes.NewBuffer(f.leadingComments)
+	if len(f.leadingComments) > 0 && !bytes.HasSuffix(f.leadingComments, []byte("\n")) {
 		out.WriteByte('\n')
 	}
 	enc := yaml.NewEncoder(out)

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagErrorMessage words an error of parsing the flags of cmd: it says what to give instead, in
-// place of the names of Go's functions. Errors of other kinds stay as they are.
+// FlagErrorMessage describes an error of parsing the flags of cmd and what to give instead. Errors
+// of unknown kinds stay as they are.
 func FlagErrorMessage(cmd *cobra.Command, err error) string {
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) {
-		if near := nearestFlag(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
+		if near := closestFlag(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
 			return fmt.Sprintf("%s; did you mean --%s?", err, near)
 		}
 		return fmt.Sprintf("%s; run `%s --help` for the flags", err, cmd.CommandPath())
@@ -26,24 +26,24 @@ func FlagErrorMessage(cmd *cobra.Command, err error) string {
 	return fmt.Sprintf("%s; run `%s --help` for the flags", valueProblem(err), cmd.CommandPath())
 }
 
-// nearestFlag returns the flag whose name needs the fewest changes to become name, at most two; ""
+// closestFlag returns the flag whose name needs the fewest changes to become name, at most two; ""
 // when there is none.
-func nearestFlag(flags *pflag.FlagSet, name string) (near string) {
+func closestFlag(flags *pflag.FlagSet, name string) (near string) {
 	if len(name) < 3 {
 		return ""
 	}
 	least := 3
 	flags.VisitAll(func(f *pflag.Flag) {
-		if d := distance(name, f.Name); d < least && !f.Hidden {
+		if d := editDistance(name, f.Name); d < least && !f.Hidden {
 			near, least = f.Name, d
 		}
 	})
 	return near
 }
 
-// distance is the number of letters to insert, delete, replace or swap with their neighbour between
-// a and b (optimal string alignment).
-func distance(a, b string) int {
+// editDistance returns the number of letters to insert, delete, replace or swap with their
+// neighbour between a and b (optimal string alignment).
+func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
 		rows[i] = make([]int, len(b)+1)
@@ -67,7 +67,7 @@ func distance(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
-// valueProblem words a value that a flag cannot take.
+// valueProblem describes a value that a flag does not accept.
 func valueProblem(err error) string {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

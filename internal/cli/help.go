@@ -22,8 +22,8 @@ const (
 	maxColumns     = 120 // longer lines are hard to read, however wide the terminal
 )
 
-// TerminalColumns returns the width of what out shows: COLUMNS of the environment, else the
-// terminal's; 0 where there is neither.
+// TerminalColumns returns the width of out: COLUMNS of the environment, else the terminal's, else
+// 0.
 func TerminalColumns(out io.Writer, env func(string) string) int {
 	if n, err := strconv.Atoi(env("COLUMNS")); err == nil && n > 0 {
 		return n
@@ -36,7 +36,7 @@ func TerminalColumns(out io.Writer, env func(string) string) int {
 	return 0
 }
 
-// help is a command's whole help, in lines of at most columns; 0 = DefaultColumns.
+// help returns a command's whole help, in lines of at most columns; 0 = DefaultColumns.
 func help(cmd *cobra.Command, columns int) string {
 	if columns == 0 {
 		columns = DefaultColumns

@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// Setup adds to a program's root command, whose subcommands are all there, what every program has:
-// version, --version, help completion, which fail for what does not exist, and help in lines of at
-// most columns. usage makes the program's error for a wrong command line.
+// Setup adds version, --version, help and completion to a root command whose subcommands are
+// complete. Help has lines of at most columns. usage makes the program's error for a wrong command
+// line.
 func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.Version = version.String()
 	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s)\n", root.Name(), version.String(), version.Revision(),
@@ -46,18 +46,18 @@ func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), help(cmd, columns)) })
 }
 
-// SubcommandsOnly is the Args of commands that only hold others. The error names the one that is
-// meant, if one is near.
+// SubcommandsOnly is the Args of commands that only have subcommands. The error suggests a command
+// with a similar name.
 func SubcommandsOnly(usage func(msg string) error) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		return usage(unknown("command", cmd, args[0]))
+		return usage(unknownMessage("command", cmd, args[0]))
 	}
 }
 
-func unknown(what string, parent *cobra.Command, name string) string {
+func unknownMessage(what string, parent *cobra.Command, name string) string {
 	parent.SuggestionsMinimumDistance = 2
 	if near := parent.SuggestionsFor(name); len(near) > 0 {
 		return fmt.Sprintf("unknown %s %q; did you mean `%s %s`?", what, name, parent.CommandPath(), near[0])
@@ -74,7 +74,7 @@ func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
 			for _, name := range args {
 				next, rest, err := at.Find([]string{name})
 				if err != nil || next == at || len(rest) > 0 {
-					return usage(unknown("help topic", at, name))
+					return usage(unknownMessage("help topic", at, name))
 				}
 				at = next
 			}
@@ -98,7 +98,7 @@ func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
 	}
 }
 
-// CompleteValues makes a shell offer values for a flag of cmd.
+// CompleteValues registers values for the shell completion of a flag of cmd.
 func CompleteValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
 	if err := cmd.RegisterFlagCompletionFunc(flag,
 		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)); err != nil {

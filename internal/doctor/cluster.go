@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// lookAtCluster asks for the target Service, and so learns whether the cluster answers at all.
-func (w *walk) lookAtCluster(ctx context.Context) Hop {
+// checkCluster asks for the target Service, and so learns whether the cluster answers at all.
+func (w *diagnosis) checkCluster(ctx context.Context) Hop {
 	name, ns := w.o.URL.Service(), w.o.URL.Namespace()
 	w.targetFound, w.targetErr = w.k.get(ctx, &w.target, "services", name, "--namespace", ns)
 	which := "kubectl's current context"
@@ -19,23 +19,23 @@ func (w *walk) lookAtCluster(ctx context.Context) Hop {
 	if r := w.targetErr; r != nil {
 		switch r.kind {
 		case noKubectl:
-			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.words)
+			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
 		case unreachable:
 			return broken("name the cluster with --context and --kubeconfig, and see that\n"+w.command("get namespace %s", ns),
-				"%s does not answer: %s", which, r.words)
+				"%s does not answer: %s", which, r.message)
 		case unauthorized:
 			return broken("log in to the cluster, so that this works:\n"+w.command("get namespace %s", ns),
-				"%s does not know you: %s", which, r.words)
+				"%s does not know you: %s", which, r.message)
 		case other:
-			return broken("see that this works:\n"+w.command("get services --namespace %s", ns), "%s: %s", which, r.words)
+			return broken("see that this works:\n"+w.command("get services --namespace %s", ns), "%s: %s", which, r.message)
 		}
 	}
-	w.survey(ctx)
+	w.findOperators(ctx)
 	return ok("%s answers", which)
 }
 
-// lookAtNamespace looks at the namespace that the URL names.
-func (w *walk) lookAtNamespace(ctx context.Context) Hop {
+// checkNamespace checks the namespace that the URL names.
+func (w *diagnosis) checkNamespace(ctx context.Context) Hop {
 	name := w.o.URL.Namespace()
 	var ns namespace
 	found, err := w.k.get(ctx, &ns, "namespaces", name)
@@ -43,7 +43,7 @@ func (w *walk) lookAtNamespace(ctx context.Context) Hop {
 	case err != nil && w.targetFound: // whoever may not read namespaces sees it by what is in it
 		return ok("%s exists: it has the Service", name)
 	case err != nil:
-		return refused("namespace "+name, err)
+		return refusedHop("namespace "+name, err)
 	case !found:
 		return broken("create it, and the endpoint projects at that moment:\n"+w.command("create namespace %s", name),
 			"the second part of the hostname names namespace %s, which does not exist", name)
@@ -54,23 +54,23 @@ func (w *walk) lookAtNamespace(ctx context.Context) Hop {
 	return ok("%s exists", name)
 }
 
-// survey finds the operators of the cluster and the BoundEndpoint of the hostname.
-func (w *walk) survey(ctx context.Context) {
+// findOperators finds the operators of the cluster and the BoundEndpoint of the hostname.
+func (w *diagnosis) findOperators(ctx context.Context) {
 	scope := []string{"--all-namespaces"}
-	w.where = "in all namespaces"
+	w.searchedIn = "in all namespaces"
 	if w.o.OperatorNamespace != "" {
 		scope = w.inNamespace(w.o.OperatorNamespace)
 	}
 	w.operators, w.operatorsErr = kubernetesOperators(ctx, w.k, scope)
 	if w.operatorsErr != nil && w.operatorsErr.kind == forbidden && w.o.OperatorNamespace == "" {
-		guess := w.guessedHome()
+		guess := w.operatorNamespaceOfTarget()
 		if guess == "" {
-			w.where += " (you may not list them there: --operator-namespace names the one)"
+			w.searchedIn += " (you may not list them there: --operator-namespace names the one)"
 			w.boundErr = w.operatorsErr
 			return
 		}
 		scope = w.inNamespace(guess)
-		w.where += ", to which the Service leads, as you may not list them in all"
+		w.searchedIn += ", to which the Service leads, as you may not list them in all"
 		w.operators, w.operatorsErr = kubernetesOperators(ctx, w.k, scope)
 	}
 	var beps list[boundEndpoint]
@@ -80,11 +80,11 @@ func (w *walk) survey(ctx context.Context) {
 	if w.boundErr != nil && w.boundErr.kind == noKind {
 		w.boundErr = nil
 	}
-	w.choose(beps.Items)
+	w.chooseOperator(beps.Items)
 }
 
-func (w *walk) inNamespace(name string) []string {
-	w.where = "in namespace " + name
+func (w *diagnosis) inNamespace(name string) []string {
+	w.searchedIn = "in namespace " + name
 	return []string{"--namespace", name}
 }
 
@@ -97,20 +97,21 @@ func kubernetesOperators(ctx context.Context, k *kubectl, scope []string) ([]kub
 	return found.Items, err
 }
 
-// guessedHome is the operator's namespace as the target Service has it.
-func (w *walk) guessedHome() string {
-	if !w.ours() {
+// operatorNamespaceOfTarget returns the operator's namespace according to the target Service, or
+// "".
+func (w *diagnosis) operatorNamespaceOfTarget() string {
+	if !w.isFairleads() {
 		return ""
 	}
 	_, home, _ := parseExternalName(w.target.Spec.ExternalName)
 	return home
 }
 
-// choose picks the operator that has the hostname: the one that made the target Service, else one
-// with a BoundEndpoint, else one that binds at all.
-func (w *walk) choose(beps []boundEndpoint) {
+// chooseOperator picks the operator of the hostname: the one that made the target Service, else one
+// with a BoundEndpoint, else one that has bindings enabled.
+func (w *diagnosis) chooseOperator(beps []boundEndpoint) {
 	id := ""
-	if w.ours() {
+	if w.isFairleads() {
 		id = w.target.Metadata.Labels[labelInstallation]
 	}
 	for i := range beps {
@@ -123,7 +124,7 @@ func (w *walk) choose(beps []boundEndpoint) {
 	}
 	for i := range w.operators {
 		o := &w.operators[i]
-		if id != "" && installationID(o.Metadata.place()) == id {
+		if id != "" && installationID(o.Metadata.namespacedName()) == id {
 			w.operator = o
 			return
 		}
@@ -135,11 +136,11 @@ func (w *walk) choose(beps []boundEndpoint) {
 	}
 }
 
-// operatorNames lists the operators, for people.
-func (w *walk) operatorNames() string {
+// operatorNames returns the number and the names of the operators.
+func (w *diagnosis) operatorNames() string {
 	names := make([]string, len(w.operators))
 	for i := range w.operators {
-		names[i] = w.operators[i].Metadata.place()
+		names[i] = w.operators[i].Metadata.namespacedName()
 	}
-	return fmt.Sprintf("%d: %s", len(names), joined(", ", names...))
+	return fmt.Sprintf("%d: %s", len(names), joinNonEmpty(", ", names...))
 }

@@ -29,7 +29,7 @@ func TestLabels_EqualOperators(t *testing.T) {
 	s := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "api.demo"}}
 	own.Mark(s)
 	m := meta{Name: s.Name, Namespace: s.Namespace, Labels: s.Labels, Annotations: s.Annotations}
-	if !m.marked() || m.Labels[labelInstallation] != installationID("fairlead/blue") ||
+	if !m.isMarked() || m.Labels[labelInstallation] != installationID("fairlead/blue") ||
 		m.Annotations[annotationInstallation] != "fairlead/blue" {
 		t.Errorf("the doctor does not know these marks: %+v", m)
 	}
@@ -132,7 +132,7 @@ func TestRemedy_OfEveryReason(t *testing.T) {
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonAdmissionDenied,
 		v1alpha1.ReasonAnchorMissing, v1alpha1.ReasonServiceTerminating,
 	} {
-		if remedy(reason) == remedy("") {
+		if remedyFor(reason) == remedyFor("") {
 			t.Errorf("%s has no remedy of its own", reason)
 		}
 	}

@@ -10,26 +10,25 @@ import (
 	"strings"
 )
 
-// lookAtDNS looks at the cluster's DNS servers and, where a pod is named, lets that pod resolve the
-// hostname.
-func (w *walk) lookAtDNS(ctx context.Context) Hop {
+// checkDNS checks the cluster's DNS servers and, with FromPod, resolves the hostname in that pod.
+func (w *diagnosis) checkDNS(ctx context.Context) Hop {
 	h := w.dnsServers(ctx)
 	if w.o.FromPod == "" || h.Status == Broken {
 		return h
 	}
-	fromPod := w.resolveIn(ctx)
+	fromPod := w.resolveInPod(ctx)
 	fromPod.Evidence = append(append(fromPod.Evidence, h.Detail), h.Evidence...)
 	return fromPod
 }
 
-// dnsServers looks at what the usual Service of the cluster's DNS leads to.
-func (w *walk) dnsServers(ctx context.Context) Hop {
+// dnsServers checks the EndpointSlices of the cluster's usual DNS Service.
+func (w *diagnosis) dnsServers(ctx context.Context) Hop {
 	const where = "EndpointSlices labelled k8s-app=kube-dns in kube-system"
 	var slices list[endpointSlice]
 	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", "kube-system", "-l",
 		"k8s-app=kube-dns")
 	if err != nil {
-		return refused("the cluster's DNS ("+where+")", err)
+		return refusedHop("the cluster's DNS ("+where+")", err)
 	}
 	if len(slices.Items) == 0 {
 		return unknown("there are no %s, so this cluster's DNS is elsewhere; --from-pod NAMESPACE/POD asks from a pod", where)
@@ -63,8 +62,8 @@ func readyEndpoints(slices []endpointSlice) (addresses []string, pods map[string
 	return addresses, pods
 }
 
-// resolveIn runs the first resolver that the pod has.
-func (w *walk) resolveIn(ctx context.Context) Hop {
+// resolveInPod runs the first resolver that the pod has.
+func (w *diagnosis) resolveInPod(ctx context.Context) Hop {
 	ns, name, _ := strings.Cut(w.o.FromPod, "/")
 	host, domain := w.o.URL.Host, "cluster.local"
 	if _, _, d := parseExternalName(w.target.Spec.ExternalName); d != "" {
@@ -80,27 +79,27 @@ func (w *walk) resolveIn(ctx context.Context) Hop {
 		out, err := w.k.call(ctx, append([]string{"exec", "--namespace", ns, name, "--"}, tool...)...)
 		switch {
 		case err == nil:
-			return w.resolved(tool, string(out))
+			return w.compareResolved(tool, string(out))
 		case err.kind == forbidden:
-			return refused("the inside of pod "+w.o.FromPod, err)
+			return refusedHop("the inside of pod "+w.o.FromPod, err)
 		case err.kind == missing:
-			return unknown("pod %s does not exist: %s", w.o.FromPod, err.words)
-		case lacksProgram(err.words):
+			return unknown("pod %s does not exist: %s", w.o.FromPod, err.message)
+		case isProgramMissing(err.message):
 			continue
-		case strings.Contains(err.words, "command terminated with exit code"):
+		case strings.Contains(err.message, "command terminated with exit code"):
 			return broken(
 				"CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's /etc/resolv.conf "+
 					"and dnsPolicy",
 				"pod %s cannot resolve %s (%s)", w.o.FromPod, host, tool[0])
 		}
-		return unknown("pod %s cannot be asked: %s", w.o.FromPod, err.words)
+		return unknown("pod %s cannot be asked: %s", w.o.FromPod, err.message)
 	}
 	return unknown("pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one",
 		w.o.FromPod)
 }
 
-// lacksProgram tells a program that the container does not have from one that failed.
-func lacksProgram(words string) bool {
+// isProgramMissing distinguishes a program that the container lacks from one that failed.
+func isProgramMissing(words string) bool {
 	for _, text := range []string{"executable file not found", "no such file or directory", "exit code 126",
 		"exit code 127"} {
 		if strings.Contains(words, text) {
@@ -110,8 +109,8 @@ func lacksProgram(words string) bool {
 	return false
 }
 
-// resolved compares what the pod resolved with the addresses of the upstream Service.
-func (w *walk) resolved(tool []string, out string) Hop {
+// compareResolved compares the pod's answer with the addresses of the upstream Service.
+func (w *diagnosis) compareResolved(tool []string, out string) Hop {
 	host, says := w.o.URL.Host, fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod,
 		strings.Join(strings.Fields(out), " "))
 	if w.upstream == nil {
@@ -134,5 +133,5 @@ func (w *walk) resolved(tool []string, out string) Hop {
 	}
 	return broken("look at the pod's /etc/hosts, /etc/resolv.conf and dnsPolicy",
 		"pod %s resolves %s to something else than %s: %s", w.o.FromPod, host, w.upstream.Spec.ClusterIP,
-		joined(", ", got...)).with(says)
+		joinNonEmpty(", ", got...)).with(says)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// lookAtEndpoint looks for the endpoint in the account, or in what the operator has read of it.
-func (w *walk) lookAtEndpoint(ctx context.Context) Hop {
+// checkEndpoint checks that the account, or the operator's copy of it, has the endpoint.
+func (w *diagnosis) checkEndpoint(ctx context.Context) Hop {
 	if w.o.ListEndpoints == nil {
 		return w.endpointByOperator()
 	}
@@ -30,18 +30,18 @@ func (w *walk) lookAtEndpoint(ctx context.Context) Hop {
 		h.Detail += fmt.Sprintf(" (your API key is of account %s, the operator's of %s)", id, w.operator.Status.AccountID)
 		return h
 	}
-	w.atAccount = found
+	w.accountEndpoints = found
 	switch {
 	case len(found) == 0:
-		return broken("start its agent:\n"+w.start(), "the account has no endpoint %s", w.url)
-	case w.bound == nil && w.boundErr == nil && w.operator != nil && !w.is(HopOperator, Broken):
+		return broken("start its agent:\n"+w.agentCommand(), "the account has no endpoint %s", w.url)
+	case w.bound == nil && w.boundErr == nil && w.operator != nil && !w.hasStatus(HopOperator, Broken):
 		return broken(
 			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is of the "+
 				"same account",
 			"the account has %s, but the operator does not project it; %s", found[0].ID,
-			joined(", ", w.selector(), "its account is "+w.operator.Status.AccountID))
+			joinNonEmpty(", ", w.selector(), "its account is "+w.operator.Status.AccountID))
 	}
-	return ok("%s in the account", countOf(len(found), "endpoint has the URL", "endpoints have the URL")).
+	return ok("%s in the account", pluralize(len(found), "endpoint has the URL", "endpoints have the URL")).
 		with(endpointFacts(found)...)
 }
 
@@ -53,9 +53,9 @@ func endpointFacts(found []account.Endpoint) []string {
 	return facts
 }
 
-// accountRefused says why the account could not be asked. A key that is refused says nothing about
+// accountRefused explains why the account could not be asked. A refused key proves nothing about
 // the endpoint.
-func (w *walk) accountRefused(err error) Hop {
+func (w *diagnosis) accountRefused(err error) Hop {
 	sentence := err.Error()
 	var e *account.Error
 	if errors.As(err, &e) && e.Code != "" {
@@ -70,23 +70,23 @@ func (w *walk) accountRefused(err error) Hop {
 
 const noKey = "as the operator has read it; the account was not asked"
 
-// endpointByOperator takes the operator's word.
-func (w *walk) endpointByOperator() Hop {
+// endpointByOperator uses the operator's copy of the account.
+func (w *diagnosis) endpointByOperator() Hop {
 	switch {
 	case w.boundErr != nil:
 		return unknown("you may not look at BoundEndpoints; with --api-key-file the account itself is asked")
-	case w.bound == nil && (w.operator == nil || w.is(HopOperator, Broken) || w.is(HopOperator, Unknown)):
+	case w.bound == nil && (w.operator == nil || w.hasStatus(HopOperator, Broken) || w.hasStatus(HopOperator, Unknown)):
 		return unknown("no operator at work has read the account; with --api-key-file it is asked itself")
 	case w.bound == nil:
 		why := "no agent has announced it"
 		if s := w.selector(); s != "" {
 			why += ", or the operator leaves it out: " + s
 		}
-		return broken("start its agent:\n"+w.start(), "the operator, which reads the account, has no endpoint %s: %s", w.url,
+		return broken("start its agent:\n"+w.agentCommand(), "the operator, which reads the account, has no endpoint %s: %s", w.url,
 			why)
 	}
 	if url := w.boundURL(); url != "" {
-		if h := w.leaving(); h != nil {
+		if h := w.removedPort(); h != nil {
 			return *h
 		}
 		h := ok("%s, %s", url, noKey)
@@ -95,17 +95,17 @@ func (w *walk) endpointByOperator() Hop {
 		}
 		return h
 	}
-	if h := w.leaving(); h != nil {
+	if h := w.removedPort(); h != nil {
 		return *h
 	}
-	has := joined(", ", w.boundURLs()...)
+	has := joinNonEmpty(", ", w.boundURLs()...)
 	if has == "" {
 		has = "none"
 	}
-	return broken("start its agent:\n"+w.start(), "the hostname has no endpoint %s; it has %s", w.url, has)
+	return broken("start its agent:\n"+w.agentCommand(), "the hostname has no endpoint %s; it has %s", w.url, has)
 }
 
-func (w *walk) boundURLs() []string {
+func (w *diagnosis) boundURLs() []string {
 	var urls []string
 	for _, e := range w.bound.Spec.Endpoints {
 		urls = append(urls, e.URL)
@@ -113,8 +113,8 @@ func (w *walk) boundURLs() []string {
 	return urls
 }
 
-// leaving is the hop of a port whose agent has said goodbye; nil when it has not.
-func (w *walk) leaving() *Hop {
+// removedPort returns the hop of a port whose agent was stopped; nil otherwise.
+func (w *diagnosis) removedPort() *Hop {
 	for _, p := range w.bound.Spec.Ports {
 		if p.Port != w.o.URL.Port {
 			continue
@@ -126,48 +126,48 @@ func (w *walk) leaving() *Hop {
 		if p.RemoveAfter != nil && p.State != "Released" {
 			when = ", and its Services go at " + p.RemoveAfter.UTC().Format(time.TimeOnly) + " UTC"
 		}
-		h := broken("start its agent again:\n"+w.start(), "the account no longer has %s: its agent was stopped%s", w.url,
+		h := broken("start its agent again:\n"+w.agentCommand(), "the account no longer has %s: its agent was stopped%s", w.url,
 			when)
 		return &h
 	}
 	return nil
 }
 
-// lookAtAgent says whether an agent is connected for the endpoint.
-func (w *walk) lookAtAgent(context.Context) Hop {
-	if w.is(HopEndpoint, Broken) {
+// checkAgent checks that an agent is connected for the endpoint.
+func (w *diagnosis) checkAgent(context.Context) Hop {
+	if w.hasStatus(HopEndpoint, Broken) {
 		return Hop{Status: Skipped, Detail: "not checked"}
 	}
-	if len(w.atAccount) > 0 {
+	if len(w.accountEndpoints) > 0 {
 		return w.agentByAccount()
 	}
 	if w.bound == nil {
 		return unknown("nobody who knows could be asked")
 	}
-	c := w.bound.Status.Conditions.of("Reachable")
-	says := w.boundSays("Reachable")
+	c := w.bound.Status.Conditions.get("Reachable")
+	says := w.boundCondition("Reachable")
 	switch {
-	case w.operator != nil && w.operator.Status.Conditions.of("APIReachable").Status == "False":
+	case w.operator != nil && w.operator.Status.Conditions.get("APIReachable").Status == "False":
 		return unknown("the operator cannot read the account now; its last word was: %s", c.Message).with(says...)
-	case c.Reason == "AgentOffline" && w.concerned(c.Message):
+	case c.Reason == "AgentOffline" && w.concernsURL(c.Message):
 		return w.offline("").with(says...)
 	case c.Status == "True", c.Reason == "AgentOffline", c.Reason == "EndpointRemoved":
 		return ok("an agent is connected, as the operator has read it").with(says...)
 	}
-	return unknown("%s", joined(": ", c.Message, c.Reason)).with(says...)
+	return unknown("%s", joinNonEmpty(": ", c.Message, c.Reason)).with(says...)
 }
 
-// concerned says whether a sentence about some URLs of the hostname is about ours: it names it, or
-// none at all.
-func (w *walk) concerned(message string) bool {
+// concernsURL reports whether a sentence about some URLs of the hostname concerns this one: it
+// names it, or names none.
+func (w *diagnosis) concernsURL(message string) bool {
 	words := strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" ,;", r) })
 	return slices.Contains(words, w.boundURL()) ||
 		!slices.ContainsFunc(w.boundURLs(), func(url string) bool { return slices.Contains(words, url) })
 }
 
-func (w *walk) agentByAccount() Hop {
+func (w *diagnosis) agentByAccount() Hop {
 	online, since := 0, ""
-	for _, e := range w.atAccount {
+	for _, e := range w.accountEndpoints {
 		if e.Status == account.StatusOnline {
 			online++
 		} else if e.OfflineSince != nil {
@@ -177,10 +177,10 @@ func (w *walk) agentByAccount() Hop {
 	if online == 0 {
 		return w.offline(since)
 	}
-	return ok("%d of %d online", online, len(w.atAccount))
+	return ok("%d of %d online", online, len(w.accountEndpoints))
 }
 
-func (w *walk) offline(since string) Hop {
-	return broken("start it again, or see why it cannot reach the service:\n"+w.start(), "%s",
-		joined(" ", "no agent is connected for", w.url, since))
+func (w *diagnosis) offline(since string) Hop {
+	return broken("start it again, or see why it cannot reach the service:\n"+w.agentCommand(), "%s",
+		joinNonEmpty(" ", "no agent is connected for", w.url, since))
 }

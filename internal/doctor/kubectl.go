@@ -20,7 +20,7 @@ type Runner func(ctx context.Context, args []string) (stdout, stderr []byte, err
 // maxOutput bounds what is kept of kubectl's output.
 const maxOutput = 32 << 20
 
-// ExecRunner returns the Runner of a real kubectl: a path, or a name that is looked up in PATH.
+// ExecRunner returns the Runner of a kubectl program: a path, or a name in PATH.
 func ExecRunner(kubectl string) Runner {
 	return func(ctx context.Context, args []string) ([]byte, []byte, error) {
 		cmd := exec.CommandContext(ctx, kubectl, args...)
@@ -45,10 +45,10 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// refusal is why kubectl did not give what was asked for.
+// refusal is why kubectl did not return what was asked for.
 type refusal struct {
-	kind  refusalKind
-	words string // kubectl's own, one line
+	kind    refusalKind
+	message string // kubectl's own, one line
 }
 
 type refusalKind int
@@ -63,7 +63,7 @@ const (
 	missing
 )
 
-func (r *refusal) Error() string { return r.words }
+func (r *refusal) Error() string { return r.message }
 
 // kubectl asks one cluster.
 type kubectl struct {
@@ -93,7 +93,7 @@ func (k *kubectl) call(ctx context.Context, args ...string) ([]byte, *refusal) {
 	return nil, &refusal{kindOf(words), words}
 }
 
-// kindOf tells refusals apart by kubectl's words, which is all it gives.
+// kindOf classifies a refusal by kubectl's message, which is all it gives.
 func kindOf(words string) refusalKind {
 	for _, k := range []struct {
 		text string
@@ -148,7 +148,7 @@ func (k *kubectl) raw(ctx context.Context, into any, path string) *refusal {
 	return decode(out, into, path)
 }
 
-// requestTimeout makes kubectl itself give up a little earlier than we would, with better words.
+// requestTimeout makes kubectl give up before its process is killed: its message is better.
 func (k *kubectl) requestTimeout() string {
 	return "--request-timeout=" + (k.timeout * 4 / 5).String()
 }

@@ -35,11 +35,11 @@ type meta struct {
 	} `json:"ownerReferences"`
 }
 
-func (m meta) place() string { return m.Namespace + "/" + m.Name }
+func (m meta) namespacedName() string { return m.Namespace + "/" + m.Name }
 
-// marked says whether an operator made the object at this place.
-func (m meta) marked() bool {
-	return m.Labels[labelInstallation] != "" && m.Annotations[annotationPlace] == m.place()
+// isMarked reports whether the object has the marks of an operator at its own name.
+func (m meta) isMarked() bool {
+	return m.Labels[labelInstallation] != "" && m.Annotations[annotationPlace] == m.namespacedName()
 }
 
 type condition struct {
@@ -52,8 +52,8 @@ type condition struct {
 
 type conditions []condition
 
-// of returns the condition, whose Status is empty when there is none.
-func (all conditions) of(typ string) condition {
+// get returns the condition, whose Status is empty when there is none.
+func (all conditions) get(typ string) condition {
 	for _, c := range all {
 		if c.Type == typ {
 			return c
@@ -144,22 +144,22 @@ type pod struct {
 }
 
 func (p *pod) ready() bool {
-	return p.Status.Conditions.of("Ready").Status == "True" && p.Metadata.DeletionTimestamp == nil
+	return p.Status.Conditions.get("Ready").Status == "True" && p.Metadata.DeletionTimestamp == nil
 }
 
-// why says what a pod that is not ready waits for.
-func (p *pod) why() string {
+// notReadyReason explains why a pod is not ready.
+func (p *pod) notReadyReason() string {
 	if p.Metadata.DeletionTimestamp != nil {
 		return "is being deleted"
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "" {
-			return joined(": ", w.Reason, w.Message)
+			return joinNonEmpty(": ", w.Reason, w.Message)
 		}
 	}
 	for _, typ := range []string{"PodScheduled", "Ready"} {
-		if c := p.Status.Conditions.of(typ); c.Status == "False" && c.Reason != "" {
-			return joined(": ", c.Reason, c.Message)
+		if c := p.Status.Conditions.get(typ); c.Status == "False" && c.Reason != "" {
+			return joinNonEmpty(": ", c.Reason, c.Message)
 		}
 	}
 	return "is " + p.Status.Phase + " and not ready"
@@ -213,7 +213,7 @@ func installationID(place string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-func joined(separator string, parts ...string) string {
+func joinNonEmpty(separator string, parts ...string) string {
 	var filled []string
 	for _, p := range parts {
 		if p != "" {

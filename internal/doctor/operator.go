@@ -11,24 +11,24 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// lookAtOperator looks at the installation: whether there is one, and what the account says to it.
-func (w *walk) lookAtOperator(ctx context.Context) Hop {
+// checkOperator checks the installation and its registration with the account.
+func (w *diagnosis) checkOperator(ctx context.Context) Hop {
 	switch {
 	case w.operatorsErr != nil:
-		return refused("KubernetesOperators "+w.where, w.operatorsErr)
+		return refusedHop("KubernetesOperators "+w.searchedIn, w.operatorsErr)
 	case len(w.operators) == 0:
 		return broken("install it (README, \"Start\"), or name its namespace with --operator-namespace",
 			"no Fairlead operator is installed: there is no KubernetesOperator %s",
-			strings.Replace(w.where, "in all namespaces", "in any namespace", 1))
+			strings.Replace(w.searchedIn, "in all namespaces", "in any namespace", 1))
 	case w.operator == nil:
 		return broken("install it again, or delete what it left behind",
-			"the operator that made these objects (%s) is not among those %s (%s)", w.madeBy(), w.where, w.operatorNames())
+			"the operator that made these objects (%s) is not among those %s (%s)", w.installationName(), w.searchedIn, w.operatorNames())
 	}
-	o, place := w.operator, w.operator.Metadata.place()
+	o, place := w.operator, w.operator.Metadata.namespacedName()
 	conditions := o.Status.Conditions
 	h := ok("%s is registered and reads the account", place)
 	registered := "give the release an API key of the account that may register operators (credentials.apiKey)"
-	switch conditions.of("Registered").Reason {
+	switch conditions.get("Registered").Reason {
 	case "SecondRelease":
 		registered = "install each release in a namespace of its own"
 	case "LimitReached":
@@ -43,8 +43,8 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 		{"APIReachable", "False",
 			"see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
 	} {
-		if found := conditions.of(c.typ); found.Status == c.bad {
-			h = broken(c.fix, "%s: %s (%s)", place, found.Message, joined(", ", c.typ+"="+found.Status, found.Reason))
+		if found := conditions.get(c.typ); found.Status == c.bad {
+			h = broken(c.fix, "%s: %s (%s)", place, found.Message, joinNonEmpty(", ", c.typ+"="+found.Status, found.Reason))
 			break
 		}
 	}
@@ -52,25 +52,25 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 	case h.Status == Broken:
 	case !o.Spec.BindingEnabled:
 		h = broken("upgrade the release with --set binding.enabled=true", "%s binds nothing: binding.enabled is false", place)
-	case conditions.of("Registered").Status == "":
+	case conditions.get("Registered").Status == "":
 		h = unknown("%s has not registered yet", place)
 		h.Fix = "see whether its manager runs:\n" +
 			w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", o.Metadata.Namespace)
 	default:
-		h = w.manager(ctx, h)
+		h = w.checkManager(ctx, h)
 	}
 	for _, c := range conditions {
 		h = h.with(fmt.Sprintf("KubernetesOperator %s: %s=%s %s: %s", place, c.Type, c.Status, c.Reason, c.Message))
 	}
 	if len(w.operators) > 1 {
-		h = h.with("KubernetesOperators " + w.where + ", " + w.operatorNames())
+		h = h.with("KubernetesOperators " + w.searchedIn + ", " + w.operatorNames())
 	}
 	return h
 }
 
-// madeBy names the installation that made what was found.
-func (w *walk) madeBy() string {
-	if w.ours() {
+// installationName names the installation that made the objects.
+func (w *diagnosis) installationName() string {
+	if w.isFairleads() {
 		return w.target.Metadata.Annotations[annotationInstallation]
 	}
 	if w.bound != nil {
@@ -79,42 +79,42 @@ func (w *walk) madeBy() string {
 	return "unknown"
 }
 
-// manager looks whether the manager runs: without it conditions are old, while what is projected
-// goes on working.
-func (w *walk) manager(ctx context.Context, h Hop) Hop {
+// checkManager checks that the manager runs. Without it conditions are old; what is projected still
+// works.
+func (w *diagnosis) checkManager(ctx context.Context, h Hop) Hop {
 	ns := w.operator.Metadata.Namespace
 	selector := "app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=" + w.operator.Metadata.Name
 	var pods list[pod]
 	_, err := w.k.get(ctx, &pods, "pods", "--namespace", ns, "-l", selector)
 	if err != nil {
-		return h.with("the manager's pods cannot be looked at: " + err.words)
+		return h.with("the manager's pods cannot be looked at: " + err.message)
 	}
 	why := "there is none"
 	for _, p := range pods.Items {
 		if p.ready() {
 			return h
 		}
-		why = p.Metadata.Name + ": " + p.why()
+		why = p.Metadata.Name + ": " + p.notReadyReason()
 	}
 	return broken("see why:\n"+w.command("--namespace %s get pods -l %s", ns, selector),
-		"no manager of %s is ready, so nothing new is projected: %s", w.operator.Metadata.place(), why)
+		"no manager of %s is ready, so nothing new is projected: %s", w.operator.Metadata.namespacedName(), why)
 }
 
-// selector is the operator's, for people.
-func (w *walk) selector() string {
+// selector describes the operator's selector; "" when it has none.
+func (w *diagnosis) selector() string {
 	if w.operator == nil || w.operator.Spec.EndpointSelector == "" {
 		return ""
 	}
 	return fmt.Sprintf("its selector is %q", account.Shorten(w.operator.Spec.EndpointSelector))
 }
 
-// lookAtBoundEndpoint looks at what the operator made of the account's endpoints.
-func (w *walk) lookAtBoundEndpoint(context.Context) Hop {
+// checkBoundEndpoint checks the operator's projection of the account's endpoints.
+func (w *diagnosis) checkBoundEndpoint(context.Context) Hop {
 	name := w.o.URL.Host
 	switch {
 	case w.boundErr != nil:
-		return refused("BoundEndpoint "+name, w.boundErr)
-	case w.bound == nil && (w.is(HopOperator, Broken) || w.is(HopOperator, Unknown)):
+		return refusedHop("BoundEndpoint "+name, w.boundErr)
+	case w.bound == nil && (w.hasStatus(HopOperator, Broken) || w.hasStatus(HopOperator, Unknown)):
 		return Hop{Status: Skipped, Detail: "there is none"}
 	case w.bound == nil:
 		return broken("", "there is no BoundEndpoint %s", name).asSymptom()
@@ -122,13 +122,13 @@ func (w *walk) lookAtBoundEndpoint(context.Context) Hop {
 		return broken("", "the BoundEndpoint is Released: its Services are deleted").asSymptom()
 	}
 	var h Hop
-	place := w.bound.Metadata.place()
-	services, ready := w.bound.Status.Conditions.of("ServicesReady"), w.bound.Status.Conditions.of("Ready")
+	place := w.bound.Metadata.namespacedName()
+	services, ready := w.bound.Status.Conditions.get("ServicesReady"), w.bound.Status.Conditions.get("Ready")
 	switch {
-	case services.Status == "False" && (w.is(HopNamespace, Broken) || w.is(HopService, Broken)):
+	case services.Status == "False" && (w.hasStatus(HopNamespace, Broken) || w.hasStatus(HopService, Broken)):
 		h = Hop{Status: Skipped, Detail: fmt.Sprintf("%s says the same: %s", place, services.Reason)}
 	case services.Status == "False":
-		h = broken(remedy(services.Reason), "%s (%s)", services.Message, services.Reason)
+		h = broken(remedyFor(services.Reason), "%s (%s)", services.Message, services.Reason)
 	case w.boundPort() == 0:
 		h = broken("", "BoundEndpoint %s has no port %d", place, w.o.URL.Port).asSymptom()
 	case services.Status == "":
@@ -137,14 +137,14 @@ func (w *walk) lookAtBoundEndpoint(context.Context) Hop {
 		h = ok("%s: Ready=%s (%s)", place, ready.Status, ready.Reason)
 	}
 	for _, c := range w.bound.Status.Conditions {
-		h = h.with(w.boundSays(c.Type)...)
+		h = h.with(w.boundCondition(c.Type)...)
 	}
 	return h
 }
 
 // boundURL returns the URL with which the BoundEndpoint has an endpoint at the URL's port; "" when
 // there is none.
-func (w *walk) boundURL() string {
+func (w *diagnosis) boundURL() string {
 	if w.bound == nil {
 		return ""
 	}
@@ -156,7 +156,7 @@ func (w *walk) boundURL() string {
 	return ""
 }
 
-// start is how an agent for the URL is started.
-func (w *walk) start() string {
+// agentCommand returns the command line that starts an agent for the URL.
+func (w *diagnosis) agentCommand() string {
 	return strings.Join([]string{"fairlead", w.o.URL.Scheme, "PORT", "--url", w.url}, " ")
 }

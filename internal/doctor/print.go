@@ -24,7 +24,7 @@ const (
 	textColumn  = 20
 )
 
-// label is the name of a hop for people.
+// label returns the name of a hop for people.
 func label(hop string) string {
 	switch hop {
 	case HopService:
@@ -41,7 +41,7 @@ func label(hop string) string {
 	return hop
 }
 
-// Print writes the report for people: a line for each hop, under a broken one its remedy, and the
+// Print writes the report for people: a line for each hop, the remedy of a broken one, and the
 // verdict.
 func Print(out io.Writer, r Report, o PrintOptions) error {
 	p := &printer{color: o.Color}
@@ -96,7 +96,7 @@ func (p *printer) hop(h Hop, verbose bool) {
 	}
 }
 
-// fix shows the remedy. Its commands stay whole, to be copied.
+// fix prints the remedy. Its commands are not wrapped, to be copied.
 func (p *printer) fix(h Hop, indent string) {
 	sentence, commands, _ := strings.Cut(h.Fix, "\n")
 	lead := ""
@@ -135,8 +135,8 @@ func (p *printer) verdict(r Report) {
 	}
 }
 
-// wrap breaks a text between words into lines of at most width characters; a longer word stays
-// whole.
+// wrap breaks a text between words into lines of at most width characters; longer words are not
+// broken.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -145,7 +145,7 @@ func wrap(text string, width int) []string {
 			lines = append(lines, line)
 			line = ""
 		}
-		line = joined(" ", line, word)
+		line = joinNonEmpty(" ", line, word)
 	}
 	return append(lines, line)
 }

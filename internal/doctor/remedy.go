@@ -3,9 +3,9 @@
 
 package doctor
 
-// remedy is what to do about a reason of the condition ServicesReady. docs/operations.md has the
-// same table, for people.
-func remedy(reason string) string {
+// remedyFor returns the remedy for a reason of the condition ServicesReady. docs/operations.md has
+// the same table.
+func remedyFor(reason string) string {
 	switch reason {
 	case "NamespaceNotFound":
 		return "create the namespace, and the endpoint projects at that moment"

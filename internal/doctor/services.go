@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// ours says whether an operator made the target Service for this hostname.
-func (w *walk) ours() bool {
-	return w.targetFound && w.target.Metadata.marked() && w.target.Metadata.Annotations[annotationHostname] == w.o.URL.Host
+// isFairleads reports whether an operator made the target Service for this hostname.
+func (w *diagnosis) isFairleads() bool {
+	return w.targetFound && w.target.Metadata.isMarked() && w.target.Metadata.Annotations[annotationHostname] == w.o.URL.Host
 }
 
-// lookAtTarget looks at the Service that pods call: whether it is there, and whose it is.
-func (w *walk) lookAtTarget(context.Context) Hop {
+// checkTarget checks that the Service that pods call exists and is Fairlead's.
+func (w *diagnosis) checkTarget(context.Context) Hop {
 	place := w.o.URL.Namespace() + "/" + w.o.URL.Service()
 	switch {
 	case w.targetErr != nil:
-		return refused("Service "+place, w.targetErr)
+		return refusedHop("Service "+place, w.targetErr)
 	case !w.targetFound:
 		return w.noTarget(place)
 	}
@@ -27,27 +27,27 @@ func (w *walk) lookAtTarget(context.Context) Hop {
 	says := fmt.Sprintf("Service %s: type %s, externalName %q, ports %s", place, w.target.Spec.Type,
 		w.target.Spec.ExternalName, w.target.portList())
 	switch {
-	case !w.ours():
+	case !w.isFairleads():
 		h := broken(
 			"delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been free for "+
 				"a minute",
 			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).with(says)
-		return h.with(w.boundSays("ServicesReady")...)
+		return h.with(w.boundCondition("ServicesReady")...)
 	case m.DeletionTimestamp != nil:
 		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted", place).
 			with(says)
 	case w.target.Spec.Type != "ExternalName":
-		return broken(w.repair(), "Service %s is Fairlead's, but somebody made it a %s", place, w.target.Spec.Type).with(says)
+		return broken(w.managerRemedy(), "Service %s is Fairlead's, but somebody made it a %s", place, w.target.Spec.Type).with(says)
 	}
 	if _, home, _ := parseExternalName(w.target.Spec.ExternalName); home == "" {
-		return broken(w.repair(), "Service %s is Fairlead's, but leads to %q, which is none of its names", place,
+		return broken(w.managerRemedy(), "Service %s is Fairlead's, but leads to %q, which is none of its names", place,
 			w.target.Spec.ExternalName).with(says)
 	}
 	return ok("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).with(says)
 }
 
-// noTarget says why the target Service does not exist.
-func (w *walk) noTarget(place string) Hop {
+// noTarget explains why the target Service does not exist.
+func (w *diagnosis) noTarget(place string) Hop {
 	missing := fmt.Sprintf("Service %s does not exist", place)
 	if w.bound == nil || w.bound.Spec.State == "Released" {
 		h := broken("", "%s", missing)
@@ -57,16 +57,16 @@ func (w *walk) noTarget(place string) Hop {
 		}
 		return h.asSymptom()
 	}
-	c := w.bound.Status.Conditions.of("ServicesReady")
+	c := w.bound.Status.Conditions.get("ServicesReady")
 	if c.Status != "False" {
-		return broken(w.repair(), "%s, although its BoundEndpoint does", missing).with(w.boundSays("ServicesReady")...)
+		return broken(w.managerRemedy(), "%s, although its BoundEndpoint does", missing).with(w.boundCondition("ServicesReady")...)
 	}
-	return broken(remedy(c.Reason), "%s: %s (%s)", missing, c.Message, c.Reason).with(w.boundSays("ServicesReady")...)
+	return broken(remedyFor(c.Reason), "%s: %s (%s)", missing, c.Message, c.Reason).with(w.boundCondition("ServicesReady")...)
 }
 
-// repair is the remedy for objects of ours that are not as they should be: the manager repairs
-// them, so it is not at work.
-func (w *walk) repair() string {
+// managerRemedy is the remedy for damaged objects of Fairlead: a running manager repairs them, so
+// it does not run.
+func (w *diagnosis) managerRemedy() string {
 	fix := "a running manager repairs this in a second; see whether it runs"
 	if w.operator != nil {
 		fix += ":\n" + w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager",
@@ -75,11 +75,11 @@ func (w *walk) repair() string {
 	return fix
 }
 
-// ownerOf says whose a Service is that no operator made for this hostname.
+// ownerOf describes the owner of a Service that no operator made for this hostname.
 func ownerOf(m meta) string {
 	by := m.Annotations[annotationInstallation]
 	switch {
-	case m.marked() && m.Annotations[annotationHostname] != "":
+	case m.isMarked() && m.Annotations[annotationHostname] != "":
 		return "hostname " + m.Annotations[annotationHostname] + " of the Fairlead installation " + by
 	case m.Labels[labelInstallation] != "" && m.Annotations[annotationPlace] != "":
 		return "somebody who copied Fairlead's Service " + m.Annotations[annotationPlace]
@@ -104,23 +104,23 @@ func parseExternalName(name string) (service, namespace, domain string) {
 	return parts[0], parts[1], parts[3]
 }
 
-// lookAtUpstreamService follows the target Service to the ClusterIP Service beside the forwarders.
-func (w *walk) lookAtUpstreamService(ctx context.Context) Hop {
-	name := w.expectUpstream()
-	if w.home == "" {
+// checkUpstreamService follows the target Service to the ClusterIP Service beside the forwarders.
+func (w *diagnosis) checkUpstreamService(ctx context.Context) Hop {
+	name := w.locateUpstream()
+	if w.forwarderNamespace == "" {
 		return unknown("neither the Service nor a BoundEndpoint could be read, so its name is not known")
 	}
-	place := w.home + "/" + name
+	place := w.forwarderNamespace + "/" + name
 	var s service
-	found, err := w.k.get(ctx, &s, "services", name, "--namespace", w.home)
+	found, err := w.k.get(ctx, &s, "services", name, "--namespace", w.forwarderNamespace)
 	switch {
 	case err != nil:
-		return refused("Service "+place, err)
+		return refusedHop("Service "+place, err)
 	case !found && len(w.operators) == 0 && w.operatorsErr == nil:
 		return broken("", "%s leads to Service %s, which does not exist", w.o.URL.Host, place).asSymptom()
 	case !found:
-		return broken(w.repair(), "%s leads to Service %s, which does not exist", w.o.URL.Host, place)
-	case !s.Metadata.marked():
+		return broken(w.managerRemedy(), "%s leads to Service %s, which does not exist", w.o.URL.Host, place)
+	case !s.Metadata.isMarked():
 		return broken("delete it, or rename it", "Service %s is not Fairlead's: it belongs to %s", place, ownerOf(s.Metadata))
 	}
 	w.upstream = &s
@@ -128,7 +128,7 @@ func (w *walk) lookAtUpstreamService(ctx context.Context) Hop {
 	if p == nil {
 		h := broken("", "Service %s has no port %d; it has %s", place, w.o.URL.Port, s.portList())
 		if w.boundPort() > 0 {
-			h.Fix = w.repair()
+			h.Fix = w.managerRemedy()
 			return h
 		}
 		return h.asSymptom()
@@ -138,25 +138,25 @@ func (w *walk) lookAtUpstreamService(ctx context.Context) Hop {
 		with(fmt.Sprintf("selector %v, ClusterIPs %v", s.Spec.Selector, s.Spec.ClusterIPs))
 }
 
-// expectUpstream learns from the target Service, else from the BoundEndpoint, where the upstream
-// Service is and what its target port should be.
-func (w *walk) expectUpstream() string {
+// locateUpstream returns the name of the upstream Service and sets its namespace and target port,
+// from the target Service, else from the BoundEndpoint.
+func (w *diagnosis) locateUpstream() string {
 	name := ""
 	if w.bound != nil {
-		name, w.home = w.bound.Spec.ProjectionID, w.bound.Metadata.Namespace
+		name, w.forwarderNamespace = w.bound.Spec.ProjectionID, w.bound.Metadata.Namespace
 		if target, _, found := strings.Cut(w.bound.Status.Target, "."); found {
 			name = target
 		}
 		w.targetPort = w.boundPort()
 	}
-	if w.ours() {
-		name, w.home, _ = parseExternalName(w.target.Spec.ExternalName)
+	if w.isFairleads() {
+		name, w.forwarderNamespace, _ = parseExternalName(w.target.Spec.ExternalName)
 	}
 	return name
 }
 
-// boundPort is the target port that the BoundEndpoint has for the URL's port; 0 when it has none.
-func (w *walk) boundPort() int {
+// boundPort returns the BoundEndpoint's target port for the URL's port; 0 when it has none.
+func (w *diagnosis) boundPort() int {
 	if w.bound == nil {
 		return 0
 	}
@@ -168,12 +168,12 @@ func (w *walk) boundPort() int {
 	return 0
 }
 
-// boundSays is a condition of the BoundEndpoint as evidence.
-func (w *walk) boundSays(typ string) []string {
+// boundCondition returns a condition of the BoundEndpoint as evidence.
+func (w *diagnosis) boundCondition(typ string) []string {
 	if w.bound == nil {
 		return nil
 	}
-	c := w.bound.Status.Conditions.of(typ)
-	return []string{fmt.Sprintf("BoundEndpoint %s: %s=%s %s: %s", w.bound.Metadata.place(), c.Type, c.Status, c.Reason,
+	c := w.bound.Status.Conditions.get(typ)
+	return []string{fmt.Sprintf("BoundEndpoint %s: %s=%s %s: %s", w.bound.Metadata.namespacedName(), c.Type, c.Status, c.Reason,
 		c.Message)}
 }

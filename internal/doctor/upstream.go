@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// lookAtUpstream tells what became of the last call. The upstream is never connected to.
-func (w *walk) lookAtUpstream(context.Context) Hop {
-	known, why := w.asked()
+// checkUpstream reports the result of the last call. It never connects to the upstream.
+func (w *diagnosis) checkUpstream(context.Context) Hop {
+	known, why := w.servingForwarders()
 	var success, failure time.Time
 	var reason, message string
 	counted := false
@@ -30,8 +30,8 @@ func (w *walk) lookAtUpstream(context.Context) Hop {
 	}
 	switch {
 	case len(known) == 0:
-		h := w.notAsked(why)
-		h.Fix = w.tryIt()
+		h := w.unaskedHop(why)
+		h.Fix = w.callCommand()
 		return h
 	case failure.After(success) && reason == "agent_silent":
 		return broken("look at the agent's machine: its network, and whether its upstream takes connections",
@@ -42,7 +42,7 @@ func (w *walk) lookAtUpstream(context.Context) Hop {
 			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
 	case failure.After(success):
 		h := unknown("the last connection, %s, ended before it got there, with %s: %s", w.ago(failure), reason, message)
-		h.Fix = w.tryIt()
+		h.Fix = w.callCommand()
 		return h
 	case !success.IsZero():
 		return ok("the last connection, %s, got through", w.ago(success))
@@ -51,13 +51,13 @@ func (w *walk) lookAtUpstream(context.Context) Hop {
 	if !counted {
 		h.Detail = "the forwarders do not tell of past connections"
 	}
-	h.Fix = w.tryIt()
+	h.Fix = w.callCommand()
 	return h
 }
 
-// upstreamName is the upstream as the account has it, where it was asked.
-func (w *walk) upstreamName() string {
-	for _, e := range w.atAccount {
+// upstreamName returns the upstream according to the account, where it was asked.
+func (w *diagnosis) upstreamName() string {
+	for _, e := range w.accountEndpoints {
 		if e.UpstreamURL != "" {
 			return e.UpstreamURL
 		}
@@ -65,8 +65,8 @@ func (w *walk) upstreamName() string {
 	return "its upstream"
 }
 
-// tryIt is a command that calls the URL from a pod.
-func (w *walk) tryIt() string {
+// callCommand returns a command that calls the URL from a pod.
+func (w *diagnosis) callCommand() string {
 	const run = "run fairlead-call --rm -i --restart=Never --namespace %s --image="
 	if w.o.URL.Scheme == "tcp" {
 		return "try:\n" + w.command(run+"busybox -- nc -zv %s %d", w.o.URL.Namespace(), w.o.URL.Host, w.o.URL.Port)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Width is how many columns a terminal takes for a printable text.
+// Width returns the number of columns of a printable text in a terminal.
 func Width(s string) int {
 	n := 0
 	for _, r := range s {
@@ -47,7 +47,7 @@ func Truncate(s string, most int) string {
 	return s
 }
 
-// Pad cuts s, or fills it with spaces, to exactly n columns.
+// Pad truncates s, or fills it with spaces, to exactly n columns.
 func Pad(s string, n int) string {
 	s = Truncate(s, n)
 	return s + strings.Repeat(" ", n-Width(s))

@@ -14,8 +14,8 @@ import (
 	"unicode"
 )
 
-// Escape returns s, for a terminal, with all that is not printable or not seen escaped as Go does
-// it, cut after most characters with an ellipsis.
+// Escape returns s for a terminal: unprintable and invisible characters are escaped as Go does it,
+// and after most characters the rest is an ellipsis.
 func Escape(s string, most int) string {
 	var b strings.Builder
 	n, last := 0, ' '
@@ -34,9 +34,9 @@ func Escape(s string, most int) string {
 	return b.String()
 }
 
-// EscapeInvisible returns s, for a web page, with the characters escaped as Go does it that are not
-// seen or that reorder others: the controls of bidirectional text, fillers, tags, joiners that join
-// nothing. Spaces and line breaks stay, and so does right-to-left text itself.
+// EscapeInvisible returns s for a web page: characters that are invisible or reorder others are
+// escaped as Go does it (bidirectional controls, fillers, tags, joiners that join nothing). Spaces,
+// line breaks and right-to-left text stay.
 func EscapeInvisible(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))

@@ -13,9 +13,9 @@ const (
 	minColumn = 8 // what a column keeps of a wider text
 )
 
-// Table puts rows of printable texts below each other. Where they are wider than columns, the
-// widest are cut until they fit; the first column, which names the row, and columns of at most
-// eight are not. columns = 0: nothing is cut.
+// Table aligns rows of printable texts. Where they are wider than columns, the widest columns are
+// truncated until they fit, except the first, which names the row, and those of at most eight.
+// columns = 0: nothing is truncated.
 func Table(rows [][]string, columns int) string {
 	var widths []int
 	for _, row := range rows {
@@ -43,7 +43,7 @@ func Table(rows [][]string, columns int) string {
 	return b.String()
 }
 
-// shrink takes from the widest but the first until their sum is most, or none can give.
+// shrink reduces the widest but the first until the sum is most, or all are at the minimum.
 func shrink(widths []int, most int) {
 	for sum := sumOf(widths); sum > most && len(widths) > 1; sum-- {
 		rest := widths[1:]

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	oneLine    = 100 // columns from which on an endpoint has one line, not two
-	minColumns = 20
-	minRecent  = 3 // lines that endpoints leave for recent events
+	minOneLineColumns = 100 // columns from which on an endpoint has one line, not two
+	minColumns        = 20
+	minRecent         = 3 // lines that endpoints leave for recent events
 )
 
 // frame draws the model for a terminal of this size: at most rows lines of at most columns.
@@ -24,7 +24,7 @@ func (m *model) frame(columns, rows int, color bool, now time.Time) []string {
 	columns = max(columns, minColumns)
 	var lines []string
 	add := func(spans ...span) { lines = append(lines, fit(spans, columns, color)) }
-	m.head(add, columns, now)
+	m.header(add, columns, now)
 	add()
 	room := max(rows-len(lines)-minRecent-2, 1)
 	m.endpoints(add, columns, room)
@@ -32,13 +32,13 @@ func (m *model) frame(columns, rows int, color bool, now time.Time) []string {
 		add()
 		add(span{"", "Recent"})
 		for i := len(m.recent) - 1; i >= 0 && len(lines) < rows; i-- {
-			add(m.line(m.recent[i], columns)...)
+			add(m.recentLine(m.recent[i], columns)...)
 		}
 	}
 	return lines[:min(len(lines), max(rows, 1))]
 }
 
-func (m *model) head(add func(...span), columns int, now time.Time) {
+func (m *model) header(add func(...span), columns int, now time.Time) {
 	const leave = "Ctrl-C to stop"
 	title := "fairlead " + Escape(m.version)
 	if columns >= printable.Width(title)+len(leave)+2 {
@@ -67,7 +67,7 @@ func (m *model) head(add func(...span), columns int, now time.Time) {
 		server += "  version " + Escape(m.serverVersion)
 	}
 	if m.latency > 0 {
-		server += "  latency " + short(m.latency)
+		server += "  latency " + roundDuration(m.latency)
 	}
 	add(span{"", server})
 	if m.account != "" {
@@ -79,10 +79,10 @@ func (m *model) head(add func(...span), columns int, now time.Time) {
 	}
 }
 
-// endpoints draws as many endpoints as there is room for.
+// endpoints draws the endpoints that fit into room lines.
 func (m *model) endpoints(add func(...span), columns, room int) {
 	each := 2
-	if columns >= oneLine {
+	if columns >= minOneLineColumns {
 		each = 1
 	}
 	shown := len(m.rows)
@@ -101,11 +101,11 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 			add(
 				append(
 					[]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Escape(r.Upstream), upstreamWidth) +
-						"  "}}, r.figures()...)...)
+						"  "}}, r.statistics()...)...)
 			continue
 		}
 		add(span{"", r.title() + " -> " + Escape(r.Upstream)})
-		add(append([]span{{"", "  "}}, r.figures()...)...)
+		add(append([]span{{"", "  "}}, r.statistics()...)...)
 	}
 	if more := len(m.rows) - shown; more > 0 {
 		text, waiting := fmt.Sprintf("… and %d more", more), 0
@@ -129,14 +129,14 @@ func (r *row) title() string {
 	return Escape(r.DisplayName()) + " (" + Escape(r.Name) + ")"
 }
 
-func (r *row) figures() []span {
+func (r *row) statistics() []span {
 	spans := []span{{r.color, printable.Pad(r.state, 8)}}
 	if r.state == "refused" {
 		return append(spans, span{"", Escape(r.cause)})
 	}
 	text := fmt.Sprintf("open %d  total %d", r.open, r.total)
 	if p50, p90, ok := r.percentiles(); ok {
-		text += "  p50 " + short(p50) + "  p90 " + short(p90)
+		text += "  p50 " + roundDuration(p50) + "  p90 " + roundDuration(p90)
 	}
 	spans = append(spans, span{"", text})
 	if r.upstreamDown {
@@ -145,17 +145,17 @@ func (r *row) figures() []span {
 	return spans
 }
 
-// line draws one recent event.
-func (m *model) line(s stamped, columns int) []span {
-	stamp := span{"", s.at.Format(time.TimeOnly) + "  "}
-	plain := &text{many: len(m.rows) > 1}
+// recentLine draws one recent event.
+func (m *model) recentLine(s timedEvent, columns int) []span {
+	stamp := span{"", s.time.Format(time.TimeOnly) + "  "}
+	plain := &text{multiple: len(m.rows) > 1}
 	switch e := s.event.(type) {
 	case agent.Request:
-		which := plain.which(e.EndpointInfo)
-		if columns < oneLine {
+		which := plain.suffix(e.EndpointInfo)
+		if columns < minOneLineColumns {
 			which = ""
 		}
-		took := short(e.Duration)
+		took := roundDuration(e.Duration)
 		if which != "" {
 			took = printable.Pad(took, 8) + which
 		}
@@ -166,14 +166,14 @@ func (m *model) line(s stamped, columns int) []span {
 			{color, printable.Pad(strconv.Itoa(e.Status), 3)}, {"", "  " + took},
 		}
 	case agent.Connection:
-		return []span{stamp, {"", plain.connection(e) + plain.which(e.EndpointInfo)}}
+		return []span{stamp, {"", plain.connection(e) + plain.suffix(e.EndpointInfo)}}
 	case agent.UpstreamUp:
 		return []span{stamp, {green, plain.sentence(e)}}
 	}
 	return []span{stamp, {yellow, plain.sentence(s.event)}}
 }
 
-// age is a duration for people.
+// age formats a duration in its two largest units.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Minute:

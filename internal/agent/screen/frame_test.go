@@ -30,7 +30,7 @@ var (
 func modelOf(events ...agent.Event) *model {
 	m := &model{}
 	for i, e := range events {
-		m.take(e, noon().Add(time.Duration(i+1-len(events))*time.Second))
+		m.apply(e, noon().Add(time.Duration(i+1-len(events))*time.Second))
 	}
 	return m
 }
@@ -132,7 +132,7 @@ func TestEndpointRow_Statistics(t *testing.T) {
 	t.Parallel()
 	r := &row{}
 	for i := range maxDurations + 50 {
-		r.took(time.Duration(i) * time.Millisecond)
+		r.addDuration(time.Duration(i) * time.Millisecond)
 	}
 	p50, p90, ok := r.percentiles()
 	if !ok || len(r.durations) != maxDurations || p50 != 177*time.Millisecond || p90 != 279*time.Millisecond {
@@ -145,10 +145,10 @@ func TestEndpointRow_Statistics(t *testing.T) {
 		}
 	}
 	for range 2 * maxRecent {
-		m.take(agent.Request{EndpointInfo: web}, noon())
+		m.apply(agent.Request{EndpointInfo: web}, noon())
 	}
 	if len(m.recent) != maxRecent {
 		t.Errorf("%d recent events are kept", len(m.recent))
 	}
-	m.take(agent.Request{EndpointInfo: agent.EndpointInfo{Index: 99}}, noon()) // no such endpoint: no panic
+	m.apply(agent.Request{EndpointInfo: agent.EndpointInfo{Index: 99}}, noon()) // no such endpoint: no panic
 }

@@ -50,7 +50,7 @@ type record struct {
 	Endpoints     []target  `json:"endpoints,omitempty"`
 }
 
-// target is one of several endpoints.
+// target is one of several endpoints in the event "starting".
 type target struct {
 	URL      string `json:"url,omitempty"`
 	Name     string `json:"name,omitempty"`
@@ -58,30 +58,30 @@ type target struct {
 	Upstream string `json:"upstream,omitempty"`
 }
 
-func jsonLine(s stamped) []byte {
+func jsonLine(s timedEvent) []byte {
 	r := record{Event: "dropped", Dropped: s.dropped, Level: level(slog.LevelWarn)}
 	if s.dropped == 0 {
 		r = recordOf(s.event)
 		r.Level = level(levelOf(s.event))
 	}
-	r.Time = s.at.UTC()
+	r.Time = s.time.UTC()
 	out, err := json.Marshal(r)
 	if err != nil { // not reachable: every field has a JSON form
 		return fmt.Appendf(nil, "{\"event\":\"error\",\"cause\":%q}\n", err)
 	}
-	return append(escape(out), '\n')
+	return append(escapeJSON(out), '\n')
 }
 
-// escape writes what JSON allows and a terminal does not want (DEL, C1 controls, directional marks)
-// in JSON's own escapes: people look at these lines too.
-func escape(line []byte) []byte {
-	if !bytes.ContainsFunc(line, unwanted) {
+// escapeJSON escapes valid JSON characters that affect a terminal (DEL, C1 controls, directional
+// marks).
+func escapeJSON(line []byte) []byte {
+	if !bytes.ContainsFunc(line, needsEscape) {
 		return line
 	}
 	var out []byte
 	for _, r := range string(line) {
 		switch {
-		case !unwanted(r):
+		case !needsEscape(r):
 			out = utf8.AppendRune(out, r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
@@ -93,7 +93,7 @@ func escape(line []byte) []byte {
 	return out
 }
 
-func unwanted(r rune) bool { return !unicode.IsPrint(r) }
+func needsEscape(r rune) bool { return !unicode.IsPrint(r) }
 
 func recordOf(event agent.Event) record {
 	switch e := event.(type) {
@@ -110,7 +110,7 @@ func recordOf(event agent.Event) record {
 			Upstream:  e.Upstream,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
 	case agent.Retrying:
-		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secs(e.RetryIn)}
+		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secondsOf(e.RetryIn)}
 		if e.WasOnline {
 			r.Event = "reconnecting"
 		}
@@ -123,11 +123,11 @@ func recordOf(event agent.Event) record {
 		return record{Event: "upstream_up", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream}
 	case agent.Request:
 		return record{Event: "request", URL: e.URL, Labels: e.Labels, Method: e.Method, Path: e.Path, Status: e.Status,
-			Duration: secs(e.Duration)}
+			Duration: secondsOf(e.Duration)}
 	case agent.Connection:
 		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
 		if e.Ended {
-			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut, secs(e.Duration),
+			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut, secondsOf(e.Duration),
 				e.Cause
 		}
 		return r
@@ -153,7 +153,7 @@ func starting(e agent.Starting) record {
 
 func level(l slog.Level) string { return strings.ToLower(l.String()) }
 
-func secs(d time.Duration) *float64 {
+func secondsOf(d time.Duration) *float64 {
 	s := d.Seconds()
 	return &s
 }

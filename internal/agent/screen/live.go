@@ -56,11 +56,11 @@ type Live struct {
 	done chan struct{}
 	once sync.Once
 
-	mu    sync.Mutex
-	model model
-	quits bool          // Leave has begun
-	late  []agent.Event // what came while it went on
-	lines *Screen       // after Leave
+	mu      sync.Mutex
+	model   model
+	leaving bool          // Leave has begun
+	queued  []agent.Event // what came while it went on
+	lines   *Screen       // after Leave
 }
 
 // NewLive starts a status screen on out. ok is false where out is no terminal that it could draw
@@ -86,17 +86,17 @@ func newLive(term terminal, opt Options) *Live {
 	return l
 }
 
-// Show takes an event; it never waits for the terminal.
+// Show records an event and never waits for the terminal.
 func (l *Live) Show(e agent.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.model.take(e, l.opt.Now())
+	l.model.apply(e, l.opt.Now())
 	switch {
 	case l.lines != nil:
 		l.lines.Show(e)
 		return
-	case l.quits:
-		l.late = append(l.late, e)
+	case l.leaving:
+		l.queued = append(l.queued, e)
 		return
 	}
 	select {
@@ -105,12 +105,11 @@ func (l *Live) Show(e agent.Event) {
 	}
 }
 
-// Leave gives the terminal back; what comes after is printed as lines. It waits for a moment at
-// most.
+// Leave restores the terminal; later events are printed as lines. It waits for at most flushAtEnd.
 func (l *Live) Leave() {
 	l.once.Do(func() {
 		l.mu.Lock()
-		l.quits = true
+		l.leaving = true
 		l.mu.Unlock()
 		close(l.quit)
 		select {
@@ -119,15 +118,15 @@ func (l *Live) Leave() {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.lines = newScreen(l.term, l.opt, &text{color: l.opt.Color, many: len(l.model.rows) > 1})
-		for _, e := range l.late {
+		l.lines = newScreen(l.term, l.opt, &text{color: l.opt.Color, multiple: len(l.model.rows) > 1})
+		for _, e := range l.queued {
 			l.lines.Show(e)
 		}
-		l.late = nil
+		l.queued = nil
 	})
 }
 
-// Close is Leave, and prints what is queued, unless the terminal is stuck.
+// Close calls Leave, and prints queued lines unless the terminal is stuck.
 func (l *Live) Close() {
 	l.Leave()
 	l.lines.Close()
@@ -168,7 +167,7 @@ func (l *Live) run() {
 	}
 }
 
-// canvas is the terminal as run has left it.
+// canvas tracks whether the alternate screen is entered.
 type canvas struct {
 	live    *Live
 	entered bool

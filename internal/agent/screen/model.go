@@ -15,7 +15,7 @@ const (
 	maxDurations = 256 // of each endpoint, for the percentiles
 )
 
-// model is what the status screen knows.
+// model is the state of the status screen.
 type model struct {
 	version, server                    string
 	serverVersion, account, region, id string // of the session
@@ -25,10 +25,10 @@ type model struct {
 	retryAt                            time.Time
 	latency                            time.Duration // 0 = not measured
 	rows                               []row
-	recent                             []stamped // newest last
+	recent                             []timedEvent // newest last
 }
 
-// row is one endpoint.
+// row is the state of one endpoint.
 type row struct {
 	agent.EndpointInfo
 
@@ -41,8 +41,8 @@ type row struct {
 	next         int             // where the next duration goes
 }
 
-// take applies an event.
-func (m *model) take(e agent.Event, now time.Time) {
+// apply updates the model with an event.
+func (m *model) apply(e agent.Event, now time.Time) {
 	switch e := e.(type) {
 	case agent.Starting:
 		m.version, m.server, m.state, m.color, m.since = e.Version, e.Server, "connecting", yellow, now
@@ -52,36 +52,36 @@ func (m *model) take(e agent.Event, now time.Time) {
 		}
 	case agent.Connected:
 		m.serverVersion, m.account, m.region, m.id = e.ServerVersion, e.AccountID, e.Region, e.SessionID
-		m.session("online", green, "", now)
+		m.setSession("online", green, "", now)
 	case agent.Retrying:
-		m.lost(e, now)
+		m.disconnected(e, now)
 	case agent.Draining:
-		m.session("moving", yellow, "the server is about to stop; connecting anew", now)
+		m.setSession("moving", yellow, "the server is about to stop; connecting anew", now)
 	case agent.Latency:
 		m.latency = e.RoundTrip
 	case agent.Stopping:
-		m.session("stopping", yellow, "", now)
+		m.setSession("stopping", yellow, "", now)
 	default:
-		m.endpoint(e)
+		m.applyToRow(e)
 	}
-	if worthKeeping(e) {
-		m.recent = append(m.recent, stamped{at: now, event: e})
+	if isRecent(e) {
+		m.recent = append(m.recent, timedEvent{time: now, event: e})
 		if len(m.recent) > maxRecent {
 			m.recent = slices.Delete(m.recent, 0, len(m.recent)-maxRecent)
 		}
 	}
 }
 
-func (m *model) session(state, color, cause string, now time.Time) {
+func (m *model) setSession(state, color, cause string, now time.Time) {
 	m.state, m.color, m.cause, m.since, m.retryAt = state, color, cause, now, time.Time{}
 }
 
-func (m *model) lost(e agent.Retrying, now time.Time) {
+func (m *model) disconnected(e agent.Retrying, now time.Time) {
 	state := "connecting"
 	if e.WasOnline {
 		state = "reconnecting"
 	}
-	m.session(state, yellow, e.Cause, now)
+	m.setSession(state, yellow, e.Cause, now)
 	m.retryAt, m.latency = now.Add(e.RetryIn), 0
 	for i := range m.rows {
 		if r := &m.rows[i]; r.state == "online" {
@@ -90,8 +90,8 @@ func (m *model) lost(e agent.Retrying, now time.Time) {
 	}
 }
 
-// endpoint applies an event about one endpoint.
-func (m *model) endpoint(e agent.Event) {
+// applyToRow updates the row of the event's endpoint.
+func (m *model) applyToRow(e agent.Event) {
 	switch e := e.(type) {
 	case agent.Online:
 		if r := m.row(e.EndpointInfo); r != nil {
@@ -114,7 +114,7 @@ func (m *model) endpoint(e agent.Event) {
 		}
 	case agent.Request:
 		if r := m.row(e.EndpointInfo); r != nil {
-			r.took(e.Duration)
+			r.addDuration(e.Duration)
 		}
 	case agent.Connection:
 		if r := m.row(e.EndpointInfo); r != nil {
@@ -123,6 +123,7 @@ func (m *model) endpoint(e agent.Event) {
 	}
 }
 
+// row returns the row of the endpoint, nil for an unknown index.
 func (m *model) row(t agent.EndpointInfo) *row {
 	if t.Index < 0 || t.Index >= len(m.rows) {
 		return nil
@@ -130,7 +131,7 @@ func (m *model) row(t agent.EndpointInfo) *row {
 	return &m.rows[t.Index]
 }
 
-// connection counts those that open.
+// connection counts a connection that opens or ends.
 func (r *row) connection(e agent.Connection) {
 	switch {
 	case !e.Ended:
@@ -142,11 +143,11 @@ func (r *row) connection(e agent.Connection) {
 	}
 	r.open--
 	if !e.HTTP {
-		r.took(e.Duration)
+		r.addDuration(e.Duration)
 	}
 }
 
-func (r *row) took(d time.Duration) {
+func (r *row) addDuration(d time.Duration) {
 	if len(r.durations) < maxDurations {
 		r.durations = append(r.durations, d)
 		return
@@ -164,13 +165,13 @@ func (r *row) percentiles() (p50, p90 time.Duration, ok bool) {
 	return sorted[(len(sorted)-1)*50/100], sorted[(len(sorted)-1)*90/100], true
 }
 
-// worthKeeping says whether an event has a line among the recent ones.
-func worthKeeping(e agent.Event) bool {
+// isRecent reports whether an event has a line among the recent ones.
+func isRecent(e agent.Event) bool {
 	switch e.(type) {
 	case agent.Starting, agent.Connected, agent.Stopping, agent.Stopped:
 		return false
 	case agent.Online:
 		return false // the endpoint's row says it
 	}
-	return wanted(e)
+	return isShown(e)
 }

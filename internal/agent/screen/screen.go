@@ -29,10 +29,10 @@ type Options struct {
 	Now   func() time.Time // nil = time.Now
 }
 
-// stamped is an event with the time at which it was shown. A negative dropped never occurs; a
-// positive one stands for lost lines.
-type stamped struct {
-	at      time.Time
+// timedEvent is an event and the time of its Show. A positive dropped counts lost lines; then event
+// is nil.
+type timedEvent struct {
+	time    time.Time
 	event   agent.Event
 	dropped int
 }
@@ -40,13 +40,13 @@ type stamped struct {
 // Screen prints events in the order in which they were shown. Safe for concurrent use.
 type Screen struct {
 	out    io.Writer
-	render func(stamped) []byte
+	render func(timedEvent) []byte
 	opt    Options
 	done   chan struct{}
 	wake   chan struct{}
 
 	mu      sync.Mutex
-	queue   []stamped
+	queue   []timedEvent
 	dropped int
 	closed  bool
 }
@@ -71,7 +71,7 @@ func newScreen(out io.Writer, opt Options, lines *text) *Screen {
 
 // Show queues an event and never blocks.
 func (s *Screen) Show(e agent.Event) {
-	if levelOf(e) < s.opt.Level || !wanted(e) {
+	if levelOf(e) < s.opt.Level || !isShown(e) {
 		return
 	}
 	s.mu.Lock()
@@ -79,20 +79,20 @@ func (s *Screen) Show(e agent.Event) {
 	if s.closed {
 		return
 	}
-	if len(s.queue) >= maxQueue && minor(e) {
+	if len(s.queue) >= maxQueue && isDroppable(e) {
 		s.dropped++
 		return
 	}
 	now := s.opt.Now()
 	if s.dropped > 0 && len(s.queue) < maxQueue {
-		s.queue = append(s.queue, stamped{at: now, dropped: s.dropped})
+		s.queue = append(s.queue, timedEvent{time: now, dropped: s.dropped})
 		s.dropped = 0
 	}
-	s.queue = append(s.queue, stamped{at: now, event: e})
+	s.queue = append(s.queue, timedEvent{time: now, event: e})
 	s.signal()
 }
 
-// Close prints what is queued, unless the writer is stuck, and ends the Screen.
+// Close prints the queued lines, unless the writer is stuck, and ends the Screen.
 func (s *Screen) Close() {
 	s.mu.Lock()
 	if !s.closed {
@@ -121,7 +121,7 @@ func (s *Screen) print() {
 		batch, closed := s.queue, s.closed
 		s.queue = nil
 		if closed && s.dropped > 0 {
-			batch = append(batch, stamped{at: s.opt.Now(), dropped: s.dropped})
+			batch = append(batch, timedEvent{time: s.opt.Now(), dropped: s.dropped})
 		}
 		s.mu.Unlock()
 		for _, e := range batch {
@@ -135,9 +135,9 @@ func (s *Screen) print() {
 	}
 }
 
-// wanted says whether an event is worth a line: requests tell more of an http endpoint than its
-// connections.
-func wanted(e agent.Event) bool {
+// isShown reports whether an event has a line. Connections of http endpoints have none: their
+// requests have.
+func isShown(e agent.Event) bool {
 	switch e := e.(type) {
 	case agent.Latency:
 		return false
@@ -147,8 +147,8 @@ func wanted(e agent.Event) bool {
 	return true
 }
 
-// minor says that an event is one of many and may be lost.
-func minor(e agent.Event) bool {
+// isDroppable reports whether an event may be dropped: requests and connections are many.
+func isDroppable(e agent.Event) bool {
 	switch e.(type) {
 	case agent.Request, agent.Connection:
 		return true

@@ -23,23 +23,23 @@ const (
 	cyan   = "36"
 )
 
-// text renders events for people.
+// text renders events as lines for people.
 type text struct {
-	color bool
-	many  bool // there are several endpoints: lines say which one they are about
+	color    bool
+	multiple bool // there are several endpoints: lines say which one they are about
 }
 
-func (t *text) line(s stamped) []byte {
-	stamp := s.at.Format(time.TimeOnly) + "  "
+func (t *text) line(s timedEvent) []byte {
+	stamp := s.time.Format(time.TimeOnly) + "  "
 	if s.dropped > 0 {
 		return fmt.Appendf(nil, "%s%d lines were left out: this terminal is slower than the traffic\n", stamp, s.dropped)
 	}
 	switch e := s.event.(type) {
 	case agent.Starting:
-		t.many = len(e.Endpoints) > 1
+		t.multiple = len(e.Endpoints) > 1
 		return fmt.Appendf(nil, "fairlead %s\n", e.Version)
 	case agent.Connected:
-		if !t.many {
+		if !t.multiple {
 			return nil // the endpoint's own line comes next, and says it
 		}
 		return []byte(stamp + t.paint(green, "connected") + " to " + Escape(e.Server) + ", session " + Escape(e.SessionID) +
@@ -48,9 +48,9 @@ func (t *text) line(s stamped) []byte {
 		return t.online(stamp, e)
 	case agent.Request:
 		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Escape(e.Method), Escape(readablePath(e.Path)),
-			t.status(e.Status), short(e.Duration), t.which(e.EndpointInfo))
+			t.status(e.Status), roundDuration(e.Duration), t.suffix(e.EndpointInfo))
 	case agent.Connection:
-		return []byte(stamp + t.connection(e) + t.which(e.EndpointInfo) + "\n")
+		return []byte(stamp + t.connection(e) + t.suffix(e.EndpointInfo) + "\n")
 	}
 	return []byte(stamp + t.sentence(s.event) + "\n")
 }
@@ -60,15 +60,15 @@ func (t *text) online(stamp string, e agent.Online) []byte {
 	switch {
 	case e.Reconnected:
 		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Escape(e.SessionID) + "\n")
-	case t.many:
+	case t.multiple:
 		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Escape(e.Upstream) + "\n")
 	}
 	return []byte(t.banner(e))
 }
 
-// which says at the end of a line which of several endpoints it is about.
-func (t *text) which(e agent.EndpointInfo) string {
-	if !t.many {
+// suffix returns the end of a line that names one of several endpoints.
+func (t *text) suffix(e agent.EndpointInfo) string {
+	if !t.multiple {
 		return ""
 	}
 	return "  " + Escape(e.DisplayName())
@@ -134,7 +134,7 @@ func (t *text) sentence(event agent.Event) string {
 }
 
 func (t *text) theEndpoints() string {
-	if t.many {
+	if t.multiple {
 		return "the endpoints"
 	}
 	return "the endpoint"
@@ -151,7 +151,7 @@ func (t *text) connection(c agent.Connection) string {
 	if !c.Ended {
 		return "open    " + client
 	}
-	line := fmt.Sprintf("closed  %s  %s in, %s out  %s", client, size(c.BytesIn), size(c.BytesOut), short(c.Duration))
+	line := fmt.Sprintf("closed  %s  %s in, %s out  %s", client, size(c.BytesIn), size(c.BytesOut), roundDuration(c.Duration))
 	if c.Cause != "" {
 		line += "  " + t.paint(yellow, Escape(c.Cause))
 	}
@@ -170,8 +170,8 @@ func (t *text) paint(color, s string) string {
 	return "\x1b[" + color + "m" + s + "\x1b[0m"
 }
 
-// readablePath decodes what stands percent-encoded for letters beyond ASCII. What has a meaning in
-// a path (%2F, %25) stays, as does what is not printable.
+// readablePath decodes percent-encoded letters beyond ASCII. Characters with a meaning in a path
+// (%2F, %25) and unprintable ones stay encoded.
 func readablePath(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); {
@@ -206,11 +206,11 @@ func encodedRune(s string) (r rune, n int) {
 
 const maxText = 300 // characters of a text from the network
 
-// Escape makes a text that came from the network fit for a terminal: what is not printable is
-// escaped, what is long is cut.
+// Escape escapes unprintable characters in a text from the network and truncates it, for a
+// terminal.
 func Escape(s string) string { return printable.Escape(s, maxText) }
 
-func short(d time.Duration) string {
+func roundDuration(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
 		return d.Round(time.Microsecond).String()

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Options say what to walk along, and whom to ask.
+// Options are the URL to check and the sources of information.
 type Options struct {
 	URL account.EndpointURL
 	// Kubectl runs the user's kubectl.
@@ -32,8 +32,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// walk is one walk: what was asked for, and what is known so far.
-type walk struct {
+// diagnosis is the state of one Run.
+type diagnosis struct {
 	o      Options
 	k      *kubectl
 	url    string
@@ -43,7 +43,7 @@ type walk struct {
 	target      service
 	targetErr   *refusal
 
-	where        string // where operators were looked for, for people
+	searchedIn   string // where operators were looked for, for people
 	operators    []kubernetesOperator
 	operatorsErr *refusal
 	// the one that has, or would have, the hostname; nil when there is none or it may not be seen
@@ -51,15 +51,15 @@ type walk struct {
 	bound    *boundEndpoint
 	boundErr *refusal
 
-	upstream   *service
-	home       string // the namespace of the upstream Service, and so of the forwarders; empty while it is not known
-	targetPort int    // where the forwarders listen; 0 while it is not known
-	serving    map[string]bool
-	forwarders []forwarder
-	atAccount  []account.Endpoint
+	upstream           *service
+	forwarderNamespace string // the namespace of the upstream Service, and so of the forwarders; empty while it is not known
+	targetPort         int    // where the forwarders listen; 0 while it is not known
+	podsInService      map[string]bool
+	forwarders         []forwarder
+	accountEndpoints   []account.Endpoint
 }
 
-// Run walks along the path of a call to o.URL.
+// Run checks each hop of a call to o.URL.
 func Run(ctx context.Context, o Options) Report {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) Report {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	w := &walk{o: o, url: o.URL.String(), k: &kubectl{run: o.Kubectl, timeout: o.Timeout}}
+	w := &diagnosis{o: o, url: o.URL.String(), k: &kubectl{run: o.Kubectl, timeout: o.Timeout}}
 	if o.Kubeconfig != "" {
 		w.k.global = append(w.k.global, "--kubeconfig="+o.Kubeconfig)
 	}
@@ -75,35 +75,35 @@ func Run(ctx context.Context, o Options) Report {
 	if o.Context != "" {
 		w.k.global = append(w.k.global, "--context="+o.Context)
 	}
-	w.all(ctx)
+	w.runSteps(ctx)
 	w.report.Conclude()
 	return w.report
 }
 
-// all takes the steps. Those on the way of a call are not taken past a broken one; what the
-// operator and the account say is known independently.
-func (w *walk) all(ctx context.Context) {
+// runSteps runs the checks in order. Checks on the path of a call are skipped after a broken one;
+// those of the operator and the account are independent of it.
+func (w *diagnosis) runSteps(ctx context.Context) {
 	steps := []struct {
 		name   string
 		onPath bool
 		look   func(context.Context) Hop
 	}{
-		{HopCluster, true, w.lookAtCluster},
-		{HopNamespace, true, w.lookAtNamespace},
-		{HopService, true, w.lookAtTarget},
-		{HopUpstreamService, true, w.lookAtUpstreamService},
-		{HopDNS, true, w.lookAtDNS},
-		{HopForwarders, true, w.lookAtForwarders},
-		{HopListener, true, w.lookAtListener},
-		{HopEdge, true, w.lookAtEdge},
-		{HopOperator, false, w.lookAtOperator},
-		{HopBoundEndpoint, false, w.lookAtBoundEndpoint},
-		{HopEndpoint, false, w.lookAtEndpoint},
-		{HopAgent, false, w.lookAtAgent},
-		{HopUpstream, true, w.lookAtUpstream},
+		{HopCluster, true, w.checkCluster},
+		{HopNamespace, true, w.checkNamespace},
+		{HopService, true, w.checkTarget},
+		{HopUpstreamService, true, w.checkUpstreamService},
+		{HopDNS, true, w.checkDNS},
+		{HopForwarders, true, w.checkForwarders},
+		{HopListener, true, w.checkListener},
+		{HopEdge, true, w.checkEdge},
+		{HopOperator, false, w.checkOperator},
+		{HopBoundEndpoint, false, w.checkBoundEndpoint},
+		{HopEndpoint, false, w.checkEndpoint},
+		{HopAgent, false, w.checkAgent},
+		{HopUpstream, true, w.checkUpstream},
 	}
 	for _, s := range steps {
-		if w.is(HopCluster, Broken) || s.onPath && w.anyBroken() {
+		if w.hasStatus(HopCluster, Broken) || s.onPath && w.anyBroken() {
 			w.report.Hops = append(w.report.Hops, Hop{Name: s.name, Status: Skipped, Detail: "not checked"})
 			continue
 		}
@@ -113,7 +113,7 @@ func (w *walk) all(ctx context.Context) {
 	}
 }
 
-func (w *walk) anyBroken() bool {
+func (w *diagnosis) anyBroken() bool {
 	for _, h := range w.report.Hops {
 		if h.Status == Broken {
 			return true
@@ -122,13 +122,13 @@ func (w *walk) anyBroken() bool {
 	return false
 }
 
-func (w *walk) is(name string, status Status) bool {
+func (w *diagnosis) hasStatus(name string, status Status) bool {
 	h, ok := w.report.Hop(name)
 	return ok && h.Status == status
 }
 
-// contextName says which of kubectl's contexts is used, "" when kubectl does not say.
-func (w *walk) contextName(ctx context.Context) string {
+// contextName returns the context that kubectl uses, "" when kubectl does not tell.
+func (w *diagnosis) contextName(ctx context.Context) string {
 	if w.o.Context != "" {
 		return w.o.Context
 	}
@@ -139,8 +139,8 @@ func (w *walk) contextName(ctx context.Context) string {
 	return lastLine(out)
 }
 
-// command is a command line for people, with the flags that lead to the same cluster.
-func (w *walk) command(format string, args ...any) string {
+// command returns a kubectl command line with the flags of the same cluster.
+func (w *diagnosis) command(format string, args ...any) string {
 	line := "kubectl"
 	if w.o.Kubeconfig != "" {
 		line += " --kubeconfig " + quoted(w.o.Kubeconfig)
@@ -151,7 +151,7 @@ func (w *walk) command(format string, args ...any) string {
 	return line + " " + fmt.Sprintf(format, args...)
 }
 
-// quoted makes an argument one word of a shell.
+// quoted quotes an argument for a shell where needed.
 func quoted(arg string) string {
 	if strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./") == "" {
 		return arg
@@ -169,11 +169,11 @@ func broken(fix, format string, args ...any) Hop {
 	return Hop{Status: Broken, Detail: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// refused is the hop of something that may not, or cannot, be looked at.
-func refused(what string, r *refusal) Hop {
-	h := unknown("%s cannot be looked at: %s", what, r.words)
+// refusedHop is the hop of an object that cannot, or may not, be read.
+func refusedHop(what string, r *refusal) Hop {
+	h := unknown("%s cannot be looked at: %s", what, r.message)
 	if r.kind == forbidden {
-		h.Detail = fmt.Sprintf("you may not look at %s: %s", what, r.words)
+		h.Detail = fmt.Sprintf("you may not look at %s: %s", what, r.message)
 	}
 	return h
 }
@@ -188,8 +188,8 @@ func (h Hop) asSymptom() Hop {
 	return h
 }
 
-// ago says how long before now t was.
-func (w *walk) ago(t time.Time) string {
+// ago formats how long before now t was.
+func (w *diagnosis) ago(t time.Time) string {
 	d := max(w.o.Now().Sub(t), 0)
 	switch {
 	case d < 2*time.Minute:

@@ -27,7 +27,7 @@ const (
 	exitIdentity    = 6
 )
 
-// usageError returns the first broken rule as an error of the command line; nil when there is none.
+// usageError is an error of the command line or a setting.
 type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }

@@ -41,7 +41,8 @@ func newRestore(c console, at *dataLocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Replace the SQLite store by a backup; needs a stopped server",
-		Long: `Replace the SQLite store by a file that ` + "`fairlead-server backup`" + ` wrote. The server must be stopped. The
+		Long: `Replace the SQLite store by a file that ` + "`fairlead-server backup`" +
+			` wrote. The server must be stopped. The
 replaced store is kept beside the new one.
 
 Watchers list again, agents connect again. API keys and authtokens are as they were at the backup:

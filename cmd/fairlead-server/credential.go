@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// credentialJSON is an API key, which has Scopes, or an authtoken, which has an ACL, as the commands
-// print it. Secret is set only in the answer to its creation.
+// credentialJSON is an API key, which has Scopes, or an authtoken, which has an ACL, as the
+// commands print it. Secret is set only in the answer to its creation.
 type credentialJSON struct {
 	ID          string          `json:"id"`
 	Secret      string          `json:"secret,omitempty"`
@@ -88,7 +88,8 @@ func (k credentialKind) newCreate(c console, at *dataLocation) *cobra.Command {
 				return err
 			}
 			return out.printSecret(c, made, fmt.Sprintf("%s %s of account %s made, %s %s; it expires: %s.",
-				strings.ToUpper(k.title[:1])+k.title[1:], made.ID, a.Name, k.rulesPrefix, made.rules(), dateOrNever(made.ExpiresAt)))
+				strings.ToUpper(k.title[:1])+k.title[1:], made.ID, a.Name, k.rulesPrefix, made.rules(),
+				dateOrNever(made.ExpiresAt)))
 		})
 	}
 	addAccountFlag(cmd, &accountName, "needed when there are several")

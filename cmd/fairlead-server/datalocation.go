@@ -39,8 +39,8 @@ func (p *dataLocation) addFlags(f *pflag.FlagSet) {
 		"`FILE` with the URL, which may have a password; so may the variable "+databaseURLVariable)
 }
 
-// databaseURL returns the URL of the PostgreSQL database, "" for SQLite. The URL may hold a password;
-// errors do not.
+// databaseURL returns the URL of the PostgreSQL database, "" for SQLite. The URL may hold a
+// password; errors do not.
 func (p *dataLocation) databaseURL() (string, error) {
 	switch {
 	case p.urlFlag != "" && p.urlFile != "":

@@ -115,7 +115,9 @@ func listDomains(ctx context.Context, st *store.Store, args []string) ([]domainJ
 }
 
 // withAccount opens the store and finds the account that an argument names.
-func withAccount(cmd *cobra.Command, at *dataLocation, named string, do func(*store.Store, *account.Account) error) error {
+func withAccount(
+	cmd *cobra.Command, at *dataLocation, named string, do func(*store.Store, *account.Account) error,
+) error {
 	return withStore(cmd.Context(), at, func(st *store.Store) error {
 		a, err := findAccountArgument(cmd.Context(), st, named)
 		if err != nil {

@@ -101,8 +101,8 @@ func (h *healthcheck) remedy(err error) string {
 	return ""
 }
 
-// run retries until everything answers or the time-out has passed. A certificate that is not trusted
-// ends it at once.
+// run retries until everything answers or the time-out has passed. A certificate that is not
+// trusted ends it at once.
 func (h *healthcheck) run(ctx context.Context, base *url.URL) (*x509.Certificate, error) {
 	config, err := h.tls(base.Hostname())
 	if err != nil {

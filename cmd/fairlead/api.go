@@ -147,8 +147,8 @@ func newAPI(c console) *cobra.Command {
 	return api
 }
 
-// command makes a subcommand that calls do with a client. It has one argument, the ID, when use ends
-// in " ID", and none otherwise.
+// command makes a subcommand that calls do with a client. It has one argument, the ID, when use
+// ends in " ID", and none otherwise.
 func (a *apiCall) command(
 	r resource, use, short string, do func(ctx context.Context, api *apiclient.Client, id string) error,
 ) *cobra.Command {
@@ -246,7 +246,8 @@ func apiList(c console, r resource) *cobra.Command {
 		})
 	if r.watch {
 		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
-		cmd.Flags().StringVar(&filter.Binding, "binding", "", "only those with this `BINDING`: kubernetes, internal or public")
+		cmd.Flags().StringVar(&filter.Binding, "binding", "",
+			"only those with this `BINDING`: kubernetes, internal or public")
 		cmd.Flags().StringVar(&filter.URL, "url", "", "only those with this `URL`")
 	}
 	return cmd

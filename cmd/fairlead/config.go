@@ -102,7 +102,8 @@ func tokenArgument(c console, arg string) (string, error) {
 	return agentconfig.ReadAuthtoken("standard input", c.in)
 }
 
-// settingsToStore validates the flags that are stored. --ca-file and --ca-sha256 replace each other.
+// settingsToStore validates the flags that are stored. --ca-file and --ca-sha256 replace each
+// other.
 func settingsToStore(f agentconfig.Flags) (map[string]string, error) {
 	values := map[string]string{}
 	if f.ServerURL != "" {

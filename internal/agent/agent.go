@@ -89,7 +89,8 @@ func Run(ctx context.Context, o Options) error {
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	a := &agent{
 		Options: o, giveUp: cancel, shuttingDown: make(chan struct{}),
-		bindsBySession: map[*tunnel.Session]*sessionBinds{}, states: make([]endpointState, len(o.Endpoints)), indexes: map[string]int{},
+		bindsBySession: map[*tunnel.Session]*sessionBinds{}, states: make([]endpointState, len(o.Endpoints)),
+		indexes: map[string]int{},
 	}
 	for i := range o.Endpoints {
 		a.endpointInfos = append(a.endpointInfos, o.Endpoints[i].info(i))

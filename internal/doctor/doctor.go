@@ -51,9 +51,10 @@ type diagnosis struct {
 	bound    *boundEndpoint
 	boundErr *refusal
 
-	upstream           *service
-	forwarderNamespace string // the namespace of the upstream Service, and so of the forwarders; empty while it is not known
-	targetPort         int    // where the forwarders listen; 0 while it is not known
+	upstream *service
+	// the namespace of the upstream Service, and so of the forwarders; empty while it is not known
+	forwarderNamespace string
+	targetPort         int // where the forwarders listen; 0 while it is not known
 	podsInService      map[string]bool
 	forwarders         []forwarder
 	accountEndpoints   []account.Endpoint

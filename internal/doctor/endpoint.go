@@ -82,7 +82,8 @@ func (w *diagnosis) endpointByOperator() Hop {
 		if s := w.selector(); s != "" {
 			why += ", or the operator leaves it out: " + s
 		}
-		return broken("start its agent:\n"+w.agentCommand(), "the operator, which reads the account, has no endpoint %s: %s", w.url,
+		return broken("start its agent:\n"+w.agentCommand(), "the operator, which reads the account, has no endpoint %s: %s",
+			w.url,
 			why)
 	}
 	if url := w.boundURL(); url != "" {
@@ -126,7 +127,8 @@ func (w *diagnosis) removedPort() *Hop {
 		if p.RemoveAfter != nil && p.State != "Released" {
 			when = ", and its Services go at " + p.RemoveAfter.UTC().Format(time.TimeOnly) + " UTC"
 		}
-		h := broken("start its agent again:\n"+w.agentCommand(), "the account no longer has %s: its agent was stopped%s", w.url,
+		h := broken("start its agent again:\n"+w.agentCommand(), "the account no longer has %s: its agent was stopped%s",
+			w.url,
 			when)
 		return &h
 	}

@@ -141,7 +141,8 @@ func (w *diagnosis) fetchStatuses(ctx context.Context, ready []pod) {
 		f.pod = ready[i]
 		wg.Go(func() {
 			var s forwarderStatus
-			path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy/status", w.forwarderNamespace, f.pod.Metadata.Name, healthPort)
+			path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy/status", w.forwarderNamespace, f.pod.Metadata.Name,
+				healthPort)
 			if f.refusal = w.k.raw(ctx, &s, path+w.statusToken(f.pod)); f.refusal == nil {
 				f.status = &s
 			}

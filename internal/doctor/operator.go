@@ -22,7 +22,8 @@ func (w *diagnosis) checkOperator(ctx context.Context) Hop {
 			strings.Replace(w.searchedIn, "in all namespaces", "in any namespace", 1))
 	case w.operator == nil:
 		return broken("install it again, or delete what it left behind",
-			"the operator that made these objects (%s) is not among those %s (%s)", w.installationName(), w.searchedIn, w.operatorNames())
+			"the operator that made these objects (%s) is not among those %s (%s)", w.installationName(), w.searchedIn,
+			w.operatorNames())
 	}
 	o, place := w.operator, w.operator.Metadata.namespacedName()
 	conditions := o.Status.Conditions

@@ -11,7 +11,8 @@ import (
 
 // isFairleads reports whether an operator made the target Service for this hostname.
 func (w *diagnosis) isFairleads() bool {
-	return w.targetFound && w.target.Metadata.isMarked() && w.target.Metadata.Annotations[annotationHostname] == w.o.URL.Host
+	return w.targetFound && w.target.Metadata.isMarked() &&
+		w.target.Metadata.Annotations[annotationHostname] == w.o.URL.Host
 }
 
 // checkTarget checks that the Service that pods call exists and is Fairlead's.
@@ -37,7 +38,8 @@ func (w *diagnosis) checkTarget(context.Context) Hop {
 		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted", place).
 			with(says)
 	case w.target.Spec.Type != "ExternalName":
-		return broken(w.managerRemedy(), "Service %s is Fairlead's, but somebody made it a %s", place, w.target.Spec.Type).with(says)
+		return broken(w.managerRemedy(), "Service %s is Fairlead's, but somebody made it a %s", place, w.target.Spec.Type).
+			with(says)
 	}
 	if _, home, _ := parseExternalName(w.target.Spec.ExternalName); home == "" {
 		return broken(w.managerRemedy(), "Service %s is Fairlead's, but leads to %q, which is none of its names", place,
@@ -59,9 +61,11 @@ func (w *diagnosis) noTarget(place string) Hop {
 	}
 	c := w.bound.Status.Conditions.get("ServicesReady")
 	if c.Status != "False" {
-		return broken(w.managerRemedy(), "%s, although its BoundEndpoint does", missing).with(w.boundCondition("ServicesReady")...)
+		return broken(w.managerRemedy(), "%s, although its BoundEndpoint does", missing).
+			with(w.boundCondition("ServicesReady")...)
 	}
-	return broken(remedyFor(c.Reason), "%s: %s (%s)", missing, c.Message, c.Reason).with(w.boundCondition("ServicesReady")...)
+	return broken(remedyFor(c.Reason), "%s: %s (%s)", missing, c.Message, c.Reason).
+		with(w.boundCondition("ServicesReady")...)
 }
 
 // managerRemedy is the remedy for damaged objects of Fairlead: a running manager repairs them, so
@@ -174,6 +178,7 @@ func (w *diagnosis) boundCondition(typ string) []string {
 		return nil
 	}
 	c := w.bound.Status.Conditions.get(typ)
-	return []string{fmt.Sprintf("BoundEndpoint %s: %s=%s %s: %s", w.bound.Metadata.namespacedName(), c.Type, c.Status, c.Reason,
+	return []string{fmt.Sprintf("BoundEndpoint %s: %s=%s %s: %s", w.bound.Metadata.namespacedName(), c.Type, c.Status,
+		c.Reason,
 		c.Message)}
 }

@@ -127,7 +127,8 @@ func recordOf(event agent.Event) record {
 	case agent.Connection:
 		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
 		if e.Ended {
-			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut, secondsOf(e.Duration),
+			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut,
+				secondsOf(e.Duration),
 				e.Cause
 		}
 		return r

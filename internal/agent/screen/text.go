@@ -151,7 +151,8 @@ func (t *text) connection(c agent.Connection) string {
 	if !c.Ended {
 		return "open    " + client
 	}
-	line := fmt.Sprintf("closed  %s  %s in, %s out  %s", client, size(c.BytesIn), size(c.BytesOut), roundDuration(c.Duration))
+	line := fmt.Sprintf("closed  %s  %s in, %s out  %s", client, size(c.BytesIn), size(c.BytesOut),
+		roundDuration(c.Duration))
 	if c.Cause != "" {
 		line += "  " + t.paint(yellow, Escape(c.Cause))
 	}

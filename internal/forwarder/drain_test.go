@@ -87,7 +87,7 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := inBubble(t, tt.drain)
+				b := startInBubble(t, tt.drain)
 				b.source.listed = tt.listed
 				b.source.update(tcpObjects())
 				cut := make(chan struct{})
@@ -124,7 +124,7 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 15*time.Minute)
+		b := startInBubble(t, 15*time.Minute)
 		b.source.listed = func() (bool, error) { return true, nil }
 		refused := time.Now()
 		b.source.setDeleted(func(context.Context) (bool, error) {
@@ -159,7 +159,7 @@ func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 func TestUninstall_EndsIdleForwarderAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 15*time.Minute)
+		b := startInBubble(t, 15*time.Minute)
 		b.source.listed = func() (bool, error) { return true, nil }
 		b.source.setDeleted(func(context.Context) (bool, error) { return true, nil })
 		b.source.update(tcpObjects())

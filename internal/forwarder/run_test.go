@@ -40,7 +40,7 @@ type bubble struct {
 	logged bytes.Buffer // complete once done
 }
 
-func inBubble(t *testing.T, drain time.Duration) *bubble {
+func startInBubble(t *testing.T, drain time.Duration) *bubble {
 	t.Helper()
 	b := &bubble{source: newFakeSource(), ln: newPipeListener(), done: make(chan error, 1), serve: func(c connection) {
 		_ = c.Close()
@@ -93,7 +93,7 @@ func tcpObjects() Objects {
 func TestReady_WithoutEdgeAfterTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 0)
+		b := startInBubble(t, 0)
 		time.Sleep(time.Hour)
 		if b.readyz() != 503 {
 			t.Error("ready before the BoundEndpoints were listed")
@@ -121,7 +121,7 @@ func TestReady_WithoutEdgeAfterTimeout(t *testing.T) {
 func TestShutdown_Order(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 15*time.Minute)
+		b := startInBubble(t, 15*time.Minute)
 		b.source.update(tcpObjects())
 		time.Sleep(time.Minute)
 		release := make(chan struct{})
@@ -196,7 +196,7 @@ func TestShutdown_Timeouts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := inBubble(t, 5*time.Minute)
+				b := startInBubble(t, 5*time.Minute)
 				b.source.listed = tt.listed
 				b.source.update(tcpObjects())
 				cut := make(chan struct{})

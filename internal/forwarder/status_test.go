@@ -72,7 +72,7 @@ func (w *watcher) next() (Delta, time.Duration) {
 func TestStatusWatch_SendsFullStatusThenDeltas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 0)
+		b := startInBubble(t, 0)
 		dial, stop := b.serveHealth(t)
 		b.source.update(tcpObjects())
 		synctest.Wait() // the first attempt to reach the edge has failed: that is a change of the session
@@ -123,7 +123,7 @@ func TestStatusWatch_SendsFullStatusThenDeltas(t *testing.T) {
 func TestStatusWatch_LimitAndEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 0)
+		b := startInBubble(t, 0)
 		dial, stop := b.serveHealth(t)
 		b.source.update(tcpObjects())
 		watchers := make([]*watcher, maxStatusWatches)
@@ -152,7 +152,7 @@ func TestStatusWatch_LimitAndEnd(t *testing.T) {
 func TestStatusWatch_ReportsListenerError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 0)
+		b := startInBubble(t, 0)
 		free := b.listeners.listen
 		var taken atomic.Bool
 		taken.Store(true)
@@ -257,7 +257,7 @@ func TestStatus_RequestResultsOfEdge(t *testing.T) {
 func TestStatus_NeedsTheToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := inBubble(t, 0)
+		b := startInBubble(t, 0)
 		dial, stop := b.serveHealth(t)
 		ask := func(path string) (int, string) {
 			t.Helper()

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
 )
 
 var _ = Describe("the manager", func() {
@@ -333,7 +334,7 @@ func (r *release) ready(ctx context.Context, hostname string) func() string {
 		if err := kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b); err != nil {
 			return err.Error()
 		}
-		return statusAndReason(b.Status.Conditions, v1alpha1.ConditionReady)
+		return fixture.StatusAndReason(b.Status.Conditions, v1alpha1.ConditionReady)
 	}
 }
 
@@ -345,15 +346,7 @@ func (r *release) object(ctx context.Context) *v1alpha1.KubernetesOperator {
 
 // condition returns the status and reason of a condition of the KubernetesOperator.
 func (r *release) condition(ctx context.Context, typ string) func() string {
-	return func() string { return statusAndReason(r.object(ctx).Status.Conditions, typ) }
-}
-
-func statusAndReason(conditions []metav1.Condition, typ string) string {
-	c := meta.FindStatusCondition(conditions, typ)
-	if c == nil {
-		return ""
-	}
-	return string(c.Status) + " " + c.Reason
+	return func() string { return fixture.StatusAndReason(r.object(ctx).Status.Conditions, typ) }
 }
 
 // services waits for both Services of an endpoint in the target namespace.

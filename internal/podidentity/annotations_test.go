@@ -44,7 +44,7 @@ func TestAnnotations_Invalid(t *testing.T) {
 // A later event of a pod replaces the earlier one.
 func TestLookup_AnnotationsChange(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
+	runPods(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		p.table.selected = Annotations{"team"}
 		for _, team := range []string{"red", "blue"} {
 			pod := newPod("a", "10.0.0.1")

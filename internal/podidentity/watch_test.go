@@ -103,7 +103,7 @@ func (a *fakeAPI) do(change func()) {
 	change()
 }
 
-func inBubble(t *testing.T, test func(t *testing.T, a *fakeAPI, p *Pods)) {
+func runPods(t *testing.T, test func(t *testing.T, a *fakeAPI, p *Pods)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAPI{pods: []corev1.Pod{*newPod("a", "10.0.0.1")}}
@@ -136,7 +136,7 @@ func expect(t *testing.T, p *Pods, ip, want string, within time.Duration) {
 
 func TestWatch_QuietClusterStaysKnown(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
+	runPods(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		for range 600 {
 			expect(t, p, "10.0.0.1", "a", 0)
 			time.Sleep(100 * time.Millisecond)
@@ -152,7 +152,7 @@ func TestWatch_QuietClusterStaysKnown(t *testing.T) {
 
 func TestWatch_SilentClusterIsUnknown(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
+	runPods(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		a.do(func() { a.hangs = true })
 		time.Sleep(5*time.Second + time.Millisecond)
 		expect(t, p, "10.0.0.1", "", 0)
@@ -165,7 +165,7 @@ func TestWatch_SilentClusterIsUnknown(t *testing.T) {
 
 func TestWatch_APIServerWithoutEtcdIsSilent(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
+	runPods(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		a.do(func() { a.err = errors.New("etcdserver: request timed out") })
 		time.Sleep(6 * time.Second)
 		expect(t, p, "10.0.0.1", "", 0)
@@ -177,7 +177,7 @@ func TestWatch_APIServerWithoutEtcdIsSilent(t *testing.T) {
 
 func TestWatch_RelistsExpiredVersion(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
+	runPods(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		a.do(func() { a.gone, a.pods = true, []corev1.Pod{*newPod("b", "10.0.0.2")} })
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
@@ -188,7 +188,7 @@ func TestWatch_RelistsExpiredVersion(t *testing.T) {
 
 func TestLookup_WaitsForMissingAddressOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
+	runPods(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		go func() {
 			time.Sleep(1500 * time.Millisecond)
 			a.do(func() { a.w.Add(newPod("b", "10.0.0.2")) })

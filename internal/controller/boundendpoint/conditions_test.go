@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
@@ -163,7 +164,7 @@ var _ = Describe("Reconciler: a condition", func() {
 		Expect(h.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 		Eventually(func(g Gomega) {
 			h.reconcile(ctx, b)
-			status, _ := condition(b, v1alpha1.ConditionReady)
+			status := fixture.StatusAndReason(b.Status.Conditions, v1alpha1.ConditionReady)
 			g.Expect(status).To(Equal("True Ready"))
 		}).WithContext(ctx).Should(Succeed())
 		Expect(h.target(ctx, b).Spec.ExternalName).NotTo(BeEmpty())
@@ -179,7 +180,7 @@ var _ = Describe("Reconciler: a condition", func() {
 		Expect(h.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.Target}})).To(Succeed())
 		Eventually(func(g Gomega) {
 			h.reconcile(ctx, b)
-			status, _ := condition(b, v1alpha1.ConditionServicesReady)
+			status := fixture.StatusAndReason(b.Status.Conditions, v1alpha1.ConditionServicesReady)
 			g.Expect(status).To(Equal("False NamespaceTerminating"))
 		}).WithContext(ctx).Should(Succeed())
 		held.Finalizers = nil

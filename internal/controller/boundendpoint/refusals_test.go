@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
 )
 
 var _ = Describe("Reconciler: a refusal of the API server", func() {
@@ -31,7 +32,7 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			h.reconcile(ctx, b)
-			got, _ := condition(b, v1alpha1.ConditionServicesReady)
+			got := fixture.StatusAndReason(b.Status.Conditions, v1alpha1.ConditionServicesReady)
 			g.Expect(got).To(Equal(want))
 		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
 	}
@@ -130,7 +131,7 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 			Expect(h.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.Target}})).To(Succeed())
 			Eventually(func(g Gomega) {
 				h.reconcile(ctx, b)
-				got, _ := condition(b, v1alpha1.ConditionServicesReady)
+				got := fixture.StatusAndReason(b.Status.Conditions, v1alpha1.ConditionServicesReady)
 				g.Expect(got).To(Equal("False NamespaceNotFound"))
 			}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
 			Expect(h.Live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.Target}})).To(Succeed())

@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -246,18 +245,7 @@ func (h *harness) createForeign(ctx context.Context, namespace, name string) *co
 	return h.service(ctx, namespace, name)
 }
 
-// condition returns "Status Reason" of a condition, and its message.
-func condition(b *v1alpha1.BoundEndpoint, typ string) (string, string) {
-	c := meta.FindStatusCondition(b.Status.Conditions, typ)
-	if c == nil {
-		return "", ""
-	}
-	return string(c.Status) + " " + c.Reason, c.Message
-}
-
-func expectCondition(b *v1alpha1.BoundEndpoint, typ, want, message string) {
+func expectCondition(b *v1alpha1.BoundEndpoint, typ, statusAndReason, message string) {
 	GinkgoHelper()
-	got, text := condition(b, typ)
-	Expect(got).To(Equal(want), text)
-	Expect(text).To(ContainSubstring(message))
+	fixture.ExpectCondition(b.Status.Conditions, typ, statusAndReason, message)
 }

@@ -41,7 +41,7 @@ type harness struct {
 	prompt, later []string
 }
 
-func inBubble(t *testing.T, test func(h *harness)) {
+func runReader(t *testing.T, test func(h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &harness{t: t, set: make(chan []Pod)}

@@ -50,7 +50,7 @@ func (h *harness) expect(hostname string, want Report) {
 
 func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		a, b := h.pod("a"), h.pod("b")
 		h.expect("api.demo", Report{Settled: true})
 		h.set <- []Pod{ready("a"), ready("b")}
@@ -74,7 +74,7 @@ func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 
 func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		h.set <- nil
 		h.expect("api.demo", Report{Known: true, Settled: true})
 		h.set <- []Pod{{UID: "u", Name: "a"}}
@@ -88,7 +88,7 @@ func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 
 func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
 		a.lines <- `{"listeners":[` + failing + `]}`
 		h.expect("api.demo", Report{
@@ -114,7 +114,7 @@ func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 
 func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
 		h.NotifyOnChange("db.demo")
 		h.NotifyOnChange("gone.demo")
@@ -133,7 +133,7 @@ func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 
 func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		a := h.pod("a")
 		starting := ready("a")
 		starting.Ready = false
@@ -153,7 +153,7 @@ func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 // until that is over, and then all is as it was.
 func TestReader_NotifiesAfterRollout(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
 		c, d := h.pod("c"), h.pod("d")
 		h.set <- []Pod{ready("a"), ready("b"), ready("c")}
@@ -184,7 +184,7 @@ func TestReader_NotifiesAfterRollout(t *testing.T) {
 
 func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
 		a.lines <- `{` + down + `}`
 		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 1, Settled: true})
@@ -213,7 +213,7 @@ func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 
 func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
 		a.out = true
 		close(a.lines)
@@ -233,7 +233,7 @@ func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 
 func TestReader_SilentStreamIsBroken(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(h *harness) {
+	runReader(t, func(h *harness) {
 		_, b := twoForwarders(h)
 		beat(51*time.Second, b) // 25 s until a is taken for broken, 25 s for what it said
 		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1})
@@ -248,7 +248,7 @@ func TestReader_InvalidResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(h *harness) {
+			runReader(t, func(h *harness) {
 				a := h.pod("a")
 				h.set <- []Pod{ready("a")}
 				a.lines <- text

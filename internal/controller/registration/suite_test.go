@@ -96,10 +96,7 @@ var _ = Describe("Registration", func() {
 	}
 	expect := func(k *v1alpha1.KubernetesOperator, typ, want, message string) {
 		GinkgoHelper()
-		c := meta.FindStatusCondition(k.Status.Conditions, typ)
-		Expect(c).NotTo(BeNil())
-		Expect(string(c.Status) + " " + c.Reason).To(Equal(want))
-		Expect(c.Message).To(ContainSubstring(message))
+		fixture.ExpectCondition(k.Status.Conditions, typ, want, message)
 	}
 
 	It("makes the object, registers, and then writes nothing more", func(ctx SpecContext) {

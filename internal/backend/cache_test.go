@@ -15,7 +15,7 @@ import (
 )
 
 // Trees are read once a second, and at once when the account was told to have changed.
-func TestTreesAreCached(t *testing.T) {
+func TestResolver_CachesTrees(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
@@ -44,7 +44,7 @@ func TestTreesAreCached(t *testing.T) {
 	})
 }
 
-func TestStoreUnavailable(t *testing.T) {
+func TestResolver_UsesLastTreeDuringStoreOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a"), static("a"))
@@ -70,7 +70,7 @@ func TestStoreUnavailable(t *testing.T) {
 
 // What was learnt is about a child as it is: it stays over changes elsewhere in the tree and goes
 // with a change of its own.
-func TestStateFollowsTheConfiguration(t *testing.T) {
+func TestResolver_StateFollowsConfiguration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a", "b", "c"), static("a"), static("b"), static("c"), failover("g", "f", "c"))
@@ -100,7 +100,7 @@ func TestStateFollowsTheConfiguration(t *testing.T) {
 }
 
 // Ten thousand backends come and go, by deletion and by disuse; nothing of them is kept.
-func TestStateDoesNotLeak(t *testing.T) {
+func TestResolver_EvictsIdleState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, static("a"), static("b"), failover("stays", "a", "b"))
@@ -142,7 +142,7 @@ func TestStateDoesNotLeak(t *testing.T) {
 }
 
 // A tree with a cycle, which the store does not make, is an error and no endless loop.
-func TestBrokenTrees(t *testing.T) {
+func TestResolver_RefusesBrokenTrees(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "g"), failover("g", "f"), failover("h", "missing"))

@@ -14,7 +14,7 @@ import (
 )
 
 // The children serve in their order; the first that is up gets everything.
-func TestOrderAndFallThrough(t *testing.T) {
+func TestFailover_TriesChildrenInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "tg", "a", "b", "page"), tunnels("tg"), static("a"), static("b"), answer("page"))
@@ -36,7 +36,7 @@ func TestOrderAndFallThrough(t *testing.T) {
 	})
 }
 
-func TestLeafAlone(t *testing.T) {
+func TestAttempts_YieldsSingleLeaf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, static("a"), tunnels("tg"), answer("page"))
@@ -61,7 +61,7 @@ func TestLeafAlone(t *testing.T) {
 
 // A child that went down is tried with one connection after 1, 2, 4, 8, 16, 30, 30 s; it is back
 // after three successes over ten seconds.
-func TestRecovery(t *testing.T) {
+func TestFailover_RecoversGradually(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
@@ -103,7 +103,7 @@ func TestRecovery(t *testing.T) {
 }
 
 // A child that answers now and then does not get the traffic, and is asked ever less often.
-func TestFlapping(t *testing.T) {
+func TestFailover_KeepsFlappingChildDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
@@ -123,7 +123,7 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-func TestAllDown(t *testing.T) {
+func TestFailover_TriesChildrenWhenAllAreDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "tg", "a", "b"), tunnels("tg"), static("a"), static("b"))
@@ -148,7 +148,7 @@ func TestAllDown(t *testing.T) {
 }
 
 // At most eight attempts, ten seconds in all, and no more once the client is gone.
-func TestBudget(t *testing.T) {
+func TestAttempts_EndAtTheirLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, ids := statics(16)
@@ -174,7 +174,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-func TestNested(t *testing.T) {
+func TestFailover_Nests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "site1", "site2"), failover("site1", "a", "b"), failover("site2", "tg", "c"),
@@ -206,7 +206,7 @@ func TestNested(t *testing.T) {
 	})
 }
 
-func TestHTTPStatus(t *testing.T) {
+func TestFailover_CountsHTTPStatuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := failover("f", "site", "c")
@@ -244,7 +244,7 @@ func TestHTTPStatus(t *testing.T) {
 
 // A client that goes away says nothing of the upstream, and keeps nobody else from trying it for
 // long.
-func TestClientGone(t *testing.T) {
+func TestAttempt_IgnoresClientsThatLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))

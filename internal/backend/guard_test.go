@@ -19,7 +19,7 @@ import (
 )
 
 // Addresses that a tenant must not have the service connect to, in every spelling.
-func TestGuardRefuses(t *testing.T) {
+func TestGuard_RefusesNonPublicAddresses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"127.0.0.1", "127.1.2.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255",
@@ -47,7 +47,7 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
-func TestGuardPermits(t *testing.T) {
+func TestGuard_PermitsPublicAddresses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1", "172.15.255.255", "172.32.0.1",
@@ -62,7 +62,7 @@ func TestGuardPermits(t *testing.T) {
 	}
 }
 
-func TestGuardAllows(t *testing.T) {
+func TestGuard_AllowsListedRanges(t *testing.T) {
 	t.Parallel()
 	allow, err := ParseAllow("--static-allow", []string{"10.1.0.0/16", "127.0.0.1", "fd00:1::5/64"})
 	if err != nil {
@@ -112,7 +112,7 @@ func listen(t *testing.T, address string) (port string, accepted <-chan struct{}
 
 // Every spelling of loopback that a dialer understands, and names that mean it, end before a packet
 // is sent.
-func TestGuardDialsNoLoopback(t *testing.T) {
+func TestGuard_DialsNoLoopback(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")
 	g := Guard{Resolver: names(t,
@@ -142,7 +142,7 @@ func TestGuardDialsNoLoopback(t *testing.T) {
 }
 
 // Of a name's addresses the permitted one is used, whatever else the name says.
-func TestGuardUsesWhatIsAllowed(t *testing.T) {
+func TestGuard_DialsAllowedAddressesOfName(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")
 	g := Guard{
@@ -166,7 +166,7 @@ func TestGuardUsesWhatIsAllowed(t *testing.T) {
 
 // A name that means a permitted address when it is looked at and another when it is connected to
 // gains nothing: there is one look-up.
-func TestGuardAgainstRebinding(t *testing.T) {
+func TestGuard_WithstandsRebinding(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.2:0")
 	answers := make(chan string, 2)
@@ -193,7 +193,7 @@ func TestGuardAgainstRebinding(t *testing.T) {
 	}
 }
 
-func TestGuardTimeout(t *testing.T) {
+func TestGuard_TimesOut(t *testing.T) {
 	t.Parallel()
 	g := Guard{Timeout: 20 * time.Millisecond,
 		Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

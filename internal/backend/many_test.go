@@ -14,7 +14,7 @@ import (
 
 // A thousand connections at once while the first child dies: nobody is lost, it is tried again by
 // one at a time, and one switch is told.
-func TestThousandConnections(t *testing.T) {
+func TestFailover_ServesThousandConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
@@ -68,7 +68,7 @@ func TestThousandConnections(t *testing.T) {
 
 // Children go down and come back under many connections: each told switch begins where the one
 // before it ended.
-func TestSwitchesAreInOrder(t *testing.T) {
+func TestResolver_ReportsActiveChangesInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "t1", "t2", "a"), tunnels("t1"), tunnels("t2"), static("a"))
@@ -112,7 +112,7 @@ func TestSwitchesAreInOrder(t *testing.T) {
 	})
 }
 
-func TestWeighted(t *testing.T) {
+func TestWeighted_DrawsByWeight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, weighted("w", map[string]int{"a": 1, "b": 3, "c": 0}), static("a"), static("b"), static("c"),

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/geo"
 )
 
-func TestBrowsers(t *testing.T) {
+func TestFromRequest_ParsesUserAgents(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]account.UserAgent{
 		"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 " +
@@ -57,7 +57,7 @@ func TestBrowsers(t *testing.T) {
 	}
 }
 
-func TestWhateverABrowserSays(t *testing.T) {
+func TestFromRequest_BoundsUserAgents(t *testing.T) {
 	t.Parallel()
 	for _, said := range []string{
 		"\x1b[31m\x00\xff" + strings.Repeat("é", 2000), strings.Repeat("(", 5000), strings.Repeat("Chrome/1;", 5000),
@@ -78,7 +78,7 @@ func TestWhateverABrowserSays(t *testing.T) {
 	}
 }
 
-func TestWhere(t *testing.T) {
+func TestFromRequest_IncludesLocation(t *testing.T) {
 	t.Parallel()
 	lat, long, km := 37.77, -122.42, 5
 	r := httptest.NewRequest("GET", "/", nil)

@@ -34,9 +34,9 @@ func (c cutting) ServeLogin(
 const loginPolicy = "on_http_request:\n- actions:\n  - {type: oauth, config: {provider: github, client_id: a, " +
 	"client_secret: b}}\n"
 
-// TestACutRequestIsNotTriedAgain: it ends without a page, and without another child of the
-// failover, wherever it was when it was cut.
-func TestACutRequestIsNotTriedAgain(t *testing.T) {
+// TestServeHTTP_DoesNotRetryAbortedRequest checks that a request which is aborted ends without a
+// page, and without another child of the failover, wherever it was when it was cut.
+func TestServeHTTP_DoesNotRetryAbortedRequest(t *testing.T) {
 	t.Parallel()
 	logins := cutting{live.New()}
 	breaking := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
-
-// errAgentTimeout reports that an agent which responds did not answer an opened stream in time.
-var errAgentTimeout = errors.New("the agent did not answer in time")
 
 // idleCloseTimeout is how long a stream that is closed while idle waits for the agent's side to
 // end.
@@ -49,7 +47,7 @@ func (e *Edge) newAgentStream(st *tunnel.Stream) *agentStream {
 // waitOpened waits for the agent's answer; every call returns the same.
 func (s *agentStream) waitOpened() error {
 	s.answerOnce.Do(func() {
-		ctx, cancel := context.WithDeadlineCause(context.Background(), s.deadline, errAgentTimeout)
+		ctx, cancel := context.WithDeadlineCause(context.Background(), s.deadline, trafficerror.ErrAgentTimeout)
 		defer cancel()
 		ctx, cut := context.WithCancelCause(ctx)
 		defer cut(nil)
@@ -64,7 +62,7 @@ func (s *agentStream) waitOpened() error {
 		case isConnectionLost(err): // before the agent had acted
 			err = &account.Error{Code: account.CodeEndpointOffline, Msg: "the agent went away", Cause: err}
 		}
-		s.edge.opt.Meter.CountStream(streamOutcome(err))
+		s.edge.opt.Meter.CountStream(trafficerror.StreamOutcome(err))
 		s.answerErr = err
 		s.mu.Lock()
 		notify := s.onAnswer
@@ -96,21 +94,6 @@ func isConnectionLost(err error) bool {
 	var refused *tunnel.RefusedError
 	var reset *tunnel.ResetError
 	return !errors.As(err, &refused) && !errors.As(err, &reset) && !errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-func streamOutcome(err error) string {
-	var refused *tunnel.RefusedError
-	switch {
-	case err == nil:
-		return "opened"
-	case errors.As(err, &refused):
-		return refused.Code.String()
-	case errors.Is(err, errAgentTimeout), errors.Is(err, tunnel.ErrUnresponsive):
-		return "silent"
-	case account.CodeOf(err) == account.CodeEndpointOffline:
-		return "offline"
-	}
-	return "broken"
 }
 
 // Read waits for the agent's answer first.

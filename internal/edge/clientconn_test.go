@@ -51,7 +51,7 @@ func watch(c *clientConn) <-chan error {
 	return got
 }
 
-func TestAHeldEndIsLetGo(t *testing.T) {
+func TestClientConn_ReleasesHeldEOF(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		do    func(*clientConn)
@@ -110,7 +110,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-func TestDeadlinesThatDoNotComeCostTheClientNothing(t *testing.T) {
+func TestClientConn_PassesOnlyExpiredReadDeadlines(t *testing.T) {
 	t.Parallel()
 	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
 	for name, c := range map[string]struct {
@@ -174,7 +174,7 @@ func TestDeadlinesThatDoNotComeCostTheClientNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyTheWatchOfARequestIsHeld(t *testing.T) {
+func TestClientConn_HoldsEOFOnlyFromDisconnectWatch(t *testing.T) {
 	t.Parallel()
 	c := answering()
 	if _, err := c.Read(make([]byte, 4096)); !errors.Is(err, io.EOF) {
@@ -186,7 +186,7 @@ func TestOnlyTheWatchOfARequestIsHeld(t *testing.T) {
 	}
 }
 
-func TestWhoGetsHTML(t *testing.T) {
+func TestWantsHTML_FollowsAccept(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]bool{
 		"": false, "*/*": false, "application/json": false, "text/html": true, "TEXT/HTML; charset=utf-8": true,
@@ -201,33 +201,7 @@ func TestWhoGetsHTML(t *testing.T) {
 	}
 }
 
-func TestCodesOfWhatHappened(t *testing.T) {
-	t.Parallel()
-	refused := func(c tunnel.RefuseCode) error { return fmt.Errorf("reading: %w", &tunnel.RefusedError{Code: c}) }
-	gone := &account.Error{Code: account.CodeEndpointOffline}
-	for _, c := range []struct {
-		err    error
-		page   account.Code
-		refuse tunnel.RefuseCode
-	}{
-		{gone, account.CodeEndpointOffline, tunnel.RefusedOffline},
-		{refused(tunnel.RefusedUpstream), account.CodeUpstreamUnreachable, tunnel.RefusedUpstream},
-		{refused(tunnel.RefusedUnknownEndpoint), account.CodeEndpointOffline, tunnel.RefusedOffline},
-		{refused(tunnel.RefusedDraining), account.CodeEndpointOffline, tunnel.RefusedOffline},
-		{refused(tunnel.RefusedInternal), account.CodeUpstreamBroken, tunnel.RefusedInternal},
-		{errAgentTimeout, account.CodeAgentSilent, tunnel.RefusedUpstream},
-		{io.ErrUnexpectedEOF, account.CodeUpstreamBroken, tunnel.RefusedInternal},
-	} {
-		if got := errorCode(c.err); got != c.page {
-			t.Errorf("%v: page %s, want %s", c.err, got, c.page)
-		}
-		if got := refuseCode(c.err); got != c.refuse {
-			t.Errorf("%v: refused with %v, want %v", c.err, got, c.refuse)
-		}
-	}
-}
-
-func TestHostOfAnHTTP10Request(t *testing.T) {
+func TestUpstreamHost_OfHTTP10Request(t *testing.T) {
 	t.Parallel()
 	ep := &account.Endpoint{Scheme: "http", Host: "hello.demo", Port: 8080, HostPort: "hello.demo:8080",
 		HostMode: account.HostPassthrough}

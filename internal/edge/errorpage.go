@@ -6,7 +6,6 @@ package edge
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -14,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 )
 
 // fail answers a request that got no answer from an upstream.
@@ -23,88 +22,11 @@ func (x *exchange) fail(_ http.ResponseWriter, r *http.Request, err error) {
 		x.status = statusClientGone
 		panic(http.ErrAbortHandler)
 	}
-	code := errorCode(err)
-	if code == account.CodeUpstreamBroken {
+	class := trafficerror.Of(err)
+	if class.Code == account.CodeUpstreamBroken {
 		x.edge.log.Debug("an upstream broke off", "endpoint", x.endpoint.ID, "err", err)
 	}
-	x.writeError(code, errorMessage(code, x.endpoint))
-}
-
-// errorCode says what a request met on its way.
-func errorCode(err error) account.Code {
-	var refused *tunnel.RefusedError
-	switch code := account.CodeOf(err); code {
-	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken,
-		account.CodeEndpointUnknown, account.CodeUnavailable, account.CodeDenied:
-		return code
-	}
-	switch {
-	case errors.Is(err, tunnel.ErrUnresponsive):
-		return account.CodeAgentSilent
-	case errors.As(err, &refused):
-		switch refused.Code {
-		case tunnel.RefusedUpstream:
-			return account.CodeUpstreamUnreachable
-		case tunnel.RefusedUnknownEndpoint, tunnel.RefusedOffline, tunnel.RefusedDraining:
-			return account.CodeEndpointOffline
-		}
-		return account.CodeUpstreamBroken
-	case account.CodeOf(err) == account.CodeEndpointOffline:
-		return account.CodeEndpointOffline
-	case errors.Is(err, errAgentTimeout):
-		return account.CodeAgentSilent
-	}
-	return account.CodeUpstreamBroken
-}
-
-func errorMessage(code account.Code, ep *account.Endpoint) string {
-	url, cloud := ep.URL, ep.Type == account.TypeCloud
-	switch code {
-	case account.CodeEndpointUnknown:
-		return fmt.Sprintf("%s was deleted.", url)
-	case account.CodeUnavailable:
-		return fmt.Sprintf("The service cannot look up at the moment where %s leads. Try again in a moment.", url)
-	case account.CodeNoTarget:
-		return fmt.Sprintf(
-			"%s has nowhere to send this request: neither a backend, nor a traffic policy that answers or forwards it. Set "+
-				"one of them.", url)
-	case account.CodeNoChild:
-		return fmt.Sprintf(
-			"No child of the backend of %s could be reached. Start one of them, or look at what their addresses and agents say.",
-			url)
-	case account.CodeNoInternal:
-		return fmt.Sprintf(
-			"The traffic policy of %s forwards to an internal endpoint that does not exist. Make it, or correct the policy.",
-			url)
-	case account.CodeLoop:
-		return fmt.Sprintf(
-			"%s forwards from one internal endpoint to the next too often; perhaps in a circle. Correct their traffic policies.",
-			url)
-	case account.CodePolicyBroken:
-		return fmt.Sprintf(
-			"The traffic policy of %s cannot be applied, so nothing passes. Set it again: the service says what is wrong "+
-				"with it.", url)
-	case account.CodeEndpointOffline:
-		if cloud {
-			return fmt.Sprintf(
-				"What %s forwards to is offline: no agent serves it at the moment. Start its agent and try again.", url)
-		}
-		command := "fairlead http PORT --url " + url
-		if len(ep.Bindings) == 1 && ep.Bindings[0] != account.BindingKubernetes {
-			command += " --binding " + ep.Bindings[0]
-		}
-		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (%s) and try again.", url,
-			command)
-	case account.CodeUpstreamUnreachable:
-		return fmt.Sprintf(
-			"The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the address "+
-				"that the agent was given.", url)
-	case account.CodeAgentSilent:
-		return fmt.Sprintf("The agent of %s did not answer in time. Look at the agent's machine and its network.", url)
-	}
-	return fmt.Sprintf(
-		"The upstream of %s ended the connection before it had answered, or its answer was not HTTP. The upstream's log "+
-			"may say why.", url)
+	x.writeError(class.Code, class.Page(x.endpoint))
 }
 
 // writeError answers with an error of the edge.

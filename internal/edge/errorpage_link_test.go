@@ -15,7 +15,7 @@ import (
 )
 
 // A page that says what to open has a link to it, and no other.
-func TestPageLinks(t *testing.T) {
+func TestWriteErrorPage_LinksAddresses(t *testing.T) {
 	t.Parallel()
 	for msg, want := range map[string]string{
 		"It has ended. Open https://a.example.com:8443 to begin again.": `<p>It has ended. Open <a href="https://a.example.com:8443">https://a.example.com:8443</a> to begin again.</p>`,
@@ -41,7 +41,7 @@ func TestPageLinks(t *testing.T) {
 }
 
 // Browsers apply the page's own style, by its hash, and nothing else; they show it in no frame.
-func TestPage_HasAStrictContentSecurityPolicy(t *testing.T) {
+func TestWriteErrorPage_HasStrictContentSecurityPolicy(t *testing.T) {
 	t.Parallel()
 	for _, accept := range []string{"text/html", "application/json"} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -72,7 +73,7 @@ func (p *pendingConn) waitOpened() error {
 		if err == nil {
 			err = p.client.Accept()
 		} else {
-			p.edge.refuse(p.client, refuseCode(err))
+			p.edge.refuse(p.client, trafficerror.Of(err).Refusal)
 		}
 		p.err = err
 	})

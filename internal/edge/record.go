@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 )
 
 // RequestRecord is one request, or one connection to a tcp endpoint, for metrics, logs and traces.
@@ -89,7 +90,7 @@ func (e *Edge) startConnRecord(ep *account.Endpoint, info *ClientInfo) *RequestR
 func (e *Edge) finishConnRecord(record *RequestRecord, backendID string, err error) {
 	record.Duration, record.BackendID = time.Since(record.StartedAt), backendID
 	if err != nil && !errors.Is(err, context.Canceled) {
-		record.Code = errorCode(err)
+		record.Code = trafficerror.Of(err).Code
 	}
 	e.opt.Meter.Finish(record)
 }

@@ -46,7 +46,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 
 func (p *pieces) Close() error { return nil }
 
-func TestAnAnswerIsFlushedBeforeMoreIsWaitedFor(t *testing.T) {
+func TestResponseBody_FlushesBeforeWaiting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ pieces, flushed []string }{
 		"all is there":              {[]string{"a", "b", "c"}, nil},
@@ -76,7 +76,7 @@ func TestAnAnswerIsFlushedBeforeMoreIsWaitedFor(t *testing.T) {
 }
 
 // A transport gives a stream to the next request before the one before has read to its end.
-func TestOnlyTheAnswerThatIsReadIsFlushed(t *testing.T) {
+func TestFlusher_FlushesOnlyTheBodyBeingRead(t *testing.T) {
 	t.Parallel()
 	before, next := &flushes{}, &flushes{}
 	stream := &agentStream{}

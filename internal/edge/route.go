@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -231,6 +232,6 @@ func (n *staticDialError) Unwrap() error { return n.cause }
 func isUndelivered(err error) bool {
 	var refused *tunnel.RefusedError
 	var static *staticDialError
-	return errors.As(err, &refused) || errors.As(err, &static) || errors.Is(err, errAgentTimeout) ||
+	return errors.As(err, &refused) || errors.As(err, &static) || errors.Is(err, trafficerror.ErrAgentTimeout) ||
 		errors.Is(err, tunnel.ErrUnresponsive) || account.CodeOf(err) == account.CodeEndpointOffline
 }

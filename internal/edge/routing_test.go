@@ -108,7 +108,7 @@ func ask(e *Edge, ep *account.Endpoint, method, body string) *httptest.ResponseR
 	return w
 }
 
-func TestLeavesAreTriedInTheirOrderAndToldOf(t *testing.T) {
+func TestRoute_TriesLeavesInOrderAndReports(t *testing.T) {
 	t.Parallel()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -151,7 +151,7 @@ func TestLeavesAreTriedInTheirOrderAndToldOf(t *testing.T) {
 	}
 }
 
-func TestCloudEndpointsThatLeadNowhere(t *testing.T) {
+func TestServeHTTP_AnswersCloudEndpointWithoutTarget(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, dialing(new(leaves)), func(o *Options) {
 		o.GetInternal = func(_ context.Context, _, url string) (*account.Endpoint, error) {
@@ -187,7 +187,7 @@ func TestCloudEndpointsThatLeadNowhere(t *testing.T) {
 
 // A policy's counters are the URL's: they go on for texts that mean the same, and begin anew with
 // another policy.
-func TestAPolicyIsCompiledOnceForAURL(t *testing.T) {
+func TestPolicies_CompileOncePerURL(t *testing.T) {
 	t.Parallel()
 	p := newPolicies(slog.New(slog.DiscardHandler), nil)
 	one, same, other := cloudEndpoint("on_http_request: []", ""), cloudEndpoint("# the same\non_http_request: []", ""),
@@ -226,7 +226,7 @@ func TestAPolicyIsCompiledOnceForAURL(t *testing.T) {
 	}
 }
 
-func TestOnTCPConnectIsAskedOnceForAConnection(t *testing.T) {
+func TestConnVerdicts_EvaluateOncePerConnection(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	deny := cloudEndpoint("on_tcp_connect: [{actions: [{type: deny}]}]", "")
@@ -250,7 +250,7 @@ func TestOnTCPConnectIsAskedOnceForAConnection(t *testing.T) {
 	}
 }
 
-func TestWhatAnEndpointIsNowIsKnownWithinASecond(t *testing.T) {
+func TestEndpointCache_RefreshesWithinASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		name, reads := "one", 0
@@ -293,7 +293,7 @@ func TestWhatAnEndpointIsNowIsKnownWithinASecond(t *testing.T) {
 	})
 }
 
-func TestABodyIsKeptUntilSomebodyHasTakenIt(t *testing.T) {
+func TestReplayBuffer_KeepsBodyUntilAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent := bytes.Repeat([]byte("0123456789"), 30_000)

@@ -51,7 +51,7 @@ func httpEndpoint() *account.Endpoint {
 		Type: account.TypeAgent, Bindings: []string{account.BindingKubernetes}}
 }
 
-func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
+func TestServeHTTP_ServesRequestsOfOtherServers(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	serve := func(o ClientInfo) *httptest.Server {
@@ -115,7 +115,7 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 	}
 }
 
-func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
+func TestServeHTTP_SetsForwardingHeaders(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		origin     ClientInfo
@@ -153,7 +153,7 @@ func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 
 // The secret of a session stays here also where the rule with the login does not hold, and after
 // the policy has lost it.
-func TestTheUpstreamGetsNoCookiesOfLogins(t *testing.T) {
+func TestServeHTTP_DropsLoginCookies(t *testing.T) {
 	t.Parallel()
 	in := httptest.NewRequestWithContext(t.Context(), "GET", "https://app.example.com/open", nil)
 	in.Header["Cookie"] = []string{"a=b; __Host-fl-oidc=secret; __host-fl-oidc-abcdefgh=secret", "__Host-fl-oidc=secret"}

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/relay"
 	"github.com/fairlead-dev/fairlead/internal/stack"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -29,7 +30,7 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 		return
 	case err != nil:
 		e.finishConnRecord(record, "", err)
-		e.refuse(c, refuseCode(err))
+		e.refuse(c, trafficerror.Of(err).Refusal)
 		return
 	}
 	pending := e.newPendingConn(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: info.ClientAddr,
@@ -91,28 +92,4 @@ func (e *Edge) refuse(c Client, code tunnel.RefuseCode) {
 	if err := c.Refuse(code); err != nil {
 		e.log.Debug("refusal not sent", "code", code.String(), "err", err)
 	}
-}
-
-// refuseCode says to a forwarder what went wrong on the way to the agent.
-func refuseCode(err error) tunnel.RefuseCode {
-	var refused *tunnel.RefusedError
-	switch account.CodeOf(err) {
-	case account.CodeNoTarget, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken:
-		return tunnel.RefusedOffline
-	case account.CodeNoChild:
-		return tunnel.RefusedUpstream
-	}
-	switch {
-	case errors.As(err, &refused):
-		switch refused.Code {
-		case tunnel.RefusedUnknownEndpoint, tunnel.RefusedDraining: // the agent gave the endpoint back, or is about to
-			return tunnel.RefusedOffline
-		}
-		return refused.Code
-	case account.CodeOf(err) == account.CodeEndpointOffline:
-		return tunnel.RefusedOffline
-	case errors.Is(err, errAgentTimeout), errors.Is(err, tunnel.ErrUnresponsive):
-		return tunnel.RefusedUpstream
-	}
-	return tunnel.RefusedInternal
 }

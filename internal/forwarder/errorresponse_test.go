@@ -76,7 +76,7 @@ func TestHTTP1Response(t *testing.T) {
 
 func TestErrorResponse_HTTP2GoAway(t *testing.T) {
 	t.Parallel()
-	why := &failure{reasonOffline, account.CodeEndpointOffline, "Offline."}
+	why := &failure{"offline", account.CodeEndpointOffline, "Offline."}
 	for name, head := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04",
 		"its beginning": http2.ClientPreface[:18]} {
 		framer := http2.NewFramer(io.Discard, bytes.NewReader(errorResponse([]byte(head), why)))

@@ -13,27 +13,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// reason is why a connection failed: the label of a metric.
+// reason is why a connection failed: the label of a metric. Those that the edge reports are the
+// Reasons of package trafficerror.
 type reason string
 
 const (
-	reasonAccept    reason = "accept"         // it could not be accepted: no descriptors
-	reasonNoEdge    reason = "no_edge"        // no session with the edge came up in time
-	reasonSilent    reason = "edge_silent"    // the edge did not answer the stream in time
-	reasonBroken    reason = "edge_broken"    // the session broke before the stream was open, or the edge failed
-	reasonOffline   reason = "offline"        // no agent has the endpoint
-	reasonUpstream  reason = "upstream"       // the agent cannot reach its upstream
-	reasonUnknown   reason = "unknown"        // the edge has no such endpoint
-	reasonForbidden reason = "forbidden"      // the authtoken has no permission
-	reasonClient    reason = "client_aborted" // the client aborted before the stream was open
-	reasonAborted   reason = "aborted"        // either side aborted an open connection
-)
-
-// Reasons of http requests, besides offline and upstream, that the edge reports. The stream had
-// been opened, so no metric of this process counts them.
-const (
-	reasonUpstreamBroken reason = "upstream_broken" // the upstream aborted before it had answered
-	reasonAgentSilent    reason = "agent_silent"    // the agent did not answer in time
+	reasonAccept  reason = "accept"         // it could not be accepted: no descriptors
+	reasonNoEdge  reason = "no_edge"        // no session with the edge came up in time
+	reasonSilent  reason = "edge_silent"    // the edge did not answer the stream in time
+	reasonBroken  reason = "edge_broken"    // the session broke before the stream was open, or the edge failed
+	reasonClient  reason = "client_aborted" // the client aborted before the stream was open
+	reasonAborted reason = "aborted"        // either side aborted an open connection
 )
 
 // metrics are the forwarder's metrics by hostname. A hostname's series are deleted with it.

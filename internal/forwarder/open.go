@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/relay"
 	"github.com/fairlead-dev/fairlead/internal/stack"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -46,7 +47,7 @@ func (f *forwarder) relayConn(c connection, to *portAssignment, stats *portStats
 func (f *forwarder) newClientConn(c connection, to *portAssignment, stats *portStats) *clientConn {
 	cl := &clientConn{connection: c, target: to, source: relay.NewSource(c), stats: stats, acceptedAt: time.Now()}
 	if to.endpointID == "" { // no stream will name the pod
-		cl.failure = offlineFailure(*to)
+		cl.failure = newFailure(trafficerror.OfRefusal(tunnel.RefusedOffline), *to)
 		return cl
 	}
 	cl.sessionDeadline = cl.acceptedAt.Add(min(f.timing.sessionWait, f.timing.openTimeout))
@@ -153,9 +154,9 @@ func (f *forwarder) identifyPod(c connection, until time.Time) *tunnel.PodIdenti
 	return f.options.Identify(ctx, from.AddrPort().Addr().Unmap())
 }
 
-func offlineFailure(to portAssignment) *failure {
-	return &failure{reasonOffline, account.CodeEndpointOffline,
-		fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", to.String())}
+// newFailure returns the failure of a class.
+func newFailure(c trafficerror.Class, to portAssignment) *failure {
+	return &failure{reason(c.Reason), c.Code, c.Message(to.String())}
 }
 
 // classifyOpenError returns the failure for the error that ended an attempt.
@@ -171,20 +172,5 @@ func classifyOpenError(err error, to portAssignment) *failure {
 		return &failure{reasonBroken, account.CodeNoEdge,
 			fmt.Sprintf("The connection to the service's edge broke while %s was being called.", to.String())}
 	}
-	switch refused.Code {
-	case tunnel.RefusedOffline:
-		return offlineFailure(to)
-	case tunnel.RefusedUpstream:
-		return &failure{reasonUpstream, account.CodeUpstreamUnreachable,
-			fmt.Sprintf("The agent of %s cannot reach its upstream.", to.String())}
-	case tunnel.RefusedUnknownEndpoint, tunnel.RefusedMismatch:
-		return &failure{reasonUnknown, account.CodeEndpointUnknown,
-			fmt.Sprintf("The service has no endpoint %s with the id that this cluster knows.", to.String())}
-	case tunnel.RefusedForbidden:
-		return &failure{reasonForbidden, account.CodeScope,
-			fmt.Sprintf("The authtoken of this cluster's forwarders may not connect to %s.", to.String())}
-	default:
-		return &failure{reasonBroken, account.CodeInternal,
-			fmt.Sprintf("The service's edge could not serve %s: %s.", to.String(), refused.Code)}
-	}
+	return newFailure(trafficerror.OfRefusal(refused.Code), to)
 }

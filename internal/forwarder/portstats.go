@@ -4,11 +4,11 @@
 package forwarder
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 )
 
 // Failure is why a connection of a port last failed.
@@ -57,25 +57,11 @@ func (p *portStats) recordFailure(label reason, message string) {
 // page that it sent, or "" when the upstream answered. The stream was opened, so no metric counts
 // the connection as failed.
 func (p *portStats) recordRequestResult(code account.Code, url string) {
-	var failed *failure
-	switch code {
-	case "":
+	if code == "" {
 		p.recordSuccess(time.Now())
-		return
-	case account.CodeEndpointOffline:
-		failed = &failure{reason: reasonOffline, msg: fmt.Sprintf("The endpoint %s is offline: its agent is not connected.",
-			url)}
-	case account.CodeUpstreamUnreachable:
-		failed = &failure{reason: reasonUpstream, msg: fmt.Sprintf("The agent of %s cannot reach its upstream.", url)}
-	case account.CodeUpstreamBroken:
-		failed = &failure{reason: reasonUpstreamBroken,
-			msg: fmt.Sprintf("The upstream of %s broke off before it had answered, or its answer was not HTTP.", url)}
-	case account.CodeAgentSilent:
-		failed = &failure{reason: reasonAgentSilent, msg: fmt.Sprintf("The agent of %s did not answer in time.", url)}
-	default:
-		return
+	} else if c, ok := trafficerror.OfPage(code); ok {
+		p.failure.Store(&Failure{At: time.Now().UTC(), Reason: c.Reason, Message: c.Message(url)})
 	}
-	p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(failed.reason), Message: failed.msg})
 }
 
 // fill sets the counters of a listener's status.

@@ -257,7 +257,7 @@ func TestClassifyOpenError_Refusals(t *testing.T) {
 		wantErrorPage(t, r.dial(10080), tt.status, tt.code)
 		wantRefused(r, 15432)
 	}
-	if n := testutil.ToFloat64(r.metrics.errors.WithLabelValues("api.demo", string(reasonOffline))); n != 1 {
+	if n := testutil.ToFloat64(r.metrics.errors.WithLabelValues("api.demo", "offline")); n != 1 {
 		t.Errorf("counted %v offline, want 1", n)
 	}
 }

@@ -86,8 +86,8 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// TestTheMostOfAHead: what is let through is bounded before anything is complete.
-func TestTheMostOfAHead(t *testing.T) {
+// TestConn_BoundsHeads checks the bound on an incomplete head.
+func TestConn_BoundsHeads(t *testing.T) {
 	t.Parallel()
 	if end, bad := headEnd([]byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("a", maxHead))); end != 0 || bad {
 		t.Errorf("an unfinished head: %d %t", end, bad)

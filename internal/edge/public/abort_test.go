@@ -18,7 +18,7 @@ import (
 
 // TestSever resets a connection of HTTP/1, also below TLS and a PROXY header; one of HTTP/2 cannot
 // be severed: others are on it.
-func TestSever(t *testing.T) {
+func TestClient_AbortResetsConnection(t *testing.T) {
 	t.Parallel()
 	for name, proxied := range map[string]bool{"direct": false, "proxied": true} {
 		t.Run(name, func(t *testing.T) {

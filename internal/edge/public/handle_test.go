@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing/framingtest"
 )
 
-func TestARequestGoesToTheEndpointOfItsHost(t *testing.T) {
+func TestServer_RoutesByHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for url, want := range map[string]string{
@@ -65,7 +65,7 @@ func TestARequestGoesToTheEndpointOfItsHost(t *testing.T) {
 
 // TestCertificatesByName: a name that no certificate has ends in the alert for that, and a
 // connection serves the names of its certificate only.
-func TestCertificatesByName(t *testing.T) {
+func TestCertificates_ChosenByName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, name := range []string{"nobody.test", "a.b.example.com", ""} {
@@ -91,7 +91,7 @@ func TestCertificatesByName(t *testing.T) {
 	}
 }
 
-func TestWhoTheClientIs(t *testing.T) {
+func TestServer_DeterminesClient(t *testing.T) {
 	t.Parallel()
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
 	trusting := newWorld(t, func(o *Options) { o.TrustedProxies = local })
@@ -148,7 +148,7 @@ func TestWhoTheClientIs(t *testing.T) {
 	}
 }
 
-func TestPROXYProtocol(t *testing.T) {
+func TestServer_ReadsPROXYProtocol(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
 		o.ProxyProtocol, o.TrustedProxies, o.headerTimeout = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
@@ -211,7 +211,7 @@ func TestPROXYProtocol(t *testing.T) {
 	framingtest.Expect(t, distrustful.dial(distrustful.http), framingtest.Closing, "200")
 }
 
-func TestAnUpgradeIsPassedOn(t *testing.T) {
+func TestServer_PassesUpgrades(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
 		o.ServeEndpoint = func(rw http.ResponseWriter, _ *http.Request, _ *account.Endpoint, _ Client) {
@@ -244,7 +244,7 @@ func TestAnUpgradeIsPassedOn(t *testing.T) {
 }
 
 // What a client says of hops before us goes, however it is spelled.
-func TestOtherSpellingsOfForwarded(t *testing.T) {
+func TestServer_DropsForwardingHeadersInAnySpelling(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://a.example/", nil)
 	r.Header = http.Header{}

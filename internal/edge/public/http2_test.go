@@ -73,7 +73,7 @@ func (h *h2Conn) outcome(stream uint32) string {
 	}
 }
 
-func TestHeadsOfHTTP2(t *testing.T) {
+func TestServer_ChecksHTTP2Heads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ok := []string{":method", "GET", ":scheme", "https", ":authority", "app.example.com", ":path", "/a"}
@@ -137,9 +137,9 @@ func TestHeadsOfHTTP2(t *testing.T) {
 	}
 }
 
-// TestARapidReset: streams that are opened and reset at once do not make more work than streams
-// that stay, and end the connection.
-func TestARapidReset(t *testing.T) {
+// TestServer_SurvivesRapidReset checks that streams that are opened and reset at once do not make
+// more work than streams that stay, and end the connection.
+func TestServer_SurvivesRapidReset(t *testing.T) {
 	t.Parallel()
 	var running, most atomic.Int32
 	release := make(chan struct{})

@@ -37,7 +37,7 @@ func hold(t *testing.T, w *world, header string) io.Closer {
 
 // TestOneClientCannotHaveAllConnections: what is too many is closed, and there is room again when
 // one has ended.
-func TestOneClientCannotHaveAllConnections(t *testing.T) {
+func TestConnLimiter_LimitsPerClient(t *testing.T) {
 	t.Parallel()
 	served := func(w *world, header string) bool {
 		c := w.dial(w.http)
@@ -92,7 +92,7 @@ func TestOneClientCannotHaveAllConnections(t *testing.T) {
 
 // TestSlowClientsAreCutOff: a head that does not end, the first of a connection or a later one, a
 // handshake that does not begin.
-func TestSlowClientsAreCutOff(t *testing.T) {
+func TestServer_ClosesSlowClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.headerTimeout = 300 * time.Millisecond })
 	for name, send := range map[string]string{
@@ -130,7 +130,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 
 // TestShutdown: requests under way are answered, HTTP/2 connections told to go, idle ones closed,
 // and nothing is left.
-func TestShutdown(t *testing.T) {
+func TestServer_ShutsDown(t *testing.T) {
 	t.Parallel()
 	entered, more := make(chan struct{}), make(chan struct{})
 	w := newWorld(t, func(o *Options) {
@@ -179,8 +179,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestARevokedGrantEndsWhatLives: also what has long left HTTP, and nothing of other hosts.
-func TestARevokedGrantEndsWhatLives(t *testing.T) {
+// TestServer_EndsRequestsOfRevokedGrants covers upgraded connections and requests to other hosts.
+func TestServer_EndsRequestsOfRevokedGrants(t *testing.T) {
 	t.Parallel()
 	var revoked atomic.Value // the host
 	revoked.Store("")
@@ -213,7 +213,7 @@ func TestARevokedGrantEndsWhatLives(t *testing.T) {
 	}
 }
 
-func TestCertificatesFollowTheirFiles(t *testing.T) {
+func TestCertificates_FollowTheirFiles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dir := t.TempDir()
@@ -268,7 +268,7 @@ func TestCertificatesFollowTheirFiles(t *testing.T) {
 
 // TestOfSeveralCertificatesTheOneThatLivesLongest: a renewed certificate beside the old one takes
 // over; an expired one is told.
-func TestOfSeveralCertificatesTheOneThatLivesLongest(t *testing.T) {
+func TestCertificates_PreferTheLatestExpiry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dir := t.TempDir()
@@ -292,7 +292,7 @@ func TestOfSeveralCertificatesTheOneThatLivesLongest(t *testing.T) {
 	}
 }
 
-func TestBadCertificatesAreNamed(t *testing.T) {
+func TestOpenCertificates_NamesBadFiles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dir, empty := t.TempDir(), t.TempDir()
@@ -323,7 +323,7 @@ func TestBadCertificatesAreNamed(t *testing.T) {
 
 // TestLookupsSurviveTheStore: the last answer is good while the store gives none, and an endpoint
 // that is gone is forgotten.
-func TestLookupsSurviveTheStore(t *testing.T) {
+func TestEndpointLookup_SurvivesStoreOutage(t *testing.T) {
 	t.Parallel()
 	var answer error
 	asked := 0

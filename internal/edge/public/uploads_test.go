@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestAStalledUploadDoesNotHoldUpTheOthersOfItsConnection(t *testing.T) {
+func TestServer_StalledUploadBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
 	w := newWorld(t, func(o *Options) {

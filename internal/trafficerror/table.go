@@ -1,0 +1,85 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficerror
+
+import (
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// classes are all classes by code.
+var classes = byCode(
+	Class{
+		Code: account.CodeEndpointOffline, Refusal: tunnel.RefusedOffline, Reason: "offline", Stream: "offline",
+		message: "The endpoint %s is offline: its agent is not connected.",
+	},
+	Class{
+		Code: account.CodeUpstreamUnreachable, Refusal: tunnel.RefusedUpstream, Reason: "upstream",
+		message: "The agent of %s cannot reach its upstream.",
+		page: "The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the " +
+			"address that the agent was given.",
+	},
+	Class{
+		Code: account.CodeUpstreamBroken, Refusal: tunnel.RefusedInternal, Reason: "upstream_broken", Stream: "broken",
+		message: "The upstream of %s broke off before it had answered, or its answer was not HTTP.",
+		page: "The upstream of %s ended the connection before it had answered, or its answer was not HTTP. The " +
+			"upstream's log may say why.",
+	},
+	Class{
+		Code: account.CodeAgentSilent, Refusal: tunnel.RefusedUpstream, Reason: "agent_silent", Stream: "silent",
+		message: "The agent of %s did not answer in time.",
+		page:    "The agent of %s did not answer in time. Look at the agent's machine and its network.",
+	},
+	Class{
+		Code: account.CodeEndpointUnknown, Refusal: tunnel.RefusedInternal, Reason: "unknown",
+		message: "The service has no endpoint %s with the id that this cluster knows.",
+		page:    "%s was deleted.",
+	},
+	Class{
+		Code: account.CodeScope, Refusal: tunnel.RefusedForbidden, Reason: "forbidden",
+		message: "The authtoken of this cluster's forwarders may not connect to %s.",
+	},
+	Class{
+		Code: account.CodeInternal, Refusal: tunnel.RefusedInternal, Reason: "edge_broken",
+		message: "The service's edge could not serve %s",
+	},
+	Class{
+		Code: account.CodeUnavailable, Refusal: tunnel.RefusedInternal,
+		page: "The service cannot look up at the moment where %s leads. Try again in a moment.",
+	},
+	Class{
+		Code: account.CodeNoTarget, Refusal: tunnel.RefusedOffline,
+		page: "%s has nowhere to send this request: neither a backend, nor a traffic policy that answers or forwards " +
+			"it. Set one of them.",
+	},
+	Class{
+		Code: account.CodeNoChild, Refusal: tunnel.RefusedUpstream,
+		page: "No child of the backend of %s could be reached. Start one of them, or look at what their addresses and " +
+			"agents say.",
+	},
+	Class{
+		Code: account.CodeNoInternal, Refusal: tunnel.RefusedOffline,
+		page: "The traffic policy of %s forwards to an internal endpoint that does not exist. Make it, or correct the " +
+			"policy.",
+	},
+	Class{
+		Code: account.CodeLoop, Refusal: tunnel.RefusedOffline,
+		page: "%s forwards from one internal endpoint to the next too often; perhaps in a circle. Correct their " +
+			"traffic policies.",
+	},
+	Class{
+		Code: account.CodePolicyBroken, Refusal: tunnel.RefusedOffline,
+		page: "The traffic policy of %s cannot be applied, so nothing passes. Set it again: the service says what is " +
+			"wrong with it.",
+	},
+	Class{Code: account.CodeDenied, Refusal: tunnel.RefusedInternal},
+)
+
+func byCode(list ...Class) map[account.Code]Class {
+	m := make(map[account.Code]Class, len(list))
+	for _, c := range list {
+		m[c.Code] = c
+	}
+	return m
+}

@@ -1,0 +1,127 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trafficerror owns the classification of connections and requests that no upstream
+// answered: one table of code, refusal, metric label and sentence.
+//
+// What comes in: the error that the edge met, the refusal that a forwarder got, or the code of an
+// error page. Whom it hands over to: the edge and the forwarder, who answer clients and count.
+package trafficerror
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// ErrAgentTimeout reports that an agent which responds did not answer an opened stream in time.
+var ErrAgentTimeout = errors.New("the agent did not answer in time")
+
+// Class is a class of errors.
+type Class struct {
+	Code    account.Code
+	Refusal tunnel.RefuseCode // by which the edge refuses a forwarder's stream
+	Reason  string            // label of fairlead_forwarder_errors_total; "" = no forwarder counts it
+	Stream  string            // outcome of a stream to an agent, as a metric's label
+	message string            // for clients of a forwarder; %s is the endpoint's URL
+	page    string            // for clients of the edge; %s is the endpoint's URL
+}
+
+// Message returns the sentence for clients of a forwarder.
+func (c Class) Message(url string) string { return fmt.Sprintf(c.message, url) }
+
+// Page returns the sentence of the edge's error page for the endpoint.
+func (c Class) Page(ep *account.Endpoint) string {
+	switch {
+	case c.Code == account.CodeEndpointOffline && ep.Type == account.TypeCloud:
+		return fmt.Sprintf(
+			"What %s forwards to is offline: no agent serves it at the moment. Start its agent and try again.", ep.URL)
+	case c.Code == account.CodeEndpointOffline:
+		command := "fairlead http PORT --url " + ep.URL
+		if len(ep.Bindings) == 1 && ep.Bindings[0] != account.BindingKubernetes {
+			command += " --binding " + ep.Bindings[0]
+		}
+		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (%s) and try again.",
+			ep.URL, command)
+	case c.page == "":
+		c = classes[account.CodeUpstreamBroken]
+	}
+	return fmt.Sprintf(c.page, ep.URL)
+}
+
+// Of classifies an error that a connection or request met in the edge. Errors of no other class are
+// CodeUpstreamBroken.
+func Of(err error) Class {
+	var refused *tunnel.RefusedError
+	code := account.CodeOf(err)
+	switch code {
+	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken,
+		account.CodeEndpointUnknown, account.CodeUnavailable, account.CodeDenied:
+		return classes[code]
+	}
+	switch {
+	case errors.Is(err, tunnel.ErrUnresponsive), errors.Is(err, ErrAgentTimeout):
+		return classes[account.CodeAgentSilent]
+	case errors.As(err, &refused):
+		return ofAgentRefusal(refused.Code)
+	case code == account.CodeEndpointOffline:
+		return classes[code]
+	}
+	return classes[account.CodeUpstreamBroken]
+}
+
+// ofAgentRefusal classifies the refusal of a stream by an agent. One that does not know the
+// endpoint has given it back, and one that drains is about to.
+func ofAgentRefusal(refusal tunnel.RefuseCode) Class {
+	switch refusal {
+	case tunnel.RefusedUpstream:
+		return classes[account.CodeUpstreamUnreachable]
+	case tunnel.RefusedUnknownEndpoint, tunnel.RefusedOffline, tunnel.RefusedDraining:
+		return classes[account.CodeEndpointOffline]
+	}
+	c := classes[account.CodeUpstreamBroken]
+	c.Refusal = refusal
+	return c
+}
+
+// StreamOutcome returns the metric's label for the result of opening a stream to an agent.
+func StreamOutcome(err error) string {
+	var refused *tunnel.RefusedError
+	switch {
+	case err == nil:
+		return "opened"
+	case errors.As(err, &refused):
+		return refused.Code.String()
+	}
+	return Of(err).Stream
+}
+
+// OfRefusal classifies the refusal of a forwarder's stream by the edge.
+func OfRefusal(refusal tunnel.RefuseCode) Class {
+	switch refusal {
+	case tunnel.RefusedOffline:
+		return classes[account.CodeEndpointOffline]
+	case tunnel.RefusedUpstream:
+		return classes[account.CodeUpstreamUnreachable]
+	case tunnel.RefusedUnknownEndpoint, tunnel.RefusedMismatch:
+		return classes[account.CodeEndpointUnknown]
+	case tunnel.RefusedForbidden:
+		return classes[account.CodeScope]
+	}
+	c := classes[account.CodeInternal]
+	c.message += ": " + refusal.String() + "."
+	return c
+}
+
+// OfPage classifies the code of an error page by which the edge answered an http request. ok
+// reports whether the endpoint could not be reached.
+func OfPage(code account.Code) (c Class, ok bool) {
+	switch code {
+	case account.CodeEndpointOffline, account.CodeUpstreamUnreachable, account.CodeUpstreamBroken,
+		account.CodeAgentSilent:
+		return classes[code], true
+	}
+	return Class{}, false
+}

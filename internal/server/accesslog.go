@@ -22,8 +22,8 @@ import (
 
 // Limits of the access log.
 const (
-	accessQueue   = 4096 // lines that wait for the writer; what comes beyond is dropped and counted
-	maxLoggedText = 2048 // bytes of what a client may choose
+	accessLogQueue = 4096 // lines that wait for the writer; what comes beyond is dropped and counted
+	maxLoggedText  = 2048 // bytes of what a client may choose
 )
 
 // accessLine is one line of the access log. It has no header, no query and no body: those hold
@@ -54,7 +54,7 @@ type accessLog struct {
 	open    func() (io.WriteCloser, error)
 	log     *slog.Logger
 	lines   chan accessLine
-	end     chan struct{}
+	closing chan struct{}
 	done    sync.WaitGroup
 	dropped atomic.Int64
 }
@@ -62,12 +62,12 @@ type accessLog struct {
 // openAccessLog opens the log and begins to write it. to is a file, "-" for standard output or
 // "stderr"; reopen says when a file is to be opened anew, because it was moved away.
 func openAccessLog(to string, sample float64, reopen <-chan os.Signal, log *slog.Logger) (*accessLog, error) {
-	l := &accessLog{sample: sample, log: log, lines: make(chan accessLine, accessQueue), end: make(chan struct{})}
+	l := &accessLog{sample: sample, log: log, lines: make(chan accessLine, accessLogQueue), closing: make(chan struct{})}
 	switch to {
 	case "-":
-		l.open = func() (io.WriteCloser, error) { return unclosed{os.Stdout}, nil }
+		l.open = func() (io.WriteCloser, error) { return nopCloser{os.Stdout}, nil }
 	case "stderr":
-		l.open = func() (io.WriteCloser, error) { return unclosed{os.Stderr}, nil }
+		l.open = func() (io.WriteCloser, error) { return nopCloser{os.Stderr}, nil }
 	default:
 		l.open = func() (io.WriteCloser, error) { return os.OpenFile(to, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640) }
 	}
@@ -79,13 +79,13 @@ func openAccessLog(to string, sample float64, reopen <-chan os.Signal, log *slog
 	return l, nil
 }
 
-type unclosed struct{ io.Writer }
+type nopCloser struct{ io.Writer }
 
-func (unclosed) Close() error { return nil }
+func (nopCloser) Close() error { return nil }
 
 // close writes what has come so far and ends.
 func (l *accessLog) close() {
-	close(l.end)
+	close(l.closing)
 	l.done.Wait()
 }
 
@@ -119,7 +119,7 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 				buffered.Reset(out)
 				l.log.Info("the access log is opened anew")
 			}
-		case <-l.end:
+		case <-l.closing:
 			ending = true
 		}
 		for waiting := true; waiting && ending; {
@@ -139,8 +139,8 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 	_ = out.Close()
 }
 
-// note logs what has ended, if it is its turn; errors are always logged.
-func (l *accessLog) note(s *edge.RequestRecord) {
+// record logs what has ended, if it is its turn; errors are always logged.
+func (l *accessLog) record(s *edge.RequestRecord) {
 	failed := s.Code != "" || s.Status >= 500
 	if !failed && l.sample < 1 && rand.Float64() >= l.sample {
 		return
@@ -150,16 +150,17 @@ func (l *accessLog) note(s *edge.RequestRecord) {
 		Time: s.StartedAt.UTC(), Endpoint: s.Endpoint.ID, Account: s.Endpoint.AccountID, Operator: s.Client.OperatorID,
 		Status: s.Status, Code: s.Code,
 		BytesIn: in, BytesOut: out, Millis: float64(s.Duration.Microseconds()) / 1000, Backend: s.BackendID,
-		TraceID: cut(s.Client.TraceID, 64),
+		TraceID: truncate(s.Client.TraceID, 64),
 	}
 	if s.Client.ClientIP.IsValid() {
 		line.ClientIP = s.Client.ClientIP.String()
 	}
 	if pod := s.Client.StatedPod; pod != nil {
-		line.Pod = cut(pod.Namespace+"/"+pod.Name, 512)
+		line.Pod = truncate(pod.Namespace+"/"+pod.Name, 512)
 	}
 	if r := s.Request; r != nil {
-		line.Method, line.Host, line.Path = cut(r.Method, 32), cut(r.Host, 256), cut(r.URL.EscapedPath(), maxLoggedText)
+		line.Method, line.Host, line.Path = truncate(r.Method, 32), truncate(r.Host, 256),
+			truncate(r.URL.EscapedPath(), maxLoggedText)
 		if id := traceID(r.Header.Get("Traceparent")); id != "" {
 			line.TraceID = id
 		}
@@ -171,8 +172,8 @@ func (l *accessLog) note(s *edge.RequestRecord) {
 	}
 }
 
-// cut copies a text, so that no request's buffer is kept, and shortens it.
-func cut(s string, most int) string { return strings.Clone(s[:min(len(s), most)]) }
+// truncate copies a text, so that no request's buffer is kept, and shortens it.
+func truncate(s string, most int) string { return strings.Clone(s[:min(len(s), most)]) }
 
 // traceID returns the trace's id of a traceparent header (W3C Trace Context), "" when it is none.
 func traceID(parent string) string {
@@ -185,5 +186,5 @@ func traceID(parent string) string {
 			return ""
 		}
 	}
-	return cut(parent[version:version+id], id)
+	return truncate(parent[version:version+id], id)
 }

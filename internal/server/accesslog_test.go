@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// logged waits until the file has so many lines, and returns them.
-func logged(t *testing.T, file string, n int) []map[string]any {
+// accessLogLines waits until the file has so many lines, and returns them.
+func accessLogLines(t *testing.T, file string, n int) []map[string]any {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		b, err := os.ReadFile(file)
@@ -41,33 +41,34 @@ func logged(t *testing.T, file string, n int) []map[string]any {
 	return nil
 }
 
-func webServer(t *testing.T, serve http.HandlerFunc) string {
+func serveHTTP(t *testing.T, serve http.HandlerFunc) string {
 	t.Helper()
 	srv := httptest.NewServer(serve)
 	t.Cleanup(srv.Close)
 	return srv.Listener.Addr().String()
 }
 
-func TestAccessLog(t *testing.T) {
+func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
 	moved := make(chan os.Signal, 1)
-	upstream := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+	upstream := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Set-Cookie", "c=answer-secret")
 		_, _ = io.WriteString(w, "answer-secret")
 	})
-	p := pathTo(t, start(t, func(o *Options) { o.AccessLog, o.ReopenAccessLog = file, moved }), upstream)
+	p := edgePathTo(t, startServer(t, func(o *Options) { o.AccessLog, o.ReopenAccessLog = file, moved }), upstream)
 	ask := func(way string) {
 		t.Helper()
 		header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"request-secret"},
 			"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
-		_ = text(t, p.forwarder.do(p.tr, "POST", "http://hello.demo"+way, strings.NewReader("request-secret"), header).Body)
+		_ = readAll(t, p.forwarder.do(p.tr, "POST", "http://hello.demo"+way, strings.NewReader("request-secret"),
+			header).Body)
 	}
 	ask("/a%20b?token=request-secret")
-	l := logged(t, file, 1)[0]
+	l := accessLogLines(t, file, 1)[0]
 	for name, want := range map[string]any{
-		"endpoint": p.bound.EndpointID, "client_ip": "10.1.2.3", "operator": p.operator, "method": "POST",
+		"endpoint": p.bound.EndpointID, "client_ip": "10.1.2.3", "operator": p.operatorID, "method": "POST",
 		"host": "hello.demo", "path": "/a%20b", "status": 200.0,
 		"bytes_in": 14.0, "bytes_out": 13.0, "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
 	} {
@@ -95,11 +96,11 @@ func TestAccessLog(t *testing.T) {
 	}
 	p.agent.stop()
 	ask("/after")
-	if l := logged(t, file, 1); len(l) != 1 || l[0]["path"] != "/after" || l[0]["status"] != 503.0 ||
+	if l := accessLogLines(t, file, 1); len(l) != 1 || l[0]["path"] != "/after" || l[0]["status"] != 503.0 ||
 		l[0]["code"] != "ERR_FL_3001" {
 		t.Errorf("in the new file: %v", l)
 	}
-	if err := p.stopped(); err != nil {
+	if err := p.stopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{file, file + ".1"} {
@@ -113,24 +114,26 @@ func TestAccessLog(t *testing.T) {
 }
 
 // Errors are logged whatever the sample; a connection has a line, too; and a stop loses none.
-func TestAccessLogSamples(t *testing.T) {
+func TestAccessLog_Samples(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
-	echo := tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	p := pathTo(t, start(t, func(o *Options) { o.AccessLog, o.AccessLogSample = file, 0 }), echo, func(b *tunnel.Bind) {
+	echo := serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	p := edgePathTo(t, startServer(t, func(o *Options) {
+		o.AccessLog, o.AccessLogSample = file, 0
+	}), echo, func(b *tunnel.Bind) {
 		b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+echo, ""
 	})
-	st := p.forwarder.open(headerOf(t, p.bound))
+	st := p.forwarder.open(openHeader(t, p.bound))
 	_, _ = io.WriteString(st, "question")
 	_ = st.CloseWrite()
-	_ = text(t, st)
+	_ = readAll(t, st)
 	p.counted(`fairlead_server_endpoint_connections_total{endpoint="ID"} 1`, `fairlead_server_access_log_dropped_total 0`)
 	p.agent.stop()
-	p.forwarder.refusal(headerOf(t, p.bound))
-	if err := p.stopped(); err != nil {
+	p.forwarder.openRefused(openHeader(t, p.bound))
+	if err := p.stopAndWait(); err != nil {
 		t.Fatal(err)
 	}
-	if l := logged(t, file, 1); len(l) != 1 || l[0]["code"] != "ERR_FL_3001" || l[0]["status"] != nil ||
+	if l := accessLogLines(t, file, 1); len(l) != 1 || l[0]["code"] != "ERR_FL_3001" || l[0]["status"] != nil ||
 		l[0]["method"] != nil {
 		t.Errorf("lines %v", l)
 	}

@@ -14,10 +14,10 @@ import (
 
 // A policy by a pod's annotations holds for what the forwarder has said of them, and takes what it
 // has not said for unknown.
-func TestPoliciesReadAnnotations(t *testing.T) {
+func TestPolicy_ReadsAnnotations(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
 	deny := func(url, expression string) tunnel.Bound {
 		policy := "on_http_request:\n  - expressions: [\"" + expression + "\"]\n    actions: [{type: deny}]\n"
 		return a.cloud(account.BindingKubernetes, url, policy, a.answer(200, "served"))
@@ -39,11 +39,11 @@ func TestPoliciesReadAnnotations(t *testing.T) {
 			bound tunnel.Bound
 			admit bool
 		}{{onlyRed, c.red}, {noMark, c.isUnmarked}} {
-			h := headerOf(t, ask.bound)
+			h := openHeader(t, ask.bound)
 			h.Pod = &tunnel.PodIdentity{Namespace: "shop", Name: "web-1", ServiceAccount: "web", Annotations: c.notes}
 			st := f.open(h)
 			_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: red.demo\r\nConnection: close\r\n\r\n")
-			if answer := text(t, st); strings.HasPrefix(answer, "HTTP/1.1 200 ") != ask.admit {
+			if answer := readAll(t, st); strings.HasPrefix(answer, "HTTP/1.1 200 ") != ask.admit {
 				t.Errorf("%s at %s: %s", name, ask.bound.URL, answer)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 // postLogouts posts logout tokens from one address, 16 at a time, and returns how often each status
 // was the answer.
-func (c *crowd) postLogouts(tokens []string) map[int]int {
+func (c *sessionLoad) postLogouts(tokens []string) map[int]int {
 	c.t.Helper()
 	var workers sync.WaitGroup
 	var mu sync.Mutex
@@ -26,7 +26,7 @@ func (c *crowd) postLogouts(tokens []string) map[int]int {
 	for range 16 {
 		workers.Go(func() {
 			for token := range queue {
-				r, err := http.NewRequestWithContext(within(c.t), "POST", crowdURL+"/_fairlead/oidc/logout",
+				r, err := http.NewRequestWithContext(testContext(c.t), "POST", loadURL+"/_fairlead/oidc/logout",
 					strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
 				if err != nil {
 					c.t.Error(err)
@@ -53,28 +53,30 @@ func (c *crowd) postLogouts(tokens []string) map[int]int {
 	return statuses
 }
 
-// joinClient makes a session of a client of the provider.
-func (c *crowd) joinClient(client, subject string) member {
+// addSessionOfClient makes a session of a client of the provider.
+func (c *sessionLoad) addSessionOfClient(client, subject string) loadSession {
 	c.t.Helper()
-	return c.join(subject, crowdURL, func(l *account.NewLogin) { l.Issuer, l.Client, l.Subject = c.idp.URL, client, subject })
+	return c.addSession(subject, loadURL, func(l *account.NewLogin) {
+		l.Issuer, l.Client, l.Subject = c.idp.URL, client, subject
+	})
 }
 
 func TestBackChannelLogout_EndsEverySessionOfAProvider(t *testing.T) {
 	t.Parallel()
-	c := startCrowd(t)
+	c := startSessionLoad(t)
 	const people = 300
 	tokens := make([]string, people)
 	for i := range tokens {
 		subject := fmt.Sprint("person-", i)
-		c.joinClient(oidctest.ClientID, subject)
+		c.addSessionOfClient(oidctest.ClientID, subject)
 		tokens[i] = c.idp.Sign(c.idp.LogoutClaims(subject))
 	}
-	c.joinClient("another", "person-0")
+	c.addSessionOfClient("another", "person-0")
 	start := time.Now()
 	statuses := c.postLogouts(tokens)
 	took := time.Since(start)
 	page := account.Page{Limit: account.MaxPageLimit}
-	left, _, err := c.tenant.store.AppSessions(within(t), c.account, account.AppSessionFilter{}, page)
+	left, _, err := c.tenant.store.AppSessions(testContext(t), c.account, account.AppSessionFilter{}, page)
 	if err != nil || statuses[http.StatusOK] != people || len(left) != 2 { // that of another client, and the fixture's own
 		t.Errorf("%d logout tokens: statuses %v, %d sessions are left, %v", people, statuses, len(left), err)
 	}

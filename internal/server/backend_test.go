@@ -18,21 +18,21 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// labelled brings a labelled tunnel online.
-func (r *running) labelled(app string, serve string) *agent {
+// startLabelledAgent brings a labelled tunnel online.
+func (r *testServer) startLabelledAgent(app string, serve string) *testAgent {
 	r.t.Helper()
-	a := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": app}, UpstreamProtocol: "http1"},
-		toUpstream(serve))
+	a := r.startAgentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": app}, UpstreamProtocol: "http1"},
+		relayTo(serve))
 	receive(r.t, a.bound, "tunnel of "+app)
 	return a
 }
 
-func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
+func TestEdge_FailoverServesHTTPFromFirstChildUp(t *testing.T) {
 	t.Parallel()
-	r := start(t, allowLoopback)
-	f, a := r.forwarder(), r.tenant()
-	inGroup := names(t, "group").Listener.Addr().String()
-	behind := names(t, "static").Listener.Addr().String()
+	r := startServer(t, allowLoopback)
+	f, a := r.startForwarder(), r.tenant()
+	inGroup := namedServer(t, "group").Listener.Addr().String()
+	behind := namedServer(t, "static").Listener.Addr().String()
 	group, static, canned := a.group(map[string]string{"app": "api"}), a.static(behind), a.answer(299, "canned")
 	order := a.failover(group, static, canned)
 	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
@@ -40,7 +40,7 @@ func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
 	ask := func() string {
 		t.Helper()
 		res := f.do(tr, "GET", "http://hello.demo/x", nil, nil)
-		body := text(t, res.Body)
+		body := readAll(t, res.Body)
 		if res.StatusCode >= 300 {
 			t.Errorf("a request failed: %d %s", res.StatusCode, body)
 		}
@@ -54,55 +54,55 @@ func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
 		var got struct {
 			Active string `json:"active_backend"`
 		}
-		if status := r.api("GET", "/backends/failover/"+order, nil, &got); status != 200 || got.Active != want {
+		if status := r.callAPI("GET", "/backends/failover/"+order, nil, &got); status != 200 || got.Active != want {
 			t.Errorf("the API says %d, active_backend %q, want %q", status, got.Active, want)
 		}
 	}
 	serving(static)
-	first := r.labelled("api", inGroup)
-	until(t, "the group serves", func() bool { return ask() == "group hello.demo /x" })
+	first := r.startLabelledAgent("api", inGroup)
+	eventually(t, "the group serves", func() bool { return ask() == "group hello.demo /x" })
 	serving(group)
 	first.stop()
-	until(t, "the static address serves again", func() bool { return strings.HasPrefix(ask(), "static ") })
-	until(t, "the switches are told", func() bool {
+	eventually(t, "the static address serves again", func() bool { return strings.HasPrefix(ask(), "static ") })
+	eventually(t, "the switches are told", func() bool {
 		var list struct{ Events []account.AuditEvent }
-		r.api("GET", "/events?type=backend.switched&object_id="+order, nil, &list)
+		r.callAPI("GET", "/events?type=backend.switched&object_id="+order, nil, &list)
 		return len(list.Events) >= 2 && list.Events[0].Details["from"] == group && list.Events[0].Details["to"] == static
 	})
 	var failover struct {
 		Active string `json:"active_backend"`
 	}
-	if r.api("GET", "/backends/failover/"+order, nil, &failover); failover.Active != static {
+	if r.callAPI("GET", "/backends/failover/"+order, nil, &failover); failover.Active != static {
 		t.Errorf("the active child is %q, not %s", failover.Active, static)
 	}
-	r.labelled("api", inGroup) // it recovers
-	until(t, "the group serves again", func() bool { return strings.HasPrefix(ask(), "group ") })
+	r.startLabelledAgent("api", inGroup) // it recovers
+	eventually(t, "the group serves again", func() bool { return strings.HasPrefix(ask(), "group ") })
 	unlabelled := a.cloud(account.BindingKubernetes, "http://canned.demo", "", canned)
 	res := f.do(f.transport(unlabelled), "POST", "http://hello.demo/", strings.NewReader("body"), nil)
-	if body := text(t, res.Body); res.StatusCode != 299 || body != "canned" || res.Header.Get("X-Canned") != "yes" ||
+	if body := readAll(t, res.Body); res.StatusCode != 299 || body != "canned" || res.Header.Get("X-Canned") != "yes" ||
 		res.Header.Get("Content-Length") != "6" {
 		t.Errorf("a canned answer: %d %q %v", res.StatusCode, body, res.Header)
 	}
 	if res := f.do(f.transport(unlabelled), "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 ||
-		text(t, res.Body) != "" {
+		readAll(t, res.Body) != "" {
 		t.Errorf("a canned answer to HEAD: %d", res.StatusCode)
 	}
 }
 
-func TestNoRequestFailsWhileATunnelOfAGroupRefuses(t *testing.T) {
+func TestEdge_RetriesWithinTunnelGroup(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
 	var asked atomic.Int32
-	bad := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
-		counted(&asked, refuses))
+	bad := r.startAgentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
+		countStreams(&asked, refuseStream))
 	receive(t, bad.bound, "the tunnel that refuses")
 	group := a.group(map[string]string{"app": "api"})
 	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", a.failover(group, a.answer(200, "canned")))
 	if status, body := f.get(b); status != 200 || body != "canned" {
 		t.Errorf("a group that refuses: %d %s", status, body)
 	}
-	r.labelled("api", names(t, "good").Listener.Addr().String())
+	r.startLabelledAgent("api", namedServer(t, "good").Listener.Addr().String())
 	for range 8 {
 		if status, body := f.get(b); status != 200 || body != "good hello.demo /x" {
 			t.Errorf("a group of which one refuses: %d %s", status, body)
@@ -113,12 +113,12 @@ func TestNoRequestFailsWhileATunnelOfAGroupRefuses(t *testing.T) {
 	}
 }
 
-func TestATCPConnectionGoesToTheFirstChildThatIsUp(t *testing.T) {
+func TestEdge_FailoverServesTCPFromFirstChildUp(t *testing.T) {
 	t.Parallel()
-	r := start(t, allowLoopback)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t, allowLoopback)
+	f, a := r.startForwarder(), r.tenant()
 	says := func(name string) string {
-		return tcpServer(t, func(c *net.TCPConn) {
+		return serveTCP(t, func(c *net.TCPConn) {
 			_, _ = io.WriteString(c, name)
 			_, _ = io.Copy(c, c)
 			_ = c.CloseWrite()
@@ -128,40 +128,40 @@ func TestATCPConnectionGoesToTheFirstChildThatIsUp(t *testing.T) {
 	b := a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", "",
 		a.failover(a.group(map[string]string{"app": "db"}), closed, a.static(says("static:"))))
 	talk := func() string {
-		st := f.open(headerOf(t, b))
+		st := f.open(openHeader(t, b))
 		_, _ = io.WriteString(st, "ping")
 		_ = st.CloseWrite()
-		return text(t, st)
+		return readAll(t, st)
 	}
 	for range 2 {
 		if got := talk(); got != "static:ping" {
 			t.Errorf("past a closed port: %q", got)
 		}
 	}
-	tun := r.labelled("db", says("group:"))
-	until(t, "the group serves", func() bool { return talk() == "group:ping" })
-	held, name := f.openNamed(headerOf(t, b), 6)
+	tun := r.startLabelledAgent("db", says("group:"))
+	eventually(t, "the group serves", func() bool { return talk() == "group:ping" })
+	held, name := f.openNamed(openHeader(t, b), 6)
 	if name != "group:" {
 		t.Fatalf("the connection went to %q", name)
 	}
-	other := r.labelled("db", says("second:"))
+	other := r.startLabelledAgent("db", says("second:"))
 	if !echoes(held) {
 		t.Error("a connection broke because another tunnel came")
 	}
 	other.stop()
 	tun.stop()
-	until(t, "the address serves again", func() bool { return talk() == "static:ping" })
+	eventually(t, "the address serves again", func() bool { return talk() == "static:ping" })
 	alone := a.cloud(account.BindingKubernetes, "tcp://alone.demo:1", "", closed)
-	if got := f.refusal(headerOf(t, alone)); got != tunnel.RefusedUpstream {
+	if got := f.openRefused(openHeader(t, alone)); got != tunnel.RefusedUpstream {
 		t.Errorf("without anybody: %v", got)
 	}
 }
 
-func TestStaticAddressesOfTheServicesOwnNetworkAreRefused(t *testing.T) {
+func TestEdge_RefusesStaticAddressesOfOwnNetwork(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
-	for i, address := range []string{names(t, "loopback").Listener.Addr().String(), "169.254.169.254:80", "[::1]:80",
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
+	for i, address := range []string{namedServer(t, "loopback").Listener.Addr().String(), "169.254.169.254:80", "[::1]:80",
 		"[::ffff:127.0.0.1]:80", "10.0.0.1:80"} {
 		b := a.cloud(account.BindingKubernetes, fmt.Sprintf("http://s%d.demo", i), "", a.static(address))
 		if status, body := f.get(b); status != 503 || !strings.Contains(body, string(account.CodeNoChild)) ||
@@ -171,14 +171,14 @@ func TestStaticAddressesOfTheServicesOwnNetworkAreRefused(t *testing.T) {
 	}
 }
 
-func TestNoRequestFailsWhileTheFirstChildGoesAndComesUnderLoad(t *testing.T) {
+func TestEdge_FailoverUnderLoadFailsNoRequest(t *testing.T) {
 	t.Parallel()
-	r := start(t, allowLoopback)
-	f, a := r.forwarder(), r.tenant()
-	first := names(t, "first").Listener.Addr().String()
+	r := startServer(t, allowLoopback)
+	f, a := r.startForwarder(), r.tenant()
+	first := namedServer(t, "first").Listener.Addr().String()
 	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "",
-		a.failover(a.group(map[string]string{"app": "api"}), a.static(names(t, "second").Listener.Addr().String())))
-	tun := r.labelled("api", first)
+		a.failover(a.group(map[string]string{"app": "api"}), a.static(namedServer(t, "second").Listener.Addr().String())))
+	tun := r.startLabelledAgent("api", first)
 	stop := make(chan struct{})
 	var served sync.Map
 	var load sync.WaitGroup
@@ -192,7 +192,7 @@ func TestNoRequestFailsWhileTheFirstChildGoesAndComesUnderLoad(t *testing.T) {
 				default:
 				}
 				res := f.do(tr, http.MethodGet, "http://hello.demo/x", nil, nil)
-				body := text(t, res.Body)
+				body := readAll(t, res.Body)
 				if res.StatusCode != 200 {
 					t.Errorf("a request failed: %d %s", res.StatusCode, body)
 					return
@@ -206,11 +206,11 @@ func TestNoRequestFailsWhileTheFirstChildGoesAndComesUnderLoad(t *testing.T) {
 		served.Clear()
 		return func() bool { _, ok := served.Load(name); return ok }
 	}
-	until(t, "the first serves", seen("first"))
+	eventually(t, "the first serves", seen("first"))
 	tun.stop()
-	until(t, "the second serves", seen("second"))
-	r.labelled("api", first)
-	until(t, "the first serves again", seen("first"))
+	eventually(t, "the second serves", seen("second"))
+	r.startLabelledAgent("api", first)
+	eventually(t, "the first serves again", seen("first"))
 	close(stop)
 	load.Wait()
 }

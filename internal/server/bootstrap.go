@@ -21,8 +21,8 @@ import (
 // other file was named.
 const BootstrapFileName = "bootstrap.txt"
 
-// welcome is what a person needs after the first start.
-type welcome struct {
+// bootstrapMessage is what a person needs after the first start.
+type bootstrapMessage struct {
 	APIKey, Authtoken     string
 	BaseURL               string
 	CAFingerprint         string // "" = the certificate comes from files
@@ -31,7 +31,7 @@ type welcome struct {
 
 // bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key
 // and token. Secrets never go into the log.
-func bootstrap(ctx context.Context, st *store.Store, o *Options, w welcome) error {
+func bootstrap(ctx context.Context, st *store.Store, o *Options, w bootstrapMessage) error {
 	if err := ensureSecrets(ctx, st, o); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *secretOutput) discard() {
 	}
 }
 
-func (w welcome) text() []byte {
+func (w bootstrapMessage) text() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	trustFlag, helmCA := "", ""

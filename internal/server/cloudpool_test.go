@@ -23,7 +23,7 @@ func (a *tenant) pooled(binding, url, backendID string) tunnel.Bound {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	made, err := a.store.CreateEndpoint(within(a.t),
+	made, err := a.store.CreateEndpoint(testContext(a.t),
 		account.Endpoint{AccountID: a.account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme, Host: u.Host,
 			Port: u.Port,
 			Type: account.TypeCloud, BackendID: backendID, PoolingEnabled: true}, account.PolicyFacts{})
@@ -43,10 +43,10 @@ func answers(n int, ask func() string) map[string]int {
 }
 
 // Whichever member a stream names, and from wherever a request comes: the members take turns.
-func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
+func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
-	f, a := w.forwarder(), w.tenant()
+	f, a := w.startForwarder(), w.tenant()
 	var members []tunnel.Bound
 	for _, name := range []string{"a", "b", "c"} {
 		backend := a.answer(200, name)
@@ -60,10 +60,10 @@ func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
 		tr := f.transport(b)
 		return func() string {
 			t.Helper()
-			return text(t, f.do(tr, "GET", "http://hello.demo/x", nil, nil).Body)
+			return readAll(t, f.do(tr, "GET", "http://hello.demo/x", nil, nil).Body)
 		}
 	}
-	browser := w.browser()
+	browser := w.newBrowser()
 	want := map[string]int{"a": 3, "b": 3, "c": 3}
 	for name, from := range map[string]func() string{
 		"a pod, by one member": ask(members[0]), "a pod, by another": ask(members[2]),
@@ -73,7 +73,7 @@ func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return text(t, res.Body)
+			return readAll(t, res.Body)
 		},
 	} {
 		if got := answers(9, from); !maps.Equal(got, want) {
@@ -81,11 +81,11 @@ func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
 		}
 	}
 	// A member that has gone takes no request along, also when the stream names it.
-	if err := a.store.DeleteEndpoint(within(t), a.caller(), members[0].EndpointID); err != nil {
+	if err := a.store.DeleteEndpoint(testContext(t), a.caller(), members[0].EndpointID); err != nil {
 		t.Fatal(err)
 	}
 	gone := func() string {
-		h := headerOf(t, members[0])
+		h := openHeader(t, members[0])
 		h.Scheme = "http"
 		st := f.open(h)
 		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n")
@@ -93,9 +93,9 @@ func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return text(t, res.Body)
+		return readAll(t, res.Body)
 	}
-	until(t, "the others take its turns", func() bool {
+	eventually(t, "the others take its turns", func() bool {
 		got := answers(4, gone)
 		if got["a"]+got["b"]+got["c"] != 4 {
 			t.Fatalf("a request was lost: %v", got)
@@ -105,28 +105,28 @@ func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
 }
 
 // A member whose backend cannot be reached leaves its requests and connections to the others.
-func TestACloudEndpointWithoutABackendLeavesItToItsPool(t *testing.T) {
+func TestEdge_CloudEndpointWithoutBackendUsesPool(t *testing.T) {
 	t.Parallel()
-	r := start(t, allowLoopback)
-	f, a := r.forwarder(), r.tenant()
-	up := names(t, "up").Listener.Addr().String()
+	r := startServer(t, allowLoopback)
+	f, a := r.startForwarder(), r.tenant()
+	up := namedServer(t, "up").Listener.Addr().String()
 	b := a.pooled(account.BindingKubernetes, "http://pool.demo", a.static(closedport.Reserve(t)))
 	a.pooled(account.BindingKubernetes, "http://pool.demo", a.static(up))
 	tr := f.transport(b)
 	for range 6 {
 		res := f.do(tr, http.MethodPost, "http://hello.demo/x", nil, nil)
-		if body := text(t, res.Body); res.StatusCode != 200 {
+		if body := readAll(t, res.Body); res.StatusCode != 200 {
 			t.Errorf("a request was lost: %d %s", res.StatusCode, body)
 		}
 	}
 	greeting := func(name string) string {
-		return tcpServer(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, name) })
+		return serveTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, name) })
 	}
 	tcp := a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(greeting("a")))
 	a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(greeting("b")))
 	a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(closedport.Reserve(t)))
 	got := answers(6, func() string {
-		st, name := f.openNamed(headerOf(t, tcp), 1)
+		st, name := f.openNamed(openHeader(t, tcp), 1)
 		_ = st.CloseWrite()
 		return name
 	})

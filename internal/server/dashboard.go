@@ -23,16 +23,16 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 		SessionEnder: s.sessions, Tunnels: s.store,
 		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Authenticator: s.store,
 		SignIns: s.store,
-		Active:  s.backends, RedactionMark: s.key.RedactionMark, MatchSelectors: admits,
-		GeoIP: s.geo != nil, BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(),
-		Draining: s.draining.Load, OnAuthenticated: s.recognise, Logger: s.log,
+		Active:  s.backends, RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors,
+		GeoIP: s.geo != nil, BaseURL: s.baseURL.String(), Version: version.String(), ClientIP: s.clientIPFunc(),
+		Draining: s.draining.Load, OnAuthenticated: s.markAuthenticated, Logger: s.log,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
 			hsts.Set(w.Header(), r.Host)
 		}
 		switch path := r.URL.Path; {
-		case path == strings.TrimSuffix(dashboard.Path, "/"), path == "/" && forPeople(r):
+		case path == strings.TrimSuffix(dashboard.Path, "/"), path == "/" && wantsHTML(r):
 			http.Redirect(w, r, dashboard.Path, http.StatusSeeOther)
 		case strings.HasPrefix(path, dashboard.Path):
 			ui.ServeHTTP(w, r)
@@ -42,9 +42,9 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 	})
 }
 
-// clientIP says whose request one to the API's listener is. A balancer before it is a client of its
-// own, unless its word counts.
-func (s *service) clientIP() func(*http.Request) netip.Addr {
+// clientIPFunc says whose request one to the API's listener is. A balancer before it is a client of
+// its own, unless its word counts.
+func (s *service) clientIPFunc() func(*http.Request) netip.Addr {
 	trusted, err := s.opt.Public.trusted()
 	if err != nil {
 		panic(fmt.Sprintf("server: options that were validated: %v", err))
@@ -58,9 +58,9 @@ func (s *service) clientIP() func(*http.Request) netip.Addr {
 	}
 }
 
-// forPeople says whether a browser asks for a page: a client of the API has a key, and asks for no
+// wantsHTML says whether a browser asks for a page: a client of the API has a key, and asks for no
 // HTML.
-func forPeople(r *http.Request) bool {
+func wantsHTML(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Authorization") == "" &&
 		strings.Contains(r.Header.Get("Accept"), "text/html")
 }

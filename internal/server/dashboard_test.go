@@ -15,33 +15,33 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// visitor is a browser without scripts: it keeps one cookie and follows nothing.
-type visitor struct {
-	*running
+// testBrowser is a browser without scripts: it keeps one cookie and follows nothing.
+type testBrowser struct {
+	*testServer
 	via    *http.Transport
 	from   string // what a balancer says of the client; "" = nothing
 	cookie string
 }
 
-func (r *running) visitor() *visitor {
+func (r *testServer) newDashboardBrowser() *testBrowser {
 	r.t.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p := &visitor{running: r, via: &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}}
+	p := &testBrowser{testServer: r, via: &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}}
 	r.t.Cleanup(p.via.CloseIdleConnections)
 	return p
 }
 
-// ask sends a form, or gets a page when there is none.
-func (p *visitor) ask(path string, form url.Values) (status int, location, page string) {
+// request sends a form, or gets a page when there is none.
+func (p *testBrowser) request(path string, form url.Values) (status int, location, page string) {
 	p.t.Helper()
 	method, body := http.MethodGet, io.Reader(nil)
 	if form != nil {
 		method, body = http.MethodPost, strings.NewReader(form.Encode())
 	}
-	r, err := http.NewRequestWithContext(within(p.t), method, "https://"+p.at.Service.String()+path, body)
+	r, err := http.NewRequestWithContext(testContext(p.t), method, "https://"+p.addrs.Service.String()+path, body)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -73,23 +73,25 @@ func (p *visitor) ask(path string, form url.Values) (status int, location, page 
 	return res.StatusCode, res.Header.Get("Location"), string(b)
 }
 
-func (p *visitor) signIn(key string) int {
+func (p *testBrowser) signIn(key string) int {
 	p.t.Helper()
-	status, _, _ := p.ask("/ui/sign-in", url.Values{"key": {key}})
+	status, _, _ := p.request("/ui/sign-in", url.Values{"key": {key}})
 	return status
 }
 
-// TestTheDashboardOfAService: its pages show what is in the store, and what they change is changed.
-func TestTheDashboardOfAService(t *testing.T) {
+// TestDashboard_IsServedBesideTheAPI: its pages show what is in the store, and what they change is
+// changed.
+func TestDashboard_IsServedBesideTheAPI(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	a := r.agent(tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamProtocol: "http1"}, "127.0.0.1:1")
+	r := startServer(t)
+	a := r.startAgent(tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamProtocol: "http1"},
+		"127.0.0.1:1")
 	bound := receive(t, a.bound, "bind")
-	p := r.visitor()
-	if status, at, _ := p.ask("/", nil); status != http.StatusSeeOther || at != "/ui/" {
+	p := r.newDashboardBrowser()
+	if status, at, _ := p.request("/", nil); status != http.StatusSeeOther || at != "/ui/" {
 		t.Errorf("/ answers %d, %q", status, at)
 	}
-	if status, at, _ := p.ask("/ui/endpoints", nil); status != http.StatusSeeOther ||
+	if status, at, _ := p.request("/ui/endpoints", nil); status != http.StatusSeeOther ||
 		!strings.HasPrefix(at, "/ui/sign-in?return=") {
 		t.Errorf("without a sign-in: %d, %q", status, at)
 	}
@@ -103,18 +105,18 @@ func TestTheDashboardOfAService(t *testing.T) {
 		"/ui/api-keys": "API keys", "/ui/authtokens": "Authtokens",
 		"/ui/events": bound.EndpointID,
 	} {
-		if status, _, page := p.ask(path, nil); status != http.StatusOK || !strings.Contains(page, want) {
+		if status, _, page := p.request(path, nil); status != http.StatusOK || !strings.Contains(page, want) {
 			t.Errorf("%s: %d, without %q", path, status, want)
 		}
 	}
-	if status, _, _ := p.ask("/ui/sign-out", url.Values{}); status != http.StatusSeeOther {
+	if status, _, _ := p.request("/ui/sign-out", url.Values{}); status != http.StatusSeeOther {
 		t.Errorf("signing out: %d", status)
 	}
 }
 
-// TestWhoTriesToSignInBehindABalancer: its clients are told apart by what it says, and only by what
-// a trusted one says.
-func TestWhoTriesToSignInBehindABalancer(t *testing.T) {
+// TestDashboard_LimitsSignInsBehindABalancer: its clients are told apart by what it says, and only
+// by what a trusted one says.
+func TestDashboard_LimitsSignInsBehindABalancer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		trusted []string
@@ -122,8 +124,8 @@ func TestWhoTriesToSignInBehindABalancer(t *testing.T) {
 	}{"trusted": {[]string{"127.0.0.0/8"}, http.StatusSeeOther}, "not trusted": {nil, http.StatusTooManyRequests}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, func(o *Options) { o.Public.TrustedProxies = c.trusted })
-			p := r.visitor()
+			r := startServer(t, func(o *Options) { o.Public.TrustedProxies = c.trusted })
+			p := r.newDashboardBrowser()
 			p.from = "198.51.100.7, 203.0.113.1" // the client may have written the first
 			for range 11 {
 				p.signIn("flk_guess")
@@ -139,14 +141,14 @@ func TestWhoTriesToSignInBehindABalancer(t *testing.T) {
 	}
 }
 
-// TestBaseURL_TellsBrowsersToStayOnHTTPS: pages and redirects alike, and nothing of localhost,
+// TestDashboard_SetsHSTS: pages and redirects alike, and nothing of localhost,
 // which has other ports.
-func TestBaseURL_TellsBrowsersToStayOnHTTPS(t *testing.T) {
+func TestDashboard_SetsHSTS(t *testing.T) {
 	t.Parallel()
-	v := start(t).visitor()
+	v := startServer(t).newDashboardBrowser()
 	for _, path := range []string{"/", "/ui", "/ui/", "/ui/sign-in", "/endpoints"} {
 		for host, want := range map[string]string{"fairlead.example.com:8443": "max-age=15552000", "localhost:8443": ""} {
-			r, err := http.NewRequestWithContext(within(t), http.MethodGet, "https://"+v.at.Service.String()+path, nil)
+			r, err := http.NewRequestWithContext(testContext(t), http.MethodGet, "https://"+v.addrs.Service.String()+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,33 +15,33 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// forwarder is what internal/forwarder does with a pod's connection, without the pod.
-type forwarder struct {
+// testForwarder is what internal/forwarder does with a pod's connection, without the pod.
+type testForwarder struct {
 	*tunnel.Client
 	t     *testing.T
 	ended <-chan error
 	lines chan tunnel.RequestLine
 }
 
-func (r *running) forwarder() *forwarder {
+func (r *testServer) startForwarder() *testForwarder {
 	r.t.Helper()
-	if r.operator == "" {
+	if r.operatorID == "" {
 		var op struct {
 			ID string `json:"id"`
 		}
-		status := r.api("POST", "/kubernetes_operators",
+		status := r.callAPI("POST", "/kubernetes_operators",
 			map[string]any{"description": "test", "enabled_features": []string{"bindings"}}, &op)
 		if status != http.StatusCreated {
 			r.t.Fatalf("registering an operator: status %d", status)
 		}
-		r.operator = op.ID
+		r.operatorID = op.ID
 	}
-	return r.forwarderOf(r.authtoken, r.operator)
+	return r.startForwarderAs(r.authtoken, r.operatorID)
 }
 
-func (r *running) forwarderOf(token, operator string) *forwarder {
-	f := &forwarder{t: r.t, lines: make(chan tunnel.RequestLine, 100)}
-	f.Client, _, f.ended = r.client(tunnel.ClientConfig{
+func (r *testServer) startForwarderAs(token, operator string) *testForwarder {
+	f := &testForwarder{t: r.t, lines: make(chan tunnel.RequestLine, 100)}
+	f.Client, _, f.ended = r.runTunnelClient(tunnel.ClientConfig{
 		Connections: 1, // so that what is sent first arrives first, across streams
 		Hello: func() tunnel.Hello {
 			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: operator}
@@ -53,8 +53,8 @@ func (r *running) forwarderOf(token, operator string) *forwarder {
 
 const podAddr = "10.1.2.3:45678"
 
-// headerOf is the header that a forwarder sends for an endpoint.
-func headerOf(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
+// openHeader is the header that a forwarder sends for an endpoint.
+func openHeader(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
 	t.Helper()
 	_, hostport, _ := strings.Cut(b.URL, "://")
 	host, port, err := net.SplitHostPort(hostport)
@@ -68,13 +68,13 @@ func headerOf(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
 	return tunnel.OpenHeader{EndpointID: b.EndpointID, Host: host, Port: n, ClientAddr: podAddr}
 }
 
-func (f *forwarder) open(h tunnel.OpenHeader) *tunnel.Stream {
+func (f *testForwarder) open(h tunnel.OpenHeader) *tunnel.Stream {
 	f.t.Helper()
-	s, err := f.Wait(within(f.t))
+	s, err := f.Wait(testContext(f.t))
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	st, err := s.Open(within(f.t), h)
+	st, err := s.Open(testContext(f.t), h)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -82,10 +82,10 @@ func (f *forwarder) open(h tunnel.OpenHeader) *tunnel.Stream {
 	return st
 }
 
-// refusal opens a stream that must be refused and returns why.
-func (f *forwarder) refusal(h tunnel.OpenHeader) tunnel.RefuseCode {
+// openRefused opens a stream that must be refused and returns why.
+func (f *testForwarder) openRefused(h tunnel.OpenHeader) tunnel.RefuseCode {
 	f.t.Helper()
-	err := f.open(h).WaitOpened(within(f.t))
+	err := f.open(h).WaitOpened(testContext(f.t))
 	var refused *tunnel.RefusedError
 	if !errors.As(err, &refused) {
 		f.t.Fatalf("opening a stream gave %v, want a refusal", err)
@@ -94,9 +94,9 @@ func (f *forwarder) refusal(h tunnel.OpenHeader) tunnel.RefuseCode {
 }
 
 // transport is a pod's HTTP client: each connection is a stream.
-func (f *forwarder) transport(b tunnel.Bound, protocols ...func(*http.Protocols)) *http.Transport {
+func (f *testForwarder) transport(b tunnel.Bound, protocols ...func(*http.Protocols)) *http.Transport {
 	f.t.Helper()
-	h := headerOf(f.t, b)
+	h := openHeader(f.t, b)
 	tr := &http.Transport{
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -108,7 +108,7 @@ func (f *forwarder) transport(b tunnel.Bound, protocols ...func(*http.Protocols)
 			if err != nil {
 				return nil, err
 			}
-			return gentle{st}, nil
+			return halfClosing{st}, nil
 		},
 	}
 	if len(protocols) > 0 {
@@ -121,17 +121,17 @@ func (f *forwarder) transport(b tunnel.Bound, protocols ...func(*http.Protocols)
 	return tr
 }
 
-// gentle closes a stream as a kernel closes a socket.
-type gentle struct{ *tunnel.Stream }
+// halfClosing closes a stream as a kernel closes a socket.
+type halfClosing struct{ *tunnel.Stream }
 
-func (g gentle) Close() error {
+func (g halfClosing) Close() error {
 	_ = g.CloseWrite()
 	return g.Stream.Close()
 }
 
-func (f *forwarder) do(tr *http.Transport, method, url string, body io.Reader, header http.Header) *http.Response {
+func (f *testForwarder) do(tr *http.Transport, method, url string, body io.Reader, header http.Header) *http.Response {
 	f.t.Helper()
-	req, err := http.NewRequestWithContext(within(f.t), method, url, body)
+	req, err := http.NewRequestWithContext(testContext(f.t), method, url, body)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // with the connections of forwarders.
 func TestEdge_RefusesAmbiguousFramingFromPods(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprint(w, r.URL.Path)
 	})
@@ -27,14 +27,14 @@ func TestEdge_RefusesAmbiguousFramingFromPods(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st := p.forwarder.open(headerOf(t, p.bound))
+			st := p.forwarder.open(openHeader(t, p.bound))
 			_ = st.SetDeadline(time.Now().Add(patience))
 			framingtest.Expect(t, st, c.Send, c.Want)
 		})
 		if len(c.Send) <= 1000 {
 			t.Run(name+", byte by byte", func(t *testing.T) {
 				t.Parallel()
-				st := p.forwarder.open(headerOf(t, p.bound))
+				st := p.forwarder.open(openHeader(t, p.bound))
 				_ = st.SetDeadline(time.Now().Add(patience))
 				framingtest.ExpectByteByByte(t, st, c.Send, c.Want)
 			})

@@ -21,12 +21,14 @@ import (
 
 // With a full disk writes are 503, nothing of them is there, reads and traffic go on; and when
 // there is room again all goes on without a restart.
-func TestAFullDiskAtTheAPI(t *testing.T) {
+func TestServer_ReportsFullDisk(t *testing.T) {
 	t.Parallel()
 	var disk *store.Store
-	r := start(t, func(o *Options) { o.opened = func(s *store.Store) { disk = s } })
-	p := pathTo(t, r, webServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }))
-	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	r := startServer(t, func(o *Options) { o.onStoreOpen = func(s *store.Store) { disk = s } })
+	p := edgePathTo(t, r, serveHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "served")
+	}))
+	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,8 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(within(t), method, "https://"+r.at.Service.String()+path, bytes.NewReader(b))
+		req, err := http.NewRequestWithContext(testContext(t), method, "https://"+r.addrs.Service.String()+path,
+			bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +69,7 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 			t.Errorf("%s %s: %s, Retry-After %q: %s", method, path, res.Status, res.Header.Get("Retry-After"), body)
 		}
 	}
-	if err := disk.SetMaxPages(within(t), 400); err != nil {
+	if err := disk.SetMaxPages(testContext(t), 400); err != nil {
 		t.Fatal(err)
 	}
 	body := strings.Repeat("x", 30_000)
@@ -115,10 +118,10 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 	if got := listed(); !slices.Equal(got, made) {
 		t.Errorf("acknowledged were %v, there are %v", made, got)
 	}
-	if got := text(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != "served" {
+	if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != "served" {
 		t.Errorf("traffic: %q", got)
 	}
-	if err := disk.SetMaxPages(within(t), 1<<30); err != nil {
+	if err := disk.SetMaxPages(testContext(t), 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	if res, body := call("POST", "/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": made[0],

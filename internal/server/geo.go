@@ -35,8 +35,8 @@ func (s *service) startGeo(serving context.Context) {
 	}
 }
 
-// geoOf lets traffic policies ask where an address is; nil without files.
-func (s *service) geoOf(ip netip.Addr) func() trafficpolicy.Geo {
+// geoLookup lets traffic policies ask where an address is; nil without files.
+func (s *service) geoLookup(ip netip.Addr) func() trafficpolicy.Geo {
 	if s.geo == nil || !ip.IsValid() {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (s *service) geoOf(ip netip.Addr) func() trafficpolicy.Geo {
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// device says what is known of the browser that logs in.
-func (s *service) device(r *http.Request, ip netip.Addr) account.Device {
+// deviceOf says what is known of the browser that logs in.
+func (s *service) deviceOf(r *http.Request, ip netip.Addr) account.Device {
 	return device.FromRequest(r, ip, s.geo.Lookup(ip))
 }

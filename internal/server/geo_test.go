@@ -44,7 +44,7 @@ func geoDatabase(t *testing.T, cidr string) string {
 	return path
 }
 
-func TestPoliciesAndDevicesKnowWhereClientsAre(t *testing.T) {
+func TestGeo_IsKnownToPoliciesAndDevices(t *testing.T) {
 	t.Parallel()
 	const policy = `on_http_request:
 - expressions: ["conn.geo.country_code == 'NL'"]
@@ -59,16 +59,16 @@ func TestPoliciesAndDevicesKnowWhereClientsAre(t *testing.T) {
 	})
 	w.tenant().cloud("public", "http://app.example.com", policy, "")
 	for ip, want := range map[string]string{"203.0.113.9": "Utrecht 52.09,5.12", "198.51.100.9": ""} {
-		r, err := http.NewRequestWithContext(within(t), "GET", "http://app.example.com/", nil)
+		r, err := http.NewRequestWithContext(testContext(t), "GET", "http://app.example.com/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Forwarded-For", ip)
-		res, err := w.browser().Do(r)
+		res, err := w.newBrowser().Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := text(t, res.Body); want != "" && got != want || want == "" && res.StatusCode != 403 {
+		if got := readAll(t, res.Body); want != "" && got != want || want == "" && res.StatusCode != 403 {
 			t.Errorf("%s: %d %q", ip, res.StatusCode, got)
 		}
 		_ = res.Body.Close()
@@ -80,13 +80,13 @@ func TestPoliciesAndDevicesKnowWhereClientsAre(t *testing.T) {
 	}
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
 	r.Header.Set("User-Agent", "curl/8.5.0")
-	d := s.device(r, netip.MustParseAddr("203.0.113.9"))
+	d := s.deviceOf(r, netip.MustParseAddr("203.0.113.9"))
 	if d.IPAddress != "203.0.113.9" || d.UserAgent.BrowserName != "curl" || d.Location == nil ||
 		*d.Location.CountryCode != "NL" || *d.Network != (account.Network{ASN: 64500}) {
 		t.Errorf("the device: %+v", d)
 	}
-	if nowhere := (&service{}).device(r, netip.MustParseAddr("203.0.113.9")); nowhere.Location != nil ||
-		nowhere.Network != nil || (&service{}).geoOf(netip.MustParseAddr("203.0.113.9")) != nil {
+	if nowhere := (&service{}).deviceOf(r, netip.MustParseAddr("203.0.113.9")); nowhere.Location != nil ||
+		nowhere.Network != nil || (&service{}).geoLookup(netip.MustParseAddr("203.0.113.9")) != nil {
 		t.Errorf("without a database: %+v", nowhere)
 	}
 }

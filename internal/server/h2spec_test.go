@@ -16,7 +16,7 @@ import (
 
 // TestEdge_ConformsToHTTP2 runs h2spec as a pod: every connection is a forwarder's stream.
 func TestEdge_ConformsToHTTP2(t *testing.T) {
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, "answer")
 	})
@@ -31,7 +31,7 @@ func TestEdge_ConformsToHTTP2(t *testing.T) {
 			if err != nil {
 				return
 			}
-			relays.Go(func() { relayToEnd(c, p.forwarder.open(headerOf(t, p.bound))) })
+			relays.Go(func() { relayToEnd(c, p.forwarder.open(openHeader(t, p.bound))) })
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); relays.Wait() })

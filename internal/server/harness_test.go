@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what has to happen at once.
 const patience = 3 * time.Minute
 
-func within(t *testing.T) context.Context {
+func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -72,30 +72,30 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// running is a whole service in this process.
-type running struct {
-	t        *testing.T
-	opt      Options
-	at       Addresses
-	log      *logBuffer
-	stop     context.CancelFunc
-	hurry    chan struct{}
-	finished chan error
+// testServer is a whole service in this process.
+type testServer struct {
+	t         *testing.T
+	opt       Options
+	addrs     Addresses
+	log       *logBuffer
+	stop      context.CancelFunc
+	forceStop chan struct{}
+	finished  chan error
 
-	apiKey, authtoken, operator string
+	apiKey, authtoken, operatorID string
 }
 
-// start runs a service on ports of its own. Its stop at the test's end must be orderly.
-func start(t *testing.T, change ...func(*Options)) *running {
+// startServer runs a service on ports of its own. Its stop at the test's end must be orderly.
+func startServer(t *testing.T, change ...func(*Options)) *testServer {
 	t.Helper()
-	r := &running{t: t, log: &logBuffer{}, hurry: make(chan struct{}), finished: make(chan error, 1)}
+	r := &testServer{t: t, log: &logBuffer{}, forceStop: make(chan struct{}), finished: make(chan error, 1)}
 	up := make(chan Addresses, 1)
 	r.opt = Options{
 		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, BaseURL: "",
 		DataDir:      filepath.Join(t.TempDir(), "data"),
 		DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
 		Logger:    slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		ForceStop: r.hurry, OnReady: func(a Addresses) { up <- a },
+		ForceStop: r.forceStop, OnReady: func(a Addresses) { up <- a },
 	}
 	for _, f := range change {
 		f(&r.opt)
@@ -115,7 +115,7 @@ func start(t *testing.T, change ...func(*Options)) *running {
 		}
 	})
 	select {
-	case r.at = <-up:
+	case r.addrs = <-up:
 	case err := <-r.finished:
 		t.Fatalf("the service did not start: %v", err)
 	case <-time.After(patience):
@@ -125,7 +125,7 @@ func start(t *testing.T, change ...func(*Options)) *running {
 	return r
 }
 
-func (r *running) readSecrets() {
+func (r *testServer) readSecrets() {
 	r.t.Helper()
 	b, err := os.ReadFile(filepath.Join(r.opt.DataDir, BootstrapFileName))
 	if err != nil {
@@ -135,10 +135,10 @@ func (r *running) readSecrets() {
 	r.authtoken = regexp.MustCompile(`flt_[\w-]+`).FindString(string(b))
 }
 
-// admin opens the store beside the running service, as the commands do.
-func (r *running) admin() *store.Store {
+// openStore opens the store beside the running service, as the commands do.
+func (r *testServer) openStore() *store.Store {
 	r.t.Helper()
-	st, err := store.Open(within(r.t), store.Options{DataDir: r.opt.DataDir, DatabaseURL: r.opt.DatabaseURL})
+	st, err := store.Open(testContext(r.t), store.Options{DataDir: r.opt.DataDir, DatabaseURL: r.opt.DatabaseURL})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -146,10 +146,10 @@ func (r *running) admin() *store.Store {
 	return st
 }
 
-// api calls the account API and returns the status; out may be nil.
-func (r *running) api(method, path string, in, out any) int {
+// callAPI calls the account API and returns the status; out may be nil.
+func (r *testServer) callAPI(method, path string, in, out any) int {
 	r.t.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func (r *running) api(method, path string, in, out any) int {
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(within(r.t), method, "https://"+r.at.Service.String()+path, body)
+	req, err := http.NewRequestWithContext(testContext(r.t), method, "https://"+r.addrs.Service.String()+path, body)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -185,14 +185,14 @@ func (r *running) api(method, path string, in, out any) int {
 	return res.StatusCode
 }
 
-// client runs a tunnel client until the test ends; ended gets what Run returned.
-func (r *running) client(cfg tunnel.ClientConfig) (c *tunnel.Client, stop func(), ended <-chan error) {
+// runTunnelClient runs a tunnel client until the test ends; ended gets what Run returned.
+func (r *testServer) runTunnelClient(cfg tunnel.ClientConfig) (c *tunnel.Client, stop func(), ended <-chan error) {
 	r.t.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	cfg.Address, cfg.TLS, cfg.MaxBackoff = r.at.Service.String(), tlsConfig, 300*time.Millisecond
+	cfg.Address, cfg.TLS, cfg.MaxBackoff = r.addrs.Service.String(), tlsConfig, 300*time.Millisecond
 	c = tunnel.NewClient(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	result, done := make(chan error, 1), make(chan struct{})
@@ -205,8 +205,8 @@ func (r *running) client(cfg tunnel.ClientConfig) (c *tunnel.Client, stop func()
 	return c, stop, result
 }
 
-// agent is what internal/agent will be, as small as it can be.
-type agent struct {
+// testAgent is what internal/agent will be, as small as it can be.
+type testAgent struct {
 	*tunnel.Client
 	stop  func()
 	ended <-chan error
@@ -214,12 +214,12 @@ type agent struct {
 	lines chan tunnel.RequestLine
 }
 
-// agent binds one endpoint and serves its streams to the upstream's address.
-func (r *running) agent(b tunnel.Bind, upstream string) *agent {
-	return r.agentWith(r.authtoken, b, toUpstream(upstream))
+// startAgent binds one endpoint and serves its streams to the upstream's address.
+func (r *testServer) startAgent(b tunnel.Bind, upstream string) *testAgent {
+	return r.startAgentWith(r.authtoken, b, relayTo(upstream))
 }
 
-func toUpstream(upstream string) func(context.Context, *tunnel.Stream) {
+func relayTo(upstream string) func(context.Context, *tunnel.Stream) {
 	return func(ctx context.Context, st *tunnel.Stream) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", upstream)
 		if err != nil {
@@ -234,11 +234,11 @@ func toUpstream(upstream string) func(context.Context, *tunnel.Stream) {
 	}
 }
 
-func (r *running) agentWith(
+func (r *testServer) startAgentWith(
 	token string, b tunnel.Bind, serve func(context.Context, *tunnel.Stream), change ...func(*tunnel.ClientConfig),
-) *agent {
+) *testAgent {
 	r.t.Helper()
-	a := &agent{bound: make(chan tunnel.Bound, 16), lines: make(chan tunnel.RequestLine, 256)}
+	a := &testAgent{bound: make(chan tunnel.Bound, 16), lines: make(chan tunnel.RequestLine, 256)}
 	var mu sync.Mutex
 	resume := b.ResumeSecret
 	cfg := tunnel.ClientConfig{
@@ -270,12 +270,12 @@ func (r *running) agentWith(
 	for _, f := range change {
 		f(&cfg)
 	}
-	a.Client, a.stop, a.ended = r.client(cfg)
+	a.Client, a.stop, a.ended = r.runTunnelClient(cfg)
 	return a
 }
 
-// text reads a body to its end.
-func text(t *testing.T, r io.Reader) string {
+// readAll reads a body to its end.
+func readAll(t *testing.T, r io.Reader) string {
 	t.Helper()
 	b, err := io.ReadAll(r)
 	if err != nil {
@@ -284,8 +284,8 @@ func text(t *testing.T, r io.Reader) string {
 	return string(b)
 }
 
-// tcpServer serves each connection to a port of its own.
-func tcpServer(t *testing.T, serve func(*net.TCPConn)) string {
+// serveTCP serves each connection to a port of its own.
+func serveTCP(t *testing.T, serve func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,10 +21,11 @@ var claims = []string{
 	"X-Real-Ip", "X_client_ip", "X-Forwarded-Server",
 }
 
-// claim sends a request with the claims in header and trailers and returns what the upstream got.
-func claim(t *testing.T, tr http.RoundTripper, url string, got <-chan *http.Request) *http.Request {
+// requestWithClaims sends a request with the claims in header and trailers and returns what the
+// upstream got.
+func requestWithClaims(t *testing.T, tr http.RoundTripper, url string, got <-chan *http.Request) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(within(t), "POST", url, io.MultiReader(strings.NewReader("chunked")))
+	req, err := http.NewRequestWithContext(testContext(t), "POST", url, io.MultiReader(strings.NewReader("chunked")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func claim(t *testing.T, tr http.RoundTripper, url string, got <-chan *http.Requ
 }
 
 // speaking is a pod's client for one protocol.
-func (p *path) speaking(protocol string) *http.Transport {
+func (p *edgePath) speaking(protocol string) *http.Transport {
 	return p.forwarder.transport(p.bound, func(ps *http.Protocols) {
 		ps.SetHTTP1(protocol == "http1")
 		ps.SetUnencryptedHTTP2(protocol == "http2")
@@ -72,12 +73,12 @@ func TestEdge_DropsClaimsAboutTheClient(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			got := make(chan *http.Request, 1)
-			p := newPath(t, recordTo(got), func(b *tunnel.Bind) {
+			p := newEdgePath(t, recordTo(got), func(b *tunnel.Bind) {
 				b.UpstreamProtocol = protocol
 				b.TrafficPolicy = `on_http_request: [{actions: [
 					{type: add-headers, config: {headers: {cf-connecting-ip: "${conn.client_ip}"}}}]}]`
 			})
-			h := claim(t, p.speaking(protocol), "http://hello.demo/", got).Header
+			h := requestWithClaims(t, p.speaking(protocol), "http://hello.demo/", got).Header
 			if h.Get("Cf-Connecting-Ip") != "10.1.2.3" || h.Get("X-Forwarded-For") != "10.1.2.3" {
 				t.Errorf("the policy could not name the client: %v", h)
 			}
@@ -91,12 +92,12 @@ func TestEdge_DropsClaimsBehindATrustedProxy(t *testing.T) {
 	w := startPublic(t, func(o *Options) { o.Public.TrustedProxies = []string{"127.0.0.1"} })
 	got := make(chan *http.Request, 1)
 	w.bind("public", "https://app.example.com", recordTo(got))
-	tr := w.browser().Transport
-	h := claim(t, tr, "https://app.example.com/", got).Header
+	tr := w.newBrowser().Transport
+	h := requestWithClaims(t, tr, "https://app.example.com/", got).Header
 	if h.Get("X-Forwarded-For") != "127.0.0.1" {
 		t.Errorf("headers %v", h)
 	}
-	req, err := http.NewRequestWithContext(within(t), "GET", "https://app.example.com/", nil)
+	req, err := http.NewRequestWithContext(testContext(t), "GET", "https://app.example.com/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 	for _, protocol := range []string{"http1", "http2"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 				h := w.Header()
 				h.Set(account.CodeHeader, "ERR_FL_3010")
 				h[other] = []string{"x"}
@@ -141,7 +142,7 @@ func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 					}
 				}
 			}
-			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(within(t), &httptrace.ClientTrace{
+			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(testContext(t), &httptrace.ClientTrace{
 				Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { check("interim", h); return nil },
 			}), "GET", "http://hello.demo/", nil)
 			if err != nil {
@@ -153,7 +154,7 @@ func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 			}
 			defer res.Body.Close()
 			check("header", res.Header)
-			if body := text(t, res.Body); body != "body" || res.Trailer.Get("X-Sum") != "1" {
+			if body := readAll(t, res.Body); body != "body" || res.Trailer.Get("X-Sum") != "1" {
 				t.Errorf("%q, trailers %v", body, res.Trailer)
 			}
 			check("trailer", res.Trailer)

@@ -21,16 +21,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// path is the whole way of a request: forwarder, service, agent, upstream.
-type path struct {
-	*running
-	agent     *agent
-	forwarder *forwarder
+// edgePath is the whole way of a request: forwarder, service, agent, upstream.
+type edgePath struct {
+	*testServer
+	agent     *testAgent
+	forwarder *testForwarder
 	bound     tunnel.Bound
 	tr        *http.Transport
 }
 
-func newPath(t *testing.T, upstream http.HandlerFunc, change ...func(*tunnel.Bind)) *path {
+func newEdgePath(t *testing.T, upstream http.HandlerFunc, change ...func(*tunnel.Bind)) *edgePath {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(upstream)
 	srv.Config.DisableGeneralOptionsHandler = true
@@ -39,26 +39,26 @@ func newPath(t *testing.T, upstream http.HandlerFunc, change ...func(*tunnel.Bin
 	srv.Config.Protocols.SetUnencryptedHTTP2(true)
 	srv.Start()
 	t.Cleanup(srv.Close)
-	return pathTo(t, start(t), srv.Listener.Addr().String(), change...)
+	return edgePathTo(t, startServer(t), srv.Listener.Addr().String(), change...)
 }
 
-func pathTo(t *testing.T, r *running, upstream string, change ...func(*tunnel.Bind)) *path {
+func edgePathTo(t *testing.T, r *testServer, upstream string, change ...func(*tunnel.Bind)) *edgePath {
 	t.Helper()
 	b := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamURL: "http://" + upstream,
 		UpstreamProtocol: "http1"}
 	for _, f := range change {
 		f(&b)
 	}
-	p := &path{running: r, agent: r.agent(b, upstream), forwarder: r.forwarder()}
+	p := &edgePath{testServer: r, agent: r.startAgent(b, upstream), forwarder: r.startForwarder()}
 	p.bound = receive(t, p.agent.bound, "bind")
 	p.tr = p.forwarder.transport(p.bound)
 	return p
 }
 
-func TestARequestReachesTheUpstreamAndItsAnswerThePod(t *testing.T) {
+func TestEdge_ForwardsRequestAndAnswer(t *testing.T) {
 	t.Parallel()
 	got := make(chan *http.Request, 1)
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- r
 		w.Header().Set("X-Upstream", "yes")
@@ -67,7 +67,8 @@ func TestARequestReachesTheUpstreamAndItsAnswerThePod(t *testing.T) {
 	})
 	res := p.forwarder.do(p.tr, "POST", "http://hello.demo/a%2Fb//c?x=1;y=%zz&token=secret", strings.NewReader("body"),
 		nil)
-	if body := text(t, res.Body); res.StatusCode != http.StatusTeapot || body != "/a%2Fb//c?x=1;y=%zz&token=secret body" ||
+	if body := readAll(t, res.Body); res.StatusCode != http.StatusTeapot ||
+		body != "/a%2Fb//c?x=1;y=%zz&token=secret body" ||
 		res.Header.Get("X-Upstream") != "yes" {
 		t.Errorf("answer %d %q %v", res.StatusCode, body, res.Header)
 	}
@@ -84,7 +85,7 @@ func TestARequestReachesTheUpstreamAndItsAnswerThePod(t *testing.T) {
 	}
 }
 
-func TestHostModes(t *testing.T) {
+func TestEdge_HostHeaderModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ mode, want string }{
 		{"", "hello.demo"}, {"passthrough", "hello.demo"}, {"rewrite", "UPSTREAM"},
@@ -93,24 +94,24 @@ func TestHostModes(t *testing.T) {
 		t.Run(c.mode, func(t *testing.T) {
 			t.Parallel()
 			var upstream string
-			p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, r.Host)
 			}, func(b *tunnel.Bind) {
 				b.HostMode = c.mode
 				upstream = strings.TrimPrefix(b.UpstreamURL, "http://")
 			})
 			want := strings.Replace(c.want, "UPSTREAM", upstream, 1)
-			if got := text(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != want {
+			if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != want {
 				t.Errorf("the upstream saw host %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-func TestWhatClientsSayAboutHopsBeforeUsIsRemoved(t *testing.T) {
+func TestEdge_RemovesForwardingHeaders(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
-	p := newPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	p := newEdgePath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
 	p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, http.Header{
 		"X-Forwarded-For": {"6.6.6.6"}, "X_forwarded_for": {"6.6.6.6"}, "X-Forwarded-Proto": {"https"},
 		"X-Forwarded-Host": {"evil"}, "X-Forwarded-Port": {"1"},
@@ -128,67 +129,67 @@ func TestWhatClientsSayAboutHopsBeforeUsIsRemoved(t *testing.T) {
 	}
 }
 
-func TestTheStreamChoosesTheEndpointAndNothingTheClientSays(t *testing.T) {
+func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) })
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) })
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "other")
 	}))
 	t.Cleanup(other.Close)
-	b := p.running.agent(tunnel.Bind{URL: "http://other.demo"}, other.Listener.Addr().String())
+	b := p.testServer.startAgent(tunnel.Bind{URL: "http://other.demo"}, other.Listener.Addr().String())
 	receive(t, b.bound, "second bind")
-	if got := text(t, p.forwarder.do(p.tr, "GET", "http://other.demo/", nil, nil).Body); got != "hello other.demo" {
+	if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://other.demo/", nil, nil).Body); got != "hello other.demo" {
 		t.Errorf("by Host: %q", got)
 	}
-	st := p.forwarder.open(headerOf(t, p.bound))
+	st := p.forwarder.open(openHeader(t, p.bound))
 	_, _ = io.WriteString(st, "GET http://other.demo/ HTTP/1.1\r\nHost: other.demo\r\n\r\n")
 	res, err := http.ReadResponse(bufio.NewReader(st), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if got := text(t, res.Body); res.StatusCode != http.StatusBadRequest || strings.Contains(got, "hello") {
+	if got := readAll(t, res.Body); res.StatusCode != http.StatusBadRequest || strings.Contains(got, "hello") {
 		t.Errorf("by absolute form: %d %q", res.StatusCode, got)
 	}
 }
 
 // closedPort is an address where nobody listens.
-func TestPagesForWhatWentWrong(t *testing.T) {
+func TestEdge_ErrorPages(t *testing.T) {
 	t.Parallel()
 	rude := func(t *testing.T) string {
-		return tcpServer(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
+		return serveTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 	}
 	babble := func(t *testing.T) string {
-		return tcpServer(t, func(c *net.TCPConn) {
+		return serveTCP(t, func(c *net.TCPConn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "220 smtp ready\r\n")
 		})
 	}
 	for _, c := range []struct {
 		name   string
-		path   func(t *testing.T) *path
+		path   func(t *testing.T) *edgePath
 		status int
 		code   account.Code
 		says   string
 	}{
-		{"agent offline", func(t *testing.T) *path {
-			p := pathTo(t, start(t), closedport.Reserve(t))
+		{"agent offline", func(t *testing.T) *edgePath {
+			p := edgePathTo(t, startServer(t), closedport.Reserve(t))
 			p.agent.stop()
 			return p
 		}, 503, account.CodeEndpointOffline, "is offline"},
-		{"upstream refuses", func(t *testing.T) *path {
-			return pathTo(t, start(t), closedport.Reserve(t))
+		{"upstream refuses", func(t *testing.T) *edgePath {
+			return edgePathTo(t, startServer(t), closedport.Reserve(t))
 		}, 502, account.CodeUpstreamUnreachable, "could not connect"},
-		{"upstream hangs up", func(t *testing.T) *path {
-			return pathTo(t, start(t), rude(t))
+		{"upstream hangs up", func(t *testing.T) *edgePath {
+			return edgePathTo(t, startServer(t), rude(t))
 		}, 502, account.CodeUpstreamBroken, "ended the connection"},
-		{"upstream speaks no HTTP", func(t *testing.T) *path {
-			return pathTo(t, start(t), babble(t))
+		{"upstream speaks no HTTP", func(t *testing.T) *edgePath {
+			return edgePathTo(t, startServer(t), babble(t))
 		}, 502, account.CodeUpstreamBroken, "not HTTP"},
-		{"agent is silent", func(t *testing.T) *path {
-			r := start(t, func(o *Options) { o.openTimeout = 50 * time.Millisecond })
-			p := &path{running: r, forwarder: r.forwarder()}
-			p.agent = r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"},
+		{"agent is silent", func(t *testing.T) *edgePath {
+			r := startServer(t, func(o *Options) { o.agentOpenTimeout = 50 * time.Millisecond })
+			p := &edgePath{testServer: r, forwarder: r.startForwarder()}
+			p.agent = r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"},
 				func(_ context.Context, st *tunnel.Stream) { _, _ = st.Next(); _, _ = io.Copy(io.Discard, st) })
 			p.bound = receive(t, p.agent.bound, "bind")
 			p.tr = p.forwarder.transport(p.bound)
@@ -204,13 +205,13 @@ func TestPagesForWhatWentWrong(t *testing.T) {
 			}
 			res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil,
 				http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}})
-			page := text(t, res.Body)
+			page := readAll(t, res.Body)
 			if res.StatusCode != c.status || res.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
 				!strings.Contains(page, string(c.code)) || !strings.Contains(page, c.says) {
 				t.Errorf("HTML answer %d %v:\n%s", res.StatusCode, res.Header, page)
 			}
 			res = p.forwarder.do(p.tr, "HEAD", "http://hello.demo/", nil, nil)
-			if res.StatusCode != c.status || text(t, res.Body) != "" {
+			if res.StatusCode != c.status || readAll(t, res.Body) != "" {
 				t.Errorf("HEAD answer %d", res.StatusCode)
 			}
 		})
@@ -225,7 +226,7 @@ func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Co
 		Msg        string            `json:"msg"`
 		Details    map[string]string `json:"details"`
 	}
-	body := text(t, res.Body)
+	body := readAll(t, res.Body)
 	if err := json.Unmarshal([]byte(body), &page); err != nil {
 		t.Fatalf("%v in %q", err, body)
 	}
@@ -238,32 +239,32 @@ func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Co
 	}
 }
 
-func TestAnEndpointComesBackOnTheSameConnection(t *testing.T) {
+func TestEdge_EndpointReturnsOnSameConnection(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") })
+	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") })
 	upstream := strings.TrimPrefix(p.upstreamURL(), "http://")
 	p.agent.stop()
 	checkJSONPage(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil), 503, account.CodeEndpointOffline,
 		"offline")
-	again := p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
+	again := p.testServer.startAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
 	if b := receive(t, again.bound, "second bind"); b.EndpointID != p.bound.EndpointID {
 		t.Errorf("the endpoint came back as %s, was %s", b.EndpointID, p.bound.EndpointID)
 	}
-	if got := text(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != "back" {
+	if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != "back" {
 		t.Errorf("answer %q", got)
 	}
 }
 
 // Every request that the edge had to answer itself, and the next one that got through, for the
 // forwarder that reads no HTTP; nothing else.
-func TestTheForwarderIsToldOfRequestsThatDidNotGetThrough(t *testing.T) {
+func TestEdge_ReportsFailedRequestsToForwarder(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
+	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
 	upstream := strings.TrimPrefix(p.upstreamURL(), "http://")
 	ask := func(status int) {
 		t.Helper()
 		res := p.forwarder.do(p.tr, "GET", "http://hello.demo/secret", nil, nil)
-		_ = text(t, res.Body)
+		_ = readAll(t, res.Body)
 		if res.StatusCode != status {
 			t.Fatalf("status %d, want %d", res.StatusCode, status)
 		}
@@ -282,7 +283,7 @@ func TestTheForwarderIsToldOfRequestsThatDidNotGetThrough(t *testing.T) {
 	told(503, account.CodeEndpointOffline)
 	ask(503)
 	told(503, account.CodeEndpointOffline)
-	again := p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
+	again := p.testServer.startAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
 	receive(t, again.bound, "second bind")
 	ask(200)
 	told(200, "")
@@ -290,25 +291,25 @@ func TestTheForwarderIsToldOfRequestsThatDidNotGetThrough(t *testing.T) {
 	again.stop()
 	ask(503)
 	told(503, account.CodeEndpointOffline) // and nothing before it
-	receive(t, p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "third bind")
+	receive(t, p.testServer.startAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "third bind")
 	ask(502)
 	told(502, account.CodeUpstreamUnreachable)
 }
 
-func (p *path) upstreamURL() string {
+func (p *edgePath) upstreamURL() string {
 	p.t.Helper()
 	var ep account.Endpoint
-	if status := p.api("GET", "/endpoints/"+p.bound.EndpointID, nil, &ep); status != http.StatusOK {
+	if status := p.callAPI("GET", "/endpoints/"+p.bound.EndpointID, nil, &ep); status != http.StatusOK {
 		p.t.Fatalf("reading the endpoint: status %d", status)
 	}
 	return ep.UpstreamURL
 }
 
-func TestAStalePooledStreamIsRetriedForWhatMayBeSentTwice(t *testing.T) {
+func TestEdge_RetriesStalePooledStream(t *testing.T) {
 	t.Parallel()
 	served := make(chan string, 16)
 	// Each connection answers one request, and hangs up on the second without a word.
-	upstream := tcpServer(t, func(c *net.TCPConn) {
+	upstream := serveTCP(t, func(c *net.TCPConn) {
 		in := bufio.NewReader(c)
 		for n := range 2 {
 			r, err := http.ReadRequest(in)
@@ -322,10 +323,10 @@ func TestAStalePooledStreamIsRetriedForWhatMayBeSentTwice(t *testing.T) {
 			}
 		}
 	})
-	p := pathTo(t, start(t), upstream)
+	p := edgePathTo(t, startServer(t), upstream)
 	for range 3 {
 		if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.StatusCode != 200 ||
-			text(t, res.Body) != "ok" {
+			readAll(t, res.Body) != "ok" {
 			t.Errorf("GET over a stale stream gave %d", res.StatusCode)
 		}
 	}
@@ -342,10 +343,10 @@ func TestAStalePooledStreamIsRetriedForWhatMayBeSentTwice(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
+func TestEdge_DropsUpgradeToHTTP2(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
-	p := newPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	p := newEdgePath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
 	res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, http.Header{
 		"Connection": {"Upgrade, HTTP2-Settings"}, "Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABkAAQAoAAAAAIAAAAA"},
 	})
@@ -354,9 +355,11 @@ func TestAnUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
 	}
 }
 
-func TestRequestsThatTheEdgeAnswersItself(t *testing.T) {
+func TestEdge_AnswersBadRequestsItself(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.RequestURI) })
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Method+" "+r.RequestURI)
+	})
 	for _, c := range []struct{ name, request, status, body string }{
 		{"CONNECT", "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n", "400", "ERR_FL_3031"},
 		{"large header", "GET / HTTP/1.1\r\nHost: hello.demo\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431",
@@ -366,14 +369,14 @@ func TestRequestsThatTheEdgeAnswersItself(t *testing.T) {
 		{"no HTTP", "HELO mail.example.com\r\n\r\n", "400", ""},
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: hello.demo\r\n\r\n", "200", "OPTIONS *"}, // passed on
 	} {
-		st := p.forwarder.open(headerOf(t, p.bound))
+		st := p.forwarder.open(openHeader(t, p.bound))
 		_, _ = io.WriteString(st, c.request)
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if body := text(t, res.Body); !strings.HasPrefix(res.Status, c.status) || !strings.Contains(body, c.body) {
+		if body := readAll(t, res.Body); !strings.HasPrefix(res.Status, c.status) || !strings.Contains(body, c.body) {
 			t.Errorf("%s: %s %q", c.name, res.Status, body)
 		}
 		_ = res.Body.Close()

@@ -19,13 +19,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// session opens a bare session of an agent, for binds one by one.
-func (r *running) session(token string) *tunnel.Session {
+// openSession opens a bare session of an agent, for binds one by one.
+func (r *testServer) openSession(token string) *tunnel.Session {
 	r.t.Helper()
-	c, _, _ := r.client(tunnel.ClientConfig{Hello: func() tunnel.Hello {
+	c, _, _ := r.runTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello {
 		return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: "0.0.0-test", OS: "linux"}
 	}})
-	s, err := c.Wait(within(r.t))
+	s, err := c.Wait(testContext(r.t))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -47,24 +47,24 @@ func wantCode(t *testing.T, what string, err error, code tunnel.Code, texts ...s
 	}
 }
 
-func TestHellosAreRefusedWithTheReason(t *testing.T) {
+func TestHello_RefusedWithReason(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	st := r.admin()
-	accounts, err := st.ListAccounts(within(t))
+	r := startServer(t)
+	st := r.openStore()
+	accounts, err := st.ListAccounts(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := accounts[0].ID
 	token := func(acl ...string) string {
-		_, secret, err := st.IssueAuthtoken(within(t), own, "", acl)
+		_, secret, err := st.IssueAuthtoken(testContext(t), own, "", acl)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return secret
 	}
-	f := r.forwarder() // registers r.operator
-	if _, err := f.Wait(within(t)); err != nil {
+	f := r.startForwarder() // registers r.operator
+	if _, err := f.Wait(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -80,13 +80,13 @@ func TestHellosAreRefusedWithTheReason(t *testing.T) {
 		{"agent without bind rule", tunnel.Hello{Role: tunnel.RoleAgent, Token: token("connect:*")}, tunnel.CodeForbidden,
 			"bind rule"},
 		{"forwarder without connect rule", tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("bind:*"),
-			OperatorID: r.operator}, tunnel.CodeForbidden, "connect rule"},
+			OperatorID: r.operatorID}, tunnel.CodeForbidden, "connect rule"},
 		{"forwarder of another operator",
 			tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("connect:" + account.NewID("op", time.Now())),
-				OperatorID: r.operator}, tunnel.CodeForbidden, r.operator},
+				OperatorID: r.operatorID}, tunnel.CodeForbidden, r.operatorID},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, ended := r.client(tunnel.ClientConfig{Hello: func() tunnel.Hello { return c.hello }})
+			_, _, ended := r.runTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello { return c.hello }})
 			wantCode(t, c.name, receive(t, ended, "refusal"), c.code, c.text)
 		})
 	}
@@ -94,7 +94,7 @@ func TestHellosAreRefusedWithTheReason(t *testing.T) {
 		"forwarder of an unregistered operator": account.NewID("op", time.Now())} {
 		t.Run(name, func(t *testing.T) {
 			down := make(chan error, 16)
-			r.client(tunnel.ClientConfig{
+			r.runTunnelClient(tunnel.ClientConfig{
 				Hello: func() tunnel.Hello {
 					return tunnel.Hello{Role: tunnel.RoleForwarder, Token: r.authtoken, OperatorID: operator}
 				},
@@ -109,12 +109,12 @@ func TestHellosAreRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
+func TestBind_RefusedWithFieldValueAndRule(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	s := r.session(r.authtoken)
+	r := startServer(t)
+	s := r.openSession(r.authtoken)
 	bind := func(b tunnel.Bind) error {
-		_, err := s.Bind(within(t), b)
+		_, err := s.Bind(testContext(t), b)
 		return err
 	}
 	for raw, rule := range map[string]string{
@@ -159,57 +159,57 @@ func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{"http://a.b", "http://A.B/", "http://a.b:80"} { // one and the same
-		s := r.session(r.authtoken)
-		b, err := s.Bind(within(t), tunnel.Bind{URL: raw})
+		s := r.openSession(r.authtoken)
+		b, err := s.Bind(testContext(t), tunnel.Bind{URL: raw})
 		if err != nil || b.URL != "http://a.b" {
 			t.Errorf("%s: %+v %v", raw, b, err)
 		}
-		if err := s.Unbind(within(t), b.EndpointID); err != nil {
+		if err := s.Unbind(testContext(t), b.EndpointID); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestATokenBindsOnlyWhatItsRulesAdmit(t *testing.T) {
+func TestBind_FollowsAuthtokenACL(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	st := r.admin()
-	accounts, err := st.ListAccounts(within(t))
+	r := startServer(t)
+	st := r.openStore()
+	accounts, err := st.ListAccounts(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := st.IssueAuthtoken(within(t), accounts[0].ID, "", []string{"bind:http://*.demo"})
+	_, secret, err := st.IssueAuthtoken(testContext(t), accounts[0].ID, "", []string{"bind:http://*.demo"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := r.session(secret)
-	if _, err := s.Bind(within(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
+	s := r.openSession(secret)
+	if _, err := s.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
 		t.Error(err)
 	}
-	_, err = s.Bind(within(t), tunnel.Bind{URL: "http://hello.prod"})
+	_, err = s.Bind(testContext(t), tunnel.Bind{URL: "http://hello.prod"})
 	wantCode(t, "another namespace", err, tunnel.CodeForbidden, "http://hello.prod")
 }
 
-func TestATakenURLNamesItsHolder(t *testing.T) {
+func TestBind_TakenURLNamesItsHolder(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	first := r.session(r.authtoken)
-	if _, err := first.Bind(within(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
+	r := startServer(t)
+	first := r.openSession(r.authtoken)
+	if _, err := first.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
 		t.Fatal(err)
 	}
-	second := r.session(r.authtoken)
-	_, err := second.Bind(within(t), tunnel.Bind{URL: "http://hello.demo"})
+	second := r.openSession(r.authtoken)
+	_, err := second.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"})
 	wantCode(t, "a second agent", err, tunnel.CodeURLTaken, first.ID(), "127.0.0.1", "since 20", "--pooling-enabled")
-	_, err = second.Bind(within(t), tunnel.Bind{URL: "http://hello.demo", ResumeSecret: "guess"})
+	_, err = second.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo", ResumeSecret: "guess"})
 	wantCode(t, "a guessed resume secret", err, tunnel.CodeURLTaken)
 	if first.Err() != nil {
 		t.Errorf("the holder's session ended: %v", first.Err())
 	}
 }
 
-func TestAResumeTakesTheEndpointOverAtOnceAndClosesTheOldSession(t *testing.T) {
+func TestBind_ResumeReplacesOldSession(t *testing.T) {
 	t.Parallel()
-	r := start(t)
+	r := startServer(t)
 	echo := func(name string) func(context.Context, *tunnel.Stream) {
 		return func(_ context.Context, st *tunnel.Stream) {
 			if _, err := http.ReadRequest(bufio.NewReader(st)); err == nil {
@@ -219,55 +219,55 @@ func TestAResumeTakesTheEndpointOverAtOnceAndClosesTheOldSession(t *testing.T) {
 			}
 		}
 	}
-	old := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"}, echo("old"))
+	old := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"}, echo("old"))
 	first := receive(t, old.bound, "bind")
-	f := r.forwarder()
+	f := r.startForwarder()
 	tr := f.transport(first)
-	if got := text(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "old" {
+	if got := readAll(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "old" {
 		t.Fatalf("answer %q", got)
 	}
-	oldSession, err := old.Wait(within(t))
+	oldSession, err := old.Wait(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The same process over a new session, while the service still believes in the old one.
-	renewed := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", ResumeSecret: first.ResumeSecret},
+	renewed := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", ResumeSecret: first.ResumeSecret},
 		echo("new"))
 	if b := receive(t, renewed.bound, "take-over"); b.EndpointID != first.EndpointID ||
 		b.ResumeSecret == first.ResumeSecret {
 		t.Errorf("took over %+v, was %+v", b, first)
 	}
 	receive(t, oldSession.Done(), "end of the old session")
-	if got := text(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "new" {
+	if got := readAll(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "new" {
 		t.Errorf("after the take-over %q answered", got)
 	}
 }
 
-func TestARevokedTokenEndsItsSessionsWithinASecond(t *testing.T) {
+func TestAuthtoken_RevocationEndsSessions(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	st := r.admin()
-	accounts, err := st.ListAccounts(within(t))
+	r := startServer(t)
+	st := r.openStore()
+	accounts, err := st.ListAccounts(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, secret, err := st.IssueAuthtoken(within(t), accounts[0].ID, "", []string{"bind:*", "connect:*"})
+	token, secret, err := st.IssueAuthtoken(testContext(t), accounts[0].ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	upstream := tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	keeper := r.agent(tunnel.Bind{URL: "tcp://kept.demo:1"}, upstream) // another token's
+	upstream := serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	keeper := r.startAgent(tunnel.Bind{URL: "tcp://kept.demo:1"}, upstream) // another token's
 	kept := receive(t, keeper.bound, "bind")
-	a := r.agentWith(secret, tunnel.Bind{URL: "tcp://gone.demo:1"}, nil)
+	a := r.startAgentWith(secret, tunnel.Bind{URL: "tcp://gone.demo:1"}, nil)
 	receive(t, a.bound, "bind")
-	r.forwarder()
-	f := r.forwarderOf(secret, r.operator)
-	stream := f.open(headerOf(t, kept))
+	r.startForwarder()
+	f := r.startForwarderAs(secret, r.operatorID)
+	stream := f.open(openHeader(t, kept))
 	_, _ = io.WriteString(stream, "x")
 	if _, err := io.ReadFull(stream, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.DeleteAuthtoken(within(t), account.Caller{AccountID: token.AccountID}, token.ID); err != nil {
+	if err := st.DeleteAuthtoken(testContext(t), account.Caller{AccountID: token.AccountID}, token.ID); err != nil {
 		t.Fatal(err)
 	}
 	deleted := time.Now()
@@ -287,25 +287,25 @@ func TestARevokedTokenEndsItsSessionsWithinASecond(t *testing.T) {
 	}
 }
 
-func TestADeletedOperatorLosesItsForwarders(t *testing.T) {
+func TestOperator_DeletionEndsForwarders(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
-	s, err := f.Wait(within(t))
+	r := startServer(t)
+	f := r.startForwarder()
+	s, err := f.Wait(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status := r.api("DELETE", "/kubernetes_operators/"+r.operator, nil, nil); status != http.StatusNoContent {
+	if status := r.callAPI("DELETE", "/kubernetes_operators/"+r.operatorID, nil, nil); status != http.StatusNoContent {
 		t.Fatalf("deleting the operator: %d", status)
 	}
 	receive(t, s.Done(), "end of the forwarder's session")
 	wantCode(t, "forwarder", s.Err(), tunnel.CodeUnavailable, "not registered")
 }
 
-func TestAStreamThatDoesNotFitItsEndpointIsRefused(t *testing.T) {
+func TestEdge_RefusesMismatchedStreams(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
-	right := headerOf(t, p.bound)
+	p := newEdgePath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
+	right := openHeader(t, p.bound)
 	for name, c := range map[string]struct {
 		change func(*tunnel.OpenHeader)
 		want   tunnel.RefuseCode
@@ -319,65 +319,66 @@ func TestAStreamThatDoesNotFitItsEndpointIsRefused(t *testing.T) {
 	} {
 		h := right
 		c.change(&h)
-		if got := p.forwarder.refusal(h); got != c.want {
+		if got := p.forwarder.openRefused(h); got != c.want {
 			t.Errorf("%s: refused with %v, want %v", name, got, c.want)
 		}
 	}
 	p.agent.stop() // the same holds for an endpoint that only the store knows
 	h := right
 	h.Port = 8080
-	if got := p.forwarder.refusal(h); got != tunnel.RefusedMismatch {
+	if got := p.forwarder.openRefused(h); got != tunnel.RefusedMismatch {
 		t.Errorf("offline, another port: %v", got)
 	}
 }
 
-func TestAnotherAccountsEndpointDoesNotExist(t *testing.T) {
+func TestEdge_HidesOtherAccountsEndpoints(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
-	st := p.admin()
-	other, err := st.CreateAccount(within(t), "other")
+	p := newEdgePath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
+	st := p.openStore()
+	other, err := st.CreateAccount(testContext(t), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, otherToken, err := st.IssueAuthtoken(within(t), other.ID, "", []string{"bind:*", "connect:*"})
+	_, otherToken, err := st.IssueAuthtoken(testContext(t), other.ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	op, _, err := st.UpsertOperator(within(t), account.Operator{AccountID: other.ID, Description: "other"})
+	op, _, err := st.UpsertOperator(testContext(t), account.Operator{AccountID: other.ID, Description: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := p.forwarderOf(otherToken, op.ID)
-	if got := f.refusal(headerOf(t, p.bound)); got != tunnel.RefusedUnknownEndpoint {
+	f := p.startForwarderAs(otherToken, op.ID)
+	if got := f.openRefused(openHeader(t, p.bound)); got != tunnel.RefusedUnknownEndpoint {
 		t.Errorf("another account's live endpoint: %v", got)
 	}
 	// The same URL is free there, and the two do not meet.
-	s := p.session(otherToken)
-	b, err := s.Bind(within(t), tunnel.Bind{URL: p.bound.URL})
+	s := p.openSession(otherToken)
+	b, err := s.Bind(testContext(t), tunnel.Bind{URL: p.bound.URL})
 	if err != nil || b.EndpointID == p.bound.EndpointID {
 		t.Errorf("the same URL in another account: %+v %v", b, err)
 	}
-	wantCode(t, "unbinding another account's endpoint", s.Unbind(within(t), p.bound.EndpointID), tunnel.CodeInvalid,
+	wantCode(t, "unbinding another account's endpoint", s.Unbind(testContext(t), p.bound.EndpointID), tunnel.CodeInvalid,
 		"does not hold")
 	down := make(chan error, 16)
-	p.client(tunnel.ClientConfig{ // an operator of another account
+	p.runTunnelClient(tunnel.ClientConfig{ // an operator of another account
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: otherToken, OperatorID: p.operator}
+			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: otherToken, OperatorID: p.operatorID}
 		},
 		OnDown: func(err error, _ time.Duration) { down <- err },
 	})
 	wantCode(t, "another account's operator", receive(t, down, "refusal"), tunnel.CodeUnavailable, "not registered")
 }
 
-func TestResumesAreNotLimited(t *testing.T) { // binds are; internal/tunnelserver has the test, with a clock of its own
+// binds are; internal/tunnelserver has the test, with a clock of its own
+func TestBind_ResumesAreNotLimited(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	s := r.session(r.authtoken)
-	b, err := s.Bind(within(t), tunnel.Bind{URL: "http://hello.demo"})
+	r := startServer(t)
+	s := r.openSession(r.authtoken)
+	b, err := s.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"})
 	for range 50 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err = s.Bind(within(t), tunnel.Bind{URL: b.URL, ResumeSecret: b.ResumeSecret})
+		b, err = s.Bind(testContext(t), tunnel.Bind{URL: b.URL, ResumeSecret: b.ResumeSecret})
 	}
 }

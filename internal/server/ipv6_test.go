@@ -13,19 +13,19 @@ import (
 )
 
 // One address of all families serves both, and the certificate holds for the literals.
-func TestListensOnIPv4AndIPv6(t *testing.T) {
+func TestServer_ListensOnIPv4AndIPv6(t *testing.T) {
 	t.Parallel()
 	probe, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
 		t.Skip("this machine has no IPv6 on loopback")
 	}
 	_ = probe.Close()
-	r := start(t, func(o *Options) { o.Addr, o.BaseURL = "[::]:0", "https://[2001:db8::1]:8443" })
-	config, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	r := startServer(t, func(o *Options) { o.Addr, o.BaseURL = "[::]:0", "https://[2001:db8::1]:8443" })
+	config, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := strconv.Itoa(r.at.Service.(*net.TCPAddr).Port)
+	port := strconv.Itoa(r.addrs.Service.(*net.TCPAddr).Port)
 	for dial, name := range map[string]string{"127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "2001:db8::1"} {
 		config := config.Clone()
 		config.ServerName = name

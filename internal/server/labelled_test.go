@@ -13,13 +13,14 @@ import (
 
 // A labelled tunnel has no scheme of its own: its agent learns from each stream how it was called,
 // and whether requests are reported.
-func TestALabelledTunnelIsToldHowItIsCalled(t *testing.T) {
+func TestEdge_TellsLabelledTunnelItsHost(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
 	schemes := make(chan string, 8)
-	to := toUpstream(names(t, "up").Listener.Addr().String())
-	tunnelled := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
+	to := relayTo(namedServer(t, "up").Listener.Addr().String())
+	tunnelled := r.startAgentWith(r.authtoken,
+		tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
 		func(ctx context.Context, st *tunnel.Stream) { schemes <- st.Header().Scheme; to(ctx, st) })
 	bound := receive(t, tunnelled.bound, "tunnel")
 	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", a.group(map[string]string{"app": "api"}))

@@ -21,10 +21,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// health asks the health listener.
-func (r *running) health(path string) (int, string) {
+// getHealth asks the health listener.
+func (r *testServer) getHealth(path string) (int, string) {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(within(r.t), "GET", "http://"+r.at.Metrics.String()+path, nil)
+	req, err := http.NewRequestWithContext(testContext(r.t), "GET", "http://"+r.addrs.Metrics.String()+path, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -34,20 +34,20 @@ func (r *running) health(path string) (int, string) {
 		r.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	return res.StatusCode, text(r.t, res.Body)
+	return res.StatusCode, readAll(r.t, res.Body)
 }
 
-func (r *running) metrics() string {
-	_, body := r.health("/metrics")
+func (r *testServer) scrapeMetrics() string {
+	_, body := r.getHealth("/metrics")
 	return body
 }
 
-func TestTheHealthListenerShowsNoMetrics(t *testing.T) {
+func TestHealthListener_HasNoMetrics(t *testing.T) {
 	t.Parallel()
-	r := start(t, func(o *Options) { o.HealthAddr = "127.0.0.1:0" })
+	r := startServer(t, func(o *Options) { o.HealthAddr = "127.0.0.1:0" })
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 404} {
-		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequestWithContext(within(t), "GET",
-			"http://"+r.at.Health.String()+path, nil))
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequestWithContext(testContext(t), "GET",
+			"http://"+r.addrs.Health.String()+path, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,16 +58,16 @@ func TestTheHealthListenerShowsNoMetrics(t *testing.T) {
 	}
 }
 
-// stopped asks the service to stop and waits for the end.
-func (r *running) stopped() error {
+// stopAndWait asks the service to stop and waits for the end.
+func (r *testServer) stopAndWait() error {
 	r.stop()
 	return receive(r.t, r.finished, "end of the service")
 }
 
-func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
+func TestStop_DrainsRequests(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "OPTIONS" {
 			return
 		}
@@ -75,39 +75,39 @@ func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(w, "answered")
 	})
-	idle := p.forwarder.open(headerOf(t, p.bound))
+	idle := p.forwarder.open(openHeader(t, p.bound))
 	_, _ = io.WriteString(idle, "OPTIONS * HTTP/1.1\r\nHost: hello.demo\r\n\r\n")
 	in := bufio.NewReader(idle)
-	if res, err := http.ReadResponse(in, nil); err != nil || res.Close || text(t, res.Body) != "" {
+	if res, err := http.ReadResponse(in, nil); err != nil || res.Close || readAll(t, res.Body) != "" {
 		t.Fatalf("an ordinary answer: %v %v", res, err)
 	}
 	answers := make(chan *http.Response, 1)
 	go func() { answers <- p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil) }()
 	receive(t, began, "request")
-	s, err := p.forwarder.Wait(within(t))
+	s, err := p.forwarder.Wait(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.stop()
 	receive(t, s.PeerDraining(), "drain message")
 
-	if status, body := p.health("/readyz"); status != 503 || !strings.Contains(body, "stopping") {
+	if status, body := p.getHealth("/readyz"); status != 503 || !strings.Contains(body, "stopping") {
 		t.Errorf("readyz while draining: %d %q", status, body)
 	}
-	if status, _ := p.health("/healthz"); status != 200 {
+	if status, _ := p.getHealth("/healthz"); status != 200 {
 		t.Errorf("healthz while draining: %d", status)
 	}
 	var page struct {
 		ErrorCode account.Code `json:"error_code"`
 	}
-	if status := p.api("POST", "/kubernetes_operators", map[string]any{}, &page); status != 503 ||
+	if status := p.callAPI("POST", "/kubernetes_operators", map[string]any{}, &page); status != 503 ||
 		page.ErrorCode != account.CodeUnavailable {
 		t.Errorf("a write while draining: %d %s", status, page.ErrorCode)
 	}
-	if status := p.api("GET", "/endpoints", nil, nil); status != 200 {
+	if status := p.callAPI("GET", "/endpoints", nil, nil); status != 200 {
 		t.Errorf("a read while draining: %d", status)
 	}
-	if status := p.api("DELETE", "/app/users/au-none", nil, nil); status != 404 {
+	if status := p.callAPI("DELETE", "/app/users/au-none", nil, nil); status != 404 {
 		t.Errorf("a revocation while draining: %d", status)
 	}
 	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
@@ -115,7 +115,7 @@ func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
 	}
 	close(release)
 	res := receive(t, answers, "answer")
-	if body := text(t, res.Body); res.StatusCode != 200 || body != "answered" || !res.Close {
+	if body := readAll(t, res.Body); res.StatusCode != 200 || body != "answered" || !res.Close {
 		t.Errorf("the answer under way: %d %q, Connection: close %v", res.StatusCode, body, res.Close)
 	}
 	if err := receive(t, p.finished, "end of the service"); err != nil {
@@ -123,11 +123,11 @@ func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
 	}
 }
 
-func TestAStopCutsWhatDoesNotEnd(t *testing.T) {
+func TestStop_CutsAfterDrainTimeout(t *testing.T) {
 	t.Parallel()
-	for name, cut := range map[string]func(p *path){
-		"at the time-out": func(p *path) { p.stop() },
-		"in a hurry":      func(p *path) { p.stop(); close(p.hurry) },
+	for name, cut := range map[string]func(p *edgePath){
+		"at the time-out": func(p *edgePath) { p.stop() },
+		"in a hurry":      func(p *edgePath) { p.stop(); close(p.forceStop) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,11 +135,11 @@ func TestAStopCutsWhatDoesNotEnd(t *testing.T) {
 			if name == "in a hurry" {
 				timeout = time.Hour
 			}
-			r := start(t, func(o *Options) { o.DrainTimeout = timeout })
-			p := pathTo(t, r, tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(b *tunnel.Bind) {
+			r := startServer(t, func(o *Options) { o.DrainTimeout = timeout })
+			p := edgePathTo(t, r, serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(b *tunnel.Bind) {
 				b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:1", "", ""
 			})
-			st := p.forwarder.open(headerOf(t, p.bound))
+			st := p.forwarder.open(openHeader(t, p.bound))
 			_, _ = io.WriteString(st, "x")
 			if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
 				t.Fatal(err)
@@ -155,72 +155,73 @@ func TestAStopCutsWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestARestartKeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
+func TestRestart_KeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
 	t.Parallel()
-	first := start(t)
-	a := first.agent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t))
+	first := startServer(t)
+	a := first.startAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t))
 	before := receive(t, a.bound, "bind")
 	a.stop()
-	if err := first.stopped(); err != nil {
+	if err := first.stopAndWait(); err != nil {
 		t.Fatal(err)
 	}
-	second := start(t, func(o *Options) { o.DataDir = first.opt.DataDir })
-	if second.at.CAFingerprint != first.at.CAFingerprint {
+	second := startServer(t, func(o *Options) { o.DataDir = first.opt.DataDir })
+	if second.addrs.CAFingerprint != first.addrs.CAFingerprint {
 		t.Error("the authority changed")
 	}
-	b := receive(t, second.agent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "bind")
+	b := receive(t, second.startAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "bind")
 	if b.EndpointID != before.EndpointID {
 		t.Errorf("the endpoint is %s, was %s", b.EndpointID, before.EndpointID)
 	}
-	if status := second.api("GET", "/endpoints", nil, nil); status != 200 {
+	if status := second.callAPI("GET", "/endpoints", nil, nil); status != 200 {
 		t.Errorf("the old API key: status %d", status)
 	}
 }
 
-func TestAfterARestartConnectionsWaitForTheAgent(t *testing.T) {
+func TestRestart_ConnectionsWaitForAgent(t *testing.T) {
 	t.Parallel()
-	first := start(t)
-	upstream := tcpServer(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "x") })
-	a := first.agent(tunnel.Bind{URL: "tcp://db.demo:1"}, upstream)
+	first := startServer(t)
+	upstream := serveTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "x") })
+	a := first.startAgent(tunnel.Bind{URL: "tcp://db.demo:1"}, upstream)
 	bound := receive(t, a.bound, "bind")
-	if err := first.stopped(); err != nil {
+	if err := first.stopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	a.stop()
-	second := start(t, func(o *Options) { o.DataDir = first.opt.DataDir })
-	st := second.forwarder().open(headerOf(t, bound))
+	second := startServer(t, func(o *Options) { o.DataDir = first.opt.DataDir })
+	st := second.startForwarder().open(openHeader(t, bound))
 	deadline := time.Now().Add(patience)
-	for !strings.Contains(second.metrics(), `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`) {
+	for !strings.Contains(second.scrapeMetrics(), `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`) {
 		if time.Now().After(deadline) {
 			t.Fatal("the stream did not arrive")
 		}
 	}
-	receive(t, second.agent(tunnel.Bind{URL: "tcp://db.demo:1", ResumeSecret: bound.ResumeSecret}, upstream).bound, "bind")
+	receive(t, second.startAgent(tunnel.Bind{URL: "tcp://db.demo:1", ResumeSecret: bound.ResumeSecret}, upstream).bound,
+		"bind")
 	if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
 		t.Errorf("the connection that came before the agent got %v", err)
 	}
 }
 
-func TestNoSecretIsEverLogged(t *testing.T) {
+func TestLog_HasNoSecrets(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"c=request-secret"}}
 	p.forwarder.do(p.tr, "GET", "http://hello.demo/?token=request-secret", nil, header)
 	wrong := account.NewSecret(account.AuthtokenPrefix)
-	_, _, ended := p.client(tunnel.ClientConfig{Hello: func() tunnel.Hello {
+	_, _, ended := p.runTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello {
 		return tunnel.Hello{Role: tunnel.RoleAgent, Token: wrong}
 	}})
 	wantCode(t, "wrong token", receive(t, ended, "refusal"), tunnel.CodeBadToken)
-	second := p.session(p.authtoken)
-	_, err := second.Bind(within(t), tunnel.Bind{URL: p.bound.URL, ResumeSecret: p.bound.ResumeSecret + "x"})
+	second := p.openSession(p.authtoken)
+	_, err := second.Bind(testContext(t), tunnel.Bind{URL: p.bound.URL, ResumeSecret: p.bound.ResumeSecret + "x"})
 	wantCode(t, "wrong resume secret", err, tunnel.CodeURLTaken)
 	p.agent.stop()
 	p.forwarder.do(p.tr, "GET", "http://hello.demo/?token=request-secret", nil, header)
-	metrics := p.metrics()
+	metrics := p.scrapeMetrics()
 	key := p.apiKey
 	p.apiKey = "flk_wrong-key-of-somebody"
-	p.api("GET", "/endpoints", nil, nil)
-	if err := p.stopped(); err != nil {
+	p.callAPI("GET", "/endpoints", nil, nil)
+	if err := p.stopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	secrets := map[string]string{
@@ -247,12 +248,12 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 	}
 }
 
-func TestMetricsCountWhatHappened(t *testing.T) {
+func TestMetrics_CountRequestsAndSessions(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	_ = text(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body)
+	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	_ = readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body)
 	receive(t, p.agent.lines, "request line") // the request is over for the service, too
-	metrics := p.metrics()
+	metrics := p.scrapeMetrics()
 	for _, line := range []string{
 		`fairlead_server_requests_total{code="418"} 1`, `fairlead_server_sessions{role="agent"} 1`,
 		`fairlead_server_sessions{role="forwarder"} 1`,
@@ -267,17 +268,18 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	}
 }
 
-func TestAStopEndsWatchesCleanly(t *testing.T) {
+func TestStop_EndsWatchesCleanly(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	r := startServer(t)
+	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
 	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
 	defer tr.CloseIdleConnections()
 	get := func(query string) *http.Response {
-		req, err := http.NewRequestWithContext(within(t), "GET", "https://"+r.at.Service.String()+"/endpoints"+query, nil)
+		req, err := http.NewRequestWithContext(testContext(t), "GET", "https://"+r.addrs.Service.String()+"/endpoints"+query,
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,23 +16,23 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// loginWorld is a public service with endpoints that ask a provider.
-type loginWorld struct {
-	*publicWorld
+// loginServer is a public service with endpoints that ask a provider.
+type loginServer struct {
+	*publicServer
 	idp *oidctest.Provider
 }
 
-func startLogins(t *testing.T, change ...func(*Options)) *loginWorld {
+func startLogins(t *testing.T, change ...func(*Options)) *loginServer {
 	t.Helper()
 	idp := oidctest.Start(t)
 	idp.Discovery = map[string]any{"authorization_response_iss_parameter_supported": true}
 	idp.Person = map[string]any{"sub": "alice", "sid": "sid-alice", "email": "alice@example.com", "email_verified": true,
 		"name": "Alice Ä", "groups": []string{"staff", "a,b"}}
-	return &loginWorld{startPublic(t, append([]func(*Options){func(o *Options) { o.LoginAllow = []string{"127.0.0.1"} }},
+	return &loginServer{startPublic(t, append([]func(*Options){func(o *Options) { o.LoginAllow = []string{"127.0.0.1"} }},
 		change...)...), idp}
 }
 
-func (w *loginWorld) policy(more string) string {
+func (w *loginServer) policy(more string) string {
 	return fmt.Sprintf(
 		"on_http_request:\n- actions:\n  - type: openid-connect\n    config: {issuer_url: %q, client_id: %s, "+
 			"client_secret: %s, scopes: [openid, email, profile, groups]%s}\n",
@@ -40,10 +40,11 @@ func (w *loginWorld) policy(more string) string {
 }
 
 // protect binds an endpoint with a login before it.
-func (w *loginWorld) protect(url, policy string, h http.HandlerFunc) *agent {
+func (w *loginServer) protect(url, policy string, h http.HandlerFunc) *testAgent {
 	w.t.Helper()
-	a := w.agent(tunnel.Bind{URL: url, Binding: "public", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1",
-		TrafficPolicy: policy}, serve(w.t, h))
+	a := w.startAgent(tunnel.Bind{URL: url, Binding: "public", UpstreamURL: "http://localhost:1",
+		UpstreamProtocol: "http1",
+		TrafficPolicy:    policy}, serve(w.t, h))
 	receive(w.t, a.bound, "bind")
 	return a
 }
@@ -67,9 +68,9 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// person is a browser with cookies.
-func (w *loginWorld) person() *http.Client {
-	b := w.browser()
+// newLoginBrowser is a browser with cookies.
+func (w *loginServer) newLoginBrowser() *http.Client {
+	b := w.newBrowser()
 	b.Jar, _ = cookiejar.New(nil)
 	inner := b.Transport
 	b.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -87,16 +88,16 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // page is an answer.
-type answered struct {
+type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// ask sends one request as a browser does when it navigates, and follows nothing.
-func (w *loginWorld) ask(b *http.Client, method, target string, header ...string) answered {
+// request sends one request as a browser does when it navigates, and follows nothing.
+func (w *loginServer) request(b *http.Client, method, target string, header ...string) response {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(within(w.t), method, target, nil)
+	r, err := http.NewRequestWithContext(testContext(w.t), method, target, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -110,18 +111,18 @@ func (w *loginWorld) ask(b *http.Client, method, target string, header ...string
 		w.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	return answered{res.StatusCode, res.Header, text(w.t, res.Body)}
+	return response{res.StatusCode, res.Header, readAll(w.t, res.Body)}
 }
 
-// visit navigates and follows redirects, also through the provider.
-func (w *loginWorld) visit(b *http.Client, target string) (answered, *url.URL) {
+// logIn navigates and follows redirects, also through the provider.
+func (w *loginServer) logIn(b *http.Client, target string) (response, *url.URL) {
 	w.t.Helper()
 	at, err := url.Parse(target)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for range 10 {
-		a := w.ask(b, "GET", at.String())
+		a := w.request(b, "GET", at.String())
 		if a.status/100 != 3 {
 			return a, at
 		}
@@ -130,7 +131,7 @@ func (w *loginWorld) visit(b *http.Client, target string) (answered, *url.URL) {
 		}
 	}
 	w.t.Fatalf("redirects without end, at %s", at)
-	return answered{}, nil
+	return response{}, nil
 }
 
 func cookiesOf(b *http.Client, raw string) map[string]string {
@@ -142,12 +143,12 @@ func cookiesOf(b *http.Client, raw string) map[string]string {
 	return all
 }
 
-func TestLogin(t *testing.T) {
+func TestLogin_SessionsHeadersAndLogout(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
 	w.protect("https://app.example.com", w.policy(""), mirror)
-	b := w.person()
-	first := w.ask(b, "GET", "https://app.example.com/deep/page?q=%2F&x")
+	b := w.newLoginBrowser()
+	first := w.request(b, "GET", "https://app.example.com/deep/page?q=%2F&x")
 	if first.status != http.StatusSeeOther || first.header.Get("Cache-Control") != "no-store" ||
 		!strings.HasPrefix(first.header.Get("Location"), w.idp.URL+"/authorize?") {
 		t.Fatalf("%d %v", first.status, first.header)
@@ -156,7 +157,7 @@ func TestLogin(t *testing.T) {
 		!strings.Contains(c, "; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax") {
 		t.Errorf("the cookie of the flow: %s", c)
 	}
-	got, at := w.visit(b, "https://app.example.com/deep/page?q=%2F&x")
+	got, at := w.logIn(b, "https://app.example.com/deep/page?q=%2F&x")
 	want := "GET /deep/page?q=%2F&x\nFairlead-Auth-Email=alice@example.com\nFairlead-Auth-Groups=staff,a%2Cb\nFairlead-Auth-Name=Alice %C3%84\nFairlead-Auth-Provider=" + strings.TrimPrefix(w.idp.URL, "http://")
 	if got.status != 200 || at.String() != "https://app.example.com/deep/page?q=%2F&x" ||
 		!strings.HasPrefix(got.body, want+"\nFairlead-Auth-User-Id=au-") {
@@ -165,7 +166,8 @@ func TestLogin(t *testing.T) {
 	if all := got.header.Values("Set-Cookie"); len(all) != 1 || all[0] != "theme=dark" {
 		t.Errorf("the upstream has set %q", all)
 	}
-	spoofed := w.ask(b, "GET", "https://app.example.com/", "Fairlead-Auth-Email", "eve@example.com", "Fairlead_Auth_Email",
+	spoofed := w.request(b, "GET", "https://app.example.com/", "Fairlead-Auth-Email", "eve@example.com",
+		"Fairlead_Auth_Email",
 		"eve@example.com", "FAIRLEAD-Auth_User-Id", "eve", "Cookie", "a=b")
 	if strings.Contains(spoofed.body, "eve") ||
 		!strings.Contains(spoofed.body, "Fairlead-Auth-Email=alice@example.com\n") {

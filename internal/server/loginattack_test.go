@@ -17,10 +17,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// raw sends a request over a connection of its own, and returns the status of the answer.
-func (w *loginWorld) raw(host, request string) int {
+// rawStatus sends a request over a connection of its own, and returns the status of the answer.
+func (w *loginServer) rawStatus(host, request string) int {
 	w.t.Helper()
-	c, err := tls.Dial("tcp", w.at.HTTPS.String(),
+	c, err := tls.Dial("tcp", w.addrs.HTTPS.String(),
 		&tls.Config{ServerName: host, RootCAs: w.roots, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -40,7 +40,7 @@ func (w *loginWorld) raw(host, request string) int {
 }
 
 // What comes without a session of the place does not reach the upstream, whatever it carries.
-func TestLoginsHold(t *testing.T) {
+func TestLogin_ResistsForgery(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
 	secret := func(rw http.ResponseWriter, r *http.Request) {
@@ -61,8 +61,8 @@ func TestLoginsHold(t *testing.T) {
 	}
 	w.protect("https://a.example.com", w.policy(""), secret)
 	w.protect("https://b.example.com", w.policy(""), secret)
-	b := w.person()
-	if a, at := w.visit(b, "https://a.example.com/x"); a.status != 200 || at.Path != "/x" {
+	b := w.newLoginBrowser()
+	if a, at := w.logIn(b, "https://a.example.com/x"); a.status != 200 || at.Path != "/x" {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	token := cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"]
@@ -93,43 +93,43 @@ func TestLoginsHold(t *testing.T) {
 		"identity headers": {"a.example.com",
 			"GET / HTTP/1.1\r\nHost: a.example.com\r\nFairlead-Auth-User-Id: au-1\r\nfairlead_auth_user_id: au-1\r\n\r\n", 401},
 	} {
-		if got := w.raw(c.host, c.request); got != c.want {
+		if got := w.rawStatus(c.host, c.request); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
 }
 
 // A login counts once, in the browser that has begun it; each tab ends its own.
-func TestCallbacks(t *testing.T) {
+func TestLogin_RefusesBadCallbacks(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
 	w.protect("https://a.example.com", w.policy(""), mirror)
-	b := w.person()
+	b := w.newLoginBrowser()
 	callback := func(path string) string {
-		start := w.ask(b, "GET", "https://a.example.com"+path)
-		return w.ask(b, "GET", start.header.Get("Location")).header.Get("Location")
+		start := w.request(b, "GET", "https://a.example.com"+path)
+		return w.request(b, "GET", start.header.Get("Location")).header.Get("Location")
 	}
 	one, two := callback("/1"), callback("/2")
-	if a := w.ask(w.person(), "GET", one); a.status != 403 ||
+	if a := w.request(w.newLoginBrowser(), "GET", one); a.status != 403 ||
 		a.header.Get(account.CodeHeader) != string(account.CodeLoginFailed) {
 		t.Errorf("in another browser: %d", a.status)
 	}
 	for want, target := range map[string]string{"/1": one, "/2": two} {
-		if a := w.ask(b, "GET", target); a.status != http.StatusSeeOther || a.header.Get("Location") != want {
+		if a := w.request(b, "GET", target); a.status != http.StatusSeeOther || a.header.Get("Location") != want {
 			t.Errorf("%d to %q, want %s: %s", a.status, a.header.Get("Location"), want, a.body)
 		}
-		if a := w.ask(b, "GET", target); a.status != 403 {
+		if a := w.request(b, "GET", target); a.status != 403 {
 			t.Errorf("a second time: %d", a.status)
 		}
 	}
 	// A code that was used already, in a flow of its own.
-	w.ask(b, "POST", "https://a.example.com/_fairlead/oidc/logout", "Sec-Fetch-Site", "same-origin")
+	w.request(b, "POST", "https://a.example.com/_fairlead/oidc/logout", "Sec-Fetch-Site", "same-origin")
 	used, _ := url.Parse(one)
 	fresh, _ := url.Parse(callback("/3"))
 	q := fresh.Query()
 	q.Set("code", used.Query().Get("code"))
 	fresh.RawQuery = q.Encode()
-	if a := w.ask(b, "GET", fresh.String()); a.status != 403 ||
+	if a := w.request(b, "GET", fresh.String()); a.status != 403 ||
 		cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"] != "" {
 		t.Errorf("a used code: %d", a.status)
 	}
@@ -137,29 +137,31 @@ func TestCallbacks(t *testing.T) {
 
 // Logout, the session's end and the provider's back-channel logout, on a service with a store of
 // its own.
-func TestEndsOfSessions(t *testing.T) {
+func TestLogin_SessionsEnd(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
 	const app, short = "https://a.example.com", "https://b.example.com"
 	w.protect(app, w.policy(""), mirror)
 	w.protect(short, w.policy(", max_session_duration: 1s"), mirror)
-	b := w.person()
-	in := func(site string) bool { return w.ask(b, "GET", site+"/").status == 200 }
-	w.visit(b, app+"/")
-	start := w.ask(b, "GET", short+"/")
-	back := w.ask(b, "GET", start.header.Get("Location"))
-	if a := w.ask(b, "GET", back.header.Get("Location")); a.status != http.StatusSeeOther ||
+	b := w.newLoginBrowser()
+	in := func(site string) bool { return w.request(b, "GET", site+"/").status == 200 }
+	w.logIn(b, app+"/")
+	start := w.request(b, "GET", short+"/")
+	back := w.request(b, "GET", start.header.Get("Location"))
+	if a := w.request(b, "GET", back.header.Get("Location")); a.status != http.StatusSeeOther ||
 		cookiesOf(b, short)["__Host-fl-oidc"] == "" {
 		t.Fatalf("a short login: %d", a.status)
 	}
-	if page := w.ask(b, "GET", app+"/_fairlead/oidc/logout"); page.status != 200 ||
+	if page := w.request(b, "GET", app+"/_fairlead/oidc/logout"); page.status != 200 ||
 		!strings.Contains(page.body, "<button>Log out</button>") || !in(app) {
 		t.Errorf("asking: %d", page.status)
 	}
-	if a := w.ask(b, "POST", app+"/_fairlead/oidc/logout", "Sec-Fetch-Site", "cross-site"); a.status != 403 || !in(app) {
+	if a := w.request(b, "POST", app+"/_fairlead/oidc/logout", "Sec-Fetch-Site", "cross-site"); a.status != 403 ||
+		!in(app) {
 		t.Errorf("another site's logout: %d", a.status)
 	}
-	if a := w.ask(b, "POST", app+"/_fairlead/oidc/logout", "Sec-Fetch-Site", "same-origin"); a.status != 200 || in(app) {
+	if a := w.request(b, "POST", app+"/_fairlead/oidc/logout", "Sec-Fetch-Site", "same-origin"); a.status != 200 ||
+		in(app) {
 		t.Errorf("logout: %d", a.status)
 	}
 	for end := time.Now().Add(patience); in(short); {
@@ -167,17 +169,17 @@ func TestEndsOfSessions(t *testing.T) {
 			t.Fatal("a session of one second does not end")
 		}
 	}
-	if a, _ := w.visit(b, app+"/"); a.status != 200 {
+	if a, _ := w.logIn(b, app+"/"); a.status != 200 {
 		t.Fatalf("%d", a.status)
 	}
 	logout := func(token string) int {
-		r, err := http.NewRequestWithContext(within(t), "POST", app+"/_fairlead/oidc/logout",
+		r, err := http.NewRequestWithContext(testContext(t), "POST", app+"/_fairlead/oidc/logout",
 			strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		res, err := w.browser().Do(r)
+		res, err := w.newLoginBrowser().Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,10 @@ import (
 )
 
 // onlySession returns the session that there is.
-func (w *loginWorld) onlySession() account.AppSession {
+func (w *loginServer) onlySession() account.AppSession {
 	w.t.Helper()
-	all, _, err := w.admin().AppSessions(within(w.t), w.account, account.AppSessionFilter{}, account.Page{Limit: 10})
+	all, _, err := w.openStore().AppSessions(testContext(w.t), w.account, account.AppSessionFilter{},
+		account.Page{Limit: 10})
 	if err != nil || len(all) != 1 {
 		w.t.Fatalf("%d sessions, %v", len(all), err)
 	}
@@ -26,13 +27,13 @@ func (w *loginWorld) onlySession() account.AppSession {
 
 // A session that was revoked is over at the next request, and the provider is told to ask the
 // person again.
-func TestARevokedSessionHasToLogInAgain(t *testing.T) {
+func TestLogin_RevokedSessionLogsInAgain(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
 	w.protect("https://app.example.com", w.policy(""), mirror)
-	b := w.person()
+	b := w.newLoginBrowser()
 	w.idp.SetAuthTime(time.Now().Add(-time.Hour)) // the provider has a session of its own
-	if a, _ := w.visit(b, "https://app.example.com/"); a.status != 200 {
+	if a, _ := w.logIn(b, "https://app.example.com/"); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	if q, n := lastAuthRequest(w.idp); n != 1 || q.Get("prompt") != "" || q.Get("max_age") != "" ||
@@ -43,15 +44,15 @@ func TestARevokedSessionHasToLogInAgain(t *testing.T) {
 	if session.PublicURL != "https://app.example.com" || session.Device.IPAddress != "127.0.0.1" {
 		t.Errorf("session %+v", session)
 	}
-	if _, err := w.admin().Revoke(within(t), account.Caller{AccountID: w.account, PrincipalID: "test"},
+	if _, err := w.openStore().Revoke(testContext(t), account.Caller{AccountID: w.account, PrincipalID: "test"},
 		account.RevokeSelector{UserID: session.User.ID}, account.RevokedByAdmin); err != nil {
 		t.Fatal(err)
 	}
-	if a := w.ask(b, "GET", "https://app.example.com/"); a.status != http.StatusSeeOther ||
+	if a := w.request(b, "GET", "https://app.example.com/"); a.status != http.StatusSeeOther ||
 		!strings.HasPrefix(a.header.Get("Location"), w.idp.URL) {
 		t.Fatalf("after the revocation: %d", a.status)
 	}
-	a, at := w.visit(b, "https://app.example.com/again")
+	a, at := w.logIn(b, "https://app.example.com/again")
 	if q, n := lastAuthRequest(w.idp); a.status != 200 || at.Path != "/again" || n != 3 || q.Get("prompt") != "login" ||
 		q.Get("max_age") != "0" {
 		t.Errorf("%d at %s; asked %d times, the last time %v", a.status, at, n, q)

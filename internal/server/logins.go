@@ -14,15 +14,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// logins makes what carries login actions out.
-func (s *service) logins() *login.Handler {
+// newLoginHandler makes what carries login actions out.
+func (s *service) newLoginHandler() *login.Handler {
 	allow, err := backend.ParseAllow("--login-allow", s.opt.LoginAllow)
 	if err != nil {
 		panic(fmt.Sprintf("server: options that were validated: %v", err))
 	}
 	factory := oidc.Factory()
 	l := login.New(login.Options{
-		Store: s.loginStore, Revoker: s.revoker, Live: s.live, Key: s.key, Device: s.device, Allow: allow, Logger: s.log,
+		Store: s.loginStore, Revoker: s.revoker, Live: s.liveSessions, Key: s.key, Device: s.deviceOf, Allow: allow,
+		Logger: s.log,
 		Providers: map[trafficpolicy.LoginKind]login.Factory{
 			trafficpolicy.LoginOAuth: factory, trafficpolicy.LoginOIDC: factory, trafficpolicy.LoginSAML: saml.Factory(time.Now),
 		},

@@ -53,8 +53,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// watch adds gauges of what is live.
-func (m *metrics) watch(sessions func() tunnelserver.Stats, connections func() int) {
+// addGauges adds gauges of what is live.
+func (m *metrics) addGauges(sessions func() tunnelserver.Stats, connections func() int) {
 	const ns = "fairlead_server"
 	gauge := func(name, help string, labels prometheus.Labels, value func() int) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: name, Help: help,
@@ -72,8 +72,8 @@ func (m *metrics) watch(sessions func() tunnelserver.Stats, connections func() i
 	gauge("connections", "Clients' connections being served by the edge.", nil, connections)
 }
 
-// watchPublic adds what the public listeners count.
-func (m *metrics) watchPublic(stats func() public.Stats) {
+// addPublicMetrics adds what the public listeners count.
+func (m *metrics) addPublicMetrics(stats func() public.Stats) {
 	const ns = "fairlead_server"
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "public_connections",
 		Help: "Live connections of the public listeners."},
@@ -96,8 +96,8 @@ func (m *metrics) watchPublic(stats func() public.Stats) {
 	}
 }
 
-// request counts a request that was answered with the status.
-func (m *metrics) request(status int, d time.Duration) {
+// countRequest counts a request that was answered with the status.
+func (m *metrics) countRequest(status int, d time.Duration) {
 	m.requests.WithLabelValues(strconv.Itoa(status)).Inc()
 	m.duration.Observe(d.Seconds())
 }
@@ -115,9 +115,11 @@ func (m *metrics) CountBytes(toAgent, fromAgent int) {
 	}
 }
 
-func (m *metrics) incoming(outcome string) { m.opens.WithLabelValues("forwarder", outcome).Inc() }
+func (m *metrics) countIncomingStream(outcome string) {
+	m.opens.WithLabelValues("forwarder", outcome).Inc()
+}
 
-func (m *metrics) hello(role tunnel.Role, outcome string) {
+func (m *metrics) countHello(role tunnel.Role, outcome string) {
 	if role != tunnel.RoleAgent && role != tunnel.RoleForwarder {
 		role = "other" // a peer's own words are no label
 	}

@@ -70,20 +70,20 @@ type Options struct {
 	// OnReady is called when the service is ready, with the addresses it listens on. May be nil.
 	OnReady func(Addresses)
 
-	opened      func(*store.Store) // gets the store once it is open; nil = nobody; tests fill its disk
-	openTimeout time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
+	onStoreOpen      func(*store.Store) // gets the store once it is open; nil = nobody; tests fill its disk
+	agentOpenTimeout time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
 	// how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
-	forgetEvery time.Duration
+	dropDeletedInterval time.Duration
 	// connections of one client without a credential; 0 = the default; tests lower it
 	maxUnauthenticated int
 
 	// how often sessions of people are looked after; 0 = the default; tests change it
-	sessionSweep time.Duration
+	sessionSweepInterval time.Duration
 	// stands between login actions and the store; nil = nothing does; tests look at what is between
 	// two steps
-	loginStore func(account.Logins) account.Logins
+	wrapLoginStore func(account.Logins) account.Logins
 	// wraps what revokes sessions; nil = nothing does; tests end requests there
-	revoker func(account.Revoker) account.Revoker
+	wrapRevoker func(account.Revoker) account.Revoker
 }
 
 // Addresses are those of the listeners.

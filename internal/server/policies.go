@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// noRules is the digest of every document without a rule.
-const noRules = "no rules"
+// emptyPolicyDigest is the digest of every document without a rule.
+const emptyPolicyDigest = "no rules"
 
 // compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know
 // of it. It is an account.PolicyChecker.
@@ -24,7 +24,7 @@ func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	}
 	facts := p.Facts()
 	if facts.Digest == "" {
-		facts.Digest = noRules // a document without a rule is one all the same, and is kept as it was written
+		facts.Digest = emptyPolicyDigest // a document without a rule is one all the same, and is kept as it was written
 	}
 	return facts, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // The store keeps a text with a digest, and none without: a document without a rule has one, too.
-func TestAPolicyWithoutRulesHasADigest(t *testing.T) {
+func TestCompilePolicy_EmptyPolicyHasDigest(t *testing.T) {
 	t.Parallel()
 	digests := map[string]string{}
 	for _, text := range []string{"{}", "# nothing yet\n", `{"on_http_request":[]}`,
@@ -28,7 +28,7 @@ func TestAPolicyWithoutRulesHasADigest(t *testing.T) {
 }
 
 // Mistakes of SAML that nobody would see before the first login are told when the policy is set.
-func TestAPolicyWithMetadataOfNobodyIsRefused(t *testing.T) {
+func TestCompilePolicy_RefusesInvalidSAMLMetadata(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
 		`{idp_metadata: "<EntityDescriptor/>"}`: "idp_metadata: its root is neither",
@@ -45,14 +45,14 @@ func TestAPolicyWithMetadataOfNobodyIsRefused(t *testing.T) {
 // flag that permits it.
 func TestServer_RefusesForbiddenStaticAddress(t *testing.T) {
 	t.Parallel()
-	r := start(t, func(o *Options) { o.StaticAllow = []string{"10.1.0.0/16"} })
+	r := startServer(t, func(o *Options) { o.StaticAllow = []string{"10.1.0.0/16"} })
 	for address, want := range map[string]int{"10.0.0.1:80": 400, "localhost:80": 400, "10.1.2.3:80": 201,
 		"db.example.com:5432": 201} {
 		var answer struct {
 			ID     string
 			Errors []account.FieldError
 		}
-		if status := r.api("POST", "/backends/static", map[string]any{"address": address}, &answer); status != want {
+		if status := r.callAPI("POST", "/backends/static", map[string]any{"address": address}, &answer); status != want {
 			t.Errorf("%s: %d", address, status)
 		}
 		switch {
@@ -60,7 +60,7 @@ func TestServer_RefusesForbiddenStaticAddress(t *testing.T) {
 			!strings.Contains(answer.Errors[0].Rule, "--static-allow can permit it")):
 			t.Errorf("%s: %+v", address, answer)
 		case want == 201:
-			if status := r.api("PATCH", "/backends/static/"+answer.ID, map[string]any{"address": "127.0.0.1:1"},
+			if status := r.callAPI("PATCH", "/backends/static/"+answer.ID, map[string]any{"address": "127.0.0.1:1"},
 				nil); status != 400 {
 				t.Errorf("a change of %s: %d", address, status)
 			}

@@ -24,18 +24,18 @@ type tenant struct {
 	account string
 }
 
-func (r *running) tenant() *tenant {
+func (r *testServer) tenant() *tenant {
 	r.t.Helper()
 	sealed, err := r.opt.secretKey()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	st, err := store.Open(within(r.t), store.Options{DataDir: r.opt.DataDir, Key: sealed})
+	st, err := store.Open(testContext(r.t), store.Options{DataDir: r.opt.DataDir, Key: sealed})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = st.Close() })
-	key, err := st.APIKeyBySecret(within(r.t), r.apiKey)
+	key, err := st.APIKeyBySecret(testContext(r.t), r.apiKey)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func (a *tenant) cloud(binding, url, policy, backendID string) tunnel.Bound {
 	e := account.Endpoint{AccountID: a.account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme,
 		Host: u.Host, Port: u.Port,
 		Type: account.TypeCloud, TrafficPolicy: policy, BackendID: backendID}
-	made, err := a.store.CreateEndpoint(within(a.t), e, a.facts(policy, u.Scheme, binding))
+	made, err := a.store.CreateEndpoint(testContext(a.t), e, a.facts(policy, u.Scheme, binding))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (a *tenant) patch(b tunnel.Bound, p account.EndpointPatch) {
 	if p.TrafficPolicy != nil {
 		facts = a.facts(*p.TrafficPolicy, "http", account.BindingKubernetes)
 	}
-	if _, err := a.store.PatchEndpoint(within(a.t), a.caller(), b.EndpointID, p, facts); err != nil {
+	if _, err := a.store.PatchEndpoint(testContext(a.t), a.caller(), b.EndpointID, p, facts); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -87,7 +87,7 @@ func (a *tenant) patch(b tunnel.Bound, p account.EndpointPatch) {
 func (a *tenant) backend(b account.Backend) string {
 	a.t.Helper()
 	b.AccountID = a.account
-	made, err := a.store.CreateBackend(within(a.t), a.caller(), b)
+	made, err := a.store.CreateBackend(testContext(a.t), a.caller(), b)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -113,8 +113,8 @@ func (a *tenant) failover(children ...string) string {
 
 func allowLoopback(o *Options) { o.StaticAllow = []string{"127.0.0.0/8"} }
 
-// names is an upstream that answers with its name and the Host that it was asked by.
-func names(t *testing.T, name string) *httptest.Server {
+// namedServer is an upstream that answers with its name and the Host that it was asked by.
+func namedServer(t *testing.T, name string) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s %s", name, r.Host, r.URL.Path)
@@ -124,12 +124,12 @@ func names(t *testing.T, name string) *httptest.Server {
 }
 
 // get asks over a connection of its own.
-func (f *forwarder) get(b tunnel.Bound) (int, string) {
+func (f *testForwarder) get(b tunnel.Bound) (int, string) {
 	f.t.Helper()
 	tr := f.transport(b)
 	defer tr.CloseIdleConnections()
 	res := f.do(tr, "GET", "http://hello.demo/x", nil, nil)
-	return res.StatusCode, text(f.t, res.Body)
+	return res.StatusCode, readAll(f.t, res.Body)
 }
 
 const onlyShop = `on_http_request:
@@ -137,18 +137,18 @@ const onlyShop = `on_http_request:
     actions: [{type: deny}]
 `
 
-func TestAPolicyThatAdmitsOnePodDeniesAllOthersAndTheUnknown(t *testing.T) {
+func TestPolicy_AdmitsOnePodOnly(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
-	up := names(t, "up")
-	agent := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1",
-		TrafficPolicy: onlyShop}, toUpstream(up.Listener.Addr().String()))
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
+	up := namedServer(t, "up")
+	agent := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1",
+		TrafficPolicy: onlyShop}, relayTo(up.Listener.Addr().String()))
 	bound := receive(t, agent.bound, "bind")
 	cloud := a.cloud(account.BindingKubernetes, "http://cloud.demo", onlyShop, a.answer(200, "canned"))
 	tcpRule := strings.Replace(onlyShop, "on_http_request", "on_tcp_connect", 1)
-	tcpAgent := r.agentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432", TrafficPolicy: tcpRule},
-		toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "hi") })))
+	tcpAgent := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432", TrafficPolicy: tcpRule},
+		relayTo(serveTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "hi") })))
 	tcp := receive(t, tcpAgent.bound, "tcp bind")
 	pod := func(namespace string) *tunnel.PodIdentity {
 		return &tunnel.PodIdentity{Namespace: namespace, Name: "web-1", ServiceAccount: "web"}
@@ -163,7 +163,7 @@ func TestAPolicyThatAdmitsOnePodDeniesAllOthersAndTheUnknown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ask := func(b tunnel.Bound) (int, string) {
-				h := headerOf(t, b)
+				h := openHeader(t, b)
 				h.Pod = c.pod
 				st := f.open(h)
 				if b == tcp {
@@ -175,7 +175,7 @@ func TestAPolicyThatAdmitsOnePodDeniesAllOthersAndTheUnknown(t *testing.T) {
 				}
 				_, _ = io.WriteString(st,
 					"GET / HTTP/1.1\r\nHost: hello.demo\r\nFairlead-Pod-Namespace: shop\r\nConnection: close\r\n\r\n")
-				answer := text(t, st)
+				answer := readAll(t, st)
 				status := 0
 				_, _ = fmt.Sscanf(answer, "HTTP/1.1 %d", &status)
 				return status, answer
@@ -190,47 +190,48 @@ func TestAPolicyThatAdmitsOnePodDeniesAllOthersAndTheUnknown(t *testing.T) {
 	}
 }
 
-func TestADevelopersTokenCannotPoseAsAForwarder(t *testing.T) {
+func TestPolicy_IgnoresPodClaimedByAgentToken(t *testing.T) {
 	t.Parallel()
-	r := start(t)
+	r := startServer(t)
 	a := r.tenant()
-	r.forwarder() // registers the operator
-	_, secret, err := a.store.IssueAuthtoken(within(t), a.account, "a developer's", []string{"bind:*"})
+	r.startForwarder() // registers the operator
+	_, secret, err := a.store.IssueAuthtoken(testContext(t), a.account, "a developer's", []string{"bind:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	posing := r.forwarderOf(secret, r.operator)
+	posing := r.startForwarderAs(secret, r.operatorID)
 	if err := receive(t, posing.ended, "end of the session"); err == nil ||
 		!strings.Contains(err.Error(), "connect rule") {
 		t.Errorf("a session that poses as a forwarder ended with %v", err)
 	}
 	// And as an agent it opens no streams, whatever pod it says it is.
-	ag := r.agentWith(secret, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1", TrafficPolicy: onlyShop},
-		refuses)
+	ag := r.startAgentWith(secret, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1",
+		TrafficPolicy: onlyShop},
+		refuseStream)
 	bound := receive(t, ag.bound, "bind")
-	s, err := ag.Wait(within(t))
+	s, err := ag.Wait(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := headerOf(t, bound)
+	h := openHeader(t, bound)
 	h.Pod = &tunnel.PodIdentity{Namespace: "shop"}
-	st, err := s.Open(within(t), h)
+	st, err := s.Open(testContext(t), h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.WaitOpened(within(t)); err == nil {
+	if err := st.WaitOpened(testContext(t)); err == nil {
 		t.Error("an agent's session has opened a stream to an endpoint")
 	}
 }
 
-func TestIdentityHeadersAreOnlyTheEdges(t *testing.T) {
+func TestEdge_SetsIdentityHeadersItself(t *testing.T) {
 	t.Parallel()
 	got := make(chan *http.Request, 1)
-	p := newPath(t, func(_ http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		got <- r
 	})
-	st := p.forwarder.open(headerOf(t, p.bound))
+	st := p.forwarder.open(openHeader(t, p.bound))
 	_, _ = io.WriteString(st,
 		"POST / HTTP/1.1\r\nHost: hello.demo\r\nFairlead-User: a\r\nfairlead_user: b\r\nFAIRLEAD-User_Email: "+
 			"c\r\nFairleading: kept\r\n"+
@@ -249,21 +250,21 @@ func TestIdentityHeadersAreOnlyTheEdges(t *testing.T) {
 	}
 }
 
-func TestAChangeOfACloudEndpointHoldsOnConnectionsThatWereThere(t *testing.T) {
+func TestPolicy_ChangeHoldsOnOpenConnections(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
 	one, two := a.answer(200, "one"), a.answer(200, "two")
 	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", one)
 	tr := f.transport(b)
 	tr.MaxConnsPerHost = 1
 	ask := func() (string, bool) {
 		res := f.do(tr, "GET", "http://cloud.demo/", nil, nil)
-		return fmt.Sprint(res.StatusCode, " ", text(t, res.Body)), res.Close
+		return fmt.Sprint(res.StatusCode, " ", readAll(t, res.Body)), res.Close
 	}
 	becomes := func(want string) {
 		t.Helper()
-		until(t, "the answer is "+want, func() bool {
+		eventually(t, "the answer is "+want, func() bool {
 			got, last := ask()
 			if last {
 				t.Fatal("the connection was not kept")
@@ -283,24 +284,25 @@ func TestAChangeOfACloudEndpointHoldsOnConnectionsThatWereThere(t *testing.T) {
 	if got, _ := ask(); !strings.Contains(got, string(account.CodeNoTarget)) {
 		t.Errorf("an endpoint without a target answers %s", got)
 	}
-	if err := a.store.DeleteEndpoint(within(t), a.caller(), b.EndpointID); err != nil {
+	if err := a.store.DeleteEndpoint(testContext(t), a.caller(), b.EndpointID); err != nil {
 		t.Fatal(err)
 	}
 	becomes("404 ")
 }
 
-func TestEightInternalEndpointsInARowAndNotNine(t *testing.T) {
+func TestEdge_LimitsInternalForwards(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
 	forward := func(to string) string {
 		return "on_http_request: [{actions: [{type: add-headers, config: {headers: {X-Hop: 'yes'}}}, {type: " +
 			"forward-internal, config: {url: '" + to + "'}}]}]"
 	}
 	hop := func(n int) string { return fmt.Sprintf("http://hop%d.internal", n) }
-	up := names(t, "end")
-	last := r.agentWith(r.authtoken, tunnel.Bind{Binding: account.BindingInternal, URL: hop(8), UpstreamProtocol: "http1"},
-		toUpstream(up.Listener.Addr().String()))
+	up := namedServer(t, "end")
+	last := r.startAgentWith(r.authtoken,
+		tunnel.Bind{Binding: account.BindingInternal, URL: hop(8), UpstreamProtocol: "http1"},
+		relayTo(up.Listener.Addr().String()))
 	receive(t, last.bound, "bind of the last")
 	for n := range 8 {
 		a.cloud(account.BindingInternal, hop(n), forward(hop(n+1)), "")
@@ -325,11 +327,11 @@ func TestEightInternalEndpointsInARowAndNotNine(t *testing.T) {
 	}
 }
 
-func TestThePolicyOfAnInternalEndpointRunsTooAndItsAccountIsItsOwn(t *testing.T) {
+func TestPolicy_InternalEndpointRunsItsOwn(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
-	other, err := a.store.CreateAccount(within(t), "other")
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
+	other, err := a.store.CreateAccount(testContext(t), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,15 +352,15 @@ func TestThePolicyOfAnInternalEndpointRunsTooAndItsAccountIsItsOwn(t *testing.T)
 	}
 }
 
-func TestAReplacedPolicyHoldsForTheWholePool(t *testing.T) {
+func TestPolicy_ChangeHoldsForWholePool(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
-	serve := toUpstream(names(t, "up").Listener.Addr().String())
+	r := startServer(t)
+	f := r.startForwarder()
+	serve := relayTo(namedServer(t, "up").Listener.Addr().String())
 	bind := func(name, policy string, replace bool) tunnel.Bound {
 		b := tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true, UpstreamProtocol: "http1",
 			TrafficPolicy: policy, ReplacePoolPolicy: replace}
-		return receive(t, r.agentWith(r.authtoken, b, serve).bound, "bind of "+name)
+		return receive(t, r.startAgentWith(r.authtoken, b, serve).bound, "bind of "+name)
 	}
 	first := bind("a", "", false)
 	if status, _ := f.get(first); status != 200 {
@@ -372,26 +374,26 @@ func TestAReplacedPolicyHoldsForTheWholePool(t *testing.T) {
 	}
 }
 
-func TestATCPConnectionIsForwardedToInternalEndpoints(t *testing.T) {
+func TestEdge_ForwardsTCPToInternalEndpoints(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
 	forward := func(to string) string {
 		return "on_tcp_connect: [{actions: [{type: forward-internal, config: {url: '" + to + "'}}]}]"
 	}
-	last := r.agentWith(r.authtoken, tunnel.Bind{Binding: account.BindingInternal, URL: "tcp://db.internal:5432"},
-		toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+	last := r.startAgentWith(r.authtoken, tunnel.Bind{Binding: account.BindingInternal, URL: "tcp://db.internal:5432"},
+		relayTo(serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
 	receive(t, last.bound, "bind of the internal endpoint")
 	a.cloud(account.BindingInternal, "tcp://hop.internal:1", forward("tcp://db.internal:5432"), "")
-	st := f.open(headerOf(t, a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", forward("tcp://hop.internal:1"),
+	st := f.open(openHeader(t, a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", forward("tcp://hop.internal:1"),
 		"")))
 	_, _ = io.WriteString(st, "through two")
 	_ = st.CloseWrite()
-	if got := text(t, st); got != "through two" {
+	if got := readAll(t, st); got != "through two" {
 		t.Errorf("came back: %q", got)
 	}
 	a.cloud(account.BindingInternal, "tcp://circle.internal:1", forward("tcp://circle.internal:1"), "")
-	if got := f.refusal(headerOf(t,
+	if got := f.openRefused(openHeader(t,
 		a.cloud(account.BindingKubernetes, "tcp://circle.demo:1", forward("tcp://circle.internal:1"), ""))); got !=
 		tunnel.RefusedOffline {
 		t.Errorf("a circle: %v", got)

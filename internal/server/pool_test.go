@@ -21,15 +21,15 @@ import (
 
 // tcpMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then
 // repeats what it gets. It serves its own endpoint only, as an agent does.
-func (r *running) tcpMember(token, name string) (*agent, tunnel.Bound) {
+func (r *testServer) tcpMember(token, name string) (*testAgent, tunnel.Bound) {
 	r.t.Helper()
-	upstream := tcpServer(r.t, func(c *net.TCPConn) {
+	upstream := serveTCP(r.t, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, name)
 		_, _ = io.Copy(c, c)
 	})
-	relayed := toUpstream(upstream)
+	relayed := relayTo(upstream)
 	own := make(chan string, 1)
-	a := r.agentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true},
+	a := r.startAgentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true},
 		func(ctx context.Context, st *tunnel.Stream) {
 			id := <-own
 			own <- id
@@ -45,7 +45,7 @@ func (r *running) tcpMember(token, name string) (*agent, tunnel.Bound) {
 }
 
 // openNamed opens a connection and returns the name of the member that serves it, of so many bytes.
-func (f *forwarder) openNamed(h tunnel.OpenHeader, size int) (*tunnel.Stream, string) {
+func (f *testForwarder) openNamed(h tunnel.OpenHeader, size int) (*tunnel.Stream, string) {
 	f.t.Helper()
 	st := f.open(h)
 	name := make([]byte, size)
@@ -55,7 +55,7 @@ func (f *forwarder) openNamed(h tunnel.OpenHeader, size int) (*tunnel.Stream, st
 	return st, string(name)
 }
 
-func (f *forwarder) spread(n int, h func(int) tunnel.OpenHeader) (map[string]int, map[string][]*tunnel.Stream) {
+func (f *testForwarder) spread(n int, h func(int) tunnel.OpenHeader) (map[string]int, map[string][]*tunnel.Stream) {
 	f.t.Helper()
 	count, streams := map[string]int{}, map[string][]*tunnel.Stream{}
 	for i := range n {
@@ -66,7 +66,7 @@ func (f *forwarder) spread(n int, h func(int) tunnel.OpenHeader) (map[string]int
 	return count, streams
 }
 
-func same(h tunnel.OpenHeader) func(int) tunnel.OpenHeader {
+func sameHeader(h tunnel.OpenHeader) func(int) tunnel.OpenHeader {
 	return func(int) tunnel.OpenHeader { return h }
 }
 
@@ -80,14 +80,14 @@ func echoes(st *tunnel.Stream) bool {
 	return err == nil
 }
 
-func TestLongConnectionsSpreadEvenlyOverAPool(t *testing.T) {
+func TestPool_SpreadsLongConnectionsEvenly(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
+	r := startServer(t)
+	f := r.startForwarder()
 	var headers []tunnel.OpenHeader
 	for _, name := range []string{"a", "b", "c"} {
 		_, b := r.tcpMember(r.authtoken, name)
-		headers = append(headers, headerOf(t, b))
+		headers = append(headers, openHeader(t, b))
 	}
 	// Whichever member the forwarder names, and when they come at once.
 	got, streams := f.spread(18, func(i int) tunnel.OpenHeader { return headers[i/6] })
@@ -101,15 +101,15 @@ func TestLongConnectionsSpreadEvenlyOverAPool(t *testing.T) {
 			t.Fatalf("the end of a connection: %q %v", rest, err)
 		}
 	}
-	until(t, "the ended connections are not counted any more", func() bool {
-		return strings.Contains(r.metrics(), "\nfairlead_server_connections 14\n")
+	eventually(t, "the ended connections are not counted any more", func() bool {
+		return strings.Contains(r.scrapeMetrics(), "\nfairlead_server_connections 14\n")
 	})
-	if got, _ := f.spread(4, same(headers[0])); !maps.Equal(got, map[string]int{"b": 4}) {
+	if got, _ := f.spread(4, sameHeader(headers[0])); !maps.Equal(got, map[string]int{"b": 4}) {
 		t.Errorf("after four of b have ended, the next went to %v", got)
 	}
 	// A new member gets what comes until it has as many.
 	r.tcpMember(r.authtoken, "d")
-	if got, _ := f.spread(6, same(headers[0])); !maps.Equal(got, map[string]int{"d": 6}) {
+	if got, _ := f.spread(6, sameHeader(headers[0])); !maps.Equal(got, map[string]int{"d": 6}) {
 		t.Errorf("after d has come, the next went to %v", got)
 	}
 	var listed struct {
@@ -119,7 +119,7 @@ func TestLongConnectionsSpreadEvenlyOverAPool(t *testing.T) {
 			URL            string
 		}
 	}
-	r.api("GET", "/endpoints?url=tcp://db.demo:5432", nil, &listed)
+	r.callAPI("GET", "/endpoints?url=tcp://db.demo:5432", nil, &listed)
 	if len(listed.Endpoints) != 4 {
 		t.Errorf("the API lists %d members", len(listed.Endpoints))
 	}
@@ -130,24 +130,24 @@ func TestLongConnectionsSpreadEvenlyOverAPool(t *testing.T) {
 	}
 }
 
-func TestAMemberThatDiesTakesItsOwnConnectionsOnly(t *testing.T) {
+func TestPool_DeadMemberEndsOwnConnectionsOnly(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
+	r := startServer(t)
+	f := r.startForwarder()
 	a, bound := r.tcpMember(r.authtoken, "a")
 	r.tcpMember(r.authtoken, "b")
-	_, streams := f.spread(6, same(headerOf(t, bound)))
+	_, streams := f.spread(6, sameHeader(openHeader(t, bound)))
 	a.stop()
 	for _, st := range streams["a"] {
 		if rest, err := io.ReadAll(st); err == nil {
 			t.Errorf("a connection of the dead member ended cleanly after %q", rest)
 		}
 	}
-	until(t, "the dead member is offline", func() bool {
+	eventually(t, "the dead member is offline", func() bool {
 		return r.endpoint(bound.EndpointID).Status == account.StatusOffline
 	})
 	// named by the one that is gone
-	if got, _ := f.spread(5, same(headerOf(t, bound))); !maps.Equal(got, map[string]int{"b": 5}) {
+	if got, _ := f.spread(5, sameHeader(openHeader(t, bound))); !maps.Equal(got, map[string]int{"b": 5}) {
 		t.Errorf("new connections went to %v", got)
 	}
 	for _, st := range streams["b"] {
@@ -161,27 +161,27 @@ func TestAMemberThatDiesTakesItsOwnConnectionsOnly(t *testing.T) {
 	}
 }
 
-func TestAMemberThatStopsGetsNothingNew(t *testing.T) {
+func TestPool_StoppingMemberGetsNoNewConnections(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
+	r := startServer(t)
+	f := r.startForwarder()
 	a, first := r.tcpMember(r.authtoken, "a")
 	_, second := r.tcpMember(r.authtoken, "b")
-	s, err := a.Wait(within(t))
+	s, err := a.Wait(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, name := f.openNamed(headerOf(t, first), 1)
+	held, name := f.openNamed(openHeader(t, first), 1)
 	if name != "a" {
 		t.Fatalf("the first connection went to %s", name)
 	}
-	if err := s.Unbind(within(t), first.EndpointID); err != nil { // its goodbye
+	if err := s.Unbind(testContext(t), first.EndpointID); err != nil { // its goodbye
 		t.Fatal(err)
 	}
-	whole := headerOf(t, first)
+	whole := openHeader(t, first)
 	whole.Scheme = "tcp"
 	// forwarders name the first until they hear of its end
-	if got, _ := f.spread(3, same(whole)); !maps.Equal(got, map[string]int{"b": 3}) {
+	if got, _ := f.spread(3, sameHeader(whole)); !maps.Equal(got, map[string]int{"b": 3}) {
 		t.Errorf("by the id of the one that is gone, connections went to %v", got)
 	}
 	if !echoes(held) {
@@ -189,62 +189,63 @@ func TestAMemberThatStopsGetsNothingNew(t *testing.T) {
 	}
 	other, wrong := whole, whole
 	other.Host, wrong.Scheme = "other.demo", "http"
-	for what, h := range map[string]tunnel.OpenHeader{"without a scheme": headerOf(t, first), "with another host": other,
+	for what, h := range map[string]tunnel.OpenHeader{"without a scheme": openHeader(t, first), "with another host": other,
 		"with another scheme": wrong} {
-		if got := f.refusal(h); got != tunnel.RefusedOffline {
+		if got := f.openRefused(h); got != tunnel.RefusedOffline {
 			t.Errorf("an id that is gone, %s: %v", what, got)
 		}
 	}
-	known := headerOf(t, second)
+	known := openHeader(t, second)
 	known.Scheme = "http"
-	if got := f.refusal(known); got != tunnel.RefusedMismatch {
+	if got := f.openRefused(known); got != tunnel.RefusedMismatch {
 		t.Errorf("a live id with another scheme: %v", got)
 	}
 }
 
-func TestPoolsOfTwoAccountsNeverMix(t *testing.T) {
+func TestPool_KeepsAccountsApart(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	st := r.admin()
-	other, err := st.CreateAccount(within(t), "other")
+	r := startServer(t)
+	st := r.openStore()
+	other, err := st.CreateAccount(testContext(t), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, otherToken, err := st.IssueAuthtoken(within(t), other.ID, "", []string{"bind:*", "connect:*"})
+	_, otherToken, err := st.IssueAuthtoken(testContext(t), other.ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	op, _, err := st.UpsertOperator(within(t), account.Operator{AccountID: other.ID, Description: "other"})
+	op, _, err := st.UpsertOperator(testContext(t), account.Operator{AccountID: other.ID, Description: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.tcpMember(r.authtoken, "a")
 	_, ours := r.tcpMember(r.authtoken, "b")
 	_, theirs := r.tcpMember(otherToken, "x")
-	ourForwarder, theirForwarder := r.forwarder(), r.forwarderOf(otherToken, op.ID)
-	if got, _ := ourForwarder.spread(8, same(headerOf(t, ours))); !maps.Equal(got, map[string]int{"a": 4, "b": 4}) {
+	ourForwarder, theirForwarder := r.startForwarder(), r.startForwarderAs(otherToken, op.ID)
+	if got, _ := ourForwarder.spread(8, sameHeader(openHeader(t, ours))); !maps.Equal(got,
+		map[string]int{"a": 4, "b": 4}) {
 		t.Errorf("our connections went to %v", got)
 	}
-	if got, _ := theirForwarder.spread(4, same(headerOf(t, theirs))); !maps.Equal(got, map[string]int{"x": 4}) {
+	if got, _ := theirForwarder.spread(4, sameHeader(openHeader(t, theirs))); !maps.Equal(got, map[string]int{"x": 4}) {
 		t.Errorf("their connections went to %v", got)
 	}
-	if got := theirForwarder.refusal(headerOf(t, ours)); got != tunnel.RefusedUnknownEndpoint {
+	if got := theirForwarder.openRefused(openHeader(t, ours)); got != tunnel.RefusedUnknownEndpoint {
 		t.Errorf("our id in their hands: %v", got)
 	}
-	foreign := headerOf(t, ours)
+	foreign := openHeader(t, ours)
 	foreign.Scheme = "tcp"
 	// their URL, whatever the id
-	if got, _ := theirForwarder.spread(2, same(foreign)); !maps.Equal(got, map[string]int{"x": 2}) {
+	if got, _ := theirForwarder.spread(2, sameHeader(foreign)); !maps.Equal(got, map[string]int{"x": 2}) {
 		t.Errorf("our id and their URL led to %v", got)
 	}
 }
 
-func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
+func TestPool_ChoosesLeastLoadedMember(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
+	r := startServer(t)
+	f := r.startForwarder()
 	held, release := make(chan string, 1), make(chan struct{})
-	member := func(name, hostMode string) (*agent, tunnel.Bound) {
+	member := func(name, hostMode string) (*testAgent, tunnel.Bound) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			if q.URL.Path == "/hold" {
 				held <- name
@@ -253,9 +254,9 @@ func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
 			_, _ = fmt.Fprintf(w, "%s %s", name, q.Host)
 		}))
 		t.Cleanup(srv.Close)
-		a := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true,
+		a := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true,
 			UpstreamProtocol: "http1", HostMode: hostMode},
-			toUpstream(srv.Listener.Addr().String()))
+			relayTo(srv.Listener.Addr().String()))
 		return a, receive(t, a.bound, "bind of "+name)
 	}
 	a, first := member("a", "")
@@ -265,7 +266,7 @@ func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
 	ask := func(n int) map[string]int {
 		got := map[string]int{}
 		for range n {
-			got[text(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body)]++
+			got[readAll(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body)]++
 		}
 		return got
 	}
@@ -275,7 +276,7 @@ func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
 		t.Errorf("six requests in turn: %v", got)
 	}
 	for _, m := range []struct {
-		*agent
+		*testAgent
 		id string
 	}{{a, first.EndpointID}, {b, second.EndpointID}} {
 		for range 3 {
@@ -285,7 +286,7 @@ func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
 		}
 	}
 	done := make(chan string, 1)
-	go func() { done <- text(t, f.do(trHeld, "GET", "http://hello.demo/hold", nil, nil).Body) }()
+	go func() { done <- readAll(t, f.do(trHeld, "GET", "http://hello.demo/hold", nil, nil).Body) }()
 	busy := receive(t, held, "request that takes long")
 	want := map[string]string{"a": "b b.example", "b": "a hello.demo"}[busy]
 	if got := ask(4); !maps.Equal(got, map[string]int{want: 4}) {
@@ -296,19 +297,19 @@ func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
 }
 
 // endpoint asks the API for an endpoint.
-func (r *running) endpoint(id string) *account.Endpoint {
+func (r *testServer) endpoint(id string) *account.Endpoint {
 	r.t.Helper()
 	e := &account.Endpoint{}
-	if status := r.api("GET", "/endpoints/"+id, nil, e); status != http.StatusOK {
+	if status := r.callAPI("GET", "/endpoints/"+id, nil, e); status != http.StatusOK {
 		r.t.Fatalf("asking for endpoint %s: status %d", id, status)
 	}
 	return e
 }
 
-// until waits for a condition that nothing announces.
-func until(t *testing.T, what string, holds func() bool) {
+// eventually waits for a condition that nothing announces.
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	tick, ctx := time.NewTicker(10*time.Millisecond), within(t)
+	tick, ctx := time.NewTicker(10*time.Millisecond), testContext(t)
 	defer tick.Stop()
 	for !holds() {
 		select {

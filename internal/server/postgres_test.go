@@ -17,7 +17,7 @@ import (
 )
 
 // statuses reads the endpoints' statuses by URL.
-func (r *running) statuses() map[string]string {
+func (r *testServer) statuses() map[string]string {
 	r.t.Helper()
 	var page struct {
 		Endpoints []struct {
@@ -26,7 +26,7 @@ func (r *running) statuses() map[string]string {
 		} `json:"endpoints"`
 	}
 	found := map[string]string{}
-	if r.api("GET", "/endpoints", nil, &page) == http.StatusOK {
+	if r.callAPI("GET", "/endpoints", nil, &page) == http.StatusOK {
 		for _, e := range page.Endpoints {
 			found[e.URL] = e.Status
 		}
@@ -35,7 +35,7 @@ func (r *running) statuses() map[string]string {
 }
 
 // unavailable checks that reads and writes are answered with 503.
-func (r *running) unavailable() {
+func (r *testServer) unavailable() {
 	r.t.Helper()
 	for _, c := range []struct {
 		method, path string
@@ -47,7 +47,7 @@ func (r *running) unavailable() {
 		if c.method == "POST" {
 			body = map[string]string{}
 		}
-		if status := r.api(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable ||
+		if status := r.callAPI(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable ||
 			answer.ErrorCode != account.CodeUnavailable {
 			r.t.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
 		}
@@ -55,25 +55,26 @@ func (r *running) unavailable() {
 }
 
 // deleteNewestToken does what a command in another process would.
-func (r *running) deleteNewestToken() {
+func (r *testServer) deleteNewestToken() {
 	r.t.Helper()
-	admin := r.admin()
-	accounts, err := admin.ListAccounts(within(r.t))
+	admin := r.openStore()
+	accounts, err := admin.ListAccounts(testContext(r.t))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	tokens, err := admin.AllAuthtokens(within(r.t), accounts[0].ID)
+	tokens, err := admin.AllAuthtokens(testContext(r.t), accounts[0].ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := admin.DeleteAuthtoken(within(r.t), account.Caller{AccountID: accounts[0].ID}, tokens[0].ID); err != nil {
+	if err := admin.DeleteAuthtoken(testContext(r.t), account.Caller{AccountID: accounts[0].ID},
+		tokens[0].ID); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// TestLostDatabaseIsA503AndComesBack stops PostgreSQL under a running service. Sessions live on;
+// TestServer_AnswersLostDatabaseWith503 stops PostgreSQL under a running service. Sessions live on;
 // what ended meanwhile is offline afterwards.
-func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
+func TestServer_AnswersLostDatabaseWith503(t *testing.T) {
 	t.Parallel()
 	postgres, err := postgrestest.Start("fsync=off")
 	postgrestest.SkipWithout(t, err)
@@ -91,9 +92,9 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, func(o *Options) { o.DatabaseURL, o.SecretKeyFile = u.String(), key })
-	stays := r.agent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
-	leaves := r.agent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
+	r := startServer(t, func(o *Options) { o.DatabaseURL, o.SecretKeyFile = u.String(), key })
+	stays := r.startAgent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
+	leaves := r.startAgent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
 	receive(t, stays.bound, "bind")
 	receive(t, leaves.bound, "bind")
 
@@ -105,7 +106,7 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	if err := postgres.Up(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the API answers, and knows who left", func() bool {
+	eventually(t, "the API answers, and knows who left", func() bool {
 		return r.statuses()["http://leaves.demo"] == account.StatusOffline
 	})
 	if got := r.statuses()["http://stays.demo"]; got != account.StatusOnline {
@@ -114,12 +115,12 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	if len(stays.bound) != 0 {
 		t.Error("the agent that stayed had to bind again")
 	}
-	until(t, "writes go on", func() bool {
-		return r.api("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated
+	eventually(t, "writes go on", func() bool {
+		return r.callAPI("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated
 	})
 
 	r.deleteNewestToken()
-	until(t, "the session of a deleted token ends", func() bool {
+	eventually(t, "the session of a deleted token ends", func() bool {
 		return r.statuses()["http://stays.demo"] == account.StatusOffline
 	})
 	if log := r.log.String(); strings.Contains(log, "hunter2-word") || !strings.Contains(log, "postgres://fairlead@") {

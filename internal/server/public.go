@@ -158,12 +158,12 @@ func (s *service) wirePublic() {
 		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns, MaxConnsPerClient: o.MaxConnsPerClient,
 		Logger: s.log,
 	})
-	s.meter.watchPublic(s.public.Stats)
+	s.meter.addPublicMetrics(s.public.Stats)
 }
 
-// bound warns of an endpoint that an agent has bound, and that browsers cannot reach: their
-// handshake fails, of which nobody else would be told.
-func (s *service) bound(ep *account.Endpoint) {
+// warnUnreachable warns of an endpoint that an agent has bound, and that browsers cannot reach:
+// their handshake fails, of which nobody else would be told.
+func (s *service) warnUnreachable(ep *account.Endpoint) {
 	if ep.Bindings[0] != account.BindingPublic || ep.Scheme != "https" {
 		return
 	}
@@ -181,7 +181,7 @@ func (s *service) bound(ep *account.Endpoint) {
 func (s *service) servePublic(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
 	s.edge.ServeHTTP(w, r, ep, edge.ClientInfo{
 		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true,
-		Abort: c.Abort, Geo: s.geoOf(c.Addr.Addr()),
+		Abort: c.Abort, Geo: s.geoLookup(c.Addr.Addr()),
 	})
 }
 
@@ -224,7 +224,7 @@ func (s *service) publicAddrs() (plain, secure net.Addr) {
 
 // ownHosts are the hosts of the service's own URLs.
 func (s *service) ownHosts() []string {
-	hosts := []string{strings.ToLower(s.base.Hostname())}
+	hosts := []string{strings.ToLower(s.baseURL.Hostname())}
 	if u, err := account.ParseServerURL("--tunnel-url", s.opt.TunnelURL); err == nil {
 		hosts = append(hosts, strings.ToLower(u.Hostname()))
 	}

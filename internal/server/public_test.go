@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestAPublicEndpoint(t *testing.T) {
+func TestPublic_ServesHTTPAndHTTPS(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	bound := w.bind("public", "https://App.example.com:443/", hello)
@@ -31,34 +31,34 @@ func TestAPublicEndpoint(t *testing.T) {
 		"https://app.example.com/x":  "app.example.com/x|127.0.0.1|https|",
 		"http://plain.example.com/y": "plain.example.com/y|127.0.0.1|http|",
 	} {
-		if status, body := w.page(url); status != 200 || body != want {
+		if status, body := w.getPage(url); status != 200 || body != want {
 			t.Errorf("%s: %d %q", url, status, body)
 		}
 	}
-	if status, _ := w.page("http://app.example.com/x"); status != http.StatusPermanentRedirect {
+	if status, _ := w.getPage("http://app.example.com/x"); status != http.StatusPermanentRedirect {
 		t.Errorf("http of an https endpoint: %d", status)
 	}
-	_, unknown := w.page("https://nobody.example.com/")
+	_, unknown := w.getPage("https://nobody.example.com/")
 	// the API's host; an http endpoint
 	for _, url := range []string{"https://api.example.com/", "https://api.example.com/endpoints",
 		"https://plain.example.com/"} {
-		if status, body := w.page(url); status != 404 || body != unknown ||
+		if status, body := w.getPage(url); status != 404 || body != unknown ||
 			!strings.Contains(body, string(account.CodeEndpointUnknown)) {
 			t.Errorf("%s: %d %q", url, status, body)
 		}
 	}
 	large := strings.Repeat("0123456789", 1<<18)
-	res, err := w.browser().Post("https://app.example.com/", "text/plain", strings.NewReader(large))
+	res, err := w.newBrowser().Post("https://app.example.com/", "text/plain", strings.NewReader(large))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, res.Body); !strings.HasSuffix(got, "|"+large) || res.ProtoMajor != 2 {
+	if got := readAll(t, res.Body); !strings.HasSuffix(got, "|"+large) || res.ProtoMajor != 2 {
 		t.Errorf("a large body over HTTP/%d: %d bytes back", res.ProtoMajor, len(got))
 	}
 	_ = res.Body.Close()
 }
 
-func TestAPublicWebsocketAndStreams(t *testing.T) {
+func TestPublic_ServesWebSocketsAndStreams(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	more := make(chan struct{})
@@ -83,7 +83,7 @@ func TestAPublicWebsocketAndStreams(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(c, buffered)
 	})
-	c, err := tls.Dial("tcp", w.at.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.roots,
+	c, err := tls.Dial("tcp", w.addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.roots,
 		NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestAPublicWebsocketAndStreams(t *testing.T) {
 	if _, err := io.ReadFull(r, echoed); err != nil || string(echoed) != "\x81\x00\npong\n" {
 		t.Errorf("%q %v", echoed, err)
 	}
-	res, err := w.browser().Get("https://app.example.com/events")
+	res, err := w.newBrowser().Get("https://app.example.com/events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,14 +112,14 @@ func TestAPublicWebsocketAndStreams(t *testing.T) {
 		t.Errorf("%q %v", first, err)
 	}
 	close(more)
-	if rest := text(t, res.Body); rest != "data: 2\n\n" || res.Trailer.Get("Sum") != "42" {
+	if rest := readAll(t, res.Body); rest != "data: 2\n\n" || res.Trailer.Get("Sum") != "42" {
 		t.Errorf("%q, trailer %v", rest, res.Trailer)
 	}
 }
 
-// TestOnlyTheRightDoorLeadsToABinding: a forwarder reaches kubernetes endpoints, the public edge
-// public ones, and neither internal ones.
-func TestOnlyTheRightDoorLeadsToABinding(t *testing.T) {
+// TestPublic_ListenersServeTheirBindingOnly: a forwarder reaches kubernetes endpoints, the public
+// edge public ones, and neither internal ones.
+func TestPublic_ListenersServeTheirBindingOnly(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	bounds := map[string]tunnel.Bound{
@@ -127,41 +127,42 @@ func TestOnlyTheRightDoorLeadsToABinding(t *testing.T) {
 		"internal":   w.bind("internal", "http://app.internal", hello),
 		"kubernetes": w.bind("kubernetes", "http://app.demo", hello),
 	}
-	f := w.forwarder()
+	f := w.startForwarder()
 	for binding, b := range bounds {
 		if binding == "kubernetes" {
-			if err := f.open(headerOf(t, b)).WaitOpened(within(t)); err != nil {
+			if err := f.open(openHeader(t, b)).WaitOpened(testContext(t)); err != nil {
 				t.Errorf("a kubernetes endpoint: %v", err)
 			}
-		} else if code := f.refusal(headerOf(t, b)); code != tunnel.RefusedUnknownEndpoint {
+		} else if code := f.openRefused(openHeader(t, b)); code != tunnel.RefusedUnknownEndpoint {
 			t.Errorf("a forwarder's stream to an endpoint with the %s binding: %s", binding, code)
 		}
 	}
 	for _, host := range []string{"app.internal", "app.demo"} {
-		if status, _ := w.page("http://" + host + "/"); status != 404 {
+		if status, _ := w.getPage("http://" + host + "/"); status != 404 {
 			t.Errorf("%s over the public edge: %d", host, status)
 		}
 	}
 	var list struct {
 		Endpoints []account.Endpoint `json:"endpoints"`
 	}
-	if w.api("GET", "/endpoints?binding=kubernetes", nil, &list); len(list.Endpoints) != 1 ||
+	if w.callAPI("GET", "/endpoints?binding=kubernetes", nil, &list); len(list.Endpoints) != 1 ||
 		list.Endpoints[0].ID != bounds["kubernetes"].EndpointID {
 		t.Errorf("operators see %+v", list.Endpoints)
 	}
-	if w.api("GET", "/endpoints?binding=public&url=http%3A%2F%2Fapp.example.com", nil, &list); len(list.Endpoints) != 1 ||
+	if w.callAPI("GET", "/endpoints?binding=public&url=http%3A%2F%2Fapp.example.com", nil,
+		&list); len(list.Endpoints) != 1 ||
 		list.Endpoints[0].ID != bounds["public"].EndpointID {
 		t.Errorf("the filter by URL gives %+v", list.Endpoints)
 	}
 }
 
-// TestARevokedDomain: the endpoint is gone for clients, its live connections end, and the agent
-// cannot bind it again until it is granted again.
-func TestARevokedDomain(t *testing.T) {
+// TestPublic_RevokedDomainIsNotServed: the endpoint is gone for clients, its live connections end,
+// and the agent cannot bind it again until it is granted again.
+func TestPublic_RevokedDomainIsNotServed(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	entered, cut := make(chan struct{}), make(chan error, 1)
-	a := w.agent(tunnel.Bind{URL: "https://app.example.com", Binding: "public", UpstreamProtocol: "http1"},
+	a := w.startAgent(tunnel.Bind{URL: "https://app.example.com", Binding: "public", UpstreamProtocol: "http1"},
 		serve(t, func(rw http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/hang" {
 				close(entered)
@@ -170,7 +171,7 @@ func TestARevokedDomain(t *testing.T) {
 		}))
 	first := receive(t, a.bound, "bind")
 	go func() {
-		res, err := w.browser().Get("https://app.example.com/hang")
+		res, err := w.newBrowser().Get("https://app.example.com/hang")
 		if err == nil {
 			_ = res.Body.Close()
 			if res.StatusCode >= 500 {
@@ -180,19 +181,19 @@ func TestARevokedDomain(t *testing.T) {
 		cut <- err
 	}()
 	receive(t, entered, "request")
-	st := w.admin()
-	if err := st.RevokeDomain(within(t), w.account, "*.example.com"); err != nil {
+	st := w.openStore()
+	if err := st.RevokeDomain(testContext(t), w.account, "*.example.com"); err != nil {
 		t.Fatal(err)
 	}
 	if err := receive(t, cut, "end of the request"); err == nil {
 		t.Error("a request went through after the grant was revoked")
 	}
 	unbound := func() bool { // the session looks at its grants every second, and misses what is granted again in between
-		ep, err := st.Endpoint(within(t), w.account, first.EndpointID)
+		ep, err := st.Endpoint(testContext(t), w.account, first.EndpointID)
 		return err == nil && ep.Status == account.StatusOffline
 	}
 	for status, end := 200, time.Now().Add(patience); status != 404 ||
-		!unbound(); status, _ = w.page("https://app.example.com/") {
+		!unbound(); status, _ = w.getPage("https://app.example.com/") {
 		if time.Now().After(end) {
 			t.Fatalf("the endpoint still answers %d, or is bound", status)
 		}
@@ -202,20 +203,20 @@ func TestARevokedDomain(t *testing.T) {
 		t.Errorf("bound again without a grant: %+v", b)
 	default:
 	}
-	if _, err := st.GrantDomain(within(t), w.account, "app.example.com"); err != nil {
+	if _, err := st.GrantDomain(testContext(t), w.account, "app.example.com"); err != nil {
 		t.Fatal(err)
 	}
 	if again := receive(t, a.bound, "bind after the new grant"); again.EndpointID != first.EndpointID {
 		t.Errorf("%s came back as %s", first.EndpointID, again.EndpointID)
 	}
-	if status, _ := w.page("https://app.example.com/"); status != 200 {
+	if status, _ := w.getPage("https://app.example.com/"); status != 200 {
 		t.Errorf("after the new grant: %d", status)
 	}
 }
 
-// TestThePublicEdgeDrains: what is under way is answered, and told to come back over another
+// TestPublic_Drains: what is under way is answered, and told to come back over another
 // connection.
-func TestThePublicEdgeDrains(t *testing.T) {
+func TestPublic_Drains(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	entered, more := make(chan struct{}, 2), make(chan struct{})
@@ -231,7 +232,7 @@ func TestThePublicEdgeDrains(t *testing.T) {
 	}
 	answers := make(chan answer, 2)
 	ask := func() {
-		res, err := w.browser().Get("http://plain.example.com/")
+		res, err := w.newBrowser().Get("http://plain.example.com/")
 		if err != nil {
 			answers <- answer{err: err}
 			return
@@ -257,16 +258,16 @@ func TestThePublicEdgeDrains(t *testing.T) {
 	if err := receive(t, w.finished, "stop"); err != nil {
 		t.Error(err)
 	}
-	if c, err := net.Dial("tcp", w.at.HTTP.String()); err == nil {
+	if c, err := net.Dial("tcp", w.addrs.HTTP.String()); err == nil {
 		_ = c.Close()
 		t.Error("the listener outlives the service")
 	}
 }
 
-func TestPublicOptionsThatMakeNoSense(t *testing.T) {
+func TestPublicOptions_RefusesContradictions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	issue(t, dir, "a.test")
+	issueCertificate(t, dir, "a.test")
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	for name, c := range map[string]struct {
 		o    PublicOptions

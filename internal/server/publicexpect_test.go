@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAPublicClientThatAsksBeforeItSends: the upstream decides whether the client's body comes.
-func TestAPublicClientThatAsksBeforeItSends(t *testing.T) {
+// TestPublic_Expect100Continue: the upstream decides whether the client's body comes.
+func TestPublic_Expect100Continue(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	w.bind("public", "http://app.example.com", func(rw http.ResponseWriter, r *http.Request) {
@@ -25,19 +25,19 @@ func TestAPublicClientThatAsksBeforeItSends(t *testing.T) {
 	})
 	for path, want := range map[string]int{"/yes": 200, "/no": 403} {
 		asked, sent := false, &countingReader{Reader: strings.NewReader("the body")}
-		ctx := httptrace.WithClientTrace(within(t), &httptrace.ClientTrace{Got100Continue: func() { asked = true }})
+		ctx := httptrace.WithClientTrace(testContext(t), &httptrace.ClientTrace{Got100Continue: func() { asked = true }})
 		req, err := http.NewRequestWithContext(ctx, "POST", "http://app.example.com"+path, sent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Expect", "100-continue")
-		client := w.browser()
+		client := w.newBrowser()
 		client.Transport.(*http.Transport).ExpectContinueTimeout = patience
 		res, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := text(t, res.Body)
+		body := readAll(t, res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != want || asked != (want == 200) || asked != strings.HasSuffix(body, "|the body") ||
 			asked != (sent.n.Load() > 0) {

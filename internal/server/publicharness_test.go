@@ -25,35 +25,35 @@ import (
 )
 
 // public is a service with a public edge, whose account is granted *.example.com.
-type publicWorld struct {
-	*running
+type publicServer struct {
+	*testServer
 	roots   *x509.CertPool
 	account string
 }
 
-func startPublic(t *testing.T, change ...func(*Options)) *publicWorld {
+func startPublic(t *testing.T, change ...func(*Options)) *publicServer {
 	t.Helper()
 	dir := t.TempDir()
-	w := &publicWorld{roots: issue(t, dir, "*.example.com")}
-	w.running = start(t, append([]func(*Options){func(o *Options) {
+	w := &publicServer{roots: issueCertificate(t, dir, "*.example.com")}
+	w.testServer = startServer(t, append([]func(*Options){func(o *Options) {
 		o.Public = PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0",
 			TLSCerts: []string{filepath.Join(dir, "tls.crt")}, TLSKeys: []string{filepath.Join(dir, "tls.key")}}
 		o.BaseURL = "https://api.example.com:8443"
 	}}, change...)...)
-	st := w.admin()
-	accounts, err := st.ListAccounts(within(t))
+	st := w.openStore()
+	accounts, err := st.ListAccounts(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.account = accounts[0].ID
-	if _, err := st.GrantDomain(within(t), w.account, "*.example.com"); err != nil {
+	if _, err := st.GrantDomain(testContext(t), w.account, "*.example.com"); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-// issue writes tls.crt and tls.key for the names.
-func issue(t *testing.T, dir string, names ...string) *x509.CertPool {
+// issueCertificate writes tls.crt and tls.key for the names.
+func issueCertificate(t *testing.T, dir string, names ...string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -85,14 +85,14 @@ func issue(t *testing.T, dir string, names ...string) *x509.CertPool {
 	return pool
 }
 
-// browser resolves every host to the public edge.
-func (w *publicWorld) browser() *http.Client {
+// newBrowser resolves every host to the public edge.
+func (w *publicServer) newBrowser() *http.Client {
 	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true,
 		TLSClientConfig: &tls.Config{RootCAs: w.roots},
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			to := w.at.HTTP
+			to := w.addrs.HTTP
 			if strings.HasSuffix(addr, ":443") {
-				to = w.at.HTTPS
+				to = w.addrs.HTTPS
 			}
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 		}}
@@ -102,21 +102,22 @@ func (w *publicWorld) browser() *http.Client {
 	}}
 }
 
-// page asks for a URL.
-func (w *publicWorld) page(url string) (status int, body string) {
+// getPage asks for a URL.
+func (w *publicServer) getPage(url string) (status int, body string) {
 	w.t.Helper()
-	res, err := w.browser().Get(url)
+	res, err := w.newBrowser().Get(url)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	return res.StatusCode, text(w.t, res.Body)
+	return res.StatusCode, readAll(w.t, res.Body)
 }
 
 // bind is an agent with the binding that serves the handler.
-func (w *publicWorld) bind(binding, url string, h http.HandlerFunc) tunnel.Bound {
+func (w *publicServer) bind(binding, url string, h http.HandlerFunc) tunnel.Bound {
 	w.t.Helper()
-	a := w.agent(tunnel.Bind{URL: url, Binding: binding, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
+	a := w.startAgent(tunnel.Bind{URL: url, Binding: binding, UpstreamURL: "http://localhost:1",
+		UpstreamProtocol: "http1"},
 		serve(w.t, h))
 	return receive(w.t, a.bound, "bind")
 }

@@ -22,35 +22,35 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// counted serves streams and counts them.
-func counted(n *atomic.Int32, serve func(context.Context, *tunnel.Stream)) func(context.Context, *tunnel.Stream) {
+// countStreams serves streams and counts them.
+func countStreams(n *atomic.Int32, serve func(context.Context, *tunnel.Stream)) func(context.Context, *tunnel.Stream) {
 	return func(ctx context.Context, st *tunnel.Stream) {
 		n.Add(1)
 		serve(ctx, st)
 	}
 }
 
-func refuses(_ context.Context, st *tunnel.Stream) { _ = st.Refuse(tunnel.RefusedUpstream) }
+func refuseStream(_ context.Context, st *tunnel.Stream) { _ = st.Refuse(tunnel.RefusedUpstream) }
 
-// silent takes what comes and never answers.
-func silent(_ context.Context, st *tunnel.Stream) {
+// neverAccept takes what comes and never answers.
+func neverAccept(_ context.Context, st *tunnel.Stream) {
 	_, _ = st.Next()
 	_, _ = io.Copy(io.Discard, st)
 }
 
 // member joins the pool of the URL.
-func (r *running) member(url, name string, serve func(context.Context, *tunnel.Stream)) tunnel.Bound {
+func (r *testServer) member(url, name string, serve func(context.Context, *tunnel.Stream)) tunnel.Bound {
 	r.t.Helper()
 	b := tunnel.Bind{URL: url, Name: name, PoolingEnabled: true}
 	if strings.HasPrefix(url, "http:") {
 		b.UpstreamProtocol = "http1"
 	}
-	return receive(r.t, r.agentWith(r.authtoken, b, serve).bound, "bind of "+name)
+	return receive(r.t, r.startAgentWith(r.authtoken, b, serve).bound, "bind of "+name)
 }
 
-// patient is how long the edge waits for an agent: where one is silent so long that a slow machine
-// is not taken for one.
-func patient(kind string) time.Duration {
+// openTimeoutFor is how long the edge waits for an agent: where one is silent so long that a slow
+// machine is not taken for one.
+func openTimeoutFor(kind string) time.Duration {
 	if kind == "silent" {
 		return 2 * time.Second
 	}
@@ -65,8 +65,8 @@ func sizes(kind string, large int) []int {
 	return []int{0, 1, 40 << 10, 64 << 10, large}
 }
 
-// digest answers with the method, the number of bytes and their sum.
-func digest(w http.ResponseWriter, r *http.Request) {
+// answerDigest answers with the method, the number of bytes and their sum.
+func answerDigest(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, r.Body)
 	if err != nil {
@@ -75,23 +75,24 @@ func digest(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %d %x", r.Method, n, sum.Sum(nil))
 }
 
-func TestARefusedRequestGoesToTheNextOfThePoolWithItsBody(t *testing.T) {
+func TestEdge_RetriesRefusedRequestWithBody(t *testing.T) {
 	t.Parallel()
-	for name, broken := range map[string]func(context.Context, *tunnel.Stream){"refused": refuses, "silent": silent} {
+	for name, broken := range map[string]func(context.Context, *tunnel.Stream){"refused": refuseStream,
+		"silent": neverAccept} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, func(o *Options) { o.openTimeout = patient(name) })
-			f := r.forwarder()
-			up := httptest.NewServer(http.HandlerFunc(digest))
+			r := startServer(t, func(o *Options) { o.agentOpenTimeout = openTimeoutFor(name) })
+			f := r.startForwarder()
+			up := httptest.NewServer(http.HandlerFunc(answerDigest))
 			t.Cleanup(up.Close)
 			var asked atomic.Int32
-			bound := r.member("http://hello.demo", "bad", counted(&asked, broken))
-			r.member("http://hello.demo", "good", toUpstream(up.Listener.Addr().String()))
+			bound := r.member("http://hello.demo", "bad", countStreams(&asked, broken))
+			r.member("http://hello.demo", "good", relayTo(up.Listener.Addr().String()))
 			tr := f.transport(bound)
 			ask := func(method string, body io.Reader, want string) {
 				t.Helper()
 				res := f.do(tr, method, "http://hello.demo/", body, nil)
-				if got := text(t, res.Body); res.StatusCode != http.StatusOK || got != want {
+				if got := readAll(t, res.Body); res.StatusCode != http.StatusOK || got != want {
 					t.Errorf("%s: %d %q, want %q", method, res.StatusCode, got, want)
 				}
 				tr.CloseIdleConnections()
@@ -110,10 +111,10 @@ func TestARefusedRequestGoesToTheNextOfThePoolWithItsBody(t *testing.T) {
 	}
 }
 
-func TestABodyThatIsStillOnItsWayDoesNotHoldUpTheNextAttempt(t *testing.T) {
+func TestEdge_RetriesBeforeBodyIsComplete(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
+	r := startServer(t)
+	f := r.startForwarder()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		line, _ := bufio.NewReader(q.Body).ReadString('\n')
@@ -121,10 +122,10 @@ func TestABodyThatIsStillOnItsWayDoesNotHoldUpTheNextAttempt(t *testing.T) {
 	}))
 	t.Cleanup(up.Close)
 	var asked atomic.Int32
-	bound := r.member("http://hello.demo", "bad", counted(&asked, refuses))
-	r.member("http://hello.demo", "good", toUpstream(up.Listener.Addr().String()))
+	bound := r.member("http://hello.demo", "bad", countStreams(&asked, refuseStream))
+	r.member("http://hello.demo", "good", relayTo(up.Listener.Addr().String()))
 	for range 4 {
-		st := f.open(headerOf(t, bound))
+		st := f.open(openHeader(t, bound))
 		_, _ = io.WriteString(st, "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1000\r\n\r\nfirst\n") // and no more
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
 		if err != nil {
@@ -141,22 +142,22 @@ func TestABodyThatIsStillOnItsWayDoesNotHoldUpTheNextAttempt(t *testing.T) {
 	}
 }
 
-func TestWhatAnUpstreamHasBegunIsRepeatedOnlyIfItAsks(t *testing.T) {
+func TestEdge_RepeatsStartedRequestOnlyOnDemand(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
-	up := httptest.NewServer(http.HandlerFunc(digest))
+	r := startServer(t)
+	f := r.startForwarder()
+	up := httptest.NewServer(http.HandlerFunc(answerDigest))
 	t.Cleanup(up.Close)
 	// with the request in hand
-	crashes := tcpServer(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
+	crashes := serveTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 	var bad, good atomic.Int32
-	bound := r.member("http://hello.demo", "bad", counted(&bad, toUpstream(crashes)))
-	r.member("http://hello.demo", "good", counted(&good, toUpstream(up.Listener.Addr().String())))
+	bound := r.member("http://hello.demo", "bad", countStreams(&bad, relayTo(crashes)))
+	r.member("http://hello.demo", "good", countStreams(&good, relayTo(up.Listener.Addr().String())))
 	ask := func(method string, body string) int {
 		tr := f.transport(bound)
 		defer tr.CloseIdleConnections()
 		res := f.do(tr, method, "http://hello.demo/", strings.NewReader(body), nil)
-		_ = text(t, res.Body)
+		_ = readAll(t, res.Body)
 		return res.StatusCode
 	}
 	for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
@@ -187,20 +188,21 @@ func TestWhatAnUpstreamHasBegunIsRepeatedOnlyIfItAsks(t *testing.T) {
 	}
 }
 
-func TestTCPGoesToTheNextOfThePoolWithItsFirstBytes(t *testing.T) {
+func TestEdge_RetriesTCPWithFirstBytes(t *testing.T) {
 	t.Parallel()
-	for name, broken := range map[string]func(context.Context, *tunnel.Stream){"refused": refuses, "silent": silent} {
+	for name, broken := range map[string]func(context.Context, *tunnel.Stream){"refused": refuseStream,
+		"silent": neverAccept} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, func(o *Options) { o.openTimeout = patient(name) })
-			f := r.forwarder()
+			r := startServer(t, func(o *Options) { o.agentOpenTimeout = openTimeoutFor(name) })
+			f := r.startForwarder()
 			var asked atomic.Int32
-			bound := r.member("tcp://db.demo:5432", "bad", counted(&asked, broken))
-			r.member("tcp://db.demo:5432", "good", toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+			bound := r.member("tcp://db.demo:5432", "bad", countStreams(&asked, broken))
+			r.member("tcp://db.demo:5432", "good", relayTo(serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
 			for _, size := range sizes(name, 3<<20) {
 				for range 2 {
 					sent, got := sha256.New(), sha256.New()
-					st := f.open(headerOf(t, bound))
+					st := f.open(openHeader(t, bound))
 					go func() {
 						_, _ = io.Copy(struct{ io.Writer }{st}, noise(int64(size), sent))
 						_ = st.CloseWrite() // in the case of no bytes before anybody has answered
@@ -218,10 +220,10 @@ func TestTCPGoesToTheNextOfThePoolWithItsFirstBytes(t *testing.T) {
 	}
 }
 
-func TestATCPConnectionThatWasTakenIsNotGivenToAnother(t *testing.T) {
+func TestEdge_DoesNotRetryAcceptedTCP(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
+	r := startServer(t)
+	f := r.startForwarder()
 	var taken atomic.Int32
 	breaks := func(_ context.Context, st *tunnel.Stream) {
 		taken.Add(1)
@@ -231,7 +233,7 @@ func TestATCPConnectionThatWasTakenIsNotGivenToAnother(t *testing.T) {
 	}
 	bound := r.member("tcp://db.demo:5432", "a", breaks)
 	r.member("tcp://db.demo:5432", "b", breaks)
-	st := f.open(headerOf(t, bound))
+	st := f.open(openHeader(t, bound))
 	_, _ = io.WriteString(st, "x")
 	if b, err := io.ReadAll(st); err == nil {
 		t.Errorf("a clean end after %q", b)
@@ -241,17 +243,17 @@ func TestATCPConnectionThatWasTakenIsNotGivenToAnother(t *testing.T) {
 	}
 }
 
-func TestWhenTheWholePoolRefusesTheReasonIsTold(t *testing.T) {
+func TestEdge_ReportsReasonWhenWholePoolRefuses(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
-	bound := r.member("http://hello.demo", "a", refuses)
-	r.member("http://hello.demo", "b", refuses)
-	tcp := r.member("tcp://db.demo:5432", "a", refuses)
-	r.member("tcp://db.demo:5432", "b", refuses)
+	r := startServer(t)
+	f := r.startForwarder()
+	bound := r.member("http://hello.demo", "a", refuseStream)
+	r.member("http://hello.demo", "b", refuseStream)
+	tcp := r.member("tcp://db.demo:5432", "a", refuseStream)
+	r.member("tcp://db.demo:5432", "b", refuseStream)
 	checkJSONPage(t, f.do(f.transport(bound), "POST", "http://hello.demo/", strings.NewReader("body"), nil), 502,
 		account.CodeUpstreamUnreachable, "could not connect")
-	if got := f.refusal(headerOf(t, tcp)); got != tunnel.RefusedUpstream {
+	if got := f.openRefused(openHeader(t, tcp)); got != tunnel.RefusedUpstream {
 		t.Errorf("refused with %v", got)
 	}
 }

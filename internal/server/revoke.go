@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// sessionSweep is how often what is served for people's sessions is compared with the store: how
-	// late a session's time-out cuts.
-	sessionSweep  = 2 * time.Second
-	sessionAnswer = 10 * time.Second // that the store may take for it
-	recordTimeout = 5 * time.Second
+	// sessionSweepInterval is how often what is served for people's sessions is compared with the
+	// store: how late a session's time-out cuts.
+	sessionSweepInterval = 2 * time.Second
+	sessionSweepTimeout  = 10 * time.Second // that the store may take for it
+	auditTimeout         = 5 * time.Second
 )
 
 // revoker ends sessions of people: first what is stored, then what is being served. It is an
 // account.Revoker.
 type revoker struct {
-	stored account.Revoker
-	live   *live.Registry
-	meter  *sessionMeter
-	log    *slog.Logger
-	record func(ctx context.Context, by account.Caller, what account.AuditType, objectID string,
+	store        account.Revoker
+	liveSessions *live.Registry
+	meter        *sessionMetrics
+	log          *slog.Logger
+	recordAudit  func(ctx context.Context, by account.Caller, what account.AuditType, objectID string,
 		details map[string]string) error
 }
 
@@ -41,38 +41,38 @@ func (v *revoker) Revoke(
 ) (*account.Revocation, error) {
 	ctx = context.WithoutCancel(ctx)
 	began := time.Now()
-	done, err := v.stored.Revoke(ctx, by, sel, reason)
+	done, err := v.store.Revoke(ctx, by, sel, reason)
 	if err != nil {
 		return nil, err // what may have been committed all the same, the sweep finds
 	}
-	done.Streams = v.live.Abort(done.SessionIDs)
+	done.Streams = v.liveSessions.Abort(done.SessionIDs)
 	cut := time.Now()
 	if len(done.UserIDs) == 0 && len(done.SessionIDs) == 0 {
 		return done, nil
 	}
-	v.meter.revoked(reason, len(done.SessionIDs), done.Streams, cut.Sub(began))
+	v.meter.countRevoked(reason, len(done.SessionIDs), done.Streams, cut.Sub(began))
 	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason, "users", done.UserIDs,
 		"sessions", len(done.SessionIDs), "streams", done.Streams, "took", cut.Sub(began))
 	if done.Streams > 0 {
-		v.tell(ctx, by, sel, reason, done, cut)
+		v.auditCut(ctx, by, sel, reason, done, cut)
 	}
 	return done, nil
 }
 
-// tell adds to the record of the revocation, which the store has written, what was being served:
-// nothing of it has gone out after cut.
-func (v *revoker) tell(
+// auditCut adds to the record of the revocation, which the store has written, what was being
+// served: nothing of it has gone out after cut.
+func (v *revoker) auditCut(
 	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string, done *account.Revocation,
 	cut time.Time,
 ) {
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	details := map[string]string{
 		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "streams": strconv.Itoa(done.Streams),
 		"last_byte_before": cut.UTC().Format(time.RFC3339Nano),
 	}
 	object := cmp.Or(sel.UserID, sel.SessionsOf, sel.SessionID, done.SessionIDs[0])
-	if err := v.record(ctx, by, account.AuditAppSessionCut, object, details); err != nil {
+	if err := v.recordAudit(ctx, by, account.AuditAppSessionCut, object, details); err != nil {
 		v.log.Error("what was cut could not be written to the audit log", "object", object, "streams", done.Streams,
 			"last_byte_before", cut.UTC(), "err", err)
 	}
@@ -82,12 +82,12 @@ func (v *revoker) tell(
 // which this process has not heard.
 func (s *service) sweepSessions(ctx context.Context) {
 	failing := false
-	for wait(ctx, cmp.Or(s.opt.sessionSweep, sessionSweep)) {
-		ids := s.live.Sessions()
+	for sleep(ctx, cmp.Or(s.opt.sessionSweepInterval, sessionSweepInterval)) {
+		ids := s.liveSessions.Sessions()
 		if len(ids) == 0 {
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, sessionAnswer)
+		asking, cancel := context.WithTimeout(ctx, sessionSweepTimeout)
 		alive, err := s.loginStore.LiveSessionIDs(asking, ids)
 		cancel()
 		if err != nil {
@@ -106,23 +106,24 @@ func (s *service) sweepSessions(ctx context.Context) {
 				over = append(over, id)
 			}
 		}
-		if streams := s.live.Abort(over); streams > 0 {
-			s.meter.people.expired(len(over), streams)
+		if streams := s.liveSessions.Abort(over); streams > 0 {
+			s.meter.sessions.countExpired(len(over), streams)
 			s.log.Info("requests were cut: their sessions are over", "sessions", over, "streams", streams)
 		}
 	}
 }
 
-// wirePeople joins what serves people who log in at the edge, and what ends it.
-func (s *service) wirePeople() {
-	s.live = live.New()
-	s.meter.people.watch(s.meter.registry, s.live)
-	s.loginStore = &countedLogins{s.store, s.meter.people}
-	if f := s.opt.loginStore; f != nil {
+// wireLogins joins what serves people who log in at the edge, and what ends it.
+func (s *service) wireLogins() {
+	s.liveSessions = live.New()
+	s.meter.sessions.addGauges(s.meter.registry, s.liveSessions)
+	s.loginStore = &meteredLogins{s.store, s.meter.sessions}
+	if f := s.opt.wrapLoginStore; f != nil {
 		s.loginStore = f(s.loginStore)
 	}
-	s.revoker = &revoker{stored: s.store, live: s.live, meter: s.meter.people, log: s.log, record: s.store.RecordAudit}
-	if f := s.opt.revoker; f != nil {
+	s.revoker = &revoker{store: s.store, liveSessions: s.liveSessions, meter: s.meter.sessions, log: s.log,
+		recordAudit: s.store.RecordAudit}
+	if f := s.opt.wrapRevoker; f != nil {
 		s.revoker = f(s.revoker)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/live"
 )
 
-// people is a store of sessions that a test has in its hand.
-type people struct {
+// fakeLoginStore is a store of sessions that a test has in its hand.
+type fakeLoginStore struct {
 	account.Logins
 	mu     sync.Mutex
 	alive  map[string]bool
@@ -32,21 +32,21 @@ type people struct {
 	told   []string
 }
 
-func (p *people) LiveSessionIDs(_ context.Context, _ []string) (map[string]bool, error) {
+func (p *fakeLoginStore) LiveSessionIDs(_ context.Context, _ []string) (map[string]bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
 	return maps.Clone(p.alive), p.broken
 }
 
-// is changes what the store says.
-func (p *people) is(alive map[string]bool, broken error) {
+// setAlive changes what the store says.
+func (p *fakeLoginStore) setAlive(alive map[string]bool, broken error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.alive, p.broken = alive, broken
 }
 
-func (p *people) Revoke(
+func (p *fakeLoginStore) Revoke(
 	_ context.Context, _ account.Caller, sel account.RevokeSelector, _ string,
 ) (*account.Revocation, error) {
 	if p.broken != nil {
@@ -59,7 +59,7 @@ func (p *people) Revoke(
 	return &r, nil
 }
 
-func (p *people) record(
+func (p *fakeLoginStore) record(
 	_ context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,
 ) error {
 	at, err := time.Parse(time.RFC3339Nano, details["last_byte_before"])
@@ -71,13 +71,13 @@ func (p *people) record(
 	return nil
 }
 
-// cuts counts who was cut.
-type cuts struct {
+// cutRecorder counts who was cut.
+type cutRecorder struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-func (c *cuts) of(id string) func() {
+func (c *cutRecorder) of(id string) func() {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -88,19 +88,20 @@ func (c *cuts) of(id string) func() {
 	}
 }
 
-func testRevoker(p *people) (*revoker, *logBuffer) {
+func testRevoker(p *fakeLoginStore) (*revoker, *logBuffer) {
 	log := &logBuffer{}
-	return &revoker{stored: p, live: live.New(), meter: newMeter(1).people, log: slog.New(slog.NewTextHandler(log, nil)),
-		record: p.record}, log
+	return &revoker{store: p, liveSessions: live.New(), meter: newRequestMeter(1).sessions,
+		log:         slog.New(slog.NewTextHandler(log, nil)),
+		recordAudit: p.record}, log
 }
 
-func TestRevokeCutsAndTells(t *testing.T) {
+func TestRevoker_CutsAndRecords(t *testing.T) {
 	t.Parallel()
-	p := &people{result: &account.Revocation{UserIDs: []string{"au_1"}, SessionIDs: []string{"as_1", "as_2"}}}
+	p := &fakeLoginStore{result: &account.Revocation{UserIDs: []string{"au_1"}, SessionIDs: []string{"as_1", "as_2"}}}
 	v, log := testRevoker(p)
-	cut := &cuts{}
+	cut := &cutRecorder{}
 	for _, id := range []string{"as_1", "as_1", "as_3"} {
-		v.live.Register(cut.of(id)).SetSession(id)
+		v.liveSessions.Register(cut.of(id)).SetSession(id)
 	}
 	by := account.Caller{AccountID: "acc_1", PrincipalID: "ak_1"}
 	done, err := v.Revoke(t.Context(), by, account.RevokeSelector{UserID: "au_1"}, account.RevokedByAdmin)
@@ -115,8 +116,8 @@ func TestRevokeCutsAndTells(t *testing.T) {
 			t.Errorf("the log does not say %s:\n%s", word, log)
 		}
 	}
-	if n := testutil.ToFloat64(v.meter.cut.WithLabelValues("revoked")); n != 2 ||
-		testutil.CollectAndCount(v.meter.took) != 1 {
+	if n := testutil.ToFloat64(v.meter.cutRequests.WithLabelValues("revoked")); n != 2 ||
+		testutil.CollectAndCount(v.meter.revocationSeconds) != 1 {
 		t.Errorf("%v requests are counted", n)
 	}
 	// A session of which nothing is served, and a selector that matches nothing.
@@ -141,46 +142,46 @@ func TestRevokeCutsAndTells(t *testing.T) {
 	}
 }
 
-func TestTheSweepCutsWhatIsOver(t *testing.T) {
+func TestSweepSessions_CutsEndedSessions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &people{alive: map[string]bool{"as_1": true, "as_2": true}}
+		p := &fakeLoginStore{alive: map[string]bool{"as_1": true, "as_2": true}}
 		v, log := testRevoker(p)
-		s := &service{log: v.log, live: v.live, loginStore: p, meter: &meter{people: v.meter}}
+		s := &service{log: v.log, liveSessions: v.liveSessions, loginStore: p, meter: &requestMeter{sessions: v.meter}}
 		ctx, cancel := context.WithCancel(t.Context())
 		swept := make(chan struct{})
 		go func() { defer close(swept); s.sweepSessions(ctx) }()
-		turn := func() { time.Sleep(sessionSweep); synctest.Wait() }
+		turn := func() { time.Sleep(sessionSweepInterval); synctest.Wait() }
 		turn()
 		if p.asked != 0 {
 			t.Error("the store is asked though nothing is served")
 		}
-		cut := &cuts{}
+		cut := &cutRecorder{}
 		entries := map[string]*live.Entry{}
 		for _, id := range []string{"as_1", "as_2"} {
-			entries[id] = v.live.Register(cut.of(id))
+			entries[id] = v.liveSessions.Register(cut.of(id))
 			entries[id].SetSession(id)
 		}
 		turn()
 		if p.asked != 1 || len(cut.n) != 0 {
 			t.Errorf("asked %d times, cut %v", p.asked, cut.n)
 		}
-		p.is(nil, errors.New("no store")) // what does not answer has not said that they are over
+		p.setAlive(nil, errors.New("no store")) // what does not answer has not said that they are over
 		turn()
 		turn()
 		if n := strings.Count(log.String(), "\n"); len(cut.n) != 0 || n != 1 {
 			t.Errorf("without an answer: cut %v, %d lines:\n%s", cut.n, n, log)
 		}
-		p.is(map[string]bool{"as_2": true}, nil)
+		p.setAlive(map[string]bool{"as_2": true}, nil)
 		turn()
 		if cut.n["as_1"] != 1 || cut.n["as_2"] != 0 {
 			t.Errorf("cut %v, want as_1", cut.n)
 		}
-		if n := testutil.ToFloat64(v.meter.cut.WithLabelValues("expired")); n != 1 {
+		if n := testutil.ToFloat64(v.meter.cutRequests.WithLabelValues("expired")); n != 1 {
 			t.Errorf("%v requests are counted", n)
 		}
 		entries["as_1"].Done()
-		p.is(nil, errors.New("no store"))
+		p.setAlive(nil, errors.New("no store"))
 		turn()
 		if n := strings.Count(log.String(), "cannot be compared"); n != 2 {
 			t.Errorf("a second failure: %d lines:\n%s", n, log)

@@ -18,16 +18,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// TestARevocationCutsEveryKind: of two people with the same requests, over HTTP/2 on the same
-// connection, one is revoked. Nothing of theirs goes on, and nothing of the other's is touched.
-func TestARevocationCutsEveryKind(t *testing.T) {
+// TestRevocation_CutsEveryKindOfRequest: of two people with the same requests, over HTTP/2 on the
+// same connection, one is revoked. Nothing of theirs goes on, and nothing of the other's is
+// touched.
+func TestRevocation_CutsEveryKindOfRequest(t *testing.T) {
 	t.Parallel()
-	c := startCrowd(t)
+	c := startSessionLoad(t)
 	api := c.adminClient()
 	c.chain("https://chain.example.com")
 	kinds := kinds
-	for _, base := range []string{crowdURL, "https://chain.example.com"} {
-		if base != crowdURL {
+	for _, base := range []string{loadURL, "https://chain.example.com"} {
+		if base != loadURL {
 			kinds = []string{"events http1", "events http2", "download http1", "upload http2"}
 		}
 		for _, kind := range kinds {
@@ -37,13 +38,14 @@ func TestARevocationCutsEveryKind(t *testing.T) {
 }
 
 // revokeOne revokes one of two people with the same requests.
-func (c *crowd) revokeOne(t *testing.T, api func(method, path string) (int, error), kind, base string) {
+func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int, error), kind, base string) {
 	t.Helper()
 	shared := c.http2()
 	what := kind + " at " + base
-	victim, other := c.open(kind, c.join("victim of "+what, base), shared), c.open(kind, c.join("other of "+what, base),
-		shared)
-	for _, o := range []*open{victim, other} {
+	victim, other := c.open(kind, c.addSession("victim of "+what, base), shared),
+		c.open(kind, c.addSession("other of "+what, base),
+			shared)
+	for _, o := range []*openRequest{victim, other} {
 		if strings.HasPrefix(kind, "download") || strings.HasPrefix(kind, "stalled") {
 			o.standstill(t)
 		}
@@ -74,7 +76,7 @@ func (c *crowd) revokeOne(t *testing.T, api func(method, path string) (int, erro
 }
 
 // complete checks that somebody got all that the upstream has sent, or the upstream all of theirs.
-func (c *crowd) complete(t *testing.T, o *open) {
+func (c *sessionLoad) complete(t *testing.T, o *openRequest) {
 	t.Helper()
 	e := receive(t, o.over, "end of somebody else's "+o.kind)
 	want := before + after
@@ -97,24 +99,24 @@ func tail(s string) string { return s[max(0, len(s)-40):] }
 
 // chain makes a cloud endpoint with the login, which forwards to an internal one with a failover,
 // whose first child is down.
-func (c *crowd) chain(url string) {
+func (c *sessionLoad) chain(url string) {
 	c.t.Helper()
 	label := map[string]string{"app": "crowd"}
-	a := c.agent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
-		serve(c.t, c.hold))
+	a := c.startAgent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
+		serve(c.t, c.holdRequest))
 	receive(c.t, a.bound, "bind")
 	c.tenant.cloud("internal", "http://hop.internal", "",
 		c.tenant.failover(c.tenant.group(map[string]string{"app": "nobody"}), c.tenant.group(label)))
 	c.tenant.cloud("public", url, c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
 		"")
-	c.opens(url)
+	c.createEndpoint(url)
 }
 
 // status asks for something that is no page.
-func (c *crowd) status(as member) int {
+func (c *sessionLoad) status(as loadSession) int {
 	c.t.Helper()
 	client := c.http2()
-	r, err := http.NewRequestWithContext(within(c.t), "GET", as.url+"/hello", nil)
+	r, err := http.NewRequestWithContext(testContext(c.t), "GET", as.url+"/hello", nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -129,27 +131,29 @@ func (c *crowd) status(as member) int {
 	return res.StatusCode
 }
 
-// pausing is a store that stops login actions before and after they read a session.
-type pausing struct {
+// pausingLogins is a store that stops login actions before and after they read a session.
+type pausingLogins struct {
 	account.Logins
 	before, after func()
 }
 
-func (p *pausing) LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*account.LiveSession, error) {
+func (p *pausingLogins) LiveSession(
+	ctx context.Context, accountID string, tokenHash []byte,
+) (*account.LiveSession, error) {
 	p.before()
 	defer p.after()
 	return p.Logins.LiveSession(ctx, accountID, tokenHash)
 }
 
-// TestARequestOnItsWayWhileItsSessionIsRevoked has entered, and has not read its session yet; or
+// TestRevocation_RacesWithNewRequest has entered, and has not read its session yet; or
 // has, and has not said so yet.
-func TestARequestOnItsWayWhileItsSessionIsRevoked(t *testing.T) {
+func TestRevocation_RacesWithNewRequest(t *testing.T) {
 	t.Parallel()
-	var pause atomic.Pointer[pausing]
+	var pause atomic.Pointer[pausingLogins]
 	nothing := func() {}
-	c := startCrowd(t, func(o *Options) {
-		o.loginStore = func(l account.Logins) account.Logins {
-			return &pausing{l, func() {
+	c := startSessionLoad(t, func(o *Options) {
+		o.wrapLoginStore = func(l account.Logins) account.Logins {
+			return &pausingLogins{l, func() {
 				if p := pause.Load(); p != nil {
 					p.before()
 				}
@@ -162,13 +166,13 @@ func TestARequestOnItsWayWhileItsSessionIsRevoked(t *testing.T) {
 	})
 	api := c.adminClient()
 	for _, at := range []string{"before", "after"} {
-		as := c.join("one "+at, crowdURL)
+		as := c.addSession("one "+at, loadURL)
 		here, goOn := make(chan struct{}), make(chan struct{})
 		stop := func() { close(here); <-goOn }
 		if at == "before" {
-			pause.Store(&pausing{before: stop, after: nothing})
+			pause.Store(&pausingLogins{before: stop, after: nothing})
 		} else {
-			pause.Store(&pausing{before: nothing, after: stop})
+			pause.Store(&pausingLogins{before: nothing, after: stop})
 		}
 		answer := make(chan int)
 		go func() { answer <- c.status(as) }()
@@ -184,12 +188,12 @@ func TestARequestOnItsWayWhileItsSessionIsRevoked(t *testing.T) {
 	}
 }
 
-// TestNothingPassesARevocation: many requests of one session race its revocation. None that begins
-// after the DELETE was answered gets through, and nothing that an upstream writes after it reaches
-// a client.
-func TestNothingPassesARevocation(t *testing.T) {
+// TestRevocation_LetsNothingPass: many requests of one session race its revocation. None that
+// begins after the DELETE was answered gets through, and nothing that an upstream writes after it
+// reaches a client.
+func TestRevocation_LetsNothingPass(t *testing.T) {
 	t.Parallel()
-	c := startCrowd(t)
+	c := startSessionLoad(t)
 	api, shared := c.adminClient(), c.http2()
 	var revoked atomic.Bool
 	c.protect("https://race.example.com", c.policy(""), func(w http.ResponseWriter, _ *http.Request) {
@@ -197,8 +201,8 @@ func TestNothingPassesARevocation(t *testing.T) {
 			_, _ = io.WriteString(w, "after")
 		}
 	})
-	c.opens("https://race.example.com")
-	as := c.join("racer", "https://race.example.com")
+	c.createEndpoint("https://race.example.com")
+	as := c.addSession("racer", "https://race.example.com")
 	var served, asked atomic.Int64
 	racing := make(chan struct{})
 	var begin sync.Once
@@ -207,7 +211,7 @@ func TestNothingPassesARevocation(t *testing.T) {
 		racers.Go(func() {
 			for {
 				late := revoked.Load()
-				r, err := http.NewRequestWithContext(within(t), "GET", "https://race.example.com/", nil)
+				r, err := http.NewRequestWithContext(testContext(t), "GET", "https://race.example.com/", nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -241,14 +245,14 @@ func TestNothingPassesARevocation(t *testing.T) {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// expiring is a store in which sessions end when a test says so.
-type expiring struct {
+// expiringLogins is a store in which sessions end when a test says so.
+type expiringLogins struct {
 	account.Logins
 	mu   sync.Mutex
 	over map[string]bool
 }
 
-func (e *expiring) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
+func (e *expiringLogins) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
 	alive, err := e.Logins.LiveSessionIDs(ctx, ids)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -258,18 +262,19 @@ func (e *expiring) LiveSessionIDs(ctx context.Context, ids []string) (map[string
 	return alive, err
 }
 
-// TestWhatIsOverIsCut: a session whose time is up, as the store says, holds nothing open.
-func TestWhatIsOverIsCut(t *testing.T) {
+// TestRevocation_SweepCutsExpiredSessions: a session whose time is up, as the store says, holds
+// nothing open.
+func TestRevocation_SweepCutsExpiredSessions(t *testing.T) {
 	t.Parallel()
-	e := &expiring{over: map[string]bool{}}
-	c := startCrowd(t, func(o *Options) {
-		o.sessionSweep = 50 * time.Millisecond
-		o.loginStore = func(l account.Logins) account.Logins { e.Logins = l; return e }
+	e := &expiringLogins{over: map[string]bool{}}
+	c := startSessionLoad(t, func(o *Options) {
+		o.sessionSweepInterval = 50 * time.Millisecond
+		o.wrapLoginStore = func(l account.Logins) account.Logins { e.Logins = l; return e }
 	})
 	shared := c.http2()
-	other := c.open("events http2", c.join("other", crowdURL), shared)
+	other := c.open("events http2", c.addSession("other", loadURL), shared)
 	for _, kind := range []string{"events http2", "websocket http1"} {
-		o := c.open(kind, c.join(kind, crowdURL), shared)
+		o := c.open(kind, c.addSession(kind, loadURL), shared)
 		e.mu.Lock()
 		e.over[o.as.session] = true
 		e.mu.Unlock()

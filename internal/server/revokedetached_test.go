@@ -37,37 +37,37 @@ func (r *clientLeaves) Revoke(
 func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
 	t.Parallel()
 	hook := &clientLeaves{result: make(chan error, 1)}
-	c := startCrowd(t, func(o *Options) {
-		o.revoker = func(r account.Revoker) account.Revoker { hook.Revoker = r; return hook }
+	c := startSessionLoad(t, func(o *Options) {
+		o.wrapRevoker = func(r account.Revoker) account.Revoker { hook.Revoker = r; return hook }
 	})
-	p := c.visitor()
+	p := c.newDashboardBrowser()
 	p.signIn(c.apiKey)
-	service := "https://" + c.at.Service.String()
-	for name, request := range map[string]func(m member) (*http.Client, *http.Request){
-		"API": func(m member) (*http.Client, *http.Request) {
+	service := "https://" + c.addrs.Service.String()
+	for name, request := range map[string]func(m loadSession) (*http.Client, *http.Request){
+		"API": func(m loadSession) (*http.Client, *http.Request) {
 			r := newRequest(t, "DELETE", service+"/app/sessions/"+m.session, nil)
 			r.Header.Set("Authorization", "Bearer "+c.apiKey)
 			r.Header.Set("Service-Version", "2")
 			return &http.Client{Transport: p.via}, r
 		},
-		"dashboard": func(m member) (*http.Client, *http.Request) {
+		"dashboard": func(m loadSession) (*http.Client, *http.Request) {
 			r := newRequest(t, "POST", service+"/ui/traffic-policy/sessions/"+m.session+"/revoke", url.Values{})
 			r.AddCookie(&http.Cookie{Name: dashboard.CookieName, Value: p.cookie})
 			return &http.Client{Transport: p.via}, r
 		},
-		"logout": func(m member) (*http.Client, *http.Request) {
-			r := newRequest(t, "POST", crowdURL+"/_fairlead/oidc/logout", url.Values{})
+		"logout": func(m loadSession) (*http.Client, *http.Request) {
+			r := newRequest(t, "POST", loadURL+"/_fairlead/oidc/logout", url.Values{})
 			r.Header.Set("Cookie", m.cookie)
-			return c.browser(), r
+			return c.newLoginBrowser(), r
 		},
-		"back-channel logout": func(member) (*http.Client, *http.Request) {
-			return c.browser(), newRequest(t, "POST", crowdURL+"/_fairlead/oidc/logout",
+		"back-channel logout": func(loadSession) (*http.Client, *http.Request) {
+			return c.newLoginBrowser(), newRequest(t, "POST", loadURL+"/_fairlead/oidc/logout",
 				url.Values{"logout_token": {c.idp.Sign(c.idp.LogoutClaims("back-channel logout"))}})
 		},
 	} {
-		m := c.joinClient(oidctest.ClientID, name)
+		m := c.addSessionOfClient(oidctest.ClientID, name)
 		client, r := request(m)
-		ctx, cancel := context.WithCancel(within(t))
+		ctx, cancel := context.WithCancel(testContext(t))
 		hook.leave = cancel
 		if res, err := client.Do(r.WithContext(ctx)); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: the client gets %v, %v", name, res, err)

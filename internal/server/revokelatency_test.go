@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// TestRevocationLatency holds streams of every kind open and measures how long it takes until they
+// TestRevocation_Latency holds streams of every kind open and measures how long it takes until they
 // are cut: a part of them one after the other by DELETE /app/sessions/{id}, the rest by one DELETE
 // /app/users/{id}. FAIRLEAD_REVOCATION_STREAMS=1500 asks for the figures of docs/sessions.md; with
 // fewer, it only checks that all end.
-func TestRevocationLatency(t *testing.T) {
+func TestRevocation_Latency(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it holds many streams")
@@ -30,10 +30,10 @@ func TestRevocationLatency(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := startCrowd(t, func(o *Options) { o.Public.MaxConnsPerClient = 10_000 })
-	var single, crowd []*open
+	c := startSessionLoad(t, func(o *Options) { o.Public.MaxConnsPerClient = 10_000 })
+	var single, crowd []*openRequest
 	var shared *http.Client
-	var session member // of several streams; a person cannot have any number of sessions
+	var session loadSession // of several streams; a person cannot have any number of sessions
 	for i := range n {
 		if i%100 == 0 {
 			shared = c.http2()
@@ -43,10 +43,10 @@ func TestRevocationLatency(t *testing.T) {
 			client = c.http2() // many of them would take the whole window of a connection, and nobody else could send there
 		}
 		if i < n/3 {
-			single = append(single, c.open(kind, c.join(fmt.Sprint("single ", i), crowdURL), client))
+			single = append(single, c.open(kind, c.addSession(fmt.Sprint("single ", i), loadURL), client))
 		} else {
 			if len(crowd)%10 == 0 {
-				session = c.join("crowd", crowdURL)
+				session = c.addSession("crowd", loadURL)
 			}
 			crowd = append(crowd, c.open(kind, session, client))
 		}
@@ -59,7 +59,9 @@ func TestRevocationLatency(t *testing.T) {
 	revoke := c.adminClient()
 	one, all := figures{}, figures{}
 	for _, o := range single {
-		c.cutAndMeasure(t, func() (int, error) { return revoke("DELETE", "/app/sessions/"+o.as.session) }, []*open{o}, one)
+		c.cutAndMeasure(t, func() (int, error) {
+			return revoke("DELETE", "/app/sessions/"+o.as.session)
+		}, []*openRequest{o}, one)
 	}
 	c.cutAndMeasure(t, func() (int, error) { return revoke("DELETE", "/app/users/"+crowd[0].as.user) }, crowd, all)
 	t.Logf("%d streams one after the other:\n%s", len(single), one)
@@ -70,7 +72,7 @@ func TestRevocationLatency(t *testing.T) {
 type figures map[string][]time.Duration
 
 // cutAndMeasure revokes and waits until the streams have ended, on both sides.
-func (c *crowd) cutAndMeasure(t *testing.T, revoke func() (int, error), streams []*open, f figures) {
+func (c *sessionLoad) cutAndMeasure(t *testing.T, revoke func() (int, error), streams []*openRequest, f figures) {
 	t.Helper()
 	began := time.Now()
 	status, err := revoke()

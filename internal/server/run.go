@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// sweepEvery is how often the store may do what time brings.
-const sweepEvery = time.Second
+// storeSweepInterval is how often the store may do what time brings.
+const storeSweepInterval = time.Second
 
 // run serves until ctx is done, and stops.
 func (s *service) run(ctx context.Context) error {
@@ -25,7 +25,7 @@ func (s *service) run(ctx context.Context) error {
 	api, stopAPI := context.WithCancel(serving)
 	defer stopServing()
 	defer stopAPI()
-	s.api.BaseContext = func(net.Listener) context.Context { return api }
+	s.apiServer.BaseContext = func(net.Listener) context.Context { return api }
 
 	s.tasks.Go(func() { s.certs.Run(serving) })
 	s.tasks.Go(func() { s.sessions.Run(serving) })
@@ -34,11 +34,11 @@ func (s *service) run(ctx context.Context) error {
 	s.startGeo(serving)
 	s.tasks.Go(func() { s.sweepSessions(serving) })
 	// counted with what it accepts, so that nothing is added while stop waits
-	s.door.conns.Go(func() { s.door.serve(serving) })
-	s.tasks.Go(func() { s.forgetDeleted(serving) })
+	s.tlsListener.conns.Go(func() { s.tlsListener.acceptConns(serving) })
+	s.tasks.Go(func() { s.dropDeletedMetrics(serving) })
 	failed := make(chan error, 4)
 	s.tasks.Go(func() {
-		if err := s.lock.Maintain(serving, s.noteLock); err != nil {
+		if err := s.serverLock.Maintain(serving, s.logLock); err != nil {
 			failed <- err
 		}
 	})
@@ -49,15 +49,15 @@ func (s *service) run(ctx context.Context) error {
 			}
 		})
 	}
-	serve(s.api, s.door.http)
-	if s.health != nil {
-		serve(s.health, s.healthAt)
+	serve(s.apiServer, s.tlsListener.http)
+	if s.healthServer != nil {
+		serve(s.healthServer, s.healthListener)
 	}
-	if s.probes != nil {
-		serve(s.probes, s.probesAt)
+	if s.probeServer != nil {
+		serve(s.probeServer, s.probeListener)
 	}
 	s.startPublic(serving)
-	s.announce()
+	s.logReady()
 
 	var err error
 	select {
@@ -71,9 +71,9 @@ func (s *service) run(ctx context.Context) error {
 	return err
 }
 
-// noteLock says that the lock of the database is lost, or held again. While it is lost the store
+// logLock says that the lock of the database is lost, or held again. While it is lost the store
 // refuses writes.
-func (s *service) noteLock(held bool, why error) {
+func (s *service) logLock(held bool, why error) {
 	if held {
 		s.log.Info("the server's lock of the database is held again; writes go on")
 		return
@@ -81,17 +81,17 @@ func (s *service) noteLock(held bool, why error) {
 	s.log.Error("the server's lock of the database is lost; writes are refused until it is held again", "err", why)
 }
 
-// announce says that the service is up, and what clients need to trust it.
-func (s *service) announce() {
-	a := Addresses{Service: s.door.listener.Addr(), BaseURL: s.base.String(), CAFingerprint: s.fingerprint()}
+// logReady says that the service is up, and what clients need to trust it.
+func (s *service) logReady() {
+	a := Addresses{Service: s.tlsListener.listener.Addr(), BaseURL: s.baseURL.String(), CAFingerprint: s.fingerprint()}
 	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "database",
 		s.store.DisplayName(), "store", s.store.StoreID()}
-	if s.healthAt != nil {
-		a.Metrics = s.healthAt.Addr()
+	if s.healthListener != nil {
+		a.Metrics = s.healthListener.Addr()
 		args = append(args, "metrics_addr", a.Metrics.String())
 	}
-	if s.probesAt != nil {
-		a.Health = s.probesAt.Addr()
+	if s.probeListener != nil {
+		a.Health = s.probeListener.Addr()
 		args = append(args, "health_addr", a.Health.String())
 	}
 	if a.HTTP, a.HTTPS = s.publicAddrs(); a.HTTP != nil {
@@ -104,7 +104,7 @@ func (s *service) announce() {
 		args = append(args, "ca_sha256", a.CAFingerprint)
 	}
 	s.log.Info("fairlead-server is up", args...)
-	if err := s.certs.Leaf().VerifyHostname(s.base.Hostname()); err != nil {
+	if err := s.certs.Leaf().VerifyHostname(s.baseURL.Hostname()); err != nil {
 		s.log.Warn("clients will not trust the certificate under the base URL", "base_url", a.BaseURL, "err", err)
 	}
 	if a.HTTP != nil && a.HTTPS == nil {
@@ -145,21 +145,21 @@ const stopTimeout = 2 * time.Second
 func (s *service) stop(stopServing context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	_ = s.door.listener.Close()
+	_ = s.tlsListener.listener.Close()
 	s.stopPublic(ctx)
-	if err := s.api.Shutdown(ctx); err != nil {
-		_ = s.api.Close()
+	if err := s.apiServer.Shutdown(ctx); err != nil {
+		_ = s.apiServer.Close()
 	}
-	_ = s.door.http.Close()
+	_ = s.tlsListener.http.Close()
 	stopServing()
-	s.door.conns.Wait() // sessions go down and mark their endpoints offline
+	s.tlsListener.conns.Wait() // sessions go down and mark their endpoints offline
 	s.sessions.Wait()
 	s.edge.Close()
-	if s.health != nil {
-		_ = s.health.Close()
+	if s.healthServer != nil {
+		_ = s.healthServer.Close()
 	}
-	if s.probes != nil {
-		_ = s.probes.Close()
+	if s.probeServer != nil {
+		_ = s.probeServer.Close()
 	}
 	s.tasks.Wait()
 	s.log.Info("stopped")
@@ -168,7 +168,7 @@ func (s *service) stop(stopServing context.CancelFunc) {
 // sweep lets the store do what time brings.
 func (s *service) sweep(ctx context.Context) {
 	failing := false
-	for wait(ctx, sweepEvery) {
+	for sleep(ctx, storeSweepInterval) {
 		err := s.store.Sweep(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("sweeping the store", "err", err)

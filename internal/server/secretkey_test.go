@@ -16,22 +16,22 @@ import (
 const loginPolicy = "on_http_request:\n  - actions:\n      - type: basic-auth\n        config:\n          " +
 	"credentials: ['alice:hush-hush']\n"
 
-func TestThePoliciesOfAStoreNeedItsSecretKey(t *testing.T) {
+func TestSecretKey_IsRequiredForStoredPolicies(t *testing.T) {
 	t.Parallel()
-	r := start(t)
+	r := startServer(t)
 	path := filepath.Join(r.opt.DataDir, secretKeyFile)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("the key's file: %v, %v", info, err)
 	}
 	var wrong struct{ Errors []account.FieldError }
-	if status := r.api("POST", "/endpoints",
+	if status := r.callAPI("POST", "/endpoints",
 		map[string]any{"url": "http://shop.demo", "traffic_policy": "on_http_request:\n  - actions: [{type: nonsense}]"},
 		&wrong); status != http.StatusBadRequest ||
 		len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Rule, "line 2, column ") {
 		t.Errorf("a wrong policy: status %d, %+v", status, wrong)
 	}
 	var made account.Endpoint
-	r.make("/endpoints", map[string]any{"url": "http://shop.demo", "traffic_policy": loginPolicy}, &made)
+	r.create("/endpoints", map[string]any{"url": "http://shop.demo", "traffic_policy": loginPolicy}, &made)
 	if strings.Contains(made.TrafficPolicy, "hush") || !strings.Contains(made.TrafficPolicy, "redacted:") {
 		t.Errorf("the answer shows\n%s", made.TrafficPolicy)
 	}
@@ -47,7 +47,7 @@ func TestThePoliciesOfAStoreNeedItsSecretKey(t *testing.T) {
 		}
 		opt := r.opt
 		opt.SecretKeyFile = other
-		if err := Run(within(t), opt); err == nil || !strings.Contains(err.Error(), want) ||
+		if err := Run(testContext(t), opt); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), text) {
 			t.Errorf("another key: %v, want %q", err, want)
 		}
@@ -55,9 +55,9 @@ func TestThePoliciesOfAStoreNeedItsSecretKey(t *testing.T) {
 	if strings.Contains(r.log.String(), "hush") {
 		t.Error("the log holds a policy")
 	}
-	again := start(t, func(o *Options) { o.DataDir = r.opt.DataDir })
+	again := startServer(t, func(o *Options) { o.DataDir = r.opt.DataDir })
 	var got account.Endpoint
-	if status := again.api("GET", "/endpoints/"+made.ID, nil, &got); status != http.StatusOK ||
+	if status := again.callAPI("GET", "/endpoints/"+made.ID, nil, &got); status != http.StatusOK ||
 		got.TrafficPolicy != made.TrafficPolicy {
 		t.Errorf("after a restart: status %d\n%s", status, got.TrafficPolicy)
 	}

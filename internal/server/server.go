@@ -44,25 +44,25 @@ const (
 
 // service is every part of a running fairlead-server.
 type service struct {
-	opt      Options
-	log      *slog.Logger
-	base     *url.URL
-	store    *store.Store
-	key      *seal.Key
-	lock     *store.ServerLock
-	certs    *pki.Source
-	meter    *meter
-	edge     *edge.Edge
-	backends *backend.Resolver
-	switches chan backendSwitch
-	guard    *backend.Guard
-	sessions *tunnelserver.Server
-	door     *frontDoor
-	api      *http.Server
-	health   *http.Server // nil without --metrics-addr
-	healthAt net.Listener
-	probes   *http.Server // nil without --health-addr
-	probesAt net.Listener
+	opt             Options
+	log             *slog.Logger
+	baseURL         *url.URL
+	store           *store.Store
+	key             *seal.Key
+	serverLock      *store.ServerLock
+	certs           *pki.Source
+	meter           *requestMeter
+	edge            *edge.Edge
+	backends        *backend.Resolver
+	backendSwitches chan backendSwitch
+	staticGuard     *backend.Guard
+	sessions        *tunnelserver.Server
+	tlsListener     *tlsListener
+	apiServer       *http.Server
+	healthServer    *http.Server // nil without --metrics-addr
+	healthListener  net.Listener
+	probeServer     *http.Server // nil without --health-addr
+	probeListener   net.Listener
 
 	public                  *public.Server // nil without --public-http-addr and --public-https-addr
 	publicHTTP, publicHTTPS net.Listener
@@ -71,13 +71,13 @@ type service struct {
 	geo *geo.Databases // nil without --geoip-database
 
 	// Of people who log in at the edge.
-	live       *live.Registry // what is being served for them
-	loginStore account.Logins
-	revoker    account.Revoker
+	liveSessions *live.Registry // what is being served for them
+	loginStore   account.Logins
+	revoker      account.Revoker
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup
-	undo     []func() // what open has opened, to be closed in reverse
+	closers  []func() // what open has opened, to be closed in reverse
 }
 
 // Run runs the service until ctx is done, and then stops it: live traffic may end within
@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	s := &service{opt: o, log: o.Logger, meter: newMeter(o.MetricsSeries)}
+	s := &service{opt: o, log: o.Logger, meter: newRequestMeter(o.MetricsSeries)}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
 		if store.DiskFull(err) {
@@ -106,21 +106,21 @@ func (s *service) open(ctx context.Context) error {
 	}
 	s.onClose(func() { _ = listener.Close() })
 	if s.opt.MetricsAddr != "" {
-		if s.healthAt, err = listen(ctx, "--metrics-addr", s.opt.MetricsAddr); err != nil {
+		if s.healthListener, err = listen(ctx, "--metrics-addr", s.opt.MetricsAddr); err != nil {
 			return err
 		}
-		s.onClose(func() { _ = s.healthAt.Close() })
+		s.onClose(func() { _ = s.healthListener.Close() })
 	}
 	if s.opt.HealthAddr != "" {
-		if s.probesAt, err = listen(ctx, "--health-addr", s.opt.HealthAddr); err != nil {
+		if s.probeListener, err = listen(ctx, "--health-addr", s.opt.HealthAddr); err != nil {
 			return err
 		}
-		s.onClose(func() { _ = s.probesAt.Close() })
+		s.onClose(func() { _ = s.probeListener.Close() })
 	}
-	if err := s.observe(ctx); err != nil {
+	if err := s.openObservability(ctx); err != nil {
 		return err
 	}
-	if s.base, err = s.opt.baseURL(listener.Addr()); err != nil {
+	if s.baseURL, err = s.opt.baseURL(listener.Addr()); err != nil {
 		return err
 	}
 	if err := s.openPublic(ctx); err != nil {
@@ -132,7 +132,7 @@ func (s *service) open(ctx context.Context) error {
 	if err := s.openData(ctx); err != nil {
 		return err
 	}
-	s.door = &frontDoor{
+	s.tlsListener = &tlsListener{
 		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()),
 		unauthenticated: newUnauthenticatedLimiter(cmp.Or(s.opt.maxUnauthenticated, maxUnauthenticated), s.log), log: s.log,
 	}
@@ -153,7 +153,7 @@ func (s *service) openData(ctx context.Context) error {
 			s.log.Error("the server's lock could not be released", "err", err)
 		}
 	})
-	opt.Lock, s.lock = lock, lock
+	opt.Lock, s.serverLock = lock, lock
 	if s.key, err = s.opt.secretKey(); err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func (s *service) openData(ctx context.Context) error {
 			s.log.Error("the store could not be closed", "err", err)
 		}
 	})
-	if s.opt.opened != nil {
-		s.opt.opened(s.store)
+	if s.opt.onStoreOpen != nil {
+		s.opt.onStoreOpen(s.store)
 	}
 	if err := s.store.CheckKey(ctx); err != nil {
 		return err
@@ -177,13 +177,13 @@ func (s *service) openData(ctx context.Context) error {
 		return fmt.Errorf("starting on the store: %w", err)
 	}
 	s.certs, err = pki.Open(pki.Options{
-		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.base), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
+		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.baseURL), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
 		Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
-	return bootstrap(ctx, s.store, &s.opt, welcome{BaseURL: s.base.String(), CAFingerprint: s.fingerprint(),
+	return bootstrap(ctx, s.store, &s.opt, bootstrapMessage{BaseURL: s.baseURL.String(), CAFingerprint: s.fingerprint(),
 		DataDir: s.opt.DataDir})
 }
 
@@ -206,61 +206,63 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
 	s.wireBackends()
-	s.wirePeople()
+	s.wireLogins()
 	s.edge = edge.New(edge.Options{
-		ChooseAgent: s.agent, ChooseTunnel: s.labelled, GetEndpoint: s.store.Endpoint, GetInternal: s.internal,
-		ListPool:        s.members,
-		BackendAttempts: s.backend, DialStatic: s.guard.Dial, Logins: s.logins(),
-		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
+		ChooseAgent: s.chooseAgent, ChooseTunnel: s.chooseTunnel, GetEndpoint: s.store.Endpoint,
+		GetInternal:     s.internalEndpoint,
+		ListPool:        s.listPool,
+		BackendAttempts: s.backendAttempts, DialStatic: s.staticGuard.Dial, Logins: s.newLoginHandler(),
+		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.agentOpenTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
 		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,
-		Hosts: s.store, CheckPolicy: compilePolicy, OnBind: s.bound,
-		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
-		Serve: s.serveStream, OnOpen: s.meter.incoming, OnHello: s.meter.hello, Logger: s.log,
+		Hosts: s.store, CheckPolicy: compilePolicy, OnBind: s.warnUnreachable,
+		StoreID: s.store.StoreID(), ServerID: s.baseURL.Host, Version: version.String(),
+		Serve: s.serveStream, OnOpen: s.meter.countIncomingStream, OnHello: s.meter.countHello, Logger: s.log,
 	})
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{
 		Handler: s.sessions, OnResponsiveness: s.sessions.OnResponsiveness,
-		OnWelcome: func(c *tls.Conn) { s.door.unauthenticated.remove(c) }, Logger: s.log,
+		OnWelcome: func(c *tls.Conn) { s.tlsListener.unauthenticated.remove(c) }, Logger: s.log,
 	})
-	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
+	s.tlsListener.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
 	s.wirePublic()
-	s.meter.watch(s.sessions.Stats, s.edge.Live)
-	s.api = &http.Server{
+	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
+	s.apiServer = &http.Server{
 		Handler: s.withDashboard(s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, SessionEnder: s.sessions,
-			APIKeys: s.store, Authtokens: s.store, Authenticator: s.store, MatchSelectors: admits,
+			APIKeys: s.store, Authtokens: s.store, Authenticator: s.store, MatchSelectors: compileSelectors,
 			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store,
 			Revoker: s.revoker, RedactionMark: s.key.RedactionMark, CheckPolicy: compilePolicy,
-			CheckStaticAddress: s.checkStatic,
-			BaseURL:            s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, OnAuthenticated: s.recognise,
+			CheckStaticAddress: s.checkStaticAddress,
+			BaseURL:            s.baseURL.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log,
+			OnAuthenticated: s.markAuthenticated,
 		}))),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
-				s.door.unauthenticated.remove(c)
+				s.tlsListener.unauthenticated.remove(c)
 			}
 		},
 		ReadHeaderTimeout: apiHeaderTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiMaxHeader,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	if s.healthAt != nil {
-		s.health = healthServer(s.meter.registry, s.ready)
-		s.health.ErrorLog = s.api.ErrorLog
+	if s.healthListener != nil {
+		s.healthServer = healthServer(s.meter.registry, s.ready)
+		s.healthServer.ErrorLog = s.apiServer.ErrorLog
 	}
-	if s.probesAt != nil {
-		s.probes = healthServer(nil, s.ready)
-		s.probes.ErrorLog = s.api.ErrorLog
+	if s.probeListener != nil {
+		s.probeServer = healthServer(nil, s.ready)
+		s.probeServer.ErrorLog = s.apiServer.ErrorLog
 	}
 }
 
 // connKey finds a request's connection in its context.
 type connKey struct{}
 
-// recognise notes that a request came with a key that is known.
-func (s *service) recognise(r *http.Request) {
+// markAuthenticated notes that a request came with a key that is known.
+func (s *service) markAuthenticated(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
-		s.door.unauthenticated.remove(c)
+		s.tlsListener.unauthenticated.remove(c)
 	}
 }
 
@@ -271,7 +273,7 @@ func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
 		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.ReportLine,
-		Geo: s.geoOf(client.Addr()),
+		Geo: s.geoLookup(client.Addr()),
 	})
 }
 
@@ -298,13 +300,13 @@ func (s *service) fingerprint() string {
 	return ""
 }
 
-func (s *service) onClose(f func()) { s.undo = append(s.undo, f) }
+func (s *service) onClose(f func()) { s.closers = append(s.closers, f) }
 
 // close gives back what open has opened.
 func (s *service) close() {
-	for len(s.undo) > 0 {
-		last := s.undo[len(s.undo)-1]
-		s.undo = s.undo[:len(s.undo)-1]
+	for len(s.closers) > 0 {
+		last := s.closers[len(s.closers)-1]
+		s.closers = s.closers[:len(s.closers)-1]
 		last()
 	}
 }

@@ -20,13 +20,13 @@ func TestReadyz_OnASmallDisk(t *testing.T) {
 	t.Parallel()
 	storetest.OnSmallDisk(t, 8, func(d *storetest.SmallDisk) {
 		data := filepath.Join(d.Dir, "data")
-		r := start(t, func(o *Options) { o.DataDir = data })
+		r := startServer(t, func(o *Options) { o.DataDir = data })
 		turns := func(want int) (body string) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it takes 1 s
 			defer cancel()
 			for status := 0; status != want; {
-				if status, body = r.health("/readyz"); ctx.Err() != nil {
+				if status, body = r.getHealth("/readyz"); ctx.Err() != nil {
 					t.Fatalf("/readyz is %d for too long: %s", status, body)
 				}
 			}
@@ -45,7 +45,7 @@ func TestReadyz_OnASmallDisk(t *testing.T) {
 
 		d.Fill()
 		for _, dir := range []string{data, filepath.Join(d.Dir, "new")} {
-			err := Run(within(t), Options{
+			err := Run(testContext(t), Options{
 				Addr: "127.0.0.1:0", DataDir: dir, EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler),
 			})
 			want := "the disk that holds data directory " + dir + " is full; free some space there"

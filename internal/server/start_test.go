@@ -21,21 +21,21 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestASecondServerOnTheSameStoreIsRefused(t *testing.T) {
+func TestStart_RefusesSecondServerOnSameStore(t *testing.T) {
 	t.Parallel()
-	first := start(t)
-	err := Run(within(t), Options{
+	first := startServer(t)
+	err := Run(testContext(t), Options{
 		Addr: "127.0.0.1:0", DataDir: first.opt.DataDir, EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
 		t.Errorf("error %v", err)
 	}
-	if status, _ := first.health("/readyz"); status != 200 {
+	if status, _ := first.getHealth("/readyz"); status != 200 {
 		t.Errorf("the first server is not ready any more: %d", status)
 	}
 }
 
-func TestStartsAreRefusedWithASentence(t *testing.T) {
+func TestStart_RefusedWithReason(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -113,11 +113,11 @@ func TestStartsAreRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestTheFirstSecretsGoToTheTerminalOrAPrivateFileOnce(t *testing.T) {
+func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("file of the data directory", func(t *testing.T) {
 		t.Parallel()
-		r := start(t)
+		r := startServer(t)
 		info, err := os.Stat(filepath.Join(r.opt.DataDir, BootstrapFileName))
 		if err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v %v", info, err)
@@ -127,18 +127,18 @@ func TestTheFirstSecretsGoToTheTerminalOrAPrivateFileOnce(t *testing.T) {
 		t.Parallel()
 		var terminal bytes.Buffer
 		file := filepath.Join(t.TempDir(), "secrets")
-		r := start(t, func(o *Options) { o.BootstrapFile, o.Terminal = file, &terminal })
+		r := startServer(t, func(o *Options) { o.BootstrapFile, o.Terminal = file, &terminal })
 		b, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(b), "flk_") || terminal.Len() > 0 {
 			t.Errorf("file %q, terminal %q, %v", b, terminal.String(), err)
 		}
-		if err := r.stopped(); err != nil {
+		if err := r.stopAndWait(); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
-		start(t, func(o *Options) { o.BootstrapFile, o.DataDir = file, r.opt.DataDir })
+		startServer(t, func(o *Options) { o.BootstrapFile, o.DataDir = file, r.opt.DataDir })
 		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the second start wrote secrets again: %v", err)
 		}
@@ -146,9 +146,9 @@ func TestTheFirstSecretsGoToTheTerminalOrAPrivateFileOnce(t *testing.T) {
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()
 		var terminal bytes.Buffer
-		r := start(t, func(o *Options) { o.Terminal = &terminal })
+		r := startServer(t, func(o *Options) { o.Terminal = &terminal })
 		for _, text := range []string{"flk_", "flt_", "helm install", "fairlead-server ca", "fairlead http 8080",
-			r.at.BaseURL, r.at.CAFingerprint} {
+			r.addrs.BaseURL, r.addrs.CAFingerprint} {
 			if !strings.Contains(terminal.String(), text) {
 				t.Errorf("the terminal shows no %q:\n%s", text, terminal.String())
 			}
@@ -159,7 +159,7 @@ func TestTheFirstSecretsGoToTheTerminalOrAPrivateFileOnce(t *testing.T) {
 	})
 }
 
-func TestSecretsOfBootstrapFilesAreEnsuredAtEveryStart(t *testing.T) {
+func TestBootstrap_EnsuresSecretsOfFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	key, token := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.AuthtokenPrefix)
@@ -173,34 +173,34 @@ func TestSecretsOfBootstrapFilesAreEnsuredAtEveryStart(t *testing.T) {
 	}
 	var data string
 	for range 2 {
-		r := start(t, files, func(o *Options) {
+		r := startServer(t, files, func(o *Options) {
 			if data != "" {
 				o.DataDir = data
 			}
 		})
 		data, r.apiKey, r.authtoken = r.opt.DataDir, key, token
-		if status := r.api("GET", "/endpoints", nil, nil); status != 200 {
+		if status := r.callAPI("GET", "/endpoints", nil, nil); status != 200 {
 			t.Errorf("the key of the file: status %d", status)
 		}
-		r.session(token)
+		r.openSession(token)
 		if _, err := os.Stat(filepath.Join(data, BootstrapFileName)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("other secrets were made: %v", err)
 		}
-		if err := r.stopped(); err != nil {
+		if err := r.stopAndWait(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func TestTheFrontDoorTellsClientsApartAndKeepsNobodyWaiting(t *testing.T) {
+func TestTLSListener_DispatchesByALPN(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	silent, err := net.Dial("tcp", r.at.Service.String()) // it never begins its handshake
+	r := startServer(t)
+	silent, err := net.Dial("tcp", r.addrs.Service.String()) // it never begins its handshake
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestTheFrontDoorTellsClientsApartAndKeepsNobodyWaiting(t *testing.T) {
 	} {
 		cfg := tlsConfig.Clone()
 		cfg.NextProtos = c.offer
-		conn, err := tls.Dial("tcp", r.at.Service.String(), cfg)
+		conn, err := tls.Dial("tcp", r.addrs.Service.String(), cfg)
 		if (err == nil) != c.ok {
 			t.Errorf("offering %v: %v", c.offer, err)
 		}
@@ -230,11 +230,11 @@ func TestTheFrontDoorTellsClientsApartAndKeepsNobodyWaiting(t *testing.T) {
 	}
 	old := tlsConfig.Clone()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	if conn, err := tls.Dial("tcp", r.at.Service.String(), old); err == nil {
+	if conn, err := tls.Dial("tcp", r.addrs.Service.String(), old); err == nil {
 		_ = conn.Close()
 		t.Error("TLS 1.2 was accepted")
 	}
-	if err := r.stopped(); err != nil {
+	if err := r.stopAndWait(); err != nil {
 		t.Error(err)
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestAnUpgradedConnectionEchoesAndHalfCloses(t *testing.T) {
+func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 			http.Error(w, "no upgrade", http.StatusBadRequest)
 			return
@@ -37,7 +37,7 @@ func TestAnUpgradedConnectionEchoesAndHalfCloses(t *testing.T) {
 		_, _ = io.Copy(c, rw)
 		_, _ = io.WriteString(c, "bye")
 	})
-	st := p.forwarder.open(headerOf(t, p.bound))
+	st := p.forwarder.open(openHeader(t, p.bound))
 	_, _ = io.WriteString(st,
 		"GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
 	in := bufio.NewReader(st)
@@ -58,15 +58,15 @@ func TestAnUpgradedConnectionEchoesAndHalfCloses(t *testing.T) {
 	if err := st.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if rest := text(t, in); rest != "bye" {
+	if rest := readAll(t, in); rest != "bye" {
 		t.Errorf("after the half-close came %q", rest)
 	}
 }
 
-func TestServerSentEventsArriveOneByOne(t *testing.T) {
+func TestEdge_StreamsServerSentEvents(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i := range 3 {
 			_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
@@ -86,14 +86,14 @@ func TestServerSentEventsArriveOneByOne(t *testing.T) {
 	}
 }
 
-func TestAnAnswerArrivesAsItComes(t *testing.T) {
+func TestEdge_FlushesAnswerAsItComes(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"http1", "http2"} {
 		for _, length := range []string{"", "6"} {
 			t.Run(protocol+" length "+length, func(t *testing.T) {
 				t.Parallel()
 				next := make(chan struct{})
-				p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+				p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 					if length != "" {
 						w.Header().Set("Content-Length", length)
 					}
@@ -109,7 +109,7 @@ func TestAnAnswerArrivesAsItComes(t *testing.T) {
 				goOn := func() {
 					select {
 					case next <- struct{}{}:
-					case <-within(t).Done():
+					case <-testContext(t).Done():
 						t.Fatal("the upstream does not go on")
 					}
 				}
@@ -123,7 +123,7 @@ func TestAnAnswerArrivesAsItComes(t *testing.T) {
 						}
 						goOn()
 					}
-					if rest := text(t, res.Body); rest != "" {
+					if rest := readAll(t, res.Body); rest != "" {
 						t.Errorf("%q came, too", rest)
 					}
 				}
@@ -132,13 +132,13 @@ func TestAnAnswerArrivesAsItComes(t *testing.T) {
 	}
 }
 
-func TestTrailersPassBothWays(t *testing.T) {
+func TestEdge_PassesTrailers(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"http1", "http2"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			got := make(chan http.Header, 1)
-			p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				got <- r.Trailer
 				w.Header().Set("Trailer", "X-Announced")
@@ -150,7 +150,7 @@ func TestTrailersPassBothWays(t *testing.T) {
 				ps.SetHTTP1(protocol == "http1")
 				ps.SetUnencryptedHTTP2(protocol == "http2")
 			})
-			req, err := http.NewRequestWithContext(within(t), "POST", "http://hello.demo/",
+			req, err := http.NewRequestWithContext(testContext(t), "POST", "http://hello.demo/",
 				io.MultiReader(strings.NewReader("chunked")))
 			if err != nil {
 				t.Fatal(err)
@@ -161,7 +161,7 @@ func TestTrailersPassBothWays(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
-			if body := text(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" ||
+			if body := readAll(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" ||
 				res.Trailer.Get("X-Late") != "two" {
 				t.Errorf("body %q, trailers %v", body, res.Trailer)
 			}
@@ -172,9 +172,9 @@ func TestTrailersPassBothWays(t *testing.T) {
 	}
 }
 
-func TestTheUpstreamDecidesAboutExpect100Continue(t *testing.T) {
+func TestEdge_PassesExpect100Continue(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/no" {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusExpectationFailed)
@@ -183,7 +183,7 @@ func TestTheUpstreamDecidesAboutExpect100Continue(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 	})
 	ask := func(path string) (*tunnel.Stream, *bufio.Reader, string) {
-		st := p.forwarder.open(headerOf(t, p.bound))
+		st := p.forwarder.open(openHeader(t, p.bound))
 		_, _ = fmt.Fprintf(st, "PUT %s HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
 			path)
 		in := bufio.NewReader(st)
@@ -210,7 +210,7 @@ func TestTheUpstreamDecidesAboutExpect100Continue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, res.Body); got != "body" {
+	if got := readAll(t, res.Body); got != "body" {
 		t.Errorf("echo %q", got)
 	}
 }
@@ -220,13 +220,13 @@ func noise(size int64, h hash.Hash) io.Reader {
 	return io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{1}), size), h)
 }
 
-func TestLargeBodiesPassBothWaysAtOnceAndWhole(t *testing.T) {
+func TestEdge_PassesLargeBodiesBothWays(t *testing.T) {
 	t.Parallel()
 	for protocol, large := range map[string]int64{"http1": 64 << 20, "http2": 16 << 20} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			// An echo: the answer begins long before the request has ended.
-			p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.ProtoMajor == 1 {
 					_ = http.NewResponseController(w).EnableFullDuplex()
 				}
@@ -246,9 +246,9 @@ func TestLargeBodiesPassBothWaysAtOnceAndWhole(t *testing.T) {
 	}
 }
 
-func TestHTTP2InPodsReachesHTTP2Upstreams(t *testing.T) {
+func TestEdge_ForwardsHTTP2(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		// A conversation, as gRPC has them: each line is answered before the next is sent.
 		in := bufio.NewReader(r.Body)
 		_ = http.NewResponseController(w).Flush()
@@ -272,7 +272,7 @@ func TestHTTP2InPodsReachesHTTP2Upstreams(t *testing.T) {
 		}
 	}
 	_ = w.Close()
-	if rest := text(t, in); rest != "" || res.ProtoMajor != 2 {
+	if rest := readAll(t, in); rest != "" || res.ProtoMajor != 2 {
 		t.Errorf("rest %q, protocol %s", rest, res.Proto)
 	}
 }
@@ -281,7 +281,7 @@ func TestHTTP2InPodsReachesHTTP2Upstreams(t *testing.T) {
 // status for a broken answer.
 func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Length"] = nil // net/http would send one
 		switch r.URL.Path {
 		case "/status":
@@ -304,14 +304,14 @@ func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 		}
 	}
 	res := p.forwarder.do(p.tr, "GET", "http://hello.demo/unchanged", nil, nil)
-	if body := text(t, res.Body); body != "" || res.StatusCode != http.StatusNotModified {
+	if body := readAll(t, res.Body); body != "" || res.StatusCode != http.StatusNotModified {
 		t.Errorf("/unchanged: %d %q", res.StatusCode, body)
 	}
 }
 
-func TestAnAgentThatIsGoneAnswersHTTP2WithAPage(t *testing.T) {
+func TestEdge_AnswersHTTP2WithPageWhenAgentIsGone(t *testing.T) {
 	t.Parallel()
-	p := pathTo(t, start(t), closedport.Reserve(t), func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
+	p := edgePathTo(t, startServer(t), closedport.Reserve(t), func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
 	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
 	res := p.forwarder.do(tr, "GET", "http://hello.demo/", nil, nil)
 	checkJSONPage(t, res, 502, "ERR_FL_3002", "could not connect")

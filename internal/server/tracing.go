@@ -30,9 +30,9 @@ import (
 // tracing makes a span of every request, and of every connection to a tcp endpoint. The client's
 // trace goes on in it, and the upstream's in ours.
 type tracing struct {
-	provider *sdk.TracerProvider
-	tracer   trace.Tracer
-	context  propagation.TraceContext
+	provider   *sdk.TracerProvider
+	tracer     trace.Tracer
+	propagator propagation.TraceContext
 }
 
 // The variables by which OpenTelemetry's SDKs are told where to send traces; its libraries read
@@ -104,27 +104,27 @@ func (t *tracing) close() error {
 	return nil
 }
 
-// begin begins the span. A request's is made the parent of what the upstream does; in a connection
-// there is nothing that could name a trace.
-func (t *tracing) begin(s *edge.RequestRecord) trace.Span {
+// startSpan begins the span. A request's is made the parent of what the upstream does; in a
+// connection there is nothing that could name a trace.
+func (t *tracing) startSpan(s *edge.RequestRecord) trace.Span {
 	if s.Request == nil {
 		_, span := t.tracer.Start(context.Background(), s.Endpoint.Scheme, trace.WithSpanKind(trace.SpanKindServer),
 			trace.WithTimestamp(s.StartedAt),
-			trace.WithAttributes(aboutClient(s, attribute.String("network.transport", "tcp"))...))
+			trace.WithAttributes(clientAttributes(s, attribute.String("network.transport", "tcp"))...))
 		return span
 	}
 	header := propagation.HeaderCarrier(s.Request.Header)
-	method := method(s.Request.Method)
-	ctx, span := t.tracer.Start(t.context.Extract(context.Background(), header), method,
+	method := methodAttribute(s.Request.Method)
+	ctx, span := t.tracer.Start(t.propagator.Extract(context.Background(), header), method,
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.StartedAt),
-		trace.WithAttributes(aboutClient(s, attribute.String("http.request.method", method),
-			attribute.String("url.path", cut(s.Request.URL.EscapedPath(), maxLoggedText)))...))
-	t.context.Inject(ctx, header)
+		trace.WithAttributes(clientAttributes(s, attribute.String("http.request.method", method),
+			attribute.String("url.path", truncate(s.Request.URL.EscapedPath(), maxLoggedText)))...))
+	t.propagator.Inject(ctx, header)
 	return span
 }
 
-// aboutClient adds who calls what.
-func aboutClient(s *edge.RequestRecord, attributes ...attribute.KeyValue) []attribute.KeyValue {
+// clientAttributes adds who calls what.
+func clientAttributes(s *edge.RequestRecord, attributes ...attribute.KeyValue) []attribute.KeyValue {
 	attributes = append(attributes, attribute.String("server.address", s.Endpoint.Host),
 		attribute.Int("server.port", s.Endpoint.Port),
 		attribute.String("fairlead.endpoint.id", s.Endpoint.ID),
@@ -138,8 +138,8 @@ func aboutClient(s *edge.RequestRecord, attributes ...attribute.KeyValue) []attr
 	return attributes
 }
 
-// method is the request's, or _OTHER for one that the client has made up.
-func method(m string) string {
+// methodAttribute is the request's, or _OTHER for one that the client has made up.
+func methodAttribute(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 		http.MethodConnect, http.MethodOptions, http.MethodTrace:

@@ -29,8 +29,8 @@ const (
 	clientParent = "00-" + clientTrace + "-" + clientSpan + "-01"
 )
 
-// receiver is a collector of traces.
-func receiver(t *testing.T) (url string, spans func() []*v1.Span) {
+// traceReceiver is a collector of traces.
+func traceReceiver(t *testing.T) (url string, spans func() []*v1.Span) {
 	t.Helper()
 	var mu sync.Mutex
 	var got []*v1.Span
@@ -67,15 +67,15 @@ func attributesOf(s *v1.Span) map[string]string {
 
 // With a collector in the environment each request has a span in the client's trace, and the
 // upstream's parent is ours.
-func TestTraces(t *testing.T) { // not parallel: it sets the environment
-	url, spans := receiver(t)
+func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environment
+	url, spans := traceReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
 	parents := make(chan http.Header, 2)
-	upstream := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+	upstream := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		parents <- r.Header.Clone()
 		w.WriteHeader(http.StatusTeapot)
 	})
-	p := pathTo(t, start(t), upstream)
+	p := edgePathTo(t, startServer(t), upstream)
 	header := http.Header{"Traceparent": {clientParent}, "Tracestate": {"vendor=1"}, "Authorization": {"request-secret"}}
 	p.forwarder.do(p.tr, "GET", "http://hello.demo/tea?token=request-secret", nil, header)
 	with := receive(t, parents, "request")
@@ -83,7 +83,7 @@ func TestTraces(t *testing.T) { // not parallel: it sets the environment
 	without := receive(t, parents, "request")
 	p.agent.stop()
 	p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil)
-	if err := p.stopped(); err != nil { // which sends what has not been sent
+	if err := p.stopAndWait(); err != nil { // which sends what has not been sent
 		t.Fatal(err)
 	}
 	got := spans()
@@ -115,7 +115,7 @@ func TestTraces(t *testing.T) { // not parallel: it sets the environment
 	a := attributesOf(first)
 	if !strings.Contains(a["fairlead.endpoint.id"], p.bound.EndpointID) ||
 		a["http.response.status_code"] != "int_value:418" || !strings.Contains(a["url.path"], `"/tea"`) ||
-		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"], p.operator) {
+		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"], p.operatorID) {
 		t.Errorf("attributes %v", a)
 	}
 	if a := attributesOf(got[2]); !strings.Contains(a["error.type"], "ERR_FL_3001") ||
@@ -130,22 +130,22 @@ func TestTraces(t *testing.T) { // not parallel: it sets the environment
 }
 
 // A connection to a tcp endpoint has one span, with what was moved, however it ends.
-func TestTracesOfConnections(t *testing.T) { // not parallel: it sets the environment
-	url, spans := receiver(t)
+func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the environment
+	url, spans := traceReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-	r := start(t)
-	a := r.agentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"},
-		toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
-	bound, f := receive(t, a.bound, "bind"), r.forwarder()
-	st := f.open(headerOf(t, bound))
+	r := startServer(t)
+	a := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"},
+		relayTo(serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+	bound, f := receive(t, a.bound, "bind"), r.startForwarder()
+	st := f.open(openHeader(t, bound))
 	_, _ = io.WriteString(st, "request-secret")
 	_ = st.CloseWrite()
-	if got := text(t, st); got != "request-secret" {
+	if got := readAll(t, st); got != "request-secret" {
 		t.Fatalf("%q", got)
 	}
 	a.stop()
-	until(t, "the agent is gone", func() bool { return f.refusal(headerOf(t, bound)) == tunnel.RefusedOffline })
-	if err := r.stopped(); err != nil {
+	eventually(t, "the agent is gone", func() bool { return f.openRefused(openHeader(t, bound)) == tunnel.RefusedOffline })
+	if err := r.stopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	got := spans()
@@ -178,10 +178,10 @@ func TestTracesOfConnections(t *testing.T) { // not parallel: it sets the enviro
 }
 
 // Without a collector what the client says passes untouched, whatever it is, and nothing is added.
-func TestTraceHeadersPassUntouched(t *testing.T) {
+func TestTracing_OffPassesTraceHeaders(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
-	p := newPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	p := newEdgePath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
 	for _, sent := range []http.Header{{"Traceparent": {clientParent}, "Tracestate": {"a=1", "b=2"}},
 		{"Traceparent": {"no trace"}}, {}} {
 		p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, sent)
@@ -193,7 +193,7 @@ func TestTraceHeadersPassUntouched(t *testing.T) {
 	}
 }
 
-func TestObservationThatCannotBe(t *testing.T) { // not parallel: it sets the environment
+func TestStart_RefusesBadObservabilitySettings(t *testing.T) { // not parallel: it sets the environment
 	refused := func(want string, change ...func(*Options)) {
 		t.Helper()
 		o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: 1e9, AccessLogSample: 1,
@@ -201,7 +201,7 @@ func TestObservationThatCannotBe(t *testing.T) { // not parallel: it sets the en
 		for _, f := range change {
 			f(&o)
 		}
-		if err := Run(within(t), o); err == nil || !strings.Contains(err.Error(), want) ||
+		if err := Run(testContext(t), o); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "request-secret") {
 			t.Errorf("error %v, want %s", err, want)
 		}

@@ -19,22 +19,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// knock opens a connection to the service as a browser or curl would; nil when it is closed at
+// dialTLS opens a connection to the service as a browser or curl would; nil when it is closed at
 // once.
-func (r *running) knock() *tls.Conn {
+func (r *testServer) dialTLS() *tls.Conn {
 	r.t.Helper()
-	config, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	config, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	config.ServerName, config.NextProtos = "127.0.0.1", []string{"http/1.1"}
-	raw, err := (&net.Dialer{}).DialContext(within(r.t), "tcp", r.at.Service.String())
+	raw, err := (&net.Dialer{}).DialContext(testContext(r.t), "tcp", r.addrs.Service.String())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = raw.Close() })
 	c := tls.Client(raw, config)
-	if err := c.HandshakeContext(within(r.t)); err != nil {
+	if err := c.HandshakeContext(testContext(r.t)); err != nil {
 		var notTrusted *tls.CertificateVerificationError
 		if errors.As(err, &notTrusted) {
 			r.t.Fatal(err)
@@ -44,8 +44,8 @@ func (r *running) knock() *tls.Conn {
 	return c
 }
 
-// ask sends a request over the connection and returns the status; the connection stays open.
-func (r *running) ask(c *tls.Conn, key string) int {
+// statusOf sends a request over the connection and returns the status; the connection stays open.
+func (r *testServer) statusOf(c *tls.Conn, key string) int {
 	r.t.Helper()
 	_, err := fmt.Fprintf(c,
 		"GET /endpoints HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nService-Version: 2\r\n\r\n", key)
@@ -64,63 +64,63 @@ func (r *running) ask(c *tls.Conn, key string) int {
 func TestServer_LimitsUnauthenticatedConnections(t *testing.T) {
 	t.Parallel()
 	const most = 4
-	r := start(t, func(o *Options) { o.maxUnauthenticated = most })
+	r := startServer(t, func(o *Options) { o.maxUnauthenticated = most })
 	for range most { // two connections each, which have shown a credential and do not count
-		r.session(r.authtoken)
+		r.openSession(r.authtoken)
 	}
 	wrong := account.NewSecret(account.APIKeyPrefix)
 	var in []*tls.Conn
 	for len(in) < most {
-		until(t, "there is room while there are fewer", func() bool {
-			c := r.knock()
+		eventually(t, "there is room while there are fewer", func() bool {
+			c := r.dialTLS()
 			if c != nil {
 				in = append(in, c)
 			}
 			return c != nil
 		})
-		if status := r.ask(in[len(in)-1], wrong); status != http.StatusUnauthorized {
+		if status := r.statusOf(in[len(in)-1], wrong); status != http.StatusUnauthorized {
 			t.Fatalf("a wrong key: status %d", status)
 		}
 	}
-	if r.knock() != nil {
+	if r.dialTLS() != nil {
 		t.Error("one more than the limit came in")
 	}
-	if status := r.ask(in[0], wrong); status != http.StatusUnauthorized { // those who are in are served
+	if status := r.statusOf(in[0], wrong); status != http.StatusUnauthorized { // those who are in are served
 		t.Errorf("status %d", status)
 	}
-	if status := r.ask(in[0], r.apiKey); status != http.StatusOK {
+	if status := r.statusOf(in[0], r.apiKey); status != http.StatusOK {
 		t.Fatalf("the right key: status %d", status)
 	}
-	until(t, "one that has shown its key makes room", func() bool {
-		c := r.knock()
+	eventually(t, "one that has shown its key makes room", func() bool {
+		c := r.dialTLS()
 		if c != nil {
-			r.ask(c, wrong) // one that says nothing at all is closed after a while
+			r.statusOf(c, wrong) // one that says nothing at all is closed after a while
 		}
 		return c != nil
 	})
-	if r.knock() != nil {
+	if r.dialTLS() != nil {
 		t.Error("again one more than the limit came in")
 	}
 	_ = in[1].Close()
-	until(t, "one that has gone makes room", func() bool { return r.knock() != nil })
-	if status := r.ask(in[0], r.apiKey); status != http.StatusOK {
+	eventually(t, "one that has gone makes room", func() bool { return r.dialTLS() != nil })
+	if status := r.statusOf(in[0], r.apiKey); status != http.StatusOK {
 		t.Errorf("status %d", status)
 	}
 }
 
-// addressed is a connection with a remote address.
-type addressed struct {
+// connFrom is a connection with a remote address.
+type connFrom struct {
 	net.Conn
 	from net.Addr
 }
 
-func (a *addressed) RemoteAddr() net.Addr { return a.from }
+func (a *connFrom) RemoteAddr() net.Addr { return a.from }
 
 func TestUnauthenticatedLimiter_CountsByClient(t *testing.T) {
 	t.Parallel()
 	u := newUnauthenticatedLimiter(2, slog.New(slog.DiscardHandler))
-	from := func(addr string) *addressed {
-		return &addressed{from: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))}
+	from := func(addr string) *connFrom {
+		return &connFrom{from: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))}
 	}
 	first := from("192.0.2.1:1")
 	for _, c := range []struct {
@@ -128,8 +128,8 @@ func TestUnauthenticatedLimiter_CountsByClient(t *testing.T) {
 		in   bool
 	}{
 		{first, true}, {from("192.0.2.1:2"), true}, {from("192.0.2.1:3"), false}, {from("192.0.2.2:1"), true},
-		{&addressed{from: &net.UnixAddr{Name: "@"}}, true}, {&addressed{from: &net.UnixAddr{Name: "x"}}, true},
-		{&addressed{from: &net.UnixAddr{Name: "y"}}, false},
+		{&connFrom{from: &net.UnixAddr{Name: "@"}}, true}, {&connFrom{from: &net.UnixAddr{Name: "x"}}, true},
+		{&connFrom{from: &net.UnixAddr{Name: "y"}}, false},
 	} {
 		if got := u.add(c.conn); got != c.in {
 			t.Errorf("%s: %v, want %v", c.conn.RemoteAddr(), got, c.in)

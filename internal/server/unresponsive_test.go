@@ -20,25 +20,27 @@ import (
 
 // frozenAgent is an agent that can be stopped as SIGSTOP stops it.
 type frozenAgent struct {
-	*agent
+	*testAgent
 	frozen.Process
 	boundTo tunnel.Bound
 }
 
-func (r *running) frozenAgent(b tunnel.Bind, upstream string) *frozenAgent {
+func (r *testServer) frozenAgent(b tunnel.Bind, upstream string) *frozenAgent {
 	r.t.Helper()
 	a := &frozenAgent{}
 	if b.UpstreamProtocol == "" && !strings.HasPrefix(b.URL, "tcp:") {
 		b.UpstreamProtocol = "http1"
 	}
-	a.agent = r.agentWith(r.authtoken, b, toUpstream(upstream), func(c *tunnel.ClientConfig) { c.DialContext = a.Dial })
+	a.testAgent = r.startAgentWith(r.authtoken, b, relayTo(upstream), func(c *tunnel.ClientConfig) {
+		c.DialContext = a.Dial
+	})
 	a.boundTo = receive(r.t, a.bound, "bind")
 	r.t.Cleanup(a.Continue) // before the agent's end
 	return a
 }
 
 // answers makes n requests at a time and returns what they got, and how long the slowest took.
-func (f *forwarder) answers(tr *http.Transport, n int) (map[string]int, time.Duration) {
+func (f *testForwarder) answers(tr *http.Transport, n int) (map[string]int, time.Duration) {
 	f.t.Helper()
 	got, slowest := map[string]int{}, time.Duration(0)
 	var mu sync.Mutex
@@ -47,7 +49,7 @@ func (f *forwarder) answers(tr *http.Transport, n int) (map[string]int, time.Dur
 		all.Go(func() {
 			began := time.Now()
 			body := "failed"
-			req, err := http.NewRequestWithContext(within(f.t), http.MethodGet, "http://hello.demo/x", nil)
+			req, err := http.NewRequestWithContext(testContext(f.t), http.MethodGet, "http://hello.demo/x", nil)
 			if err != nil {
 				f.t.Error(err)
 				return
@@ -75,40 +77,40 @@ const known = 4 * time.Second
 // second, and it is left alone until it does. It keeps its session and its endpoint.
 func TestEdge_LeavesUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(*testing.T, *running, string) (*frozenAgent, tunnel.Bound){
-		"failover": func(t *testing.T, r *running, up string) (*frozenAgent, tunnel.Bound) {
+	for name, set := range map[string]func(*testing.T, *testServer, string) (*frozenAgent, tunnel.Bound){
+		"failover": func(t *testing.T, r *testServer, up string) (*frozenAgent, tunnel.Bound) {
 			a := r.tenant()
 			first := r.frozenAgent(tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
-			other := a.static(names(t, "other").Listener.Addr().String())
+			other := a.static(namedServer(t, "other").Listener.Addr().String())
 			order := a.failover(a.group(map[string]string{"app": "api"}), other)
 			return first, a.cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
 		},
-		"group": func(t *testing.T, r *running, up string) (*frozenAgent, tunnel.Bound) {
+		"group": func(t *testing.T, r *testServer, up string) (*frozenAgent, tunnel.Bound) {
 			a := r.tenant()
 			first := r.frozenAgent(tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
-			r.labelled("api", names(t, "other").Listener.Addr().String())
+			r.startLabelledAgent("api", namedServer(t, "other").Listener.Addr().String())
 			group := a.group(map[string]string{"app": "api"})
 			return first, a.cloud(account.BindingKubernetes, "http://cloud.demo", "", group)
 		},
-		"pool": func(t *testing.T, r *running, up string) (*frozenAgent, tunnel.Bound) {
+		"pool": func(t *testing.T, r *testServer, up string) (*frozenAgent, tunnel.Bound) {
 			first := r.frozenAgent(tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true}, up)
-			r.member("http://hello.demo", "other", toUpstream(names(t, "other").Listener.Addr().String()))
+			r.member("http://hello.demo", "other", relayTo(namedServer(t, "other").Listener.Addr().String()))
 			return first, first.boundTo
 		},
-		"pool of http2": func(t *testing.T, r *running, up string) (*frozenAgent, tunnel.Bound) {
+		"pool of http2": func(t *testing.T, r *testServer, up string) (*frozenAgent, tunnel.Bound) {
 			bind := tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true, UpstreamProtocol: "http2"}
 			first := r.frozenAgent(bind, up)
-			r.member("http://hello.demo", "other", toUpstream(names(t, "other").Listener.Addr().String()))
+			r.member("http://hello.demo", "other", relayTo(namedServer(t, "other").Listener.Addr().String()))
 			return first, first.boundTo
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, allowLoopback)
-			f := r.forwarder()
+			r := startServer(t, allowLoopback)
+			f := r.startForwarder()
 			first, b := set(t, r, unencryptedHTTP2(t, "first"))
 			tr := f.transport(b)
-			until(t, "the first serves", func() bool {
+			eventually(t, "the first serves", func() bool {
 				got, _ := f.answers(tr, 8) // some streams are kept
 				return got["first"] > 0
 			})
@@ -123,7 +125,7 @@ func TestEdge_LeavesUnresponsiveAgent(t *testing.T) {
 				}
 			}
 			first.Continue()
-			until(t, "the first serves again", func() bool {
+			eventually(t, "the first serves again", func() bool {
 				got, _ := f.answers(tr, 8)
 				return got["first"] > 0
 			})
@@ -151,18 +153,18 @@ func unencryptedHTTP2(t *testing.T, name string) string {
 // on when it does.
 func TestEdge_TCPLeavesUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
-	upstream := tcpServer(t, func(c *net.TCPConn) {
+	r := startServer(t)
+	f := r.startForwarder()
+	upstream := serveTCP(t, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, "f")
 		_, _ = io.Copy(c, c)
 	})
 	first := r.frozenAgent(tunnel.Bind{URL: "tcp://db.demo:5432", Name: "f", PoolingEnabled: true}, upstream)
-	stands, _ := f.openNamed(headerOf(t, first.boundTo), 1)
+	stands, _ := f.openNamed(openHeader(t, first.boundTo), 1)
 	r.tcpMember(r.authtoken, "o")
 	first.Stop()
 	began := time.Now()
-	if got, _ := f.spread(6, same(headerOf(t, first.boundTo))); got["o"] != 6 || time.Since(began) > known {
+	if got, _ := f.spread(6, sameHeader(openHeader(t, first.boundTo))); got["o"] != 6 || time.Since(began) > known {
 		t.Errorf("connections went to %v within %v", got, time.Since(began))
 	}
 	first.Continue()
@@ -175,9 +177,9 @@ func TestEdge_TCPLeavesUnresponsiveAgent(t *testing.T) {
 // answered when the agent goes on, and so are those that may not.
 func TestEdge_WaitsForTheOnlyAgent(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
-	only := r.frozenAgent(tunnel.Bind{URL: "http://hello.demo"}, names(t, "only").Listener.Addr().String())
+	r := startServer(t)
+	f := r.startForwarder()
+	only := r.frozenAgent(tunnel.Bind{URL: "http://hello.demo"}, namedServer(t, "only").Listener.Addr().String())
 	tr := f.transport(only.boundTo)
 	if got, _ := f.answers(tr, 4); got["only"] != 4 {
 		t.Fatalf("%v", got)
@@ -186,13 +188,13 @@ func TestEdge_WaitsForTheOnlyAgent(t *testing.T) {
 	posted := make(chan string, 1)
 	go func() {
 		res := f.do(tr, http.MethodPost, "http://hello.demo/x", strings.NewReader("body"), nil)
-		posted <- text(t, res.Body)
+		posted <- readAll(t, res.Body)
 	}()
 	noticed := make(chan struct{})
 	go func() {
 		defer close(noticed)
-		until(t, "the agent is known to be unresponsive", func() bool {
-			return strings.Contains(r.metrics(), `outcome="silent"`)
+		eventually(t, "the agent is known to be unresponsive", func() bool {
+			return strings.Contains(r.scrapeMetrics(), `outcome="silent"`)
 		})
 		only.Continue()
 	}()
@@ -208,9 +210,9 @@ func TestEdge_WaitsForTheOnlyAgent(t *testing.T) {
 // Who asks an agent that has not responded for a while is told at once.
 func TestEdge_RemembersUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f := r.forwarder()
-	only := r.frozenAgent(tunnel.Bind{URL: "http://hello.demo"}, names(t, "only").Listener.Addr().String())
+	r := startServer(t)
+	f := r.startForwarder()
+	only := r.frozenAgent(tunnel.Bind{URL: "http://hello.demo"}, namedServer(t, "only").Listener.Addr().String())
 	only.Stop()
 	ask := func() time.Duration {
 		t.Helper()

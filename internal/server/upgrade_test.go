@@ -33,11 +33,11 @@ func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 	}
 	w := startPublic(t)
 	w.bind("public", "https://app.example.com", echo)
-	p := pathTo(t, w.running, serve(t, echo))
+	p := edgePathTo(t, w.testServer, serve(t, echo))
 	for binding, dial := range map[string]func() net.Conn{
-		"kubernetes": func() net.Conn { return p.forwarder.open(headerOf(t, p.bound)) },
+		"kubernetes": func() net.Conn { return p.forwarder.open(openHeader(t, p.bound)) },
 		"public": func() net.Conn {
-			c, err := tls.Dial("tcp", w.at.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.roots})
+			c, err := tls.Dial("tcp", w.addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.roots})
 			if err != nil {
 				t.Fatal(err)
 			}

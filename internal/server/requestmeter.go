@@ -16,43 +16,45 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge"
 )
 
-// meter tells all who want to know what the edge sees: the counters, the trace and the access log.
-type meter struct {
+// requestMeter tells all who want to know what the edge sees: the counters, the trace and the
+// access log.
+type requestMeter struct {
 	*metrics
-	endpoints, backends *tally
-	people              *sessionMeter
-	access              *accessLog // nil = none
+	endpoints, backends *trafficMetrics
+	sessions            *sessionMetrics
+	accessLog           *accessLog // nil = none
 	tracing             *tracing   // nil = none
 }
 
-var _ edge.Meter = (*meter)(nil)
+var _ edge.Meter = (*requestMeter)(nil)
 
-// newMeter makes a meter whose endpoints and backends have at most so many rows each.
-func newMeter(rows int) *meter {
-	m := &meter{metrics: newMetrics(), endpoints: newTally("endpoint", rows), backends: newTally("backend", rows)}
+// newRequestMeter makes a meter whose endpoints and backends have at most so many rows each.
+func newRequestMeter(rows int) *requestMeter {
+	m := &requestMeter{metrics: newMetrics(), endpoints: newTrafficMetrics("endpoint", rows),
+		backends: newTrafficMetrics("backend", rows)}
 	m.registry.MustRegister(m.endpoints, m.backends)
-	m.people = newSessionMeter(m.registry)
+	m.sessions = newSessionMetrics(m.registry)
 	return m
 }
 
-// marks is what Start leaves for Finish where requests are traced.
-type marks struct {
-	row  *row
-	span trace.Span
+// tracedCounters is what Start leaves for Finish where requests are traced.
+type tracedCounters struct {
+	counters *trafficCounters
+	span     trace.Span
 }
 
-// observe opens the access log and the tracing, as options and environment have it.
-func (s *service) observe(ctx context.Context) (err error) {
+// openObservability opens the access log and the tracing, as options and environment have it.
+func (s *service) openObservability(ctx context.Context) (err error) {
 	if s.opt.AccessLog != "" {
-		if s.meter.access, err = openAccessLog(s.opt.AccessLog, s.opt.AccessLogSample, s.opt.ReopenAccessLog,
+		if s.meter.accessLog, err = openAccessLog(s.opt.AccessLog, s.opt.AccessLogSample, s.opt.ReopenAccessLog,
 			s.log); err != nil {
 			return err
 		}
-		s.onClose(s.meter.access.close)
+		s.onClose(s.meter.accessLog.close)
 		s.meter.registry.MustRegister(
 			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "fairlead_server_access_log_dropped_total",
 				Help: "Lines of the access log that could not be written, or not fast enough."}, func() float64 {
-				return float64(s.meter.access.dropped.Load())
+				return float64(s.meter.accessLog.dropped.Load())
 			}))
 	}
 	if s.meter.tracing, err = newTracing(ctx, s.log); err != nil || s.meter.tracing == nil {
@@ -67,52 +69,52 @@ func (s *service) observe(ctx context.Context) (err error) {
 }
 
 // Start implements edge.Meter.
-func (m *meter) Start(s *edge.RequestRecord) {
-	r := m.endpoints.row(s.Endpoint.AccountID, s.Endpoint.ID, s.StartedAt)
+func (m *requestMeter) Start(s *edge.RequestRecord) {
+	r := m.endpoints.counters(s.Endpoint.AccountID, s.Endpoint.ID, s.StartedAt)
 	r.open.Add(1)
 	s.LiveTraffic = &r.traffic
 	s.State = r
 	if m.tracing != nil {
-		s.State = &marks{row: r, span: m.tracing.begin(s)}
+		s.State = &tracedCounters{counters: r, span: m.tracing.startSpan(s)}
 	}
 }
 
 // Finish implements edge.Meter.
-func (m *meter) Finish(s *edge.RequestRecord) {
-	r, ok := s.State.(*row)
+func (m *requestMeter) Finish(s *edge.RequestRecord) {
+	r, ok := s.State.(*trafficCounters)
 	if !ok {
-		both := s.State.(*marks)
-		r = both.row
+		both := s.State.(*tracedCounters)
+		r = both.counters
 		endSpan(both.span, s)
 	}
-	if m.access != nil {
-		m.access.note(s)
+	if m.accessLog != nil {
+		m.accessLog.record(s)
 	}
 	r.open.Add(-1)
-	r.end(s)
+	r.countFinished(s)
 	if s.BackendID != "" {
-		b := m.backends.row(s.Endpoint.AccountID, s.BackendID, s.StartedAt)
-		b.end(s)
+		b := m.backends.counters(s.Endpoint.AccountID, s.BackendID, s.StartedAt)
+		b.countFinished(s)
 		b.traffic.Add(s.Traffic.Totals())
 	}
 	if s.Request != nil {
-		m.request(s.Status, s.Duration)
+		m.countRequest(s.Status, s.Duration)
 	}
 }
 
-// forgetEvery is how often series of what was deleted are looked for.
-const forgetEvery = 10 * time.Second
+// dropDeletedInterval is how often series of what was deleted are looked for.
+const dropDeletedInterval = 10 * time.Second
 
-// forgetDeleted drops the series of what was deleted, until ctx is done.
-func (s *service) forgetDeleted(ctx context.Context) {
+// dropDeletedMetrics drops the series of what was deleted, until ctx is done.
+func (s *service) dropDeletedMetrics(ctx context.Context) {
 	exists := func(err error) bool { return account.CodeOf(err) != account.CodeNotFound }
-	for wait(ctx, cmp.Or(s.opt.forgetEvery, forgetEvery)) {
-		before := time.Now().Add(-cmp.Or(s.opt.forgetEvery, forgetEvery) / 2)
-		s.meter.endpoints.forget(ctx, before, func(ctx context.Context, accountID, id string) bool {
+	for sleep(ctx, cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)) {
+		before := time.Now().Add(-cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval) / 2)
+		s.meter.endpoints.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
 			_, err := s.store.Endpoint(ctx, accountID, id)
 			return exists(err)
 		})
-		s.meter.backends.forget(ctx, before, func(ctx context.Context, accountID, id string) bool {
+		s.meter.backends.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
 			_, err := s.store.BackendTree(ctx, accountID, id)
 			return exists(err)
 		})

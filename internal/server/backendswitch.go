@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	maxSwitches   = 256 // that wait to be written
-	switchTimeout = 5 * time.Second
+	maxQueuedSwitches    = 256 // that wait to be written
+	backendSwitchTimeout = 5 * time.Second
 )
 
 // backendSwitch is a failover whose active child changed; "" is none.
 type backendSwitch struct{ accountID, id, from, to string }
 
-// switched notes that another child of a failover serves. It does not block.
-func (s *service) switched(accountID, id, from, to string) {
+// enqueueSwitch notes that another child of a failover serves. It does not block.
+func (s *service) enqueueSwitch(accountID, id, from, to string) {
 	s.log.Info("backend switched", "backend", id, "from", from, "to", to, "account", accountID)
 	select {
-	case s.switches <- backendSwitch{accountID, id, from, to}:
+	case s.backendSwitches <- backendSwitch{accountID, id, from, to}:
 	default:
 		s.log.Warn("the events of backends come faster than the store takes them; one is only in this log", "backend", id)
 	}
@@ -34,14 +34,14 @@ func (s *service) recordSwitches(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case b := <-s.switches:
+		case b := <-s.backendSwitches:
 			s.recordSwitch(ctx, b)
 		}
 	}
 }
 
 func (s *service) recordSwitch(ctx context.Context, b backendSwitch) {
-	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backendSwitchTimeout)
 	defer cancel()
 	details := map[string]string{"from": b.from, "to": b.to}
 	if err := s.store.RecordAudit(ctx, account.Caller{AccountID: b.accountID}, account.AuditBackendSwitched, b.id,

@@ -25,57 +25,57 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// crowd is a public service with an endpoint behind a login, whose upstream holds requests of every
-// kind for as long as a test likes.
-type crowd struct {
-	*loginWorld
+// sessionLoad is a public service with an endpoint behind a login, whose upstream holds requests of
+// every kind for as long as a test likes.
+type sessionLoad struct {
+	*loginServer
 	tenant *tenant
 	serial atomic.Int64
 
 	mu    sync.Mutex
-	held  map[string]*held
+	held  map[string]*heldRequest
 	bound map[string]string // by URL, what its sessions are good for
 }
 
 const (
-	crowdURL    = "https://app.example.com"
-	crowdCookie = "__Host-fl-oidc"
+	loadURL    = "https://app.example.com"
+	loadCookie = "__Host-fl-oidc"
 )
 
-func startCrowd(t *testing.T, change ...func(*Options)) *crowd {
+func startSessionLoad(t *testing.T, change ...func(*Options)) *sessionLoad {
 	t.Helper()
-	c := &crowd{held: map[string]*held{}, bound: map[string]string{}}
-	c.loginWorld = startLogins(t, change...)
-	c.tenant = c.running.tenant()
-	c.protect(crowdURL, c.policy(""), c.hold)
-	c.opens(crowdURL)
+	c := &sessionLoad{held: map[string]*heldRequest{}, bound: map[string]string{}}
+	c.loginServer = startLogins(t, change...)
+	c.tenant = c.testServer.tenant()
+	c.protect(loadURL, c.policy(""), c.holdRequest)
+	c.createEndpoint(loadURL)
 	return c
 }
 
-// opens logs somebody in at the URL, to see what sessions there are good for.
-func (c *crowd) opens(url string) {
+// createEndpoint logs somebody in at the URL, to see what sessions there are good for.
+func (c *sessionLoad) createEndpoint(url string) {
 	c.t.Helper()
-	b := c.person()
-	if got, _ := c.visit(b, url+"/hello"); got.status != 200 {
+	b := c.newLoginBrowser()
+	if got, _ := c.logIn(b, url+"/hello"); got.status != 200 {
 		c.t.Fatalf("a login: %d %s", got.status, got.body)
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(cookiesOf(b, url)[crowdCookie])
+	raw, err := base64.RawURLEncoding.DecodeString(cookiesOf(b, url)[loadCookie])
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	hash := sha256.Sum256(raw)
-	s, err := c.tenant.store.LiveSession(within(c.t), c.account, hash[:])
+	s, err := c.tenant.store.LiveSession(testContext(c.t), c.account, hash[:])
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.bound[url] = s.Scope
 }
 
-// member is one session.
-type member struct{ user, session, cookie, url string }
+// loadSession is one session.
+type loadSession struct{ user, session, cookie, url string }
 
-// join makes a session of the user at the URL, as a login does.
-func (c *crowd) join(user, url string, change ...func(*account.NewLogin)) member {
+// addSession makes a session of the user at the URL, as a login does.
+func (c *sessionLoad) addSession(user, url string, change ...func(*account.NewLogin)) loadSession {
 	c.t.Helper()
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw)
@@ -86,15 +86,15 @@ func (c *crowd) join(user, url string, change ...func(*account.NewLogin)) member
 	for _, f := range change {
 		f(&l)
 	}
-	s, err := c.tenant.store.Login(within(c.t), c.account, l)
+	s, err := c.tenant.store.Login(testContext(c.t), c.account, l)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return member{s.UserID, s.ID, crowdCookie + "=" + base64.RawURLEncoding.EncodeToString(raw), url}
+	return loadSession{s.UserID, s.ID, loadCookie + "=" + base64.RawURLEncoding.EncodeToString(raw), url}
 }
 
-// held is a request as the upstream has it.
-type held struct {
+// heldRequest is a request as the upstream has it.
+type heldRequest struct {
 	begun chan struct{} // closed when it is under way
 	more  chan struct{} // closed by the test: the upstream sends the rest
 	ended chan time.Time
@@ -103,11 +103,11 @@ type held struct {
 	whole atomic.Bool  // the upstream has all of it
 }
 
-func (c *crowd) stream(id string) *held {
+func (c *sessionLoad) stream(id string) *heldRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held[id] == nil {
-		c.held[id] = &held{begun: make(chan struct{}), more: make(chan struct{}), ended: make(chan time.Time, 1)}
+		c.held[id] = &heldRequest{begun: make(chan struct{}), more: make(chan struct{}), ended: make(chan time.Time, 1)}
 	}
 	return c.held[id]
 }
@@ -116,8 +116,8 @@ const before, after = "data: before\n\n", "data: after\n\n"
 
 var downloaded = bytes.Repeat([]byte("0123456789abcdef"), 2<<10)
 
-// hold is the upstream.
-func (c *crowd) hold(w http.ResponseWriter, r *http.Request) {
+// holdRequest is the upstream.
+func (c *sessionLoad) holdRequest(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("Stream")
 	if id == "" {
 		_, _ = io.WriteString(w, "hello")
@@ -174,7 +174,7 @@ func (c *crowd) hold(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *held) websocket(rc *http.ResponseController) {
+func (h *heldRequest) websocket(rc *http.ResponseController) {
 	conn, buffered, err := rc.Hijack()
 	if err != nil {
 		return
@@ -191,16 +191,16 @@ func (h *held) websocket(rc *http.ResponseController) {
 	_, _ = io.Copy(io.Discard, buffered)
 }
 
-// open is a request as its client has it.
-type open struct {
-	*held
+// openRequest is a request as its client has it.
+type openRequest struct {
+	*heldRequest
 	kind string
-	as   member
-	read func()   // a stalled client reads on
-	over chan end // what the client has got, when it has ended
+	as   loadSession
+	read func()          // a stalled client reads on
+	over chan requestEnd // what the client has got, when it has ended
 }
 
-type end struct {
+type requestEnd struct {
 	got string // the last of it
 	err error
 	at  time.Time
@@ -211,11 +211,11 @@ var kinds = []string{"websocket http1", "events http1", "events http2", "downloa
 	"upload http1", "upload http2", "stalled http1", "stalled http2"}
 
 // open sends a request and returns when it is under way.
-func (c *crowd) open(kind string, as member, http2 *http.Client) *open {
+func (c *sessionLoad) open(kind string, as loadSession, http2 *http.Client) *openRequest {
 	c.t.Helper()
 	name, protocol, _ := strings.Cut(kind, " ")
 	id := fmt.Sprint(c.serial.Add(1))
-	o := &open{held: c.stream(id), kind: kind, as: as, over: make(chan end, 1)}
+	o := &openRequest{heldRequest: c.stream(id), kind: kind, as: as, over: make(chan requestEnd, 1)}
 	reading := make(chan struct{})
 	o.read = sync.OnceFunc(func() { close(reading) })
 	if name != "download" {
@@ -230,9 +230,9 @@ func (c *crowd) open(kind string, as member, http2 *http.Client) *open {
 		}
 		method, body := "GET", io.Reader(nil)
 		if name == "upload" || name == "stalled" {
-			method, body = "POST", &uploading{o.held, name == "stalled", strings.NewReader(before)}
+			method, body = "POST", &uploading{o.heldRequest, name == "stalled", strings.NewReader(before)}
 		}
-		r, err := http.NewRequestWithContext(within(c.t), method, as.url+"/"+name, body)
+		r, err := http.NewRequestWithContext(testContext(c.t), method, as.url+"/"+name, body)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func (c *crowd) open(kind string, as member, http2 *http.Client) *open {
 // uploading is a body that goes on when the test says so; an endless one fills every buffer on the
 // way.
 type uploading struct {
-	*held
+	*heldRequest
 	endless bool
 	first   *strings.Reader
 }
@@ -278,10 +278,10 @@ func (u *uploading) Read(p []byte) (int, error) {
 }
 
 // exchange sends a request and reads the answer to its end, once it may.
-func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) end {
+func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) requestEnd {
 	res, err := client.Do(r)
 	if err != nil {
-		return end{"", err, time.Now()}
+		return requestEnd{"", err, time.Now()}
 	}
 	defer res.Body.Close()
 	<-reading
@@ -289,15 +289,15 @@ func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) end
 	if err == nil && res.StatusCode != 200 {
 		err = fmt.Errorf("status %d", res.StatusCode)
 	}
-	return end{string(b), err, time.Now()}
+	return requestEnd{string(b), err, time.Now()}
 }
 
 // upgrade is the client of a websocket.
-func (c *crowd) upgrade(as member, id string) end {
-	conn, err := tls.Dial("tcp", c.at.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.roots,
+func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
+	conn, err := tls.Dial("tcp", c.addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.roots,
 		NextProtos: []string{"http/1.1"}})
 	if err != nil {
-		return end{"", err, time.Now()}
+		return requestEnd{"", err, time.Now()}
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
@@ -307,22 +307,22 @@ func (c *crowd) upgrade(as member, id string) end {
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != 101 {
-		return end{"", fmt.Errorf("%v, %w", res, err), time.Now()}
+		return requestEnd{"", fmt.Errorf("%v, %w", res, err), time.Now()}
 	}
 	b, err := io.ReadAll(in)
-	return end{string(b), err, time.Now()}
+	return requestEnd{string(b), err, time.Now()}
 }
 
 // dial connects to the public edge with a small buffer, so that whoever does not read stalls soon.
-func (c *crowd) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.at.HTTPS.String())
+func (c *sessionLoad) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.addrs.HTTPS.String())
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetReadBuffer(32 << 10)
 	}
 	return conn, err
 }
 
-func (c *crowd) http1() *http.Client {
+func (c *sessionLoad) http1() *http.Client {
 	tr := &http.Transport{DialContext: c.dial,
 		TLSClientConfig: &tls.Config{RootCAs: c.roots, NextProtos: []string{"http/1.1"}}, DisableCompression: true}
 	c.t.Cleanup(tr.CloseIdleConnections)
@@ -332,7 +332,7 @@ func (c *crowd) http1() *http.Client {
 }
 
 // http2 is a client with one connection.
-func (c *crowd) http2() *http.Client {
+func (c *sessionLoad) http2() *http.Client {
 	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.roots}, ForceAttemptHTTP2: true,
 		DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
 	c.t.Cleanup(tr.CloseIdleConnections)
@@ -342,15 +342,15 @@ func (c *crowd) http2() *http.Client {
 }
 
 // adminClient is a client of the API with a connection that stays.
-func (c *crowd) adminClient() func(method, path string) (int, error) {
-	tlsConfig, err := trust.Options{CASHA256: c.at.CAFingerprint}.ClientConfig()
+func (c *sessionLoad) adminClient() func(method, path string) (int, error) {
+	tlsConfig, err := trust.Options{CASHA256: c.addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
 	c.t.Cleanup(tr.CloseIdleConnections)
 	return func(method, path string) (int, error) {
-		r, err := http.NewRequestWithContext(within(c.t), method, "https://"+c.at.Service.String()+path, nil)
+		r, err := http.NewRequestWithContext(testContext(c.t), method, "https://"+c.addrs.Service.String()+path, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -367,7 +367,7 @@ func (c *crowd) adminClient() func(method, path string) (int, error) {
 }
 
 // standstill waits until what moves has filled every buffer on its way: somebody does not read.
-func (o *open) standstill(t *testing.T) {
+func (o *openRequest) standstill(t *testing.T) {
 	t.Helper()
 	tick, over := time.NewTicker(50*time.Millisecond), time.After(patience)
 	defer tick.Stop()

@@ -11,10 +11,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 
-// admits compiles an operator's selectors, as the operators themselves do: an endpoint belongs to
-// an operator that has none, or if any of them admits it. CodeInvalid lists every selector that
-// does not compile.
-func admits(selectors []string) (func(*account.Endpoint) bool, error) {
+// compileSelectors compiles an operator's selectors, as the operators themselves do: an endpoint
+// belongs to an operator that has none, or if any of them admits it. CodeInvalid lists every
+// selector that does not compile.
+func compileSelectors(selectors []string) (func(*account.Endpoint) bool, error) {
 	all := make([]*selector.Selector, len(selectors))
 	var broken []account.FieldError
 	for i, text := range selectors {

@@ -20,8 +20,8 @@ const (
 	maxHandshakes    = 512 // at a time; further connections wait in the kernel's queue
 )
 
-// frontDoor accepts connections, does their TLS handshake and tells them apart by ALPN.
-type frontDoor struct {
+// tlsListener accepts connections, does their TLS handshake and tells them apart by ALPN.
+type tlsListener struct {
 	listener        net.Listener
 	tls             *tls.Config
 	tunnel          func(context.Context, *tls.Conn) error // serves one connection and closes it
@@ -41,8 +41,8 @@ func serverTLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error))
 	}
 }
 
-// serve accepts until the listener is closed. ctx ends handshakes and tunnel connections.
-func (d *frontDoor) serve(ctx context.Context) {
+// acceptConns accepts until the listener is closed. ctx ends handshakes and tunnel connections.
+func (d *tlsListener) acceptConns(ctx context.Context) {
 	slots := make(chan struct{}, maxHandshakes)
 	var pause time.Duration
 	for {
@@ -53,7 +53,7 @@ func (d *frontDoor) serve(ctx context.Context) {
 		case err != nil: // out of descriptors, for instance: it passes
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			d.log.Error("accepting a connection", "err", err, "retry_in", pause)
-			if !wait(ctx, pause) {
+			if !sleep(ctx, pause) {
 				return
 			}
 			continue
@@ -65,13 +65,13 @@ func (d *frontDoor) serve(ctx context.Context) {
 			continue
 		}
 		slots <- struct{}{}
-		d.conns.Go(func() { d.admit(ctx, c, func() { <-slots }) })
+		d.conns.Go(func() { d.serveConn(ctx, c, func() { <-slots }) })
 	}
 }
 
-// admit does the handshake and hands the connection over. Who gets it says when it is no stranger's
-// any more.
-func (d *frontDoor) admit(ctx context.Context, c *tls.Conn, done func()) {
+// serveConn does the handshake and hands the connection over. Who gets it says when it is no
+// stranger's any more.
+func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := c.HandshakeContext(shaking)
 	cancel()
@@ -83,7 +83,7 @@ func (d *frontDoor) admit(ctx context.Context, c *tls.Conn, done func()) {
 		return
 	}
 	if c.ConnectionState().NegotiatedProtocol != tunnel.ALPN {
-		if !d.http.give(c) {
+		if !d.http.push(c) {
 			d.unauthenticated.remove(c)
 		}
 		return
@@ -94,8 +94,8 @@ func (d *frontDoor) admit(ctx context.Context, c *tls.Conn, done func()) {
 	}
 }
 
-// wait waits and says whether ctx still lives.
-func wait(ctx context.Context, d time.Duration) bool {
+// sleep waits and says whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -118,8 +118,8 @@ func newConnQueue(addr net.Addr) *connQueue {
 	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{}), addr: addr}
 }
 
-// give hands a connection over and says whether it was taken; it is closed if not.
-func (q *connQueue) give(c net.Conn) bool {
+// push hands a connection over and says whether it was taken; it is closed if not.
+func (q *connQueue) push(c net.Conn) bool {
 	select {
 	case q.conns <- c:
 		return true

@@ -19,11 +19,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestAClientThatHasClosedItsSendingSideGetsItsAnswer(t *testing.T) {
+func TestEdge_AnswersHalfClosedClient(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	gone := make(chan error, 1)
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/slow" {
 			return
 		}
@@ -40,7 +40,7 @@ func TestAClientThatHasClosedItsSendingSideGetsItsAnswer(t *testing.T) {
 		"GET /slow HTTP/1.0\r\n\r\n",
 		"POST /slow HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\n\r\nbody",
 	} {
-		st := p.forwarder.open(headerOf(t, p.bound))
+		st := p.forwarder.open(openHeader(t, p.bound))
 		_, _ = io.WriteString(st, request)
 		if err := st.CloseWrite(); err != nil {
 			t.Fatal(err)
@@ -61,11 +61,11 @@ func TestAClientThatHasClosedItsSendingSideGetsItsAnswer(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatBreaksOffIsNoAnswer(t *testing.T) {
+func TestEdge_PassesOnBrokenOffAnswers(t *testing.T) {
 	t.Parallel()
 	const part = "a part of it"
 	cut := make(chan struct{})
-	upstream := tcpServer(t, func(c *net.TCPConn) {
+	upstream := serveTCP(t, func(c *net.TCPConn) {
 		r, err := http.ReadRequest(bufio.NewReader(c))
 		if err != nil {
 			return
@@ -83,14 +83,14 @@ func TestAnAnswerThatBreaksOffIsNoAnswer(t *testing.T) {
 			_ = c.SetLinger(0)
 		}
 	})
-	p := pathTo(t, start(t), upstream)
+	p := edgePathTo(t, startServer(t), upstream)
 	for _, request := range []string{
 		"GET /length HTTP/1.1\r\nHost: hello.demo\r\n\r\n",
 		"GET /length HTTP/1.0\r\n\r\n",
 		"GET /close HTTP/1.1\r\nHost: hello.demo\r\n\r\n",
 		"GET /close HTTP/1.0\r\n\r\n",
 	} {
-		st := p.forwarder.open(headerOf(t, p.bound))
+		st := p.forwarder.open(openHeader(t, p.bound))
 		_ = st.SetReadDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(st, request)
 		var got bytes.Buffer
@@ -109,10 +109,10 @@ func TestAnAnswerThatBreaksOffIsNoAnswer(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeavesEndsTheRequestUpstream(t *testing.T) {
+func TestEdge_CancelsUpstreamWhenClientLeaves(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}, 1), make(chan error, 1)
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		began <- struct{}{}
 		<-r.Context().Done()
@@ -122,7 +122,7 @@ func TestAClientThatLeavesEndsTheRequestUpstream(t *testing.T) {
 		func(st *tunnel.Stream) { _ = st.Reset(tunnel.Aborted) },
 		func(st *tunnel.Stream) { _ = st.Session().Close() }, // the forwarder dies
 	} {
-		st := p.forwarder.open(headerOf(t, p.bound))
+		st := p.forwarder.open(openHeader(t, p.bound))
 		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: hello.demo\r\n\r\n")
 		receive(t, began, "request")
 		if _, err := st.Read(make([]byte, 1)); err != nil { // the answer's header is on its way
@@ -138,13 +138,13 @@ func TestAClientThatLeavesEndsTheRequestUpstream(t *testing.T) {
 	}
 }
 
-func TestAForwarderThatStopsHasItsClientsComeBackElsewhere(t *testing.T) {
+func TestEdge_ClosesIdleConnectionsOfStoppingForwarder(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
-	if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.Close || text(t, res.Body) != "ok" {
+	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.Close || readAll(t, res.Body) != "ok" {
 		t.Error("a connection was closed without need")
 	}
-	s, err := p.forwarder.Wait(within(t))
+	s, err := p.forwarder.Wait(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +152,9 @@ func TestAForwarderThatStopsHasItsClientsComeBackElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The drain message travels on another stream than the request.
-	for deadline := within(t); ; {
+	for deadline := testContext(t); ; {
 		res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil)
-		if text(t, res.Body) != "ok" {
+		if readAll(t, res.Body) != "ok" {
 			t.Fatal("a draining forwarder's request was not served")
 		}
 		if res.Close {
@@ -166,9 +166,9 @@ func TestAForwarderThatStopsHasItsClientsComeBackElsewhere(t *testing.T) {
 	}
 }
 
-func TestAnEarlyAnswerKeepsTheConnectionUsableOrEndsIt(t *testing.T) {
+func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/early" {
 			w.Header().Set("Connection", "close") // of the hop to the agent
 			w.WriteHeader(http.StatusUnauthorized)
@@ -189,7 +189,7 @@ func TestAnEarlyAnswerKeepsTheConnectionUsableOrEndsIt(t *testing.T) {
 		{"a body that is not asked for",
 			"POST /early HTTP/1.1\r\nHost: hello.demo\r\nExpect: 100-continue\r\nContent-Length: 20000\r\n\r\n", 0, false},
 	} {
-		st := p.forwarder.open(headerOf(t, p.bound))
+		st := p.forwarder.open(openHeader(t, p.bound))
 		_ = st.SetReadDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(st, c.head)
 		if c.reusable {
@@ -221,7 +221,7 @@ func TestAnEarlyAnswerKeepsTheConnectionUsableOrEndsIt(t *testing.T) {
 			t.Errorf("%s: the connection did not end", c.name)
 		}
 		if err == nil {
-			if got := text(t, res.Body); got != "next" {
+			if got := readAll(t, res.Body); got != "next" {
 				t.Errorf("%s: the next answer is %q", c.name, got)
 			}
 			_ = res.Body.Close()

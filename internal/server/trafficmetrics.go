@@ -16,42 +16,42 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge"
 )
 
-// otherLabel is the label of everything for which there is no room.
-const otherLabel = "other"
+// overflowLabel is the label of everything for which there is no room.
+const overflowLabel = "other"
 
-// tally counts what goes through each of one kind of object, an endpoint or a backend. It has at
-// most max rows, so that a client who makes objects makes no more series; what comes after that is
-// counted as "other". It is safe for concurrent use.
-type tally struct {
-	max                                             int
+// trafficMetrics counts what goes through each of one kind of object, an endpoint or a backend. It
+// has at most max rows, so that a client who makes objects makes no more series; what comes after
+// that is counted as "other". It is safe for concurrent use.
+type trafficMetrics struct {
+	maxRows                                         int
 	requests, errors, bytes, duration, open, served *prometheus.Desc
 
 	mu    sync.RWMutex
-	rows  map[string]*row // by the object's id
-	other row
+	rows  map[string]*trafficCounters // by the object's id
+	other trafficCounters
 }
 
-// row is one object's counters.
-type row struct {
-	accountID string
-	traffic   edge.Traffic
-	requests  [6]atomic.Int64 // by the hundreds of the status; at 0 the clients that left
-	served    atomic.Int64    // connections
-	open      atomic.Int64
-	nanos     atomic.Int64
-	last      atomic.Int64 // when it was used, in Unix nanoseconds
+// trafficCounters is one object's counters.
+type trafficCounters struct {
+	accountID     string
+	traffic       edge.Traffic
+	requests      [6]atomic.Int64 // by the hundreds of the status; at 0 the clients that left
+	connections   atomic.Int64    // connections
+	open          atomic.Int64
+	durationNanos atomic.Int64
+	lastUsed      atomic.Int64 // when it was used, in Unix nanoseconds
 
 	mu     sync.Mutex
 	errors map[account.Code]int64
 }
 
-func newTally(kind string, most int) *tally {
+func newTrafficMetrics(kind string, most int) *trafficMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("fairlead_server_"+kind+"_"+name,
 			help+"; the ones beyond --metrics-series together as \"other\".", append([]string{kind}, labels...), nil)
 	}
-	return &tally{
-		max: most, rows: map[string]*row{}, other: row{},
+	return &trafficMetrics{
+		maxRows: most, rows: map[string]*trafficCounters{}, other: trafficCounters{},
 		requests: desc("requests_total", "HTTP requests by "+kind+" and class of the status (gone: the client left first)",
 			"class"),
 		errors: desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+
@@ -64,34 +64,34 @@ func newTally(kind string, most int) *tally {
 	}
 }
 
-// row returns the object's counters.
-func (t *tally) row(accountID, id string, now time.Time) *row {
+// counters returns the object's counters.
+func (t *trafficMetrics) counters(accountID, id string, now time.Time) *trafficCounters {
 	t.mu.RLock()
 	r := t.rows[id]
 	t.mu.RUnlock()
 	if r == nil {
 		t.mu.Lock()
 		if r = t.rows[id]; r == nil {
-			if len(t.rows) >= t.max {
+			if len(t.rows) >= t.maxRows {
 				r = &t.other
 			} else {
-				r = &row{accountID: accountID}
+				r = &trafficCounters{accountID: accountID}
 				t.rows[id] = r
 			}
 		}
 		t.mu.Unlock()
 	}
-	r.last.Store(now.UnixNano())
+	r.lastUsed.Store(now.UnixNano())
 	return r
 }
 
-// end counts what has ended.
-func (r *row) end(s *edge.RequestRecord) {
-	r.nanos.Add(int64(s.Duration))
-	r.last.Store(s.StartedAt.Add(s.Duration).UnixNano())
+// countFinished counts what has ended.
+func (r *trafficCounters) countFinished(s *edge.RequestRecord) {
+	r.durationNanos.Add(int64(s.Duration))
+	r.lastUsed.Store(s.StartedAt.Add(s.Duration).UnixNano())
 	switch class := s.Status / 100; {
 	case s.Request == nil:
-		r.served.Add(1)
+		r.connections.Add(1)
 	case s.Status == statusClientGone || class >= len(r.requests):
 		r.requests[0].Add(1)
 	default:
@@ -111,15 +111,15 @@ func (r *row) end(s *edge.RequestRecord) {
 // statusClientGone is the status of requests whose client left before the answer.
 const statusClientGone = 499
 
-// forget drops the rows of objects that no longer exist. Only those are asked for that were not
-// used lately.
-func (t *tally) forget(
+// dropDeleted drops the rows of objects that no longer exist. Only those are asked for that were
+// not used lately.
+func (t *trafficMetrics) dropDeleted(
 	ctx context.Context, before time.Time, exists func(ctx context.Context, accountID, id string) bool,
 ) {
 	idle := map[string]string{}
 	t.mu.RLock()
 	for id, r := range t.rows {
-		if r.last.Load() < before.UnixNano() && r.open.Load() == 0 {
+		if r.lastUsed.Load() < before.UnixNano() && r.open.Load() == 0 {
 			idle[id] = r.accountID
 		}
 	}
@@ -136,29 +136,29 @@ func (t *tally) forget(
 }
 
 // Describe implements prometheus.Collector.
-func (t *tally) Describe(to chan<- *prometheus.Desc) {
+func (t *trafficMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{t.requests, t.errors, t.bytes, t.duration, t.open, t.served} {
 		to <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (t *tally) Collect(to chan<- prometheus.Metric) {
+func (t *trafficMetrics) Collect(to chan<- prometheus.Metric) {
 	t.mu.RLock()
-	rows := make(map[string]*row, len(t.rows)+1)
+	rows := make(map[string]*trafficCounters, len(t.rows)+1)
 	for id, r := range t.rows {
 		rows[id] = r
 	}
 	t.mu.RUnlock()
-	if t.other.last.Load() > 0 {
-		rows[otherLabel] = &t.other
+	if t.other.lastUsed.Load() > 0 {
+		rows[overflowLabel] = &t.other
 	}
 	for id, r := range rows {
 		t.collect(to, id, r)
 	}
 }
 
-func (t *tally) collect(to chan<- prometheus.Metric, id string, r *row) {
+func (t *trafficMetrics) collect(to chan<- prometheus.Metric, id string, r *trafficCounters) {
 	count := func(d *prometheus.Desc, n int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append([]string{id}, labels...)...)
 	}
@@ -174,7 +174,7 @@ func (t *tally) collect(to chan<- prometheus.Metric, id string, r *row) {
 			count(t.requests, n, strconv.Itoa(class)+"xx")
 		}
 	}
-	served := r.served.Load()
+	served := r.connections.Load()
 	if served > 0 {
 		count(t.served, served)
 	}
@@ -182,7 +182,8 @@ func (t *tally) collect(to chan<- prometheus.Metric, id string, r *row) {
 	count(t.bytes, in, "in")
 	count(t.bytes, out, "out")
 	to <- prometheus.MustNewConstMetric(t.open, prometheus.GaugeValue, float64(r.open.Load()), id)
-	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served), time.Duration(r.nanos.Load()).Seconds(), nil,
+	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served), time.Duration(r.durationNanos.Load()).Seconds(),
+		nil,
 		id)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnelserver"
 )
 
-// agent lets the edge choose who serves an endpoint.
-func (s *service) agent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
-	h, err := s.sessions.Choose(ctx, ep, holdings(tried)...)
+// chooseAgent lets the edge choose who serves an endpoint.
+func (s *service) chooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
+	h, err := s.sessions.Choose(ctx, ep, asHoldings(tried)...)
 	if err != nil {
 		return nil, err // not h: a nil *Member is no nil Agent
 	}
 	return h, nil
 }
 
-func holdings(agents []edge.Agent) []*tunnelserver.Member {
+func asHoldings(agents []edge.Agent) []*tunnelserver.Member {
 	var all []*tunnelserver.Member
 	for _, a := range agents {
 		if h, ok := a.(*tunnelserver.Member); ok {
@@ -32,19 +32,20 @@ func holdings(agents []edge.Agent) []*tunnelserver.Member {
 	return all
 }
 
-// labelled lets the edge choose who serves a tunnel group.
-func (s *service) labelled(
+// chooseTunnel lets the edge choose who serves a tunnel group.
+func (s *service) chooseTunnel(
 	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
 ) (edge.Agent, error) {
-	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, holdings(tried)...)
+	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, asHoldings(tried)...)
 	if err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
-// internal finds an internal endpoint by its URL: one that is online without asking the store.
-func (s *service) internal(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
+// internalEndpoint finds an internal endpoint by its URL: one that is online without asking the
+// store.
+func (s *service) internalEndpoint(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
 	u, err := account.ParseBindingURL(account.BindingInternal, url)
 	if err != nil {
 		return nil, account.Errorf(account.CodeNotFound, "%s is the URL of no internal endpoint", url)
@@ -63,8 +64,8 @@ func (s *service) internal(ctx context.Context, accountID, url string) (*account
 	return s.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
-// members lists all that have the endpoint's URL.
-func (s *service) members(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
+// listPool lists all that have the endpoint's URL.
+func (s *service) listPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
 	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL},
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
@@ -79,10 +80,10 @@ func (s *service) wireBackends() {
 	if err != nil {
 		panic("server: options that were not validated: " + err.Error())
 	}
-	s.guard = &backend.Guard{Allow: allow}
-	s.switches = make(chan backendSwitch, maxSwitches)
+	s.staticGuard = &backend.Guard{Allow: allow}
+	s.backendSwitches = make(chan backendSwitch, maxQueuedSwitches)
 	s.backends = backend.New(backend.Options{
-		Trees: s.store, WatchBackends: s.store.Subscribe, OnActiveChange: s.switched,
+		Trees: s.store, WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,
 		TunnelOnline: func(accountID string, labels map[string]string) bool {
 			return s.sessions.OnlineLabels(accountID, labels)
 		},
@@ -91,10 +92,10 @@ func (s *service) wireBackends() {
 	s.watchBackends()
 }
 
-// checkStatic returns CodeInvalid for the address of a static backend that the guard would refuse
-// whenever it is dialed.
-func (s *service) checkStatic(address string) error {
-	err := s.guard.CheckAddress(address)
+// checkStaticAddress returns CodeInvalid for the address of a static backend that the guard would
+// refuse whenever it is dialed.
+func (s *service) checkStaticAddress(address string) error {
+	err := s.staticGuard.CheckAddress(address)
 	if err == nil {
 		return nil
 	}
@@ -102,20 +103,22 @@ func (s *service) checkStatic(address string) error {
 	return account.Invalid("address", address, "the server does not connect there: "+why+", a flag of fairlead-server")
 }
 
-// backend begins a connection or request of the edge to a backend.
-func (s *service) backend(ctx context.Context, accountID, id string, o *edge.ClientInfo) (edge.Attempts, error) {
+// backendAttempts begins a connection or request of the edge to a backend.
+func (s *service) backendAttempts(
+	ctx context.Context, accountID, id string, o *edge.ClientInfo,
+) (edge.Attempts, error) {
 	a, err := s.backends.Attempts(ctx, accountID, id, backend.Client{Addr: o.ClientIP, OwnPod: o.OperatorID != ""})
 	if err != nil {
 		return nil, err
 	}
-	return attempts{a}, nil
+	return edgeAttempts{a}, nil
 }
 
-// attempts gives the edge the leaves of a backend.
-type attempts struct{ *backend.Attempts }
+// edgeAttempts gives the edge the leaves of a backend.
+type edgeAttempts struct{ *backend.Attempts }
 
 // Next returns the next leaf.
-func (a attempts) Next(ctx context.Context) (edge.Attempt, bool) {
+func (a edgeAttempts) Next(ctx context.Context) (edge.Attempt, bool) {
 	t, ok := a.Attempts.Next(ctx)
 	if !ok {
 		return edge.Attempt{}, false

@@ -22,11 +22,11 @@ import (
 )
 
 // counted waits until a scrape has all the lines, with ID for the endpoint's id.
-func (p *path) counted(lines ...string) {
+func (p *edgePath) counted(lines ...string) {
 	p.t.Helper()
 	var missing, metrics string
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		metrics, missing = p.metrics(), ""
+		metrics, missing = p.scrapeMetrics(), ""
 		for _, line := range lines {
 			if line = strings.ReplaceAll(line, "ID", p.bound.EndpointID); !strings.Contains(metrics, line+"\n") {
 				missing = line
@@ -39,9 +39,9 @@ func (p *path) counted(lines ...string) {
 	p.t.Fatalf("the metrics lack %s:\n%s", missing, metrics)
 }
 
-func TestMetricsOfAnEndpoint(t *testing.T) {
+func TestMetrics_OfEndpoint(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if r.URL.Path == "/teapot" {
 			w.WriteHeader(http.StatusTeapot)
@@ -49,7 +49,7 @@ func TestMetricsOfAnEndpoint(t *testing.T) {
 		_, _ = io.WriteString(w, "0123456789")
 	})
 	for _, way := range []string{"/", "/", "/teapot"} {
-		_ = text(t, p.forwarder.do(p.tr, "POST", "http://hello.demo"+way, strings.NewReader("abcde"), nil).Body)
+		_ = readAll(t, p.forwarder.do(p.tr, "POST", "http://hello.demo"+way, strings.NewReader("abcde"), nil).Body)
 	}
 	p.counted(
 		`fairlead_server_endpoint_requests_total{class="2xx",endpoint="ID"} 2`,
@@ -66,9 +66,9 @@ func TestMetricsOfAnEndpoint(t *testing.T) {
 		`fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="ID"} 1`)
 }
 
-func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
+func TestMetrics_OfOpenUpgradedConnection(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) {
+	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -79,7 +79,7 @@ func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
 		_, _ = io.Copy(c, rw)
 		_, _ = io.WriteString(c, "bye")
 	})
-	st := p.forwarder.open(headerOf(t, p.bound))
+	st := p.forwarder.open(openHeader(t, p.bound))
 	_, _ = io.WriteString(st,
 		"GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	in := bufio.NewReader(st)
@@ -97,7 +97,7 @@ func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
 	if err := st.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if rest := text(t, in); rest != "bye" {
+	if rest := readAll(t, in); rest != "bye" {
 		t.Errorf("after the half-close came %q", rest)
 	}
 	p.counted(`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 9`,
@@ -105,29 +105,31 @@ func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
 		`fairlead_server_endpoint_open{endpoint="ID"} 0`)
 }
 
-func TestMetricsOfRefusedConnections(t *testing.T) {
+func TestMetrics_OfRefusedConnections(t *testing.T) {
 	t.Parallel()
 	p := newTCPPath(t, closedport.Reserve(t))
-	if code := p.forwarder.refusal(headerOf(t, p.bound)); code != tunnel.RefusedUpstream {
+	if code := p.forwarder.openRefused(openHeader(t, p.bound)); code != tunnel.RefusedUpstream {
 		t.Fatalf("refused with %s", code)
 	}
 	p.counted(`fairlead_server_endpoint_errors_total{code="ERR_FL_3002",endpoint="ID"} 1`)
 	p.agent.stop()
-	if code := p.forwarder.refusal(headerOf(t, p.bound)); code != tunnel.RefusedOffline {
+	if code := p.forwarder.openRefused(openHeader(t, p.bound)); code != tunnel.RefusedOffline {
 		t.Fatalf("refused with %s", code)
 	}
 	p.counted(`fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="ID"} 1`,
 		`fairlead_server_endpoint_connections_total{endpoint="ID"} 2`)
 }
 
-func TestMetricsOfATCPEndpointAndOfOneThatIsDeleted(t *testing.T) {
+func TestMetrics_OfTCPEndpointUntilDeleted(t *testing.T) {
 	t.Parallel()
-	echo := tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	p := pathTo(t, start(t, func(o *Options) { o.forgetEvery, o.EndpointGrace = 50*time.Millisecond, time.Second }), echo,
+	echo := serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	p := edgePathTo(t, startServer(t, func(o *Options) {
+		o.dropDeletedInterval, o.EndpointGrace = 50*time.Millisecond, time.Second
+	}), echo,
 		func(b *tunnel.Bind) {
 			b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+echo, ""
 		})
-	st := p.forwarder.open(headerOf(t, p.bound))
+	st := p.forwarder.open(openHeader(t, p.bound))
 	_, _ = io.WriteString(st, "question")
 	if _, err := io.ReadFull(st, make([]byte, 8)); err != nil {
 		t.Fatal(err)
@@ -136,11 +138,11 @@ func TestMetricsOfATCPEndpointAndOfOneThatIsDeleted(t *testing.T) {
 		`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 8`,
 		`fairlead_server_endpoint_open{endpoint="ID"} 1`)
 	_ = st.CloseWrite()
-	_ = text(t, st)
+	_ = readAll(t, st)
 	p.counted(`fairlead_server_endpoint_connections_total{endpoint="ID"} 1`,
 		`fairlead_server_endpoint_open{endpoint="ID"} 0`)
 	p.agent.stop()
-	for deadline := time.Now().Add(patience); strings.Contains(p.metrics(), p.bound.EndpointID); {
+	for deadline := time.Now().Add(patience); strings.Contains(p.scrapeMetrics(), p.bound.EndpointID); {
 		if time.Now().After(deadline) {
 			t.Fatal("the deleted endpoint is still in the metrics")
 		}
@@ -148,9 +150,9 @@ func TestMetricsOfATCPEndpointAndOfOneThatIsDeleted(t *testing.T) {
 }
 
 // Whatever passes by, the number of series is bounded, and nothing goes uncounted.
-func TestTallyIsBounded(t *testing.T) {
+func TestTrafficMetrics_AreBounded(t *testing.T) {
 	t.Parallel()
-	m := newMeter(3)
+	m := newRequestMeter(3)
 	see := func(id, backend string, status int, code account.Code) {
 		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"}, Request: &http.Request{},
 			StartedAt: time.Now()}
@@ -188,7 +190,7 @@ func TestTallyIsBounded(t *testing.T) {
 		t.Error(err)
 	}
 	stays := func(_ context.Context, _, id string) bool { return id == "ep-b" }
-	m.endpoints.forget(t.Context(), time.Now().Add(time.Minute), stays)
+	m.endpoints.dropDeleted(t.Context(), time.Now().Add(time.Minute), stays)
 	see("ep-y", "", 200, "")
 	if n := len(m.endpoints.rows); n != 2 || m.endpoints.rows["ep-b"] == nil || m.endpoints.rows["ep-y"] == nil {
 		t.Errorf("%d rows after two endpoints were deleted and one came", n)
@@ -196,8 +198,8 @@ func TestTallyIsBounded(t *testing.T) {
 }
 
 // What moves bytes allocates nothing to count them.
-func TestCountingAllocatesNothing(t *testing.T) {
-	m := newMeter(10)
+func TestTrafficMetrics_AllocateNothing(t *testing.T) {
+	m := newRequestMeter(10)
 	s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: "ep-1"}, StartedAt: time.Now()}
 	m.Start(s)
 	if n := testing.AllocsPerRun(100, func() { s.LiveTraffic.Add(10, 10) }); n != 0 {
@@ -208,17 +210,17 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestMetricsOfBackends(t *testing.T) {
+func TestMetrics_OfBackends(t *testing.T) {
 	t.Parallel()
-	r := start(t)
-	f, a := r.forwarder(), r.tenant()
+	r := startServer(t)
+	f, a := r.startForwarder(), r.tenant()
 	canned := a.answer(200, "canned")
 	order := a.failover(a.group(map[string]string{"app": "nobody"}), canned)
 	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
 	if status, body := f.get(b); status != 200 || body != "canned" {
 		t.Fatalf("%d %s", status, body)
 	}
-	(&path{running: r, bound: b}).counted(
+	(&edgePath{testServer: r, bound: b}).counted(
 		`fairlead_server_backend_requests_total{backend="`+canned+`",class="2xx"} 1`,
 		`fairlead_server_backend_bytes_total{backend="`+canned+`",direction="out"} 6`,
 		`fairlead_server_backend_active{backend="`+order+`",child="`+canned+`"} 1`,

@@ -14,11 +14,11 @@ import (
 )
 
 // The service answers with what the operator itself would make of its selectors.
-func TestBoundEndpointsBySelector(t *testing.T) {
+func TestServer_ListsBoundEndpointsBySelector(t *testing.T) {
 	t.Parallel()
-	r := start(t)
+	r := startServer(t)
 	for _, url := range []string{"http://api.demo", "tcp://db.prod:5432"} {
-		receive(t, r.agent(tunnel.Bind{URL: url}, "").bound, "bind")
+		receive(t, r.startAgent(tunnel.Bind{URL: url}, "").bound, "bind")
 	}
 	for _, c := range []struct {
 		selectors []string
@@ -34,10 +34,10 @@ func TestBoundEndpointsBySelector(t *testing.T) {
 		{[]string{"false"}, ""},
 	} {
 		var o account.Operator
-		r.make("/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
+		r.create("/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
 			"binding": map[string]any{"endpoint_selectors": c.selectors}}, &o)
 		var got struct{ Endpoints []account.Endpoint }
-		if status := r.api("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil, &got); status != http.StatusOK {
+		if status := r.callAPI("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil, &got); status != http.StatusOK {
 			t.Errorf("%v: status %d", c.selectors, status)
 		}
 		var urls []string
@@ -50,7 +50,7 @@ func TestBoundEndpointsBySelector(t *testing.T) {
 		}
 	}
 	var refused struct{ Errors []account.FieldError }
-	status := r.api("POST", "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
+	status := r.callAPI("POST", "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
 		"binding": map[string]any{"endpoint_selectors": []string{"true", "ep.size > 1"}}}, &refused)
 	if status != http.StatusBadRequest || len(refused.Errors) != 1 {
 		t.Fatalf("a selector that does not compile: status %d, %+v", status, refused)

@@ -13,29 +13,30 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/live"
 )
 
-// sessionMeter counts logins and sessions of people. No label names anybody.
-type sessionMeter struct {
-	took                            prometheus.Histogram
-	ended, cut, logins, checks      *prometheus.CounterVec
-	isLive, isNone, cannotTell      prometheus.Counter
-	loggedIn, askAgain, loginFailed prometheus.Counter
+// sessionMetrics counts logins and sessions of people. No label names anybody.
+type sessionMetrics struct {
+	revocationSeconds                    prometheus.Histogram
+	ended, cutRequests, logins, checks   *prometheus.CounterVec
+	checkLive, checkNone, checkError     prometheus.Counter
+	loginSession, loginAgain, loginError prometheus.Counter
 }
 
 // expiredReason is that of sessions whose time is up, beside the account.RevokedBy….
 const expiredReason = "expired"
 
-func newSessionMeter(registry *prometheus.Registry) *sessionMeter {
+func newSessionMetrics(registry *prometheus.Registry) *sessionMetrics {
 	const ns = "fairlead_server"
 	counter := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: name, Help: help}, []string{label})
 	}
-	m := &sessionMeter{
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: ns, Name: "session_revocation_seconds",
+	m := &sessionMetrics{
+		revocationSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: ns, Name: "session_revocation_seconds",
 			Help:    "Time from the call to the last cut of what was served.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}),
 		ended: counter("application_sessions_ended_total",
 			"Sessions of people that were revoked; of those that expired, the ones with requests under way.", "reason"),
-		cut: counter("application_requests_cut_total", "Requests under way that were cut because their session had ended.",
+		cutRequests: counter("application_requests_cut_total",
+			"Requests under way that were cut because their session had ended.",
 			"reason"),
 		logins: counter("logins_total",
 			"Logins that an identity provider has confirmed, by what became of them: session, again (asked anew after a "+
@@ -47,18 +48,18 @@ func newSessionMeter(registry *prometheus.Registry) *sessionMeter {
 	for _, reason := range []string{account.RevokedByAdmin, account.RevokedByLogout, account.RevokedByBackChannel,
 		expiredReason} {
 		m.ended.WithLabelValues(reason)
-		m.cut.WithLabelValues(reason)
+		m.cutRequests.WithLabelValues(reason)
 	}
-	m.loggedIn, m.askAgain, m.loginFailed = m.logins.WithLabelValues("session"), m.logins.WithLabelValues("again"),
+	m.loginSession, m.loginAgain, m.loginError = m.logins.WithLabelValues("session"), m.logins.WithLabelValues("again"),
 		m.logins.WithLabelValues("error")
-	m.isLive, m.isNone, m.cannotTell = m.checks.WithLabelValues("live"), m.checks.WithLabelValues("none"),
+	m.checkLive, m.checkNone, m.checkError = m.checks.WithLabelValues("live"), m.checks.WithLabelValues("none"),
 		m.checks.WithLabelValues("error")
-	registry.MustRegister(m.took, m.ended, m.cut, m.logins, m.checks)
+	registry.MustRegister(m.revocationSeconds, m.ended, m.cutRequests, m.logins, m.checks)
 	return m
 }
 
-// watch adds gauges of what is being served.
-func (m *sessionMeter) watch(registry *prometheus.Registry, of *live.Registry) {
+// addGauges adds gauges of what is being served.
+func (m *sessionMetrics) addGauges(registry *prometheus.Registry, of *live.Registry) {
 	const ns = "fairlead_server"
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_sessions_served",
@@ -73,49 +74,49 @@ func (m *sessionMeter) watch(registry *prometheus.Registry, of *live.Registry) {
 		}))
 }
 
-func (m *sessionMeter) revoked(reason string, sessions, requests int, took time.Duration) {
-	m.took.Observe(took.Seconds())
+func (m *sessionMetrics) countRevoked(reason string, sessions, requests int, took time.Duration) {
+	m.revocationSeconds.Observe(took.Seconds())
 	m.ended.WithLabelValues(reason).Add(float64(sessions))
-	m.cut.WithLabelValues(reason).Add(float64(requests))
+	m.cutRequests.WithLabelValues(reason).Add(float64(requests))
 }
 
-func (m *sessionMeter) expired(sessions, requests int) {
+func (m *sessionMetrics) countExpired(sessions, requests int) {
 	m.ended.WithLabelValues(expiredReason).Add(float64(sessions))
-	m.cut.WithLabelValues(expiredReason).Add(float64(requests))
+	m.cutRequests.WithLabelValues(expiredReason).Add(float64(requests))
 }
 
-// countedLogins counts what login actions ask the store.
-type countedLogins struct {
+// meteredLogins counts what login actions ask the store.
+type meteredLogins struct {
 	account.Logins
-	meter *sessionMeter
+	metrics *sessionMetrics
 }
 
 // Login implements account.Logins.
-func (c *countedLogins) Login(ctx context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
+func (c *meteredLogins) Login(ctx context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
 	s, err := c.Logins.Login(ctx, accountID, l)
 	switch {
 	case err == nil:
-		c.meter.loggedIn.Inc()
+		c.metrics.loginSession.Inc()
 	case account.CodeOf(err) == account.CodeLoginAgain:
-		c.meter.askAgain.Inc()
+		c.metrics.loginAgain.Inc()
 	default:
-		c.meter.loginFailed.Inc()
+		c.metrics.loginError.Inc()
 	}
 	return s, err
 }
 
 // LiveSession implements account.Logins.
-func (c *countedLogins) LiveSession(
+func (c *meteredLogins) LiveSession(
 	ctx context.Context, accountID string, tokenHash []byte,
 ) (*account.LiveSession, error) {
 	s, err := c.Logins.LiveSession(ctx, accountID, tokenHash)
 	switch {
 	case err == nil:
-		c.meter.isLive.Inc()
+		c.metrics.checkLive.Inc()
 	case account.CodeOf(err) == account.CodeNotFound:
-		c.meter.isNone.Inc()
+		c.metrics.checkNone.Inc()
 	default:
-		c.meter.cannotTell.Inc()
+		c.metrics.checkError.Inc()
 	}
 	return s, err
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// BootstrapFileName is where the first secrets go, in the data directory, when nobody looks and no
-// other file was named.
+// BootstrapFileName is the file in the data directory for the first secrets, used without a
+// terminal and when no other file was named.
 const BootstrapFileName = "bootstrap.txt"
 
 // bootstrapMessage is what a person needs after the first start.

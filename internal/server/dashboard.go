@@ -42,8 +42,8 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 	})
 }
 
-// clientIPFunc says whose request one to the API's listener is. A balancer before it is a client of
-// its own, unless its word counts.
+// clientIPFunc returns a function that returns the client address of a request to the API's
+// listener. A balancer's forwarding headers count only if it is a trusted proxy.
 func (s *service) clientIPFunc() func(*http.Request) netip.Addr {
 	trusted, err := s.opt.Public.trusted()
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *service) clientIPFunc() func(*http.Request) netip.Addr {
 	}
 }
 
-// wantsHTML says whether a browser asks for a page: a client of the API has a key, and asks for no
-// HTML.
+// wantsHTML reports whether a browser asks for a page: clients of the API send a key and do not ask
+// for HTML.
 func wantsHTML(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Authorization") == "" &&
 		strings.Contains(r.Header.Get("Accept"), "text/html")

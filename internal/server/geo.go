@@ -55,7 +55,7 @@ func (s *service) geoLookup(ip netip.Addr) func() trafficpolicy.Geo {
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// deviceOf says what is known of the browser that logs in.
+// deviceOf describes the browser that logs in.
 func (s *service) deviceOf(r *http.Request, ip netip.Addr) account.Device {
 	return device.FromRequest(r, ip, s.geo.Lookup(ip))
 }

@@ -310,3 +310,6 @@ func serveTCP(t *testing.T, serve func(*net.TCPConn)) string {
 	})
 	return l.Addr().String()
 }
+
+// allowLoopback allows static backends on the loopback interface.
+func allowLoopback(o *Options) { o.StaticAllow = []string{"127.0.0.0/8"} }

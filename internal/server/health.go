@@ -15,8 +15,8 @@ import (
 
 const pingTimeout = 2 * time.Second
 
-// healthServer serves /healthz, /readyz and, with a registry, /metrics. ready says what is missing,
-// or nil.
+// healthServer serves /healthz, /readyz and, with a registry, /metrics. ready returns what is
+// missing, or nil.
 func healthServer(registry *prometheus.Registry, ready func(context.Context) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -52,7 +52,7 @@ type Options struct {
 	EndpointGrace     time.Duration
 	OperatorRetention time.Duration // how long operators are kept after they were last seen; 0 = for ever
 	IdentityRetention time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
-	GeoIP             []string      // database files that say where addresses are; empty = nobody knows
+	GeoIP             []string      // database files that say where addresses are; empty = not known
 	Public            PublicOptions
 
 	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
@@ -70,7 +70,7 @@ type Options struct {
 	// OnReady is called when the service is ready, with the addresses it listens on. May be nil.
 	OnReady func(Addresses)
 
-	onStoreOpen      func(*store.Store) // gets the store once it is open; nil = nobody; tests fill its disk
+	onStoreOpen      func(*store.Store) // gets the open store; nil = not called; tests fill its disk
 	agentOpenTimeout time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
 	// how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
 	dropDeletedInterval time.Duration
@@ -237,8 +237,8 @@ func checkOwnURL(field, raw string) error {
 	return err
 }
 
-// validName says whether s can stand in a certificate as host name or IP address. A leading "*." is
-// a wildcard.
+// validName reports whether s can stand in a certificate as host name or IP address. A leading "*."
+// is a wildcard.
 func validName(s string) bool {
 	if net.ParseIP(s) != nil {
 		return true

@@ -111,8 +111,6 @@ func (a *tenant) failover(children ...string) string {
 	return a.backend(account.Backend{Kind: account.BackendFailover, Children: children})
 }
 
-func allowLoopback(o *Options) { o.StaticAllow = []string{"127.0.0.0/8"} }
-
 // namedServer is an upstream that answers with its name and the Host that it was asked by.
 func namedServer(t *testing.T, name string) *httptest.Server {
 	t.Helper()

@@ -162,7 +162,7 @@ func (s *service) wirePublic() {
 }
 
 // warnUnreachable warns of an endpoint that an agent has bound, and that browsers cannot reach:
-// their handshake fails, of which nobody else would be told.
+// their TLS handshake fails, which the agent does not see.
 func (s *service) warnUnreachable(ep *account.Endpoint) {
 	if ep.Bindings[0] != account.BindingPublic || ep.Scheme != "https" {
 		return
@@ -197,7 +197,7 @@ func (s *service) startPublic(serving context.Context) {
 }
 
 // stopPublic ends what the drain has left. It closes the listeners last, so that clients are served
-// as long as somebody can serve them.
+// as long as an agent can serve them.
 func (s *service) stopPublic(ctx context.Context) {
 	if s.public == nil {
 		return
@@ -211,7 +211,7 @@ func (s *service) stopPublic(ctx context.Context) {
 	}
 }
 
-// publicAddrs says where the public edge listens; "" = not there.
+// publicAddrs returns the addresses of the public listeners; nil = no such listener.
 func (s *service) publicAddrs() (plain, secure net.Addr) {
 	if s.publicHTTP != nil {
 		plain = s.publicHTTP.Addr()

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge"
 )
 
-// requestMeter tells all who want to know what the edge sees: the counters, the trace and the
-// access log.
+// requestMeter is the edge.Meter of the service: it feeds the counters, the traces and the access
+// log.
 type requestMeter struct {
 	*metrics
 	endpoints, backends *trafficMetrics
@@ -121,7 +121,7 @@ func (s *service) dropDeletedMetrics(ctx context.Context) {
 	}
 }
 
-// activeChildren says which child of each failover serves.
+// activeChildren exports which child of each failover serves.
 type activeChildren struct {
 	desc     *prometheus.Desc
 	backends *backend.Resolver

@@ -59,8 +59,8 @@ func (v *revoker) Revoke(
 	return done, nil
 }
 
-// auditCut adds to the record of the revocation, which the store has written, what was being
-// served: nothing of it has gone out after cut.
+// auditCut writes an audit event of the requests that were cut, beside that of the revocation
+// itself. No byte of them was sent after cut.
 func (v *revoker) auditCut(
 	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string, done *account.Revocation,
 	cut time.Time,

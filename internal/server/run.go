@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// storeSweepInterval is how often the store may do what time brings.
+// storeSweepInterval is how often the store's periodic cleanup runs.
 const storeSweepInterval = time.Second
 
 // run serves until ctx is done, and stops.
@@ -71,7 +71,7 @@ func (s *service) run(ctx context.Context) error {
 	return err
 }
 
-// logLock says that the lock of the database is lost, or held again. While it is lost the store
+// logLock logs that the lock of the database is lost, or held again. While it is lost the store
 // refuses writes.
 func (s *service) logLock(held bool, why error) {
 	if held {
@@ -81,7 +81,8 @@ func (s *service) logLock(held bool, why error) {
 	s.log.Error("the server's lock of the database is lost; writes are refused until it is held again", "err", why)
 }
 
-// logReady says that the service is up, and what clients need to trust it.
+// logReady logs that the service is up, with what clients need to trust it, and calls
+// Options.OnReady.
 func (s *service) logReady() {
 	a := Addresses{Service: s.tlsListener.listener.Addr(), BaseURL: s.baseURL.String(), CAFingerprint: s.fingerprint()}
 	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "database",
@@ -116,7 +117,7 @@ func (s *service) logReady() {
 }
 
 // drain lets live traffic end: API writes get 503, forwarders hold what is new, requests under way
-// are answered. It returns when nothing is live, the time is up, or somebody is in a hurry.
+// are answered. It returns when nothing is live, the time is up, or Options.ForceStop is closed.
 func (s *service) drain() {
 	s.draining.Store(true)
 	started := time.Now()
@@ -165,7 +166,7 @@ func (s *service) stop(stopServing context.CancelFunc) {
 	s.log.Info("stopped")
 }
 
-// sweep lets the store do what time brings.
+// sweep runs the store's periodic cleanup until ctx is done.
 func (s *service) sweep(ctx context.Context) {
 	failing := false
 	for sleep(ctx, storeSweepInterval) {

@@ -81,7 +81,8 @@ type service struct {
 }
 
 // Run runs the service until ctx is done, and then stops it: live traffic may end within
-// Options.DrainTimeout. The error is a sentence for whoever started it; nil after an orderly stop.
+// Options.DrainTimeout. The error is written for the person who started it; nil after an orderly
+// stop.
 func Run(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -98,7 +99,7 @@ func Run(ctx context.Context, o Options) error {
 	return s.run(ctx)
 }
 
-// open opens everything that may be refused, before anything is served.
+// open opens all resources that can fail (listeners, files, the store), before anything is served.
 func (s *service) open(ctx context.Context) error {
 	listener, err := listen(ctx, "--addr", s.opt.Addr)
 	if err != nil {
@@ -259,7 +260,8 @@ func (s *service) wire() {
 // connKey finds a request's connection in its context.
 type connKey struct{}
 
-// markAuthenticated notes that a request came with a key that is known.
+// markAuthenticated ends the count of the connection as unauthenticated: a request on it has shown
+// a valid key.
 func (s *service) markAuthenticated(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 		s.tlsListener.unauthenticated.remove(c)
@@ -277,7 +279,7 @@ func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	})
 }
 
-// ready says what keeps the service from taking traffic.
+// ready returns what keeps the service from taking traffic, or nil.
 func (s *service) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return errors.New("stopping")
@@ -302,7 +304,7 @@ func (s *service) fingerprint() string {
 
 func (s *service) onClose(f func()) { s.closers = append(s.closers, f) }
 
-// close gives back what open has opened.
+// close closes what open has opened, in reverse order.
 func (s *service) close() {
 	for len(s.closers) > 0 {
 		last := s.closers[len(s.closers)-1]

@@ -69,8 +69,8 @@ func (d *tlsListener) acceptConns(ctx context.Context) {
 	}
 }
 
-// serveConn does the handshake and hands the connection over. Who gets it says when it is no
-// stranger's any more.
+// serveConn does the TLS handshake, calls done, and passes the connection on by its ALPN protocol.
+// The receiver removes it from the unauthenticatedLimiter once it has shown a credential.
 func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := c.HandshakeContext(shaking)
@@ -94,7 +94,7 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 	}
 }
 
-// sleep waits and says whether ctx still lives.
+// sleep waits for d and reports whether ctx is still live.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -118,7 +118,8 @@ func newConnQueue(addr net.Addr) *connQueue {
 	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{}), addr: addr}
 }
 
-// push hands a connection over and says whether it was taken; it is closed if not.
+// push passes a connection to Accept and reports whether it was accepted; after Close it closes the
+// connection.
 func (q *connQueue) push(c net.Conn) bool {
 	select {
 	case q.conns <- c:

@@ -19,9 +19,9 @@ import (
 // overflowLabel is the label of everything for which there is no room.
 const overflowLabel = "other"
 
-// trafficMetrics counts what goes through each of one kind of object, an endpoint or a backend. It
-// has at most max rows, so that a client who makes objects makes no more series; what comes after
-// that is counted as "other". It is safe for concurrent use.
+// trafficMetrics counts the traffic of each object of one kind (endpoints or backends). It has at
+// most maxRows rows, so that clients cannot create series without limit; further objects are
+// counted together as "other". It is safe for concurrent use.
 type trafficMetrics struct {
 	maxRows                                         int
 	requests, errors, bytes, duration, open, served *prometheus.Desc

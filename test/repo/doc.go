@@ -3,5 +3,5 @@
 
 // Package repo holds the repository's own rules as tests: who may import whom, package comments,
 // licence headers, sizes of files and functions, and that the documents name what exists. Nothing
-// comes in and it hands over to nobody; `make verify` runs it.
+// comes in, and no package uses it; `make verify` runs it.
 package repo

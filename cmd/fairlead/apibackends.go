@@ -11,14 +11,15 @@ const backendsHelp = `What endpoints of type cloud forward to.
   static         an address that the server connects to
   http-response  a fixed answer, such as a page that says sorry
 
-Make the leaves first, then what contains them, then the endpoint. What is used cannot be deleted; the error names the user.`
+Make the leaves first, then the backends that contain them, then the endpoint. A backend in use cannot
+be deleted; the error names its user.`
 
 const backendsExample = `  fairlead api backends tunnel-group create --label app=api
   fairlead api backends http-response create --status-code 503 --body "back soon"
   fairlead api backends failover create --backend bkdtg-06hj… --backend bkdhr-06hj…
   fairlead api endpoints create --url http://shop.demo --backend-id bkdfo-06hj…`
 
-// endpointFields are those of endpoints of type cloud.
+// endpointFields returns the fields of endpoints of type cloud.
 func endpointFields(common []field) []field {
 	return append(common,
 		field{flag: "url", path: "url", kind: kindText, create: true, help: "`URL` such as http://shop.demo; required"},

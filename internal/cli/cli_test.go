@@ -12,21 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func TestWrap_KeepsExamples(t *testing.T) {
-	t.Parallel()
-	const text = "One two three four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  b\nSeven " +
-		"eightandnineandten eleven"
-	const want = "One two\nthree four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  " +
-		"b\nSeven\neightandnineandten\neleven"
-	if got := Wrap(text, 10); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	if got := Wrap("", 10); got != "" {
-		t.Errorf("nothing becomes %q", got)
-	}
-}
-
-func TestColumns_PrefersTheEnvironment(t *testing.T) {
+func TestTerminalColumns_PrefersEnvironment(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]int{"132": 132, "": 0, "0": 0, "-1": 0, "wide": 0} {
 		if got := TerminalColumns(&bytes.Buffer{}, func(string) string { return value }); got != want {

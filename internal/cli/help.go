@@ -8,11 +8,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 const (
@@ -51,7 +52,7 @@ func help(cmd *cobra.Command, columns int) string {
 		text = cmd.Short
 	}
 	if text = strings.TrimSpace(text); text != "" {
-		text = Wrap(text, columns) + "\n\n"
+		text = printable.Wrap(text, columns) + "\n\n"
 	}
 	if cmd.Runnable() || cmd.HasSubCommands() {
 		text += cmd.UsageString()
@@ -63,36 +64,4 @@ func help(cmd *cobra.Command, columns int) string {
 func usageTemplate(columns int) string {
 	wrapped := "FlagUsagesWrapped " + strconv.Itoa(columns)
 	return strings.ReplaceAll((&cobra.Command{}).UsageTemplate(), "FlagUsages", wrapped)
-}
-
-// Wrap puts the paragraphs of a text into lines of at most columns. Lines that begin with a space
-// stay as they are: they are examples and tables.
-func Wrap(text string, columns int) string {
-	var b strings.Builder
-	room := 0 // left in the paragraph's line; 0 = there is none
-	for i, line := range strings.Split(text, "\n") {
-		if line == "" || line[0] == ' ' {
-			if i > 0 {
-				b.WriteByte('\n')
-			}
-			b.WriteString(line)
-			room = 0
-			continue
-		}
-		for j, word := range strings.Fields(line) {
-			n := utf8.RuneCountInString(word)
-			switch {
-			case room > n:
-				b.WriteByte(' ')
-				room -= n + 1
-			default:
-				if i > 0 || j > 0 {
-					b.WriteByte('\n')
-				}
-				room = max(columns-n, 1)
-			}
-			b.WriteString(word)
-		}
-	}
-	return b.String()
 }

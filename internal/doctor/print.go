@@ -135,19 +135,9 @@ func (p *printer) verdict(r Report) {
 	}
 }
 
-// wrap breaks a text between words into lines of at most width characters; longer words are not
-// broken.
+// wrap breaks one paragraph into lines of at most width columns.
 func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
-			lines = append(lines, line)
-			line = ""
-		}
-		line = joinNonEmpty(" ", line, word)
-	}
-	return append(lines, line)
+	return strings.Split(printable.Wrap(strings.TrimSpace(text), width), "\n")
 }
 
 const maxText = 600 // characters of a text from the cluster

@@ -21,9 +21,9 @@ import (
 
 // Defaults of Options.
 const (
-	defaultGoodbye = 2 * time.Second
-	defaultDrain   = 3 * time.Second
-	defaultRebind  = 2 * time.Second
+	defaultUnbindTimeout = 2 * time.Second
+	defaultDrainTimeout  = 3 * time.Second
+	defaultRebindDelay   = 2 * time.Second
 )
 
 // Options are what an agent needs. Fields without a comment about a default are required.
@@ -35,9 +35,9 @@ type Options struct {
 	InstanceID string        // this installation's name; may be empty
 	Endpoints  []Endpoint    // at least one
 
-	Observe func(Event) // must not block; called from many goroutines; nil = nobody looks
-	// called when a goroutine of the agent panics, before the process crashes: to give the terminal
-	// back; nil = nothing
+	Observe func(Event) // must not block; called from many goroutines; nil = discard
+	// OnPanic is called when a goroutine of the agent panics, before the process crashes, to restore
+	// the terminal; nil = nothing.
 	OnPanic func()
 	Logger  *slog.Logger
 
@@ -45,12 +45,12 @@ type Options struct {
 	UpstreamTLS   *tls.Config   // roots for https upstreams; nil = the system's
 	DialServer    DialFunc      // the server; nil = a net.Dialer, without a proxy
 	MaxBackoff    time.Duration // between attempts to reach the server; 0 = 10 s
-	UnbindTimeout time.Duration // how long to wait for the server's answer to the goodbye; 0 = 2 s
-	DrainTimeout  time.Duration // how long live connections may go on after the goodbye; 0 = 3 s
-	// the first pause before one of several endpoints that was refused is asked for again, doubled up
-	// to a minute; 0 = 2 s
+	UnbindTimeout time.Duration // for the server's answers at the shutdown; 0 = 2 s
+	DrainTimeout  time.Duration // for open connections at the shutdown; 0 = 3 s
+	// RebindDelay is the first pause before a refused one of several endpoints is bound again; it
+	// doubles up to a minute. 0 = 2 s.
 	RebindDelay  time.Duration
-	PingInterval time.Duration // how often the way to the server is measured; 0 = never
+	PingInterval time.Duration // between measurements of the latency; 0 = none
 }
 
 // agent is the state of one Run.
@@ -59,8 +59,8 @@ type agent struct {
 	endpointInfos []EndpointInfo          // as Options.Endpoints
 	giveUp        context.CancelCauseFunc // ends the client's run with a *Failure
 	streams       streamCount
-	shuttingDown  chan struct{}  // closed by the goodbye: nothing is bound any more
-	background    sync.WaitGroup // and what else runs beside a session
+	shuttingDown  chan struct{}  // closed by shutDown: nothing is bound any more
+	background    sync.WaitGroup // rebind and measureLatency
 	probes        sync.WaitGroup
 
 	mu             sync.Mutex
@@ -68,14 +68,14 @@ type agent struct {
 	current        *sessionBinds
 	sessionCount   int             // sessions that came up
 	states         []endpointState // as Options.Endpoints
-	indexes        map[string]int  // by id, of everything that was ever bound
+	indexes        map[string]int  // by endpoint id, of all sessions
 	everOnline     bool            // any of the endpoints
 	lastCause      string          // of the last Retrying; "" after Online
 }
 
 // endpointState is the state of one endpoint over all sessions.
 type endpointState struct {
-	resumeSecret string // of the latest bind; never leaves memory but for the next bind
+	resumeSecret string // of the latest bind; in memory only, sent with the next bind
 	everOnline   bool
 	refusal      string // the cause that was reported last; "" after Online
 	upstreamDown bool
@@ -129,13 +129,13 @@ func (o *Options) setDefaults() {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
 	if o.UnbindTimeout == 0 {
-		o.UnbindTimeout = defaultGoodbye
+		o.UnbindTimeout = defaultUnbindTimeout
 	}
 	if o.DrainTimeout == 0 {
-		o.DrainTimeout = defaultDrain
+		o.DrainTimeout = defaultDrainTimeout
 	}
 	if o.RebindDelay == 0 {
-		o.RebindDelay = defaultRebind
+		o.RebindDelay = defaultRebindDelay
 	}
 }
 
@@ -248,13 +248,13 @@ func (a *agent) shutDown() (told bool) {
 	if !answered || len(ids) == 0 {
 		return ctx.Err() == nil && a.neverOnline()
 	}
-	// First nothing new, so that what the edge has opened is here when the endpoint goes: the others
-	// of a pool get the rest.
+	// Refuse new streams first: all that the edge has opened are here before the endpoint is deleted,
+	// and the other members of a pool get the rest.
 	if err := h.session.Drain(a.DrainTimeout); err != nil {
-		a.Logger.Debug("saying goodbye", "error", err)
+		a.Logger.Debug("shutting down", "error", err)
 	}
 	if err := unbindAll(ctx, h.session, ids); err != nil {
-		a.Logger.Debug("saying goodbye", "error", err)
+		a.Logger.Debug("shutting down", "error", err)
 		return false
 	}
 	if n := a.streams.count(); n > 0 {

@@ -165,7 +165,7 @@ func (a *agent) rebind(ctx context.Context, h *sessionBinds) {
 			return
 		}
 		if missing < left {
-			wait = a.RebindDelay / 2 // it gets on, only not all at once
+			wait = a.RebindDelay / 2 // some were bound: a rate limit, not a refusal
 		}
 		left = missing
 	}
@@ -175,7 +175,7 @@ func (a *agent) rebind(ctx context.Context, h *sessionBinds) {
 func (a *agent) bindMissing(ctx context.Context, h *sessionBinds) {
 	for _, index := range h.missing(len(a.Endpoints)) {
 		h.addPending()
-		if a.isShuttingDown() { // looked at after asked, for the goodbye to wait or for this to see it
+		if a.isShuttingDown() { // checked after addPending: either shutDown waits for this bind, or this sees the shutdown
 			h.setAnswer(index, "")
 			return
 		}

@@ -5,8 +5,7 @@ package agent
 
 import "golang.org/x/sys/windows"
 
-// What Windows says where other systems have the errors of POSIX, whose names in package syscall
-// stand for nothing there.
+// The errors of Windows sockets. The POSIX names of package syscall are not returned on Windows.
 const (
 	errRefused   = windows.WSAECONNREFUSED
 	errReset     = windows.WSAECONNRESET

@@ -33,7 +33,7 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	}
 	timeout := upstreamTimeout
 	if h.Deadline > 0 {
-		timeout = min(timeout, h.Deadline*9/10) // later nobody waits for the answer
+		timeout = min(timeout, h.Deadline*9/10) // later the opener has given up
 	}
 	e := &a.Endpoints[index]
 	c := a.newConnection(e, index, h)

@@ -12,7 +12,7 @@ import (
 type streamCount struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n falls to 0; nil while nobody waits
+	idle chan struct{} // closed when n falls to 0; nil without a waiter
 }
 
 func (c *streamCount) begin() {

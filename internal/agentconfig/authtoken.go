@@ -17,7 +17,7 @@ type CredentialError struct{ Msg string }
 // Error returns the sentence.
 func (e *CredentialError) Error() string { return e.Msg }
 
-// HowToAuthenticate is the remedy for a missing or refused authtoken.
+// AuthtokenHint is the remedy for a missing or refused authtoken.
 const AuthtokenHint = "run `fairlead config add-authtoken -` and paste an authtoken, or set " + EnvAuthtoken
 
 const maxToken = 256

@@ -1,12 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agentconfig owns the settings that the fairlead command finds on a person's machine: the
-// server's address, the authtoken and whom to trust. Flags, environment and the YAML config file
-// come in, and Load resolves them in that order of precedence; Settings with the source of each
-// value go out to cmd/fairlead, which hands them over to internal/agent and internal/trust. Save
-// changes the file atomically and keeps what else is in it. AcquireInstance owns the other file on
-// that machine: the random name of this installation.
+// Package agentconfig reads the settings of the fairlead command: the server's address, the
+// authtoken, the authorities to trust, and the endpoints of the config file. Load resolves flags,
+// environment and the YAML config file in this order of precedence. cmd/fairlead passes the
+// Settings, which know the source of each value, to internal/agent and internal/trust. Save changes
+// the file atomically and keeps its other content. AcquireInstance keeps the random id of this
+// installation in a file of its own.
 //
 // No secret appears in an error or a warning of this package.
 package agentconfig

@@ -143,7 +143,7 @@ func (f *file) addKey(key, value *yaml.Node) error {
 	case twice || f.lists[key.Value] != nil:
 		return f.errorAt(key, "key %q appears twice; remove one", key.Value)
 	case key.Value == KeyEndpoints || key.Value == KeyTunnels:
-		f.lists[key.Value] = value // looked at by those who serve them
+		f.lists[key.Value] = value // validated by the commands that serve them
 		return nil
 	case value.Kind != yaml.ScalarNode:
 		return f.errorAt(value, "the value of %q must be a text", key.Value)

@@ -40,7 +40,7 @@ func (w *diagnosis) checkNamespace(ctx context.Context) Hop {
 	var ns namespace
 	found, err := w.k.get(ctx, &ns, "namespaces", name)
 	switch {
-	case err != nil && w.targetFound: // whoever may not read namespaces sees it by what is in it
+	case err != nil && w.targetFound: // the user may not read namespaces; the Service proves that it exists
 		return ok("%s exists: it has the Service", name)
 	case err != nil:
 		return refusedHop("namespace "+name, err)

@@ -38,7 +38,7 @@ func TestLabels_EqualOperators(t *testing.T) {
 	}
 }
 
-// What the walk reads of the operator's objects and of /status is what the kinds and the forwarder
+// What the checks read of the operator's objects and of /status is what the kinds and the forwarder
 // write.
 func TestObjects_DecodeAPITypes(t *testing.T) {
 	t.Parallel()

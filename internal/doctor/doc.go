@@ -1,12 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor owns the walk along the path of a call, from the pod to the upstream, and the
-// words for the hop that is broken.
+// Package doctor checks each hop of a call, from the pod to the upstream, and explains the broken
+// one.
 //
-// What comes in: an endpoint's URL, a way to run the user's own kubectl, and, where there is an API
-// key, a way to ask the account. Whom it hands over to: cmd/fairlead, which prints the Report. It
-// reads, changes nothing, and never connects to anybody's upstream: what the forwarders last saw of
-// it is told instead. What may not be looked at is unknown, with kubectl's own words, and the walk
-// goes on.
+// Input: an endpoint's URL, a runner of the user's own kubectl, and, with an API key, a function
+// that lists the account's endpoints. Output: a Report, which cmd/fairlead prints. The checks
+// change nothing and never connect to an upstream; they report the last result that the forwarders
+// have. A hop that may not be read is Unknown, with kubectl's message, and the checks continue.
 package doctor

@@ -23,7 +23,7 @@ type forwarder struct {
 	refusal *refusal
 }
 
-// forwarderStatus is what a forwarder's /status answers, as far as the walk reads it. Absent fields
+// forwarderStatus is what a forwarder's /status answers, as far as the checks read it. Absent fields
 // are unknown.
 type forwarderStatus struct {
 	Draining bool `json:"draining"`

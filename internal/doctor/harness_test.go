@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// The questions that the walk asks about http://api.demo, and the files that hold what a real
+// The requests of the checks about http://api.demo, and the files that hold what a real
 // kubectl answered.
 const (
 	askContext  = "config current-context"

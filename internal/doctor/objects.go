@@ -20,8 +20,8 @@ const (
 	annotationHostname     = "bindings.fairlead.dev/hostname"
 )
 
-// The parts of Kubernetes objects that the walk reads. Everything is optional: what came may be of
-// any version, or damaged.
+// The parts of Kubernetes objects that the checks read. All fields are optional: an object may be
+// of any version, or damaged.
 type meta struct {
 	Name              string            `json:"name"`
 	UID               string            `json:"uid"`
@@ -84,7 +84,7 @@ type service struct {
 type servicePort struct {
 	Name       string `json:"name"`
 	Port       int    `json:"port"`
-	TargetPort any    `json:"targetPort"` // a number; a name where somebody changed it
+	TargetPort any    `json:"targetPort"` // a number; a name in a changed Service
 }
 
 // port returns the port of this number, or nil.

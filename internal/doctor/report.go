@@ -3,10 +3,10 @@
 
 package doctor
 
-// Status is what was found about a hop.
+// Status is the result of checking a hop.
 type Status string
 
-// The statuses. Unknown: it could not be found out. Skipped: not looked at, because an earlier hop
+// The statuses. Unknown: it could not be determined. Skipped: not checked, because an earlier hop
 // is broken.
 const (
 	OK      Status = "ok"
@@ -15,7 +15,7 @@ const (
 	Skipped Status = "skipped"
 )
 
-// The hops, in the order of the walk. Their names are stable, for programs.
+// The hops, in the order of the checks. Their names are stable, for programs.
 const (
 	HopCluster         = "cluster"
 	HopNamespace       = "namespace"
@@ -32,7 +32,7 @@ const (
 	HopUpstream        = "upstream"
 )
 
-// Hop is one step of the walk.
+// Hop is one step of the path of a call, and what was found about it.
 type Hop struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
@@ -41,13 +41,13 @@ type Hop struct {
 	// Fix is the remedy of a broken hop, or the next step for an unknown one. Lines after the first
 	// are commands.
 	Fix string `json:"fix,omitempty"`
-	// Evidence is what was looked at and what it said.
+	// Evidence is the objects that were read and what they state.
 	Evidence []string `json:"evidence,omitempty"`
 
 	symptom bool // broken because of a later hop, which is the one to repair
 }
 
-// Report is what the walk found.
+// Report is the result of all checks.
 type Report struct {
 	URL     string `json:"url"`
 	Context string `json:"context,omitempty"` // of kubectl

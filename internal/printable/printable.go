@@ -1,11 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printable makes texts fit to be shown that came from a network: from the service, a
-// cluster or somebody's request. A terminal acts on what such a text may hold, and on a web page
-// characters that are not seen, or that reorder others, make a name look like another. It also
-// measures texts in columns and puts them into tables. The agent's screen, the commands,
-// `fairlead doctor` and the dashboard hand their texts in and show what comes out.
+// Package printable prepares texts from a network for display: from the service, a cluster or a
+// request. Such texts may hold control sequences for a terminal, and characters that are invisible
+// or reorder others, so that one name looks like another. It also measures, wraps and aligns texts
+// in columns. The agent's screen, the commands, `fairlead doctor` and the dashboard use it.
 package printable
 
 import (

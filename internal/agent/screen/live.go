@@ -15,7 +15,7 @@ import (
 
 const (
 	drawEvery   = 100 * time.Millisecond // at most
-	redrawEvery = time.Second            // at least: ages go on, and what somebody typed onto the screen goes away
+	redrawEvery = time.Second            // at least: ages change, and typed characters are erased
 )
 
 // What a terminal is told. The alternate screen keeps what was on the terminal before; without
@@ -35,7 +35,7 @@ const (
 type terminal interface {
 	io.Writer
 	size() (columns, rows int)
-	// foreground says whether the terminal is this process's to draw on: a shell may have taken it.
+	// foreground reports whether the process may draw: it is in the terminal's foreground group.
 	foreground() bool
 	// changes gets a value when the size may have changed. stops gets one when the process is to stop
 	// for a while, or to quit; suspend does that, once the terminal was left, and returns when the

@@ -1,10 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package screen owns what the agent prints: readable lines, one JSON object a line, or a status
-// screen on a terminal (Live). The agent's events come in through Show; text goes out to a writer,
-// usually standard output. A slow or stopped terminal never holds up the agent: Show only queues,
-// and when the queue is full, lines about single requests and connections are dropped and counted.
+// Package screen prints the agent's events: as readable lines, as one JSON object a line, or on a
+// status screen (Live). Show receives the events; text goes to a writer, usually standard output. A
+// slow or stopped terminal never blocks the agent: Show only queues, and when the queue is full,
+// lines about single requests and connections are dropped and counted.
 package screen
 
 import (

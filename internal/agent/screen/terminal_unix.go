@@ -41,8 +41,8 @@ func (t *tty) size() (columns, rows int) {
 	return columns, rows
 }
 
-// foreground compares process groups. Where the terminal is not the one that controls the process
-// it can be nobody else's.
+// foreground compares process groups. A terminal that does not control the process has no
+// foreground group to compare with.
 func (t *tty) foreground() bool {
 	group, err := unix.IoctlGetInt(int(t.Fd()), unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// console is a terminal of Windows. Its size is looked at with each frame, as no signal tells of
-// it.
+// console is a terminal of Windows. No signal reports a new size, so each frame asks for it.
 type console struct {
 	*os.File
 

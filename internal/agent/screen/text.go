@@ -26,7 +26,7 @@ const (
 // text renders events as lines for people.
 type text struct {
 	color    bool
-	multiple bool // there are several endpoints: lines say which one they are about
+	multiple bool // there are several endpoints: lines name theirs
 }
 
 func (t *text) line(s timedEvent) []byte {

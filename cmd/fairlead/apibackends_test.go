@@ -71,6 +71,11 @@ func TestAPI_BackendsAndCloudEndpoints(t *testing.T) {
 		`did you mean "http://shop.demo"`) {
 		t.Errorf("a wrong URL: %+v", r)
 	}
+}
+
+func TestAPI_RefusedPolicyListsMistakes(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
 	wrong := filepath.Join(t.TempDir(), "wrong.yml")
 	storetest.Must(t, os.WriteFile(wrong, []byte("on_http_request:\n- actions: [{type: nonsense}, {type: rubbish}]\n"),
 		0o600))
@@ -81,6 +86,11 @@ func TestAPI_BackendsAndCloudEndpoints(t *testing.T) {
 		!strings.Contains(r.err, "\nline 2, column 38: there is no action \"rubbish\"") || strings.Count(r.err, "\n") != 3 {
 		t.Errorf("a wrong policy: %+v", r)
 	}
+}
+
+func TestAPI_Tunnels(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
 	session := a.Session()
 	tunnel, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},

@@ -165,7 +165,7 @@ func (q *request) completeLogin(c *Authentication, f *Flow) {
 	})
 	switch {
 	case account.CodeOf(err) == account.CodeLoginAgain && f.Restarts < maxRestarts:
-		q.log.Info("a login is asked for again: sessions of the person were revoked", "endpoint", q.Endpoint.ID, "auth_id",
+		q.log.Info("login restarted: sessions of the person were revoked", "endpoint", q.Endpoint.ID, "auth_id",
 			q.Config.AuthID)
 		q.startFlow(f.ReturnTo, f.Restarts+1)
 		return
@@ -178,13 +178,13 @@ func (q *request) completeLogin(c *Authentication, f *Flow) {
 		q.writeError(err)
 		return
 	case account.CodeOf(err) == account.CodeLimit:
-		q.writeError(RefusedError("No more people can log in here. Ask whoever runs this endpoint to remove some.", err))
+		q.writeError(RefusedError("No more people can log in here. Ask the owner of this endpoint to remove some.", err))
 		return
 	case err != nil:
 		q.writeError(unavailable("keeping a session", err))
 		return
 	}
-	q.log.Info("somebody has logged in", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
+	q.log.Info("person logged in", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
 		"user", session.UserID, "session", session.ID)
 	if session.ReplacedSessionID != "" {
 		q.opt.Live.Abort([]string{session.ReplacedSessionID})

@@ -90,7 +90,7 @@ func FuzzReturnPath(f *testing.F) {
 	})
 }
 
-// Whatever a browser sends as cookies: nobody is let in, none of ours go upstream, and nothing
+// Arbitrary cookies admit no request, none of ours go upstream, and nothing
 // breaks.
 func FuzzCookies(f *testing.F) {
 	for _, s := range []string{

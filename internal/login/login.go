@@ -209,7 +209,7 @@ func (q *request) writeError(err error) {
 		level = slog.LevelError
 	}
 	if q.r.Context().Err() == nil {
-		q.log.Log(q.r.Context(), level, "a login has failed", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id",
+		q.log.Log(q.r.Context(), level, "login failed", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id",
 			q.Config.AuthID, "err", logText(err))
 	}
 	q.writePage(code, msg)

@@ -116,7 +116,7 @@ func TestUnauthenticated_RedirectsNavigationsOnly(t *testing.T) {
 	}
 }
 
-// What somebody has filled in is not lost without a word: a redirect would drop it.
+// A form post is not redirected: a redirect would drop its fields.
 func TestUnauthenticated_AnswersFormPost(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
@@ -222,7 +222,7 @@ func TestAuthenticate_RefusesInvalidSessions(t *testing.T) {
 	}
 }
 
-// Two cookies of one name: a sibling host, or somebody on the way, has set one of them. Neither
+// Two cookies of one name: a sibling host, or a man in the middle, has set one of them. Neither
 // counts.
 func TestAuthenticate_RefusesDuplicateCookies(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,7 @@ func (q *request) handleBackChannelLogout(r *http.Request) {
 		q.rejectLogoutToken(err)
 		return
 	case t.Issuer == "" || t.ID == "" || t.Subject == "" && t.SessionID == "":
-		q.rejectLogoutToken(errors.New("the token names nobody"))
+		q.rejectLogoutToken(errors.New("the token has no subject and no session"))
 		return
 	}
 	by := account.Caller{AccountID: q.action.AccountID, PrincipalID: t.Issuer}
@@ -114,7 +114,7 @@ func (q *request) handleBackChannelLogout(r *http.Request) {
 // against the rate limit.
 func (q *request) rejectLogoutToken(cause error) {
 	q.limits[PathLogout].Allow(q.Conn.ClientIP, q.now())
-	q.log.Info("a logout token does not count", "endpoint", q.Endpoint.ID, "auth_id", q.Config.AuthID, "err",
+	q.log.Info("logout token refused", "endpoint", q.Endpoint.ID, "auth_id", q.Config.AuthID, "err",
 		logText(cause))
 	q.w.Header().Set("Content-Type", "application/json")
 	q.w.WriteHeader(http.StatusBadRequest)

@@ -37,7 +37,7 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 	case !q.inAuthorizedGroup(session.Identity.Groups):
 		q.writePage(account.CodeLoginFailed,
 			"You are logged in, but this endpoint admits members of certain groups only. Open "+
-				q.action.URL(PathLogout)+" to log out, and come back as somebody else.")
+				q.action.URL(PathLogout)+" to log out, and log in as another person.")
 	default:
 		result := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
 		result.Identity.ID = session.UserID

@@ -156,10 +156,11 @@ func (a *loginAction) authID(c *config) string {
 // hints explain why keys of other products are missing here.
 func (*loginAction) hints() map[string]string {
 	return map[string]string{
-		"auth_cookie_domain":         "a login is for one host, and its cookies are the host's own",
-		"cookie_domain":              "a login is for one host, and its cookies are the host's own",
-		"cookie_prefix":              "the names of cookies begin with __Host-fl- and the auth_id",
-		"userinfo_refresh_interval":  "what is known of a person is what the provider said at the login; max_session_duration bounds its age",
+		"auth_cookie_domain": "a login is for one host, and its cookies are the host's own",
+		"cookie_domain":      "a login is for one host, and its cookies are the host's own",
+		"cookie_prefix":      "the names of cookies begin with __Host-fl- and the auth_id",
+		"userinfo_refresh_interval": "what is known of a person is what the provider said at the login; " +
+			"max_session_duration bounds its age",
 		"options_passthrough":        "its name is allow_cors_preflight",
 		"maximum_session_duration":   "its name is max_session_duration",
 		"inactivity_timeout":         "its name is idle_session_timeout",

@@ -15,10 +15,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// doorman is Logins that know one person, whose requests have a header.
-type doorman struct{ asked []LoginRequest }
+// fakeLogins is a LoginHandler that admits requests by a header with the person's name.
+type fakeLogins struct{ asked []LoginRequest }
 
-func (d *doorman) ServeLogin(
+func (d *fakeLogins) ServeLogin(
 	w http.ResponseWriter, r *http.Request, l LoginRequest, next func(http.ResponseWriter, *http.Request, LoginResult),
 ) {
 	d.asked = append(d.asked, l)
@@ -37,19 +37,26 @@ func (d *doorman) ServeLogin(
 	}
 }
 
-const oidcAction = `{type: openid-connect, config: {issuer_url: "https://idp.example.com", client_id: a, client_secret: b}}`
+const oidcAction = `{type: openid-connect,
+  config: {issuer_url: "https://idp.example.com", client_id: a, client_secret: b}}`
 
 func TestLoginAction_SetsResults(t *testing.T) {
 	t.Parallel()
-	d := &doorman{}
+	d := &fakeLogins{}
 	const doc = `
 on_http_request:
 - expressions: ["!req.url.path.startsWith('/open')"]
   actions: [%s]
 - expressions: ["req.url.path == '/who'"]
-  actions: [{type: custom-response, config: {body: "${actions.oidc.identity.id} ${actions.ngrok.oidc.identity.groups[0]} ${actions.oidc.identity.attributes['team'][1]} ${actions.oidc.session_timed_out}"}}]
+  actions:
+  - type: custom-response
+    config:
+      body: "${actions.oidc.identity.id} ${actions.ngrok.oidc.identity.groups[0]}\
+        \ ${actions.oidc.identity.attributes['team'][1]} ${actions.oidc.session_timed_out}"
 - expressions: ["req.url.path == '/groups'"]
-  actions: [{type: add-headers, config: {headers: {x-groups: "${actions.oidc.identity.groups.filter(g, g.startsWith('st')).join(';')}"}}}]
+  actions:
+  - type: add-headers
+    config: {headers: {x-groups: "${actions.oidc.identity.groups.filter(g, g.startsWith('st')).join(';')}"}}
 - expressions: ["req.url.path == '/mail'", "actions.oidc.identity.email != 'x'"]
   actions: [{type: deny}]
 - expressions: ["actions.oidc.error.code == 'ERR_FL_3011'"]
@@ -61,9 +68,9 @@ on_http_request:
 		status               int
 		want                 string
 	}{
-		"a stranger":                          {"GET", "/x", "", 401, ""},
+		"without a session":                   {"GET", "/x", "", 401, ""},
 		"a person":                            {"GET", "/x", "ann", 200, "GET /x"},
-		"where nobody asks":                   {"GET", "/open", "", 200, "GET /open"},
+		"where no rule matches":               {"GET", "/open", "", 200, "GET /open"},
 		"what is known of her":                {"GET", "/who", "ann", 200, "au-1 staff b false"},
 		"groups in a header of one's own":     {"GET", "/groups", "ann", 200, "X-Groups=staff"},
 		"what is not known protects":          {"GET", "/mail", "ann", 403, ""},
@@ -76,7 +83,7 @@ on_http_request:
 		if c.person != "" {
 			r.Header.Set("Person", c.person)
 		}
-		res := ask(t, p, fullConn(), r)
+		res := do(t, p, fullConn(), r)
 		if got := body(t, res); res.StatusCode != c.status || !strings.Contains(got, c.want) ||
 			strings.Contains(got, "Person") {
 			t.Errorf("%s: %d %q, want %d %q", name, res.StatusCode, got, c.status, c.want)
@@ -87,8 +94,8 @@ on_http_request:
 		t.Errorf("asked with %+v", l)
 	}
 	alone := compile(t, fmt.Sprintf(doc, oidcAction))
-	if res := ask(t, alone, fullConn(), httptest.NewRequest("GET", "/x", nil)); res.StatusCode != 500 {
-		t.Errorf("without anybody who logs people in: %d", res.StatusCode)
+	if res := do(t, alone, fullConn(), httptest.NewRequest("GET", "/x", nil)); res.StatusCode != 500 {
+		t.Errorf("without a LoginHandler: %d", res.StatusCode)
 	}
 }
 
@@ -113,14 +120,17 @@ func TestLoginConfig_Reads(t *testing.T) {
 		return &compile(t, onRequest("", action)).rules[onHTTPRequest][0].actions[0].action.(*loginAction).config
 	}
 	a := config(
-		`{type: oauth, config: {provider: google, client_id: a, client_secret: b, max_session_duration: 90000000000, idle_session_duration: 15m}}`)
+		`{type: oauth, config: {provider: google, client_id: a, client_secret: b, ` +
+			`max_session_duration: 90000000000, idle_session_duration: 15m}}`)
 	if a.MaxSession != 90*time.Second || a.IdleSession != 15*time.Minute || a.AuthID != "oauth" || a.Kind != LoginOAuth {
 		t.Errorf("got %+v", a)
 	}
 	same := config(
-		`{"type": "oauth", "config": {"idle_session_timeout": "900s", "max_session_duration": "90s", "client_secret": "b", "client_id": "a", "provider": "google"}}`)
+		`{"type": "oauth", "config": {"idle_session_timeout": "900s", "max_session_duration": "90s", ` +
+			`"client_secret": "b", "client_id": "a", "provider": "google"}}`)
 	other := config(
-		`{type: oauth, config: {provider: google, client_id: a, client_secret: c, max_session_duration: 90s, idle_session_duration: 15m}}`)
+		`{type: oauth, config: {provider: google, client_id: a, client_secret: c, ` +
+			`max_session_duration: 90s, idle_session_duration: 15m}}`)
 	if a.Digest == "" || a.Digest != same.Digest || a.Digest == other.Digest {
 		t.Errorf("digests %s, %s of the same, %s of another", a.Digest, same.Digest, other.Digest)
 	}
@@ -182,7 +192,8 @@ func TestLoginConfig_ReportsMistakes(t *testing.T) {
 		`client_secrt: x`:          "did you mean client_secret?",
 		`max_session_duratoin: 1h`: "did you mean max_session_duration?",
 		`colour: red`:              `has no key "colour"; it has auth_id`, `id: x`: `has no key "id"; it has auth_id`,
-		`issuer_url: https://idp.example.com/.well-known/openid-configuration`: "issuer_url ends before /.well-known/openid-configuration",
+		`issuer_url: https://idp.example.com/.well-known/openid-configuration`: "issuer_url ends " +
+			"before /.well-known/openid-configuration",
 		`client_id: " a"`:           "client_id begins or ends with white space",
 		`client_secret: "hush\n"`:   "client_secret begins or ends with white space",
 		`max_session_duration: 30d`: "there is no unit for days",
@@ -246,14 +257,14 @@ func TestLoginAction_KeepsReservedPathsAfterRewrite(t *testing.T) {
 	p := compile(t, `
 on_http_request:
 - actions: [{type: url-rewrite, config: {from: "^https://[^/]+/(.*)", to: "/v2/$1"}}, `+oidcAction+`]
-`, Options{Scheme: "https", Binding: "public", LoginHandler: &doorman{}})
+`, Options{Scheme: "https", Binding: "public", LoginHandler: &fakeLogins{}})
 	r := httptest.NewRequest("GET", "/_fairlead/oidc/callback?code=1", nil)
-	if got := body(t, ask(t, p, fullConn(), r)); got != "own path" {
+	if got := body(t, do(t, p, fullConn(), r)); got != "own path" {
 		t.Errorf("the callback leads to %q", got)
 	}
 	r = httptest.NewRequest("GET", "/x?y", nil)
 	r.Header.Set("Person", "ann")
-	res := ask(t, p, fullConn(), r, func(w http.ResponseWriter, r *http.Request) {
+	res := do(t, p, fullConn(), r, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.URL.RequestURI()+" "+ClientRequestURI(r))
 	})
 	if got := body(t, res); got != "/v2/x?y /x?y" {

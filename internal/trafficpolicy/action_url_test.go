@@ -37,7 +37,7 @@ func TestURLSubstitution_ChecksGroups(t *testing.T) {
 		}
 	}
 	p := compile(t, onRequest("", "{type: redirect, config: {from: '^.*/a/(.*)', to: '/$${1}x/$$2/$0'}}"))
-	res := ask(t, p, fullConn(), httptest.NewRequest("GET", "http://h/a/b", nil))
+	res := do(t, p, fullConn(), httptest.NewRequest("GET", "http://h/a/b", nil))
 	if got := res.Header.Get("Location"); got != "/bx/$2/https://h/a/b" {
 		t.Errorf("redirected to %q", got)
 	}

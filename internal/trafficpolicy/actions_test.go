@@ -128,7 +128,7 @@ func TestActions_ChangeRequest(t *testing.T) {
 			before := fmt.Sprint(r.Header, r.URL, r.Host)
 			conn := fullConn()
 			conn.TLS = false
-			res := ask(t, p, conn, r)
+			res := do(t, p, conn, r)
 			got := body(t, res)
 			if res.StatusCode != c.status || !strings.Contains(got, c.want) {
 				t.Errorf("got %d %q, want %d %q", res.StatusCode, got, c.status, c.want)
@@ -161,7 +161,7 @@ on_http_request:
   - {type: deny}
 - actions: [{type: deny}]
 `)
-	res := ask(t, p, fullConn(), httptest.NewRequest("GET", "/a", nil))
+	res := do(t, p, fullConn(), httptest.NewRequest("GET", "/a", nil))
 	if got := body(t, res); res.StatusCode != 200 || !strings.Contains(got, "GET /b") ||
 		!strings.Contains(got, "X-Step=one,two") || !strings.Contains(got, "to=http://x.internal") {
 		t.Errorf("got %d %q", res.StatusCode, got)
@@ -188,7 +188,7 @@ func TestRateLimit_LimitsByKey(t *testing.T) {
 	send := func(key string) *http.Response {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("X-Key", key)
-		return ask(t, p, &Conn{}, r)
+		return do(t, p, &Conn{}, r)
 	}
 	admitted := func(key string, n int) (ok int) {
 		for range n {
@@ -294,17 +294,29 @@ on_http_request:
   - {type: restrict-ips, config: {enforce: false, allow: [10.0.0.0/8]}}
   - {type: basic-auth, config: {enforce: false, credentials: ["ann:password"]}}
   - {type: rate-limit, config: {enforce: false, name: a, capacity: 1, rate: 60s, bucket_key: [req.host]}}
-- expressions: [actions.rate_limit.limited, "!actions.basic_auth.credentials.authorized", "actions.restrict_ips.action == 'deny'"]
-  actions: [{type: custom-response, config: {status_code: 429, body: "too many, ${actions.ngrok.basic_auth.credentials.username}"}}]
+- expressions:
+  - actions.rate_limit.limited
+  - "!actions.basic_auth.credentials.authorized"
+  - "actions.restrict_ips.action == 'deny'"
+  actions:
+  - type: custom-response
+    config: {status_code: 429, body: "too many, ${actions.ngrok.basic_auth.credentials.username}"}
 on_http_response:
-- actions: [{type: add-headers, config: {headers: {x-ip: "${actions.restrict_ips.action}", x-auth: "${actions.basic_auth.credentials.authorized}", x-sent: "${actions.basic_auth.credentials.presented}", x-user: "${actions.basic_auth.credentials.username}"}}}]
+- actions:
+  - type: add-headers
+    config:
+      headers:
+        x-ip: "${actions.restrict_ips.action}"
+        x-auth: "${actions.basic_auth.credentials.authorized}"
+        x-sent: "${actions.basic_auth.credentials.presented}"
+        x-user: "${actions.basic_auth.credentials.username}"
 `)
 	send := func(password string) *http.Response {
 		r := httptest.NewRequest("GET", "http://a/", nil)
 		if password != "" {
 			r.SetBasicAuth("ann", password)
 		}
-		return ask(t, p, fullConn(), r)
+		return do(t, p, fullConn(), r)
 	}
 	if h := send("").Header; h.Get("X-Ip") != "deny" || h.Get("X-Auth") != "false" || h.Get("X-Sent") != "false" ||
 		h["X-User"] != nil {

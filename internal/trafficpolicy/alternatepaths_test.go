@@ -31,14 +31,14 @@ on_http_request:
 	} {
 		for name, p := range map[string]*Policy{"a rule for what is closed": closed,
 			"a rule for all but what is open": open} {
-			if res := ask(t, p, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != 403 {
+			if res := do(t, p, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != 403 {
 				t.Errorf("%s: %s passes", name, path)
 			}
 		}
 	}
 	long := strings.Repeat("x", maxAlternatePathBytes)
 	for path, status := range map[string]int{"/open/" + long: 200, "/open/" + long + ";": 403} {
-		if res := ask(t, open, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != status {
+		if res := do(t, open, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != status {
 			t.Errorf("a long path: %d, want %d", res.StatusCode, status)
 		}
 	}
@@ -46,7 +46,7 @@ on_http_request:
 		"/open/100%25", "/open/%E4%BD%A0", "/open/a%5Cb", "/open/..x", "/%C3%A9"} {
 		for name, p := range map[string]*Policy{"a rule for what is closed": closed,
 			"a rule for all but what is open": open} {
-			res := ask(t, p, fullConn(), httptest.NewRequest("GET", path, nil))
+			res := do(t, p, fullConn(), httptest.NewRequest("GET", path, nil))
 			if res.StatusCode != 200 || res.Header.Get("Ruled") != "" {
 				t.Errorf("%s: %s does not pass: %d", name, path, res.StatusCode)
 			}
@@ -61,10 +61,12 @@ func TestAlternatePaths_ChangeNothingElse(t *testing.T) {
 	p := compile(t, `
 on_http_request:
 - expressions: ["req.url.path.startsWith('/admin')"]
-  actions: [{type: restrict-ips, config: {enforce: true, allow: [192.0.2.0/24]}}, {type: custom-response, config: {body: admin}}]
+  actions:
+  - {type: restrict-ips, config: {enforce: true, allow: [192.0.2.0/24]}}
+  - {type: custom-response, config: {body: admin}}
 - actions: [{type: custom-response, config: {body: "${req.url.path} ${req.url}"}}]
 `)
-	res := ask(t, p, fullConn(), httptest.NewRequest("GET", "http://a.example/x/..;/admin", nil))
+	res := do(t, p, fullConn(), httptest.NewRequest("GET", "http://a.example/x/..;/admin", nil))
 	if got := body(t, res); got != "/x/..;/admin https://a.example/x/..;/admin" {
 		t.Errorf("%d %q", res.StatusCode, got)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// repeated is a document with the same rule many times.
-func repeated(times int, expression, action string) string {
+// ruleTimes is a document with the same rule many times.
+func ruleTimes(times int, expression, action string) string {
 	return "on_http_request:\n" + strings.Repeat(strings.TrimPrefix(onRequest(expression, action), "on_http_request:\n"),
 		times)
 }
@@ -28,7 +28,7 @@ func costlyPolicies() map[string]struct{ doc, path, query string } {
 	accents := "/" + strings.Repeat("é", 30_000)
 	digits := strings.Repeat("1", 60_000)
 	times := func(n int, condition string) string { return strings.Repeat(condition+" && ", n) + "true" }
-	rule := func(expression string) string { return repeated(120, expression, addHeader) }
+	rule := func(expression string) string { return ruleTimes(120, expression, addHeader) }
 	product := "[1,2,3,4,5,6,7,8,9,10,11,12]"
 	dag := "[[0,0,0,0,0,0,0,0]].map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a])"
 	return map[string]struct{ doc, path, query string }{
@@ -47,18 +47,18 @@ func costlyPolicies() map[string]struct{ doc, path, query string } {
 		"key":          {rule(times(8, "!(req.url.path in req.headers)")), words, ""},
 		"index":        {rule(times(5, "req.headers[req.url.path] == ['']")), words, ""},
 		"equal maps":   {rule("req.url.query_params == req.query_params"), "/", strings.Repeat("a&", 9000)},
-		"loops":        {repeated(60, product+".all(a, "+product+".all(b, "+product+".all(c, true)))", addHeader), "/", ""},
-		"shared lists": {repeated(20, dag+" == "+dag, addHeader), "/", ""},
+		"loops":        {ruleTimes(60, product+".all(a, "+product+".all(b, "+product+".all(c, true)))", addHeader), "/", ""},
+		"shared lists": {ruleTimes(20, dag+" == "+dag, addHeader), "/", ""},
 		"long match":   {onRequest("", "{type: redirect, config: {from: '.*z|a', to: b}}"), words[:16_000], ""},
-		"no match": {repeated(120, "", "{type: url-rewrite, config: {from: '(.*.*.*.*.*)z', to: b}}"), words[:16_000],
+		"no match": {ruleTimes(120, "", "{type: url-rewrite, config: {from: '(.*.*.*.*.*)z', to: b}}"), words[:16_000],
 			""},
-		"made pattern": {repeated(10, "", `{type: url-rewrite, config: {from: '`+strings.Repeat(`\pL`, 300)+
+		"made pattern": {ruleTimes(10, "", `{type: url-rewrite, config: {from: '`+strings.Repeat(`\pL`, 300)+
 			`${req.method}', to: b}}`), "/", ""},
-		"list as key": {repeated(16, "",
+		"list as key": {ruleTimes(16, "",
 			"{type: rate-limit, config: {name: a, capacity: 9, rate: 1s, bucket_key: [\"req.url.query_params['a']\"]}}"),
 			"/", strings.Repeat("a&", 9000)},
-		"made header": {repeated(120, "", `{type: add-headers, config: {headers: {a: "${req.url.path}"}}}`), words, ""},
-		"made again":  {repeated(120, "!('x' in req.url.query_params)", addHeader), "/", strings.Repeat("a&", 9000)},
+		"made header": {ruleTimes(120, "", `{type: add-headers, config: {headers: {a: "${req.url.path}"}}}`), words, ""},
+		"made again":  {ruleTimes(120, "!('x' in req.url.query_params)", addHeader), "/", strings.Repeat("a&", 9000)},
 	}
 }
 
@@ -68,9 +68,12 @@ func TestCost_AdmitsOrdinaryRequest(t *testing.T) {
 	t.Parallel()
 	const doc = `
 on_http_request:
-- expressions: ["req.user_agent.matches('(?i)(bot|crawler|spider|slurp|curl|wget|python-requests|go-http-client|java)')"]
+- expressions:
+  - "req.user_agent.matches('(?i)(bot|crawler|spider|slurp|curl|wget|python-requests|go-http-client|java)')"
   actions: [{type: custom-response, config: {status_code: 403}}]
-- expressions: ["req.url.path.matches('^/api/v[0-9]+/(users|orders|items)/[0-9a-f-]+$')", "req.method in ['GET', 'HEAD']"]
+- expressions:
+  - "req.url.path.matches('^/api/v[0-9]+/(users|orders|items)/[0-9a-f-]+$')"
+  - "req.method in ['GET', 'HEAD']"
   actions: [{type: url-rewrite, config: {from: '^(https?://[^/]+)/api/v[0-9]+/(.*)$', to: '$1/$2'}}]
 - expressions: ["req.headers.exists(h, h.startsWith('x-debug-'))", "req.url.contains('..')"]
   actions: [{type: deny}]
@@ -85,7 +88,7 @@ on_http_request:
 	}
 	r.Header.Set("User-Agent",
 		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36")
-	if res := ask(t, p, fullConn(), r); res.StatusCode != 200 {
+	if res := do(t, p, fullConn(), r); res.StatusCode != 200 {
 		t.Errorf("status %d: %s", res.StatusCode, body(t, res))
 	}
 }
@@ -113,7 +116,7 @@ func TestCost_SkipsNoRule(t *testing.T) {
 	}
 	p := compile(t, onRequest("req.method == 'GET'", "{type: deny}")+strings.TrimPrefix(onRequest(slowPattern, addHeader),
 		"on_http_request:\n"))
-	if res := ask(t, p, fullConn(), longRequest()); res.StatusCode != 403 {
+	if res := do(t, p, fullConn(), longRequest()); res.StatusCode != 403 {
 		t.Errorf("a rule before the costly one: status %d", res.StatusCode)
 	}
 }
@@ -127,7 +130,7 @@ func TestCost_CountsResponse(t *testing.T) {
 	request := "on_http_request:\n- expressions: [\"" + half + "\"]\n  actions: [" + addHeader + "]\n"
 	response := "on_http_response:\n- expressions: [\"" + half + "\"]\n  actions: [" + addHeader + "]\n"
 	for doc, want := range map[string]int{request: 200, response: 200, request + response: 500} {
-		res := ask(t, compile(t, doc), fullConn(), longRequest())
+		res := do(t, compile(t, doc), fullConn(), longRequest())
 		if res.StatusCode != want {
 			t.Errorf("status %d, want %d, of\n%s", res.StatusCode, want, doc)
 		}
@@ -157,8 +160,8 @@ func TestCost_ReportsRuleOnceAMinute(t *testing.T) {
 	p := compile(t, onRequest("req.method == 'GET'", addHeader)+strings.TrimPrefix(onRequest(slowPattern, addHeader),
 		"on_http_request:\n"), o)
 	for range 3 {
-		ask(t, p, fullConn(), longRequest())
-		ask(t, p, fullConn(), longRequest())
+		do(t, p, fullConn(), longRequest())
+		do(t, p, fullConn(), longRequest())
 		now = now.Add(40 * time.Second)
 	}
 	if fmt.Sprint(rules) != "[on_http_request[1] on_http_request[1]]" {

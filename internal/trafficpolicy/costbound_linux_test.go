@@ -29,7 +29,7 @@ func TestCost_BoundsRequest(t *testing.T) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			began := threadCPU(t)
-			res := ask(t, p, fullConn(), r)
+			res := do(t, p, fullConn(), r)
 			if took := threadCPU(t) - began; took > maxThreadCPU {
 				t.Errorf("took %v of CPU time", took)
 			}

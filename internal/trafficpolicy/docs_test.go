@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func page(t *testing.T) string {
+func docPage(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/traffic-policy.md")
 	if err != nil {
@@ -25,7 +25,7 @@ func page(t *testing.T) string {
 // Every example of the page compiles; "yaml tcp" is one for a tcp endpoint.
 func TestDocs_ExamplesCompile(t *testing.T) {
 	t.Parallel()
-	blocks := regexp.MustCompile("(?s)```(yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(page(t), -1)
+	blocks := regexp.MustCompile("(?s)```(yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(docPage(t), -1)
 	used := map[string]bool{}
 	for _, b := range blocks {
 		p := compile(t, b[3], Options{Scheme: strings.TrimSpace(b[2])})
@@ -65,7 +65,7 @@ func TestDocs_LoginExamplesCompile(t *testing.T) {
 // Every variable and action has its place on the page.
 func TestDocs_NameEverything(t *testing.T) {
 	t.Parallel()
-	text := page(t)
+	text := docPage(t)
 	for _, v := range variables() {
 		v.name = strings.Replace(v.name, "actions.ngrok.", "actions.", 1) // the page says so of all of them
 		last := v.name[strings.LastIndexByte(v.name, '.'):]

@@ -45,9 +45,9 @@ func fullConn() *Conn {
 	}
 }
 
-// ask sends one request through the policy. The upstream answers 200 with what it got, unless
+// do sends one request through the policy. The upstream answers 200 with what it got, unless
 // upstream is given.
-func ask(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.HandlerFunc) *http.Response {
+func do(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.HandlerFunc) *http.Response {
 	t.Helper()
 	w := httptest.NewRecorder()
 	called := 0
@@ -162,7 +162,7 @@ func TestVariables_Absent(t *testing.T) {
 		p := compile(t, onRequest("", fmt.Sprintf(`{type: custom-response, config: {body: "${%s}"}}`, name))+loginOf(name))
 		conn := fullConn()
 		conn.Geo = func() Geo { return Geo{"San Francisco", "United States", "US", "37.77", "-122.42", "5", "California"} }
-		res := ask(t, p, conn, full)
+		res := do(t, p, conn, full)
 		if want == "" {
 			if res.StatusCode != 500 || res.Header.Get(account.CodeHeader) != string(account.CodePolicyFailed) {
 				t.Errorf("%s: got %d, want it to be unknown", name, res.StatusCode)
@@ -170,7 +170,7 @@ func TestVariables_Absent(t *testing.T) {
 		} else if got := body(t, res); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
 		}
-		res = ask(t, p, &Conn{}, bare)
+		res = do(t, p, &Conn{}, bare)
 		there := slices.Contains(alwaysThere, name) || strings.HasPrefix(name, "req.url") && !strings.Contains(name, "[") &&
 			name != "req.url.port"
 		if there != (res.StatusCode == 200) && name != "req.headers['host'][0]" {
@@ -232,7 +232,7 @@ func TestRules_FailClosedWithoutValue(t *testing.T) {
 				}
 			}
 			p := compile(t, onRequest(c.expressions, c.action))
-			if res := ask(t, p, &Conn{ClientIP: netip.MustParseAddr("192.0.2.7")}, r); res.StatusCode != c.status {
+			if res := do(t, p, &Conn{ClientIP: netip.MustParseAddr("192.0.2.7")}, r); res.StatusCode != c.status {
 				t.Errorf("status %d, want %d", res.StatusCode, c.status)
 			}
 		})
@@ -240,10 +240,10 @@ func TestRules_FailClosedWithoutValue(t *testing.T) {
 	// Several expressions are one with && between them.
 	p := compile(t,
 		"on_http_request:\n- expressions: [\"conn.pod.name == 'a'\", \"req.method == 'POST'\"]\n  actions: [{type: deny}]\n")
-	if res := ask(t, p, &Conn{}, httptest.NewRequest("GET", "/", nil)); res.StatusCode != 200 {
+	if res := do(t, p, &Conn{}, httptest.NewRequest("GET", "/", nil)); res.StatusCode != 200 {
 		t.Errorf("a rule that cannot match denied: %d", res.StatusCode)
 	}
-	if res := ask(t, p, &Conn{}, httptest.NewRequest("POST", "/", nil)); res.StatusCode != 403 {
+	if res := do(t, p, &Conn{}, httptest.NewRequest("POST", "/", nil)); res.StatusCode != 403 {
 		t.Errorf("a rule that may match did not deny: %d", res.StatusCode)
 	}
 }
@@ -253,7 +253,7 @@ func TestConnect_Verdicts(t *testing.T) {
 	const bkd = "bkdfo-0123456789abcdefghijklmnop"
 	const doc = `
 on_tcp_connect:
-- name: strangers
+- name: unidentified
   expressions: ["conn.pod.namespace != 'shop'"]
   actions: [{type: deny}]
 - expressions: ["conn.pod.name == 'cart-1'"]
@@ -267,10 +267,10 @@ on_tcp_connect:
 	if facts := p.Facts(); !slices.Equal(facts.Backends, []string{bkd}) || len(facts.Digest) != 64 {
 		t.Errorf("facts are %+v", facts)
 	}
-	other, denied, stranger := fullConn(), fullConn(), fullConn()
+	other, denied, unidentified := fullConn(), fullConn(), fullConn()
 	other.Pod.Name = "else"
 	denied.ClientIP = netip.MustParseAddr("::ffff:192.0.2.9")
-	stranger.Pod = nil
+	unidentified.Pod = nil
 	for name, c := range map[string]struct {
 		conn *Conn
 		want Verdict
@@ -278,8 +278,8 @@ on_tcp_connect:
 		"internal": {fullConn(), Verdict{Target: Target{InternalURL: "tcp://db.internal:5432"}, Rule: "on_tcp_connect[1]"}},
 		"backend":  {other, Verdict{Target: Target{BackendID: bkd}, Rule: "on_tcp_connect[2]"}},
 		"address":  {denied, Verdict{Deny: true, Rule: "on_tcp_connect[1]"}},
-		"no pod":   {stranger, Verdict{Deny: true, Rule: "strangers"}},
-		"nothing":  {&Conn{}, Verdict{Deny: true, Rule: "strangers"}},
+		"no pod":   {unidentified, Verdict{Deny: true, Rule: "unidentified"}},
+		"nothing":  {&Conn{}, Verdict{Deny: true, Rule: "unidentified"}},
 	} {
 		if got := p.Connect(t.Context(), c.conn); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
@@ -329,7 +329,7 @@ func TestCompile_RefusesBombs(t *testing.T) {
 	}
 	// Texts cannot grow without bound when they are made, either.
 	grow := "req.host" + strings.Repeat(".replace('a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')", 20) + " == 'x'"
-	if res := ask(t, compile(t, onRequest(grow, "{type: deny}")), &Conn{},
+	if res := do(t, compile(t, onRequest(grow, "{type: deny}")), &Conn{},
 		httptest.NewRequest("GET", "http://a/", nil)); res.StatusCode != 403 {
 		t.Errorf("an expression that makes terabytes: status %d", res.StatusCode)
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// serve runs a policy in front of a handler on a real server, over HTTP/1.1 or HTTP/2.
-func serve(t *testing.T, p *Policy, h2 bool, upstream http.HandlerFunc) *httptest.Server {
+// startServer runs a policy in front of a handler on a real server, over HTTP/1.1 or HTTP/2.
+func startServer(t *testing.T, p *Policy, h2 bool, upstream http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.ServeHTTP(w, r, fullConn(), func(w http.ResponseWriter, r *http.Request, _ Target) { upstream(w, r) })
@@ -28,7 +28,7 @@ func serve(t *testing.T, p *Policy, h2 bool, upstream http.HandlerFunc) *httptes
 	return s
 }
 
-func get(t *testing.T, s *httptest.Server, path string) *http.Response {
+func getPath(t *testing.T, s *httptest.Server, path string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+path, nil)
 	if err != nil {
@@ -45,12 +45,20 @@ func get(t *testing.T, s *httptest.Server, path string) *http.Response {
 const onResponse = `
 on_http_response:
 - expressions: ["res.status_code >= 500", "getResHeader('x-kind') == ['json']"]
-  actions: [{type: custom-response, config: {status_code: 503, body: '{"was": ${res.status_code}}', headers: {retry-after: "5"}}}]
-- expressions: ["res.content_type == 'text/plain'", "res.content_length == 2", "res.location == '/l'", "res.cookies['c'][0].value == 'v'", "req.url.path == '/ok'"]
+  actions:
+  - type: custom-response
+    config: {status_code: 503, body: '{"was": ${res.status_code}}', headers: {retry-after: "5"}}
+- expressions:
+  - "res.content_type == 'text/plain'"
+  - res.content_length == 2
+  - res.location == '/l'
+  - res.cookies['c'][0].value == 'v'
+  - req.url.path == '/ok'
   actions: [{type: add-headers, config: {headers: {x-all: seen}}}]
 - actions:
   - {type: remove-headers, config: {headers: [server, x-secret]}}
-  - {type: add-headers, config: {headers: {x-pod: "${conn.pod.name}", x-status: "${res.status_code}", x-geo: "${conn.geo.city}"}}}
+  - type: add-headers
+    config: {headers: {x-pod: "${conn.pod.name}", x-status: "${res.status_code}", x-geo: "${conn.geo.city}"}}
 `
 
 func TestResponse_RunsRules(t *testing.T) {
@@ -58,7 +66,7 @@ func TestResponse_RunsRules(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("h2 ", h2), func(t *testing.T) {
 			t.Parallel()
-			s := serve(t, compile(t, onResponse), h2, func(w http.ResponseWriter, r *http.Request) {
+			s := startServer(t, compile(t, onResponse), h2, func(w http.ResponseWriter, r *http.Request) {
 				h := w.Header()
 				h.Set("X-Secret", "s")
 				switch r.URL.Path {
@@ -77,19 +85,19 @@ func TestResponse_RunsRules(t *testing.T) {
 				case "/silent":
 				}
 			})
-			res := get(t, s, "/ok")
+			res := getPath(t, s, "/ok")
 			if b := body(t, res); res.StatusCode != 200 || b != "ok" || res.Header.Get("X-All") != "seen" ||
 				res.Header.Get("X-Secret") != "" || res.Header.Get("X-Pod") != "cart-1" ||
 				res.Header.Get("X-Status") != "200" || res.Header["X-Geo"] != nil || (res.ProtoMajor == 2) != h2 {
 				t.Errorf("got %q %+v", b, res)
 			}
-			res = get(t, s, "/broken")
+			res = getPath(t, s, "/broken")
 			if b := body(t, res); res.StatusCode != 503 || b != `{"was": 502}` ||
 				res.Header.Get("Content-Type") != "application/json" || res.Header.Get("X-Kind") != "" ||
 				res.Header.Get("Retry-After") != "5" || len(res.Trailer) != 0 {
 				t.Errorf("got %q %+v", b, res)
 			}
-			if res = get(t, s, "/silent"); res.StatusCode != 200 {
+			if res = getPath(t, s, "/silent"); res.StatusCode != 200 {
 				t.Errorf("got %+v", res)
 			}
 		})
@@ -103,7 +111,7 @@ func TestResponse_Streams(t *testing.T) {
 		t.Run(fmt.Sprint("h2 ", h2), func(t *testing.T) {
 			t.Parallel()
 			got := make(chan string)
-			s := serve(t, compile(t, onResponse), h2, func(w http.ResponseWriter, r *http.Request) {
+			s := startServer(t, compile(t, onResponse), h2, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Link", "</x>")
 				w.WriteHeader(http.StatusEarlyHints)
 				w.Header().Set("Trailer", "X-Sum")
@@ -176,13 +184,13 @@ func TestResponse_ReplacesEndlessBody(t *testing.T) {
 			t.Run(fmt.Sprint(name, " h2 ", h2), func(t *testing.T) {
 				t.Parallel()
 				ended := make(chan bool, 1)
-				s := serve(t, p, h2, func(w http.ResponseWriter, r *http.Request) {
+				s := startServer(t, p, h2, func(w http.ResponseWriter, r *http.Request) {
 					defer func() { ended <- true }()
 					w.Header().Set("Connection", "close")
 					w.WriteHeader(200)
 					upstream(w, r)
 				})
-				res := get(t, s, "/")
+				res := getPath(t, s, "/")
 				if b := body(t, res); b != "instead" || res.Close == h2 {
 					t.Errorf("got %q %+v", b, res)
 				}
@@ -195,7 +203,7 @@ func TestResponse_ReplacesEndlessBody(t *testing.T) {
 // An upgrade goes through: the connection is handed over, and the policy writes nothing into it.
 func TestResponse_PassesUpgrades(t *testing.T) {
 	t.Parallel()
-	s := serve(t, compile(t, onResponse), false, func(w http.ResponseWriter, _ *http.Request) {
+	s := startServer(t, compile(t, onResponse), false, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)

@@ -28,49 +28,49 @@ import (
 //	POST /providers/{name}/logout {email}            ends the person's sessions; back-channel logout
 //	PUT  /providers/{name}/fault {mode, path}
 //	GET  /providers/{name}/requests                  what the provider was asked
-func controlAPI(h *house, out *outward) http.Handler {
+func controlAPI(h *host, out *edgeTransport) http.Handler {
 	mux := http.NewServeMux()
 	handle(mux, "PUT /edge", func(_ *http.Request, in edge) (any, error) { return nil, out.set(in) })
 	handle(mux, "PUT /providers/{name}", func(r *http.Request, in struct{ Kind string }) (any, error) {
 		return h.add(in.Kind, r.PathValue("name"))
 	})
-	handleAt(mux, h, "PUT /providers/{name}/users", func(r *http.Request, s *seat, in user) (any, error) {
+	handleAt(mux, h, "PUT /providers/{name}/users", func(r *http.Request, s *providerSlot, in user) (any, error) {
 		return nil, s.putUser(r.Context(), in)
 	})
-	handleAt(mux, h, "PUT /providers/{name}/clients", func(r *http.Request, s *seat, in client) (any, error) {
+	handleAt(mux, h, "PUT /providers/{name}/clients", func(r *http.Request, s *providerSlot, in client) (any, error) {
 		return nil, s.putClient(r.Context(), in)
 	})
-	handleAt(mux, h, "POST /providers/{name}/rotate", func(r *http.Request, s *seat, in struct {
+	handleAt(mux, h, "POST /providers/{name}/rotate", func(r *http.Request, s *providerSlot, in struct {
 		Forget bool
 	}) (any, error) {
 		return nil, s.rotate(r.Context(), in.Forget)
 	})
-	handleAt(mux, h, "POST /providers/{name}/logout", func(r *http.Request, s *seat, in struct {
+	handleAt(mux, h, "POST /providers/{name}/logout", func(r *http.Request, s *providerSlot, in struct {
 		Email string
 	}) (any, error) {
 		n, err := s.endSessions(r.Context(), in.Email)
 		return map[string]int{"ended": n}, err
 	})
-	handleAt(mux, h, "PUT /providers/{name}/fault", func(_ *http.Request, s *seat, in fault) (any, error) {
+	handleAt(mux, h, "PUT /providers/{name}/fault", func(_ *http.Request, s *providerSlot, in fault) (any, error) {
 		s.setFault(in)
 		return nil, nil
 	})
-	handleAt(mux, h, "GET /providers/{name}/requests", func(_ *http.Request, s *seat, _ struct{}) (any, error) {
+	handleAt(mux, h, "GET /providers/{name}/requests", func(_ *http.Request, s *providerSlot, _ struct{}) (any, error) {
 		return s.requests(), nil
 	})
 	samlControl(mux, h)
 	return mux
 }
 
-func samlControl(mux *http.ServeMux, h *house) {
-	of := func(s *seat) (*samlIDP, error) {
+func samlControl(mux *http.ServeMux, h *host) {
+	of := func(s *providerSlot) (*samlIDP, error) {
 		if p, ok := s.provider.(*samlIDP); ok {
 			return p, nil
 		}
 		return nil, errors.ErrUnsupported
 	}
 	mux.HandleFunc("PUT /providers/{name}/services/{id}", func(w http.ResponseWriter, r *http.Request) {
-		s := h.seat(r.PathValue("name"))
+		s := h.slot(r.PathValue("name"))
 		if s == nil {
 			answer(w, nil, errNoProvider)
 			return
@@ -85,13 +85,14 @@ func samlControl(mux *http.ServeMux, h *house) {
 		EntityID   string  `json:"entity_id"`
 		RelayState *string `json:"relay_state"`
 	}
-	handleAt(mux, h, "PUT /providers/{name}/shortcuts/{id}", func(r *http.Request, s *seat, in shortcut) (any, error) {
-		p, err := of(s)
-		if err == nil {
-			err = p.putShortcut(r.PathValue("id"), in.EntityID, in.RelayState)
-		}
-		return nil, err
-	})
+	handleAt(mux, h, "PUT /providers/{name}/shortcuts/{id}",
+		func(r *http.Request, s *providerSlot, in shortcut) (any, error) {
+			p, err := of(s)
+			if err == nil {
+				err = p.putShortcut(r.PathValue("id"), in.EntityID, in.RelayState)
+			}
+			return nil, err
+		})
 }
 
 var errNoProvider = errors.New("no provider has this name")
@@ -111,9 +112,11 @@ func handle[T any](mux *http.ServeMux, pattern string, f func(*http.Request, T) 
 	})
 }
 
-func handleAt[T any](mux *http.ServeMux, h *house, pattern string, f func(*http.Request, *seat, T) (any, error)) {
+func handleAt[T any](
+	mux *http.ServeMux, h *host, pattern string, f func(*http.Request, *providerSlot, T) (any, error),
+) {
 	handle(mux, pattern, func(r *http.Request, in T) (any, error) {
-		s := h.seat(r.PathValue("name"))
+		s := h.slot(r.PathValue("name"))
 		if s == nil {
 			return nil, errNoProvider
 		}
@@ -134,20 +137,21 @@ func answer(w http.ResponseWriter, found any, err error) {
 	_ = json.NewEncoder(w).Encode(found)
 }
 
-// edge is where what the providers call really is.
+// edge is the address of the edge that providers call.
 type edge struct {
 	Addr string `json:"addr"` // of every host's port 443
 	CA   string `json:"ca"`   // PEM
 }
 
-// outward is how providers call others: hosts below localhost are here, port 443 is the edge's.
-type outward struct {
+// edgeTransport is how providers call others: hosts below localhost are here, port 443 is the
+// edge's.
+type edgeTransport struct {
 	mu   sync.Mutex
 	addr string
 	pool *x509.CertPool
 }
 
-func (o *outward) set(e edge) error {
+func (o *edgeTransport) set(e edge) error {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(e.CA)) {
 		return errors.New("ca: no certificate")
@@ -158,13 +162,13 @@ func (o *outward) set(e edge) error {
 	return nil
 }
 
-func (o *outward) edge() (string, *x509.CertPool) {
+func (o *edgeTransport) edge() (string, *x509.CertPool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.addr, o.pool
 }
 
-func (o *outward) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (o *edgeTransport) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -178,7 +182,7 @@ func (o *outward) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return (&net.Dialer{}).DialContext(ctx, network, addr)
 }
 
-func (o *outward) transport() *http.Transport {
+func (o *edgeTransport) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: o.dial,
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -69,7 +69,7 @@ func (d *dex) describe() description {
 }
 
 func (d *dex) putUser(ctx context.Context, u user) error {
-	hash, err := u.hashed()
+	hash, err := u.passwordHash()
 	if err != nil {
 		return err
 	}

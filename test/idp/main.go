@@ -6,7 +6,7 @@
 // one address are the same site to a browser. It owns its providers, which are in memory, and a
 // control API over plain HTTP (control.go). It is a module of its own, so that what it needs is no
 // dependency of the product. What comes in: browsers and the edge under test. It hands over to
-// nobody.
+// no other package.
 //
 // One line of JSON on standard output says where everything is. The program ends when its standard
 // input does.
@@ -54,9 +54,9 @@ func run(listen, control string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	out := &outward{}
+	out := &edgeTransport{}
 	http.DefaultTransport = out.transport() // Dex sends its logout tokens with it
-	h := &house{ctx: ctx, log: log, port: providers.Addr().(*net.TCPAddr).Port, seats: map[string]*seat{}}
+	h := &host{ctx: ctx, log: log, port: providers.Addr().(*net.TCPAddr).Port, slots: map[string]*providerSlot{}}
 	ready := map[string]any{"control": "http://" + controls.Addr().String()}
 	described := map[string]description{}
 	for _, kind := range []string{"dex", "op", "saml"} {

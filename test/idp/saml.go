@@ -125,7 +125,7 @@ func (p *samlIDP) GetSession(w http.ResponseWriter, r *http.Request, q *saml.Idp
 }
 
 func (p *samlIDP) putUser(_ context.Context, u user) error {
-	hash, err := u.hashed()
+	hash, err := u.passwordHash()
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (p *samlIDP) endSessions(_ context.Context, email string) (int, error) {
 
 // putServiceProvider takes metadata, and returns the service provider's entity id.
 func (p *samlIDP) putServiceProvider(ctx context.Context, name string, metadata io.Reader) error {
-	return p.ask(ctx, "/services/"+name, metadata)
+	return p.request(ctx, "/services/"+name, metadata)
 }
 
 // putShortcut makes /login/NAME begin a login at the service provider.
@@ -166,8 +166,8 @@ func (p *samlIDP) putShortcut(name, entity string, relayState *string) error {
 	return p.store.Put("/shortcuts/"+name, samlidp.Shortcut{Name: name, ServiceProviderID: entity, RelayState: relayState})
 }
 
-// ask puts something by the provider's own API.
-func (p *samlIDP) ask(ctx context.Context, path string, body io.Reader) error {
+// request puts something by the provider's own API.
+func (p *samlIDP) request(ctx context.Context, path string, body io.Reader) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, p.base+path, body)
 	if err != nil {
 		return err

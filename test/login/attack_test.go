@@ -91,7 +91,7 @@ func TestSession_RefusesForeignCookies(t *testing.T) {
 			t.Errorf("%s: %d, want %d", test.name, got.status, test.want)
 		}
 	}
-	// Flows of somebody else's making, and more than there can be.
+	// Forged flows, and more than the limit.
 	c := newBrowser(t)
 	c.extra.Set("Cookie", strings.Repeat("__Host-fl-oidc-AAAAAAAA=x; ", 30)+"__Host-fl-oidc-x; __Host-fl-oidc-AAAAAAAB=")
 	if end := c.step(one.url + "/"); end.status/100 != 3 {
@@ -144,7 +144,7 @@ func TestCallback_RefusesReplays(t *testing.T) {
 	}
 	refused("the callback again", b.step(used.url.String()))
 	refused("the callback in another browser", newBrowser(t).step(used.url.String()))
-	fresh := b.begin(s, "/", "oidc") // unopened
+	fresh := b.startFlow(s, "/", "oidc") // unopened
 	refused("a callback in another browser, unused", newBrowser(t).step(fresh))
 	refused("a callback at another endpoint", b.step(strings.Replace(fresh, s.host, two.host, 1)))
 	q := parse(t, fresh).Query()
@@ -153,26 +153,26 @@ func TestCallback_RefusesReplays(t *testing.T) {
 	if old.status != http.StatusForbidden && old.status != http.StatusBadGateway {
 		t.Errorf("an old code with a new state: %s", old)
 	}
-	q = parse(t, b.begin(s, "/", "oidc")).Query()
+	q = parse(t, b.startFlow(s, "/", "oidc")).Query()
 	q.Set("state", q.Get("state")[:8]+strings.Repeat("A", len(q.Get("state"))-8))
 	refused("a state with the right beginning", b.step(s.at("oidc", "callback")+"?"+q.Encode()))
 	for _, bad := range []string{"", "?", "?state=", "?code=x", "?error=access_denied", "?state=%00&code=%00"} {
 		refused("callback"+bad, b.step(s.at("oidc", "callback")+bad))
 	}
-	state := parse(t, b.begin(s, "/", "oidc")).Query().Get("state")
+	state := parse(t, b.startFlow(s, "/", "oidc")).Query().Get("state")
 	denied := b.step(s.at("oidc", "callback") + "?error=access_denied&error_description=" +
 		url.QueryEscape("<script>alert(1)</script>") + "&state=" + state)
 	refused("the provider's refusal", denied)
 	if strings.Contains(denied.body, "<script>alert") {
 		t.Errorf("the provider's words are in the page as they came: %s", denied)
 	}
-	b.visit(b.begin(s, "/", "oidc")).echo(t)
+	b.visit(b.startFlow(s, "/", "oidc")).echo(t)
 	if again := b.session(s, "oidc"); again == first {
 		t.Error("a second login keeps the first one's secret")
 	}
 }
 
-// TestSession_ResistsFixation: a session that somebody else made is not what a login gives.
+// TestSession_ResistsFixation: a login never adopts an existing session.
 func TestSession_ResistsFixation(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("fixation")
@@ -193,8 +193,8 @@ func TestSession_ResistsFixation(t *testing.T) {
 	}
 }
 
-// TestUpstream_DropsSpoofedHeaders: nobody but the edge names the person, in any spelling that an
-// upstream could take for ours.
+// TestUpstream_DropsSpoofedHeaders: only the edge sets the identity headers, in any spelling that
+// an upstream could take for ours.
 func TestUpstream_DropsSpoofedHeaders(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("spoof")

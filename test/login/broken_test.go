@@ -61,7 +61,7 @@ func TestProvider_RotatesKeys(t *testing.T) {
 		if e := b.signIn(b.visit(s.url+"/"), who).echo(t); e.Header.Get("Fairlead-Auth-Email") != who.email {
 			t.Errorf("login %d: %v", i, e.Header)
 		}
-		p.tell(t, "POST", "/rotate", map[string]bool{"forget": i > 0}, nil)
+		p.control(t, "POST", "/rotate", map[string]bool{"forget": i > 0}, nil)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestProvider_Requests(t *testing.T) {
 		t.Errorf("the provider's tokens were asked for with %v", exchanged)
 	}
 	// Dex sends the browser to itself, too
-	auth := slices.DeleteFunc(p.requests(t, "/auth"), func(a asked) bool { return !a.Query.Has("client_id") })
+	auth := slices.DeleteFunc(p.requests(t, "/auth"), func(a recordedRequest) bool { return !a.Query.Has("client_id") })
 	if len(auth) != 1 {
 		t.Fatalf("the provider was asked %+v", auth)
 	}
@@ -118,13 +118,16 @@ func TestProvider_ForbiddenAddresses(t *testing.T) {
 	evil.HandleFunc("/endpoints/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w,
-			`{"issuer":%q,"authorization_endpoint":"https://idp.example/auth","token_endpoint":"http://169.254.169.254/token","jwks_uri":"http://metadata.%s/keys",`+
-				`"response_types_supported":["code"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/endpoints", domain)
+			`{"issuer":%q,"authorization_endpoint":"https://idp.example/auth",`+
+				`"token_endpoint":"http://169.254.169.254/token","jwks_uri":"http://metadata.%s/keys",`+
+				`"response_types_supported":["code"],"subject_types_supported":["public"],`+
+				`"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/endpoints", domain)
 	})
 	evil.HandleFunc("/scheme/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w,
-			`{"issuer":%q,"authorization_endpoint":"javascript:alert(1)","token_endpoint":%q,"jwks_uri":%q,"response_types_supported":["code"],`+
+			`{"issuer":%q,"authorization_endpoint":"javascript:alert(1)","token_endpoint":%q,"jwks_uri":%q,`+
+				`"response_types_supported":["code"],`+
 				`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/scheme",
 			srv.URL+"/t", srv.URL+"/k")
 	})

@@ -291,7 +291,7 @@ var (
 	eve   = person{"eve@example.com", "eve-password"} // whose address is not verified
 )
 
-// asksPassword says whether the page is a provider's that asks who one is.
+// asksPassword reports whether the page is a provider's sign-in form.
 func (p page) asksPassword() bool {
 	_, ok := p.form("password")
 	return ok

@@ -16,14 +16,14 @@ import (
 func (c *tab) signIn(who person) {
 	c.t.Helper()
 	c.do("waiting for the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=password]")))
-	c.painted()
+	c.waitPainted()
 	c.do("filling the provider's form", chromedp.SendKeys(chromedp.CSS("input[name=login]"), who.email),
 		chromedp.SendKeys(chromedp.CSS("input[name=password]"), who.password),
 		chromedp.Click(chromedp.CSS("button[type=submit]")))
 }
 
-// painted waits until the page is painted: the browser throws away keys that come before.
-func (c *tab) painted() {
+// waitPainted waits until the page is painted: the browser throws away keys that come before.
+func (c *tab) waitPainted() {
 	c.t.Helper()
 	c.wait(`performance.getEntriesByName("first-contentful-paint").length > 0`)
 }
@@ -34,7 +34,7 @@ func (a *tenant) admin() *tab {
 	c := chromium(a.TB)
 	c.do("signing in to the dashboard", chromedp.Navigate("https://"+apiHost+"/ui/traffic-policy/identities"),
 		chromedp.WaitVisible(chromedp.CSS("#key")))
-	c.painted()
+	c.waitPainted()
 	c.do("giving the key", chromedp.SendKeys(chromedp.CSS("#key"), a.apiKey),
 		chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS("#q")))
 	return c
@@ -59,7 +59,7 @@ func TestChromium_OIDC(t *testing.T) {
 	if at := c.location(); at != s.url+"/app?tab=1" {
 		t.Errorf("the login ends at %s", at)
 	}
-	second := c.another()
+	second := c.newTab()
 	second.do("opening a second tab", chromedp.Navigate(s.url+"/app?tab=2"))
 	second.wait(`document.title == "ws hello"`)
 	if cookies, err := chromedp.Run(c.ctx, chromedp.Evaluate[string]("document.cookie")); err != nil || cookies != "" {
@@ -88,10 +88,11 @@ func TestChromium_OIDC(t *testing.T) {
 // of the row, without a mouse.
 func (c *tab) revokeByKeyboard(who person) {
 	c.t.Helper()
-	c.painted()
+	c.waitPainted()
 	c.do("searching", chromedp.SendKeys(chromedp.CSS("#q"), who.email))
 	c.wait(
-		`document.querySelectorAll("#live tbody tr").length == 1 && document.querySelector("#live tbody").innerText.includes("` + who.email + `")`)
+		`document.querySelectorAll("#live tbody tr").length == 1 && ` +
+			`document.querySelector("#live tbody").innerText.includes("` + who.email + `")`)
 	c.do("the trash control", chromedp.Focus(chromedp.CSS("#live tbody a[data-dialog]")), chromedp.KeyEvent(kb.Enter))
 	c.wait(`document.querySelector("dialog[open] button.destroy") != null`)
 	if text, err := chromedp.Run(c.ctx, chromedp.Text(chromedp.CSS("dialog[open]"))); err != nil ||
@@ -109,11 +110,11 @@ func TestChromium_SAML(t *testing.T) {
 	p := world.provider("saml")
 	s := newTenant(t).site("chromium")
 	s.serve(always(s.saml(p, nil)))
-	s.introduce(p, "/")
+	s.registerServiceProvider(p, "/")
 	c := chromium(t)
 	c.do("opening the page", chromedp.Navigate(s.url+"/app?saml=1"))
 	c.do("waiting for the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=user]")))
-	c.painted()
+	c.waitPainted()
 	c.do("filling the provider's form", chromedp.SendKeys(chromedp.CSS("input[name=user]"), bob.email),
 		chromedp.SendKeys(chromedp.CSS("input[name=password]"), bob.password),
 		chromedp.Click(chromedp.CSS("input[type=submit]")))

@@ -72,8 +72,8 @@ func openTab(parent context.Context, t testing.TB, opts ...chromedp.ContextOptio
 	return c
 }
 
-// another opens a tab in the same profile.
-func (c *tab) another() *tab {
+// newTab opens a tab in the same profile.
+func (c *tab) newTab() *tab {
 	c.t.Helper()
 	return openTab(c.ctx, c.t)
 }

@@ -83,7 +83,8 @@ func TestGitHub_LogsIn(t *testing.T) {
 		want   string
 	}{
 		"verified": {
-			`[{"email":"old@example.com","primary":false,"verified":true},{"email":"alice@example.com","primary":true,"verified":true}]`, alice.email},
+			`[{"email":"old@example.com","primary":false,"verified":true},{"email":"alice@example.com","primary":true,` +
+				`"verified":true}]`, alice.email},
 		"not verified":  {`[{"email":"alice@example.com","primary":true,"verified":false}]`, ""},
 		"no permission": {"", ""},
 	} {

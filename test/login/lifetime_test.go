@@ -65,7 +65,7 @@ func TestSession_AfterPolicyChange(t *testing.T) {
 	second := s.oidc(p, "oidc")
 	other := s.register(p, "other")
 	second.Config["client_id"], second.Config["client_secret"] = other, secretOf(other)
-	p.tell(t, "PUT", "/clients", map[string]any{"id": other, "secret": secretOf(other),
+	p.control(t, "PUT", "/clients", map[string]any{"id": other, "secret": secretOf(other),
 		"redirect_uris": []string{s.at("oidc", "callback")}}, nil)
 	var made struct{ ID, Msg string }
 	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"},

@@ -62,7 +62,7 @@ func untilCut(t testing.TB, res *http.Response) {
 }
 
 // TestBackChannelLogout_EndsSessions: a logout at the provider ends sessions and what they have
-// open, and nobody else's.
+// open, and no other sessions.
 func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	t.Parallel()
 	p := ownProvider(t, "dex")
@@ -73,7 +73,7 @@ func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	his.signIn(his.visit(s.url+"/"), bob).echo(t)
 	conn, _ := hers.websocket(s)
 	events, download := hers.stream(s.url+"/events"), hers.stream(s.url+"/stall")
-	p.tell(t, "POST", "/logout", map[string]string{"email": alice.email}, nil)
+	p.control(t, "POST", "/logout", map[string]string{"email": alice.email}, nil)
 	untilClosed(t, conn)
 	untilCut(t, events)
 	untilCut(t, download)
@@ -106,7 +106,7 @@ func TestRevoke_EndsSessions(t *testing.T) {
 	hersOpen, _ := hers.websocket(one)
 	hisOpen := his.stream(one.url + "/events")
 	events, download := hers.stream(one.url+"/events"), hers.stream(two.url+"/stall")
-	begun := hers.begin(two, "/begun", "oidc") // a login that began before the revoke
+	begun := hers.startFlow(two, "/begun", "oidc") // a login that began before the revoke
 	var sessions struct {
 		Sessions []struct {
 			PublicURL string `json:"public_url"`
@@ -127,7 +127,7 @@ func TestRevoke_EndsSessions(t *testing.T) {
 	untilClosed(t, hersOpen)
 	untilCut(t, events)
 	untilCut(t, download)
-	a.upstream.untilGone(t, "/ws", "/events", "/stall")
+	a.upstream.waitClosed(t, "/ws", "/events", "/stall")
 	if again := hers.visit(begun); !again.asksPassword() {
 		t.Errorf("a login that began before the revoke ends at %s", again)
 	}
@@ -147,9 +147,9 @@ func TestRevoke_EndsSessions(t *testing.T) {
 	}
 }
 
-// begin begins a login and goes as far as the provider sends the browser back; it returns that URL,
-// unopened.
-func (b *browser) begin(s *site, path, authID string) string {
+// startFlow begins a login and goes as far as the provider sends the browser back; it returns that
+// URL, unopened.
+func (b *browser) startFlow(s *site, path, authID string) string {
 	b.t.Helper()
 	at := b.step(s.at(authID, "login") + "?return_to=" + path)
 	for range 10 {

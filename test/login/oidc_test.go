@@ -288,7 +288,7 @@ func TestLogin_AtCloudEndpoint(t *testing.T) {
 	a := newTenant(t)
 	inside := a.site("inside")
 	inside.host, inside.url = fmt.Sprintf("app-%d.internal", a.n), fmt.Sprintf("http://app-%d.internal", a.n)
-	inside.bindTo("internal")
+	inside.bindWith("internal")
 	s := a.site("cloud")
 	s.grant()
 	doc := policy(t, always(s.oidc(world.provider("dex"), "oidc"),

@@ -38,8 +38,8 @@ type provider struct {
 	name string
 }
 
-// asked is a request that a provider had.
-type asked struct {
+// recordedRequest is a request that a provider had.
+type recordedRequest struct {
 	Method    string
 	Path      string
 	Query     url.Values
@@ -134,7 +134,7 @@ func tell(t testing.TB, method, path string, in, out any) {
 	}
 }
 
-func (p *provider) tell(t testing.TB, method, path string, in, out any) {
+func (p *provider) control(t testing.TB, method, path string, in, out any) {
 	t.Helper()
 	tell(t, method, "/providers/"+p.name+path, in, out)
 }
@@ -142,14 +142,14 @@ func (p *provider) tell(t testing.TB, method, path string, in, out any) {
 // fault breaks what the provider answers to paths that end so; mode "none" mends it.
 func (p *provider) fault(t testing.TB, mode, path string) {
 	t.Helper()
-	p.tell(t, "PUT", "/fault", map[string]string{"mode": mode, "path": path}, nil)
+	p.control(t, "PUT", "/fault", map[string]string{"mode": mode, "path": path}, nil)
 }
 
 // requests returns what it was asked on paths that end so.
-func (p *provider) requests(t testing.TB, path string) []asked {
+func (p *provider) requests(t testing.TB, path string) []recordedRequest {
 	t.Helper()
-	var all, found []asked
-	p.tell(t, "GET", "/requests", nil, &all)
+	var all, found []recordedRequest
+	p.control(t, "GET", "/requests", nil, &all)
 	for _, a := range all {
 		if strings.HasSuffix(a.Path, path) {
 			found = append(found, a)

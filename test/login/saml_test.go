@@ -19,18 +19,18 @@ func (s *site) saml(p *provider, more map[string]any) action {
 	return action{Type: "saml", Config: config}
 }
 
-// introduce gives the provider the metadata of the site, which is being served, and a button that
-// begins a login there.
-func (s *site) introduce(p *provider, relayState string) {
+// registerServiceProvider gives the provider the metadata of the site, which is being served, and a
+// button that begins a login there.
+func (s *site) registerServiceProvider(p *provider, relayState string) {
 	s.Helper()
 	metadata := newBrowser(s.TB).step(s.at("saml", "metadata"))
 	if metadata.status != http.StatusOK || !strings.Contains(metadata.body, s.at("saml", "acs")) {
 		s.Fatalf("the metadata: %s", metadata)
 	}
-	p.tell(s.TB, "PUT", "/services/"+s.host, metadata.body, nil)
+	p.control(s.TB, "PUT", "/services/"+s.host, metadata.body, nil)
 	_, entity, _ := strings.Cut(metadata.body, `entityID="`)
 	entity, _, _ = strings.Cut(entity, `"`)
-	p.tell(s.TB, "PUT", "/shortcuts/"+s.host, map[string]any{"entity_id": entity, "relay_state": relayState}, nil)
+	p.control(s.TB, "PUT", "/shortcuts/"+s.host, map[string]any{"entity_id": entity, "relay_state": relayState}, nil)
 }
 
 func TestSAML_LogsIn(t *testing.T) {
@@ -38,7 +38,7 @@ func TestSAML_LogsIn(t *testing.T) {
 	p := world.provider("saml")
 	s := newTenant(t).site("saml")
 	s.serve(always(s.saml(p, map[string]any{"authorized_groups": []string{"engineering", "others"}})))
-	s.introduce(p, "")
+	s.registerServiceProvider(p, "")
 	b := newBrowser(t)
 	const deep = "/deep/page?q=a%26b"
 	asking := b.visit(s.url + deep)
@@ -68,7 +68,7 @@ func TestSAML_RefusesReplays(t *testing.T) {
 	p := world.provider("saml")
 	s := newTenant(t).site("once")
 	s.serve(always(s.saml(p, nil)))
-	s.introduce(p, "")
+	s.registerServiceProvider(p, "")
 	b := newBrowser(t)
 	sent := b.answer(b.visit(s.url+"/"), alice)
 	f, ok := sent.form("SAMLResponse")
@@ -122,7 +122,7 @@ func TestSAML_IdPInitiated(t *testing.T) {
 			t.Parallel()
 			s := newTenant(t).site("initiated")
 			s.serve(always(s.saml(p, map[string]any{"allow_idp_initiated": test.allow})))
-			s.introduce(p, test.relay)
+			s.registerServiceProvider(p, test.relay)
 			b := newBrowser(t)
 			b.follow(b.navigation(http.MethodPost, parse(t, p.URL+"/login"),
 				url.Values{"user": {alice.email}, "password": {alice.password}}, p.URL))
@@ -153,7 +153,7 @@ func TestSAML_ForcesReauth(t *testing.T) {
 	p := world.provider("saml")
 	s := a.site("forced")
 	s.serve(always(s.saml(p, map[string]any{"allow_idp_initiated": true})))
-	s.introduce(p, "/")
+	s.registerServiceProvider(p, "/")
 	b := newBrowser(t)
 	user := b.signIn(b.visit(s.url+"/"), alice).echo(t).Header.Get("Fairlead-Auth-User-Id")
 	if status := a.api("DELETE", "/app/users/"+user, nil, nil); status != http.StatusNoContent {

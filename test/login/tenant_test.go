@@ -108,7 +108,7 @@ func (s *site) oidc(p *provider, authID string, more ...map[string]any) action {
 func (s *site) register(p *provider, authID string) string {
 	s.Helper()
 	id := s.host + "-" + authID
-	p.tell(s.TB, "PUT", "/clients",
+	p.control(s.TB, "PUT", "/clients",
 		map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.at(authID, "callback")},
 			"backchannel_logout_uri": s.at(authID, "logout")}, nil)
 	return id
@@ -121,7 +121,7 @@ func (s *site) at(authID, name string) string { return s.url + "/_fairlead/" + a
 func (s *site) serve(rules ...rule) *site {
 	s.Helper()
 	s.grant()
-	return s.bindTo("public", rules...)
+	return s.bindWith("public", rules...)
 }
 
 // grant gives the host to the tenant.
@@ -132,7 +132,7 @@ func (s *site) grant() {
 	}
 }
 
-func (s *site) bindTo(binding string, rules ...rule) *site {
+func (s *site) bindWith(binding string, rules ...rule) *site {
 	s.Helper()
 	bind := tunnel.Bind{URL: s.url, Binding: binding, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}
 	if len(rules) > 0 {
@@ -164,7 +164,7 @@ func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 			bound <- got
 			return nil
 		},
-		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { a.upstream.join(ctx, st) },
+		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { a.upstream.serveStream(ctx, st) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -184,7 +184,7 @@ func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	panic("unreachable")
 }
 
-func (u *upstream) join(ctx context.Context, st *tunnel.Stream) {
+func (u *upstream) serveStream(ctx context.Context, st *tunnel.Stream) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.addr)
 	if err != nil {
 		_ = st.Refuse(tunnel.RefusedUpstream)

@@ -59,7 +59,8 @@ func newUpstream(t testing.TB) *upstream {
 	return u
 }
 
-const appPage = `<!doctype html><meta charset=utf-8><title>starting</title><link rel=icon href=data:,><h1>app</h1><script>
+const appPage = `<!doctype html><meta charset=utf-8><title>starting</title>
+<link rel=icon href=data:,><h1>app</h1><script>
 const ws = new WebSocket("wss://" + location.host + "/ws");
 ws.onmessage = e => document.title = "ws " + e.data;
 ws.onclose = e => document.title = "ws closed";
@@ -79,13 +80,13 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, "data: more\n\n")
 				_ = http.NewResponseController(w).Flush()
 			case <-r.Context().Done():
-				u.left(r)
+				u.connectionClosed(r)
 			}
 		}
 	case "/stall":
 		for chunk := make([]byte, 1<<16); ; {
 			if _, err := w.Write(chunk); err != nil {
-				u.left(r)
+				u.connectionClosed(r)
 				return
 			}
 		}
@@ -102,15 +103,15 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (u *upstream) left(r *http.Request) {
+func (u *upstream) connectionClosed(r *http.Request) {
 	select {
 	case u.gone <- r.URL.Path:
 	default:
 	}
 }
 
-// untilGone waits until streams of these paths have ended, one of each, and none other.
-func (u *upstream) untilGone(t testing.TB, paths ...string) {
+// waitClosed waits until streams of these paths have ended, one of each, and none other.
+func (u *upstream) waitClosed(t testing.TB, paths ...string) {
 	t.Helper()
 	timeout := time.After(patience)
 	for len(paths) > 0 {
@@ -139,5 +140,5 @@ func (u *upstream) websocket(w http.ResponseWriter, r *http.Request) {
 		base64.StdEncoding.EncodeToString(sum[:]))
 	fmt.Fprint(conn, "\x81\x05hello")
 	_, _ = io.Copy(io.Discard, bufio.NewReader(buffered))
-	u.left(r)
+	u.connectionClosed(r)
 }

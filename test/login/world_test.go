@@ -140,11 +140,11 @@ func (w *running) end() error {
 	case <-time.After(patience):
 		err = errors.Join(err, errors.New("the service did not stop"))
 	}
-	return errors.Join(err, w.store.Close(), w.told(), os.RemoveAll(w.dir))
+	return errors.Join(err, w.store.Close(), w.checkLogForSecrets(), os.RemoveAll(w.dir))
 }
 
-// told looks through all that the service has logged, for what nobody may read there.
-func (w *running) told() error {
+// checkLogForSecrets searches the service's logs for secrets.
+func (w *running) checkLogForSecrets() error {
 	access, err := os.ReadFile(filepath.Join(w.dir, "access.log"))
 	if err != nil {
 		return err

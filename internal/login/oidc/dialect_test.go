@@ -85,7 +85,8 @@ func TestDialectOf(t *testing.T) {
 func TestGitHub_LogsIn(t *testing.T) {
 	t.Parallel()
 	user := `{"id": 1078, "login": "ann", "name": "Ann", "email": "public@example.com"}`
-	emails, status := `[{"email": "old@example.com", "primary": false, "verified": true}, {"email": "ann@example.com", "primary": true, "verified": true}]`, http.StatusOK
+	emails, status := `[{"email": "old@example.com", "primary": false, "verified": true}, `+
+		`{"email": "ann@example.com", "primary": true, "verified": true}]`, http.StatusOK
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /login/oauth/access_token", func(w http.ResponseWriter, r *http.Request) {
 		if r.PostFormValue("client_secret") != "hush" || r.PostFormValue("code_verifier") == "" {
@@ -146,7 +147,7 @@ func TestGitHub_LogsIn(t *testing.T) {
 	}
 }
 
-// A description that cannot be read is asked for again, but not by everybody at once; one that was
+// A document that cannot be read is fetched again, but not by every caller at once; one that was
 // read counts on while it cannot be read again.
 func TestDiscovery_RetriesAndKeeps(t *testing.T) {
 	t.Parallel()
@@ -190,7 +191,7 @@ func TestDiscovery_RetriesAndKeeps(t *testing.T) {
 	})
 }
 
-// What a description leads to is the tenant's word, too.
+// The URLs of a discovery document are the tenant's input, too.
 func TestDiscovery_RefusesInvalidDocuments(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]any{

@@ -74,7 +74,7 @@ func (g *gitHub) HandleCallback(
 		return nil, login.ProviderError(err)
 	}
 	if user.ID <= 0 {
-		return nil, login.ProviderError(fmt.Errorf("%s/user names nobody", g.api))
+		return nil, login.ProviderError(fmt.Errorf("%s/user has no id", g.api))
 	}
 	id := strconv.FormatInt(user.ID, 10)
 	email, err := g.email(ctx, token)

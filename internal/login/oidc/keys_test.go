@@ -74,7 +74,8 @@ func TestKeySet_FollowsRotation(t *testing.T) {
 	})
 }
 
-// Whatever strangers send to any action, the provider is asked for its keys once in an interval.
+// Unknown keys in tokens without a session cause one fetch in an interval, for all actions
+// together.
 func TestKeySet_FetchesOnceForUnknownKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -129,7 +129,7 @@ func (p *provider) checkClaims(d *providerInfo, id *goidc.IDToken, f *login.Flow
 	}
 	switch {
 	case id.Subject == "":
-		return errors.New("the ID token names nobody")
+		return errors.New("the ID token has no subject")
 	case f.Nonce == "" || id.Nonce != f.Nonce:
 		return errors.New("the ID token has another nonce")
 	case more.Party != "" && more.Party != p.config.ClientID, more.Party == "" && len(id.Audience) > 1:
@@ -192,7 +192,7 @@ func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*log
 	if err != nil {
 		return nil,
 			login.RefusedError(
-				"The identity provider says more of your groups than this endpoint takes. Whoever runs the provider can have it "+
+				"The identity provider says more of your groups than this endpoint takes. Its administrator can have it "+
 					"say fewer.", err)
 	}
 	required := p.dialect.maxAge

@@ -87,7 +87,6 @@ func TestProvider_HandlesCallback(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a token, nobody is logged in.
 func TestProvider_RefusesInvalidTokens(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

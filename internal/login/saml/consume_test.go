@@ -23,47 +23,47 @@ func TestConsume_AcceptsResponse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		say    func(*says)
+		say    func(*responseSpec)
 		config func(*trafficpolicy.LoginConfig)
 	}{
 		{name: "the assertion is signed"},
-		{name: "the response is signed", say: func(s *says) { s.signResponse = true }},
-		{name: "both are signed", say: func(s *says) { s.signResponse, s.assertion.by = true, ours() }},
-		{name: "with KeyInfo", say: func(s *says) { s.assertion.keyInfo = ours() }},
-		{name: "with a prefix list", say: func(s *says) {
+		{name: "the response is signed", say: func(s *responseSpec) { s.signResponse = true }},
+		{name: "both are signed", say: func(s *responseSpec) { s.signResponse, s.assertion.by = true, ours() }},
+		{name: "with KeyInfo", say: func(s *responseSpec) { s.assertion.keyInfo = ours() }},
+		{name: "with a prefix list", say: func(s *responseSpec) {
 			s.assertion.transforms = `<ds:Transform Algorithm="` + enveloped + `"/><ds:Transform Algorithm="` + exclusiveC14N +
 				`"><ec:InclusiveNamespaces xmlns:ec="` + exclusiveC14N + `" PrefixList=""/></ds:Transform>`
 		}},
-		{name: "without an issuer of the response", say: func(s *says) { s.ResponseIssuer = "" }},
-		{name: "with extensions", say: func(s *says) {
+		{name: "without an issuer of the response", say: func(s *responseSpec) { s.ResponseIssuer = "" }},
+		{name: "with extensions", say: func(s *responseSpec) {
 			s.Extensions = `<samlp:Extensions><x:y xmlns:x="urn:x">1</x:y></samlp:Extensions>`
 		}},
-		{name: "with our qualifiers", say: func(s *says) {
+		{name: "with our qualifiers", say: func(s *responseSpec) {
 			s.Qualifiers = ` NameQualifier="` + idpID + `" SPNameQualifier="` + ourID + `"`
 		}},
-		{name: "clocks 59 s apart, late", say: func(s *says) {
-			s.NotOnOrAfter, s.ConfirmedUntil = stamp(-59*time.Second), stamp(-59*time.Second)
+		{name: "clocks 59 s apart, late", say: func(s *responseSpec) {
+			s.NotOnOrAfter, s.ConfirmedUntil = timestamp(-59*time.Second), timestamp(-59*time.Second)
 		}},
-		{name: "clocks 59 s apart, early", say: func(s *says) {
-			s.NotBefore, s.Issued, s.Asked = stamp(59*time.Second), stamp(59*time.Second), stamp(59*time.Second)
+		{name: "clocks 59 s apart, early", say: func(s *responseSpec) {
+			s.NotBefore, s.Issued, s.Asked = timestamp(59*time.Second), timestamp(59*time.Second), timestamp(59*time.Second)
 		}},
-		{name: "used once, and several audiences", say: func(s *says) {
+		{name: "used once, and several audiences", say: func(s *responseSpec) {
 			s.Conditions = `<saml:OneTimeUse/><saml:AudienceRestriction><saml:Audience>urn:x</saml:Audience><saml:Audience>` +
 				ourID + `</saml:Audience></saml:AudienceRestriction>`
 		}},
 		{name: "the second key", config: func(c *trafficpolicy.LoginConfig) {
-			c.IdPMetadata = metadataOf(idpID, others(), expired(), ours())
+			c.IdPMetadata = metadataOf(idpID, others(), expiredSigner(), ours())
 		}},
 		{name: "one of the groups", config: func(c *trafficpolicy.LoginConfig) {
 			c.AuthorizedGroups = []string{"admins", "ops"}
 		}},
-		{name: "the provider began", say: func(s *says) {
+		{name: "the provider began", say: func(s *responseSpec) {
 			s.ResponseInResponseTo, s.InResponseTo = "", ""
 		}, config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := good()
+			s := validResponse()
 			if c.say != nil {
 				c.say(s)
 			}
@@ -83,12 +83,14 @@ func TestConsume_AcceptsResponse(t *testing.T) {
 // is no part of the document that was posted.
 func TestConsume_ReadsSignedContentOnly(t *testing.T) {
 	t.Parallel()
-	for name, edit := range map[string]func(*says){
-		"assertion": func(*says) {}, "response": func(s *says) { s.signResponse = true }, "both": func(s *says) {
+	for name, edit := range map[string]func(*responseSpec){
+		"assertion": func(*responseSpec) {}, "response": func(s *responseSpec) {
+			s.signResponse = true
+		}, "both": func(s *responseSpec) {
 			s.signResponse, s.assertion.by = true, ours()
 		},
 	} {
-		s := good()
+		s := validResponse()
 		edit(s)
 		root, err := parseXML([]byte(s.xml(t)), responseLimits)
 		if err != nil {
@@ -115,7 +117,7 @@ func TestConsume_ReadsSignedContentOnly(t *testing.T) {
 
 func TestConsume_ReturnsAuthentication(t *testing.T) {
 	t.Parallel()
-	got, err := consume(t, providerWith(t, nil), `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+good().xml(t))
+	got, err := consume(t, providerWith(t, nil), `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+validResponse().xml(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func TestConsume_SetsReplayKey(t *testing.T) {
 	now := today
 	p := providerWith(t, nil)
 	p.now = func() time.Time { return now }
-	s := good()
+	s := validResponse()
 	s.NotOnOrAfter, s.ConfirmedUntil = "9999-01-01T00:00:00Z", "9999-01-01T00:00:00Z"
 	first, second := s.xml(t), strings.Replace(s.xml(t), `ID="_r1"`, `ID="_r2"`, 1)
 	a, err := consume(t, p, first)
@@ -198,7 +200,8 @@ func TestAttributes_LimitAndSkip(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			a := &assertion{nameID: or(c.nameID, "id-7"), format: or(c.format, formatPersistent), attributes: c.attributes}
+			a := &assertion{nameID: firstNonEmpty(c.nameID, "id-7"), format: firstNonEmpty(c.format, formatPersistent),
+				attributes: c.attributes}
 			c.want.ProviderUserID, c.want.Attributes = a.nameID, c.attributes
 			if diff := cmp.Diff(c.want, a.identity()); diff != "" {
 				t.Error(diff)
@@ -215,16 +218,16 @@ func TestRefusedError_Messages(t *testing.T) {
 		make func(testing.TB) string
 		want string
 	}{
-		"status": {saying(func(s *says) {
+		"status": {editedResponse(func(s *responseSpec) {
 			s.Status = statusPrefix + "AuthnFailed"
 		}), "did not confirm the login (AuthnFailed)"},
-		"hostile": {saying(func(s *says) {
+		"hostile": {editedResponse(func(s *responseSpec) {
 			s.Status = statusPrefix + "&lt;script&gt;"
 		}), "did not confirm the login (with a status that is not known here)"},
-		"format":    {saying(func(s *says) { s.Format = formatEmail }), "nameid_format"},
-		"transient": {saying(func(s *says) { s.Format = formatTransient }), "choose a persistent one"},
-		"encrypted": {saying(func(s *says) { s.NameID = "<saml:EncryptedID/>" }), "encrypts its assertions"},
-		"other":     {swap(">alice<", ">mallory<"), "Start again from the endpoint's own address"},
+		"format":    {editedResponse(func(s *responseSpec) { s.Format = formatEmail }), "nameid_format"},
+		"transient": {editedResponse(func(s *responseSpec) { s.Format = formatTransient }), "choose a persistent one"},
+		"encrypted": {editedResponse(func(s *responseSpec) { s.NameID = "<saml:EncryptedID/>" }), "encrypts its assertions"},
+		"other":     {replaced(">alice<", ">mallory<"), "Start again from the endpoint's own address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,20 +12,20 @@ import (
 // the identity provider has signed for.
 func FuzzConsume(f *testing.F) {
 	p := providerWith(f, nil)
-	both := good()
+	both := validResponse()
 	both.signResponse, both.assertion.by = true, ours()
-	only := good()
+	only := validResponse()
 	only.signResponse = true
-	for _, s := range []*says{good(), both, only} {
+	for _, s := range []*responseSpec{validResponse(), both, only} {
 		f.Add(s.xml(f))
 	}
 	for _, edit := range []func(testing.TB) string{
-		swap(">alice<", ">mallory<"), swap(` ID="_a1"`, ` ID="_b" ID="_a1"`),
-		swap("<samlp:Status>", `<samlp:Status xmlns="urn:x" Id="_x">`),
-		saying(func(s *says) {
+		replaced(">alice<", ">mallory<"), replaced(` ID="_a1"`, ` ID="_b" ID="_a1"`),
+		replaced("<samlp:Status>", `<samlp:Status xmlns="urn:x" Id="_x">`),
+		editedResponse(func(s *responseSpec) {
 			s.Extensions = "<samlp:Extensions><x:y xmlns:x='urn:x'>&#10;&amp;</x:y></samlp:Extensions>"
 		}),
-		saying(func(s *says) { s.signNothing = true }),
+		editedResponse(func(s *responseSpec) { s.signNothing = true }),
 	} {
 		f.Add(edit(f))
 	}

@@ -56,10 +56,10 @@ func newSigner(bits int) *signer {
 	if err != nil {
 		panic(err)
 	}
-	return certified(key, today.AddDate(1, 0, 0))
+	return signerUntil(key, today.AddDate(1, 0, 0))
 }
 
-func certified(key *rsa.PrivateKey, until time.Time) *signer {
+func signerUntil(key *rsa.PrivateKey, until time.Time) *signer {
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "idp"},
 		NotBefore: today.AddDate(-1, 0, 0), NotAfter: until}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -78,8 +78,8 @@ var (
 	others = sync.OnceValue(func() *signer { return newSigner(2048) }) // another one
 )
 
-// expired is our key in a certificate that is over.
-func expired() *signer { return certified(ours().key, today.Add(-time.Hour)) }
+// expiredSigner is our key in a certificate that is over.
+func expiredSigner() *signer { return signerUntil(ours().key, today.Add(-time.Hour)) }
 
 func metadataOf(id string, keys ...*signer) string {
 	var b strings.Builder
@@ -87,7 +87,8 @@ func metadataOf(id string, keys ...*signer) string {
 		nsMetadata, id, nsProtocol)
 	for _, k := range keys {
 		fmt.Fprintf(&b,
-			`<md:KeyDescriptor use="signing"><ds:KeyInfo xmlns:ds=%q><ds:X509Data><ds:X509Certificate>%s</ds:X509Certificate></ds:X509Data></ds:KeyInfo></md:KeyDescriptor>`,
+			`<md:KeyDescriptor use="signing"><ds:KeyInfo xmlns:ds=%q><ds:X509Data>`+
+				`<ds:X509Certificate>%s</ds:X509Certificate></ds:X509Data></ds:KeyInfo></md:KeyDescriptor>`,
 			nsSignature, base64.StdEncoding.EncodeToString(k.cert.Raw))
 	}
 	fmt.Fprintf(&b, `<md:SingleSignOnService Binding=%q Location=%q/></md:IDPSSODescriptor></md:EntityDescriptor>`,
@@ -109,51 +110,68 @@ func providerWith(t testing.TB, edit func(*trafficpolicy.LoginConfig)) *Provider
 	return p
 }
 
-// says is what a response says; the zero of signing means that only the assertion is signed.
-type says struct {
+// responseSpec is what a response says; the zero of signing means that only the assertion is
+// signed.
+type responseSpec struct {
 	ResponseID, AssertionID, ResponseIssuer, Issuer, Destination, Recipient, Status string
 	ResponseInResponseTo, InResponseTo                                              string
 	NameID, Format, Qualifiers, Confirmation                                        string // NameID is XML
 	Issued, NotBefore, NotOnOrAfter, ConfirmedUntil, Asked, SessionEnd, Audience    string
 	Conditions, Attributes, Extensions, AssertionIssued                             string // XML
 	signResponse, signNothing                                                       bool
-	response, assertion                                                             signing
+	response, assertion                                                             signatureSpec
 }
 
-func stamp(d time.Duration) string { return today.Add(d).Format(time.RFC3339) }
+func timestamp(d time.Duration) string { return today.Add(d).Format(time.RFC3339) }
 
-// good is what the identity provider says of alice when all is well.
-func good() *says {
-	return &says{
+// validResponse is what the identity provider says of alice when all is well.
+func validResponse() *responseSpec {
+	return &responseSpec{
 		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL, Recipient: acsURL,
 		Status:               statusSuccess,
-		ResponseInResponseTo: "_q1", InResponseTo: "_q1", NameID: "alice", Format: formatPersistent, Confirmation: confirmationBearer,
-		Issued: stamp(-5 * time.Second), NotBefore: stamp(-time.Minute), NotOnOrAfter: stamp(5 * time.Minute),
-		ConfirmedUntil: stamp(4 * time.Minute),
-		Asked:          stamp(-10 * time.Second), SessionEnd: stamp(8 * time.Hour), Audience: ourID,
-		Attributes: `<saml:Attribute Name="mail"><saml:AttributeValue xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="xs:string">alice@example.com</saml:AttributeValue></saml:Attribute>` +
-			`<saml:Attribute Name="groups"><saml:AttributeValue>eng</saml:AttributeValue><saml:AttributeValue>ops</saml:AttributeValue></saml:Attribute>`,
+		ResponseInResponseTo: "_q1", InResponseTo: "_q1", NameID: "alice", Format: formatPersistent,
+		Confirmation: confirmationBearer,
+		Issued:       timestamp(-5 * time.Second), NotBefore: timestamp(-time.Minute),
+		NotOnOrAfter:   timestamp(5 * time.Minute),
+		ConfirmedUntil: timestamp(4 * time.Minute),
+		Asked:          timestamp(-10 * time.Second), SessionEnd: timestamp(8 * time.Hour), Audience: ourID,
+		Attributes: `<saml:Attribute Name="mail"><saml:AttributeValue xmlns:xs="http://www.w3.org/2001/XMLSchema" ` +
+			`xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" ` +
+			`xsi:type="xs:string">alice@example.com</saml:AttributeValue></saml:Attribute>` +
+			`<saml:Attribute Name="groups"><saml:AttributeValue>eng</saml:AttributeValue>` +
+			`<saml:AttributeValue>ops</saml:AttributeValue></saml:Attribute>`,
 	}
 }
 
 var responseTemplate = template.Must(template.New("").
 	Parse(
-		`<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.ResponseID}}" Version="2.0" IssueInstant="{{.Issued}}"{{with .Destination}} Destination="{{.}}"{{end}}{{with .ResponseInResponseTo}} InResponseTo="{{.}}"{{end}}>
+		`<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" ` +
+			`xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.ResponseID}}" Version="2.0" ` +
+			`IssueInstant="{{.Issued}}"{{with .Destination}} Destination="{{.}}"{{end}}{{with .ResponseInResponseTo}} ` +
+			`InResponseTo="{{.}}"{{end}}>
 {{with .ResponseIssuer}}<saml:Issuer>{{.}}</saml:Issuer>{{end}}{{.Extensions}}
 <samlp:Status><samlp:StatusCode Value="{{.Status}}"/></samlp:Status>
-<saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.AssertionID}}" Version="2.0" IssueInstant="{{or .AssertionIssued .Issued}}">
+<saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.AssertionID}}" Version="2.0" ` +
+			`IssueInstant="{{or .AssertionIssued .Issued}}">
  <saml:Issuer>{{.Issuer}}</saml:Issuer>
  <saml:Subject><saml:NameID{{with .Format}} Format="{{.}}"{{end}}{{.Qualifiers}}>{{.NameID}}</saml:NameID>
-  <saml:SubjectConfirmation Method="{{.Confirmation}}"><saml:SubjectConfirmationData{{with .InResponseTo}} InResponseTo="{{.}}"{{end}}{{with .ConfirmedUntil}} NotOnOrAfter="{{.}}"{{end}}{{with .Recipient}} Recipient="{{.}}"{{end}}/></saml:SubjectConfirmation>
+  <saml:SubjectConfirmation Method="{{.Confirmation}}"><saml:SubjectConfirmationData{{with .InResponseTo}} ` +
+			`InResponseTo="{{.}}"{{end}}{{with .ConfirmedUntil}} NotOnOrAfter="{{.}}"{{end}}{{with .Recipient}} ` +
+			`Recipient="{{.}}"{{end}}/></saml:SubjectConfirmation>
  </saml:Subject>
- {{if eq .Conditions "none"}}{{else}}<saml:Conditions NotBefore="{{.NotBefore}}"{{with .NotOnOrAfter}} NotOnOrAfter="{{.}}"{{end}}>{{with .Audience}}<saml:AudienceRestriction><saml:Audience>{{.}}</saml:Audience></saml:AudienceRestriction>{{end}}{{.Conditions}}</saml:Conditions>{{end}}
- <saml:AuthnStatement AuthnInstant="{{.Asked}}"{{with .SessionEnd}} SessionNotOnOrAfter="{{.}}"{{end}} SessionIndex="_s1"><saml:AuthnContext><saml:AuthnContextClassRef>urn:oasis:names:tc:SAML:2.0:ac:classes:Password</saml:AuthnContextClassRef></saml:AuthnContext></saml:AuthnStatement>
+ {{if eq .Conditions "none"}}{{else}}<saml:Conditions NotBefore="{{.NotBefore}}"{{with .NotOnOrAfter}} ` +
+			`NotOnOrAfter="{{.}}"{{end}}>{{with .Audience}}<saml:AudienceRestriction><saml:Audience>{{.}}` +
+			`</saml:Audience></saml:AudienceRestriction>{{end}}{{.Conditions}}</saml:Conditions>{{end}}
+ <saml:AuthnStatement AuthnInstant="{{.Asked}}"{{with .SessionEnd}} SessionNotOnOrAfter="{{.}}"{{end}} ` +
+			`SessionIndex="_s1"><saml:AuthnContext>` +
+			`<saml:AuthnContextClassRef>urn:oasis:names:tc:SAML:2.0:ac:classes:Password</saml:AuthnContextClassRef>` +
+			`</saml:AuthnContext></saml:AuthnStatement>
  <saml:AttributeStatement>{{.Attributes}}</saml:AttributeStatement>
 </saml:Assertion>
 </samlp:Response>`))
 
 // document builds and signs the response.
-func (s *says) document(t testing.TB) *etree.Document {
+func (s *responseSpec) document(t testing.TB) *etree.Document {
 	t.Helper()
 	var b bytes.Buffer
 	if err := responseTemplate.Execute(&b, s); err != nil {
@@ -176,7 +194,7 @@ func (s *says) document(t testing.TB) *etree.Document {
 	return doc
 }
 
-func (s *says) xml(t testing.TB) string { return asXML(t, s.document(t)) }
+func (s *responseSpec) xml(t testing.TB) string { return asXML(t, s.document(t)) }
 
 func asXML(t testing.TB, doc *etree.Document) string {
 	t.Helper()
@@ -187,8 +205,8 @@ func asXML(t testing.TB, doc *etree.Document) string {
 	return out
 }
 
-// signing is how an element is signed; the zero value is as it should be.
-type signing struct {
+// signatureSpec is how an element is signed; the zero value is as it should be.
+type signatureSpec struct {
 	by                            *signer
 	method, digest, c14n, uri     string
 	hash                          crypto.Hash
@@ -197,7 +215,7 @@ type signing struct {
 	keyInfo                       *signer
 }
 
-func or(v, otherwise string) string {
+func firstNonEmpty(v, otherwise string) string {
 	if v == "" {
 		return otherwise
 	}
@@ -205,7 +223,7 @@ func or(v, otherwise string) string {
 }
 
 // sign puts a signature behind the element's Issuer, or first.
-func (s signing) sign(t testing.TB, e *etree.Element) {
+func (s signatureSpec) sign(t testing.TB, e *etree.Element) {
 	t.Helper()
 	by, hash := s.by, s.hash
 	if by == nil {
@@ -214,22 +232,26 @@ func (s signing) sign(t testing.TB, e *etree.Element) {
 	if hash == 0 {
 		hash = crypto.SHA256
 	}
-	transforms := or(s.transforms, `<ds:Transform Algorithm="`+enveloped+`"/><ds:Transform Algorithm="`+exclusiveC14N+
+	transforms := firstNonEmpty(s.transforms, `<ds:Transform Algorithm="`+enveloped+`"/><ds:Transform Algorithm="`+
+		exclusiveC14N+
 		`"/>`)
 	sig := etree.NewDocument()
 	if err := sig.ReadFromString(
 		fmt.Sprintf(
-			`<ds:Signature xmlns:ds=%q><ds:SignedInfo><ds:CanonicalizationMethod Algorithm=%q/><ds:SignatureMethod Algorithm=%q/><ds:Reference URI=%q><ds:Transforms>%s</ds:Transforms><ds:DigestMethod Algorithm=%q/><ds:DigestValue>%s</ds:DigestValue></ds:Reference>%s</ds:SignedInfo><ds:SignatureValue/>%s</ds:Signature>`,
-			nsSignature, or(s.c14n, exclusiveC14N), or(s.method, signatureMethods[0]),
-			or(s.uri, "#"+e.SelectAttrValue("ID", "")),
-			transforms, or(s.digest, digestMethods[0]),
-			base64.StdEncoding.EncodeToString(sum(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))),
+			`<ds:Signature xmlns:ds=%q><ds:SignedInfo><ds:CanonicalizationMethod Algorithm=%q/>`+
+				`<ds:SignatureMethod Algorithm=%q/><ds:Reference URI=%q><ds:Transforms>%s</ds:Transforms>`+
+				`<ds:DigestMethod Algorithm=%q/><ds:DigestValue>%s</ds:DigestValue></ds:Reference>%s</ds:SignedInfo>`+
+				`<ds:SignatureValue/>%s</ds:Signature>`,
+			nsSignature, firstNonEmpty(s.c14n, exclusiveC14N), firstNonEmpty(s.method, signatureMethods[0]),
+			firstNonEmpty(s.uri, "#"+e.SelectAttrValue("ID", "")),
+			transforms, firstNonEmpty(s.digest, digestMethods[0]),
+			base64.StdEncoding.EncodeToString(digest(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))),
 			s.reference, s.within)); err != nil {
 		t.Fatal(err)
 	}
 	root := sig.Root()
 	info := canonical(t, root.SelectElement("ds:SignedInfo"), false)
-	value, err := rsa.SignPKCS1v15(rand.Reader, by.key, hash, sum(hash, info))
+	value, err := rsa.SignPKCS1v15(rand.Reader, by.key, hash, digest(hash, info))
 	if s.secret != nil {
 		mac := hmac.New(sha256.New, s.secret)
 		mac.Write(info)
@@ -250,7 +272,7 @@ func (s signing) sign(t testing.TB, e *etree.Element) {
 	e.InsertChildAt(at, root)
 }
 
-func sum(h crypto.Hash, b []byte) []byte {
+func digest(h crypto.Hash, b []byte) []byte {
 	w := h.New()
 	w.Write(b)
 	return w.Sum(nil)

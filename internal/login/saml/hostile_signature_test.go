@@ -23,8 +23,8 @@ type attack struct {
 	config func(*trafficpolicy.LoginConfig)
 }
 
-// refuse runs the attacks.
-func refuse(t *testing.T, attacks []attack) {
+// expectRefused runs the attacks.
+func expectRefused(t *testing.T, attacks []attack) {
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
@@ -41,37 +41,37 @@ func refuse(t *testing.T, attacks []attack) {
 
 // signedThen signs a good response and then changes it.
 func signedThen(edit func(t testing.TB, root *etree.Element)) func(testing.TB) string {
-	return func(t testing.TB) string { return editSigned(t, good(), edit) }
+	return func(t testing.TB) string { return editSigned(t, validResponse(), edit) }
 }
 
 // responseSignedThen does that where the response is signed, and not the assertion.
 func responseSignedThen(edit func(t testing.TB, root *etree.Element)) func(testing.TB) string {
 	return func(t testing.TB) string {
-		s := good()
+		s := validResponse()
 		s.signResponse = true
 		return editSigned(t, s, edit)
 	}
 }
 
-func editSigned(t testing.TB, s *says, edit func(testing.TB, *etree.Element)) string {
+func editSigned(t testing.TB, s *responseSpec, edit func(testing.TB, *etree.Element)) string {
 	doc := s.document(t)
 	edit(t, doc.Root())
 	return asXML(t, doc)
 }
 
-// saying changes what is said before it is signed.
-func saying(edit func(*says)) func(testing.TB) string {
+// editedResponse changes what is said before it is signed.
+func editedResponse(edit func(*responseSpec)) func(testing.TB) string {
 	return func(t testing.TB) string {
-		s := good()
+		s := validResponse()
 		edit(s)
 		return s.xml(t)
 	}
 }
 
-// swap changes the text of a signed response.
-func swap(from, to string) func(testing.TB) string {
+// replaced changes the text of a signed response.
+func replaced(from, to string) func(testing.TB) string {
 	return func(t testing.TB) string {
-		before := good().xml(t)
+		before := validResponse().xml(t)
 		after := strings.Replace(before, from, to, 1)
 		if before == after {
 			t.Fatalf("%q is not in the response", from)
@@ -100,7 +100,7 @@ func evilCopy(e *etree.Element, id string) *etree.Element {
 func TestConsume_RefusesSignatureWrapping(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "more than one assertion, or one that is not a child"
-	refuse(t, []attack{
+	expectRefused(t, []attack{
 		{name: "XSW1, the signed response within the signature of an evil one",
 			make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
 				original := root.Copy()
@@ -185,17 +185,17 @@ func TestConsume_RefusesSignatureWrapping(t *testing.T) {
 			evil.Tag = "assertion"
 			root.AddChild(evil)
 		}), reason: "has a child assertion"},
-		{name: "an assertion in the assertion's Advice, all signed", make: saying(func(s *says) {
+		{name: "an assertion in the assertion's Advice, all signed", make: editedResponse(func(s *responseSpec) {
 			s.Attributes += `<saml:Advice><saml:Assertion ID="_b"/></saml:Advice>`
 		}), reason: elsewhere},
 		{name: "the root is the assertion", make: func(t testing.TB) string {
-			return asXML(t, etree.NewDocumentWithRoot(assertionOf(good().document(t).Root()).Copy()))
+			return asXML(t, etree.NewDocumentWithRoot(assertionOf(validResponse().document(t).Root()).Copy()))
 		}, reason: "root is not samlp:Response"},
 		{name: "the root is of another namespace",
-			make: swap(`xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol"`,
+			make: replaced(`xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol"`,
 				`xmlns:samlp="urn:oasis:names:tc:SAML:1.0:protocol"`), reason: "root is not samlp:Response"},
 		{name: "two roots", make: func(t testing.TB) string {
-			return good().xml(t) + good().xml(t)
+			return validResponse().xml(t) + validResponse().xml(t)
 		}, reason: "more than one root"},
 	})
 }
@@ -203,7 +203,9 @@ func TestConsume_RefusesSignatureWrapping(t *testing.T) {
 // TestConsume_ChecksSignatures holds what signatures can be, and must not be.
 func TestConsume_ChecksSignatures(t *testing.T) {
 	t.Parallel()
-	with := func(s signing) func(testing.TB) string { return saying(func(x *says) { x.assertion = s }) }
+	with := func(s signatureSpec) func(testing.TB) string {
+		return editedResponse(func(x *responseSpec) { x.assertion = s })
+	}
 	transforms := func(algorithms ...string) string {
 		var b strings.Builder
 		for _, a := range algorithms {
@@ -212,25 +214,25 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 		return b.String()
 	}
 	const other = "other transforms than"
-	refuse(t, []attack{
-		{name: "none", make: saying(func(s *says) {
+	expectRefused(t, []attack{
+		{name: "none", make: editedResponse(func(s *responseSpec) {
 			s.signNothing = true
 		}), reason: "neither the response nor its assertion is signed"},
-		{name: "another key", make: with(signing{by: others()}), reason: "verifying the assertion: crypto/rsa"},
-		{name: "another key, which KeyInfo brings along", make: with(signing{by: others(), keyInfo: others()}),
+		{name: "another key", make: with(signatureSpec{by: others()}), reason: "verifying the assertion: crypto/rsa"},
+		{name: "another key, which KeyInfo brings along", make: with(signatureSpec{by: others(), keyInfo: others()}),
 			reason: "verifying the assertion: crypto/rsa"},
-		{name: "another key, and KeyInfo names the right one", make: with(signing{by: others(), keyInfo: ours()}),
+		{name: "another key, and KeyInfo names the right one", make: with(signatureSpec{by: others(), keyInfo: ours()}),
 			reason: "verifying the assertion: crypto/rsa"},
-		{name: "changed afterwards", make: swap(">alice<", ">mallory<"), reason: "could not be verified"},
+		{name: "changed afterwards", make: replaced(">alice<", ">mallory<"), reason: "could not be verified"},
 		{name: "an attribute added afterwards",
-			make: swap("<saml:AttributeValue>eng",
+			make: replaced("<saml:AttributeValue>eng",
 				"<saml:AttributeValue>admins</saml:AttributeValue><saml:AttributeValue>eng"),
 			reason: "could not be verified"},
-		{name: "of another ID", make: with(signing{uri: "#_r1"}), reason: "is of something else"},
+		{name: "of another ID", make: with(signatureSpec{uri: "#_r1"}), reason: "is of something else"},
 		{name: "of the whole document", make: func(t testing.TB) string {
-			return strings.Replace(good().xml(t), `URI="#_a1"`, `URI=""`, 1)
+			return strings.Replace(validResponse().xml(t), `URI="#_a1"`, `URI=""`, 1)
 		}, reason: "is of something else"},
-		{name: "of an XPointer", make: with(signing{uri: "#xpointer(id('_a1'))"}), reason: "is of something else"},
+		{name: "of an XPointer", make: with(signatureSpec{uri: "#xpointer(id('_a1'))"}), reason: "is of something else"},
 		{name: "of another element, moved to the assertion",
 			make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
 				assertionOf(root).InsertChildAt(0, root.RemoveChild(root.SelectElement("ds:Signature")))
@@ -243,49 +245,51 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 			a := assertionOf(root)
 			a.AddChild(a.SelectElement("ds:Signature").Copy())
 		}), reason: "two signatures"},
-		{name: "a good one of the assertion, a bad one of the response", make: saying(func(s *says) {
+		{name: "a good one of the assertion, a bad one of the response", make: editedResponse(func(s *responseSpec) {
 			s.signResponse, s.assertion.by, s.response.by = true, ours(), others()
 		}), reason: "verifying the response: crypto/rsa"},
-		{name: "a good one of the response, a bad one of the assertion", make: saying(func(s *says) {
+		{name: "a good one of the response, a bad one of the assertion", make: editedResponse(func(s *responseSpec) {
 			s.signResponse, s.assertion.by = true, others()
 		}), reason: "verifying the assertion: crypto/rsa"},
-		{name: "SHA-1", make: with(signing{hash: crypto.SHA1, method: "http://www.w3.org/2000/09/xmldsig#rsa-sha1",
+		{name: "SHA-1", make: with(signatureSpec{hash: crypto.SHA1, method: "http://www.w3.org/2000/09/xmldsig#rsa-sha1",
 			digest: "http://www.w3.org/2000/09/xmldsig#sha1"}), reason: "not RSA with SHA-256"},
-		{name: "SHA-1 of the digest", make: with(signing{digest: "http://www.w3.org/2000/09/xmldsig#sha1"}),
+		{name: "SHA-1 of the digest", make: with(signatureSpec{digest: "http://www.w3.org/2000/09/xmldsig#sha1"}),
 			reason: "not SHA-256 or more"},
-		{name: "no algorithm", make: with(signing{method: "none"}), reason: "not RSA with SHA-256"},
+		{name: "no algorithm", make: with(signatureSpec{method: "none"}), reason: "not RSA with SHA-256"},
 		{name: "HMAC with the public certificate",
-			make:   with(signing{method: "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256", secret: ours().cert.Raw}),
+			make:   with(signatureSpec{method: "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256", secret: ours().cert.Raw}),
 			reason: "not RSA with SHA-256"},
-		{name: "HMAC with the public certificate, called RSA", make: with(signing{secret: ours().cert.Raw}),
+		{name: "HMAC with the public certificate, called RSA", make: with(signatureSpec{secret: ours().cert.Raw}),
 			reason: "verifying the assertion: crypto/rsa"},
 		{name: "HMAC cut to nothing", make: func(t testing.TB) string {
-			return strings.Replace(good().xml(t), `rsa-sha256"/>`,
+			return strings.Replace(validResponse().xml(t), `rsa-sha256"/>`,
 				`rsa-sha256"><ds:HMACOutputLength>0</ds:HMACOutputLength></ds:SignatureMethod>`, 1)
 		}, reason: "SignatureMethod of the signature has parameters"},
 		{name: "canonical form with comments",
-			make: with(signing{transforms: transforms(enveloped, exclusiveC14N+"WithComments")}), reason: other},
-		{name: "SignedInfo in canonical form with comments", make: with(signing{c14n: exclusiveC14N + "WithComments"}),
+			make: with(signatureSpec{transforms: transforms(enveloped, exclusiveC14N+"WithComments")}), reason: other},
+		{name: "SignedInfo in canonical form with comments", make: with(signatureSpec{c14n: exclusiveC14N + "WithComments"}),
 			reason: other},
 		{name: "inclusive canonical form",
-			make:   with(signing{transforms: transforms(enveloped, "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")}),
+			make:   with(signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")}),
 			reason: other},
 		{name: "XPath",
-			make:   with(signing{transforms: transforms(enveloped, "http://www.w3.org/TR/1999/REC-xpath-19991116")}),
+			make:   with(signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/TR/1999/REC-xpath-19991116")}),
 			reason: other},
 		{name: "XSLT",
-			make:   with(signing{transforms: transforms("http://www.w3.org/TR/1999/REC-xslt-19991116", exclusiveC14N)}),
+			make:   with(signatureSpec{transforms: transforms("http://www.w3.org/TR/1999/REC-xslt-19991116", exclusiveC14N)}),
 			reason: other},
-		{name: "base64", make: with(signing{transforms: transforms(enveloped, "http://www.w3.org/2000/09/xmldsig#base64")}),
+		{name: "base64",
+			make:   with(signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/2000/09/xmldsig#base64")}),
 			reason: other},
-		{name: "three transforms", make: with(signing{transforms: transforms(enveloped, exclusiveC14N, exclusiveC14N)}),
+		{name: "three transforms", make: with(signatureSpec{transforms: transforms(enveloped, exclusiveC14N, exclusiveC14N)}),
 			reason: "has another element Transform"},
-		{name: "one transform", make: with(signing{transforms: transforms(enveloped)}), reason: "has not the one Transform"},
-		{name: "enveloped twice", make: with(signing{transforms: transforms(enveloped, enveloped)}), reason: other},
+		{name: "one transform", make: with(signatureSpec{transforms: transforms(enveloped)}),
+			reason: "has not the one Transform"},
+		{name: "enveloped twice", make: with(signatureSpec{transforms: transforms(enveloped, enveloped)}), reason: other},
 		{name: "a transform with a parameter",
-			make: with(signing{transforms: transforms(enveloped) + `<ds:Transform Algorithm="` + exclusiveC14N +
+			make: with(signatureSpec{transforms: transforms(enveloped) + `<ds:Transform Algorithm="` + exclusiveC14N +
 				`"><ds:XPath>1</ds:XPath></ds:Transform>`}), reason: "has a parameter XPath"},
-		{name: "two references", make: with(signing{reference: `<ds:Reference URI="#_r1"/>`}),
+		{name: "two references", make: with(signatureSpec{reference: `<ds:Reference URI="#_r1"/>`}),
 			reason: "has another element Reference"},
 		{name: "a reference of another namespace before it", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			info := root.FindElement(".//ds:SignedInfo")
@@ -295,8 +299,8 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 			sig := root.FindElement(".//ds:Signature")
 			sig.AddChild(sig.SelectElement("ds:SignedInfo").Copy())
 		}), reason: "has another element SignedInfo"},
-		{name: "an object", make: with(signing{within: `<ds:Object/>`}), reason: "an element Object"},
-		{name: "a manifest", make: with(signing{within: `<ds:Manifest/>`}), reason: "an element Manifest"},
+		{name: "an object", make: with(signatureSpec{within: `<ds:Object/>`}), reason: "an element Object"},
+		{name: "a manifest", make: with(signatureSpec{within: `<ds:Manifest/>`}), reason: "an element Manifest"},
 		{name: "no value", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			root.FindElement(".//ds:SignatureValue").SetText("")
 		}), reason: "verifying the assertion"},
@@ -304,11 +308,11 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 			root.FindElement(".//ds:SignatureValue").SetText("%%%")
 		}), reason: "verifying the assertion: Could not decode"},
 		{name: "in a namespace that only looks like the right one", make: func(t testing.TB) string {
-			return strings.Replace(good().xml(t), `xmlns:ds="http://www.w3.org/2000/09/xmldsig#"`,
+			return strings.Replace(validResponse().xml(t), `xmlns:ds="http://www.w3.org/2000/09/xmldsig#"`,
 				`xmlns:ds="http://www.w3.org/2000/09/xmldsig"`, 1)
 		}, reason: "neither the response's nor the assertion's"},
-		{name: "a key that has expired", make: good().xml, config: func(c *trafficpolicy.LoginConfig) {
-			c.IdPMetadata = metadataOf(idpID, expired())
+		{name: "a key that has expired", make: validResponse().xml, config: func(c *trafficpolicy.LoginConfig) {
+			c.IdPMetadata = metadataOf(idpID, expiredSigner())
 		}, reason: "verifying the assertion"},
 		{name: "an encrypted assertion", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			root.RemoveChild(assertionOf(root))
@@ -323,7 +327,9 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 				data.CreateElement("xenc:CipherData").CreateElement("xenc:CipherValue").
 					SetText(base64.StdEncoding.EncodeToString([]byte("x")))
 			}), reason: "encrypted"},
-		{name: "an encrypted id in a signed assertion", make: saying(func(s *says) { s.NameID = `<saml:EncryptedID/>` }),
+		{name: "an encrypted id in a signed assertion", make: editedResponse(func(s *responseSpec) {
+			s.NameID = `<saml:EncryptedID/>`
+		}),
 			reason: "encrypted"},
 	})
 }

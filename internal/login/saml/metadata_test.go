@@ -61,7 +61,7 @@ func TestParseMetadata(t *testing.T) {
 		{name: "a certificate in lines", metadata: replaced("<ds:X509Certificate>", "<ds:X509Certificate>\n\t ")},
 		{name: "a short key", metadata: metadataOf(idpID, newSigner(1024)), wrong: "fewer than 2048"},
 		{name: "an ECDSA key", metadata: metadataOf(idpID, ecdsaSigner(t)), wrong: "only RSA"},
-		{name: "too many keys", metadata: metadataOf(idpID, make17()...), wrong: "more than 16"},
+		{name: "too many keys", metadata: metadataOf(idpID, seventeenSigners()...), wrong: "more than 16"},
 		{name: "only the POST binding", metadata: replaced(bindingRedirect, bindingPost), wrong: "HTTP-Redirect"},
 		{name: "plain http", metadata: replaced("https://idp.example.com/sso", "http://idp.example.com/sso"),
 			wrong: "has to be an https URL"},
@@ -105,7 +105,7 @@ func ecdsaSigner(t *testing.T) *signer {
 	return &signer{cert: &x509.Certificate{Raw: der}}
 }
 
-func make17() []*signer {
+func seventeenSigners() []*signer {
 	keys := make([]*signer, maxKeys+1)
 	for i := range keys {
 		keys[i] = ours()

@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// published is an identity provider's metadata at a URL, and the time.
-type published struct {
+// metadataServer is an identity provider's metadata at a URL, and the time.
+type metadataServer struct {
 	t      *testing.T
 	p      *Provider
 	now    atomic.Int64 // seconds since today
@@ -30,8 +30,8 @@ type published struct {
 	hold   sync.Mutex // answers wait for it
 }
 
-func publish(t *testing.T, metadata string) *published {
-	m := &published{t: t, hit: make(chan struct{}, 64)}
+func startMetadataServer(t *testing.T, metadata string) *metadataServer {
+	m := &metadataServer{t: t, hit: make(chan struct{}, 64)}
 	m.answer.Store(metadata)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		m.asked.Add(1)
@@ -56,10 +56,10 @@ func publish(t *testing.T, metadata string) *published {
 	return m
 }
 
-func (m *published) pass(d time.Duration) { m.now.Add(int64(d / time.Second)) }
+func (m *metadataServer) advance(d time.Duration) { m.now.Add(int64(d / time.Second)) }
 
 // expect starts a login and says how often the URL has been asked until then.
-func (m *published) expect(asked int64, works bool) {
+func (m *metadataServer) expect(asked int64, works bool) {
 	m.t.Helper()
 	_, err := m.p.StartFlow(m.t.Context(), &login.Flow{}, place)
 	if (err == nil) != works || m.asked.Load() != asked {
@@ -74,26 +74,26 @@ func (m *published) expect(asked int64, works bool) {
 
 func TestMetadataSource_CachesAndRefreshes(t *testing.T) {
 	t.Parallel()
-	m := publish(t, metadataOf(idpID, ours()))
+	m := startMetadataServer(t, metadataOf(idpID, ours()))
 	m.expect(1, true)
-	m.pass(59 * time.Minute)
+	m.advance(59 * time.Minute)
 	m.expect(1, true)
-	m.pass(time.Minute)
+	m.advance(time.Minute)
 	m.expect(2, true)
 
 	m.answer.Store("") // it breaks: what is known serves a day, and the URL is asked once a minute
-	m.pass(time.Hour)
+	m.advance(time.Hour)
 	m.expect(3, true)
 	m.expect(3, true)
-	m.pass(time.Minute)
+	m.advance(time.Minute)
 	m.expect(4, true)
-	m.pass(23 * time.Hour)
+	m.advance(23 * time.Hour)
 	m.expect(5, false)
 	m.expect(5, false)
 
 	m.answer.Store(metadataOf(idpID, ours()))
 	m.expect(5, false)
-	m.pass(time.Minute)
+	m.advance(time.Minute)
 	m.expect(6, true)
 }
 
@@ -106,10 +106,10 @@ func TestMetadataSource_FailsWithoutMetadata(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := publish(t, answer)
+			m := startMetadataServer(t, answer)
 			m.expect(1, false)
 			m.expect(1, false) // and no second question in the same minute
-			if _, err := m.p.ConsumeResponse(t.Context(), post(good().xml(t)),
+			if _, err := m.p.ConsumeResponse(t.Context(), post(validResponse().xml(t)),
 				place); account.CodeOf(err) != account.CodeProviderFailed {
 				t.Errorf("got %v", err)
 			}
@@ -121,14 +121,14 @@ func TestMetadataSource_FailsWithoutMetadata(t *testing.T) {
 // asked, once a minute.
 func TestMetadataSource_FetchesForNewKey(t *testing.T) {
 	t.Parallel()
-	m := publish(t, metadataOf(idpID, others()))
+	m := startMetadataServer(t, metadataOf(idpID, others()))
 	m.expect(1, true)
 	m.answer.Store(metadataOf(idpID, others(), ours()))
-	rotated := good()
+	rotated := validResponse()
 	if _, err := m.p.ConsumeResponse(t.Context(), post(rotated.xml(t)), place); err == nil || m.asked.Load() != 1 {
 		t.Fatalf("got %v after asking %d times: strangers make it ask as often as they like", err, m.asked.Load())
 	}
-	m.pass(time.Minute)
+	m.advance(time.Minute)
 	if _, err := m.p.ConsumeResponse(t.Context(), post(rotated.xml(t)), place); err != nil || m.asked.Load() != 2 {
 		t.Fatalf("got %v after asking %d times", err, m.asked.Load())
 	}
@@ -138,11 +138,11 @@ func TestMetadataSource_FetchesForNewKey(t *testing.T) {
 // does not make its word the old one's.
 func TestMetadataSource_RefusesOtherEntity(t *testing.T) {
 	t.Parallel()
-	m := publish(t, metadataOf(idpID, others()))
+	m := startMetadataServer(t, metadataOf(idpID, others()))
 	m.expect(1, true)
 	m.answer.Store(metadataOf("https://other.example.com", ours()))
-	m.pass(time.Minute)
-	_, err := m.p.ConsumeResponse(t.Context(), post(good().xml(t)), place)
+	m.advance(time.Minute)
+	_, err := m.p.ConsumeResponse(t.Context(), post(validResponse().xml(t)), place)
 	causeOf(t, err)
 }
 
@@ -150,10 +150,10 @@ func TestMetadataSource_RefusesOtherEntity(t *testing.T) {
 // on with what is known.
 func TestMetadataSource_BlocksOneLoginOnly(t *testing.T) {
 	t.Parallel()
-	m := publish(t, metadataOf(idpID, ours()))
+	m := startMetadataServer(t, metadataOf(idpID, ours()))
 	m.expect(1, true)
 	<-m.hit
-	m.pass(refreshInterval)
+	m.advance(refreshInterval)
 	m.hold.Lock()
 	waits := make(chan error, 1)
 	go func() {
@@ -170,7 +170,7 @@ func TestMetadataSource_BlocksOneLoginOnly(t *testing.T) {
 
 func TestMetadataSource_FetchesOnce(t *testing.T) {
 	t.Parallel()
-	m := publish(t, metadataOf(idpID, ours()))
+	m := startMetadataServer(t, metadataOf(idpID, ours()))
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {

@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// requested follows Start's URL and returns the AuthnRequest.
-func requested(t *testing.T, p *Provider, f *login.Flow) (*etree.Element, url.Values, string) {
+// authnRequestOf follows Start's URL and returns the AuthnRequest.
+func authnRequestOf(t *testing.T, p *Provider, f *login.Flow) (*etree.Element, url.Values, string) {
 	t.Helper()
 	s, err := p.StartFlow(t.Context(), f, place)
 	if err != nil {
@@ -52,7 +52,7 @@ func requested(t *testing.T, p *Provider, f *login.Flow) (*etree.Element, url.Va
 func TestProvider_StartsFlow(t *testing.T) {
 	t.Parallel()
 	p := providerWith(t, nil)
-	r, query, id := requested(t, p, &login.Flow{State: "the state"})
+	r, query, id := authnRequestOf(t, p, &login.Flow{State: "the state"})
 	if query.Get("tenant") != "7" || query.Get("RelayState") != "the state" {
 		t.Errorf("the query is %v", query)
 	}
@@ -73,7 +73,7 @@ func TestProvider_StartsFlow(t *testing.T) {
 	if err != nil || attr(policy, "Format") != formatPersistent || attr(policy, "AllowCreate") != "true" {
 		t.Errorf("the policy is %v, %v", policy, err)
 	}
-	if _, _, again := requested(t, p, &login.Flow{}); again == id || len(id) != 41 || !ncName.MatchString(id) {
+	if _, _, again := authnRequestOf(t, p, &login.Flow{}); again == id || len(id) != 41 || !ncName.MatchString(id) {
 		t.Errorf("ids of requests: %q, %q", id, again)
 	}
 }
@@ -81,12 +81,12 @@ func TestProvider_StartsFlow(t *testing.T) {
 func TestProvider_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	fresh := &login.Flow{ForceReauth: true}
-	if r, _, _ := requested(t, providerWith(t, nil), fresh); attr(r, "ForceAuthn") != "true" {
+	if r, _, _ := authnRequestOf(t, providerWith(t, nil), fresh); attr(r, "ForceAuthn") != "true" {
 		t.Error("a fresh login is not asked for")
 	}
 	forced := &login.Flow{}
 	p := providerWith(t, func(c *trafficpolicy.LoginConfig) { c.ForceAuthn, c.NameIDFormat = true, formatUnspecified })
-	r, _, _ := requested(t, p, forced)
+	r, _, _ := authnRequestOf(t, p, forced)
 	if attr(r, "ForceAuthn") != "true" || !forced.ForceReauth {
 		t.Error("force_authn asks for no fresh login, or does not have it checked")
 	}
@@ -143,8 +143,8 @@ func TestValidateConfig(t *testing.T) {
 	t.Parallel()
 	over := strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1)
 	for metadata, wrong := range map[string]string{
-		metadataOf(idpID, ours()): "", metadataOf(idpID, expired(), ours()): "",
-		metadataOf(idpID, expired()): "certificates have expired", over: "validUntil", "<html/>": "its root",
+		metadataOf(idpID, ours()): "", metadataOf(idpID, expiredSigner(), ours()): "",
+		metadataOf(idpID, expiredSigner()): "certificates have expired", over: "validUntil", "<html/>": "its root",
 	} {
 		if err := ValidateConfig(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today); (err == nil) != (wrong == "") ||
 			err != nil && !strings.Contains(err.Error(), wrong) {

@@ -49,8 +49,8 @@ type user struct {
 	hash []byte // of the password, when it is known
 }
 
-// hashed is bcrypt's word for the password, at the least cost that Dex takes.
-func (u *user) hashed() ([]byte, error) {
+// passwordHash returns the bcrypt hash of the password, at the least cost that Dex accepts.
+func (u *user) passwordHash() ([]byte, error) {
 	if u.hash != nil {
 		return u.hash, nil
 	}
@@ -75,7 +75,7 @@ var people = sync.OnceValues(func() ([]user, error) {
 		{Email: "eve@example.com", Password: "eve-password", Username: "eve", Name: "Éve \"Œ\"", Unverified: true},
 	}
 	for i := range all {
-		hash, err := all[i].hashed()
+		hash, err := all[i].passwordHash()
 		if err != nil {
 			return nil, err
 		}
@@ -84,18 +84,18 @@ var people = sync.OnceValues(func() ([]user, error) {
 	return all, nil
 })
 
-// house sends requests to providers by the first label of the host: NAME.localhost.
-type house struct {
+// host routes requests to providers by the first label of the host name: NAME.localhost.
+type host struct {
 	ctx  context.Context
 	log  *slog.Logger
 	port int
 
 	mu    sync.RWMutex
-	seats map[string]*seat
+	slots map[string]*providerSlot
 }
 
 // add makes a provider of the kind under the name.
-func (h *house) add(kind, name string) (description, error) {
+func (h *host) add(kind, name string) (description, error) {
 	base := fmt.Sprintf("http://%s.localhost:%d", name, h.port)
 	var p provider
 	var err error
@@ -112,33 +112,33 @@ func (h *house) add(kind, name string) (description, error) {
 	if err != nil {
 		return description{}, err
 	}
-	everybody, err := people()
+	users, err := people()
 	if err != nil {
 		return description{}, err
 	}
-	for _, u := range everybody {
+	for _, u := range users {
 		if err := p.putUser(h.ctx, u); err != nil {
 			return description{}, err
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.seats[name] = &seat{provider: p}
+	h.slots[name] = &providerSlot{provider: p}
 	return p.describe(), nil
 }
 
-func (h *house) seat(name string) *seat {
+func (h *host) slot(name string) *providerSlot {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.seats[name]
+	return h.slots[name]
 }
 
-func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	host, _, err := net.SplitHostPort(r.Host)
+func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
-		host = r.Host
+		name = r.Host
 	}
-	s := h.seat(strings.TrimSuffix(host, ".localhost"))
+	s := h.slot(strings.TrimSuffix(name, ".localhost"))
 	if s == nil {
 		http.Error(w, "no identity provider has this name", http.StatusMisdirectedRequest)
 		return
@@ -146,15 +146,15 @@ func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.ServeHTTP(w, r)
 }
 
-// asked is a request that came to a provider; what is secret in it is left out.
-type asked struct {
+// recordedRequest is a request to a provider without its secrets.
+type recordedRequest struct {
 	Method    string     `json:"method"`
 	Path      string     `json:"path"`
 	Query     url.Values `json:"query"`
 	GrantType string     `json:"grant_type,omitempty"`
 }
 
-// fault is what goes wrong with requests whose path ends in Path.
+// fault is a failure of requests whose path ends in Path.
 type fault struct {
 	// "" or "none", "stall": no answer, "500", "garbage": an answer that is neither HTML nor JSON,
 	// "huge": one without end
@@ -162,19 +162,19 @@ type fault struct {
 	Path string `json:"path"` // "" = all
 }
 
-// seat is a provider's place: what is asked is noted, and what is to go wrong does.
-type seat struct {
+// providerSlot is a provider with a record of its requests and an injected fault.
+type providerSlot struct {
 	provider
 
-	mu     sync.Mutex
-	asked  []asked
-	fault  fault
-	lifted chan struct{} // closed when the fault changes
+	mu       sync.Mutex
+	recorded []recordedRequest
+	fault    fault
+	lifted   chan struct{} // closed when the fault changes
 }
 
-const mostAsked = 2000
+const maxRecorded = 2000
 
-func (s *seat) setFault(f fault) {
+func (s *providerSlot) setFault(f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lifted != nil {
@@ -183,15 +183,15 @@ func (s *seat) setFault(f fault) {
 	s.fault, s.lifted = f, make(chan struct{})
 }
 
-func (s *seat) note(r *http.Request) (fault, <-chan struct{}) {
-	a := asked{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query()}
+func (s *providerSlot) recordRequest(r *http.Request) (fault, <-chan struct{}) {
+	a := recordedRequest{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query()}
 	if strings.HasSuffix(r.URL.Path, "/token") && r.Method == http.MethodPost {
 		a.GrantType = r.PostFormValue("grant_type")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.asked) < mostAsked {
-		s.asked = append(s.asked, a)
+	if len(s.recorded) < maxRecorded {
+		s.recorded = append(s.recorded, a)
 	}
 	if !strings.HasSuffix(r.URL.Path, s.fault.Path) {
 		return fault{}, nil
@@ -199,14 +199,14 @@ func (s *seat) note(r *http.Request) (fault, <-chan struct{}) {
 	return s.fault, s.lifted
 }
 
-func (s *seat) requests() []asked {
+func (s *providerSlot) requests() []recordedRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.asked)
+	return slices.Clone(s.recorded)
 }
 
-func (s *seat) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch f, lifted := s.note(r); f.Mode {
+func (s *providerSlot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch f, lifted := s.recordRequest(r); f.Mode {
 	case "stall":
 		select {
 		case <-r.Context().Done():

@@ -146,22 +146,16 @@ func (q *request) readFlows() []storedFlow {
 			all = append(all, storedFlow{c.Name, q.openFlow(c.Value)})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b storedFlow) int {
-		switch {
-		case a.flow == nil || b.flow == nil:
-			return btoi(a.flow != nil) - btoi(b.flow != nil)
-		default:
-			return a.flow.StartedAt.Compare(b.flow.StartedAt)
-		}
-	})
+	slices.SortStableFunc(all, func(a, b storedFlow) int { return a.startedAt().Compare(b.startedAt()) })
 	return all
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
+// startedAt returns when the flow began; zero for an unreadable one.
+func (f *storedFlow) startedAt() time.Time {
+	if f.flow == nil {
+		return time.Time{}
 	}
-	return 0
+	return f.flow.StartedAt
 }
 
 // deleteOldFlows deletes unreadable flows and the oldest ones, so that one more fits.

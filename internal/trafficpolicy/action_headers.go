@@ -55,9 +55,6 @@ func validHeaderValue(name, value string) bool {
 
 // renderHeaders renders headers. It leaves out those without a valid value.
 func renderHeaders(x *exchange, all []header) http.Header {
-	if len(all) == 0 {
-		return nil
-	}
 	out := make(http.Header, len(all))
 	for _, h := range all {
 		if v, err := h.value.render(x); err == nil && validHeaderValue(h.name, v) {

@@ -32,9 +32,6 @@ func (a *customResponse) serve(x *exchange) {
 		return
 	}
 	headers := renderHeaders(x, a.headers)
-	if headers == nil {
-		headers = http.Header{}
-	}
 	if headers.Get("Content-Type") == "" && bodyAllowed(a.status) && body != "" {
 		headers.Set("Content-Type", contentType(body))
 	}

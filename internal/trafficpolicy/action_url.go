@@ -189,9 +189,6 @@ func (a *redirect) serve(x *exchange) {
 		return
 	}
 	headers := renderHeaders(x, a.headers)
-	if headers == nil {
-		headers = http.Header{}
-	}
 	headers.Set("Location", u.String())
 	x.respond(a.status, headers, "")
 }

@@ -72,32 +72,30 @@ const presencePrefix = "@has:"
 // headers, query parameters and cookies.
 func macros() []cel.Macro {
 	all := []cel.Macro{cel.GlobalMacro("has", 1, expandHas)}
-	for _, a := range []struct{ suffix, variable string }{
-		{"ReqHeader", "req.headers"}, {"ResHeader", "res.headers"}, {"QueryParam", "req.url.query_params"},
-	} {
+	// add adds has… and get…, which expand to calls with the variable and the key.
+	add := func(suffix, variable string, get func(f cel.MacroExprFactory, variable, key celast.Expr) celast.Expr) {
 		all = append(all,
-			cel.GlobalMacro("has"+a.suffix, 1,
+			cel.GlobalMacro("has"+suffix, 1,
 				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-					return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
+					return f.NewCall(operators.In, args[0], f.NewIdent(variable)), nil
 				}),
-			cel.GlobalMacro("get"+a.suffix, 1,
+			cel.GlobalMacro("get"+suffix, 1,
 				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-					return f.NewCall(operators.Conditional, f.NewCall(operators.In, args[0], f.NewIdent(a.variable)),
-						f.NewCall(operators.Index, f.NewIdent(a.variable), f.Copy(args[0])), f.NewList()), nil
+					return get(f, f.NewIdent(variable), args[0]), nil
 				}))
 	}
-	for _, a := range []struct{ suffix, variable string }{{"ReqCookie", "req.cookies"}, {"ResCookie", "res.cookies"}} {
-		all = append(all,
-			cel.GlobalMacro("has"+a.suffix, 1,
-				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-					return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
-				}),
-			cel.GlobalMacro("get"+a.suffix, 1,
-				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-					return f.NewCall(operators.Index, f.NewCall(operators.Index, f.NewIdent(a.variable), args[0]),
-						f.NewLiteral(types.Int(0))), nil
-				}))
+	values := func(f cel.MacroExprFactory, variable, key celast.Expr) celast.Expr {
+		return f.NewCall(operators.Conditional, f.NewCall(operators.In, key, f.Copy(variable)),
+			f.NewCall(operators.Index, variable, f.Copy(key)), f.NewList())
 	}
+	first := func(f cel.MacroExprFactory, variable, key celast.Expr) celast.Expr {
+		return f.NewCall(operators.Index, f.NewCall(operators.Index, variable, key), f.NewLiteral(types.Int(0)))
+	}
+	add("ReqHeader", "req.headers", values)
+	add("ResHeader", "res.headers", values)
+	add("QueryParam", "req.url.query_params", values)
+	add("ReqCookie", "req.cookies", first)
+	add("ResCookie", "res.cookies", first)
 	return all
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestIdentifiersAreSortableServiceNames(t *testing.T) {
+func TestNewID_MakesSortableServiceNames(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 	seen := map[string]bool{}
@@ -43,7 +43,7 @@ func TestIdentifiersAreSortableServiceNames(t *testing.T) {
 	}
 }
 
-func TestResourceVersionRoundTrip(t *testing.T) {
+func TestResourceVersion_RoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, v := range []account.ResourceVersion{{}, {Epoch: 7, Seq: 1042}, {Epoch: 1<<62 - 1, Seq: 1<<63 - 1}} {
 		if got, err := account.ParseResourceVersion(v.String()); err != nil || got != v {
@@ -135,7 +135,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func TestErrorsCarryCodeFieldsAndCause(t *testing.T) {
+func TestError_CarriesCodeFieldsAndCause(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("disk")
 	err := fmt.Errorf("binding: %w", &account.Error{Code: account.CodeUnavailable, Msg: "no store", Cause: cause})
@@ -154,7 +154,7 @@ func TestErrorsCarryCodeFieldsAndCause(t *testing.T) {
 	}
 }
 
-func TestEveryCodeIsDocumentedWithCauseAndRemedy(t *testing.T) {
+func TestCodes_DocumentedWithCauseAndRemedy(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("../../docs/errors.md")
 	if err != nil {
@@ -186,7 +186,7 @@ func TestEveryCodeIsDocumentedWithCauseAndRemedy(t *testing.T) {
 	}
 }
 
-func TestValidateListsEveryBrokenRule(t *testing.T) {
+func TestValidate_ListsEveryBrokenRule(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 9000)
 	o := account.Operator{Description: long, Metadata: "\xff", Region: "\x00", ClusterUID: "u",

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestIDsOfBackendsFit(t *testing.T) {
+func TestBackendKind_IDPrefixesFit(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, kind := range account.BackendKinds() {
@@ -116,7 +116,7 @@ func TestStaticAddresses(t *testing.T) {
 	}
 }
 
-func TestAPatchKeepsWhatItDoesNotName(t *testing.T) {
+func TestBackendPatch_KeepsUnnamedFields(t *testing.T) {
 	t.Parallel()
 	first, err := account.BackendPatch{StatusCode: new(503), Body: new("down"),
 		Description: new("d")}.Apply(account.Backend{Kind: account.BackendHTTPResponse})

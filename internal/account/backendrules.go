@@ -163,7 +163,7 @@ func brokenHeader(name, value string, seen map[string]bool) string {
 	return ""
 }
 
-// notToken says whether c cannot stand in the name of a header (RFC 9110, section 5.6.2).
+// notToken reports whether c cannot stand in the name of a header (RFC 9110, section 5.6.2).
 func notToken(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~",
 		c)
@@ -210,8 +210,8 @@ func staticAddress(raw string) (normal string, ok bool) {
 	return host + ":" + port, validHost(host)
 }
 
-// validHost says whether host is a name that can be looked up. A last label of digits would be read
-// as part of an IP address.
+// validHost reports whether host is a name that can be looked up. A last label of digits would be
+// read as part of an IP address.
 func validHost(host string) bool {
 	if len(host) > MaxShortText {
 		return false

@@ -154,7 +154,7 @@ func DefaultPort(scheme string) int {
 	return 0
 }
 
-// ValidPublicHost says whether host is a domain name, in lower case, that an endpoint with the
+// ValidPublicHost reports whether host is a domain name, in lower case, that an endpoint with the
 // public binding may have.
 func ValidPublicHost(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
@@ -177,8 +177,8 @@ func validHostname(host string) bool {
 	return true
 }
 
-// numeric says whether a last label makes programs take the host for an IPv4 address: digits, or a
-// hexadecimal number.
+// numeric reports whether a last label makes programs take the host for an IPv4 address: digits, or
+// a hexadecimal number.
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

@@ -37,7 +37,7 @@ func TestBindingURLs(t *testing.T) {
 	}
 }
 
-func TestRefusedBindingURLsNameTheRule(t *testing.T) {
+func TestParseBindingURL_NamesBrokenRule(t *testing.T) {
 	t.Parallel()
 	for _, row := range accounttest.RefusedBindingURLs() {
 		got, err := account.ParseBindingURL(row.Binding, row.URL)
@@ -52,9 +52,9 @@ func TestRefusedBindingURLsNameTheRule(t *testing.T) {
 	}
 }
 
-// TestAnyURLExplainsByTheLikelyBinding: where no binding accepts a URL, the rule is that of the
+// TestParseAnyURL_ExplainsByLikelyBinding: where no binding accepts a URL, the rule is that of the
 // binding that was probably meant.
-func TestAnyURLExplainsByTheLikelyBinding(t *testing.T) {
+func TestParseAnyURL_ExplainsByLikelyBinding(t *testing.T) {
 	t.Parallel()
 	for raw, names := range map[string]string{"https://app": "full domain name", "tcp://db.internal": "needs a port",
 		"http://a_b.internal": ".internal", "tcp://a.b": "needs a port",

@@ -74,10 +74,10 @@ type Authtoken struct {
 	AccountID string `json:"-"`
 }
 
-// MayBind says whether a rule admits the endpoint URL.
+// MayBind reports whether a rule admits the endpoint URL.
 func (a *Authtoken) MayBind(url string) bool { return a.allowed("bind:", url) }
 
-// MayConnect says whether a rule lets the token act as forwarder of the operator.
+// MayConnect reports whether a rule lets the token act as forwarder of the operator.
 func (a *Authtoken) MayConnect(operatorID string) bool { return a.allowed("connect:", operatorID) }
 
 func (a *Authtoken) allowed(verb, subject string) bool {

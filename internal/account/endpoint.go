@@ -95,7 +95,7 @@ type EndpointFilter struct {
 	URL     string // normalised
 }
 
-// Matches says whether e passes the filter.
+// Matches reports whether e passes the filter.
 func (f EndpointFilter) Matches(e *Endpoint) bool {
 	return (f.Binding == "" || len(e.Bindings) == 1 && e.Bindings[0] == f.Binding) && (f.URL == "" || e.URL == f.URL)
 }
@@ -114,8 +114,8 @@ type EndpointPage struct {
 type Endpoints interface {
 	Endpoint(ctx context.Context, accountID, id string) (*Endpoint, error)
 	ListEndpoints(ctx context.Context, accountID string, f EndpointFilter, p Page) (*EndpointPage, error)
-	// EndpointReserved says whether the id was an endpoint's that is gone and may come back: its agent
-	// has been away for long, or said goodbye.
+	// EndpointReserved reports whether the id was an endpoint's that is gone and may come back: its
+	// agent has been away for long, or said goodbye.
 	EndpointReserved(ctx context.Context, accountID, id string) (bool, error)
 }
 

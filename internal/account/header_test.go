@@ -38,7 +38,7 @@ func TestIsForwardingHeader(t *testing.T) {
 	}
 }
 
-func TestForwardingHeadersAreDocumented(t *testing.T) {
+func TestForwardingHeaders_Documented(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

@@ -50,7 +50,7 @@ func NewID(prefix string, now time.Time) string {
 	return string(out)
 }
 
-// ValidID says whether id has the form that NewID gives identifiers of this prefix.
+// ValidID reports whether id has the form that NewID gives identifiers of this prefix.
 func ValidID(prefix, id string) bool {
 	return len(id) == len(prefix)+27 && id[:len(prefix)] == prefix && idPattern.MatchString(id)
 }

@@ -91,12 +91,12 @@ func ValidateLabels(labels map[string]string) error {
 const ruleLabel = "only printable ASCII without spaces, quotes, '*', ',' and a further '=' is allowed, and no ':' in " +
 	"front of the '='"
 
-// labelText says whether every character may stand in a label or its value.
+// labelText reports whether every character may stand in a label or its value.
 func labelText(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`*,="'`, c) })
 }
 
-// HasLabels says whether has contains every label of wanted.
+// HasLabels reports whether has contains every label of wanted.
 func HasLabels(has, wanted map[string]string) bool {
 	for key, value := range wanted {
 		if got, ok := has[key]; !ok || got != value {
@@ -106,8 +106,9 @@ func HasLabels(has, wanted map[string]string) bool {
 	return true
 }
 
-// MayBindLabels says whether the rules admit a tunnel with these labels: each of them is admitted
-// by a rule bind:<label>=<value>, in which "*" stands for any run of characters, or by bind:*.
+// MayBindLabels reports whether the rules admit a tunnel with these labels: each of them is
+// admitted by a rule bind:<label>=<value>, in which "*" stands for any run of characters, or by
+// bind:*.
 func (a *Authtoken) MayBindLabels(labels map[string]string) bool {
 	for key, value := range labels {
 		if !slices.ContainsFunc(a.ACL, func(rule string) bool { return admitsLabel(rule, key, value) }) {
@@ -133,7 +134,7 @@ func cutLabelRule(pattern string) (key, value string, ok bool) {
 	return key, value, ok && !strings.Contains(key, ":")
 }
 
-// brokenLabelRule says what is wrong with the pattern of a rule about labels, or "".
+// brokenLabelRule returns what is wrong with the pattern of a rule about labels, or "".
 func brokenLabelRule(key, value string) string {
 	star := func(s string) string { return strings.ReplaceAll(s, "*", "") }
 	switch {

@@ -80,14 +80,14 @@ func onlyAuthority(rest string) (string, error) {
 	return rest, nil
 }
 
-// ValidKubernetesHostname says whether host is <service>.<namespace> in lower case: a DNS-1035
+// ValidKubernetesHostname reports whether host is <service>.<namespace> in lower case: a DNS-1035
 // label and a DNS-1123 label.
 func ValidKubernetesHostname(host string) bool {
 	service, namespace, ok := strings.Cut(host, ".")
 	return ok && validLabel(service) && service[0] >= 'a' && validLabel(namespace)
 }
 
-// validLabel says whether s is a DNS-1123 label (RFC 1123, lower case).
+// validLabel reports whether s is a DNS-1123 label (RFC 1123, lower case).
 func validLabel(s string) bool {
 	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
 )
 
-func TestSpellingsOfOneURL(t *testing.T) {
+func TestParseEndpointURL_NormalisesSpellings(t *testing.T) {
 	t.Parallel()
 	want := account.EndpointURL{Scheme: "http", Host: "a.b", Port: 80}
 	for _, raw := range accounttest.SameURLs() {
@@ -45,7 +45,7 @@ func TestURLParts(t *testing.T) {
 	}
 }
 
-func TestRefusedURLsNameTheRule(t *testing.T) {
+func TestParseEndpointURL_NamesBrokenRule(t *testing.T) {
 	t.Parallel()
 	for _, row := range accounttest.RefusedURLs() {
 		got, err := account.ParseEndpointURL(row.URL)
@@ -57,7 +57,7 @@ func TestRefusedURLsNameTheRule(t *testing.T) {
 	}
 }
 
-func TestURLErrorsShowNoPassword(t *testing.T) {
+func TestParseEndpointURL_HidesPassword(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"http://user:hunter2@a.b", "user:hunter2@a.b", "http://hunter2@", "hunter2@a.b://c.d",
 		"ftp://x:hunter2@a.b/p@q"} {

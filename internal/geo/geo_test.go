@@ -86,7 +86,7 @@ func show(p Location) string {
 	return fmt.Sprintf("%s AS%d %s", s, p.ASN, p.Organization)
 }
 
-func TestBothLayouts(t *testing.T) {
+func TestLookup_ReadsBothLayouts(t *testing.T) {
 	t.Parallel()
 	files := map[string][]byte{
 		"nested": nested(t),
@@ -142,7 +142,7 @@ func TestBothLayouts(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeOpened(t *testing.T) {
+func TestOpen_RefusesBadFiles(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	whole := nested(t)
@@ -165,7 +165,7 @@ func TestWhatCannotBeOpened(t *testing.T) {
 	}
 }
 
-func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
+func TestDatabases_ReloadChangedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "city.mmdb")
 	write(t, path, nested(t))
@@ -207,7 +207,7 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	}
 }
 
-func BenchmarkFind(b *testing.B) {
+func BenchmarkLookup(b *testing.B) {
 	t := &testing.T{}
 	path := write(t, filepath.Join(b.TempDir(), "city.mmdb"), nested(t))
 	d, err := Open([]string{path}, slog.New(slog.DiscardHandler))

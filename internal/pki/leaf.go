@@ -53,8 +53,8 @@ func (l *leafStore) next(now time.Time, current *tls.Certificate) (*tls.Certific
 	return l.issue(now)
 }
 
-// good says whether a leaf is of this authority, carries exactly the names, and has not reached two
-// thirds of its life.
+// good reports whether a leaf is of this authority, carries exactly the names, and has not reached
+// two thirds of its life.
 func (l *leafStore) good(leaf *x509.Certificate, now time.Time) bool {
 	renewAt := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 2 / 3)
 	return now.Before(renewAt) && now.After(leaf.NotBefore) &&

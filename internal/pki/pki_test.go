@@ -34,8 +34,8 @@ func open(t *testing.T, o Options) *Source {
 	return s
 }
 
-// handshake says whether a client of these trust options accepts the source's certificate under a
-// server name.
+// handshake reports whether a client of these trust options accepts the source's certificate under
+// a server name.
 func handshake(t *testing.T, s *Source, o trust.Options, serverName string) error {
 	t.Helper()
 	cfg, err := o.ClientConfig()
@@ -52,7 +52,7 @@ func handshake(t *testing.T, s *Source, o trust.Options, serverName string) erro
 	return tls.Client(near, cfg).Handshake()
 }
 
-func TestClientsTrustTheOwnAuthorityByFileAndByFingerprint(t *testing.T) {
+func TestAuthority_TrustedByFileAndFingerprint(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{Dir: t.TempDir(), Names: names})
 	ca := EncodeCertificate(s.CA())
@@ -77,7 +77,7 @@ func TestClientsTrustTheOwnAuthorityByFileAndByFingerprint(t *testing.T) {
 	}
 }
 
-func TestFilesOfTheDataDirectory(t *testing.T) {
+func TestOpen_CreatesFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open(t, Options{Dir: dir, Names: names})
@@ -99,7 +99,7 @@ func TestFilesOfTheDataDirectory(t *testing.T) {
 	}
 }
 
-func TestARestartKeepsAuthorityAndLeafUnlessTheNamesChange(t *testing.T) {
+func TestOpen_KeepsAuthorityAndLeafUnlessNamesChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := open(t, Options{Dir: dir, Names: names})
@@ -117,7 +117,7 @@ func TestARestartKeepsAuthorityAndLeafUnlessTheNamesChange(t *testing.T) {
 	}
 }
 
-func TestADamagedLeafIsIssuedAnew(t *testing.T) {
+func TestOpen_ReissuesDamagedLeaf(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open(t, Options{Dir: dir, Names: names})
@@ -129,7 +129,7 @@ func TestADamagedLeafIsIssuedAnew(t *testing.T) {
 	}
 }
 
-func TestLosingTheKeyOfTheAuthorityIsAnErrorAndNoNewAuthority(t *testing.T) {
+func TestOpen_RefusesAuthorityWithoutKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	before := open(t, Options{Dir: dir, Names: names}).CA()
@@ -146,7 +146,7 @@ func TestLosingTheKeyOfTheAuthorityIsAnErrorAndNoNewAuthority(t *testing.T) {
 	}
 }
 
-func TestTheLeafIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
+func TestSource_RenewsLeafAtTwoThirdsOfItsLife(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestTheLeafIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
 	})
 }
 
-func TestTheOldLeafStaysInServiceWhileRenewalFails(t *testing.T) {
+func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -210,7 +210,7 @@ func TestTheOldLeafStaysInServiceWhileRenewalFails(t *testing.T) {
 	}
 }
 
-func TestFilesOfTheOperatorAreReloadedWhole(t *testing.T) {
+func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 	t.Parallel()
 	from := [2]string{t.TempDir(), t.TempDir()}
 	var pairs [2]tls.Certificate
@@ -253,7 +253,7 @@ func TestFilesOfTheOperatorAreReloadedWhole(t *testing.T) {
 	}
 }
 
-func TestFilesThatDoNotFitAreNamed(t *testing.T) {
+func TestOpen_NamesMismatchedFiles(t *testing.T) {
 	t.Parallel()
 	_, err := Open(Options{CertFile: "/nowhere/tls.crt", KeyFile: "/nowhere/tls.key"})
 	if err == nil || !strings.Contains(err.Error(), "--tls-cert") || !strings.Contains(err.Error(), "/nowhere/tls.crt") {
@@ -261,7 +261,7 @@ func TestFilesThatDoNotFitAreNamed(t *testing.T) {
 	}
 }
 
-func TestTheAuthorityIsOneOfTenYearsThatSignsOnlyLeaves(t *testing.T) {
+func TestAuthority_SignsOnlyLeavesForTenYears(t *testing.T) {
 	t.Parallel()
 	ca := open(t, Options{Dir: t.TempDir(), Names: names}).CA()
 	if life := ca.NotAfter.Sub(ca.NotBefore); life < caLife || life > caLife+2*backdate {

@@ -88,7 +88,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// refresh swaps the certificate when a new one is due. It says whether that failed; a failure is
+// refresh swaps the certificate when a new one is due. It reports whether that failed; a failure is
 // logged once until it is over.
 func (s *Source) refresh(now time.Time, failing bool) bool {
 	old := s.current.Load()

@@ -181,7 +181,7 @@ func rewrite(text string, root *yaml.Node, replace map[*yaml.Node]string) (strin
 	return buffer.String(), nil
 }
 
-// equal says whether two documents mean the same.
+// equal reports whether two documents mean the same.
 func equal(a, b *yaml.Node) bool {
 	if a.Kind != b.Kind || a.Value != b.Value || a.ShortTag() != b.ShortTag() || a.Anchor != b.Anchor ||
 		len(a.Content) != len(b.Content) {

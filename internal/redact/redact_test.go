@@ -44,7 +44,7 @@ var documents = map[string]string{
 	"a secret of newlines": "secret: \"hush\\nhush\"\n",
 }
 
-func TestSecretsGoAndTheRestStays(t *testing.T) {
+func TestText_ReplacesSecretsOnly(t *testing.T) {
 	t.Parallel()
 	for name, text := range documents {
 		shown := redact.Text(text, mark)
@@ -75,7 +75,7 @@ func meaning(t *testing.T, text string) string {
 	return fmt.Sprint(v)
 }
 
-func TestTheFormIsKept(t *testing.T) {
+func TestText_KeepsLayout(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, want string }{
 		{documents["JSON"], strings.Replace(documents["JSON"], "hush", mark("hush"), 1)},
@@ -91,7 +91,7 @@ func TestTheFormIsKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoDocumentIsSecretAsAWhole(t *testing.T) {
+func TestText_ReplacesInvalidDocument(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"secret: [hush", "a: b\n---\nsecret: hush\n", "\thush: x", "a: *hush"} {
 		shown := redact.Text(text, mark)
@@ -104,7 +104,7 @@ func TestWhatIsNoDocumentIsSecretAsAWhole(t *testing.T) {
 	}
 }
 
-func TestMarksWithoutASecretAreRefused(t *testing.T) {
+func TestRestore_RefusesUnknownMarks(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []string{"", "x: y\n", "secret: other\n"} {
 		_, err := redact.Restore("secret: "+mark("hush"), stored, mark)

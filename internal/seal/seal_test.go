@@ -25,7 +25,7 @@ func key(t *testing.T, fill byte) *seal.Key {
 	return k
 }
 
-func TestOnlyTheKeyAndTheOwnerOpen(t *testing.T) {
+func TestKey_UnsealsOnlyForOwner(t *testing.T) {
 	t.Parallel()
 	k := key(t, 1)
 	sealed := k.Seal("hush", "ep-1")
@@ -50,12 +50,13 @@ func TestOnlyTheKeyAndTheOwnerOpen(t *testing.T) {
 	}
 }
 
-func TestMarksAndDigestsAreKeyed(t *testing.T) {
+func TestKey_MarksAndDigestsAreKeyed(t *testing.T) {
 	t.Parallel()
 	one, two := key(t, 1), key(t, 2)
 	if m := one.RedactionMark("ac", "hush"); !regexp.MustCompile(`^redacted:[0-9a-f]{8}$`).MatchString(m) ||
 		m != one.RedactionMark("ac", "hush") ||
-		m == one.RedactionMark("ac", "hush!") || m == one.RedactionMark("ab", "hush") || m == two.RedactionMark("ac", "hush") {
+		m == one.RedactionMark("ac", "hush!") || m == one.RedactionMark("ab", "hush") ||
+		m == two.RedactionMark("ac", "hush") {
 		t.Errorf("mark %q", m)
 	}
 	if d := one.Digest("x"); len(d) != 64 || d != one.Digest("x") || d == two.Digest("x") ||
@@ -67,7 +68,7 @@ func TestMarksAndDigestsAreKeyed(t *testing.T) {
 	}
 }
 
-func TestTheFileIsMadeOnce(t *testing.T) {
+func TestReadOrCreate_CreatesFileOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "secret.key")
@@ -97,7 +98,7 @@ func TestTheFileIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestBadFilesAreRefusedWithoutShowingThem(t *testing.T) {
+func TestRead_RefusesBadFilesWithoutShowingThem(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"short": "c0ffee", "no hex": strings.Repeat("zz", 32), "empty": "",
 		"long": strings.Repeat("ab", 33)} {

@@ -32,7 +32,8 @@ func (l lifetime) expires() int64 {
 	return l.endsAt
 }
 
-const appSessionColumns = `s.id, s.user_id, s.endpoint_id, s.url, s.device, s.created_at, s.last_active, s.ends_at, s.idle`
+const appSessionColumns = `s.id, s.user_id, s.endpoint_id, s.url, s.device, s.created_at, s.last_active, s.ends_at,
+	s.idle`
 
 func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 	var a account.AppSession
@@ -104,7 +105,8 @@ func (s *Store) AppSessions(
 }
 
 // selectLive finds the session of a secret: one look at two indices.
-const selectLive = `SELECT s.id, s.user_id, s.bound, s.url, s.identity, s.last_active, s.ends_at, s.idle, u.provider_name, u.provider_url
+const selectLive = `SELECT s.id, s.user_id, s.bound, s.url, s.identity, s.last_active, s.ends_at, s.idle,
+	u.provider_name, u.provider_url
 	FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.token_hash = $1 AND s.account_id = $2`
 
 // liveRow is a session as its secret finds it.

@@ -45,7 +45,8 @@ func (t *tx) logAudits() error {
 				return fmt.Errorf("encoding an audit event: %w", err)
 			}
 			err = t.exec(
-				`INSERT INTO audit_events (id, account_id, seq, at, type, principal_id, object_id, details) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+				`INSERT INTO audit_events (id, account_id, seq, at, type, principal_id, object_id, details)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 				account.NewID(account.PrefixEvent, t.now), accountID, last-int64(len(records)-1-i), micros(t.now), string(r.what),
 				r.by, r.objectID, string(details))
 			if err != nil {

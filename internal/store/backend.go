@@ -266,7 +266,8 @@ func (t *tx) refuseUsed(id string) error {
 		return err
 	},
 		fmt.Sprintf(
-			`SELECT b.id, b.kind FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE c.child_id = $1 ORDER BY b.id LIMIT %d`, maxUsers+1), id)
+			`SELECT b.id, b.kind FROM backend_children c JOIN backends b ON b.id = c.parent_id
+			WHERE c.child_id = $1 ORDER BY b.id LIMIT %d`, maxUsers+1), id)
 	if err != nil {
 		return err
 	}
@@ -277,7 +278,8 @@ func (t *tx) refuseUsed(id string) error {
 		return err
 	},
 		fmt.Sprintf(
-			`SELECT e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE r.backend_id = $1 ORDER BY e.id LIMIT %d`, maxUsers+1), id)
+			`SELECT e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id
+			WHERE r.backend_id = $1 ORDER BY e.id LIMIT %d`, maxUsers+1), id)
 	if err != nil || len(users) == 0 {
 		return err
 	}

@@ -38,7 +38,8 @@ func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
 		g.parents[child] = append(g.parents[child], parent)
 		return err
 	},
-		`SELECT c.parent_id, c.child_id FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE b.account_id = $1 ORDER BY c.parent_id, c.position`, accountID)
+		`SELECT c.parent_id, c.child_id FROM backend_children c JOIN backends b ON b.id = c.parent_id
+		WHERE b.account_id = $1 ORDER BY c.parent_id, c.position`, accountID)
 }
 
 // put gives a backend these children.
@@ -90,7 +91,7 @@ func depth(edges map[string][]string, id string, known map[string]int) int {
 	return known[id]
 }
 
-// answers says whether there is an http_response at id or below it.
+// answers reports whether there is an http_response at id or below it.
 func (g *backendGraph) answers(id string) bool {
 	for below := range reach(g.children, id) {
 		if g.kinds[below] == account.BackendHTTPResponse {
@@ -155,7 +156,8 @@ func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
 		return account.Invalid("backends", strings.Join(childrenOf(b), ","),
 			ruleTCPAnswer+": endpoint "+endpoint+" ("+url+") uses "+used)
 	},
-		`SELECT r.backend_id, e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE e.account_id = $1 AND e.scheme = 'tcp'
+		`SELECT r.backend_id, e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id
+		WHERE e.account_id = $1 AND e.scheme = 'tcp'
 		ORDER BY e.id`, b.AccountID)
 }
 

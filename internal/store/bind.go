@@ -49,13 +49,13 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 			row, err = t.newEndpoint(r, slot)
 		} else {
 			before = row.e
-			result.ReplacedSessionID, err = t.mayHold(row, r)
+			result.ReplacedSessionID, err = t.checkHolder(row, r)
 		}
 		if err != nil {
 			return err
 		}
 		row.slot = slot
-		row.hold(r, region, result.ResumeSecret, t.now)
+		row.assign(r, region, result.ResumeSecret, t.now)
 		newPolicy, err := t.bindPolicy(row, r)
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 }
 
 // liveSession returns region and instance id of a live session. A session that has ended cannot
-// bind: nobody would ever lose its endpoint.
+// bind: its endpoint would stay online for ever.
 func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string, err error) {
 	err = t.row(`SELECT region, instance_id FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
 		Scan(&region, &instanceID)
@@ -88,8 +88,8 @@ func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string
 // refuseOtherScheme holds the rule that one host and port has one scheme in an account.
 func (t *tx) refuseOtherScheme(r account.BindRequest) error {
 	var id, url string
-	err := t.row(
-		`SELECT id, url FROM endpoints WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
+	err := t.row(`SELECT id, url FROM endpoints
+		WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
 		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Scan(&id, &url)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -153,14 +153,15 @@ func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, err
 	var projection string
 	err := t.row(`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
 		ON CONFLICT (account_id, binding, host) DO UPDATE SET expires_at = 0, projection_id =
-			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5 THEN excluded.projection_id ELSE hostnames.projection_id END
+			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5
+				THEN excluded.projection_id ELSE hostnames.projection_id END
 		RETURNING projection_id`, r.AccountID, r.Binding, r.URL.Host, endpointID, micros(t.now)).Scan(&projection)
 	return projection, err
 }
 
-// mayHold says whether the session of the bind may hold the existing row, and from which live
-// session it takes it.
-func (t *tx) mayHold(row *endpointRow, r account.BindRequest) (tookFrom string, err error) {
+// checkHolder returns CodeURLTaken unless the session of the bind may have the existing row, and
+// the live session that it replaces, if any.
+func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom string, err error) {
 	if !row.online() {
 		return "", nil
 	}
@@ -192,8 +193,8 @@ func (t *tx) urlTaken(row *endpointRow, holder string, pooling bool) error {
 	}
 }
 
-// hold gives the row to the session of the bind.
-func (row *endpointRow) hold(r account.BindRequest, region, resumeSecret string, now time.Time) {
+// assign gives the row to the session of the bind.
+func (row *endpointRow) assign(r account.BindRequest, region, resumeSecret string, now time.Time) {
 	e := &row.e
 	if !row.online() || idOf(e.TunnelSession) != r.SessionID {
 		row.onlineSince = now
@@ -246,7 +247,8 @@ func (t *tx) deleteEndpoint(row *endpointRow) error {
 	expires := micros(t.now.Add(t.s.opt.Reserve))
 	err := t.exec(`INSERT INTO slot_reservations (account_id, binding, host, port, slot, endpoint_id, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)
-		ON CONFLICT (account_id, binding, host, port, slot) DO UPDATE SET endpoint_id = excluded.endpoint_id, expires_at = excluded.expires_at`,
+		ON CONFLICT (account_id, binding, host, port, slot)
+		DO UPDATE SET endpoint_id = excluded.endpoint_id, expires_at = excluded.expires_at`,
 		e.AccountID, e.Bindings[0], e.Host, e.Port, row.slot, e.ID, expires)
 	if err != nil {
 		return err

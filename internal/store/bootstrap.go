@@ -48,7 +48,7 @@ func (s *Store) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool
 
 // EnsureAPIKey makes sure that the secret, which the administrator chose and keeps in a bootstrap
 // file, is a key: if no key has it, the oldest account (made when there is none) gets an admin key
-// with it. created says whether it did. A secret of the wrong form is CodeInvalid.
+// with it. created reports whether it did. A secret of the wrong form is CodeInvalid.
 func (s *Store) EnsureAPIKey(ctx context.Context, secret string) (created bool, err error) {
 	if err := account.ValidateSecret("bootstrap API key", account.APIKeyPrefix, secret); err != nil {
 		return false, err

@@ -197,7 +197,7 @@ func sameAsFolded(t *testing.T, log []account.EndpointEvent, listed []account.En
 	}
 }
 
-func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
+func TestSQLite_KeepsAcknowledgedWritesAfterKill(t *testing.T) {
 	t.Parallel()
 	a := &acknowledged{t: t}
 	opt := store.Options{DataDir: t.TempDir()}
@@ -213,8 +213,8 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	a.check(opt)
 }
 
-// TestKilledPostgresLosesNothingAcknowledged kills the server and the database in turns.
-func TestKilledPostgresLosesNothingAcknowledged(t *testing.T) {
+// TestPostgres_KeepsAcknowledgedWritesAfterCrash kills the server and the database in turns.
+func TestPostgres_KeepsAcknowledgedWritesAfterCrash(t *testing.T) {
 	t.Parallel()
 	server, err := postgrestest.Start("fsync=off") // the machine does not crash here
 	postgrestest.SkipWithout(t, err)

@@ -153,7 +153,7 @@ func (t *tx) grantsOf(accountID string) (func(host string) bool, error) {
 	}, err
 }
 
-// reserved says whether the host is the service's own.
+// reserved reports whether the host is the service's own.
 func (s *Store) reserved(host string) bool { return slices.Contains(s.opt.OwnHosts, host) }
 
 // ListDomains implements account.Domains.

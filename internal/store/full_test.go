@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// TestFullDisk: writes are unavailable and leave no half, reads go on, and all is well when there
-// is room again.
-func TestFullDisk(t *testing.T) {
+// TestWrite_ReportsFullDisk: writes are unavailable and leave no half, reads go on, and all is well
+// when there is room again.
+func TestWrite_ReportsFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {

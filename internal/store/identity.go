@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active, last_login`
+const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active,
+	last_login`
 
 // withSessions adds how many sessions of the user live; $1 is the time.
 const withSessions = userColumns +
@@ -124,7 +125,8 @@ func (s *Store) IdentityProviders(ctx context.Context, accountID string) ([]acco
 			all = append(all, p)
 			return err
 		},
-			`SELECT DISTINCT provider_name, provider_url FROM app_users WHERE account_id = $1 ORDER BY provider_name, provider_url`, accountID)
+			`SELECT DISTINCT provider_name, provider_url FROM app_users
+			WHERE account_id = $1 ORDER BY provider_name, provider_url`, accountID)
 	})
 	if err != nil {
 		return nil, err

@@ -67,16 +67,17 @@ func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err erro
 		}
 		id = account.NewID(account.PrefixUser, t.now)
 		err = t.exec(
-			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email, name, search, provider_search,
-			created_at, last_active, last_login) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`, id,
-			accountID, key, name, url, providerID,
+			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email,
+			name, search, provider_search, created_at, last_active, last_login)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
+			id, accountID, key, name, url, providerID,
 			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
 			micros(t.now))
 	case err == nil:
 		err = t.exec(
-			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4, email = $5, name = $6, search = $7,
-			provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`, name, url, providerID, username, email,
-			fullName,
+			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4, email = $5,
+			name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
+			name, url, providerID, username, email, fullName,
 			userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now), id)
 	}
 	return id, err
@@ -106,8 +107,9 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 	}
 	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
 	err = t.exec(
-		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject, provider_session, identity, device, search,
-		created_at, last_active, idle, ends_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
+		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
+		provider_session, identity, device, search, created_at, last_active, idle, ends_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
 		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
 		t.s.opt.Key.Seal(string(said), live.ID), device,
 		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
@@ -164,7 +166,8 @@ func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
 		urls[id] = url
 		return err
 	},
-		`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3) RETURNING id, url`,
+		`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1
+			ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3) RETURNING id, url`,
 		userID, 10*most, most-1)
 	if err != nil {
 		return err

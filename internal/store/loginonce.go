@@ -90,7 +90,8 @@ func (s *Store) sweepSessions(ctx context.Context) error {
 	for {
 		now := micros(s.now())
 		some, err := s.exists(ctx,
-			`SELECT 1 WHERE EXISTS (SELECT 1 FROM app_sessions WHERE expires_at <= $1) OR EXISTS (SELECT 1 FROM login_tombstones WHERE until <= $2)
+			`SELECT 1 WHERE EXISTS (SELECT 1 FROM app_sessions WHERE expires_at <= $1)
+			OR EXISTS (SELECT 1 FROM login_tombstones WHERE until <= $2)
 			OR EXISTS (SELECT 1 FROM login_once WHERE until <= $2) OR EXISTS (SELECT 1 FROM login_tickets WHERE until <= $2)
 			OR EXISTS (SELECT 1 FROM dashboard_sessions WHERE expires_at <= $2)`, now-activeEvery.Microseconds(), now)
 		if err != nil || !some {
@@ -107,7 +108,8 @@ func (s *Store) sweepSessions(ctx context.Context) error {
 // dropLogins deletes a batch of what was over at the time.
 func (t *tx) dropLogins(now int64) error {
 	if err := t.exec(
-		`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`,
+		`DELETE FROM app_sessions WHERE id IN
+		(SELECT id FROM app_sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`,
 		now-activeEvery.Microseconds(), 5*sweepBatch); err != nil {
 		return err
 	}
@@ -133,7 +135,8 @@ func (t *tx) endLogins() error {
 		}
 	}
 	return t.exec(
-		`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) SELECT account_id, identity_key, $1, $2 FROM app_users WHERE id <> ''
+		`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until)
+		SELECT account_id, identity_key, $1, $2 FROM app_users WHERE id <> ''
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
 		micros(t.now), micros(t.now.Add(account.MaxSessionDuration)))
 }

@@ -23,9 +23,9 @@ type policyChange struct {
 
 var errNoKey = errors.New("the store was opened without a secret key")
 
-// CheckKey says whether Options.Key is the one that the policies and identities of this store are
-// sealed with. The error is a sentence for whoever started the program. A store without them takes
-// any key.
+// CheckKey reports whether Options.Key is the one that the policies and identities of this store
+// are sealed with. The error is a sentence for whoever started the program. A store without them
+// takes any key.
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.read(ctx, "checking the secret key", func(t *tx) error {
 		for what, query := range map[string]string{
@@ -131,7 +131,7 @@ func (t *tx) setPolicy(row *endpointRow, p policy, backendID string) (changed bo
 	return true, nil
 }
 
-// mayForward says whether the endpoint may refer to the backends, of its policy and of its own.
+// mayForward reports whether the endpoint may refer to the backends, of its policy and of its own.
 func (t *tx) mayForward(row *endpointRow, ofPolicy []string, own string) error {
 	if own != "" && len(ofPolicy) > 0 {
 		return account.Invalid("backend_id", own,

@@ -59,7 +59,7 @@ func openPostgres(config *pgx.ConnConfig, most, idle int) *sql.DB {
 	return db
 }
 
-// CheckDatabaseURL says what is wrong with the URL of a PostgreSQL database, as CodeInvalid; its
+// CheckDatabaseURL returns what is wrong with the URL of a PostgreSQL database, as CodeInvalid; its
 // error does not hold the URL.
 func CheckDatabaseURL(raw string) error {
 	_, _, err := parseDatabaseURL(raw)
@@ -114,7 +114,8 @@ func (postgresEngine) version(t *tx) (int, error) {
 	}
 	var ours, others bool
 	err := t.row(
-		`SELECT to_regclass('fairlead_schema') IS NOT NULL, to_regclass('store') IS NOT NULL OR to_regclass('accounts') IS NOT NULL`).Scan(&ours, &others)
+		`SELECT to_regclass('fairlead_schema') IS NOT NULL,
+			to_regclass('store') IS NOT NULL OR to_regclass('accounts') IS NOT NULL`).Scan(&ours, &others)
 	switch {
 	case err != nil:
 		return 0, err
@@ -129,9 +130,9 @@ func (postgresEngine) version(t *tx) (int, error) {
 	return version, err
 }
 
-// postgresTypes replaces SQLite's column types and the one literal that PostgreSQL writes otherwise.
-// Identifiers and other columns that are compared or sorted are declared COLLATE BINARY, so that
-// both engines order them by bytes.
+// postgresTypes replaces SQLite's column types and the one literal that PostgreSQL writes
+// otherwise. Identifiers and other columns that are compared or sorted are declared COLLATE BINARY,
+// so that both engines order them by bytes.
 var postgresTypes = strings.NewReplacer(
 	"INTEGER", "BIGINT",
 	"BLOB", "BYTEA",
@@ -214,8 +215,8 @@ func (postgresEngine) classify(err error) (unavailable, known bool) {
 	return false, false
 }
 
-// postgresUnavailable says whether an SQLSTATE means that the database cannot be used now, not that
-// the statement is wrong.
+// postgresUnavailable reports whether an SQLSTATE means that the database cannot be used now, not
+// that the statement is wrong.
 func postgresUnavailable(state string) bool {
 	switch state {
 	case "25006", // read only: it has become a standby

@@ -155,7 +155,7 @@ func (l *postgresLock) passedError() error {
 		l.name)
 }
 
-// checkTerm says whether the term of the store is still that of this server.
+// checkTerm reports whether the term of the store is still that of this server.
 func (l *postgresLock) checkTerm(term int64) error {
 	if own := l.term.Load(); own == 0 || own == term {
 		return nil

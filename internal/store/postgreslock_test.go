@@ -19,7 +19,8 @@ import (
 
 // The lock of the schema's server, as pg_locks has it; and the same, asked for by somebody else.
 const (
-	endHolder   = `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted AND locktype = 'advisory' AND objid = hashtext('server of ' || current_schema())::oid`
+	endHolder = `SELECT pg_terminate_backend(pid) FROM pg_locks
+		WHERE granted AND locktype = 'advisory' AND objid = hashtext('server of ' || current_schema())::oid`
 	waitForLock = `SELECT pg_advisory_lock(1179403313, hashtext('server of ' || current_schema()))`
 	nextTerm    = `UPDATE fairlead_schema SET server_term = server_term + 1`
 )
@@ -63,7 +64,7 @@ func (l *lockedStore) stop() {
 	storetest.Must(l.T, <-l.ended)
 }
 
-func TestOneServerForADatabase(t *testing.T) {
+func TestServerLock_AdmitsOneServer(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	databaseURL := server.URL(t)
@@ -91,8 +92,9 @@ func TestOneServerForADatabase(t *testing.T) {
 	storetest.Must(t, successor.Release())
 }
 
-// TestTakenOverServerStops: another server gets the lock before the first regains it.
-func TestTakenOverServerStops(t *testing.T) {
+// TestServerLock_StopsServerThatWasReplaced: another server gets the lock before the first regains
+// it.
+func TestServerLock_StopsServerThatWasReplaced(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	databaseURL := server.URL(t)
@@ -111,7 +113,8 @@ func TestTakenOverServerStops(t *testing.T) {
 		probe, err := pgx.Connect(t.Context(), databaseURL)
 		storetest.Must(t, err)
 		storetest.Must(t, probe.QueryRow(t.Context(),
-			`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND objid = hashtext('server of ' || current_schema())::oid)`).Scan(&locked))
+			`SELECT EXISTS (SELECT 1 FROM pg_locks
+				WHERE NOT granted AND objid = hashtext('server of ' || current_schema())::oid)`).Scan(&locked))
 		storetest.Must(t, probe.Close(t.Context()))
 	}
 	storetest.Must(t, server.Exec(t.Context(), databaseURL, endHolder))
@@ -131,9 +134,9 @@ func TestTakenOverServerStops(t *testing.T) {
 	storetest.Equal(t, "endpoints", len(l.List().Endpoints), 0)
 }
 
-// TestServerThatMissedItsEndCannotWrite: the term has passed, and the connection of the lock looks
-// alive.
-func TestServerThatMissedItsEndCannotWrite(t *testing.T) {
+// TestServerLock_RefusesWritesOfPassedTerm: the term has passed, and the connection of the lock
+// looks alive.
+func TestServerLock_RefusesWritesOfPassedTerm(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	databaseURL := server.URL(t)
@@ -148,9 +151,9 @@ func TestServerThatMissedItsEndCannotWrite(t *testing.T) {
 	storetest.Equal(t, "endpoints", len(l.List().Endpoints), 0)
 }
 
-// TestLostDatabaseComesBack: while it is away everything is unavailable, and then it works without
-// a restart.
-func TestLostDatabaseComesBack(t *testing.T) {
+// TestServerLock_RecoversAfterDatabaseRestart: while it is away everything is unavailable, and then
+// it works without a restart.
+func TestServerLock_RecoversAfterDatabaseRestart(t *testing.T) {
 	t.Parallel()
 	server, err := postgrestest.Start("fsync=off")
 	postgrestest.SkipWithout(t, err)

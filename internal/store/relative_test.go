@@ -11,8 +11,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// TestARelativeDataDirectory is `--data-dir data`, as people type it: every command has to take it.
-func TestARelativeDataDirectory(t *testing.T) {
+// TestOpen_AcceptsRelativeDataDirectory is `--data-dir data`, as people type it: every command has
+// to take it.
+func TestOpen_AcceptsRelativeDataDirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s, err := store.Open(t.Context(), store.Options{DataDir: "data"})
 	storetest.Must(t, err)

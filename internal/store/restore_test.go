@@ -26,9 +26,9 @@ func described(all []store.Credential) string {
 	return strings.Join(texts, ",")
 }
 
-// TestBackupAndRestore follows watchers, tokens, sessions and endpoints through a backup of a live
-// store and its restore.
-func TestBackupAndRestore(t *testing.T) {
+// TestRestore_ReportsCredentials follows watchers, tokens, sessions and endpoints through a backup
+// of a live store and its restore.
+func TestRestore_ReportsCredentials(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(t.TempDir(), "backup.db")
@@ -110,7 +110,7 @@ func onlyOwners(t *testing.T, dir string, more ...string) {
 	}
 }
 
-func TestRestoreThatIsRefusedChangesNothing(t *testing.T) {
+func TestRestore_LeavesStoreAfterRefusal(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	open := func(dir string) *store.Store {
@@ -168,8 +168,8 @@ func TestRestoreThatIsRefusedChangesNothing(t *testing.T) {
 	storetest.Equal(t, "files", len(entries), 2) // the database and the lock
 }
 
-// TestRestoreIntoAnEmptyDirectory is what a new machine does.
-func TestRestoreIntoAnEmptyDirectory(t *testing.T) {
+// TestRestore_FillsEmptyDirectory is what a new machine does.
+func TestRestore_FillsEmptyDirectory(t *testing.T) {
 	t.Parallel()
 	dir, fresh := t.TempDir(), filepath.Join(t.TempDir(), "new")
 	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
@@ -190,8 +190,8 @@ func TestRestoreIntoAnEmptyDirectory(t *testing.T) {
 	storetest.Must(t, err)
 }
 
-// TestNewEpochOfAPostgresStore is what pg_restore leaves to do.
-func TestNewEpochOfAPostgresStore(t *testing.T) {
+// TestNewEpoch_OfPostgres is what pg_restore leaves to do.
+func TestNewEpoch_OfPostgres(t *testing.T) {
 	t.Parallel()
 	databaseURL := postgres.Server(t).URL(t)
 	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL}
@@ -219,9 +219,9 @@ func TestNewEpochOfAPostgresStore(t *testing.T) {
 	storetest.Equal(t, "endpoint", page.Endpoints[0].Status, account.StatusOffline)
 }
 
-// TestARestoreBringsNoSessionBack: who was revoked since the backup is not known, so nobody is
+// TestRestore_EndsSessions: who was revoked since the backup is not known, so nobody is
 // logged in, and every user is asked again.
-func TestARestoreBringsNoSessionBack(t *testing.T) {
+func TestRestore_EndsSessions(t *testing.T) {
 	t.Parallel()
 	dir, databaseURL := t.TempDir(), postgres.Server(t).URL(t)
 	file := filepath.Join(t.TempDir(), "backup.db")

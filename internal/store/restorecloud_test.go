@@ -87,9 +87,9 @@ func (f *cloudFixture) spoil() {
 	storetest.Must(f.T, f.Store.RevokeDomain(ctx, f.AccountID, "*.example.com"))
 }
 
-// TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup: they are, on both engines, with their
+// TestRestore_RestoresDomainsBackendsAndEndpoints: they are, on both engines, with their
 // policies, which neither copy shows.
-func TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup(t *testing.T) {
+func TestRestore_RestoresDomainsBackendsAndEndpoints(t *testing.T) {
 	t.Parallel()
 	bring := func(t *testing.T, opt store.Options, backup func() []byte, restore func(f *cloudFixture)) {
 		f := newCloudFixture(t, opt)

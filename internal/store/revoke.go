@@ -47,9 +47,9 @@ func (s *Store) logoutKeys(accountID, issuer, providerSession, subject string) [
 // login and a revocation one is first, and either the revocation ends the session or the login sees
 // the tombstone. A login is refused when it began before the revocation was stored. After a
 // revocation of the person, or of one of their sessions, the provider must have asked them since,
-// too: it was told to (ForceReauth), or says that it did, by more than its clock may be ahead of ours.
-// One that says nothing is asked again. A provider that ended its own session, by a back-channel
-// logout, asks of its own accord.
+// too: it was told to (ForceReauth), or says that it did, by more than its clock may be ahead of
+// ours. One that says nothing is asked again. A provider that ended its own session, by a
+// back-channel logout, asks of its own accord.
 func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 	again := account.Errorf(account.CodeLoginAgain,
 		"sessions of this person were revoked; the identity provider has to ask again")
@@ -57,7 +57,8 @@ func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 	if err != nil {
 		return err
 	}
-	if !revoked.IsZero() && (!l.StartedAt.After(revoked) || !l.ForceReauth && !l.AuthTime.After(revoked.Add(providerSkew))) {
+	if !revoked.IsZero() && (!l.StartedAt.After(revoked) || !l.ForceReauth &&
+		!l.AuthTime.After(revoked.Add(providerSkew))) {
 		return again
 	}
 	for _, key := range t.s.logoutKeys(accountID, audience(l.Issuer, l.Client), l.SessionID, l.Subject) {
@@ -120,9 +121,9 @@ func (s *Store) Revoke(
 	return done, nil
 }
 
-// bury writes a tombstone, as the last thing of the transaction, so that its time is not before
-// anything that the transaction has waited for.
-func (t *tx) bury(accountID, key string) error {
+// writeTombstone records a revocation, as the last thing of the transaction, so that its time is
+// not before anything that the transaction has waited for.
+func (t *tx) writeTombstone(accountID, key string) error {
 	now := t.s.now()
 	return t.exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
@@ -135,7 +136,7 @@ func (t *tx) revokeUser(done *account.Revocation, by account.Caller, userID, rea
 	if err != nil {
 		return err
 	}
-	return t.bury(by.AccountID, key)
+	return t.writeTombstone(by.AccountID, key)
 }
 
 // deleteUser deletes the user, their sessions and where they have been, and returns what they are
@@ -181,13 +182,14 @@ func (t *tx) revokeSessionsOf(done *account.Revocation, by account.Caller, userI
 	if err := t.endAppSessions(done, `account_id = $1 AND user_id = $2`, by.AccountID, userID); err != nil {
 		return err
 	}
-	return t.bury(by.AccountID, key)
+	return t.writeTombstone(by.AccountID, key)
 }
 
 func (t *tx) revokeSession(done *account.Revocation, by account.Caller, id, reason string) error {
 	var key string
 	err := t.row(
-		`SELECT u.identity_key FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.account_id = $1 AND s.id = $2`, by.AccountID, id).Scan(&key)
+		`SELECT u.identity_key FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id
+		WHERE s.account_id = $1 AND s.id = $2`, by.AccountID, id).Scan(&key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return notFound("application session", id)
 	}
@@ -200,7 +202,7 @@ func (t *tx) revokeSession(done *account.Revocation, by account.Caller, id, reas
 	if err := t.endAppSessions(done, `account_id = $1 AND id = $2`, by.AccountID, id); err != nil {
 		return err
 	}
-	return t.bury(by.AccountID, key)
+	return t.writeTombstone(by.AccountID, key)
 }
 
 // revokeOfProvider ends what a provider's logout names: one of its sessions, else all of its
@@ -237,7 +239,7 @@ func (t *tx) revokeOfProvider(
 		return err
 	}
 	for _, key := range t.s.logoutKeys(by.AccountID, whose, sel.ProviderSession, sel.Subject) {
-		if err := t.bury(by.AccountID, key); err != nil {
+		if err := t.writeTombstone(by.AccountID, key); err != nil {
 			return err
 		}
 	}
@@ -254,7 +256,8 @@ func (t *tx) auditSessions(by account.Caller, reason, condition string, args ...
 			"provider_user_id": providerID})
 		return err
 	},
-		`SELECT s.id, s.user_id, s.url, u.provider_name, u.provider_user_id FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+condition+` ORDER BY s.id`, args...)
+		`SELECT s.id, s.user_id, s.url, u.provider_name, u.provider_user_id
+		FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+condition+` ORDER BY s.id`, args...)
 }
 
 // endAppSessions deletes the sessions that the condition selects.

@@ -19,7 +19,7 @@ import (
 
 // What lies on the disk shows nothing of a policy, not even a digest that a guess could be compared
 // with.
-func TestPoliciesAreSealedOnDisk(t *testing.T) {
+func TestPolicies_SealedOnDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
@@ -35,7 +35,7 @@ func TestPoliciesAreSealedOnDisk(t *testing.T) {
 
 // What lies on the disk of a login is what lists show: not by what the person is known, not their
 // groups, not the browser's secret.
-func TestIdentitiesAreSealedOnDisk(t *testing.T) {
+func TestIdentities_SealedOnDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
@@ -59,7 +59,7 @@ func TestIdentitiesAreSealedOnDisk(t *testing.T) {
 		"secret-assertion", "secret-sid")
 }
 
-func TestAnotherKeyIsNoticed(t *testing.T) {
+func TestCheckKey_RefusesOtherKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {

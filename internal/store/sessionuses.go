@@ -13,9 +13,9 @@ import (
 // with a short idle time.
 const activeEvery = time.Minute
 
-// sessionUses holds when sessions were used, until that is written. A session's idle time counts from the
-// last use, written or not, so that it is exact; the uses of the last minute are lost with a server
-// that is killed, and with them a minute of idle time, never more.
+// sessionUses holds when sessions were used, until that is written. A session's idle time counts
+// from the last use, written or not, so that it is exact; the uses of the last minute are lost with
+// a server that is killed, and with them a minute of idle time, never more.
 type sessionUses struct {
 	mu      sync.Mutex
 	pending map[string]use // by session
@@ -99,7 +99,8 @@ func (u *sessionUses) written(done map[string]use) {
 
 // The statements only update: what is gone stays gone. Times only move forward.
 const (
-	useSession = `UPDATE app_sessions SET last_active = $1, expires_at = CASE WHEN idle > 0 AND $1 + idle < ends_at THEN $1 + idle ELSE ends_at END
+	useSession = `UPDATE app_sessions SET last_active = $1,
+		expires_at = CASE WHEN idle > 0 AND $1 + idle < ends_at THEN $1 + idle ELSE ends_at END
 		WHERE id = $2 AND last_active < $1`
 	useUser   = `UPDATE app_users SET last_active = $1 WHERE id = $2 AND last_active < $1`
 	useAccess = `UPDATE app_accesses SET last_at = $1 WHERE user_id = $2 AND url = $3 AND last_at < $1`

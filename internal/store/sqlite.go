@@ -149,8 +149,8 @@ func explainOpenError(path string, err error) error {
 		"restore it from a backup, or choose another --data-dir", err)
 }
 
-// explainFileError turns an error of a database file into a sentence. other tells what to do about a
-// file that is not a store of this version, repair about a damaged one.
+// explainFileError turns an error of a database file into a sentence. other tells what to do about
+// a file that is not a store of this version, repair about a damaged one.
 func explainFileError(what, other, repair string, err error) error {
 	var newer newerSchemaError
 	var driver *sqlite.Error
@@ -166,8 +166,8 @@ func explainFileError(what, other, repair string, err error) error {
 	return fmt.Errorf("opening %s: %w", what, err)
 }
 
-// sqliteUnavailable says whether the code means that the database cannot be used now, not that the
-// statement is wrong.
+// sqliteUnavailable reports whether the code means that the database cannot be used now, not that
+// the statement is wrong.
 func sqliteUnavailable(code int) bool {
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,

@@ -50,7 +50,7 @@ func (f *Fixture) Login(who, secret string, adjust ...func(*account.NewLogin)) *
 	return got
 }
 
-// Lives says whether the secret's session does.
+// Lives reports whether the secret's session does.
 func (f *Fixture) Lives(secret string) bool {
 	f.T.Helper()
 	_, err := f.Store.LiveSession(f.ctx(), f.AccountID, TokenHash(secret))

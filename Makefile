@@ -33,7 +33,7 @@ demo-down: ## Remove every trace of the demo
 	@hack/demo.sh down
 
 ##@ Tests
-LOAD_TESTS := TestChain_UnderLoad|TestAKilledHop
+LOAD_TESTS := TestChain_UnderLoad|TestChain_KilledHop
 .PHONY: test
 test: envtest-assets helm idp interop ## Unit, property and envtest suites, with the race detector; no root
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" FAIRLEAD_IDP=$(BIN)/idp \

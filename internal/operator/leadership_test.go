@@ -32,6 +32,7 @@ var _ = Describe("the leadership", func() {
 			r.account.put(endpoint("ep-before-"+name, "http://before-"+name+"."+r.target))
 			Eventually(service(ctx, r.target, "before-"+name)).ShouldNot(BeZero())
 			before := r.holder(ctx)()
+			Expect(*r.lease(ctx).Spec.LeaseDurationSeconds).To(BeNumerically("<=", 7), "what others wait for")
 			leader.kill()
 			killed := time.Now()
 			r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target))

@@ -120,9 +120,9 @@ func needsNode(t *testing.T) {
 	}
 }
 
-// TestANodesLife goes from a killed start over a crash to the end; each leaves nothing that the
-// next command minds.
-func TestANodesLife(t *testing.T) {
+// TestCluster_NodeLifecycle goes from a killed start over a crash to the end; each leaves nothing
+// that the next command minds.
+func TestCluster_NodeLifecycle(t *testing.T) {
 	needsNode(t)
 	c := cli{t, filepath.Join(t.TempDir(), "test")}
 	t.Cleanup(func() {
@@ -175,7 +175,7 @@ func TestANodesLife(t *testing.T) {
 	c.wantNoTrace()
 }
 
-func TestWrongUseIsOneSentence(t *testing.T) {
+func TestCommand_WrongUsage(t *testing.T) {
 	t.Parallel()
 	c := cli{t, filepath.Join(t.TempDir(), "test")}
 	for _, tc := range []struct {

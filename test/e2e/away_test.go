@@ -25,7 +25,7 @@ import (
 // The managers are gone, then a manager starts while the service is down, then its API key is
 // deleted: traffic flows whenever the service is there, nothing is removed, and the manager catches
 // up.
-func TestTheManagerIsAway(t *testing.T) {
+func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	direct := c.StartService(t)
@@ -86,7 +86,7 @@ func TestTheManagerIsAway(t *testing.T) {
 
 // The API server is gone: running forwarders serve, and a manager that starts then catches up.
 // Alone in the cluster, as nothing else works meanwhile.
-func TestTheAPIServerIsAway(t *testing.T) {
+func TestAPIServer_AbsenceKeepsTraffic(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
 		t.Skip("stops the API server, which only a cluster of the suite's own allows")

@@ -84,7 +84,7 @@ func (c *Cluster) secondServes(t testing.TB, pod *corev1.Pod, url string, wanted
 // A cloud endpoint is called from a pod like any other. While the first child of its failover
 // backend is away the second one answers, and the first again once it is back; the Services stay as
 // they are.
-func TestACloudEndpointFailsOver(t *testing.T) {
+func TestCloudEndpoint_FailsOver(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)

@@ -101,7 +101,7 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 	})
 }
 
-func TestAKilledProcessIsGone(t *testing.T) {
+func TestHarness_KilledProcessIsGone(t *testing.T) {
 	c := Shared(t)
 	p := c.Start(t, "echo", "nettool", "echo", NodeIP+":7002")
 	p.WaitOutput(t, 10*time.Second, `serving TCP on`)
@@ -118,7 +118,7 @@ func TestAKilledProcessIsGone(t *testing.T) {
 	})
 }
 
-func TestExecPassesSignalsAndCodes(t *testing.T) {
+func TestHarness_ExecPassesSignalsAndCodes(t *testing.T) {
 	c := Shared(t)
 	p := c.Start(t, "trap", "bash", "-c", `trap 'echo got INT; exit 42' INT; echo ready; while :; do sleep 0.05; done`)
 	p.WaitOutput(t, 10*time.Second, "ready")

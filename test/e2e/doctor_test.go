@@ -64,7 +64,7 @@ func (c *Cluster) broken(t testing.TB, hop, url string, more ...string) doctor.H
 }
 
 // Promise 5: the doctor names the hop that is broken. One installation sees every scenario.
-func TestDoctorNamesTheBrokenHop(t *testing.T) {
+func TestDoctor_NamesBrokenHop(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)

@@ -56,7 +56,7 @@ var drifts = []struct {
 
 // What somebody does to a Service of ours is undone within a second, in the median, and the
 // ClusterIP stays.
-func TestDriftIsRepaired(t *testing.T) {
+func TestManager_RepairsDrift(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)

@@ -86,7 +86,7 @@ type proxied struct {
 	once   sync.Once
 }
 
-// freeAddr is an address of the node that nobody else of this process takes.
+// freeAddr is an address of the node that nothing else in this process uses.
 func freeAddr() string { return fmt.Sprintf("%s:%d", NodeIP, firstPort+int(product.ports.Add(1))) }
 
 // startFaultProxy puts a proxy before the service until the end of the test, and returns the

@@ -159,5 +159,5 @@ func (c *Cluster) answering(t testing.TB, pod *corev1.Pod, urls ...string) {
 	})
 }
 
-// freePort is a port of the node's loopback that nobody else of this process takes.
+// freePort is a port of the node's loopback that nothing else in this process uses.
 func freePort() string { return strconv.Itoa(firstPort - 8000 + int(product.ports.Add(1))) }

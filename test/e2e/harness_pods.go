@@ -119,7 +119,7 @@ func (c *Cluster) createPod(t testing.TB, p Pod) *corev1.Pod {
 	return o
 }
 
-// describePod says what a pod waits for.
+// describePod returns what a pod waits for.
 func describePod(o *corev1.Pod) error {
 	for _, s := range o.Status.ContainerStatuses {
 		switch {

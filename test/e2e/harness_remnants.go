@@ -68,8 +68,8 @@ func (c *Cluster) everything(
 	return found, nil
 }
 
-// owns says whether an object is the release's: by its label, its namespace, or its name where it
-// has none. What Kubernetes puts into every namespace is not.
+// owns reports whether an object is the release's: by its label, its namespace, or its name where
+// it has none. What Kubernetes puts into every namespace is not.
 func (r *Release) owns(resource schema.GroupVersionResource, o *metav1.PartialObjectMetadata) bool {
 	own := installation.Installation{Namespace: r.Namespace, Release: r.Name}
 	switch {

@@ -78,7 +78,7 @@ func (g *rig) objects(ctx context.Context) (map[string]string, error) {
 	return found, nil
 }
 
-// unchanged says what has become of objects that were there before.
+// unchanged returns an error that names the objects that have changed or gone since before.
 func (g *rig) unchanged(ctx context.Context, before map[string]string) error {
 	now, err := g.objects(ctx)
 	if err != nil {
@@ -208,7 +208,7 @@ func (g *rig) said(ctx context.Context, since time.Time) (map[string]string, err
 	return said, nil
 }
 
-// steady says that nobody was started again.
+// steady returns an error if a container was started again.
 func (g *rig) steady(ctx context.Context) error {
 	pods, err := g.pods(ctx)
 	if err != nil {

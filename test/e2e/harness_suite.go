@@ -131,7 +131,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// hasIPv6 says whether this machine's kernel can give the node's network IPv6.
+// hasIPv6 reports whether this machine's kernel can give the node's network IPv6.
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")
 	return err == nil

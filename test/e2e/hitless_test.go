@@ -129,7 +129,7 @@ func (f *traffic) cut(t *testing.T, h *held) time.Time {
 
 // Rolling forwarders, the release or managers loses no request, and a long connection lives to the
 // drain's end.
-func TestRollingLosesNothing(t *testing.T) {
+func TestRollout_LosesNoRequest(t *testing.T) {
 	t.Parallel()
 	rollouts := numberOf(t, variableRollouts, 3)
 	f := newTraffic(t)
@@ -261,7 +261,7 @@ func (f *traffic) steady(t *testing.T) {
 
 // A restart of the service ends live connections only after its drain; new ones are held meanwhile,
 // and refused after 3 s.
-func TestRestartOfTheService(t *testing.T) {
+func TestServer_RestartKeepsTraffic(t *testing.T) {
 	t.Parallel()
 	const drain = 8 * time.Second
 	f := newTraffic(t, "--drain-timeout", drain.String())

@@ -37,7 +37,7 @@ const variableRounds = "FAIRLEAD_E2E_ROUNDS"
 // Promise 2: from creation to both Services in 100 ms (median), 250 ms at most; a pod's first byte
 // at most 150 ms (median) later than through a Service made by hand at the same moment. Alone on
 // the machine; every name is new. kube-proxy runs with its default minSyncPeriod of 1 s.
-func TestProjectionIsFast(t *testing.T) {
+func TestProjection_Latency(t *testing.T) {
 	c := Shared(t)
 	rounds := 20
 	if v := os.Getenv(variableRounds); v != "" {

@@ -20,7 +20,7 @@ import (
 )
 
 // The main job, as the README has it: server, chart, agent, and a pod that calls.
-func TestAPodCallsAnEndpoint(t *testing.T) {
+func TestPod_CallsEndpoint(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
@@ -111,7 +111,7 @@ func missionTable(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
 
 // Bytes of a tcp endpoint arrive as sent; half-close, abort and several ports of one hostname work
 // through every hop.
-func TestTCPThroughTheWholeChain(t *testing.T) {
+func TestPod_CallsTCPEndpoint(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)

@@ -150,7 +150,7 @@ func secondRelease(t *testing.T, first *Release) {
 
 // With a list nothing that goes with the operator's namespace can own what is elsewhere, so the
 // manager itself removes it on its way out.
-func TestDeletedNamespaceOfAListedRelease(t *testing.T) {
+func TestNamespaces_ListedNamespaceIsDeleted(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)

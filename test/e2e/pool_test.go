@@ -19,7 +19,7 @@ import (
 
 // Two agents share a URL: both get a pod's requests, and when one dies or leaves they go on at the
 // other, through the same Services.
-func TestAgentsShareAURL(t *testing.T) {
+func TestPool_AgentsShareURL(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
@@ -131,7 +131,7 @@ func (r *Release) endpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int)
 
 // Ports of one hostname come and go in any order: the one that stands answers throughout, and the
 // Services stay.
-func TestPortsOfAHostnameComeAndGo(t *testing.T) {
+func TestPool_PortsOfHostnameComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)

@@ -26,7 +26,7 @@ const variableRest = "FAIRLEAD_E2E_REST"
 
 // A manager that has nothing to do writes nothing but its Lease. It runs alone: the API server
 // counts everybody's writes.
-func TestAManagerAtRestWritesNothing(t *testing.T) {
+func TestManager_WritesNothingAtRest(t *testing.T) {
 	c := Shared(t)
 	window := 75 * time.Second
 	if v := os.Getenv(variableRest); v != "" {

@@ -28,7 +28,7 @@ type way struct {
 
 // Promise 8: whatever way an installation goes, in whatever state, it leaves nothing behind but the
 // CRDs, and nothing hangs. The cluster reaches no registry and nothing else outside.
-func TestUninstallLeavesNothing(t *testing.T) {
+func TestUninstall_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
@@ -172,7 +172,7 @@ func (c *Cluster) holdNamespace(t *testing.T, name string) {
 // Promise 8 in numbers. The garbage collector of a cluster with the usual settings deletes 20
 // objects a second, and an endpoint is four of them, so helm uninstall alone needs a second for
 // each five; the cleanup command does not wait for the collector.
-func TestUninstallOfManyEndpoints(t *testing.T) {
+func TestUninstall_ManyEndpoints(t *testing.T) {
 	t.Parallel()
 	const endpoints = 250
 	c := Shared(t)
@@ -212,7 +212,7 @@ func TestUninstallOfManyEndpoints(t *testing.T) {
 
 // With crds.keep=false the CRDs go too. This test runs alone, as every release of the cluster
 // shares the CRDs.
-func TestUninstallWithTheCRDs(t *testing.T) {
+func TestUninstall_WithCRDs(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
 		t.Skip("the CRDs of a cluster that is not ours stay")

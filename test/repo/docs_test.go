@@ -14,7 +14,7 @@ import (
 
 // Every condition and every reason that kubectl can show has a row of its own in the operator's
 // guide.
-func TestEveryConditionAndReasonIsDocumented(t *testing.T) {
+func TestConditions_AreDocumented(t *testing.T) {
 	t.Parallel()
 	rows := map[string]bool{}
 	for line := range strings.Lines(string(read(t, "docs/operations.md"))) {

@@ -71,8 +71,8 @@ func TestLicenceHeaders(t *testing.T) {
 	}
 }
 
-// TestNoPrograms keeps out of the repository what `go build` leaves where it is called.
-func TestNoPrograms(t *testing.T) {
+// TestFiles_AreSmall keeps out of the repository what `go build` leaves where it is called.
+func TestFiles_AreSmall(t *testing.T) {
 	t.Parallel()
 	for _, file := range tracked(t, "*") {
 		if info, err := os.Stat(filepath.Join("../..", file)); err != nil || info.Size() > maxFileBytes {
@@ -136,7 +136,7 @@ func TestPackageComments(t *testing.T) {
 }
 
 // Nothing is promised for later in the source.
-func TestNoMarks(t *testing.T) {
+func TestSource_HasNoTodoMarks(t *testing.T) {
 	t.Parallel()
 	marks := []string{"TO" + "DO", "FIX" + "ME", "XX" + "X:"}
 	for _, file := range goFiles(t) {

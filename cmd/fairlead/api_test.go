@@ -44,12 +44,9 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	_, key, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "first", nil, nil)
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store,
-		Operators: a.Store, Sessions: a.Store, SessionEnder: a, APIKeys: a.Store,
-		Authtokens: a.Store, Authenticator: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store,
-		Identities: a.Store,
-		Revoker:    a.Store, RedactionMark: func(_, _ string) string { return "redacted:00000000" },
-		CheckPolicy: checkPolicy, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
+	srv.Config.Handler = apiserver.New(apiserver.Options{Store: a.Store, SessionEnder: a, Revoker: a.Store,
+		RedactionMark: func(_, _ string) string { return "redacted:00000000" },
+		CheckPolicy:   checkPolicy, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
 		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}})

@@ -4,135 +4,116 @@
 package apiserver
 
 import (
-	"maps"
+	"context"
 	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// backendRoutes adds the routes of every kind of backends to the list.
-func (s *server) backendRoutes(routes map[string]map[string]method) {
+// addBackendRoutes adds the routes of every kind of backends.
+func (s *server) addBackendRoutes(routes map[string]methods) {
 	for _, kind := range account.BackendKinds() {
-		k := backendsOf{s, kind}
-		at := "/backends/" + string(kind)
-		routes[at] = map[string]method{http.MethodGet: {reading, k.list}, http.MethodPost: {only, k.create}}
-		routes[at+"/{id}"] = map[string]method{http.MethodGet: {reading, k.get}, http.MethodPatch: {only, k.patch},
-			http.MethodDelete: {only, k.delete}}
+		h := backendHandlers{s, kind}
+		backends, path := h.backends(), "/backends/"+string(kind)
+		routes[path] = listMethods(readScopes, backends.listHandler(h.list), adminOnly, backends.createHandler)
+		routes[path+"/{id}"] = objectMethods(readScopes, backends.getHandler(backends.read), adminOnly,
+			backends.updateHandler, deleteHandler(h.remove))
 	}
 }
 
-// backendsOf handles the backends of a kind.
-type backendsOf struct {
+// backendHandlers serves the backends of one kind.
+type backendHandlers struct {
 	*server
 	kind account.BackendKind
 }
 
-func (k backendsOf) list(c *call) error {
-	q := c.parseQuery("before_id", "limit")
-	page := q.page()
-	if err := q.err(); err != nil {
-		return err
-	}
-	found, err := k.opt.Backends.ListBackends(c.r.Context(), c.accountID(), k.kind, page)
-	if err != nil {
-		return err
-	}
-	list := backendList{Backends: []any{}, URI: k.uri("backends", string(k.kind))}
-	show, err := k.shower(c)
-	if err != nil {
-		return err
-	}
-	for i := range found.Backends {
-		list.Backends = append(list.Backends, show(&found.Backends[i]))
-	}
-	if n := len(found.Backends); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, list.URI, found.Backends[n-1].ID, q, nil)
-	}
-	return c.writeJSON(http.StatusOK, list)
-}
-
-func (k backendsOf) get(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	b, err := k.opt.Backends.Backend(c.r.Context(), c.accountID(), k.kind, c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return k.answer(c, http.StatusOK, b)
-}
-
-func (k backendsOf) create(c *call) error {
-	b, patch, err := k.readPatch(c)
-	if err != nil {
-		return err
-	}
-	wanted, err := patch.Apply(account.Backend{AccountID: c.accountID(), Kind: k.kind})
-	if err := b.err(err); err != nil {
-		return err
-	}
-	made, err := k.opt.Backends.CreateBackend(c.r.Context(), c.caller(), wanted)
-	if err != nil {
-		return err
-	}
-	return k.answer(c, http.StatusCreated, made)
-}
-
-func (k backendsOf) patch(c *call) error {
-	b, patch, err := k.readPatch(c)
-	if err != nil {
-		return err
-	}
-	id := c.r.PathValue("id")
-	if len(b.broken) > 0 {
-		existing, err := k.opt.Backends.Backend(c.r.Context(), c.accountID(), k.kind, id)
-		if err != nil {
+func (h backendHandlers) backends() writable[account.Backend, account.BackendPatch] {
+	return writable[account.Backend, account.BackendPatch]{
+		kind: kind[account.Backend]{path: []string{"backends", string(h.kind)},
+			id:  func(b *account.Backend) string { return b.ID },
+			one: h.one, page: h.page,
+		},
+		readPatch: h.readPatch, defaults: account.Backend{Kind: h.kind},
+		check: func(b account.Backend, p account.BackendPatch) error {
+			_, err := p.Apply(b)
 			return err
-		}
-		_, err = patch.Apply(*existing) // to list all rules at once
-		return b.err(err)
+		},
+		read: func(c *call, id string) (*account.Backend, error) {
+			return h.opt.Store.Backend(c.Context(), c.AccountID(), h.kind, id)
+		},
+		create: h.create, update: h.update,
 	}
-	patched, err := k.opt.Backends.PatchBackend(c.r.Context(), c.caller(), k.kind, id, patch)
-	if err != nil {
-		return err
-	}
-	return k.answer(c, http.StatusOK, patched)
 }
 
-func (k backendsOf) delete(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
+func (h backendHandlers) list(c *call, page account.Page) ([]account.Backend, bool, error) {
+	found, err := h.opt.Store.ListBackends(c.Context(), c.AccountID(), h.kind, page)
+	if err != nil {
+		return nil, false, err
 	}
-	if err := k.opt.Backends.DeleteBackend(c.r.Context(), c.caller(), k.kind, c.r.PathValue("id")); err != nil {
-		return err
-	}
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return found.Backends, found.More, nil
 }
 
-// readPatch takes the fields of a backend of the kind.
-func (k backendsOf) readPatch(c *call) (*body, account.BackendPatch, error) {
-	var p account.BackendPatch
-	if err := c.noQuery(); err != nil {
-		return nil, p, err
-	}
-	b, err := c.readBody()
+func (h backendHandlers) one(c *call, b *account.Backend) (any, error) {
+	online, err := h.onlineTunnels(c)
 	if err != nil {
-		return nil, p, err
+		return nil, err
 	}
-	o := b.top
-	o.ownID(c)
-	p.Description, p.Metadata = o.text("description"), o.text("metadata")
-	switch k.kind {
+	return h.show(b, online), nil
+}
+
+func (h backendHandlers) page(c *call, backends []account.Backend, links pageLinks) (any, error) {
+	online, err := h.onlineTunnels(c)
+	if err != nil {
+		return nil, err
+	}
+	list := backendList[any]{[]any{}, links}
+	for i := range backends {
+		list.Backends = append(list.Backends, h.show(&backends[i], online))
+	}
+	return list, nil
+}
+
+// onlineTunnels reads the labelled tunnels of the account for tunnel groups.
+func (h backendHandlers) onlineTunnels(c *call) ([]account.LabelledTunnel, error) {
+	if h.kind != account.BackendTunnelGroup {
+		return nil, nil
+	}
+	return h.allTunnels(c)
+}
+
+func (h backendHandlers) create(
+	ctx context.Context, by account.Caller, p account.BackendPatch,
+) (*account.Backend, error) {
+	b, err := p.Apply(account.Backend{AccountID: by.AccountID, Kind: h.kind})
+	if err != nil {
+		return nil, err
+	}
+	return h.opt.Store.CreateBackend(ctx, by, b)
+}
+
+func (h backendHandlers) update(
+	ctx context.Context, by account.Caller, id string, p account.BackendPatch,
+) (*account.Backend, error) {
+	return h.opt.Store.PatchBackend(ctx, by, h.kind, id, p)
+}
+
+func (h backendHandlers) remove(ctx context.Context, by account.Caller, id string) error {
+	return h.opt.Store.DeleteBackend(ctx, by, h.kind, id)
+}
+
+// readPatch reads the fields of a backend of the kind.
+func (h backendHandlers) readPatch(o *object) account.BackendPatch {
+	p := account.BackendPatch{Description: o.text("description"), Metadata: o.text("metadata")}
+	switch h.kind {
 	case account.BackendFailover:
 		p.Children = o.texts("backends")
 		if health, null := o.object("health"); health != nil {
 			p.HealthStatus = health.integers("http_status")
 			p.HealthRule = account.HealthRulePatch{
-				WindowSeconds: health.integerOr("window_seconds", 0), MinAnswers: health.integerOr("min_answers", 0),
-				FailurePercent: health.integerOr("failure_percent", 0), MinClients: health.integerOr("min_clients", 0),
+				WindowSeconds: health.integerOrDefault("window_seconds", 0), MinAnswers: health.integerOrDefault("min_answers", 0),
+				FailurePercent: health.integerOrDefault("failure_percent", 0), MinClients: health.integerOrDefault("min_clients", 0),
 			}
-			health.done()
+			health.rejectUnknown()
 		} else if null {
 			p.HealthStatus, p.HealthRule = new([]int{}), account.HealthRulePatch{
 				WindowSeconds: new(0), MinAnswers: new(0), FailurePercent: new(0), MinClients: new(0),
@@ -143,76 +124,18 @@ func (k backendsOf) readPatch(c *call) (*body, account.BackendPatch, error) {
 	case account.BackendTunnelGroup:
 		p.Labels = mapOf(o, "labels", "must be an object of strings, by label", (*object).text)
 	case account.BackendHTTPResponse:
-		p.StatusCode, p.Body = o.integerOr("status_code", http.StatusOK), o.text("body")
+		p.StatusCode, p.Body = o.integerOrDefault("status_code", http.StatusOK), o.text("body")
 		p.Headers = mapOf(o, "headers", "must be an object of strings, by name", (*object).text)
 	case account.BackendStatic:
-		if p.Address = o.text("address"); p.Address != nil && k.opt.CheckStaticAddress != nil {
-			b.broken = append(b.broken, account.FieldsOf(k.opt.CheckStaticAddress(*p.Address))...)
+		if p.Address = o.text("address"); p.Address != nil && h.opt.CheckStaticAddress != nil {
+			o.body.fieldErrors = append(o.body.fieldErrors, account.FieldsOf(h.opt.CheckStaticAddress(*p.Address))...)
 		}
 		if tls, null := o.object("tls"); tls != nil {
 			p.TLS = tls.boolean("enabled")
-			tls.done()
+			tls.rejectUnknown()
 		} else if null {
 			p.TLS = new(false)
 		}
 	}
-	o.done()
-	return b, p, nil
-}
-
-func healthOf(b *account.Backend) backendHealth {
-	rule := b.HealthRule
-	return backendHealth{
-		HTTPStatus: append([]int{}, b.HealthStatus...), WindowSeconds: rule.WindowSeconds, MinAnswers: rule.MinAnswers,
-		FailurePercent: rule.FailurePercent, MinClients: rule.MinClients,
-	}
-}
-
-func (k backendsOf) answer(c *call, status int, b *account.Backend) error {
-	show, err := k.shower(c)
-	if err != nil {
-		return err
-	}
-	return c.writeJSON(status, show(b))
-}
-
-// shower returns what shows backends of the kind, as of now.
-func (k backendsOf) shower(c *call) (func(b *account.Backend) any, error) {
-	var online []account.LabelledTunnel
-	if k.kind == account.BackendTunnelGroup {
-		var err error
-		if online, err = k.onlineTunnels(c); err != nil {
-			return nil, err
-		}
-	}
-	return func(b *account.Backend) any {
-		uri := k.uri("backends", string(k.kind), b.ID)
-		switch k.kind {
-		case account.BackendFailover:
-			shown := failoverBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
-				Description: b.Description, Metadata: b.Metadata,
-				Backends: b.Children, Health: healthOf(b)}
-			if k.opt.Active != nil {
-				shown.ActiveBackend = k.opt.Active.Active(b.AccountID, b.ID)
-			}
-			return shown
-		case account.BackendWeighted:
-			return weightedBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
-				Description: b.Description, Metadata: b.Metadata, Backends: b.Weights}
-		case account.BackendTunnelGroup:
-			return tunnelGroupBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
-				Description: b.Description, Metadata: b.Metadata,
-				Labels: b.Labels, Tunnels: k.tunnelsWith(online, b.Labels)}
-		case account.BackendHTTPResponse:
-			headers := map[string]string{}
-			maps.Copy(headers, b.Response.Headers)
-			return httpResponseBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
-				Description: b.Description, Metadata: b.Metadata,
-				StatusCode: b.Response.StatusCode, Headers: headers, Body: b.Response.Body}
-		default:
-			return staticBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description,
-				Metadata: b.Metadata,
-				Address:  b.Static.Address, TLS: staticTLS{Enabled: b.Static.TLS}}
-		}
-	}, nil
+	return p
 }

@@ -45,14 +45,9 @@ func (a *api) cloud(url, more string) string {
 	return into[account.Endpoint](a.do("POST", "/endpoints", a.admin, `{"url":"`+url+`"`+more+`}`).want(201)).ID
 }
 
-// activeChild answers for every failover backend.
-type activeChild string
-
-func (c activeChild) Active(_, _ string) string { return string(c) }
-
 func TestBackendShapes(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, func(o *apiserver.Options) { o.Active = activeChild("bkdst-1") })
+	a := newAPI(t, func(o *apiserver.Options) { o.ActiveChild = func(_, _ string) string { return "bkdst-1" } })
 	tunnel, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: a.Session()},
 			Labels: map[string]string{"app": "api", "site": "a"}})

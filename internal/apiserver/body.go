@@ -21,52 +21,63 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// body is a JSON object whose fields are taken one by one, so that every broken rule can be told:
-// unknown and repeated fields, wrong types, text that is no Unicode.
+// body is a JSON object whose fields are read one by one, so that every broken rule is reported:
+// unknown and repeated fields, wrong types, text that is not Unicode.
 type body struct {
-	top    *object
-	broken []account.FieldError
+	top         *object
+	fieldErrors []account.FieldError
 }
 
-// object is one JSON object of a body. What nobody took is unknown.
+// object is one JSON object of a body.
 type object struct {
 	body   *body
-	path   string // of its fields: "" or "binding."
-	fields map[string]json.RawMessage
+	path   string                     // of its fields: "" or "binding."
+	fields map[string]json.RawMessage // that were not read yet
 }
 
 // readBody reads a request's body within the limits of size and time.
 func (c *call) readBody() (*body, error) {
-	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	if kind, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, account.Errorf(account.CodeContentType, "send the body as Content-Type: application/json")
 	}
-	control := http.NewResponseController(c.w)
-	if err := control.SetReadDeadline(time.Now().Add(c.server.opt.Limits.BodyTimeout)); err == nil {
-		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	}
-	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, c.server.opt.Limits.BodyBytes))
+	done := c.LimitBody(c.server.opt.Limits.BodyBytes, c.server.opt.Limits.BodyTimeout)
+	raw, err := io.ReadAll(c.Request.Body)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, account.Errorf(account.CodeTooLarge, "the body has more than %d bytes", tooLarge.Limit)
 	case err != nil:
-		return nil, &account.Error{Code: account.CodeMalformed, Msg: "the body broke off", Cause: err}
+		return nil, &account.Error{Code: account.CodeMalformed, Msg: "the body is incomplete", Cause: err}
 	case !utf8.Valid(raw):
 		return nil, account.Errorf(account.CodeMalformed, "the body is not valid UTF-8")
 	}
+	done()
 	return parseBody(raw)
 }
 
-// noFields reads the body of a request that has nothing to say: none, or an empty object.
+// readRequest reads the body of a request that creates or updates an object, which has no query.
+func (c *call) readRequest() (*body, error) {
+	if err := c.noQuery(); err != nil {
+		return nil, err
+	}
+	b, err := c.readBody()
+	if err != nil {
+		return nil, err
+	}
+	b.top.checkID(c)
+	return b, nil
+}
+
+// noFields accepts no body, or an empty object.
 func (c *call) noFields() error {
-	if c.r.ContentLength == 0 {
+	if c.Request.ContentLength == 0 {
 		return nil
 	}
 	b, err := c.readBody()
 	if err != nil {
 		return err
 	}
-	b.top.done()
+	b.top.rejectUnknown()
 	return b.err(nil)
 }
 
@@ -99,7 +110,7 @@ func (b *body) object(path string, raw json.RawMessage) *object {
 		}
 		key := fmt.Sprint(name)
 		if _, twice := o.fields[key]; twice {
-			o.bad(key, "", "is given more than once")
+			o.reject(key, "", "is given more than once")
 		}
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
@@ -110,21 +121,21 @@ func (b *body) object(path string, raw json.RawMessage) *object {
 	return o
 }
 
-func (o *object) bad(name, value, rule string) {
+func (o *object) reject(name, value, rule string) {
 	field := account.Shorten(o.path + name)
-	o.body.broken = append(o.body.broken, account.FieldError{Field: field, Value: account.Shorten(value), Rule: rule})
+	o.body.fieldErrors = append(o.body.fieldErrors, account.FieldError{Field: field, Value: account.Shorten(value), Rule: rule})
 }
 
-// take removes a field. null is a present field without a value.
-func (o *object) take(name string) (value json.RawMessage, null, present bool) {
+// takeField removes a field, which is thereby read. null reports whether its value is null.
+func (o *object) takeField(name string) (value json.RawMessage, null, present bool) {
 	value, present = o.fields[name]
 	delete(o.fields, name)
 	return value, string(value) == "null", present
 }
 
-// text takes a string: nil when absent, the empty text for null.
+// text reads a string: nil when absent, the empty text for null.
 func (o *object) text(name string) *string {
-	value, null, present := o.take(name)
+	value, null, present := o.takeField(name)
 	if !present {
 		return nil
 	}
@@ -135,12 +146,12 @@ func (o *object) text(name string) *string {
 	return &s
 }
 
-// texts takes a list of strings: nil when absent, the empty list for null.
-func (o *object) texts(name string) *[]string { return o.textsOr(name, []string{}) }
+// texts reads a list of strings: nil when absent, the empty list for null.
+func (o *object) texts(name string) *[]string { return o.textsOrDefault(name, []string{}) }
 
-// textsOr takes a list of strings: nil when absent, the default for null.
-func (o *object) textsOr(name string, def []string) *[]string {
-	value, null, present := o.take(name)
+// textsOrDefault reads a list of strings: nil when absent, the default for null.
+func (o *object) textsOrDefault(name string, def []string) *[]string {
+	value, null, present := o.takeField(name)
 	if !present {
 		return nil
 	}
@@ -156,7 +167,7 @@ func (o *object) textsOr(name string, def []string) *[]string {
 		var s string
 		at := name + "[" + strconv.Itoa(i) + "]"
 		if string(item) == "null" {
-			o.bad(at, "null", "must be a string")
+			o.reject(at, "null", "must be a string")
 		} else if o.decode(at, item, &s, "must be a string") {
 			list = append(list, s)
 		}
@@ -164,71 +175,71 @@ func (o *object) textsOr(name string, def []string) *[]string {
 	return &list
 }
 
-// time takes a time in RFC 3339; given says whether the field is there, and null is no time.
+// time reads a time in RFC 3339; given reports whether the field is there. null is no time.
 func (o *object) time(name string) (at *time.Time, given bool) {
 	const rule = "must be a time such as 2027-01-31T00:00:00Z (RFC 3339), or null"
-	value, null, present := o.take(name)
+	value, null, present := o.takeField(name)
 	var text string
 	if !present || null || !o.decode(name, value, &text, rule) {
 		return nil, present
 	}
 	parsed, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		o.bad(name, text, rule)
+		o.reject(name, text, rule)
 		return nil, true
 	}
 	return &parsed, true
 }
 
-// object takes an object; nil when it is absent, null or none.
+// object reads an object: nil when it is absent, null or not an object.
 func (o *object) object(name string) (inner *object, null bool) {
-	value, null, present := o.take(name)
+	value, null, present := o.takeField(name)
 	switch {
 	case !present || null:
 		return nil, null
 	case value[0] != '{':
-		o.bad(name, string(value), "must be an object")
+		o.reject(name, string(value), "must be an object")
 		return nil, false
 	}
 	return o.body.object(o.path+name+".", value), false
 }
 
-// ignored takes a string that has no meaning here.
-func (o *object) ignored(name string) { o.text(name) }
+// ignore accepts a string and ignores it.
+func (o *object) ignore(name string) { o.text(name) }
 
 func (o *object) decode(name string, value json.RawMessage, into any, rule string) bool {
 	if err := json.Unmarshal(value, into); err != nil {
-		o.bad(name, string(value), rule)
+		o.reject(name, string(value), rule)
 		return false
 	}
-	if s, ok := into.(*string); ok && strings.ContainsRune(*s, utf8.RuneError) && !namesReplacement(value) {
-		o.bad(name, *s, "contains half of a surrogate pair, which is no character")
+	if s, ok := into.(*string); ok && strings.ContainsRune(*s, utf8.RuneError) && !hasReplacementChar(value) {
+		o.reject(name, *s, "contains half of a surrogate pair, which is no character")
 		return false
 	}
 	return true
 }
 
-// namesReplacement says whether the text itself has the replacement character, which otherwise
-// stands for what was no character.
-func namesReplacement(value json.RawMessage) bool {
+// hasReplacementChar reports whether the JSON text itself has the replacement character, which
+// decoding otherwise puts in place of an invalid one.
+func hasReplacementChar(value json.RawMessage) bool {
 	return bytes.ContainsRune(value, utf8.RuneError) || bytes.Contains(bytes.ToLower(value), []byte(`\ufffd`))
 }
 
-// done notes what nobody took.
-func (o *object) done() {
+// rejectUnknown rejects the fields that were not read.
+func (o *object) rejectUnknown() {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
-		o.bad(name, string(o.fields[name]), "unknown field")
+		o.reject(name, string(o.fields[name]), "unknown field")
 	}
 }
 
-// err returns CodeInvalid with every broken rule, those of more included, or nil.
+// err returns CodeInvalid with every field error, those of more included, or nil.
 func (b *body) err(more error) error {
 	var invalid *account.Error
 	switch {
-	case len(b.broken) == 0:
+	case len(b.fieldErrors) == 0:
 		return more
 	case errors.As(more, &invalid) && invalid.Code != account.CodeInvalid:
 		return more
 	}
-	return account.InvalidAll(append(b.broken, account.FieldsOf(more)...))
+	return account.InvalidAll(append(b.fieldErrors, account.FieldsOf(more)...))
 }

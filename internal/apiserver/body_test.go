@@ -38,7 +38,7 @@ func FuzzBody(f *testing.F) {
 			return
 		}
 		patch := readOperatorPatch(b.top)
-		if text, ok := std["description"].(string); ok && len(b.broken) == 0 &&
+		if text, ok := std["description"].(string); ok && len(b.fieldErrors) == 0 &&
 			(patch.Description == nil || *patch.Description != text) {
 			t.Fatalf("%q: description %v, want %q", raw, patch.Description, text)
 		}
@@ -48,7 +48,7 @@ func FuzzBody(f *testing.F) {
 				t.Fatalf("%q: unknown field %q is not told", raw, name)
 			}
 		}
-		for _, broken := range b.broken {
+		for _, broken := range b.fieldErrors {
 			if broken.Field == "" && !strings.Contains(raw, `""`) || broken.Rule == "" || !utf8.ValidString(broken.Value) {
 				t.Fatalf("%q: %+v", raw, broken)
 			}

@@ -124,7 +124,7 @@ func TestASlowSelectorGivesShortPages(t *testing.T) {
 
 func TestBoundEndpointsOfAStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, func(o *apiserver.Options) { o.Endpoints = brokenEndpoints{err: errors.New("secret")} })
+	a := newAPI(t, func(o *apiserver.Options) { o.Store = brokenEndpoints{o.Store, errors.New("secret")} })
 	a.get("/kubernetes_operators/"+a.operatorWith(a.admin, `{}`)+"/bound_endpoints").want(500, account.CodeInternal)
 }
 

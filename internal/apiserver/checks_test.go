@@ -167,7 +167,7 @@ func TestOperationIDIsInTheLogAndSecretsAreNot(t *testing.T) {
 
 // brokenEndpoints is a store that does not answer, or panics.
 type brokenEndpoints struct {
-	account.Endpoints
+	apiserver.Store
 	err error
 }
 
@@ -194,7 +194,7 @@ func TestOwnFailuresShowTheirCauseOnlyInTheLog(t *testing.T) {
 		"wrapped": {fmt.Errorf("secret: %w", account.Errorf(account.CodeNotFound, "no")), 404, account.CodeNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAPI(t, func(o *apiserver.Options) { o.Endpoints = brokenEndpoints{err: c.err} })
+			a := newAPI(t, func(o *apiserver.Options) { o.Store = brokenEndpoints{o.Store, c.err} })
 			got := a.get("/endpoints").want(c.status, c.code)
 			if strings.Contains(got.text, "secret") {
 				t.Errorf("the answer shows the cause: %s", got.text)

@@ -4,55 +4,52 @@
 package apiserver
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/redact"
 )
 
 // endpointList is a page of endpoints. The version of every page is the first page's: a watch
 // continues there.
 type endpointList struct {
-	Endpoints       []account.Endpoint      `json:"endpoints"`
-	URI             string                  `json:"uri"`
-	NextPageURI     *string                 `json:"next_page_uri"`
+	Endpoints []account.Endpoint `json:"endpoints"`
+	pageLinks
 	ResourceVersion account.ResourceVersion `json:"resource_version"`
 	AccountID       string                  `json:"account_id"`
 	StoreID         string                  `json:"store_id"`
 }
 
+func (s *server) endpoints(page func([]account.Endpoint, pageLinks) any) kind[account.Endpoint] {
+	return newKind(func(e *account.Endpoint) string { return e.ID }, s.prepareEndpoint, page, "endpoints")
+}
+
 func (s *server) listEndpoints(c *call) error {
 	q := c.parseQuery("binding", "url", "before_id", "limit", "watch", "resource_version")
-	filter, page, version, watch := q.endpointFilter(), q.page(), q.version("resource_version"), q.flag("watch")
-	q.watchable(watch, version)
+	filter, page, version, watch := q.endpointFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
+	q.checkWatch(watch, version)
 	if err := q.err(); err != nil {
 		return err
 	}
 	if watch {
 		return s.watchEndpoints(c, filter, *version)
 	}
-	found, err := s.opt.Endpoints.ListEndpoints(c.r.Context(), c.accountID(), filter, page)
+	found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
 	if version, err = listVersion(version, found.Version); err != nil {
 		return err
 	}
-	list := endpointList{Endpoints: found.Endpoints, URI: s.uri("endpoints"), ResourceVersion: *version,
-		AccountID: c.accountID(), StoreID: found.StoreID}
-	for i := range list.Endpoints {
-		s.fillEndpoint(&list.Endpoints[i])
-	}
-	if n := len(list.Endpoints); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, list.URI, list.Endpoints[n-1].ID, q,
-			url.Values{"resource_version": {version.String()}})
-	}
-	return c.writeJSON(http.StatusOK, list)
+	list := s.endpoints(func(all []account.Endpoint, l pageLinks) any {
+		return endpointList{all, l, *version, c.AccountID(), found.StoreID}
+	})
+	return list.writePage(c, q, found.Endpoints, found.More, url.Values{"resource_version": {version.String()}})
 }
 
-// listVersion is the version of every page of a list: the first page's, which later ones carry
-// along.
+// listVersion returns the version of every page of a list: that of the first page, which the
+// addresses of later ones have as a parameter.
 func listVersion(given *account.ResourceVersion, now account.ResourceVersion) (*account.ResourceVersion, error) {
 	switch {
 	case given == nil:
@@ -64,30 +61,25 @@ func listVersion(given *account.ResourceVersion, now account.ResourceVersion) (*
 	return given, nil
 }
 
-func (s *server) getEndpoint(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
+// prepareEndpoint sets the URIs of an endpoint and redacts the secrets of its policy.
+func (s *server) prepareEndpoint(e *account.Endpoint) {
+	s.setEndpointURIs(e)
+	if e.TrafficPolicy != "" {
+		e.TrafficPolicy = redact.Text(e.TrafficPolicy, s.redactionMark(e.AccountID))
 	}
-	e, err := s.opt.Endpoints.Endpoint(c.r.Context(), c.accountID(), c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	s.showEndpoint(e)
-	return c.writeJSON(http.StatusOK, e)
 }
 
-// fillEndpoint sets the URIs.
-func (s *server) fillEndpoint(e *account.Endpoint) {
+func (s *server) setEndpointURIs(e *account.Endpoint) {
 	e.URI = s.uri("endpoints", e.ID)
 	if e.TunnelSession != nil {
 		e.TunnelSession.URI = s.uri("tunnel_sessions", e.TunnelSession.ID)
 	}
-	s.fillPrincipal(e.Principal)
+	s.setPrincipalURI(e.Principal)
 }
 
-// fillPrincipal sets the URI of an API key, an authtoken or a user. An identity provider, which
-// ends sessions by a logout of its own, has none here.
-func (s *server) fillPrincipal(ref *account.Ref) {
+// setPrincipalURI sets the URI of an API key, an authtoken or a user. An identity provider, which can
+// end sessions too, has none.
+func (s *server) setPrincipalURI(ref *account.Ref) {
 	switch {
 	case ref == nil:
 	case strings.HasPrefix(ref.ID, account.PrefixAPIKey+"-"):

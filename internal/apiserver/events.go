@@ -4,7 +4,6 @@
 package apiserver
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,64 +12,48 @@ import (
 )
 
 type auditList struct {
-	Events          []account.AuditEvent    `json:"events"`
-	URI             string                  `json:"uri"`
-	NextPageURI     *string                 `json:"next_page_uri"`
+	Events []account.AuditEvent `json:"events"`
+	pageLinks
 	ResourceVersion account.ResourceVersion `json:"resource_version"`
 }
 
-func (s *server) listAudit(c *call) error {
+func (s *server) auditEvents(page func([]account.AuditEvent, pageLinks) any) kind[account.AuditEvent] {
+	return newKind(func(e *account.AuditEvent) string { return e.ID }, s.setAuditURIs, page, "events")
+}
+
+func (s *server) listAuditEvents(c *call) error {
 	q := c.parseQuery("type", "object_id", "before_id", "limit", "watch", "resource_version")
-	filter, page, version, watch := q.auditFilter(), q.page(), q.version("resource_version"), q.flag("watch")
-	q.watchable(watch, version)
+	filter, page, version, watch := q.auditFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
+	q.checkWatch(watch, version)
 	if err := q.err(); err != nil {
 		return err
 	}
 	if watch {
-		return s.watchAudit(c, filter, *version)
+		return s.watchAuditEvents(c, filter, *version)
 	}
-	found, err := s.opt.Audit.AuditEvents(c.r.Context(), c.accountID(), filter, page)
+	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
 	if version, err = listVersion(version, found.Version); err != nil {
 		return err
 	}
-	list := auditList{Events: found.Events, URI: s.uri("events"), ResourceVersion: *version}
-	for i := range list.Events {
-		s.fillAudit(&list.Events[i])
-	}
-	if n := len(list.Events); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, list.URI, list.Events[n-1].ID, q,
-			url.Values{"resource_version": {version.String()}})
-	}
-	return c.writeJSON(http.StatusOK, list)
+	list := s.auditEvents(func(all []account.AuditEvent, l pageLinks) any { return auditList{all, l, *version} })
+	return list.writePage(c, q, found.Events, found.More, url.Values{"resource_version": {version.String()}})
 }
 
-func (s *server) getAudit(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	found, err := s.opt.Audit.AuditEvent(c.r.Context(), c.accountID(), c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	s.fillAudit(found)
-	return c.writeJSON(http.StatusOK, found)
-}
-
-func (s *server) watchAudit(c *call, f account.AuditFilter, v account.ResourceVersion) error {
-	return s.stream(c, watched{
-		subscribe: s.opt.Audit.SubscribeAudit,
+func (s *server) watchAuditEvents(c *call, f account.AuditFilter, v account.ResourceVersion) error {
+	return s.stream(c, watchSource{
+		subscribe: s.opt.Store.SubscribeAudit,
 		next: func() ([]any, bool, error) {
-			events, upTo, err := s.opt.Audit.AuditEventsAfter(c.r.Context(), c.accountID(), v, f, watchBatch)
+			events, upTo, err := s.opt.Store.AuditEventsAfter(c.Context(), c.AccountID(), v, f, watchBatch)
 			if err != nil {
 				return nil, false, err
 			}
 			v = upTo
 			lines := make([]any, 0, len(events))
 			for i := range events {
-				s.fillAudit(&events[i])
+				s.setAuditURIs(&events[i])
 				lines = append(lines, &account.AuditWatchEvent{Type: account.Added, ResourceVersion: events[i].ResourceVersion,
 					Event: &events[i]})
 			}
@@ -83,37 +66,39 @@ func (s *server) watchAudit(c *call, f account.AuditFilter, v account.ResourceVe
 func (q *query) auditFilter() account.AuditFilter {
 	f := account.AuditFilter{Type: account.AuditType(q.values.Get("type")), ObjectID: q.values.Get("object_id")}
 	if q.values.Has("type") && !slices.Contains(account.AuditTypes(), f.Type) {
-		q.bad("type", string(f.Type), "is no type of an event; docs/api.md lists them")
+		q.reject("type", string(f.Type), "is no type of an event; docs/api.md lists them")
 	}
 	if q.values.Has("object_id") && !positionPattern.MatchString(f.ObjectID) {
-		q.bad("object_id", f.ObjectID, "must be an id")
+		q.reject("object_id", f.ObjectID, "must be an id")
 	}
 	return f
 }
 
-// audited are the routes of the objects that events are about, by the prefix of their ids.
-func audited(prefix string) []string {
-	routes := map[string][]string{
+// objectPath returns the path of the list of the objects whose IDs have the prefix, nil when events
+// are not about such objects.
+func objectPath(prefix string) []string {
+	paths := map[string][]string{
 		account.PrefixEndpoint: {"endpoints"}, account.PrefixTunnelSession: {"tunnel_sessions"},
 		account.PrefixOperator: {"kubernetes_operators"},
 		account.PrefixAPIKey:   {"api_keys"}, account.PrefixCredential: {"credentials"},
 		account.PrefixUser: {"app", "users"}, account.PrefixAppSession: {"app", "sessions"},
 	}
 	for _, kind := range account.BackendKinds() {
-		routes[kind.IDPrefix()] = []string{"backends", string(kind)}
+		paths[kind.IDPrefix()] = []string{"backends", string(kind)}
 	}
-	return routes[prefix]
+	return paths[prefix]
 }
 
-// fillAudit sets the URIs. An event outlives its object, so its URI may lead nowhere.
-func (s *server) fillAudit(e *account.AuditEvent) {
+// setAuditURIs sets the URIs of an event. An event outlives its object, so the object's URI may lead
+// nowhere.
+func (s *server) setAuditURIs(e *account.AuditEvent) {
 	e.URI = s.uri("events", e.ID)
-	s.fillPrincipal(e.Principal)
+	s.setPrincipalURI(e.Principal)
 	if e.Object == nil {
 		return
 	}
 	prefix, _, _ := strings.Cut(e.Object.ID, "-")
-	if route := audited(prefix); route != nil {
-		e.Object.URI = s.uri(append(slices.Clone(route), e.Object.ID)...)
+	if path := objectPath(prefix); path != nil {
+		e.Object.URI = s.uri(append(slices.Clone(path), e.Object.ID)...)
 	}
 }

@@ -52,12 +52,9 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
-	opt := apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Audit: a.Store,
-		APIKeys: a.Store, Authtokens: a.Store, Authenticator: a.Store, BaseURL: base + "/",
-		Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store,
-		RedactionMark: testMark,
-		CheckPolicy:   testPolicy,
-		Logger:        slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	opt := apiserver.Options{Store: a.Store, Revoker: a.Store, RedactionMark: testMark, CheckPolicy: testPolicy,
+		BaseURL: base + "/",
+		Logger:  slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	admitParts(&opt)
 	for _, change := range adjust {
 		change(&opt)

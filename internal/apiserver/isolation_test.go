@@ -33,7 +33,7 @@ func (s sessionsOf) RestartSession(ctx context.Context, by account.Caller, id st
 func TestEveryRouteKeepsAccountsApart(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) {
-		o.SessionEnder, o.Limits.Burst = sessionsOf{o.Sessions}, 1000
+		o.SessionEnder, o.Limits.Burst = sessionsOf{o.Store}, 1000
 	})
 	other, _ := a.NewAccount("other")
 	theirs := a.key(other, account.ScopeAdmin)

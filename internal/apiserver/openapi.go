@@ -14,16 +14,17 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/httpkit"
 )
 
-// operation is what the description of the API says of one method of a route.
+// operation describes one method of a route.
 type operation struct {
 	id, summary string
 	query       []string    // names of parameters, described in parameters
 	body        schema      // of the request; nil for none
 	optional    bool        // the body may be left out
-	answers     map[int]any // by status: a value of the type that is answered, nil for no content
-	watch       any         // a value of the type of the lines with watch=true; nil where there is no watch
+	answers     map[int]any // by status: a value of the answer's type, nil for no content
+	watch       any         // a value of the type of a watch's lines; nil for routes without a watch
 }
 
 func (s *server) getDescription(c *call) error {
@@ -37,8 +38,8 @@ func (s *server) getDescription(c *call) error {
 	return c.writeJSON(http.StatusOK, json.RawMessage(text))
 }
 
-// describe returns the API's description, OpenAPI 3.1, made of the routes, the operations and the
-// types of the answers.
+// describe returns the OpenAPI 3.1 document, made of the routes, the operations and the types of the
+// answers.
 func (s *server) describe() ([]byte, error) {
 	types := newSchemas()
 	paths := schema{}
@@ -104,7 +105,7 @@ func (o operation) describe(types *schemas, method, pattern string, scopes []acc
 	for _, name := range o.query {
 		query = append(query, reference("parameters", name))
 	}
-	out := schema{"operationId": o.id, "summary": o.summary, "description": "Scope: " + scopeList(scopes) + ".",
+	out := schema{"operationId": o.id, "summary": o.summary, "description": "Scope: " + httpkit.ScopeAlternatives(scopes) + ".",
 		"parameters": query, "responses": answers}
 	if o.body != nil {
 		out["requestBody"] = schema{"required": !o.optional, "content": schema{"application/json": schema{"schema": o.body}}}
@@ -112,7 +113,7 @@ func (o operation) describe(types *schemas, method, pattern string, scopes []acc
 	return out
 }
 
-// errors are the statuses with which the operation may be refused.
+// errors returns the statuses of errors that the operation may answer.
 func (o operation) errors(method, pattern string) []int {
 	all := []int{400, 401, 403, 429, 500, 503}
 	if strings.Contains(pattern, "{") {
@@ -130,11 +131,11 @@ func (o operation) errors(method, pattern string) []int {
 	return all
 }
 
-// errorResponses describes the errors by status, each with its codes.
+// errorResponses describes errors by status, each with its codes.
 func errorResponses(body schema) schema {
 	titles := map[int][]string{}
 	for _, info := range account.Codes() {
-		if isOurs(info.Code) {
+		if isAPICode(info.Code) {
 			titles[info.Status] = append(titles[info.Status], string(info.Code)+": "+info.Title)
 		}
 	}
@@ -147,8 +148,8 @@ func errorResponses(body schema) schema {
 	return all
 }
 
-// isOurs says whether the API answers with the code; others are of clients and of the edge.
-func isOurs(c account.Code) bool { return strings.HasPrefix(string(c), "ERR_FL_1") }
+// isAPICode reports whether the API answers with the code; others are of clients and of the edge.
+func isAPICode(c account.Code) bool { return strings.HasPrefix(string(c), "ERR_FL_1") }
 
 var placeholder = regexp.MustCompile(`{([a-z_]+)}`)
 

@@ -4,100 +4,81 @@
 package apiserver
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 type operatorList struct {
-	Operators   []account.Operator `json:"operators"`
-	URI         string             `json:"uri"`
-	NextPageURI *string            `json:"next_page_uri"`
+	Operators []account.Operator `json:"operators"`
+	pageLinks
 }
 
-func (s *server) listOperators(c *call) error {
-	q := c.parseQuery("before_id", "limit")
-	page := q.page()
-	if err := q.err(); err != nil {
-		return err
-	}
-	found, err := s.operatorPage(c, page)
-	if err != nil {
-		return err
-	}
-	list := operatorList{Operators: found.Operators, URI: s.uri("kubernetes_operators")}
-	for i := range list.Operators {
-		s.fillOperator(&list.Operators[i])
-	}
-	if n := len(list.Operators); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, list.URI, list.Operators[n-1].ID, q, nil)
-	}
-	return c.writeJSON(http.StatusOK, list)
+func (s *server) operators() kind[account.Operator] {
+	return newKind(func(o *account.Operator) string { return o.ID },
+		func(o *account.Operator) {
+			o.URI = s.uri("kubernetes_operators", o.ID)
+			s.setPrincipalURI(o.Principal)
+		},
+		func(operators []account.Operator, l pageLinks) any { return operatorList{operators, l} }, "kubernetes_operators")
 }
 
-// operatorPage reads a page of the operators that the key may see.
-func (s *server) operatorPage(c *call, page account.Page) (*account.OperatorPage, error) {
-	if c.key.HasAnyScope(account.ScopeRead) {
-		return s.opt.Operators.ListOperators(c.r.Context(), c.accountID(), page)
-	}
-	limit := page.Limit
-	if limit == 0 {
-		limit = account.DefaultPageLimit
-	}
-	own := &account.OperatorPage{Operators: []account.Operator{}}
-	for p := (account.Page{BeforeID: page.BeforeID, Limit: account.MaxPageLimit}); ; {
-		all, err := s.opt.Operators.ListOperators(c.r.Context(), c.accountID(), p)
+// listOperators reads a page of the operators that the key may see.
+func (s *server) listOperators(c *call, page account.Page) ([]account.Operator, bool, error) {
+	if c.Key.HasAnyScope(account.ScopeRead) {
+		found, err := s.opt.Store.ListOperators(c.Context(), c.AccountID(), page)
 		if err != nil {
-			return nil, err
+			return nil, false, err
+		}
+		return found.Operators, found.More, nil
+	}
+	limit := cmp.Or(page.Limit, account.DefaultPageLimit)
+	own := []account.Operator{}
+	for p := (account.Page{BeforeID: page.BeforeID, Limit: account.MaxPageLimit}); ; {
+		all, err := s.opt.Store.ListOperators(c.Context(), c.AccountID(), p)
+		if err != nil {
+			return nil, false, err
 		}
 		for _, o := range all.Operators {
 			if p.BeforeID = o.ID; !c.owns(&o) {
 				continue
 			}
-			if own.More = len(own.Operators) == limit; own.More {
-				return own, nil
+			if len(own) == limit {
+				return own, true, nil
 			}
-			own.Operators = append(own.Operators, o)
+			own = append(own, o)
 		}
 		if !all.More {
-			return own, nil
+			return own, false, nil
 		}
 	}
 }
 
-// owns says whether the operator was registered with the key of this call.
+// owns reports whether the operator was registered with the key of the call.
 func (c *call) owns(o *account.Operator) bool {
-	return o.Principal != nil && o.Principal.ID == c.key.ID
+	return o.Principal != nil && o.Principal.ID == c.Key.ID
 }
 
-// operator reads an operator that the key may see, with one of the scopes or as its owner. Others
-// are as unknown as if they did not exist.
-func (s *server) operator(c *call, scopes ...account.Scope) (*account.Operator, error) {
-	id := c.r.PathValue("id")
-	o, err := s.opt.Operators.Operator(c.r.Context(), c.accountID(), id)
+// readOperator reads an operator that the key may see. Others are answered as if they did not exist.
+func (s *server) readOperator(c *call, id string) (*account.Operator, error) {
+	return s.operatorWithScopes(c, id, account.ScopeRead)
+}
+
+// operatorWithScopes reads an operator if the key has one of the scopes or owns it.
+func (s *server) operatorWithScopes(c *call, id string, scopes ...account.Scope) (*account.Operator, error) {
+	o, err := s.opt.Store.Operator(c.Context(), c.AccountID(), id)
 	if err != nil {
 		return nil, err
 	}
-	if !c.key.HasAnyScope(scopes...) && !c.owns(o) {
+	if !c.Key.HasAnyScope(scopes...) && !c.owns(o) {
 		return nil, account.Errorf(account.CodeNotFound, "there is no operator %q in this account", account.Shorten(id))
 	}
 	return o, nil
 }
 
-func (s *server) getOperator(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	o, err := s.operator(c, account.ScopeRead)
-	if err != nil {
-		return err
-	}
-	s.fillOperator(o)
-	return c.writeJSON(http.StatusOK, o)
-}
-
-// upsertOperator registers an installation. Who knows its cluster uid, namespace and name speaks
-// for it: it may come with a new key.
+// upsertOperator registers an installation. A key that knows the cluster UID, namespace and name of a
+// registered installation takes it over.
 func (s *server) upsertOperator(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
@@ -108,7 +89,7 @@ func (s *server) upsertOperator(c *call) error {
 	}
 	clusterUID := b.top.text("cluster_uid")
 	patch := readOperatorPatch(b.top)
-	o := account.Operator{AccountID: c.accountID(), Principal: &account.Ref{ID: c.key.ID}}
+	o := account.Operator{AccountID: c.AccountID(), Principal: &account.Ref{ID: c.Key.ID}}
 	if clusterUID != nil {
 		o.ClusterUID = *clusterUID
 	}
@@ -116,7 +97,7 @@ func (s *server) upsertOperator(c *call) error {
 	if err := b.err(s.checkSelectors(patch, err)); err != nil {
 		return err
 	}
-	made, created, err := s.opt.Operators.UpsertOperator(c.r.Context(), o)
+	registered, created, err := s.opt.Store.UpsertOperator(c.Context(), o)
 	if err != nil {
 		return err
 	}
@@ -124,11 +105,10 @@ func (s *server) upsertOperator(c *call) error {
 	if created {
 		status = http.StatusCreated
 	}
-	s.fillOperator(made)
-	return c.writeJSON(status, made)
+	return s.operators().answer(c, status, registered)
 }
 
-func (s *server) patchOperator(c *call) error {
+func (s *server) updateOperator(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -136,41 +116,39 @@ func (s *server) patchOperator(c *call) error {
 	if err != nil {
 		return err
 	}
-	existing, err := s.operator(c)
+	existing, err := s.operatorWithScopes(c, c.ID())
 	if err != nil {
 		return err
 	}
-	b.top.ownID(c)
+	b.top.checkID(c)
 	patch := readOperatorPatch(b.top)
 	_, err = patch.Apply(*existing) // to list all rules at once
 	if err := b.err(s.checkSelectors(patch, err)); err != nil {
 		return err
 	}
-	patched, err := s.opt.Operators.PatchOperator(c.r.Context(), c.caller(), existing.ID, patch)
+	updated, err := s.opt.Store.PatchOperator(c.Context(), c.Caller(), existing.ID, patch)
 	if err != nil {
 		return err
 	}
-	s.fillOperator(patched)
-	return c.writeJSON(http.StatusOK, patched)
+	return s.operators().answer(c, http.StatusOK, updated)
 }
 
 func (s *server) deleteOperator(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	o, err := s.operator(c)
+	o, err := s.operatorWithScopes(c, c.ID())
 	if err != nil {
 		return err
 	}
-	if err := s.opt.Operators.DeleteOperator(c.r.Context(), c.caller(), o.ID); err != nil {
+	if err := s.opt.Store.DeleteOperator(c.Context(), c.Caller(), o.ID); err != nil {
 		return err
 	}
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return c.writeNoContent()
 }
 
-// checkSelectors adds the patch's selectors that do not compile to the broken rules of err, which
-// may be nil.
+// checkSelectors adds the patch's selectors that do not compile to the field errors of err, which may
+// be nil.
 func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
 	selectors := p.Binding.EndpointSelectors
 	if selectors == nil || len(*selectors) > account.MaxSelectors {
@@ -186,15 +164,15 @@ func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
 	return err
 }
 
-// readOperatorPatch takes the fields of an operator. binding.csr has no meaning here: forwarders
-// authenticate by authtoken.
+// readOperatorPatch reads the fields of an operator. binding.csr is ignored: forwarders authenticate
+// by authtoken.
 func readOperatorPatch(o *object) account.OperatorPatch {
 	p := account.OperatorPatch{Description: o.text("description"), Metadata: o.text("metadata"),
 		EnabledFeatures: o.texts("enabled_features"), Region: o.text("region")}
 	if d, null := o.object("deployment"); d != nil {
 		p.Deployment = account.DeploymentPatch{Name: d.text("name"), Namespace: d.text("namespace"),
 			Version: d.text("version"), ClusterName: d.text("cluster_name")}
-		d.done()
+		d.rejectUnknown()
 	} else if null {
 		p.Deployment = account.DeploymentPatch{Name: new(string), Namespace: new(string), Version: new(string),
 			ClusterName: new(string)}
@@ -202,17 +180,11 @@ func readOperatorPatch(o *object) account.OperatorPatch {
 	if b, null := o.object("binding"); b != nil {
 		p.Binding = account.BindingPatch{Set: true, EndpointSelectors: b.texts("endpoint_selectors"),
 			IngressEndpoint: b.text("ingress_endpoint")}
-		b.ignored("csr")
-		b.done()
+		b.ignore("csr")
+		b.rejectUnknown()
 	} else if null {
 		p.Binding.Clear = true
 	}
-	o.done()
+	o.rejectUnknown()
 	return p
-}
-
-// fillOperator sets the URIs.
-func (s *server) fillOperator(o *account.Operator) {
-	o.URI = s.uri("kubernetes_operators", o.ID)
-	s.fillPrincipal(o.Principal)
 }

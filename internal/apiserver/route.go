@@ -4,133 +4,98 @@
 package apiserver
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/httpkit"
 )
 
-// route is one path. Its pattern is "" for paths that have no route.
+// route serves one path. Its pattern is "" for paths that have no route.
 type route struct {
 	server  *server
 	pattern string
-	methods map[string]method
-}
-
-// method is what a route does for one HTTP method, and the scopes of which a key needs one.
-type method struct {
-	scopes []account.Scope
-	handle func(*call) error
+	methods methods
 }
 
 // call is one request on its way through the checks.
 type call struct {
-	server  *server
-	w       *recorder
-	r       *http.Request
-	key     *account.APIKey // nil until the key was checked
-	op      string          // operation id
-	started time.Time
-}
-
-// accountID is the account that everything in this call is scoped to.
-func (c *call) accountID() string { return c.key.AccountID }
-
-// caller is on whose behalf this call writes.
-func (c *call) caller() account.Caller {
-	return account.Caller{AccountID: c.key.AccountID, PrincipalID: c.key.ID}
+	httpkit.Call
+	server *server
 }
 
 // ServeHTTP checks in this order: key (401), rate (429), version (400), scope (403), route (404,
-// 405); the rest is the handler's.
+// 405), whether the server is about to stop (503); all else is the handler's.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := rt.server
-	c := &call{server: s, w: &recorder{ResponseWriter: w}, r: r, started: s.opt.Clock()}
-	c.op = account.NewID(account.PrefixOperation, c.started)
+	c := &call{Call: httpkit.NewCall(w, r, s.opt.Clock()), server: s}
 	h := w.Header()
-	h.Set(OperationHeader, c.op)
+	h.Set(OperationHeader, c.OperationID)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	defer func() {
-		if p := recover(); p != nil {
-			c.panicked(rt, p)
-		}
-	}()
-	err := rt.serve(c)
-	if err != nil && !c.w.started {
-		c.writeError(err)
-	}
-	c.log(rt, err)
+	s.calls.Run(&c.Call, rt.pattern, func() error { return rt.handle(c) }, c.writeError)
 }
 
-func (rt *route) serve(c *call) error {
-	s := rt.server
+func (rt *route) handle(c *call) error {
+	s, method := rt.server, c.Request.Method
 	if err := s.authenticate(c); err != nil {
 		return err
 	}
 	if s.opt.OnAuthenticated != nil {
-		s.opt.OnAuthenticated(c.r)
+		s.opt.OnAuthenticated(c.Request)
 	}
-	if wait := s.rates.take(c.key.ID, s.opt.Clock()); wait > 0 {
-		c.w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
+	if wait := s.rates.takeToken(c.Key.ID, s.opt.Clock()); wait > 0 {
+		c.SetRetryAfter(wait)
 		return account.Errorf(account.CodeTooMany, "this API key sends more than %g requests/s; slow down", s.opt.Limits.Rate)
 	}
-	if err := s.checkVersion(c.r.Header); err != nil {
+	if err := s.checkVersion(c.Request.Header); err != nil {
 		return err
 	}
-	m, offered := rt.methods[c.r.Method]
+	m, offered := rt.methods[method]
 	if !offered {
-		m.scopes = scopesOf(c.r.Method)
+		m.scopes = defaultScopes(method)
 	}
-	if !c.key.HasAnyScope(m.scopes...) {
-		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s", scopeList(m.scopes))
+	if !c.Key.HasAnyScope(m.scopes...) {
+		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s", httpkit.ScopeAlternatives(m.scopes))
 	}
 	switch {
 	case rt.pattern == "":
 		return account.Errorf(account.CodeNoRoute, "there is nothing at %q; docs/api.md lists the routes",
-			account.Shorten(c.r.URL.Path))
+			account.Shorten(c.Request.URL.Path))
 	case !offered:
 		allowed := strings.Join(slices.Sorted(maps.Keys(rt.methods)), ", ")
-		c.w.Header().Set("Allow", allowed)
-		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(c.r.Method), rt.pattern,
+		c.Writer.Header().Set("Allow", allowed)
+		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(method), rt.pattern,
 			allowed)
+	case method != http.MethodGet && !m.whileDraining && s.opt.Draining():
+		return account.Errorf(account.CodeUnavailable, "the server is about to stop; try again in a moment")
 	}
 	return m.handle(c)
 }
 
-// scopesOf are the scopes that a method needs where no route says so.
-func scopesOf(httpMethod string) []account.Scope {
+// defaultScopes returns the scopes that a method needs where no route offers it.
+func defaultScopes(httpMethod string) []account.Scope {
 	if httpMethod == http.MethodGet || httpMethod == http.MethodHead {
-		return reading
+		return readScopes
 	}
-	return nil // admin
+	return adminOnly
 }
 
-func scopeList(scopes []account.Scope) string {
-	text := ""
-	for _, s := range scopes {
-		text += string(s) + " or "
-	}
-	return text + string(account.ScopeAdmin)
-}
-
-// authenticate finds the key of the request.
+// authenticate sets the key of the call.
 func (s *server) authenticate(c *call) error {
-	values := c.r.Header.Values("Authorization")
+	values := c.Request.Header.Values("Authorization")
 	scheme, secret, ok := strings.Cut(strings.Join(values, ","), " ")
 	if len(values) == 0 || !ok || !strings.EqualFold(scheme, "Bearer") {
 		return account.Errorf(account.CodeNoCredential, "send an API key in the header Authorization: Bearer <API_KEY>")
 	}
-	key, err := s.opt.Authenticator.APIKeyBySecret(c.r.Context(), strings.TrimSpace(secret))
-	c.key = key
+	key, err := s.opt.Store.APIKeyBySecret(c.Context(), strings.TrimSpace(secret))
+	c.Key = key
 	return err
 }
 
-// checkVersion reads every name that the version header may have; they must agree.
+// checkVersion checks the values of every name that the version header may have; they must agree.
 func (s *server) checkVersion(h http.Header) error {
 	var given []string
 	for _, name := range s.opt.VersionHeaders {

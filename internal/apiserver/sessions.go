@@ -5,47 +5,31 @@ package apiserver
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 type sessionList struct {
-	Sessions    []account.TunnelSession `json:"tunnel_sessions"`
-	URI         string                  `json:"uri"`
-	NextPageURI *string                 `json:"next_page_uri"`
+	Sessions []account.TunnelSession `json:"tunnel_sessions"`
+	pageLinks
 }
 
-func (s *server) listSessions(c *call) error {
-	q := c.parseQuery("before_id", "limit")
-	page := q.page()
-	if err := q.err(); err != nil {
-		return err
-	}
-	found, err := s.opt.Sessions.ListTunnelSessions(c.r.Context(), c.accountID(), page)
-	if err != nil {
-		return err
-	}
-	list := sessionList{Sessions: found.Sessions, URI: s.uri("tunnel_sessions")}
-	for i := range list.Sessions {
-		s.fillSession(&list.Sessions[i])
-	}
-	if n := len(list.Sessions); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, list.URI, list.Sessions[n-1].ID, q, nil)
-	}
-	return c.writeJSON(http.StatusOK, list)
+// sessions serves the sessions of agents.
+func (s *server) sessions() kind[account.TunnelSession] {
+	return newKind(func(t *account.TunnelSession) string { return t.ID },
+		func(t *account.TunnelSession) {
+			t.URI = s.uri("tunnel_sessions", t.ID)
+			s.setPrincipalURI(&t.Credential)
+		},
+		func(sessions []account.TunnelSession, l pageLinks) any { return sessionList{sessions, l} }, "tunnel_sessions")
 }
 
-func (s *server) getSession(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	found, err := s.opt.Sessions.TunnelSession(c.r.Context(), c.accountID(), c.r.PathValue("id"))
+func (s *server) listSessions(c *call, page account.Page) ([]account.TunnelSession, bool, error) {
+	found, err := s.opt.Store.ListTunnelSessions(c.Context(), c.AccountID(), page)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	s.fillSession(found)
-	return c.writeJSON(http.StatusOK, found)
+	return found.Sessions, found.More, nil
 }
 
 func (s *server) stopSession(c *call) error { return c.endSession(s.opt.SessionEnder.StopSession) }
@@ -61,14 +45,8 @@ func (c *call) endSession(end func(ctx context.Context, by account.Caller, id st
 	if err := c.noFields(); err != nil {
 		return err
 	}
-	if err := end(c.r.Context(), c.caller(), c.r.PathValue("id")); err != nil {
+	if err := end(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s *server) fillSession(t *account.TunnelSession) {
-	t.URI = s.uri("tunnel_sessions", t.ID)
-	s.fillPrincipal(&t.Credential)
+	return c.writeNoContent()
 }

@@ -7,36 +7,37 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/httpkit"
 )
 
 // watchBatch is how many events are read from the log at once.
 const watchBatch = 200
 
-// watched is a log that a watch streams.
-type watched struct {
+// watchSource is a log that a watch streams.
+type watchSource struct {
 	subscribe func(accountID string) (wake <-chan struct{}, cancel func())
-	// reads on, at most watchBatch lines; CodeGone when the log does not reach back
+	// next reads at most watchBatch lines after those that it has returned; CodeGone when the log does
+	// not reach back as far.
 	next     func() (lines []any, more bool, err error)
-	bookmark func() any // the line that says up to where was read
+	bookmark func() any // a line with the version up to which next has read
 }
 
 // watchEndpoints streams the account's log of endpoints from a version on.
 func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.ResourceVersion) error {
-	return s.stream(c, watched{
-		subscribe: s.opt.Events.Subscribe,
+	return s.stream(c, watchSource{
+		subscribe: s.opt.Store.Subscribe,
 		next: func() ([]any, bool, error) {
-			events, upTo, err := s.opt.Events.EndpointEvents(c.r.Context(), c.accountID(), v, f, watchBatch)
+			events, upTo, err := s.opt.Store.EndpointEvents(c.Context(), c.AccountID(), v, f, watchBatch)
 			if err != nil {
 				return nil, false, err
 			}
 			v = upTo
 			lines := make([]any, 0, len(events))
 			for i := range events {
-				s.fillEndpoint(events[i].Endpoint)
+				s.setEndpointURIs(events[i].Endpoint)
 				lines = append(lines, &events[i])
 			}
 			return lines, len(events) == watchBatch, nil
@@ -45,28 +46,30 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 	})
 }
 
-// stream writes the log, one JSON object a line, until the client goes, is too slow, its key is
-// deleted or the server stops.
-func (s *server) stream(c *call, log watched) error {
-	release, err := s.watches.acquire(c.accountID())
-	if err != nil {
-		c.w.Header().Set("Retry-After", "5")
-		return err
+// stream writes the log, one JSON object a line, until the client goes or does not read, its key is
+// deleted, or the server stops.
+func (s *server) stream(c *call, log watchSource) error {
+	release, ok := s.watches.Acquire(c.AccountID())
+	if !ok {
+		c.SetRetryAfter(5 * time.Second)
+		return account.Errorf(account.CodeTooMany, "the account has %d open watches, which is its limit; close some of them",
+			s.watches.Max)
 	}
 	defer release()
-	dead, forget := s.keys.add(c.key.ID)
-	defer forget()
-	wake, cancel := log.subscribe(c.accountID()) // before the first look, so that nothing falls between
+	revoked, removeKey := s.keys.add(c.Key.ID)
+	defer removeKey()
+	wake, cancel := log.subscribe(c.AccountID()) // before the first read, so that no event is missed
 	defer cancel()
 	batch, more, err := log.next()
 	if err != nil {
-		return err // 410, before anything was answered
+		return err // the answer has not begun, so CodeGone is its status
 	}
-	out := newLines(c, s.opt.Limits.WriteTimeout)
-	defer out.end()
-	if err := out.begin(); err != nil {
+	stream, err := c.StartStream("application/x-ndjson", s.opt.Limits.WriteTimeout)
+	if err != nil {
 		return err
 	}
+	defer stream.Close()
+	out := bufio.NewWriterSize(stream, 16<<10)
 	heartbeat := time.NewTicker(s.opt.Heartbeat)
 	defer heartbeat.Stop()
 	bookmark := false
@@ -74,7 +77,7 @@ func (s *server) stream(c *call, log watched) error {
 		if bookmark && !more {
 			batch = append(batch, log.bookmark())
 		}
-		if err := out.writeAll(batch); err != nil {
+		if err := writeLines(stream, out, batch); err != nil {
 			return err
 		}
 		if bookmark = bookmark && more; !more {
@@ -82,24 +85,24 @@ func (s *server) stream(c *call, log watched) error {
 			case <-wake:
 			case <-heartbeat.C:
 				bookmark = true
-			case <-dead:
-			case <-c.r.Context().Done():
+			case <-revoked:
+			case <-c.Context().Done():
 			}
 		}
-		if closed(dead) || c.r.Context().Err() != nil {
+		if isClosed(revoked) || c.Context().Err() != nil {
 			return nil
 		}
 		batch, more, err = log.next()
 		switch {
-		case c.r.Context().Err() != nil, account.CodeOf(err) == account.CodeGone:
-			return nil // a watcher that fell behind the log gets 410 when it comes again
+		case c.Context().Err() != nil, account.CodeOf(err) == account.CodeGone:
+			return nil // a client that fell behind the log gets 410 when it connects again
 		case err != nil:
 			return err
 		}
 	}
 }
 
-func closed(ch <-chan struct{}) bool {
+func isClosed(ch <-chan struct{}) bool {
 	select {
 	case <-ch:
 		return true
@@ -108,81 +111,22 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// lines writes JSON lines; whoever does not take them within the time-out is cut off.
-type lines struct {
-	c       *call
-	control *http.ResponseController
-	timeout time.Duration
-	buffer  *bufio.Writer
-}
-
-func newLines(c *call, timeout time.Duration) *lines {
-	l := &lines{c: c, control: http.NewResponseController(c.w), timeout: timeout}
-	l.buffer = bufio.NewWriterSize(deadlineWriter{l}, 16<<10)
-	return l
-}
-
-// deadlineWriter gives each write its own deadline.
-type deadlineWriter struct{ l *lines }
-
-func (d deadlineWriter) Write(p []byte) (int, error) {
-	if err := d.l.extend(); err != nil {
-		return 0, err
-	}
-	return d.l.c.w.Write(p)
-}
-
-func (l *lines) extend() error { return l.control.SetWriteDeadline(time.Now().Add(l.timeout)) }
-
-// begin sends the header, so that the client knows that the watch is up.
-func (l *lines) begin() error {
-	l.c.w.Header().Set("Content-Type", "application/x-ndjson")
-	if l.c.r.ProtoMajor == 1 {
-		l.c.w.Header().Set("Connection", "close") // our write deadline stays with the connection
-	}
-	l.c.w.WriteHeader(http.StatusOK)
-	return l.send()
-}
-
-func (l *lines) write(value any) error {
-	line, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encoding event: %w", err)
-	}
-	if _, err := l.buffer.Write(append(line, '\n')); err != nil {
-		return clientGone(err)
-	}
-	return nil
-}
-
-func (l *lines) writeAll(values []any) error {
+// writeLines writes the values as lines of JSON and sends them.
+func writeLines(stream *httpkit.Stream, out *bufio.Writer, values []any) error {
 	for _, v := range values {
-		if err := l.write(v); err != nil {
+		line, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("encoding event: %w", err)
+		}
+		if _, err := out.Write(append(line, '\n')); err != nil {
 			return err
 		}
 	}
-	return l.flush()
-}
-
-func (l *lines) flush() error {
-	if l.buffer.Buffered() == 0 {
+	if out.Buffered() == 0 {
 		return nil
 	}
-	if err := l.buffer.Flush(); err != nil {
-		return clientGone(err)
+	if err := out.Flush(); err != nil {
+		return err
 	}
-	return l.send()
+	return stream.Flush()
 }
-
-func (l *lines) send() error {
-	if err := l.extend(); err != nil {
-		return clientGone(err)
-	}
-	if err := l.control.Flush(); err != nil {
-		return clientGone(err)
-	}
-	return nil
-}
-
-// end leaves time for the end of the answer; the connection is not used again.
-func (l *lines) end() { _ = l.extend() }

@@ -116,8 +116,7 @@ func TestWatchSurvivesARestartWithoutAGap(t *testing.T) {
 	a.stop()
 	a.Restart() // everything goes offline
 	b := &api{Fixture: a.Fixture, t: t, admin: a.admin, log: a.log}
-	b.serve(apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, APIKeys: a.Store,
-		Authtokens: a.Store, Authenticator: a.Store, BaseURL: base})
+	b.serve(apiserver.Options{Store: a.Store, BaseURL: base})
 	w = b.watch(a.admin, v, "")
 	e := w.nextChange()
 	storetest.Equal(t, "after the restart", fmt.Sprint(string(e.Type), " ", e.Endpoint.Status, " ", e.ResourceVersion.Seq),

@@ -25,8 +25,7 @@ import (
 // memory is a log and its one key, for tests of time: they run in a bubble, where a database has no
 // place.
 type memory struct {
-	account.EventLog
-	account.Authenticator
+	apiserver.Store
 	mu      sync.Mutex
 	events  []account.EndpointEvent
 	wakes   []chan struct{}
@@ -104,7 +103,7 @@ func inBubble(t *testing.T, test func(t *testing.T, m *memory, watch func() (net
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{}
 		listener := pipeListener{make(chan net.Conn), make(chan struct{})}
-		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Events: m, Authenticator: m, BaseURL: base,
+		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Store: m, BaseURL: base,
 			Logger: slog.New(slog.DiscardHandler)})}
 		served := make(chan error)
 		go func() { served <- srv.Serve(listener) }()

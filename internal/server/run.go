@@ -8,10 +8,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -176,22 +174,4 @@ func (s *service) sweep(ctx context.Context) {
 		}
 		failing = err != nil
 	}
-}
-
-// refuseWritesWhileDraining answers writes with 503 when the service is about to stop; its
-// successor takes them. What is still served can be revoked.
-func (s *service) refuseWritesWhileDraining(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		revokes := r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, "/app/")
-		if !s.draining.Load() || r.Method == http.MethodGet || r.Method == http.MethodHead || revokes {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		body := account.ErrorBody{Code: account.CodeUnavailable, Status: http.StatusServiceUnavailable,
-			Msg: "the server is about to stop; try again in a moment"}
-		_, _ = w.Write(body.JSON()) // the client may be gone
-	})
 }

@@ -229,15 +229,12 @@ func (s *service) wire() {
 	s.wirePublic()
 	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
 	s.apiServer = &http.Server{
-		Handler: s.withDashboard(s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
-			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, SessionEnder: s.sessions,
-			APIKeys: s.store, Authtokens: s.store, Authenticator: s.store, MatchSelectors: compileSelectors,
-			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store,
-			Revoker: s.revoker, RedactionMark: s.key.RedactionMark, CheckPolicy: compilePolicy,
-			CheckStaticAddress: s.checkStaticAddress,
-			BaseURL:            s.baseURL.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log,
-			OnAuthenticated: s.markAuthenticated,
-		}))),
+		Handler: s.withDashboard(apiserver.New(apiserver.Options{
+			Store: s.store, SessionEnder: s.sessions, Revoker: s.revoker, MatchSelectors: compileSelectors,
+			ActiveChild: s.backends.Active, RedactionMark: s.key.RedactionMark, CheckPolicy: compilePolicy,
+			CheckStaticAddress: s.checkStaticAddress, Draining: s.draining.Load, BaseURL: s.baseURL.String(),
+			VersionHeaders: s.opt.VersionHeaders, Logger: s.log, OnAuthenticated: s.markAuthenticated,
+		})),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {

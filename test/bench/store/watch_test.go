@@ -34,7 +34,7 @@ func BenchmarkWatchers(b *testing.B) {
 			_, key, err := f.IssueAPIKey(b.Context(), f.account, "", nil, nil)
 			must(b, err)
 			server := httptest.NewUnstartedServer(
-				apiserver.New(apiserver.Options{Endpoints: f, Events: f, Operators: f, Sessions: f, Authenticator: f,
+				apiserver.New(apiserver.Options{Store: f,
 					BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler)}))
 			server.StartTLS()
 			defer server.Close()

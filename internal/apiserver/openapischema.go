@@ -23,7 +23,7 @@ func newSchemas() *schemas { return &schemas{all: schema{}} }
 
 var bindings = []string{account.BindingKubernetes, account.BindingInternal, account.BindingPublic}
 
-// values are those that a field may have, by type and field.
+// values lists the values of fields that have few, by type and field.
 var values = map[string]any{
 	"Endpoint.type":              []string{account.TypeAgent, account.TypeCloud},
 	"Endpoint.status":            []string{account.StatusOnline, account.StatusOffline},
@@ -52,7 +52,7 @@ func (s *schemas) ofType(t reflect.Type) schema {
 		return schema{"type": "string", "enum": []account.EventType{account.Added, account.Modified, account.Deleted,
 			account.Bookmark}}
 	case reflect.TypeFor[account.Code]():
-		return schema{"type": "string", "enum": ownCodes()}
+		return schema{"type": "string", "enum": apiCodes()}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -74,8 +74,8 @@ func (s *schemas) ofType(t reflect.Type) schema {
 	}
 }
 
-// ofStruct describes a struct by its JSON tags: every field is there, but for those that are left
-// out when they are empty.
+// ofStruct describes a struct by the JSON tags of its fields and of structs that it embeds. Fields
+// without omitempty are required.
 func (s *schemas) ofStruct(t reflect.Type) schema {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 	if s.all[name] != nil {
@@ -83,12 +83,12 @@ func (s *schemas) ofStruct(t reflect.Type) schema {
 	}
 	properties, required := schema{}, []string{}
 	s.all[name] = schema{"type": "object", "properties": properties, "additionalProperties": false}
-	for i := range t.NumField() {
-		field, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for _, f := range reflect.VisibleFields(t) {
+		field, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if field == "-" || field == "" {
 			continue
 		}
-		of := t.Field(i).Type
+		of := f.Type
 		if options == "omitempty" && of.Kind() == reflect.Pointer {
 			of = of.Elem() // it is never null
 		}
@@ -113,11 +113,11 @@ func orNull(of schema) schema {
 	return schema{"anyOf": []any{of, schema{"type": "null"}}}
 }
 
-// ownCodes are the error codes that the API answers with.
-func ownCodes() []account.Code {
+// apiCodes returns the error codes that the API answers with.
+func apiCodes() []account.Code {
 	var all []account.Code
 	for _, info := range account.Codes() {
-		if isOurs(info.Code) {
+		if isAPICode(info.Code) {
 			all = append(all, info.Code)
 		}
 	}

@@ -10,15 +10,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// backendTypes are the answers of each kind of backends: one, and a list.
-var backendTypes = map[account.BackendKind]struct{ one, list any }{
-	account.BackendFailover:     {failoverBackend{}, failoverList{}},
-	account.BackendWeighted:     {weightedBackend{}, weightedList{}},
-	account.BackendTunnelGroup:  {tunnelGroupBackend{}, tunnelGroupList{}},
-	account.BackendHTTPResponse: {httpResponseBackend{}, httpResponseList{}},
-	account.BackendStatic:       {staticBackend{}, staticList{}},
-}
-
 // withBackends adds the operations of every kind of backends.
 func withBackends(all map[string]operation) map[string]operation {
 	for kind, types := range backendTypes {
@@ -28,14 +19,14 @@ func withBackends(all map[string]operation) map[string]operation {
 			words[i] = strings.ToUpper(w[:1]) + w[1:]
 		}
 		id := strings.Join(words, "") + "Backend"
-		all["GET "+at] = operation{id: "list" + id + "s", summary: "List " + name + " backends", query: paging,
+		all["GET "+at] = operation{id: "list" + id + "s", summary: "List " + name + " backends", query: pagingParameters,
 			answers: map[int]any{200: types.list}}
 		all["POST "+at] = operation{id: "create" + id, summary: "Make a " + name + " backend", body: backendBody(kind),
-			answers: map[int]any{201: types.one}}
+			answers: map[int]any{201: types.object}}
 		all["GET "+at+"/{id}"] = operation{id: "get" + id, summary: "Read a " + name + " backend",
-			answers: map[int]any{200: types.one}}
+			answers: map[int]any{200: types.object}}
 		all["PATCH "+at+"/{id}"] = operation{id: "update" + id, summary: "Change a " + name + " backend",
-			body: backendBody(kind), answers: map[int]any{200: types.one}}
+			body: backendBody(kind), answers: map[int]any{200: types.object}}
 		all["DELETE "+at+"/{id}"] = operation{id: "delete" + id,
 			summary: "Delete a " + name + " backend that nothing refers to", answers: map[int]any{204: nil}}
 	}
@@ -48,7 +39,7 @@ func mapSchema(of schema, most int) schema {
 
 func orNullOf(kind string) schema { return schema{"type": []string{kind, "null"}} }
 
-// sameID is an id that says again which object the request is about.
+// sameID describes an id that must be the one of the path.
 func sameID() schema {
 	return schema{"type": []string{"string", "null"}, "description": "accepted if it is the one of the path"}
 }

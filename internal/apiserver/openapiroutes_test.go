@@ -13,7 +13,7 @@ import (
 func TestOperationsAreTheRoutes(t *testing.T) {
 	t.Parallel()
 	var offered []string
-	for pattern, methods := range (&server{}).routes() {
+	for pattern, methods := range (&server{opt: Options{Store: struct{ Store }{}}}).routes() {
 		for name := range methods {
 			offered = append(offered, name+" "+pattern)
 		}

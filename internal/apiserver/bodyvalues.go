@@ -10,32 +10,32 @@ import (
 	"strconv"
 )
 
-// ownID takes an id that says again which object the request is about, or none. Clients of the
-// public API may send it with an update.
-func (o *object) ownID(c *call) {
-	if id := o.text("id"); id != nil && *id != "" && *id != c.r.PathValue("id") {
-		o.bad("id", *id, "does not change; leave it out")
+// checkID accepts an id that is the one of the path, because clients of the public API send it with
+// an update, or none.
+func (o *object) checkID(c *call) {
+	if id := o.text("id"); id != nil && *id != "" && *id != c.ID() {
+		o.reject("id", *id, "does not change; leave it out")
 	}
 }
 
-// integer takes a whole number: nil when absent or null.
+// integer reads a whole number: nil when absent or null.
 func (o *object) integer(name string) *int {
-	value, null, present := o.take(name)
+	value, null, present := o.takeField(name)
 	if !present {
 		return nil
 	}
 	var n int
 	if null || !o.decode(name, value, &n, "must be a whole number") {
 		if null {
-			o.bad(name, "null", "must be a whole number")
+			o.reject(name, "null", "must be a whole number")
 		}
 		return nil
 	}
 	return &n
 }
 
-// integerOr takes a whole number: nil when absent, the default for null.
-func (o *object) integerOr(name string, def int) *int {
+// integerOrDefault reads a whole number: nil when absent, the default for null.
+func (o *object) integerOrDefault(name string, def int) *int {
 	if string(o.fields[name]) == "null" {
 		delete(o.fields, name)
 		return &def
@@ -43,9 +43,9 @@ func (o *object) integerOr(name string, def int) *int {
 	return o.integer(name)
 }
 
-// integers takes a list of whole numbers: nil when absent, the empty list for null.
+// integers reads a list of whole numbers: nil when absent, the empty list for null.
 func (o *object) integers(name string) *[]int {
-	value, null, present := o.take(name)
+	value, null, present := o.takeField(name)
 	if !present {
 		return nil
 	}
@@ -63,9 +63,9 @@ func (o *object) integers(name string) *[]int {
 	return &list
 }
 
-// boolean takes true or false: nil when absent, false for null.
+// boolean reads true or false: nil when absent, false for null.
 func (o *object) boolean(name string) *bool {
-	value, null, present := o.take(name)
+	value, null, present := o.takeField(name)
 	if !present {
 		return nil
 	}
@@ -76,10 +76,10 @@ func (o *object) boolean(name string) *bool {
 	return &b
 }
 
-// mapOf takes an object whose fields all have values of one type: nil when absent, the empty one
+// mapOf reads an object whose fields all have values of one type: nil when absent, the empty one
 // for null.
-func mapOf[V any](o *object, name, rule string, take func(o *object, name string) *V) *map[string]V {
-	value, null, present := o.take(name)
+func mapOf[V any](o *object, name, rule string, read func(o *object, name string) *V) *map[string]V {
+	value, null, present := o.takeField(name)
 	if !present {
 		return nil
 	}
@@ -87,13 +87,13 @@ func mapOf[V any](o *object, name, rule string, take func(o *object, name string
 	switch {
 	case null:
 	case value[0] != '{':
-		o.bad(name, string(value), rule)
+		o.reject(name, string(value), rule)
 	default:
 		inner := o.body.object(o.path+name+".", value)
 		for _, key := range slices.Sorted(maps.Keys(inner.fields)) {
 			if string(inner.fields[key]) == "null" {
-				inner.bad(key, "null", rule)
-			} else if v := take(inner, key); v != nil {
+				inner.reject(key, "null", rule)
+			} else if v := read(inner, key); v != nil {
 				all[key] = *v
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/redact"
 )
 
-// endpointFields are those that a client may send of an endpoint.
+// endpointFields are the fields of an endpoint that a client may send.
 type endpointFields struct {
 	account.EndpointPatch
 	url, kind, name *string
@@ -21,19 +21,15 @@ type endpointFields struct {
 
 func readEndpointFields(c *call) (*body, endpointFields, error) {
 	var f endpointFields
-	if err := c.noQuery(); err != nil {
-		return nil, f, err
-	}
-	b, err := c.readBody()
+	b, err := c.readRequest()
 	if err != nil {
 		return nil, f, err
 	}
 	o := b.top
-	o.ownID(c)
 	f.url, f.kind, f.name, f.bindings = o.text("url"), o.text("type"), o.text("name"), o.texts("bindings")
 	f.Description, f.Metadata, f.PoolingEnabled = o.text("description"), o.text("metadata"), o.boolean("pooling_enabled")
 	f.TrafficPolicy, f.BackendID = o.text("traffic_policy"), o.text("backend_id")
-	o.done()
+	o.rejectUnknown()
 	return b, f, nil
 }
 
@@ -43,10 +39,10 @@ func (s *server) createEndpoint(c *call) error {
 		return err
 	}
 	if f.kind != nil && *f.kind != "" && *f.kind != account.TypeCloud {
-		b.top.bad("type", *f.kind,
+		b.top.reject("type", *f.kind,
 			`only endpoints of type "cloud" are made here; agents make their own: fairlead http 8080 --url http://NAME.NAMESPACE`)
 	}
-	e := account.Endpoint{AccountID: c.accountID(), Principal: &account.Ref{ID: c.key.ID},
+	e := account.Endpoint{AccountID: c.AccountID(), Principal: &account.Ref{ID: c.Key.ID},
 		Bindings: []string{account.BindingKubernetes}}
 	if f.bindings != nil && len(*f.bindings) > 0 {
 		e.Bindings = *f.bindings
@@ -54,30 +50,29 @@ func (s *server) createEndpoint(c *call) error {
 	if f.name != nil {
 		e.Name = *f.name
 	}
-	facts, err := s.applyNew(c, b, f, &e)
+	facts, err := s.completeEndpoint(c, b, f, &e)
 	if err := b.err(err); err != nil {
 		return err
 	}
-	made, err := s.opt.CloudEndpoints.CreateEndpoint(c.r.Context(), e, facts)
+	created, err := s.opt.Store.CreateEndpoint(c.Context(), e, facts)
 	if err != nil {
 		return err
 	}
-	s.showEndpoint(made)
-	return c.writeJSON(http.StatusCreated, made)
+	return s.endpoints(nil).answer(c, http.StatusCreated, created)
 }
 
-// applyNew completes a new endpoint from what was sent. The error lists the rules that are not in
-// the body yet.
-func (s *server) applyNew(
+// completeEndpoint sets the fields of a new endpoint. The error lists rules that are not among the
+// field errors of the body.
+func (s *server) completeEndpoint(
 	c *call, b *body, f endpointFields, e *account.Endpoint,
 ) (facts account.PolicyFacts, err error) {
 	if len(e.Bindings) != 1 {
-		b.top.bad("bindings", strings.Join(e.Bindings, ","),
+		b.top.reject("bindings", strings.Join(e.Bindings, ","),
 			"an endpoint has exactly one binding: kubernetes, internal or public")
 		return facts, nil
 	}
 	if f.url == nil {
-		b.top.bad("url", "", "is required, for example http://shop.demo")
+		b.top.reject("url", "", "is required, for example http://shop.demo")
 		return facts, nil
 	}
 	u, err := account.ParseBindingURL(e.Bindings[0], *f.url)
@@ -87,10 +82,10 @@ func (s *server) applyNew(
 	e.URL, e.Scheme, e.Host, e.Port = u.String(), u.Scheme, u.Host, u.Port
 	if f.TrafficPolicy != nil {
 		text, fields := s.restorePolicy(c, *f.TrafficPolicy, "")
-		b.broken = append(b.broken, fields...)
+		b.fieldErrors = append(b.fieldErrors, fields...)
 		f.TrafficPolicy = &text
 	}
-	if *e, err = f.Apply(*e); err != nil || len(b.broken) > 0 {
+	if *e, err = f.Apply(*e); err != nil || len(b.fieldErrors) > 0 {
 		return facts, err
 	}
 	return s.checkPolicy(e.TrafficPolicy, e)
@@ -102,7 +97,7 @@ func (s *server) updateEndpoint(c *call) error {
 		return err
 	}
 	var patched *account.Endpoint
-	for range maxPatchTries {
+	for range maxPolicyAttempts {
 		if patched, err = s.patchEndpoint(c, b, f); account.CodeOf(err) != account.CodeChanged {
 			break
 		}
@@ -110,81 +105,69 @@ func (s *server) updateEndpoint(c *call) error {
 	if err != nil {
 		return err
 	}
-	s.showEndpoint(patched)
-	return c.writeJSON(http.StatusOK, patched)
+	return s.endpoints(nil).answer(c, http.StatusOK, patched)
 }
 
-// maxPatchTries is how often a change is applied anew because the policy that its marks stand for
-// has changed between reading and writing.
-const maxPatchTries = 3
+// maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its redaction
+// marks stand for, changes between reading and writing.
+const maxPolicyAttempts = 3
 
 func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
-	existing, err := s.opt.Endpoints.Endpoint(c.r.Context(), c.accountID(), c.r.PathValue("id"))
+	existing, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return nil, err
 	}
-	if existing.Type != account.TypeCloud { // the store says what to do instead
-		return s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, account.EndpointPatch{},
+	if existing.Type != account.TypeCloud { // the store's error names the remedy
+		return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, account.EndpointPatch{},
 			account.PolicyFacts{})
 	}
-	f.keepIdentity(b, existing)
+	f.rejectIdentityChanges(b, existing)
 	var facts account.PolicyFacts
 	if f.TrafficPolicy != nil {
 		text, fields := s.restorePolicy(c, *f.TrafficPolicy, existing.TrafficPolicy)
-		b.broken = append(b.broken, fields...)
+		b.fieldErrors = append(b.fieldErrors, fields...)
 		if text != *f.TrafficPolicy {
 			f.ExpectedPolicy = &existing.TrafficPolicy
 		}
 		f.TrafficPolicy = &text
 	}
 	after, err := f.Apply(*existing)
-	if err == nil && f.TrafficPolicy != nil && len(b.broken) == 0 {
+	if err == nil && f.TrafficPolicy != nil && len(b.fieldErrors) == 0 {
 		facts, err = s.checkPolicy(after.TrafficPolicy, existing)
 	}
 	if err := b.err(err); err != nil {
 		return nil, err
 	}
-	return s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, f.EndpointPatch, facts)
+	return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, f.EndpointPatch, facts)
 }
 
-// keepIdentity refuses another type, URL, binding or name. Empty values name none: generated
-// clients send them.
-func (f *endpointFields) keepIdentity(b *body, e *account.Endpoint) {
+// rejectIdentityChanges rejects another type, URL, binding or name. Empty values are ignored, because
+// generated clients send them.
+func (f *endpointFields) rejectIdentityChanges(b *body, e *account.Endpoint) {
 	const rule = "does not change; delete the endpoint and make another one, or leave it out"
 	if f.kind != nil && *f.kind != "" && *f.kind != e.Type {
-		b.top.bad("type", *f.kind, rule)
+		b.top.reject("type", *f.kind, rule)
 	}
 	if f.name != nil && *f.name != e.Name {
-		b.top.bad("name", *f.name, rule)
+		b.top.reject("name", *f.name, rule)
 	}
 	if f.bindings != nil && len(*f.bindings) > 0 && (len(*f.bindings) != 1 || (*f.bindings)[0] != e.Bindings[0]) {
-		b.top.bad("bindings", strings.Join(*f.bindings, ","), rule)
+		b.top.reject("bindings", strings.Join(*f.bindings, ","), rule)
 	}
 	if f.url != nil && *f.url != "" {
 		if u, err := account.ParseBindingURL(e.Bindings[0], *f.url); err != nil || u.String() != e.URL {
-			b.top.bad("url", *f.url, rule)
+			b.top.reject("url", *f.url, rule)
 		}
 	}
 }
 
-func (s *server) deleteEndpoint(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	if err := s.opt.CloudEndpoints.DeleteEndpoint(c.r.Context(), c.caller(), c.r.PathValue("id")); err != nil {
-		return err
-	}
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// restorePolicy puts the secrets of the stored policy in the place of the marks that a GET showed
-// instead of them.
-func (s *server) restorePolicy(c *call, text, stored string) (restored string, broken []account.FieldError) {
+// restorePolicy replaces redaction marks in the text by the secrets of the stored policy for which a
+// GET showed them.
+func (s *server) restorePolicy(c *call, text, stored string) (restored string, fieldErrors []account.FieldError) {
 	if len(text) > account.MaxTrafficPolicy {
-		return text, nil // another rule refuses it
+		return text, nil // Apply rejects it
 	}
-	restored, err := redact.Restore(text, stored, s.mark(c.accountID()))
+	restored, err := redact.Restore(text, stored, s.redactionMark(c.AccountID()))
 	var unknown redact.UnknownMarkError
 	switch {
 	case errors.As(err, &unknown):
@@ -209,14 +192,6 @@ func (s *server) checkPolicy(text string, e *account.Endpoint) (account.PolicyFa
 	return s.opt.CheckPolicy(text, e.Scheme, e.Bindings[0])
 }
 
-func (s *server) mark(accountID string) redact.Mark {
+func (s *server) redactionMark(accountID string) redact.Mark {
 	return func(secret string) string { return s.opt.RedactionMark(accountID, secret) }
-}
-
-// showEndpoint makes of an endpoint what its reader may see.
-func (s *server) showEndpoint(e *account.Endpoint) {
-	s.fillEndpoint(e)
-	if e.TrafficPolicy != "" {
-		e.TrafficPolicy = redact.Text(e.TrafficPolicy, s.mark(e.AccountID))
-	}
 }

@@ -5,8 +5,6 @@ package apiserver
 
 import "github.com/fairlead-dev/fairlead/internal/account"
 
-var paging = []string{"before_id", "limit"}
-
 // operations describes every method of every route, by "METHOD pattern".
 var operations = withBackends(map[string]operation{
 	"GET /openapi.json": {id: "getDescription", summary: "This description",
@@ -32,7 +30,7 @@ var operations = withBackends(map[string]operation{
 		summary: "Delete an endpoint of type cloud; its id stays reserved for its URL", answers: map[int]any{204: nil}},
 
 	"GET /app/users": {id: "listApplicationUsers", summary: "List the people who logged in at endpoints",
-		query: usersQuery, answers: map[int]any{200: appUserList{}}},
+		query: userParameters, answers: map[int]any{200: appUserList{}}},
 	"GET /app/users/{id}": {id: "getApplicationUser", summary: "Read a user",
 		answers: map[int]any{200: account.User{}}},
 	"DELETE /app/users/{id}": {id: "revokeApplicationUser",
@@ -43,18 +41,18 @@ var operations = withBackends(map[string]operation{
 	"GET /app/users/{id}/endpoints": {id: "listAccessedEndpoints", summary: "List where a user has been",
 		answers: map[int]any{200: accessedList{}}},
 	"GET /app/sessions": {id: "listApplicationSessions", summary: "List the sessions of users",
-		query: searching, answers: map[int]any{200: appSessionList{}}},
+		query: appSessionParameters, answers: map[int]any{200: appSessionList{}}},
 	"GET /app/sessions/{id}": {id: "getApplicationSession", summary: "Read a session of a user",
 		answers: map[int]any{200: account.AppSession{}}},
 	"DELETE /app/sessions/{id}": {id: "revokeApplicationSession", summary: "End a session, with what it has open",
 		answers: map[int]any{204: nil}},
 
-	"GET /tunnels": {id: "listTunnels", summary: "List the labelled tunnels that are online", query: paging,
+	"GET /tunnels": {id: "listTunnels", summary: "List the labelled tunnels that are online", query: pagingParameters,
 		answers: map[int]any{200: tunnelList{}}},
 	"GET /tunnels/{id}": {id: "getTunnel", summary: "Read a labelled tunnel",
 		answers: map[int]any{200: account.LabelledTunnel{}}},
 
-	"GET /kubernetes_operators": {id: "listOperators", summary: "List operators", query: paging,
+	"GET /kubernetes_operators": {id: "listOperators", summary: "List operators", query: pagingParameters,
 		answers: map[int]any{200: operatorList{}}},
 	"POST /kubernetes_operators": {id: "registerOperator",
 		summary: "Register an operator; with a cluster_uid again and again", body: operatorFields(true),
@@ -67,9 +65,9 @@ var operations = withBackends(map[string]operation{
 		summary: "Delete an operator; its forwarders lose their sessions", answers: map[int]any{204: nil}},
 	"GET /kubernetes_operators/{id}/bound_endpoints": {id: "listBoundEndpoints",
 		summary: "List the endpoints that the operator's selectors admit; a page may be short",
-		query:   paging, answers: map[int]any{200: boundList{}}},
+		query:   pagingParameters, answers: map[int]any{200: boundList{}}},
 
-	"GET /tunnel_sessions": {id: "listTunnelSessions", summary: "List the agents that are connected", query: paging,
+	"GET /tunnel_sessions": {id: "listTunnelSessions", summary: "List the agents that are connected", query: pagingParameters,
 		answers: map[int]any{200: sessionList{}}},
 	"GET /tunnel_sessions/{id}": {id: "getTunnelSession", summary: "Read a session",
 		answers: map[int]any{200: account.TunnelSession{}}},
@@ -80,7 +78,7 @@ var operations = withBackends(map[string]operation{
 		body: fields(schema{}), optional: true,
 		answers: map[int]any{204: nil}},
 
-	"GET /api_keys": {id: "listAPIKeys", summary: "List API keys", query: paging,
+	"GET /api_keys": {id: "listAPIKeys", summary: "List API keys", query: pagingParameters,
 		answers: map[int]any{200: apiKeyList{}}},
 	"POST /api_keys": {id: "createAPIKey", summary: "Make an API key; token is its secret, this once",
 		body: apiKeyFields(), answers: map[int]any{201: account.APIKey{}}},
@@ -90,7 +88,7 @@ var operations = withBackends(map[string]operation{
 	"DELETE /api_keys/{id}": {id: "deleteAPIKey", summary: "Delete an API key; its watches end",
 		answers: map[int]any{204: nil}},
 
-	"GET /credentials": {id: "listCredentials", summary: "List authtokens", query: paging,
+	"GET /credentials": {id: "listCredentials", summary: "List authtokens", query: pagingParameters,
 		answers: map[int]any{200: authtokenList{}}},
 	"POST /credentials": {id: "createCredential", summary: "Make an authtoken; token is its secret, this once",
 		body:    authtokenFields(),

@@ -14,12 +14,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// keyWatch looks up, all at once and a few times a second, the keys of open watches, so that a
-// watch ends when its key is deleted or expires. It runs a goroutine only while there are watches.
-type keyWatch struct {
-	auth  account.Authenticator
-	every time.Duration
-	log   *slog.Logger
+// keyMonitor looks up the keys of all open watches in each interval, so that a watch ends when its
+// key is deleted or expires. It runs a goroutine only while there are watches. It is safe for
+// concurrent use.
+type keyMonitor struct {
+	store    account.Authenticator
+	interval time.Duration
+	log      *slog.Logger
 
 	mu   sync.Mutex
 	open map[*watchedKey]struct{}
@@ -27,14 +28,15 @@ type keyWatch struct {
 }
 
 type watchedKey struct {
-	id   string
-	dead chan struct{}
-	once sync.Once
+	id      string
+	revoked chan struct{}
+	once    sync.Once
 }
 
-// add watches a key until release is called; dead is closed when the key is no more.
-func (k *keyWatch) add(id string) (dead <-chan struct{}, release func()) {
-	w := &watchedKey{id: id, dead: make(chan struct{})}
+// add monitors a key until release is called. revoked is closed when the key is deleted or has
+// expired.
+func (k *keyMonitor) add(id string) (revoked <-chan struct{}, release func()) {
+	w := &watchedKey{id: id, revoked: make(chan struct{})}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.open == nil {
@@ -46,10 +48,10 @@ func (k *keyWatch) add(id string) (dead <-chan struct{}, release func()) {
 		k.stop = stop
 		go k.run(ctx)
 	}
-	return w.dead, func() { k.remove(w) }
+	return w.revoked, func() { k.remove(w) }
 }
 
-func (k *keyWatch) remove(w *watchedKey) {
+func (k *keyMonitor) remove(w *watchedKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.open, w)
@@ -58,8 +60,8 @@ func (k *keyWatch) remove(w *watchedKey) {
 	}
 }
 
-func (k *keyWatch) run(ctx context.Context) {
-	tick := time.NewTicker(k.every)
+func (k *keyMonitor) run(ctx context.Context) {
+	tick := time.NewTicker(k.interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -73,7 +75,7 @@ func (k *keyWatch) run(ctx context.Context) {
 	}
 }
 
-func (k *keyWatch) check(ctx context.Context) error {
+func (k *keyMonitor) check(ctx context.Context) error {
 	k.mu.Lock()
 	open := slices.Collect(maps.Keys(k.open))
 	k.mu.Unlock()
@@ -82,13 +84,13 @@ func (k *keyWatch) check(ctx context.Context) error {
 		ids = append(ids, w.id)
 	}
 	slices.Sort(ids)
-	alive, err := k.auth.LiveCredentials(ctx, slices.Compact(ids))
+	alive, err := k.store.LiveCredentials(ctx, slices.Compact(ids))
 	if err != nil {
-		return err // without the store there is nothing to read for a watch either
+		return err // the watches end by it too: they read the same store
 	}
 	for _, w := range open {
 		if !alive[w.id] {
-			w.once.Do(func() { close(w.dead) })
+			w.once.Do(func() { close(w.revoked) })
 		}
 	}
 	return nil

@@ -1,0 +1,109 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+type apiKeyList struct {
+	Keys []account.APIKey `json:"keys"`
+	pageLinks
+}
+
+type authtokenList struct {
+	Credentials []account.Authtoken `json:"credentials"`
+	pageLinks
+}
+
+// apiKeys serves API keys. An answer to a create holds the secret, and no later answer does.
+func (s *server) apiKeys() writable[account.APIKey, account.APIKeyPatch] {
+	return writable[account.APIKey, account.APIKeyPatch]{
+		kind: newKind(func(k *account.APIKey) string { return k.ID },
+			func(k *account.APIKey) { k.URI = s.uri("api_keys", k.ID) },
+			func(keys []account.APIKey, l pageLinks) any { return apiKeyList{keys, l} }, "api_keys"),
+		readPatch: readAPIKeyPatch, defaults: account.APIKey{Scopes: account.DefaultScopes()},
+		check: func(k account.APIKey, p account.APIKeyPatch) error {
+			_, err := p.Apply(k, s.opt.Clock())
+			return err
+		},
+		read:   inAccount(s.opt.Store.APIKey),
+		create: s.opt.Store.CreateAPIKey, update: s.opt.Store.PatchAPIKey,
+	}
+}
+
+// listAPIKeys reads a page of the keys that the calling key may see: all of the account, or itself.
+func (s *server) listAPIKeys(c *call, page account.Page) ([]account.APIKey, bool, error) {
+	if c.Key.HasAnyScope(account.ScopeRead) {
+		found, err := s.opt.Store.ListAPIKeys(c.Context(), c.AccountID(), page)
+		if err != nil {
+			return nil, false, err
+		}
+		return found.Keys, found.More, nil
+	}
+	if page.BeforeID == "" || c.Key.ID < page.BeforeID {
+		return []account.APIKey{*c.Key}, false, nil
+	}
+	return []account.APIKey{}, false, nil
+}
+
+// readAPIKey reads a key that the calling key may see.
+func (s *server) readAPIKey(c *call, id string) (*account.APIKey, error) {
+	if !c.Key.HasAnyScope(account.ScopeRead) && id != c.Key.ID {
+		return nil, account.Errorf(account.CodeNotFound, "there is no API key %q in this account", account.Shorten(id))
+	}
+	return s.opt.Store.APIKey(c.Context(), c.AccountID(), id)
+}
+
+func readAPIKeyPatch(o *object) account.APIKeyPatch {
+	var p account.APIKeyPatch
+	p.Description, p.Metadata, p.Expiry = readCredentialFields(o)
+	if texts := o.textsOrDefault("scopes", []string{string(account.ScopeAdmin)}); texts != nil {
+		scopes := make([]account.Scope, len(*texts))
+		for i, text := range *texts {
+			scopes[i] = account.Scope(text)
+		}
+		p.Scopes = &scopes
+	}
+	return p
+}
+
+// readCredentialFields reads the fields that API keys and authtokens share. owner_id is ignored:
+// there are no users that could own a credential.
+func readCredentialFields(o *object) (description, metadata *string, expiry account.ExpiryPatch) {
+	description, metadata = o.text("description"), o.text("metadata")
+	expiry.At, expiry.Set = o.time("expires_at")
+	o.ignore("owner_id")
+	return description, metadata, expiry
+}
+
+// authtokens serves authtokens. An answer to a create holds the secret, and no later answer does.
+func (s *server) authtokens() writable[account.Authtoken, account.AuthtokenPatch] {
+	return writable[account.Authtoken, account.AuthtokenPatch]{
+		kind: newKind(func(a *account.Authtoken) string { return a.ID },
+			func(a *account.Authtoken) { a.URI = s.uri("credentials", a.ID) },
+			func(tokens []account.Authtoken, l pageLinks) any { return authtokenList{tokens, l} }, "credentials"),
+		readPatch: readAuthtokenPatch, defaults: account.Authtoken{ACL: account.DefaultACL()},
+		check: func(a account.Authtoken, p account.AuthtokenPatch) error {
+			_, err := p.Apply(a, s.opt.Clock())
+			return err
+		},
+		read:   inAccount(s.opt.Store.Authtoken),
+		create: s.opt.Store.CreateAuthtoken, update: s.opt.Store.PatchAuthtoken,
+	}
+}
+
+func (s *server) listAuthtokens(c *call, page account.Page) ([]account.Authtoken, bool, error) {
+	found, err := s.opt.Store.ListAuthtokens(c.Context(), c.AccountID(), page)
+	if err != nil {
+		return nil, false, err
+	}
+	return found.Authtokens, found.More, nil
+}
+
+func readAuthtokenPatch(o *object) account.AuthtokenPatch {
+	p := account.AuthtokenPatch{ACL: o.textsOrDefault("acl", account.DefaultACL())}
+	p.Description, p.Metadata, p.Expiry = readCredentialFields(o)
+	return p
+}

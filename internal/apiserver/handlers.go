@@ -1,0 +1,189 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// handler serves one method of a route.
+type handler func(*call) error
+
+// pageLinks are the fields that every list has beside its objects.
+type pageLinks struct {
+	URI         string  `json:"uri"`
+	NextPageURI *string `json:"next_page_uri"` // null on the last page
+}
+
+// pageLinks returns the links of a page of the list at a path. lastID is the position after which
+// the next page begins; extra are query parameters to add to its address.
+func (c *call) pageLinks(q *query, more bool, lastID string, extra url.Values, path ...string) pageLinks {
+	links := pageLinks{URI: c.server.uri(path...)}
+	if more {
+		next := links.URI + "?" + q.nextPage(lastID, extra).Encode()
+		links.NextPageURI = &next
+	}
+	return links
+}
+
+// kind is a kind of objects: how the API lists and shows them.
+type kind[T any] struct {
+	path []string // of the list
+	id   func(*T) string
+	one  func(*call, *T) (any, error)             // an object as it is answered
+	page func(*call, []T, pageLinks) (any, error) // a page of the list as it is answered
+}
+
+// newKind returns a kind whose objects are answered as they are stored, after prepare has set their
+// URIs.
+func newKind[T any](
+	id func(*T) string, prepare func(*T), page func([]T, pageLinks) any, path ...string,
+) kind[T] {
+	return kind[T]{path: path, id: id,
+		one: func(_ *call, o *T) (any, error) {
+			prepare(o)
+			return o, nil
+		},
+		page: func(_ *call, objects []T, links pageLinks) (any, error) {
+			for i := range objects {
+				prepare(&objects[i])
+			}
+			return page(objects, links), nil
+		},
+	}
+}
+
+// answer answers with an object.
+func (k kind[T]) answer(c *call, status int, o *T) error {
+	shown, err := k.one(c, o)
+	if err != nil {
+		return err
+	}
+	return c.writeJSON(status, shown)
+}
+
+// listHandler answers with a page of the list, which has no parameters but those of paging.
+func (k kind[T]) listHandler(read func(*call, account.Page) (objects []T, more bool, err error)) handler {
+	return func(c *call) error {
+		q := c.parseQuery(pagingParameters...)
+		page := q.page()
+		if err := q.err(); err != nil {
+			return err
+		}
+		objects, more, err := read(c, page)
+		if err != nil {
+			return err
+		}
+		return k.writePage(c, q, objects, more, nil)
+	}
+}
+
+// writePage answers with a page of the list.
+func (k kind[T]) writePage(c *call, q *query, objects []T, more bool, extra url.Values) error {
+	lastID := ""
+	if n := len(objects); n > 0 {
+		lastID = k.id(&objects[n-1])
+	}
+	page, err := k.page(c, objects, c.pageLinks(q, more && lastID != "", lastID, extra, k.path...))
+	if err != nil {
+		return err
+	}
+	return c.writeJSON(http.StatusOK, page)
+}
+
+// getHandler answers with the object that read returns.
+func (k kind[T]) getHandler(read func(c *call, id string) (*T, error)) handler {
+	return func(c *call) error {
+		if err := c.noQuery(); err != nil {
+			return err
+		}
+		found, err := read(c, c.ID())
+		if err != nil {
+			return err
+		}
+		return k.answer(c, http.StatusOK, found)
+	}
+}
+
+// inAccount calls a method of the store for the account of the call.
+func inAccount[T any](
+	read func(ctx context.Context, accountID, id string) (*T, error),
+) func(*call, string) (*T, error) {
+	return func(c *call, id string) (*T, error) { return read(c.Context(), c.AccountID(), id) }
+}
+
+// writable is a kind of objects that the API creates, updates and deletes. P is what a client sends.
+type writable[T, P any] struct {
+	kind[T]
+	readPatch func(*object) P
+	defaults  T                                    // a new object before its patch
+	check     func(T, P) error                     // CodeInvalid with every rule that the patched object breaks
+	read      func(c *call, id string) (*T, error) // for check
+	create    func(ctx context.Context, by account.Caller, p P) (*T, error)
+	update    func(ctx context.Context, by account.Caller, id string, p P) (*T, error)
+}
+
+// readRequest reads the patch from the body of the call.
+func (w writable[T, P]) readRequest(c *call) (b *body, p P, err error) {
+	if b, err = c.readRequest(); err != nil {
+		return nil, p, err
+	}
+	p = w.readPatch(b.top)
+	b.top.rejectUnknown()
+	return b, p, nil
+}
+
+// createHandler answers with the new object. When the body breaks rules, the error lists those that
+// the object would break as well.
+func (w writable[T, P]) createHandler(c *call) error {
+	b, patch, err := w.readRequest(c)
+	if err != nil {
+		return err
+	}
+	if len(b.fieldErrors) > 0 {
+		return b.err(w.check(w.defaults, patch))
+	}
+	created, err := w.create(c.Context(), c.Caller(), patch)
+	if err != nil {
+		return err
+	}
+	return w.answer(c, http.StatusCreated, created)
+}
+
+// updateHandler answers with the object as it is after the update. Errors are as in createHandler.
+func (w writable[T, P]) updateHandler(c *call) error {
+	b, patch, err := w.readRequest(c)
+	if err != nil {
+		return err
+	}
+	if len(b.fieldErrors) > 0 {
+		existing, err := w.read(c, c.ID())
+		if err != nil {
+			return err
+		}
+		return b.err(w.check(*existing, patch))
+	}
+	updated, err := w.update(c.Context(), c.Caller(), c.ID(), patch)
+	if err != nil {
+		return err
+	}
+	return w.answer(c, http.StatusOK, updated)
+}
+
+// deleteHandler deletes an object and answers nothing.
+func deleteHandler(remove func(ctx context.Context, by account.Caller, id string) error) handler {
+	return func(c *call) error {
+		if err := c.noQuery(); err != nil {
+			return err
+		}
+		if err := remove(c.Context(), c.Caller(), c.ID()); err != nil {
+			return err
+		}
+		return c.writeNoContent()
+	}
+}

@@ -1,0 +1,134 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package httpkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Call is one HTTP request and the answer to it. One goroutine uses it.
+type Call struct {
+	Writer      *ResponseRecorder
+	Request     *http.Request
+	OperationID string          // of this request, in its error and its log line
+	Key         *account.APIKey // of the caller; nil until it is authenticated
+
+	started time.Time
+}
+
+// NewCall returns the call of a request that arrived now.
+func NewCall(w http.ResponseWriter, r *http.Request, now time.Time) Call {
+	return Call{Writer: &ResponseRecorder{ResponseWriter: w}, Request: r, started: now,
+		OperationID: account.NewID(account.PrefixOperation, now)}
+}
+
+// Context returns the request's context.
+func (c *Call) Context() context.Context { return c.Request.Context() }
+
+// AccountID returns the account that everything in the call is scoped to.
+func (c *Call) AccountID() string { return c.Key.AccountID }
+
+// Caller returns the account and the key on whose behalf the call writes.
+func (c *Call) Caller() account.Caller {
+	return account.Caller{AccountID: c.Key.AccountID, PrincipalID: c.Key.ID}
+}
+
+// ID returns the path value "id".
+func (c *Call) ID() string { return c.Request.PathValue("id") }
+
+// SetRetryAfter tells the client to wait before it asks again, in whole seconds, rounded up to at
+// least one.
+func (c *Call) SetRetryAfter(wait time.Duration) {
+	c.Writer.Header().Set("Retry-After", strconv.Itoa(max(1, int((wait+time.Second-1)/time.Second))))
+}
+
+// Handler runs calls and logs each of them.
+type Handler struct {
+	Name   string // message of the log lines
+	Logger *slog.Logger
+	Clock  func() time.Time
+}
+
+// Run runs handle. An error of it, or a panic, is answered by writeError, unless the answer has
+// begun: then an error is only logged, and a panic ends the connection, so that the answer does not
+// look complete. route is the pattern to log, "" for paths without one.
+func (h *Handler) Run(c *Call, route string, handle func() error, writeError func(error)) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			panic(p)
+		}
+		err, begun := fmt.Errorf("panic: %v\n%s", p, debug.Stack()), c.Writer.Begun()
+		if !begun {
+			writeError(err)
+		}
+		h.log(c, route, err, slog.LevelError)
+		if begun {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	err := handle()
+	if err != nil && !c.Writer.Begun() {
+		writeError(err)
+	}
+	h.log(c, route, err, c.level(err))
+}
+
+// level returns Info for changes and refusals, Error for failures of the server, and Debug for all
+// other requests and for those whose client has gone.
+func (c *Call) level(err error) slog.Level {
+	var gone ClientGoneError
+	status := c.Writer.Status()
+	switch {
+	case errors.As(err, &gone), err != nil && c.Context().Err() != nil:
+		return slog.LevelDebug
+	case status >= 500 || err != nil && status < 400:
+		return slog.LevelError
+	case err != nil || c.Request.Method != http.MethodGet:
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// log writes the line of a call. It holds neither the query nor the body.
+func (h *Handler) log(c *Call, route string, err error, level slog.Level) {
+	ctx := context.WithoutCancel(c.Context())
+	if !h.Logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("operation_id", c.OperationID),
+		slog.String("method", account.Shorten(c.Request.Method)), slog.String("route", route),
+		slog.String("path", maskSecrets(c.Request.URL.Path)), slog.Int("status", c.Writer.Status()),
+		slog.String("remote", c.Request.RemoteAddr), slog.Duration("took", h.Clock().Sub(c.started))}
+	if c.Key != nil {
+		attrs = append(attrs, slog.String("account", c.Key.AccountID), slog.String("key", c.Key.ID))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("code", string(account.CodeOf(err))))
+		if level == slog.LevelError {
+			attrs = append(attrs, slog.String("err", err.Error()))
+		}
+	}
+	h.Logger.LogAttrs(ctx, level, h.Name, attrs...)
+}
+
+var secretPattern = regexp.MustCompile(`fl[ktrd]_[A-Za-z0-9_-]*`)
+
+// maskSecrets hides a secret that a client put into the path by mistake.
+func maskSecrets(path string) string {
+	return account.Shorten(secretPattern.ReplaceAllString(path, "(secret)"))
+}

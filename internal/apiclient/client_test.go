@@ -114,7 +114,8 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "",
 		[]account.Scope{account.ScopeOperator, account.ScopeRead}, nil)
 	storetest.Must(t, err)
-	opt := apiserver.Options{Store: f.Store, BaseURL: "https://known.by.another.name:1", Logger: slog.New(slog.DiscardHandler),
+	opt := apiserver.Options{Store: f.Store, BaseURL: "https://known.by.another.name:1",
+		Logger: slog.New(slog.DiscardHandler),
 		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}}
@@ -229,7 +230,8 @@ func TestEveryPageIsFollowed(t *testing.T) {
 func smallPages(t *testing.T, f *storetest.Fixture) *apiclient.Client {
 	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 	storetest.Must(t, err)
-	h := apiserver.New(apiserver.Options{Store: f.Store, BaseURL: "https://elsewhere", Logger: slog.New(slog.DiscardHandler)})
+	h := apiserver.New(apiserver.Options{Store: f.Store, BaseURL: "https://elsewhere",
+		Logger: slog.New(slog.DiscardHandler)})
 	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		q.Set("limit", "2")

@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"reflect"
 	"strings"
 	"time"
@@ -30,6 +31,12 @@ var values = map[string]any{
 	"Endpoint.upstream_protocol": []string{"", "http1", "http2"},
 	"Endpoint.scheme":            []string{"http", "tcp"},
 	"Endpoint.proto":             []string{"http", "tcp"},
+}
+
+// schemaNames are the names of schemas that are not those of their types, as clients know them.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[account.AccessedEndpoint](): "Accessed",
+	reflect.TypeFor[account.AuditWatchEvent]():  "AuditLine",
 }
 
 // of returns a reference to the type of the value, or the type itself where it has no name.
@@ -77,7 +84,7 @@ func (s *schemas) ofType(t reflect.Type) schema {
 // ofStruct describes a struct by the JSON tags of its fields and of structs that it embeds. Fields
 // without omitempty are required.
 func (s *schemas) ofStruct(t reflect.Type) schema {
-	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	name := cmp.Or(schemaNames[t], strings.ToUpper(t.Name()[:1])+t.Name()[1:])
 	if s.all[name] != nil {
 		return reference("schemas", name)
 	}

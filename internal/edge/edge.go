@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/relay"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -127,7 +128,7 @@ type Edge struct {
 	opt   Options
 	log   *slog.Logger
 	http  *http.Server
-	conns *connQueue
+	conns *framing.Listener
 
 	policies    *policies
 	endpoints   *endpointCache
@@ -149,7 +150,7 @@ func New(o Options) *Edge {
 	if o.OpenTimeout == 0 {
 		o.OpenTimeout = 5 * time.Second
 	}
-	e := &Edge{opt: o, log: o.Logger, conns: newConnQueue(), agentPools: make(map[Agent]*agentPool),
+	e := &Edge{opt: o, log: o.Logger, conns: framing.NewListener(), agentPools: make(map[Agent]*agentPool),
 		staticTransports: make(map[string]*http.Transport), draining: make(chan struct{}), drained: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
 	e.endpoints = &endpointCache{getByID: o.GetEndpoint, getByURL: o.GetInternal, log: o.Logger,

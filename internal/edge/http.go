@@ -108,7 +108,7 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, in
 	framed := framing.New(cc, framing.Options{
 		Protocol: framing.HTTP1OrHTTP2, StartTimeout: clientIdle, HeadTimeout: framing.HeadTimeout,
 	})
-	if !e.conns.put(framed) {
+	if !e.conns.Put(framed) {
 		_ = c.Reset(tunnel.RefusedDraining)
 		return
 	}

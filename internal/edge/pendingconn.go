@@ -224,10 +224,10 @@ func (p *pendingConn) Close() error {
 }
 
 // LocalAddr returns the address of the edge.
-func (p *pendingConn) LocalAddr() net.Addr { return edgeAddr{} }
+func (p *pendingConn) LocalAddr() net.Addr { return p.edge.conns.Addr() }
 
 // RemoteAddr returns the address of the edge too: the target is not known at first.
-func (p *pendingConn) RemoteAddr() net.Addr { return edgeAddr{} }
+func (p *pendingConn) RemoteAddr() net.Addr { return p.edge.conns.Addr() }
 
 // SetDeadline is not supported: the relay ends connections by Abort.
 func (p *pendingConn) SetDeadline(time.Time) error { return errors.ErrUnsupported }

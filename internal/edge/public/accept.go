@@ -59,7 +59,9 @@ func (s *Server) setUp(ctx context.Context, c *conn, secure bool) {
 		_ = c.Close()
 		return
 	}
-	s.queue.put(ready)
+	if !s.queue.Put(ready) {
+		_ = ready.Close()
+	}
 }
 
 // prepare reads the PROXY header, admits the client and does the TLS handshake.
@@ -193,42 +195,3 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	}
 	return context.WithValue(ctx, connKey{}, below)
 }
-
-// queue is the listener of the HTTP server.
-type connQueue struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newConnQueue() *connQueue {
-	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-// give hands a connection over, or closes it.
-func (q *connQueue) put(c net.Conn) {
-	select {
-	case q.conns <- c:
-	case <-q.closed:
-		_ = c.Close()
-	}
-}
-
-// Accept returns the next connection; net.ErrClosed after Close.
-func (q *connQueue) Accept() (net.Conn, error) {
-	select {
-	case c := <-q.conns:
-		return c, nil
-	case <-q.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends Accept.
-func (q *connQueue) Close() error {
-	q.once.Do(func() { close(q.closed) })
-	return nil
-}
-
-// Addr names the listener.
-func (q *connQueue) Addr() net.Addr { return &net.TCPAddr{} }

@@ -80,7 +80,7 @@ type Server struct {
 	log        *slog.Logger
 	tls        *tls.Config
 	http       *http.Server
-	queue      *connQueue
+	queue      *framing.Listener
 	conns      *connLimiter
 	lookup     *endpointLookup
 	handshakes chan struct{} // holds a value per handshake in progress
@@ -96,7 +96,7 @@ func New(o Options) *Server {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
-	s := &Server{opt: o, log: o.Logger, queue: newConnQueue(),
+	s := &Server{opt: o, log: o.Logger, queue: framing.NewListener(),
 		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
 		lookup: newLookup(o.FindEndpoint), handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {

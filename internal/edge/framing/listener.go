@@ -1,26 +1,27 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package edge
+package framing
 
 import (
 	"net"
 	"sync"
 )
 
-// connQueue is the listener through which Serve passes connections to the HTTP server.
-type connQueue struct {
+// Listener passes connections to an http.Server. It is safe for concurrent use.
+type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newConnQueue() *connQueue {
-	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{})}
+// NewListener makes a Listener.
+func NewListener() *Listener {
+	return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// give hands a connection over and says whether it was taken.
-func (q *connQueue) put(c net.Conn) bool {
+// Put passes a connection to Accept. It returns false after Close.
+func (q *Listener) Put(c net.Conn) bool {
 	select {
 	case q.conns <- c:
 		return true
@@ -30,7 +31,7 @@ func (q *connQueue) put(c net.Conn) bool {
 }
 
 // Accept returns the next connection; net.ErrClosed after Close.
-func (q *connQueue) Accept() (net.Conn, error) {
+func (q *Listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-q.conns:
 		return c, nil
@@ -39,14 +40,14 @@ func (q *connQueue) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and give.
-func (q *connQueue) Close() error {
+// Close ends Accept and Put.
+func (q *Listener) Close() error {
 	q.once.Do(func() { close(q.closed) })
 	return nil
 }
 
-// Addr names the listener.
-func (q *connQueue) Addr() net.Addr { return edgeAddr{} }
+// Addr returns a name.
+func (q *Listener) Addr() net.Addr { return edgeAddr{} }
 
 type edgeAddr struct{}
 

@@ -16,7 +16,7 @@ type Account struct {
 // that asks; "" for the service itself and for who administers it.
 type Caller struct{ AccountID, PrincipalID string }
 
-// Limits of an account; each is settable by whoever assembles the service.
+// Limits of an account; the assembly of the service may override each.
 const (
 	DefaultMaxEndpoints  = 10_000
 	DefaultMaxOperators  = 1_000

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// AuditType says what happened: the noun and what became of it.
+// AuditType names what happened to which kind of object.
 type AuditType string
 
 // The types of audit events. Of an endpoint that goes online and offline its agent's session tells.

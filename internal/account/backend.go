@@ -26,7 +26,7 @@ const (
 	MaxHealthClients   = 100
 )
 
-// BackendKind says what a backend is; it is the last part of its path in the API.
+// BackendKind is the kind of a backend and the last part of its path in the API.
 type BackendKind string
 
 // The kinds of backends. A failover and a weighted backend have children, the others are leaves.
@@ -71,7 +71,7 @@ type Backend struct {
 	Static       *StaticAddress    // static
 }
 
-// HealthRule says when the bad answers of a child take it down. A field that is 0 has its default.
+// HealthRule defines when bad answers of a child take it down. A field that is 0 has its default.
 type HealthRule struct {
 	WindowSeconds  int `json:"window_seconds,omitempty"`  // for how long answers count; default 10
 	MinAnswers     int `json:"min_answers,omitempty"`     // in the window, of any status; default 5

@@ -43,10 +43,10 @@ type BindResult struct {
 type Binder interface {
 	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret
 	// fits. CodeURLTaken otherwise, naming the holder. In a pool each member has a row of its own, and
-	// nobody adopts another's. A URL is shared by all or by nobody: CodeURLTaken for one that does not
-	// pool where others do, and the reverse.
+	// none adopts the row of another. Either all endpoints of a URL pool or none: CodeURLTaken for one
+	// that does not pool where others do, and the reverse.
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
-	// Unbind deletes an endpoint that the session holds: its agent said goodbye. The id stays
+	// Unbind deletes an endpoint that the session holds and its agent has ended. The id stays
 	// reserved. Not held: no-op.
 	Unbind(ctx context.Context, accountID, endpointID, sessionID string) error
 	// EndSession marks everything the session holds offline and ends the session's row; rows are kept
@@ -54,11 +54,11 @@ type Binder interface {
 	EndSession(ctx context.Context, accountID, sessionID string, end SessionEnd) error
 }
 
-// SessionEnd says why a session has ended, for its audit record. Without a Reason its connection
+// SessionEnd is why a session has ended, for its audit record. Without a Reason its connection
 // has ended, by its own doing or its network's.
 type SessionEnd struct {
 	Reason string
-	// PrincipalID is who ended it; "" = whoever deleted or changed CausedByID last, or the service
+	// PrincipalID ended it; "" = the principal that changed CausedByID last, or the service
 	// itself.
 	PrincipalID string
 	CausedByID  string // the id of what was deleted or changed; "" = nothing was

@@ -117,7 +117,7 @@ func NewSecret(prefix string) string {
 }
 
 // HashSecret returns what is stored of a secret: SHA-256, which is enough for 256 random bits.
-// Look-ups compare hashes, so their timing says nothing about the secret.
+// Look-ups compare hashes, so their timing reveals nothing of the secret.
 func HashSecret(secret string) []byte {
 	h := sha256.Sum256([]byte(secret))
 	return h[:]

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// APIKeyPatch changes an API key, or says what a new one is; nil fields stay. Lists are replaced.
+// APIKeyPatch changes an API key, or describes a new one; nil fields stay. Lists are replaced.
 type APIKeyPatch struct {
 	Description *string
 	Metadata    *string
@@ -16,7 +16,7 @@ type APIKeyPatch struct {
 	Expiry      ExpiryPatch
 }
 
-// AuthtokenPatch changes an authtoken, or says what a new one is; nil fields stay. Lists are
+// AuthtokenPatch changes an authtoken, or describes a new one; nil fields stay. Lists are
 // replaced.
 type AuthtokenPatch struct {
 	Description *string

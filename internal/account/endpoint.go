@@ -100,8 +100,8 @@ func (f EndpointFilter) Matches(e *Endpoint) bool {
 	return (f.Binding == "" || len(e.Bindings) == 1 && e.Bindings[0] == f.Binding) && (f.URL == "" || e.URL == f.URL)
 }
 
-// EndpointPage is a page of endpoints with the version at which it was read. More says that older
-// ones follow.
+// EndpointPage is a page of endpoints with the version at which it was read. More reports that
+// older ones follow.
 type EndpointPage struct {
 	Endpoints []Endpoint
 	More      bool
@@ -115,11 +115,11 @@ type Endpoints interface {
 	Endpoint(ctx context.Context, accountID, id string) (*Endpoint, error)
 	ListEndpoints(ctx context.Context, accountID string, f EndpointFilter, p Page) (*EndpointPage, error)
 	// EndpointReserved reports whether the id was an endpoint's that is gone and may come back: its
-	// agent has been away for long, or said goodbye.
+	// agent has been offline for long, or has ended it.
 	EndpointReserved(ctx context.Context, accountID, id string) (bool, error)
 }
 
-// EventType says what happened to an object.
+// EventType is what happened to an object.
 type EventType string
 
 // The event types of the watch (api.md). BOOKMARK carries only a version.

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// IdentityProvider is who said that a user is who they are.
+// IdentityProvider is the provider that authenticated a user.
 type IdentityProvider struct {
 	Name string `json:"name"` // "Google", "GitHub", the host of an issuer, a SAML entity id
 	URL  string `json:"url"`
 }
 
 // User is a person who logged in through a login action of a traffic policy: an identity, or
-// application user. Names and addresses are what the identity provider said at the last login.
+// application user. Names and addresses are those of the last login.
 // Times are UTC. The JSON is that of /app/users.
 type User struct {
 	ID             string           `json:"id"`
@@ -32,7 +32,7 @@ type User struct {
 	Sessions int `json:"-"` // that live
 }
 
-// UserAgent is what a browser says of itself, read.
+// UserAgent is a parsed User-Agent header.
 type UserAgent struct {
 	Raw            string `json:"raw"`
 	BrowserName    string `json:"browser_name"`
@@ -138,8 +138,8 @@ type Identities interface {
 	AccessChoices(ctx context.Context, accountID string) (*AccessChoices, error)
 }
 
-// RevokeSelector says whose sessions end. Exactly one of UserID, SessionsOf, SessionID and Issuer
-// is set.
+// RevokeSelector selects the sessions that end. Exactly one of UserID, SessionsOf, SessionID and
+// Issuer is set.
 type RevokeSelector struct {
 	UserID     string // the user goes too, with all that is known of them
 	SessionsOf string // all sessions of the user with this id, who stays
@@ -165,7 +165,7 @@ const (
 	RevokedByLimit = "session limit"
 )
 
-// Revocation says what Revoke has done.
+// Revocation is the result of Revoke.
 type Revocation struct {
 	UserIDs    []string
 	SessionIDs []string
@@ -176,7 +176,8 @@ type Revocation struct {
 // Revoker ends sessions. When Revoke of the service returns, nothing of the sessions is served any
 // more; it completes the revocation even if its context ends. That of the store only ends what is
 // stored: user or sessions, with tombstones, an audit record and its details, in one transaction.
-// CodeNotFound for the id of another account. A selector by issuer that matches nothing is no error.
+// CodeNotFound for the id of another account. A selector by issuer that matches nothing is no
+// error.
 type Revoker interface {
 	Revoke(ctx context.Context, by Caller, sel RevokeSelector, reason string) (*Revocation, error)
 }

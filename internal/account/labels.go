@@ -52,8 +52,8 @@ type TunnelStarter interface {
 	EndTunnel(ctx context.Context, accountID, id, sessionID string) error
 }
 
-// Validate checks what an agent says of a labelled tunnel, and lists every broken rule as
-// CodeInvalid.
+// Validate checks the fields of a labelled tunnel that its agent sets, and lists every broken rule
+// as CodeInvalid.
 func (t *LabelledTunnel) Validate() error {
 	r := rules(FieldsOf(ValidateLabels(t.Labels)))
 	r.text("metadata", t.Metadata, MaxMetadata)

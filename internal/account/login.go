@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// LoginIdentity is what an identity provider said of a person, for rules and upstream headers. It
+// LoginIdentity holds the claims of an identity provider, for rules and upstream headers. It
 // is kept with the session, encrypted.
 type LoginIdentity struct {
 	ID             string              `json:"id"` // of the User
@@ -76,7 +76,7 @@ type Logins interface {
 	// UseOnce reports whether this is the first call with the key, and remembers the key until the
 	// given time. It keeps assertions and logout tokens from being replayed.
 	UseOnce(ctx context.Context, accountID, key string, until time.Time) (bool, error)
-	// SaveTicket keeps data, encrypted, for whoever has the secret of the hash; RedeemTicket gives it
+	// SaveTicket keeps data, encrypted, under the hash of a secret; RedeemTicket gives it
 	// out once. CodeNotFound for a ticket that is unknown, taken or too old.
 	SaveTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error
 	RedeemTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error)

@@ -39,7 +39,7 @@ const (
 // Features returns every feature that an operator may report.
 func Features() []string { return []string{FeatureBindings, FeatureIngress, FeatureGateway} }
 
-// OperatorDeployment says where an operator runs.
+// OperatorDeployment is where an operator runs.
 type OperatorDeployment struct {
 	Name        string `json:"name"`
 	Namespace   string `json:"namespace"`

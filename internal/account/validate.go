@@ -239,8 +239,8 @@ func FirstRule(err error) string {
 	return err.Error()
 }
 
-// ValidateSecret checks a secret that somebody else chose, for a bootstrap file: the prefix and 32
-// to 128 characters of a-z, A-Z, 0-9, '-' and '_'. The secret is not part of the error.
+// ValidateSecret checks a secret that an administrator chose for a bootstrap file: the prefix and
+// 32 to 128 characters of a-z, A-Z, 0-9, '-' and '_'. The secret is not part of the error.
 func ValidateSecret(field, prefix, secret string) error {
 	rest, ok := strings.CutPrefix(secret, prefix)
 	if !ok {

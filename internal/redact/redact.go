@@ -59,7 +59,7 @@ func Text(text string, mark Mark) string {
 	return out
 }
 
-// UnknownMarkError says that a text has a mark for which the stored text has no secret.
+// UnknownMarkError reports that a text has a mark for which the stored text has no secret.
 type UnknownMarkError struct{ Mark string }
 
 func (e UnknownMarkError) Error() string {

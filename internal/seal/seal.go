@@ -69,7 +69,7 @@ func (k *Key) Seal(text, owner string) []byte {
 	return k.aead.Seal(out, out[1:], []byte(text), []byte(owner))
 }
 
-// ErrSealed says that the bytes were not sealed with this key for this owner.
+// ErrSealed reports that bytes were not sealed with this key for this owner.
 var ErrSealed = errors.New("the secret key does not open it: it was sealed with another one, or is damaged")
 
 // Unseal returns what was sealed; ErrSealed for anything else.

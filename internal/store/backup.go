@@ -49,7 +49,7 @@ func Backup(ctx context.Context, dataDir, file string) (err error) {
 	return out.Sync()
 }
 
-// checkOurs says what keeps the file from being a store that this program can read; explain words
+// checkOurs returns why the file is not a store that this program can read; explain words
 // it.
 func checkOurs(ctx context.Context, path string, explain func(error) error) (err error) {
 	db, err := openDB(path, "mode=rw")

@@ -137,7 +137,7 @@ func (t *tx) followGrants(accountID string) error {
 	return nil
 }
 
-// grantsOf says which hosts the account may have.
+// grantsOf returns a function that reports whether the account may have a host.
 func (t *tx) grantsOf(accountID string) (func(host string) bool, error) {
 	patterns := map[string]bool{}
 	err := t.each(func(from scanner) error {
@@ -177,7 +177,7 @@ const ruleUngranted = "the host is not under a domain that is granted to this ac
 	"(fairlead-server domain grant)"
 
 // mayHaveHost refuses a URL of the public binding whose host the account may not have. Whether
-// somebody has it makes no difference, and is not looked up. Other bindings have no grants.
+// another account has it makes no difference, and is not looked up. Other bindings have no grants.
 func (t *tx) mayHaveHost(accountID, binding string, u account.EndpointURL) error {
 	if binding != account.BindingPublic {
 		return nil

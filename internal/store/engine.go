@@ -108,7 +108,7 @@ func (e newerSchemaError) Error() string {
 		e.found, schemaVersion)
 }
 
-// mapError turns what the driver says into a domain error; domain errors pass unchanged.
+// mapError turns an error of the driver into a domain error; domain errors pass unchanged.
 func (s *Store) mapError(doing string, err error) error {
 	var domain *account.Error
 	if err == nil || errors.As(err, &domain) {

@@ -137,7 +137,7 @@ func (s *Store) IdentityProviders(ctx context.Context, accountID string) ([]acco
 // maxProviderText bounds a text of an identity provider in characters.
 const maxProviderText = 255
 
-// providerText makes what an identity provider said fit to be stored and listed.
+// providerText makes a text of an identity provider fit to be stored and listed.
 func providerText(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if utf8.RuneCountInString(text) > maxProviderText {

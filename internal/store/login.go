@@ -54,7 +54,7 @@ func (s *Store) Login(ctx context.Context, accountID string, l account.NewLogin)
 	return session, nil
 }
 
-// saveUser makes the user at the first login, and keeps what the provider says now.
+// saveUser makes the user at the first login, and updates what the provider reports.
 func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err error) {
 	key, who := t.s.identityKey(accountID, l.Key), l.Identity
 	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL), providerText(who.ProviderUserID)

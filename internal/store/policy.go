@@ -24,7 +24,7 @@ type policyChange struct {
 var errNoKey = errors.New("the store was opened without a secret key")
 
 // CheckKey reports whether Options.Key is the one that the policies and identities of this store
-// are sealed with. The error is a sentence for whoever started the program. A store without them
+// are sealed with. The error is a complete sentence. A store without them
 // takes any key.
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.read(ctx, "checking the secret key", func(t *tx) error {
@@ -72,7 +72,7 @@ type policy struct {
 	backends     []string // ids of its forward-backend actions
 }
 
-// newPolicy is one that somebody sets.
+// newPolicy returns a policy that a request sets.
 func (t *tx) newPolicy(text string, facts account.PolicyFacts) (policy, error) {
 	if text == "" {
 		return policy{}, nil
@@ -107,7 +107,7 @@ func (t *tx) policyOf(row *endpointRow) (policy, error) {
 }
 
 // setPolicy gives the row a policy and a backend of its own; they are written with the row. changed
-// says whether either is another one than before.
+// reports whether either differs from before.
 func (t *tx) setPolicy(row *endpointRow, p policy, backendID string) (changed bool, err error) {
 	if p.digest == row.digest && backendID == row.e.BackendID {
 		if p.digest == "" {

@@ -37,7 +37,7 @@ func slotOf(r account.BindRequest, instanceID string) (string, error) {
 	return slot, nil
 }
 
-// rowFor returns the row that the bind is about, whoever holds it; nil when a row is to be made.
+// rowFor returns the row of the bind, whichever session holds it; nil when a row is to be made.
 // member is the slot that the agent has, or would have, in a pool: whoever stops pooling takes its
 // row along when no other is left, and whoever begins to pool takes the one that was alone.
 func (t *tx) rowFor(r account.BindRequest, slot, member string) (*endpointRow, error) {
@@ -72,7 +72,7 @@ func (t *tx) rowFor(r account.BindRequest, slot, member string) (*endpointRow, e
 			members, online)}
 }
 
-// remedy says what helps against a row that another session holds.
+// remedy returns what to do about a row that another session holds.
 func remedy(held, wanted bool) string {
 	switch {
 	case held && wanted:

@@ -176,7 +176,7 @@ func (postgresEngine) readTx() *sql.TxOptions {
 }
 
 // args makes booleans integers, and texts storable. Texts that are kept have been checked; an id
-// that somebody asks for may hold anything, and is unknown.
+// of a request may hold anything, and is unknown.
 func (postgresEngine) args(args []any) []any {
 	out := make([]any, len(args))
 	for i, a := range args {

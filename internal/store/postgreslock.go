@@ -66,7 +66,7 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 	return l, nil
 }
 
-// acquire connects and takes the lock, if nobody has it.
+// acquire connects and takes the lock, if it is free.
 func (l *postgresLock) acquire(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Credential is an API key or an authtoken, as somebody who restores a store has to look at it.
+// Credential is an API key or an authtoken, for review after a restore.
 type Credential struct {
 	Kind        string     `json:"kind"` // "api-key" or "authtoken"
 	ID          string     `json:"id"`
@@ -26,7 +26,7 @@ type Credential struct {
 	ExpiresAt   *time.Time `json:"expires_at"`
 }
 
-// Restored says what a restore did.
+// Restored is the result of a restore.
 type Restored struct {
 	Epoch        int64  // of the versions that watches get from now on
 	ReplacedFile string // where the store that was there before is kept; "" when there was none

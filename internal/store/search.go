@@ -38,7 +38,7 @@ var foldedLetters = strings.NewReplacer("ø", "o", "ł", "l", "đ", "d", "ð", "
 
 // fold returns the text as searches compare it: lower case, without the accents of Latin, Greek and
 // Cyrillic letters, and with one form for what looks the same, such as wide letters. Replicas and
-// rows of older versions must agree: whoever changes it adds a migration that calls foldUsers.
+// rows of older versions must agree: a change needs a migration that calls foldUsers.
 func fold(text string) string {
 	text = norm.NFKD.String(strings.ToValidUTF8(text, "\uFFFD"))
 	text = strings.Map(func(r rune) rune {

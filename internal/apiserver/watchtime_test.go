@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
 )
 
 // memory is a log and its one key, for tests of time: they run in a bubble, where a database has no
@@ -80,36 +81,19 @@ func (m *memory) LiveCredentials(context.Context, []string) (map[string]bool, er
 	return map[string]bool{"ak-1": !m.deleted}, nil
 }
 
-// pipeListener accepts what dial made: connections without a buffer.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (l pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-func (l pipeListener) Close() error   { close(l.done); return nil }
-func (l pipeListener) Addr() net.Addr { return &net.IPAddr{} }
-
-// inBubble serves a memory log with all defaults and hands out raw watches from version 0.
-func inBubble(t *testing.T, test func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader))) {
+// withWatchServer serves a memory log with all defaults and hands out raw watches from version 0.
+func withWatchServer(t *testing.T, test func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader))) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{}
-		listener := pipeListener{make(chan net.Conn), make(chan struct{})}
+		listener := pipelistener.New()
 		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Store: m, BaseURL: base,
 			Logger: slog.New(slog.DiscardHandler)})}
 		served := make(chan error)
 		go func() { served <- srv.Serve(listener) }()
 		test(t, m, func() (net.Conn, *bufio.Reader) {
 			ours, theirs := net.Pipe()
-			listener.conns <- theirs
+			listener.Offer(theirs)
 			_, err := fmt.Fprint(ours,
 				"GET /endpoints?watch=true&resource_version=1-0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+
 					"flk_x\r\nService-Version: 2\r\n\r\n")
@@ -149,7 +133,7 @@ func chunk(t *testing.T, r *bufio.Reader) string {
 }
 
 func TestBookmarkEvery15Seconds(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
+	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		conn, r := watch()
 		header(t, r)
 		began := time.Now()
@@ -166,7 +150,7 @@ func TestBookmarkEvery15Seconds(t *testing.T) {
 }
 
 func TestSlowWatcherIsCutOffAndItsNeighbourIsNot(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
+	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		slow, r := watch()
 		header(t, r)
 		fast, f := watch()
@@ -189,7 +173,7 @@ func TestSlowWatcherIsCutOffAndItsNeighbourIsNot(t *testing.T) {
 }
 
 func TestWatchEndsWithinASecondOfItsKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
+	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		conn, r := watch()
 		header(t, r)
 		for range 4 { // a minute of bookmarks
@@ -209,7 +193,7 @@ func TestWatchEndsWithinASecondOfItsKey(t *testing.T) {
 }
 
 func TestManyEventsAreReadInBatches(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
+	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		for i := range 1000 {
 			m.add(fmt.Sprint(i))
 		}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 func TestServer_RefusesUnknownProtocolVersion(t *testing.T) {
@@ -51,9 +53,9 @@ func TestClient_ReportsServerOfAnotherProtocol(t *testing.T) {
 			r := h.startClient(ClientConfig{})
 			var err error
 			if c.code == "" {
-				err = receiveWithin(t, "OnDown", r.downs) // may pass: it goes on trying
+				err = wait.Receive(t, "OnDown", r.downs) // may pass: it goes on trying
 			} else {
-				err = receiveWithin(t, "Run", r.result)
+				err = wait.Receive(t, "Run", r.result)
 			}
 			var e *Error
 			if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, &e) != (c.code != "") {
@@ -79,9 +81,9 @@ func TestClient_ProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
 	first := r.awaitSession(t)
 	swapped.Store(true)
 	h.closeConns(0)
-	receiveWithin(t, "the end", first.Done())
+	wait.Receive(t, "the end", first.Done())
 	for range 3 { // the loss, and two attempts
-		receiveWithin(t, "OnDown", r.downs)
+		wait.Receive(t, "OnDown", r.downs)
 	}
 	swapped.Store(false)
 	if r.awaitSession(t) == first {
@@ -94,7 +96,7 @@ func TestSession_SkipsUnknownMessages(t *testing.T) {
 	h := newTestServer(t, overTCP, newHandler())
 	r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1})
 	s := r.awaitSession(t)
-	far := receiveWithin(t, "the session", h.handler.ups)
+	far := wait.Receive(t, "the session", h.handler.ups)
 	for _, side := range []*Session{s, far} {
 		side.mu.Lock()
 		l := side.links[0]
@@ -151,7 +153,7 @@ func TestBind_FitsLargestPolicy(t *testing.T) {
 			Bind{URL: "http://a.b", TrafficPolicy: policy, Metadata: strings.Repeat("&", 4096)}); err != nil {
 			t.Fatal(err)
 		}
-		if got := receiveWithin(t, "the policy", arrived); got != policy {
+		if got := wait.Receive(t, "the policy", arrived); got != policy {
 			t.Errorf("%d bytes arrived, not as they were sent", len(got))
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 func TestDesiredFor(t *testing.T) {
@@ -247,7 +249,7 @@ func TestLink_RetiringAbortsNoStream(t *testing.T) {
 			})
 			s := r.awaitSession(t)
 			opener := s
-			if far := receiveWithin(t, "the session", h.handler.ups); role == RoleAgent {
+			if far := wait.Receive(t, "the session", h.handler.ups); role == RoleAgent {
 				opener = far
 			}
 			awaitConnections(t, 4, s)

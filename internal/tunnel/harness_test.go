@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -307,33 +309,6 @@ func timeoutContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// receiveWithin receives from ch, or fails after a timeout.
-func receiveWithin[T any](t *testing.T, what string, ch <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-timeoutContext(t).Done():
-		t.Fatalf("timed out waiting for %s", what)
-		panic("unreachable")
-	}
-}
-
-// eventually polls until a condition holds that has no signal.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx := timeoutContext(t)
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for !holds() {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}
-
 // agentPair returns an agent's session as the server sees it; the agent serves streams with f.
 func agentPair(t *testing.T, transport string, f func(*Stream)) *Session {
 	t.Helper()
@@ -342,7 +317,7 @@ func agentPair(t *testing.T, transport string, f func(*Stream)) *Session {
 		f(st)
 	}})
 	r.awaitSession(t)
-	return receiveWithin(t, "the server's session", h.handler.ups)
+	return wait.Receive(t, "the server's session", h.handler.ups)
 }
 
 // forwarderPair returns a forwarder's session; the server serves its streams with f.

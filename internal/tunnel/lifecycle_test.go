@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 func TestClient_RereadsTokenAndResumesTLS(t *testing.T) {
@@ -27,9 +29,9 @@ func TestClient_RereadsTokenAndResumesTLS(t *testing.T) {
 	first := r.awaitSession(t)
 	_, _ = io.WriteString(open(t, first), "x") // the ticket comes with the server's first bytes
 	h.closeConns(0)
-	receiveWithin(t, "the end", first.Done())
-	receiveWithin(t, "the first session", h.handler.ups)
-	receiveWithin(t, "a second session", h.handler.ups)
+	wait.Receive(t, "the end", first.Done())
+	wait.Receive(t, "the first session", h.handler.ups)
+	wait.Receive(t, "a second session", h.handler.ups)
 	if d := cmp.Diff([]string{"flt_1", "flt_2"}, h.handler.tokens()); d != "" {
 		t.Error(d)
 	}
@@ -45,7 +47,7 @@ func TestServer_DrainMovesClientToNewSession(t *testing.T) {
 	h := newTestServer(t, overTCP, newHandler())
 	r := h.startClient(ClientConfig{})
 	old := r.awaitSession(t)
-	far := receiveWithin(t, "the session", h.handler.ups)
+	far := wait.Receive(t, "the session", h.handler.ups)
 	st := open(t, old)
 	if err := st.WaitOpened(timeoutContext(t)); err != nil {
 		t.Fatal(err)
@@ -53,9 +55,9 @@ func TestServer_DrainMovesClientToNewSession(t *testing.T) {
 	if err := far.Drain(10 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	receiveWithin(t, "DRAIN", old.PeerDraining())
+	wait.Receive(t, "DRAIN", old.PeerDraining())
 	var e *Error
-	if err := receiveWithin(t, "OnDown", r.downs); !errors.As(err, &e) || e.Code != CodeDraining {
+	if err := wait.Receive(t, "OnDown", r.downs); !errors.As(err, &e) || e.Code != CodeDraining {
 		t.Errorf("OnDown(%v)", err)
 	}
 	for _, s := range []*Session{old, far} {
@@ -75,8 +77,8 @@ func TestServer_DrainMovesClientToNewSession(t *testing.T) {
 		t.Errorf("the old session ended before its stream: %v", old.Err())
 	}
 	_ = st.Close()
-	receiveWithin(t, "the old session's end", old.Done())
-	receiveWithin(t, "Down", h.handler.downs)
+	wait.Receive(t, "the old session's end", old.Done())
+	wait.Receive(t, "Down", h.handler.downs)
 }
 
 func TestSession_DrainingForwarderOpensStreams(t *testing.T) {
@@ -84,13 +86,13 @@ func TestSession_DrainingForwarderOpensStreams(t *testing.T) {
 	h := newTestServer(t, overPipe, newHandler())
 	r := h.startClient(ClientConfig{})
 	s := r.awaitSession(t)
-	far := receiveWithin(t, "the session", h.handler.ups)
+	far := wait.Receive(t, "the session", h.handler.ups)
 	for range 2 {
 		if err := s.Drain(time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
-	receiveWithin(t, "DRAIN", far.PeerDraining())
+	wait.Receive(t, "DRAIN", far.PeerDraining())
 	if err := open(t, s).WaitOpened(timeoutContext(t)); err != nil {
 		t.Error(err)
 	}
@@ -110,11 +112,11 @@ func TestClient_StopEndsRunWithItsCode(t *testing.T) {
 			h := newTestServer(t, transport, newHandler())
 			r := h.startClient(ClientConfig{})
 			s := r.awaitSession(t)
-			far := receiveWithin(t, "the session", h.handler.ups)
+			far := wait.Receive(t, "the session", h.handler.ups)
 			st := open(t, s)
 			far.Stop(code, "the token was deleted")
 			far.Stop(CodeInternal, "the first reason counts")
-			err := receiveWithin(t, "Run", r.result)
+			err := wait.Receive(t, "Run", r.result)
 			var e *Error
 			if !errors.As(err, &e) || e.Code != code || e.Msg != "the token was deleted" {
 				t.Errorf("Run returned %v", err)
@@ -122,7 +124,7 @@ func TestClient_StopEndsRunWithItsCode(t *testing.T) {
 			if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("a stream of a stopped session read %v", err)
 			}
-			if err := receiveWithin(t, "Down", h.handler.downs); !errors.As(err, &e) || e.Code != code {
+			if err := wait.Receive(t, "Down", h.handler.downs); !errors.As(err, &e) || e.Code != code {
 				t.Errorf("Down(%v)", err)
 			}
 			if _, err := r.Wait(t.Context()); !errors.As(err, &e) || e.Code != code {
@@ -140,8 +142,8 @@ func TestClient_ReconnectsAfterTemporaryStop(t *testing.T) {
 	h := newTestServer(t, overPipe, newHandler())
 	r := h.startClient(ClientConfig{})
 	r.awaitSession(t)
-	receiveWithin(t, "the session", h.handler.ups).Stop(CodeUnavailable, "the store is away")
-	receiveWithin(t, "a new session", h.handler.ups)
+	wait.Receive(t, "the session", h.handler.ups).Stop(CodeUnavailable, "the store is away")
+	wait.Receive(t, "a new session", h.handler.ups)
 }
 
 func TestServer_RefusesHello(t *testing.T) {
@@ -151,7 +153,7 @@ func TestServer_RefusesHello(t *testing.T) {
 		handler.hello = func(context.Context, Hello) (Welcome, error) { return Welcome{}, &Error{Code: code, Msg: "no"} }
 		r := newTestServer(t, overTCP, handler).startClient(ClientConfig{})
 		var e *Error
-		if err := receiveWithin(t, "Run", r.result); !errors.As(err, &e) || e.Code != code || e.Msg != "no" {
+		if err := wait.Receive(t, "Run", r.result); !errors.As(err, &e) || e.Code != code || e.Msg != "no" {
 			t.Errorf("Run returned %v", err)
 		}
 	}
@@ -166,7 +168,7 @@ func TestServer_RefusesHello(t *testing.T) {
 	r := newTestServer(t, overTCP, handler).startClient(ClientConfig{})
 	r.awaitSession(t)
 	for range 2 {
-		if err := receiveWithin(t, "OnDown", r.downs); err == nil || strings.Contains(err.Error(), "a secret cause") {
+		if err := wait.Receive(t, "OnDown", r.downs); err == nil || strings.Contains(err.Error(), "a secret cause") {
 			t.Errorf("OnDown(%v)", err)
 		}
 	}
@@ -184,15 +186,15 @@ func TestClient_OnUpErrorEndsSession(t *testing.T) {
 		return err
 	}})
 	s := r.awaitSession(t)
-	if receiveWithin(t, "the first session", h.handler.ups).ID() == s.ID() || n.Load() != 2 {
+	if wait.Receive(t, "the first session", h.handler.ups).ID() == s.ID() || n.Load() != 2 {
 		t.Error("a session counted as up although OnUp failed")
 	}
-	receiveWithin(t, "the first session's end", h.handler.downs)
+	wait.Receive(t, "the first session's end", h.handler.downs)
 	fatal := h.startClient(ClientConfig{Hello: agentHello, OnUp: func(context.Context, *Session) error {
 		return fmt.Errorf("binding: %w", &Error{Code: CodeForbidden, Msg: "no rule"})
 	}})
 	var e *Error
-	if err := receiveWithin(t, "Run", fatal.result); !errors.As(err, &e) || e.Code != CodeForbidden {
+	if err := wait.Receive(t, "Run", fatal.result); !errors.As(err, &e) || e.Code != CodeForbidden {
 		t.Errorf("Run returned %v", err)
 	}
 }
@@ -207,12 +209,12 @@ func TestClient_RunEndsWithContext(t *testing.T) {
 		close(ended)
 	}})
 	r.awaitSession(t)
-	st := open(t, receiveWithin(t, "the session", h.handler.ups))
+	st := open(t, wait.Receive(t, "the session", h.handler.ups))
 	if err := st.WaitOpened(timeoutContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	r.stop()
-	if err := receiveWithin(t, "Run", r.result); err != nil {
+	if err := wait.Receive(t, "Run", r.result); err != nil {
 		t.Errorf("Run returned %v", err)
 	}
 	select {
@@ -223,7 +225,7 @@ func TestClient_RunEndsWithContext(t *testing.T) {
 	if _, err := r.Wait(t.Context()); !errors.Is(err, net.ErrClosed) || r.Session() != nil {
 		t.Errorf("Wait after the end: %v", err)
 	}
-	receiveWithin(t, "Down", h.handler.downs)
+	wait.Receive(t, "Down", h.handler.downs)
 }
 
 func TestBackoff_HasFullJitter(t *testing.T) {
@@ -265,12 +267,12 @@ func TestClient_DeliversWrittenBytesBeforeClose(t *testing.T) {
 						close(written)
 					}})
 				r.awaitSession(t)
-				far := receiveWithin(t, "the session", h.handler.ups)
+				far := wait.Receive(t, "the session", h.handler.ups)
 				st := open(t, far)
 				_ = st.CloseWrite()
 				<-written
 				end(h, r, far)
-				receiveWithin(t, "the end", far.Done())
+				wait.Receive(t, "the end", far.Done())
 				if b, err := io.ReadAll(st); err != nil || len(b) != unread {
 					t.Errorf("received %d bytes of %d, %v", len(b), unread, err)
 				}
@@ -300,12 +302,12 @@ func TestServer_DeliversWrittenBytesBeforeClose(t *testing.T) {
 			}
 			h := newTestServer(t, overTCP, handler)
 			s := h.startClient(ClientConfig{Connections: 1}).awaitSession(t)
-			far := receiveWithin(t, "the session", handler.ups)
+			far := wait.Receive(t, "the session", handler.ups)
 			st := open(t, s)
 			_ = st.CloseWrite()
 			<-written
 			end(h, far)
-			receiveWithin(t, "the end", s.Done())
+			wait.Receive(t, "the end", s.Done())
 			if b, err := io.ReadAll(st); err != nil || len(b) != unread {
 				t.Errorf("received %d bytes of %d, %v", len(b), unread, err)
 			}

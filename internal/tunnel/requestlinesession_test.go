@@ -18,6 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 // rawAgent is an agent with hashicorp's yamux, whose control stream the test reads.
@@ -30,7 +32,7 @@ func rawAgent(t *testing.T, h *testServer) (*Session, *yamux.Stream) {
 	if m, err := parseMessage(nextMessage(t, st)); err != nil || m.Type != typeWelcome {
 		t.Fatalf("the answer to the hello is %+v, %v", m, err)
 	}
-	return receiveWithin(t, "the session", h.handler.ups), st
+	return wait.Receive(t, "the session", h.handler.ups), st
 }
 
 func nextMessage(t *testing.T, r io.Reader) []byte {
@@ -166,7 +168,7 @@ func TestRequestLines_KeepOrderWithMessages(t *testing.T) {
 			}
 		}})
 	up <- r.awaitSession(t)
-	far := receiveWithin(t, "the session", h.handler.ups)
+	far := wait.Receive(t, "the session", h.handler.ups)
 	l := firstLink(far)
 	if err := open(t, far).WaitOpened(timeoutContext(t)); err != nil { // which keeps the session while the server drains
 		t.Fatal(err)
@@ -182,7 +184,7 @@ func TestRequestLines_KeepOrderWithMessages(t *testing.T) {
 	}
 	send("/after")
 	for _, want := range []seen{{"/before", false}, {"/after", true}} {
-		if got := receiveWithin(t, "a line", lines); got != want {
+		if got := wait.Receive(t, "a line", lines); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
@@ -199,11 +201,11 @@ func TestClient_MalformedLinesEndConnection(t *testing.T) {
 		h := newTestServer(t, overTCP, newHandler())
 		r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1})
 		r.awaitSession(t)
-		l := firstLink(receiveWithin(t, "the session", h.handler.ups))
+		l := firstLink(wait.Receive(t, "the session", h.handler.ups))
 		if err := l.ctrl.sendLater([]byte(encodeFrame(message))); err != nil {
 			t.Error(err)
 		}
-		if err := receiveWithin(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), want) {
+		if err := wait.Receive(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: OnDown(%v), want %q", message, err, want)
 		}
 	}
@@ -280,7 +282,7 @@ func TestRequestLines_StuckPeerIsClosed(t *testing.T) {
 		if err := far.Err(); err != nil {
 			t.Fatalf("the session ended at once: %v", err)
 		}
-		receiveWithin(t, "the end", far.Done())
+		wait.Receive(t, "the end", far.Done())
 		if err := far.Err(); !strings.Contains(err.Error(), "took no control message for 10s") {
 			t.Errorf("the session ended with %v", err)
 		}
@@ -344,7 +346,7 @@ func TestControl_MessageInPiecesLeavesNoDeadline(t *testing.T) {
 		}
 		_, _ = st.Write(binary.BigEndian.AppendUint32(nil, 100))
 		began := time.Now()
-		receiveWithin(t, "the end", far.Done())
+		wait.Receive(t, "the end", far.Done())
 		if err := far.Err(); !strings.Contains(err.Error(), "did not finish a control message within 10s") ||
 			time.Since(began) != controlTimeout {
 			t.Errorf("the session ended after %s: %v", time.Since(began), err)

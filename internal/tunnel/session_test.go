@@ -15,13 +15,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 // awaitConnections waits until each of the sessions has n connections.
 func awaitConnections(t *testing.T, n int, sessions ...*Session) {
 	t.Helper()
 	for _, s := range sessions {
-		eventually(t, fmt.Sprintf("%d connections", n), func() bool { return openLinks(s) == n })
+		wait.Until(t, fmt.Sprintf("%d connections", n), func() bool { return openLinks(s) == n })
 	}
 }
 
@@ -38,7 +40,7 @@ func TestSession_HelloAndWelcome(t *testing.T) {
 		hello := Hello{Role: RoleForwarder, Token: "flt_secret", ClientVersion: "v1", OS: "linux", InstanceID: "i",
 			OperatorID: "op_1", Metadata: "m"}
 		s := h.startClient(ClientConfig{Hello: func() Hello { return hello }}).awaitSession(t)
-		far := receiveWithin(t, "the session", h.handler.ups)
+		far := wait.Receive(t, "the session", h.handler.ups)
 		if got := h.handler.tokens(); len(got) != 1 || got[0] != "flt_secret" {
 			t.Errorf("the handler saw tokens %q", got)
 		}
@@ -76,7 +78,7 @@ func TestSession_StreamsUseBothConnections(t *testing.T) {
 	s.mu.Unlock()
 	links := map[*link]int{}
 	for range 10 {
-		eventually(t, "connections with nothing to send", func() bool {
+		wait.Until(t, "connections with nothing to send", func() bool {
 			return both[0].mux.Queued()+both[1].mux.Queued() == 0
 		})
 		links[open(t, s).link]++
@@ -100,10 +102,10 @@ func TestSession_OutlivesAConnection(t *testing.T) {
 		h := newTestServer(t, transport, newHandler())
 		r := h.startClient(ClientConfig{})
 		s := r.awaitSession(t)
-		far := receiveWithin(t, "the session", h.handler.ups)
+		far := wait.Receive(t, "the session", h.handler.ups)
 		awaitConnections(t, 2, s, far)
 		h.closeConns(0)
-		eventually(t, "a connection dialled again", func() bool { return h.acceptedConns() == 3 })
+		wait.Until(t, "a connection dialled again", func() bool { return h.acceptedConns() == 3 })
 		awaitConnections(t, 2, s, far)
 		if h.server.Sessions()[0] != far || r.Session() != s {
 			t.Error("the session was replaced")
@@ -125,18 +127,18 @@ func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 		h := newTestServer(t, transport, newHandler())
 		r := h.startClient(ClientConfig{})
 		s := r.awaitSession(t)
-		far := receiveWithin(t, "the session", h.handler.ups)
+		far := wait.Receive(t, "the session", h.handler.ups)
 		awaitConnections(t, 2, s, far)
 		st := open(t, s)
 		if err := st.WaitOpened(timeoutContext(t)); err != nil {
 			t.Fatal(err)
 		}
 		h.closeConns(0, 1)
-		if err := receiveWithin(t, "Down", h.handler.downs); err == nil {
+		if err := wait.Receive(t, "Down", h.handler.downs); err == nil {
 			t.Error("Down has no reason")
 		}
-		receiveWithin(t, "the end", far.Done())
-		receiveWithin(t, "the end", s.Done())
+		wait.Receive(t, "the end", far.Done())
+		wait.Receive(t, "the end", s.Done())
 		if far.Err() == nil || s.Err() == nil {
 			t.Error("the sessions ended without a reason")
 		}
@@ -146,10 +148,10 @@ func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 		if _, err := s.Open(t.Context(), fullHeader()); err == nil {
 			t.Error("opened a stream in a session that has ended")
 		}
-		if err := receiveWithin(t, "OnDown", r.downs); err == nil {
+		if err := wait.Receive(t, "OnDown", r.downs); err == nil {
 			t.Error("OnDown has no reason")
 		}
-		again := receiveWithin(t, "a new session", h.handler.ups)
+		again := wait.Receive(t, "a new session", h.handler.ups)
 		if again.ID() == far.ID() {
 			t.Error("the new session has the old id")
 		}
@@ -176,13 +178,13 @@ func TestServer_CallsHandlerInOrder(t *testing.T) {
 	}
 	h := newTestServer(t, overTCP, handler)
 	s := h.startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
-	far := receiveWithin(t, "Up before Bind", handler.ups)
+	far := wait.Receive(t, "Up before Bind", handler.ups)
 	awaitConnections(t, 2, s, far)
 	go func() { _, _ = s.Bind(context.Background(), Bind{URL: "http://a.b"}) }()
-	receiveWithin(t, "Bind", binding)
+	wait.Receive(t, "Bind", binding)
 	h.closeConns(0, 1)
-	receiveWithin(t, "the client's end", s.Done())
-	eventually(t, "no connection to open streams on", func() bool {
+	wait.Receive(t, "the client's end", s.Done())
+	wait.Until(t, "no connection to open streams on", func() bool {
 		_, err := far.Open(t.Context(), fullHeader())
 		return err != nil && openLinks(far) == 0
 	})
@@ -192,7 +194,7 @@ func TestServer_CallsHandlerInOrder(t *testing.T) {
 	default:
 	}
 	close(release)
-	receiveWithin(t, "Down", handler.downs)
+	wait.Receive(t, "Down", handler.downs)
 	if !bound.Load() {
 		t.Fatal("Down came before Bind had returned")
 	}
@@ -247,7 +249,7 @@ func TestServer_RefusesRequestsOfOtherRole(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, overPipe, newHandler())
 	forwarder := h.startClient(ClientConfig{}).awaitSession(t)
-	fromServer := receiveWithin(t, "the forwarder", h.handler.ups)
+	fromServer := wait.Receive(t, "the forwarder", h.handler.ups)
 	agent := h.startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
 	var e *Error
 	if _, err := forwarder.Bind(t.Context(), Bind{URL: "http://a.b"}); !errors.As(err, &e) || e.Code != CodeForbidden {
@@ -276,11 +278,11 @@ func TestRequestLines(t *testing.T) {
 		<-blocked
 	}})
 	r.awaitSession(t)
-	far := receiveWithin(t, "the session", h.handler.ups)
+	far := wait.Receive(t, "the session", h.handler.ups)
 	want := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond,
 		At: time.Unix(1, 0).UTC()}
 	far.SendRequestLine(want)
-	if d := cmp.Diff(want, receiveWithin(t, "the line", lines)); d != "" {
+	if d := cmp.Diff(want, wait.Receive(t, "the line", lines)); d != "" {
 		t.Error(d)
 	}
 	long := RequestLine{Path: strings.Repeat("x", 100_000)}

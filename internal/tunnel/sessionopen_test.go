@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 func TestSession_RefusedStreamsLeakNothing(t *testing.T) {
@@ -20,7 +22,7 @@ func TestSession_RefusedStreamsLeakNothing(t *testing.T) {
 		_ = st.Refuse(RefusedUpstream)
 	}})
 	r.awaitSession(t)
-	far := receiveWithin(t, "the session", h.handler.ups)
+	far := wait.Receive(t, "the session", h.handler.ups)
 	awaitConnections(t, 2, far)
 	refuse := func() {
 		var wg sync.WaitGroup
@@ -56,7 +58,7 @@ func TestSession_RefusedStreamsLeakNothing(t *testing.T) {
 	links := slices.Clone(far.links)
 	far.mu.Unlock()
 	for _, l := range links { // the multiplexer wakes a stream's reader before it has let go of the stream
-		eventually(t, "the multiplexer to have no stream but the control stream", func() bool {
+		wait.Until(t, "the multiplexer to have no stream but the control stream", func() bool {
 			return l.mux.NumStreams() == 1
 		})
 		if q := l.mux.Queued(); q != 0 {

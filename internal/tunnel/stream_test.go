@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 type onlyReader struct{ io.Reader }
@@ -32,7 +34,7 @@ func TestStream_CarriesHeader(t *testing.T) {
 			echo(st)
 		})
 		st := open(t, s)
-		if d := cmp.Diff(fullHeader(), receiveWithin(t, "the header", got)); d != "" {
+		if d := cmp.Diff(fullHeader(), wait.Receive(t, "the header", got)); d != "" {
 			t.Error(d)
 		}
 		if d := cmp.Diff(fullHeader(), st.Header()); d != "" {
@@ -115,7 +117,7 @@ func TestStream_HalfClosesFromEitherSide(t *testing.T) {
 			}
 			_, _ = io.WriteString(st, "still here")
 			_ = st.CloseWrite()
-			if g := receiveWithin(t, "the receiver", got); g != "still here<nil>" {
+			if g := wait.Receive(t, "the receiver", got); g != "still here<nil>" {
 				t.Fatalf("the receiver read %q", g)
 			}
 		})
@@ -140,7 +142,7 @@ func TestStream_AbortIsNeverEOF(t *testing.T) {
 					t.Fatal(err)
 				}
 				_ = abort(st)
-				if err := receiveWithin(t, "the receiver's error", errs); !errors.Is(err, syscall.ECONNRESET) ||
+				if err := wait.Receive(t, "the receiver's error", errs); !errors.Is(err, syscall.ECONNRESET) ||
 					errors.Is(err, io.EOF) {
 					t.Fatalf("the receiver read %v", err)
 				}
@@ -227,11 +229,11 @@ func TestStream_AnswersOnce(t *testing.T) {
 		errs <- st.Refuse(RefusedOffline)
 	})
 	st := open(t, s)
-	if err := receiveWithin(t, "an answer", errs); err != nil {
+	if err := wait.Receive(t, "an answer", errs); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := receiveWithin(t, "an answer", errs); err == nil {
+		if err := wait.Receive(t, "an answer", errs); err == nil {
 			t.Error("answered twice")
 		}
 	}
@@ -260,7 +262,7 @@ func TestStream_TransfersBytesUnchanged(t *testing.T) {
 		}()
 		h := sha256.New()
 		n, err := io.CopyBuffer(onlyWriter{h}, onlyReader{st}, make([]byte, 70_000))
-		if err != nil || n != size || !bytes.Equal(h.Sum(nil), receiveWithin(t, "the sender", sent)) {
+		if err != nil || n != size || !bytes.Equal(h.Sum(nil), wait.Receive(t, "the sender", sent)) {
 			t.Fatalf("received %d bytes, error %v, or other bytes than were sent", n, err)
 		}
 		if err := st.Close(); err != nil {
@@ -285,7 +287,7 @@ func TestStream_SlowReaderStallsOnlyItself(t *testing.T) {
 			echo(st)
 		}})
 	r.awaitSession(t)
-	s := receiveWithin(t, "the session", h.handler.ups)
+	s := wait.Receive(t, "the session", h.handler.ups)
 	slow, err := s.Open(t.Context(), OpenHeader{EndpointID: "slow"})
 	if err != nil {
 		t.Fatal(err)

@@ -14,9 +14,9 @@ import (
 
 // Bind binds the endpoint or the labelled tunnel that the session asks for.
 func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
-	t := s.session(ts.ID())
-	if t == nil || t.hello.Role != tunnel.RoleAgent {
-		return tunnel.Bound{}, &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
+	t, err := s.agentSession(ts)
+	if err != nil {
+		return tunnel.Bound{}, err
 	}
 	if len(b.Labels) > 0 {
 		return s.bindLabels(ctx, t, b)
@@ -28,9 +28,7 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	s.addMember(t, result)
 	// the token's rules may have changed before the watchdog saw the endpoint
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
-		problem := errNoBindRule(t, result.Endpoint.URL)
-		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
-		return tunnel.Bound{}, s.refusal(problem)
+		return tunnel.Bound{}, s.evictForbidden(t, errNoBindRule(t, result.Endpoint.URL))
 	}
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account",
 		t.accountID,
@@ -39,6 +37,15 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 		s.opt.OnBind(&result.Endpoint)
 	}
 	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret}, nil
+}
+
+// agentSession returns the session of an agent.
+func (s *Server) agentSession(ts *tunnel.Session) (*session, error) {
+	t := s.session(ts.ID())
+	if t == nil || t.hello.Role != tunnel.RoleAgent {
+		return nil, &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
+	}
+	return t, nil
 }
 
 func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.BindResult, error) {
@@ -124,9 +131,9 @@ func checkUpstream(raw string) error {
 
 // Unbind handles an agent's request to unbind an endpoint.
 func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID string) error {
-	t := s.session(ts.ID())
-	if t == nil || t.hello.Role != tunnel.RoleAgent {
-		return &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
+	t, err := s.agentSession(ts)
+	if err != nil {
+		return err
 	}
 	if held, err := s.unbindTunnel(ctx, t, endpointID); held {
 		return err

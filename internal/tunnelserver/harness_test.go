@@ -156,16 +156,6 @@ func (l *testService) tunnel(a *agent, labels map[string]string, resume string) 
 	return bound
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testTimeout); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", testTimeout, what)
-		}
-	}
-}
-
 func (l *testService) listed() []account.LabelledTunnel {
 	l.t.Helper()
 	page, err := l.store.ListLabelledTunnels(l.t.Context(), l.accountID, nil, account.Page{})

@@ -38,9 +38,7 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	secret := account.NewSecret(account.ResumePrefix)
 	s.addTunnel(t, started, secret, b.ResumeSecret)
 	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
-		problem := errNoLabelRule(t, b.Labels)
-		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
-		return tunnel.Bound{}, s.refusal(problem)
+		return tunnel.Bound{}, s.evictForbidden(t, errNoLabelRule(t, b.Labels))
 	}
 	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id, "account",
 		t.accountID,
@@ -110,9 +108,8 @@ func (s *Server) addTunnel(t *session, started *account.LabelledTunnel, secret, 
 	s.tunnels[t.accountID] = append(s.tunnels[t.accountID], h)
 	s.signalChange()
 	s.mu.Unlock()
-	if old != nil && old.session != t && old.session.tun != nil {
-		s.setEndReason(old.session, takenOverBy(t))
-		s.closeInBackground(old.session.tun)
+	if old != nil {
+		s.endTakenOver(old.session, t)
 	}
 }
 

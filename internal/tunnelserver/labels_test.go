@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -95,7 +96,7 @@ func TestTunnel_EndsWithSessionOrUnbind(t *testing.T) {
 	}
 	l.tunnel(a, labels, "")
 	a.stop()
-	eventually(t, "the tunnel of a lost session is gone", func() bool {
+	wait.Until(t, "the tunnel of a lost session is gone", func() bool {
 		return !l.OnlineLabels(l.accountID, labels) && len(l.listed()) == 0
 	})
 }
@@ -108,7 +109,7 @@ func TestTunnel_ResumeReplacesOldTunnel(t *testing.T) {
 	ghost := l.agent()
 	first := l.tunnel(ghost, labels, "")
 	second := l.tunnel(l.agent(), labels, first.ResumeSecret)
-	eventually(t, "the ghost is gone", func() bool { return len(l.listed()) == 1 })
+	wait.Until(t, "the ghost is gone", func() bool { return len(l.listed()) == 1 })
 	if got := l.listed()[0].ID; got != second.EndpointID || first.EndpointID == second.EndpointID {
 		t.Errorf("listed %s, want %s", got, second.EndpointID)
 	}

@@ -220,11 +220,6 @@ func (s *Server) stop(ts *tunnel.Session, code tunnel.Code, msg string) {
 	ts.Stop(code, msg)
 }
 
-// closeInBackground closes a session at once, in the background; Wait waits for it.
-func (s *Server) closeInBackground(ts *tunnel.Session) {
-	s.closing.Go(func() { _ = ts.Close() })
-}
-
 // Wait returns when every session that the server closes is closed.
 func (s *Server) Wait() { s.closing.Wait() }
 

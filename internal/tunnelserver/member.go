@@ -85,14 +85,16 @@ func (s *Server) addMember(t *session, r *account.BindResult) {
 	s.signalChange()
 	from := s.sessions[r.ReplacedSessionID]
 	s.mu.Unlock()
-	if from != nil && from != t && from.tun != nil {
-		s.setEndReason(from, takenOverBy(t))
-		s.closeInBackground(from.tun)
-	}
+	s.endTakenOver(from, t)
 }
 
-func takenOverBy(t *session) account.SessionEnd {
-	return account.SessionEnd{Reason: "its agent connected again, as " + t.id, PrincipalID: t.credentialID}
+// endTakenOver closes the session from, which may be nil, because its agent connected again as t.
+func (s *Server) endTakenOver(from, t *session) {
+	if from == nil || from == t || from.tun == nil {
+		return
+	}
+	s.setEndReason(from, account.SessionEnd{Reason: "its agent connected again, as " + t.id, PrincipalID: t.credentialID})
+	s.closing.Go(func() { _ = from.tun.Close() })
 }
 
 // syncPoolPolicy gives all members of a pool the traffic policy of the bind that the store recorded

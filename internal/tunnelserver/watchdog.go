@@ -79,7 +79,7 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		}
 		if problem := s.updateToken(t, token); problem != nil {
 			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential", t.credentialID)
-			s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
+			_ = s.evictForbidden(t, problem)
 			continue
 		}
 		if t.operatorID == "" {
@@ -138,6 +138,12 @@ func (s *Server) evict(t *session, code tunnel.Code, msg string, end account.Ses
 		}
 		_ = t.tun.Close()
 	})
+}
+
+// evictForbidden evicts a session that its authtoken does not admit, and returns the refusal.
+func (s *Server) evictForbidden(t *session, problem *account.Error) error {
+	s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
+	return s.refusal(problem)
 }
 
 // setEndReason sets why a session ends, unless a reason is set.

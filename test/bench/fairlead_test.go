@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,6 +28,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/memory"
 	"github.com/fairlead-dev/fairlead/internal/server"
+	"github.com/fairlead-dev/fairlead/internal/testenv/fixedsource"
+	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -167,17 +168,6 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 	return "none " + i.String(), nil
 }
 
-// cluster is what the forwarder believes to be in.
-type cluster forwarder.Objects
-
-func (c cluster) Watch(ctx context.Context, update func(forwarder.Objects)) error {
-	update(forwarder.Objects(c))
-	<-ctx.Done()
-	return nil
-}
-func (cluster) InEndpointSlices(context.Context, []netip.Addr) (bool, error) { return false, nil }
-func (cluster) NamespaceDeleted(context.Context) (bool, error)               { return true, nil }
-
 // runForwarder listens for both endpoints and says where: tcp, then http.
 func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	i, err := parseInstallation(next)
@@ -196,10 +186,10 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	if _, err := token.WriteString(i.Token); err != nil {
 		return "", err
 	}
-	objects := cluster{OperatorID: i.Operator}
+	objects := fixedsource.Source{OperatorID: i.Operator}
 	var addrs []string
 	for raw, id := range map[string]string{tcpURL: i.TCP, httpURL: i.HTTP} {
-		addr, err := freeAddr()
+		addr, err := freeaddr.Find()
 		if err != nil {
 			return "", err
 		}
@@ -253,14 +243,6 @@ func boundEndpoint(raw, id, addr string) (*v1alpha1.BoundEndpoint, error) {
 			Endpoints: []v1alpha1.EndpointRef{{ID: id, URL: url.String()}},
 		},
 	}, nil
-}
-
-func freeAddr() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return ln.Addr().String(), ln.Close()
 }
 
 // awaitAddr waits until a connection to addr is accepted.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 )
 
 // haproxyConfig is one of three relays: it listens, and goes on to the next.
@@ -46,7 +48,7 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 	c := &chain{name: haproxy}
 	next := strings.TrimPrefix(up.http, "http://")
 	for i, part := range []string{"agent", "edge", "forwarder"} {
-		addr, err := freeAddr()
+		addr, err := freeaddr.Find()
 		if err != nil {
 			b.Fatal(err)
 		}

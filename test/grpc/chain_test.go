@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,6 +26,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/server"
 	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/testenv/fixedsource"
+	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -152,17 +153,6 @@ func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 	}
 }
 
-// cluster is what a forwarder believes to be in.
-type cluster forwarder.Objects
-
-func (c cluster) Watch(ctx context.Context, update func(forwarder.Objects)) error {
-	update(forwarder.Objects(c))
-	<-ctx.Done()
-	return nil
-}
-func (cluster) InEndpointSlices(context.Context, []netip.Addr) (bool, error) { return false, nil }
-func (cluster) NamespaceDeleted(context.Context) (bool, error)               { return true, nil }
-
 // forward runs a forwarder for the endpoint of the Service in namespace demo and returns where it
 // listens.
 func (c *chain) forward(t *testing.T, service, id string) string {
@@ -171,7 +161,10 @@ func (c *chain) forward(t *testing.T, service, id string) string {
 	if err := os.WriteFile(token, []byte(c.token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	addr := freeAddr(t)
+	addr, err := freeaddr.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
 	target, err := strconv.ParseInt(port(t, addr), 10, 32)
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +174,7 @@ func (c *chain) forward(t *testing.T, service, id string) string {
 		return forwarder.Run(ctx, forwarder.Options{
 			EdgeAddress: c.at.Service.String(), TLS: c.tls, AuthtokenFile: token, InstanceID: "test",
 			Logger: slog.New(slog.DiscardHandler),
-			Source: cluster{OperatorID: c.operator, BoundEndpoints: []*v1alpha1.BoundEndpoint{{
+			Source: fixedsource.Source{OperatorID: c.operator, BoundEndpoints: []*v1alpha1.BoundEndpoint{{
 				ObjectMeta: metav1.ObjectMeta{Name: host},
 				Spec: v1alpha1.BoundEndpointSpec{
 					Service: service, Namespace: "demo", ProjectionID: "ep-test", State: v1alpha1.StateBound,

@@ -93,14 +93,3 @@ func port(t *testing.T, addr string) string {
 	}
 	return p
 }
-
-// freeAddr returns an address at which nothing listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}

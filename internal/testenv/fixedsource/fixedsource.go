@@ -1,0 +1,29 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fixedsource gives tests and benchmarks a forwarder's source of objects that never change,
+// so that a forwarder runs without a cluster.
+package fixedsource
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/fairlead-dev/fairlead/internal/forwarder"
+)
+
+// Source implements forwarder.Source with these objects.
+type Source forwarder.Objects
+
+// Watch reports the objects once and waits until ctx is done.
+func (s Source) Watch(ctx context.Context, update func(forwarder.Objects)) error {
+	update(forwarder.Objects(s))
+	<-ctx.Done()
+	return nil
+}
+
+// InEndpointSlices returns false: no EndpointSlice lists the forwarder.
+func (Source) InEndpointSlices(context.Context, []netip.Addr) (bool, error) { return false, nil }
+
+// NamespaceDeleted returns true.
+func (Source) NamespaceDeleted(context.Context) (bool, error) { return true, nil }

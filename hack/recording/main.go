@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command recording draws what hack/recording.sh has recorded as one animated SVG image. Frames come
-// in at standard input: a vertical tab, the milliseconds since the start, and the text of two
+// Command recording draws what hack/recording.sh has recorded as one animated SVG image. Frames
+// come in at standard input: a vertical tab, the milliseconds since the start, and the text of two
 // terminals with a form feed between them, with colours as terminals take them (ECMA-48 SGR). It
 // hands over a file for README.md.
 package main
@@ -75,8 +75,8 @@ func parse(in string) ([]frame, error) {
 
 func lines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
-// draw returns the image. A line of a terminal that stays the same over several frames is drawn once,
-// visible for as long as it stood there; without animation the last frame is what one sees.
+// draw returns the image. A line of a terminal that stays the same over several frames is drawn
+// once, visible for as long as it stood there; without animation the last frame is what one sees.
 func draw(frames []frame) []byte {
 	total := frames[len(frames)-1].millis + holdMillis
 	heights := [2]int{}

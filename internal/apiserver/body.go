@@ -37,7 +37,8 @@ type object struct {
 
 // readBody reads a request's body within the limits of size and time.
 func (c *call) readBody() (*body, error) {
-	if kind, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	if kind, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type")); err != nil ||
+		kind != "application/json" {
 		return nil, account.Errorf(account.CodeContentType, "send the body as Content-Type: application/json")
 	}
 	done := c.LimitBody(c.server.opt.Limits.BodyBytes, c.server.opt.Limits.BodyTimeout)
@@ -123,7 +124,8 @@ func (b *body) object(path string, raw json.RawMessage) *object {
 
 func (o *object) reject(name, value, rule string) {
 	field := account.Shorten(o.path + name)
-	o.body.fieldErrors = append(o.body.fieldErrors, account.FieldError{Field: field, Value: account.Shorten(value), Rule: rule})
+	o.body.fieldErrors = append(o.body.fieldErrors, account.FieldError{Field: field, Value: account.Shorten(value),
+		Rule: rule})
 }
 
 // takeField removes a field, which is thereby read. null reports whether its value is null.

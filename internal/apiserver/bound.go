@@ -21,8 +21,8 @@ type boundList struct {
 	pageLinks
 }
 
-// listBoundEndpoints answers with the endpoints that the operator's selectors match. A page may have
-// fewer than the limit and still have a next one.
+// listBoundEndpoints answers with the endpoints that the operator's selectors match. A page may
+// have fewer than the limit and still have a next one.
 func (s *server) listBoundEndpoints(c *call) error {
 	q := c.parseQuery(pagingParameters...)
 	page := q.page()
@@ -50,8 +50,8 @@ func (s *server) listBoundEndpoints(c *call) error {
 		boundList{found, c.pageLinks(q, more, last, nil, "kubernetes_operators", o.ID, "bound_endpoints")})
 }
 
-// boundPage reads the account's endpoints until the page is full or boundPageTime has passed. last is
-// the ID of the last one that it has looked at; more reports whether there are others.
+// boundPage reads the account's endpoints until the page is full or boundPageTime has passed. last
+// is the ID of the last one that it has looked at; more reports whether there are others.
 func (s *server) boundPage(
 	c *call, page account.Page, matches func(*account.Endpoint) bool,
 ) (found []account.Endpoint, last string, more bool, err error) {

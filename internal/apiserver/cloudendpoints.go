@@ -108,8 +108,8 @@ func (s *server) updateEndpoint(c *call) error {
 	return s.endpoints(nil).answer(c, http.StatusOK, patched)
 }
 
-// maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its redaction
-// marks stand for, changes between reading and writing.
+// maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its
+// redaction marks stand for, changes between reading and writing.
 const maxPolicyAttempts = 3
 
 func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
@@ -141,8 +141,8 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 	return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, f.EndpointPatch, facts)
 }
 
-// rejectIdentityChanges rejects another type, URL, binding or name. Empty values are ignored, because
-// generated clients send them.
+// rejectIdentityChanges rejects another type, URL, binding or name. Empty values are ignored,
+// because generated clients send them.
 func (f *endpointFields) rejectIdentityChanges(b *body, e *account.Endpoint) {
 	const rule = "does not change; delete the endpoint and make another one, or leave it out"
 	if f.kind != nil && *f.kind != "" && *f.kind != e.Type {
@@ -161,8 +161,8 @@ func (f *endpointFields) rejectIdentityChanges(b *body, e *account.Endpoint) {
 	}
 }
 
-// restorePolicy replaces redaction marks in the text by the secrets of the stored policy for which a
-// GET showed them.
+// restorePolicy replaces redaction marks in the text by the secrets of the stored policy for which
+// a GET showed them.
 func (s *server) restorePolicy(c *call, text, stored string) (restored string, fieldErrors []account.FieldError) {
 	if len(text) > account.MaxTrafficPolicy {
 		return text, nil // Apply rejects it

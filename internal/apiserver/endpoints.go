@@ -77,8 +77,8 @@ func (s *server) setEndpointURIs(e *account.Endpoint) {
 	s.setPrincipalURI(e.Principal)
 }
 
-// setPrincipalURI sets the URI of an API key, an authtoken or a user. An identity provider, which can
-// end sessions too, has none.
+// setPrincipalURI sets the URI of an API key, an authtoken or a user. An identity provider, which
+// can end sessions too, has none.
 func (s *server) setPrincipalURI(ref *account.Ref) {
 	switch {
 	case ref == nil:

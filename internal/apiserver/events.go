@@ -89,8 +89,8 @@ func objectPath(prefix string) []string {
 	return paths[prefix]
 }
 
-// setAuditURIs sets the URIs of an event. An event outlives its object, so the object's URI may lead
-// nowhere.
+// setAuditURIs sets the URIs of an event. An event outlives its object, so the object's URI may
+// lead nowhere.
 func (s *server) setAuditURIs(e *account.AuditEvent) {
 	e.URI = s.uri("events", e.ID)
 	s.setPrincipalURI(e.Principal)

@@ -117,7 +117,8 @@ func inAccount[T any](
 	return func(c *call, id string) (*T, error) { return read(c.Context(), c.AccountID(), id) }
 }
 
-// writable is a kind of objects that the API creates, updates and deletes. P is what a client sends.
+// writable is a kind of objects that the API creates, updates and deletes. P is what a client
+// sends.
 type writable[T, P any] struct {
 	kind[T]
 	readPatch func(*object) P

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// rateLimits holds a token bucket per API key. Only known keys get one, and full buckets are dropped
-// once a minute. It is safe for concurrent use.
+// rateLimits holds a token bucket per API key. Only known keys get one, and full buckets are
+// dropped once a minute. It is safe for concurrent use.
 type rateLimits struct {
 	rate  float64
 	burst int

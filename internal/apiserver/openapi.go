@@ -38,8 +38,8 @@ func (s *server) getDescription(c *call) error {
 	return c.writeJSON(http.StatusOK, json.RawMessage(text))
 }
 
-// describe returns the OpenAPI 3.1 document, made of the routes, the operations and the types of the
-// answers.
+// describe returns the OpenAPI 3.1 document, made of the routes, the operations and the types of
+// the answers.
 func (s *server) describe() ([]byte, error) {
 	types := newSchemas()
 	paths := schema{}
@@ -105,7 +105,8 @@ func (o operation) describe(types *schemas, method, pattern string, scopes []acc
 	for _, name := range o.query {
 		query = append(query, reference("parameters", name))
 	}
-	out := schema{"operationId": o.id, "summary": o.summary, "description": "Scope: " + httpkit.ScopeAlternatives(scopes) + ".",
+	out := schema{"operationId": o.id, "summary": o.summary, "description": "Scope: " + httpkit.ScopeAlternatives(scopes) +
+		".",
 		"parameters": query, "responses": answers}
 	if o.body != nil {
 		out["requestBody"] = schema{"required": !o.optional, "content": schema{"application/json": schema{"schema": o.body}}}

@@ -67,7 +67,8 @@ var operations = withBackends(map[string]operation{
 		summary: "List the endpoints that the operator's selectors admit; a page may be short",
 		query:   pagingParameters, answers: map[int]any{200: boundList{}}},
 
-	"GET /tunnel_sessions": {id: "listTunnelSessions", summary: "List the agents that are connected", query: pagingParameters,
+	"GET /tunnel_sessions": {id: "listTunnelSessions", summary: "List the agents that are connected",
+		query:   pagingParameters,
 		answers: map[int]any{200: sessionList{}}},
 	"GET /tunnel_sessions/{id}": {id: "getTunnelSession", summary: "Read a session",
 		answers: map[int]any{200: account.TunnelSession{}}},

@@ -60,7 +60,8 @@ func (c *call) owns(o *account.Operator) bool {
 	return o.Principal != nil && o.Principal.ID == c.Key.ID
 }
 
-// readOperator reads an operator that the key may see. Others are answered as if they did not exist.
+// readOperator reads an operator that the key may see. Others are answered as if they did not
+// exist.
 func (s *server) readOperator(c *call, id string) (*account.Operator, error) {
 	return s.operatorWithScopes(c, id, account.ScopeRead)
 }
@@ -77,8 +78,8 @@ func (s *server) operatorWithScopes(c *call, id string, scopes ...account.Scope)
 	return o, nil
 }
 
-// upsertOperator registers an installation. A key that knows the cluster UID, namespace and name of a
-// registered installation takes it over.
+// upsertOperator registers an installation. A key that knows the cluster UID, namespace and name of
+// a registered installation takes it over.
 func (s *server) upsertOperator(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
@@ -147,8 +148,8 @@ func (s *server) deleteOperator(c *call) error {
 	return c.writeNoContent()
 }
 
-// checkSelectors adds the patch's selectors that do not compile to the field errors of err, which may
-// be nil.
+// checkSelectors adds the patch's selectors that do not compile to the field errors of err, which
+// may be nil.
 func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
 	selectors := p.Binding.EndpointSelectors
 	if selectors == nil || len(*selectors) > account.MaxSelectors {
@@ -164,8 +165,8 @@ func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
 	return err
 }
 
-// readOperatorPatch reads the fields of an operator. binding.csr is ignored: forwarders authenticate
-// by authtoken.
+// readOperatorPatch reads the fields of an operator. binding.csr is ignored: forwarders
+// authenticate by authtoken.
 func readOperatorPatch(o *object) account.OperatorPatch {
 	p := account.OperatorPatch{Description: o.text("description"), Metadata: o.text("metadata"),
 		EnabledFeatures: o.texts("enabled_features"), Region: o.text("region")}

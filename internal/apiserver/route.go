@@ -58,7 +58,8 @@ func (rt *route) handle(c *call) error {
 		m.scopes = defaultScopes(method)
 	}
 	if !c.Key.HasAnyScope(m.scopes...) {
-		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s", httpkit.ScopeAlternatives(m.scopes))
+		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s",
+			httpkit.ScopeAlternatives(m.scopes))
 	}
 	switch {
 	case rt.pattern == "":

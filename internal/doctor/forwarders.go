@@ -23,8 +23,8 @@ type forwarder struct {
 	refusal *refusal
 }
 
-// forwarderStatus is what a forwarder's /status answers, as far as the checks read it. Absent fields
-// are unknown.
+// forwarderStatus is what a forwarder's /status answers, as far as the checks read it. Absent
+// fields are unknown.
 type forwarderStatus struct {
 	Draining bool `json:"draining"`
 	Session  struct {

@@ -5,8 +5,8 @@ package printable
 
 import "strings"
 
-// Wrap breaks the paragraphs of a text between words into lines of at most columns; longer words are
-// not broken. Lines that begin with a space stay as they are: they are examples and tables.
+// Wrap breaks the paragraphs of a text between words into lines of at most columns; longer words
+// are not broken. Lines that begin with a space stay as they are: they are examples and tables.
 func Wrap(text string, columns int) string {
 	var b strings.Builder
 	room := 0 // columns left in the paragraph's line; 0 = no line is open

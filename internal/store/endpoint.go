@@ -33,7 +33,8 @@ var endpoints = newTable(table[endpointRow]{
 		return []column{
 			{"id", &e.ID, insertOnly},
 			{"account_id", &e.AccountID, insertOnly},
-			{"binding", convert(func() string { return e.Bindings[0] }, func(b string) { e.Bindings = []string{b} }), insertOnly},
+			{"binding", convert(func() string { return e.Bindings[0] }, func(b string) { e.Bindings = []string{b} }),
+				insertOnly},
 			{"host", &e.Host, insertOnly},
 			{"port", &e.Port, insertOnly},
 			{"slot", &r.slot, updatable},

@@ -91,8 +91,8 @@ func (s *Store) UpsertOperator(ctx context.Context, o account.Operator) (*accoun
 	return &o, created, nil
 }
 
-// unchangedOperator reports whether o is registered with the same values. It then sets the fields of
-// o that the store keeps and records that the operator was seen, without a write.
+// unchangedOperator reports whether o is registered with the same values. It then sets the fields
+// of o that the store keeps and records that the operator was seen, without a write.
 func (s *Store) unchangedOperator(ctx context.Context, o *account.Operator) (same bool, err error) {
 	err = s.read(ctx, "reading operator", func(t *tx) error {
 		existing, err := t.registeredOperator(*o)

@@ -171,8 +171,8 @@ func lockAndRelease(t *testing.T, databaseURL string) error {
 	return lock.Release()
 }
 
-// TestOpen_NeverShowsDatabasePassword holds that the store names itself without it, and that the database
-// does ask for it.
+// TestOpen_NeverShowsDatabasePassword holds that the store names itself without it, and that the
+// database does ask for it.
 func TestOpen_NeverShowsDatabasePassword(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)

@@ -213,8 +213,8 @@ func TestOpen_ExplainsReadOnlyDirectory(t *testing.T) {
 	}
 }
 
-// TestOpen_AllowsCommandsBesideServer holds that what a command writes in its process is seen by the
-// server's at once.
+// TestOpen_AllowsCommandsBesideServer holds that what a command writes in its process is seen by
+// the server's at once.
 func TestOpen_AllowsCommandsBesideServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

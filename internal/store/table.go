@@ -154,8 +154,8 @@ func readPage[T any](
 	return found, more, err
 }
 
-// patchRow changes a row of the caller's account by apply, with an audit event. Without a difference
-// it writes nothing.
+// patchRow changes a row of the caller's account by apply, with an audit event. Without a
+// difference it writes nothing.
 func patchRow[T any](
 	ctx context.Context, s *Store, tb *table[T], by account.Caller, id string, apply func(*tx, T) (T, error),
 ) (*T, error) {

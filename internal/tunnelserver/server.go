@@ -16,7 +16,8 @@ import (
 // OperatorReader reads the operators that forwarders name.
 type OperatorReader interface {
 	Operator(ctx context.Context, accountID, id string) (*account.Operator, error)
-	// MarkOperatorSeen records that the operator has a forwarder connected. It does not wait for a write.
+	// MarkOperatorSeen records that the operator has a forwarder connected. It does not wait for a
+	// write.
 	MarkOperatorSeen(id string)
 }
 

@@ -110,8 +110,8 @@ func requests(child, other string) []request {
 	}
 }
 
-// TestClient_AcceptsEveryField sends each field that the client's types have, one at a time and all of
-// them at once.
+// TestClient_AcceptsEveryField sends each field that the client's types have, one at a time and all
+// of them at once.
 func TestClient_AcceptsEveryField(t *testing.T) {
 	t.Parallel()
 	var sent []string // types

@@ -27,9 +27,9 @@ func forwardTo(backend string) string {
 	return "on_http_request:\n- actions:\n  - type: forward-backend\n    config: {backend_id: " + backend + "}\n"
 }
 
-// TestClient_Failover is the acceptance of the whole: a failover backend and a cloud endpoint whose policy
-// forwards to it, made by the client, serve; and what the client does to the agent's session is
-// felt by who calls.
+// TestClient_Failover is the acceptance of the whole: a failover backend and a cloud endpoint whose
+// policy forwards to it, made by the client, serve; and what the client does to the agent's session
+// is felt by who calls.
 func TestClient_Failover(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

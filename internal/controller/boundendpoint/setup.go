@@ -77,7 +77,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 	} else {
 		ns := &metav1.PartialObjectMetadata{}
 		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace), builder.WithPredicates(r.namespaceChanged()))
+		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace),
+			builder.WithPredicates(r.namespaceChanged()))
 	}
 	for _, s := range sources {
 		build = build.WatchesRawSource(s)

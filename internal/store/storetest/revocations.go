@@ -132,7 +132,8 @@ var revocations = map[string]func(*testing.T, Open){
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
 		}
-		f.Login("bob", "bob", func(l *account.NewLogin) { l.StartedAt, l.AuthTime = at(1), time.Time{} }) // whom nobody revoked
+		// whom nobody revoked
+		f.Login("bob", "bob", func(l *account.NewLogin) { l.StartedAt, l.AuthTime = at(1), time.Time{} })
 		other, _ := f.NewAccount("other")
 		elsewhere := f.NewLogin("alice", "elsewhere")
 		elsewhere.StartedAt = at(1)

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipelistener gives tests a net.Listener whose connections are pipes in memory, for servers
-// in a synctest bubble. Tests come in; a listener goes out.
+// Package pipelistener gives tests a net.Listener whose connections are pipes in memory, for
+// servers in a synctest bubble. Tests come in; a listener goes out.
 package pipelistener
 
 import (

@@ -162,7 +162,8 @@ func newService(b *testing.B) *service {
 }
 
 func (s *service) serve() {
-	api := apiserver.New(apiserver.Options{Store: s.store, BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler),
+	api := apiserver.New(apiserver.Options{Store: s.store, BaseURL: "https://127.0.0.1",
+		Logger: slog.New(slog.DiscardHandler),
 		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}})

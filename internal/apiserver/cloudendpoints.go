@@ -40,7 +40,8 @@ func (s *server) createEndpoint(c *call) error {
 	}
 	if f.kind != nil && *f.kind != "" && *f.kind != account.TypeCloud {
 		b.top.reject("type", *f.kind,
-			`only endpoints of type "cloud" are made here; agents make their own: fairlead http 8080 --url http://NAME.NAMESPACE`)
+			`only endpoints of type "cloud" are made here; agents make their own: `+
+				`fairlead http 8080 --url http://NAME.NAMESPACE`)
 	}
 	e := account.Endpoint{AccountID: c.AccountID(), Principal: &account.Ref{ID: c.Key.ID},
 		Bindings: []string{account.BindingKubernetes}}

@@ -339,7 +339,8 @@ func TestHostileNamesAreText(t *testing.T) {
 		}
 	}
 	for i := range f.agents {
-		f.agents[i].IP, f.agents[i].OS, f.agents[i].AgentVersion, f.agents[i].Metadata, f.agents[i].Region, f.agents[i].Transport = evil, evil, evil, evil, evil, evil
+		a := &f.agents[i]
+		a.IP, a.OS, a.AgentVersion, a.Metadata, a.Region, a.Transport = evil, evil, evil, evil, evil, evil
 	}
 	for i := range f.tunnels {
 		f.tunnels[i].Labels, f.tunnels[i].ForwardsTo = map[string]string{"app": "api", evil: evil}, evil

@@ -20,13 +20,14 @@ import (
 )
 
 const usage = `Usage: nettool COMMAND
-  serve ADDR                   HTTP: / says who answered; /bytes?n=N gives N known bytes; POST /sha256 gives the body's sum
+  serve ADDR                   HTTP: / names who answered; /bytes?n=N has N known bytes; POST /sha256 the body's sum
   echo ADDR                    TCP: sends back what it reads, and the end after the end
   digest ADDR                  TCP: reads to the end, then answers "COUNT SHA256"; logs aborted connections
   get [-n COUNT] [-i INTERVAL] URL   looks the host up, then asks; COUNT 0 asks for ever
   first                        reads URLs from stdin, asks each until it answers 200, prints "URL UNIX-NANOSECONDS"
   hold [-for D] ADDR           to echo: one busy connection; prints how it ended
-  load [-rate R] [-keep] [-for D] [-v] URL…   asks http:// and tcp:// URLs in turn, never twice for one answer, until stdin ends; prints failures and a tally
+  load [-rate R] [-keep] [-for D] [-v] URL…   asks http:// and tcp:// URLs in turn, never twice for one answer,
+                               until stdin ends; prints failures and totals
   lookup NAME                  prints the canonical name and the addresses
   send ADDR COUNT              to digest: COUNT bytes, half-close, compares the answer
   transfer ADDR COUNT          to echo: COUNT bytes there and back at once, compared

@@ -80,7 +80,10 @@ var packages = []struct{ program, pkg, why string }{
 // their own, not kept.
 const rules = `table ip check {
   chain filter { type filter hook forward priority 0; ct state new reject; }
-  chain nat { type nat hook prerouting priority -100; ip daddr 192.0.2.1 tcp dport 80 dnat to numgen random mod 2 map { 0 : 192.0.2.2, 1 : 192.0.2.3 }; }
+  chain nat {
+    type nat hook prerouting priority -100;
+    ip daddr 192.0.2.1 tcp dport 80 dnat to numgen random mod 2 map { 0 : 192.0.2.2, 1 : 192.0.2.3 };
+  }
   chain masq { type nat hook postrouting priority 100; meta mark & 0x4000 != 0 masquerade; }
 }
 `

@@ -59,10 +59,10 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 
 .PHONY: dashboard-test dashboard-screenshots
 dashboard-test: ## The dashboard in a real browser (needs chromium)
-	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestInTheBrowser ./internal/dashboard
+	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestInTheBrowser ./internal/service/dashboard
 
 dashboard-screenshots: ## Renew the pictures of docs/dashboard (needs chromium and the font Inter)
-	go test -count=1 -run TestScreenshots ./internal/dashboard -screenshots $(CURDIR)/docs/dashboard
+	go test -count=1 -run TestScreenshots ./internal/service/dashboard -screenshots $(CURDIR)/docs/dashboard
 
 .PHONY: recording
 recording: ## Renew docs/recording.svg, the main job in two terminals (needs tmux and the cluster of make demo)
@@ -114,9 +114,9 @@ generate: $(TOOLS)/controller-gen ## Write deepcopy methods
 
 manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the chart's copies of them
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
-	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-manager,fileName=manager.yaml paths=./internal/controller/... output:rbac:dir=config/rbac
-	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder,fileName=forwarder.yaml paths=./internal/operator/... output:rbac:dir=config/rbac
-	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder-pods,fileName=forwarder-pods.yaml paths=./internal/podidentity/... output:rbac:dir=config/rbac
+	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-manager,fileName=manager.yaml paths=./internal/operator/controller/... output:rbac:dir=config/rbac
+	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder,fileName=forwarder.yaml paths=./internal/operator output:rbac:dir=config/rbac
+	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder-pods,fileName=forwarder-pods.yaml paths=./internal/operator/forwarder/podidentity/... output:rbac:dir=config/rbac
 	@mkdir -p $(CRDS) && cp config/crd/bases/*.yaml $(CRDS)/
 
 fmt: ## Format the sources

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead-dev/fairlead/internal/memory"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 

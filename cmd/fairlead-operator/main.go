@@ -17,7 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/interrupt"
+	"github.com/fairlead-dev/fairlead/internal/cli/interrupt"
 )
 
 // Exit codes.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 )
 
 // gcPercent reduces the memory of a manager, which caches tens of thousands of objects and rarely

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
 func newBackup(c console, at *dataLocation) *cobra.Command {

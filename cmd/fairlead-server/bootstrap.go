@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead-dev/fairlead/internal/server"
+	"github.com/fairlead-dev/fairlead/internal/service"
 )
 
 func newBootstrap(c console, at *dataLocation) *cobra.Command {
@@ -26,7 +26,7 @@ directory that a server without a terminal writes; the image has no other progra
   kubectl exec deployment/fairlead-server -- /fairlead-server bootstrap`,
 		Args: arguments(),
 		RunE: func(*cobra.Command, []string) error {
-			file := filepath.Join(at.dataDir, server.BootstrapFileName)
+			file := filepath.Join(at.dataDir, service.BootstrapFileName)
 			text, err := os.ReadFile(file)
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf(

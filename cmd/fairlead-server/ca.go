@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead-dev/fairlead/internal/pki"
+	"github.com/fairlead-dev/fairlead/internal/service/pki"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 

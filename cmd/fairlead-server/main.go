@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fairlead-server runs the service, and administers its accounts and credentials. Flags and
-// environment come in; they go as Options to internal/server, and the subcommands call
-// internal/store beside a running server. It owns the wording of usage errors, the log's format and
-// the exit codes.
+// environment come in; they go as Options to internal/service, and the subcommands call
+// internal/service/store beside a running server. It owns the wording of usage errors, the log's
+// format and the exit codes.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/fairlead-dev/fairlead/internal/interrupt"
+	"github.com/fairlead-dev/fairlead/internal/cli/interrupt"
 )
 
 // console is the process environment of a command.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
 )
 
 // withEnv runs one command line with one variable set.

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/edge/public"
-	"github.com/fairlead-dev/fairlead/internal/memory"
-	"github.com/fairlead-dev/fairlead/internal/server"
-	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
 const serveExample = `  fairlead-server --base-url https://fairlead.example.net:8443
@@ -25,7 +25,7 @@ const serveExample = `  fairlead-server --base-url https://fairlead.example.net:
   fairlead-server --data-dir ./data --bootstrap-file ./first-secrets --log-format json`
 
 func newServe(c console, at *dataLocation) *cobra.Command {
-	o := server.Options{ForceStop: c.forceStop}
+	o := service.Options{ForceStop: c.forceStop}
 	var logFormat, logLevel string
 	cmd := &cobra.Command{
 		Use:     "serve",
@@ -52,7 +52,7 @@ func newServe(c console, at *dataLocation) *cobra.Command {
 			}
 			o.ReopenAccessLog = hangup
 			defer memory.Ballast()()
-			return server.Run(cmd.Context(), o)
+			return service.Run(cmd.Context(), o)
 		},
 	}
 	addServeFlags(cmd.Flags(), &o)
@@ -62,7 +62,7 @@ func newServe(c console, at *dataLocation) *cobra.Command {
 	return cmd
 }
 
-func addServeFlags(f *pflag.FlagSet, o *server.Options) {
+func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 	f.SortFlags = false
 	f.StringVar(&o.Addr, "addr", ":8443", "`HOST:PORT` where API, agents and forwarders connect, always over TLS")
 	f.StringVar(&o.BaseURL, "base-url", "",
@@ -114,7 +114,7 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 }
 
 // addPublicFlags adds the flags of the public listeners.
-func addPublicFlags(f *pflag.FlagSet, o *server.PublicOptions) {
+func addPublicFlags(f *pflag.FlagSet, o *service.PublicOptions) {
 	f.StringVar(&o.HTTPAddr, "public-http-addr", "",
 		"`HOST:PORT` where the internet reaches http endpoints with the public binding, and is redirected to https ones; "+
 			"default: none")

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
 // withStore calls do with an existing store; a server may use it at the same time.

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
-	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/connectproxy"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
 // agentCommand is what `fairlead http`, `tcp`, `tunnel` and `start` share: they run the agent.

@@ -20,9 +20,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/apiserver"
-	"github.com/fairlead-dev/fairlead/internal/store"
-	"github.com/fairlead-dev/fairlead/internal/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 )
 
 func TestAddAuthtoken_StoresWithoutShowing(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/connectproxy"
-	"github.com/fairlead-dev/fairlead/internal/doctor"
+	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/doctor"
+	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/fairlead-dev/fairlead/internal/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/interrupt"
+	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli/interrupt"
 )
 
 // console is the process environment of a command.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 )
 
 // fieldErrors are the broken rules of an endpoint spec. Fields have the names of the config file.

@@ -6,9 +6,10 @@
 // watch's events, and the one domain error.
 //
 // What comes in: values from the API, the tunnel, the CLI and the operator. Whom it hands over to:
-// internal/store persists these nouns, internal/apiserver and internal/apiclient carry them over
-// HTTP in the JSON shape that the field tags give, internal/tunnelserver and internal/edge act on
-// them. The interfaces here are what those packages see of each other.
+// internal/service/store persists these nouns, internal/service/apiserver and internal/apiclient
+// carry them over HTTP in the JSON shape that the field tags give, internal/service/tunnelserver
+// and internal/service/edge act on them. The interfaces here are what those packages see of each
+// other.
 //
 // The package imports only the standard library, and nothing of Fairlead.
 package account

@@ -11,7 +11,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
 // upstreamTimeout bounds the dial of an upstream, its TLS handshake included.

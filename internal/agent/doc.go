@@ -6,8 +6,8 @@
 // relaying bytes. It parses no HTTP.
 //
 // Input: Options from cmd/fairlead. internal/tunnel carries the session and reconnects,
-// internal/relay joins each stream with its upstream connection, and Options.Observe receives every
-// Event, for internal/agent/screen to show.
+// internal/tunnel/relay joins each stream with its upstream connection, and Options.Observe
+// receives every Event, for internal/agent/screen to show.
 //
 // An endpoint keeps its id across reconnects: each bind presents the resume secret of the previous
 // bind, which is kept in memory only.

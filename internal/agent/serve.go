@@ -9,9 +9,9 @@ import (
 	"net"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/relay"
-	"github.com/fairlead-dev/fairlead/internal/stack"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
 // probeTimeout bounds the dial of probeUpstream.

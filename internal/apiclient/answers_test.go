@@ -18,7 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
-	"github.com/fairlead-dev/fairlead/internal/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
 // saying answers everything with one text.

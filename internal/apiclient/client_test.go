@@ -25,9 +25,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
-	"github.com/fairlead-dev/fairlead/internal/apiserver"
-	"github.com/fairlead-dev/fairlead/internal/store"
-	"github.com/fairlead-dev/fairlead/internal/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
 // proxy listens for the one test that goes through it; net/http reads the environment once in a

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 )
 
 // fakeAccount is an account with a sequenced log of changes, as the service keeps it.

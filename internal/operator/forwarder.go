@@ -17,12 +17,12 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead-dev/fairlead/internal/connectproxy"
-	"github.com/fairlead-dev/fairlead/internal/controller/installation"
-	"github.com/fairlead-dev/fairlead/internal/forwarder"
-	"github.com/fairlead-dev/fairlead/internal/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch

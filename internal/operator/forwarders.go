@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
-	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
-	"github.com/fairlead-dev/fairlead/internal/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // Forwarders is the state of the forwarders; *forwarderstatus.Reader implements it.

@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
-	"github.com/fairlead-dev/fairlead/internal/controller/installation"
-	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 )
 
 // namespaceRetry is the delay before a listed namespace that refused is read again.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
-	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 // leaseName is the same for every release of a namespace, so that a second release there stays
@@ -32,8 +32,8 @@ const leaseName = "fairlead-operator"
 // renewDeadline, longer than its Lease lasts: stopping would only add a restart to an outage of the
 // API server, during which no other manager can acquire the Lease either. Its writes are safe in
 // the seconds after another manager has acquired the Lease: every write names the version that it
-// replaces, and of two objects with one target port the older keeps it (internal/forwarder). It
-// stops as soon as it reads another holder.
+// replaces, and of two objects with one target port the older keeps it
+// (internal/operator/forwarder). It stops as soon as it reads another holder.
 //
 // If the API server is slow, the leader sets a longer duration, by twice the time of its last
 // request, so that neither its renewals nor the reads of the others are too late.

@@ -24,11 +24,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
-	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
-	"github.com/fairlead-dev/fairlead/internal/controller/installation"
-	"github.com/fairlead-dev/fairlead/internal/controller/notify"
-	"github.com/fairlead-dev/fairlead/internal/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 

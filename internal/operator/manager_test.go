@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
 )
 
 var _ = Describe("the manager", func() {

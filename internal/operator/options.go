@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
-	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
-	"github.com/fairlead-dev/fairlead/internal/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/mux"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
 const (

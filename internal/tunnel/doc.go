@@ -6,8 +6,9 @@
 //
 // What comes in: a TLS connection on the server's side (Server.ServeConn), an address and a Hello
 // on the client's (Client.Run). What it hands over to: the Handler on the server's side, which is
-// internal/tunnelserver; OnUp and OnStream on the client's, which are internal/agent and
-// internal/forwarder. Streams are net.Conns, which internal/relay joins with the next hop.
+// internal/service/tunnelserver; OnUp and OnStream on the client's, which are internal/agent and
+// internal/operator/forwarder. Streams are net.Conns, which internal/tunnel/relay joins with the
+// next hop.
 //
 // The flow:
 //

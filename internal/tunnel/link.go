@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/mux"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
 // link is one connection of a session: a multiplexer over TLS, and its control stream.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/mux"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/mux"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
 func TestServer_ClosesSilentPeers(t *testing.T) {

@@ -6,7 +6,7 @@ package tunnel
 import (
 	"sync/atomic"
 
-	"github.com/fairlead-dev/fairlead/internal/memory"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 )
 
 // WindowBudget bounds by how many bytes the receive windows of all streams of a process may grow

@@ -25,9 +25,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/forwarder"
-	"github.com/fairlead-dev/fairlead/internal/memory"
-	"github.com/fairlead-dev/fairlead/internal/server"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/testenv/fixedsource"
 	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -59,21 +59,21 @@ func parseInstallation(text string) (i installation, err error) {
 // and the installation. next is the folder, and the address to listen on if that is not loopback.
 func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 	dir, addr, _ := strings.Cut(next, " ")
-	up, ended := make(chan server.Addresses, 1), make(chan error, 1)
+	up, ended := make(chan service.Addresses, 1), make(chan error, 1)
 	drop := memory.Ballast() // as its command does
-	o := server.Options{
+	o := service.Options{
 		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second,
 		EndpointGrace: time.Minute,
-		Logger:        slog.New(slog.DiscardHandler), OnReady: func(a server.Addresses) { up <- a },
+		Logger:        slog.New(slog.DiscardHandler), OnReady: func(a service.Addresses) { up <- a },
 	}
-	go func() { defer drop(); ended <- server.Run(ctx, o) }()
-	var at server.Addresses
+	go func() { defer drop(); ended <- service.Run(ctx, o) }()
+	var at service.Addresses
 	select {
 	case at = <-up:
 	case err := <-ended:
 		return "", err
 	}
-	secrets, err := os.ReadFile(filepath.Join(dir, server.BootstrapFileName))
+	secrets, err := os.ReadFile(filepath.Join(dir, service.BootstrapFileName))
 	if err != nil {
 		return "", err
 	}

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/relay"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
 // The chains that are compared.

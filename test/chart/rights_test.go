@@ -71,7 +71,7 @@ var marker = regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:(.*)$`)
 func asked(t *testing.T) map[string][]string {
 	t.Helper()
 	rights := map[string][]string{}
-	for _, pattern := range []string{"../../internal/controller/*/*.go", "../../internal/operator/*.go"} {
+	for _, pattern := range []string{"../../internal/operator/controller/*/*.go", "../../internal/operator/*.go"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			src, err := os.ReadFile(file)
@@ -157,7 +157,7 @@ func TestRights_Forbidden(t *testing.T) {
 // Reading all pods is a right of those only who enable it.
 func TestRights_PodIdentity(t *testing.T) {
 	t.Parallel()
-	src, err := os.ReadFile("../../internal/podidentity/identity.go")
+	src, err := os.ReadFile("../../internal/operator/forwarder/podidentity/identity.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/maxmind/mmdbwriter"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fairlead-dev/fairlead/internal/pki"
+	"github.com/fairlead-dev/fairlead/internal/service/pki"
 )
 
 // no server listens there.

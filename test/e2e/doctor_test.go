@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/doctor"
+	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
 )
 
 // doctor runs `fairlead doctor URL …` with the real kubectl.

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 )
 
 // drainTimeout of the forwarders in these tests: short, so that its end is seen.

@@ -31,7 +31,7 @@ const (
 	silentSession = 50 * time.Second
 	// slack is what a busy machine may add, on which two cores run a cluster and the tests beside this
 	// one. The logs say what it was; the product's own waiting is held to the moment by
-	// internal/forwarder's tests.
+	// internal/operator/forwarder's tests.
 	slack = 2 * time.Second
 	// chatter bounds the lines that a program may log in an outage, however long.
 	chatter = 25

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 )
 
 // fakeAccount is an account with a sequenced log, which never fails.

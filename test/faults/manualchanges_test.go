@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 func TestManager_RBACRevokedAndRestored(t *testing.T) {

@@ -23,9 +23,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/forwarder"
-	"github.com/fairlead-dev/fairlead/internal/server"
-	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/testenv/fixedsource"
 	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -34,7 +34,7 @@ import (
 // chain is a service of its own, whose account may use the public hosts below domain.
 type chain struct {
 	certs certificates
-	at    server.Addresses
+	at    service.Addresses
 	tls   *tls.Config // to the service
 
 	token, operator string
@@ -46,14 +46,14 @@ func startChain(t *testing.T) *chain {
 	t.Helper()
 	dir := t.TempDir()
 	c := &chain{certs: issue(t, dir, "*."+domain, "localhost")}
-	up := make(chan server.Addresses, 1)
+	up := make(chan service.Addresses, 1)
 	ended := background(t, func(ctx context.Context) error {
-		return server.Run(ctx, server.Options{
+		return service.Run(ctx, service.Options{
 			Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), DrainTimeout: 10 * time.Second, EndpointGrace: time.Minute,
-			Public: server.PublicOptions{
+			Public: service.PublicOptions{
 				HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{c.certs.cert}, TLSKeys: []string{c.certs.key},
 			},
-			Logger: slog.New(slog.DiscardHandler), OnReady: func(a server.Addresses) { up <- a },
+			Logger: slog.New(slog.DiscardHandler), OnReady: func(a service.Addresses) { up <- a },
 		})
 	})
 	c.at = await(t, up, ended)
@@ -61,7 +61,7 @@ func startChain(t *testing.T) *chain {
 	if c.tls, err = (trust.Options{CASHA256: c.at.CAFingerprint}).ClientConfig(); err != nil {
 		t.Fatal(err)
 	}
-	secrets, err := os.ReadFile(filepath.Join(dir, "data", server.BootstrapFileName))
+	secrets, err := os.ReadFile(filepath.Join(dir, "data", service.BootstrapFileName))
 	if err != nil {
 		t.Fatal(err)
 	}

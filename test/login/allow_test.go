@@ -3,6 +3,6 @@
 
 package login
 
-import "github.com/fairlead-dev/fairlead/internal/server"
+import "github.com/fairlead-dev/fairlead/internal/service"
 
-func allowLoopback(o *server.Options) { o.LoginAllow = []string{"127.0.0.0/8"} }
+func allowLoopback(o *service.Options) { o.LoginAllow = []string{"127.0.0.0/8"} }

@@ -20,8 +20,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fairlead-dev/fairlead/internal/server"
-	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
 // patience is how long a test waits for what has to happen at once.
@@ -43,7 +43,7 @@ var world *running
 
 type running struct {
 	dir   string
-	at    server.Addresses
+	at    service.Addresses
 	log   syncBuffer // the service's
 	certs certificates
 	store *store.Store // beside the running service, as its commands open it
@@ -101,19 +101,19 @@ func start(program string) (*running, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
-	up := make(chan server.Addresses, 1)
-	opt := server.Options{
+	up := make(chan service.Addresses, 1)
+	opt := service.Options{
 		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, BaseURL: "https://" + apiHost,
 		DataDir:   filepath.Join(dir, "data"),
 		AccessLog: filepath.Join(dir, "access.log"), AccessLogSample: 1, DrainTimeout: 10 * time.Second,
 		EndpointGrace: 10 * time.Minute,
-		Public: server.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{w.certs.cert},
+		Public: service.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{w.certs.cert},
 			TLSKeys: []string{w.certs.key}},
 		Logger:  slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		OnReady: func(a server.Addresses) { up <- a },
+		OnReady: func(a service.Addresses) { up <- a },
 	}
 	allowLoopback(&opt)
-	go func() { w.finished <- server.Run(ctx, opt) }()
+	go func() { w.finished <- service.Run(ctx, opt) }()
 	select {
 	case w.at = <-up:
 	case err := <-w.finished:

@@ -46,7 +46,8 @@ type rule struct {
 	name   string
 	of     []string // packages, or folders when they end in "/"
 	deep   bool     // the whole graph, not only the direct imports
-	forbid []string // prefixes of import paths
+	forbid []string // import paths with what is below them, or prefixes when they end in "/" or "."
+	exact  bool     // the import paths alone, without what is below them
 	allow  []string // import paths, in spite of forbid
 	why    string
 }
@@ -59,52 +60,55 @@ var rules = []rule{
 	},
 	{
 		name: "agent and operator know no SQL driver", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,
-		forbid: []string{"modernc.org/", "github.com/jackc/", module + "/internal/store"},
+		forbid: []string{"modernc.org/", "github.com/jackc/", module + "/internal/service/store"},
 		why:    "only fairlead-server owns data",
 	},
 	{
 		name: "agent and operator log nobody in", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,
-		forbid: []string{module + "/internal/login", "github.com/coreos/go-oidc", "github.com/russellhaering/"},
+		forbid: []string{module + "/internal/service/login", "github.com/coreos/go-oidc", "github.com/russellhaering/"},
 		why:    "the agent checks policies with login actions; only the server carries them out",
 	},
 	{
-		name: "login and its protocols see interfaces", of: []string{"internal/login", "internal/login/"},
-		forbid: []string{module + "/internal/store", module + "/internal/edge", module + "/internal/tunnelserver"},
-		why:    "so that they can be tested without a store or an edge",
+		name: "login and its protocols see interfaces", of: []string{"internal/service/login", "internal/service/login/"},
+		forbid: []string{module + "/internal/service/store", module + "/internal/service/edge",
+			module + "/internal/service/tunnelserver"},
+		why: "so that they can be tested without a store or an edge",
 	},
 	{
 		name:   "edge, apiserver and dashboard see interfaces",
-		of:     []string{"internal/edge", "internal/apiserver", "internal/dashboard"},
-		forbid: []string{module + "/internal/store", module + "/internal/tunnelserver"},
+		of:     []string{"internal/service/edge", "internal/service/apiserver", "internal/service/dashboard"},
+		forbid: []string{module + "/internal/service/store", module + "/internal/service/tunnelserver"},
 		why:    "so that they can be tested and replaced without a store or a tunnel",
 	},
 	{
-		name: "a backend's choice sees the nouns", of: []string{"internal/backend"},
+		name: "a backend's choice sees the nouns", of: []string{"internal/service/backend"},
 		forbid: []string{"github.com/", "golang.org/", "go.opentelemetry.io/"}, allow: []string{module + "/internal/account"},
 		why: "it decides and learns; connecting is its caller's",
 	},
 	{
 		name: "the tunnel knows its multiplexer and next to nothing else of ours", of: []string{"internal/tunnel"},
-		forbid: []string{module + "/"}, allow: []string{module + "/internal/memory", module + "/internal/mux"},
-		why: "information flows one way",
+		forbid: []string{module + "/"},
+		allow:  []string{module + "/internal/goruntime/memory", module + "/internal/tunnel/mux"},
+		why:    "information flows one way",
 	},
 	{
 		name: "leaves import nothing of ours", of: []string{
-			"internal/memory", "internal/mux", "internal/stack", "internal/relay", "internal/version", "internal/trust",
-			"internal/account", "internal/printable", "internal/interrupt", "internal/hsts", "internal/statustoken",
-			"internal/clientlimit",
+			"internal/goruntime/memory", "internal/tunnel/mux", "internal/goruntime/stack", "internal/tunnel/relay",
+			"internal/version", "internal/trust",
+			"internal/account", "internal/printable", "internal/cli/interrupt", "internal/service/hsts", "internal/statustoken",
+			"internal/service/clientlimit",
 		},
 		forbid: []string{module + "/"},
 		why:    "information flows one way",
 	},
 	{
 		name: "a traffic policy only names targets", of: []string{"internal/trafficpolicy"},
-		forbid: []string{module + "/internal/edge", module + "/internal/backend", module + "/internal/tunnel",
-			module + "/internal/store"},
+		forbid: []string{module + "/internal/service/edge", module + "/internal/service/backend", module + "/internal/tunnel",
+			module + "/internal/service/store"},
 		why: "the edge carries out what it says, and the agent's command checks documents with it",
 	},
 	{
-		name: "the doctor asks kubectl", of: []string{"internal/doctor"},
+		name: "the doctor asks kubectl", of: []string{"internal/agent/doctor"},
 		forbid: []string{module + "/internal/apiclient", module + "/api/", "github.com/spf13/", "golang.org/", "k8s.io/",
 			"sigs.k8s.io/"},
 		why: "it is linked into the agent, and the account is asked through a function",
@@ -130,9 +134,41 @@ var rules = []rule{
 		why:    "test/interop, a module of its own, is their client and server",
 	},
 	{
-		name: "nobody imports commands or assemblies", of: []string{"internal/", "api/"},
-		forbid: []string{module + "/cmd/", module + "/internal/server", module + "/internal/operator"},
-		why:    "an assembly is the last step of a program",
+		name: "no package imports commands", of: []string{"internal/", "api/"},
+		forbid: []string{module + "/cmd/"},
+		why:    "a command is the last step of a program",
+	},
+	{
+		name: "parts do not import their assembly", of: []string{"internal/service/", "internal/operator/"},
+		forbid: []string{module + "/internal/service", module + "/internal/operator"},
+		exact:  true,
+		why:    "an assembly imports its parts",
+	},
+	{
+		name: "the service stands alone", of: []string{"internal/service", "internal/service/"}, deep: true,
+		forbid: []string{module + "/internal/agent", module + "/internal/operator", module + "/api/"},
+		why:    "three programs, three trust domains: what they share lies beside their folders",
+	},
+	{
+		name: "the agent stands alone", of: []string{"internal/agent", "internal/agent/"}, deep: true,
+		forbid: []string{module + "/internal/service", module + "/internal/operator", module + "/api/"},
+		why:    "three programs, three trust domains: what they share lies beside their folders",
+	},
+	{
+		name: "the operator stands alone", of: []string{"internal/operator", "internal/operator/"}, deep: true,
+		forbid: []string{module + "/internal/service", module + "/internal/agent"},
+		why:    "three programs, three trust domains: what they share lies beside their folders",
+	},
+	{
+		name: "what the programs share knows none of them",
+		of: []string{
+			"internal/account", "internal/apiclient", "internal/cli", "internal/cli/", "internal/goruntime/",
+			"internal/printable", "internal/selector", "internal/statustoken", "internal/trafficpolicy", "internal/trust",
+			"internal/tunnel", "internal/tunnel/", "internal/version",
+		},
+		deep:   true,
+		forbid: []string{module + "/internal/service", module + "/internal/operator", module + "/internal/agent"},
+		why:    "information flows one way",
 	},
 }
 
@@ -172,6 +208,6 @@ func (r rule) covers(path string) bool {
 
 func (r rule) forbids(imp string) bool {
 	return !slices.Contains(r.allow, imp) && slices.ContainsFunc(r.forbid, func(f string) bool {
-		return imp == f || strings.HasPrefix(imp, f)
+		return imp == f || !r.exact && (strings.HasPrefix(imp, strings.TrimSuffix(f, "/")+"/"))
 	})
 }

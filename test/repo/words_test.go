@@ -25,7 +25,7 @@ var wordsAllowedIn = []string{
 }
 
 // wordsCheckedIn are folders below those of wordsAllowedIn that are clean already.
-var wordsCheckedIn = []string{"internal/clientlimit", "test/repo"}
+var wordsCheckedIn = []string{"internal/service/clientlimit", "test/repo"}
 
 func TestWords_NameTheActor(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/fairlead-dev/fairlead/internal/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 )
 
 // Source implements forwarder.Source with these objects.

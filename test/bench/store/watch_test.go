@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
-	"github.com/fairlead-dev/fairlead/internal/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 )
 
 const (

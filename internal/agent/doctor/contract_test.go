@@ -1,0 +1,139 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	real "github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+)
+
+// The marks are the operator's: the agent links no Kubernetes client, so the doctor has its own
+// words for them.
+func TestLabels_EqualOperators(t *testing.T) {
+	t.Parallel()
+	own := installation.Installation{Namespace: "fairlead", Release: "blue"}
+	s := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "api.demo"}}
+	own.Mark(s)
+	m := meta{Name: s.Name, Namespace: s.Namespace, Labels: s.Labels, Annotations: s.Annotations}
+	if !m.isMarked() || m.Labels[labelInstallation] != installationID("fairlead/blue") ||
+		m.Annotations[annotationInstallation] != "fairlead/blue" {
+		t.Errorf("the doctor does not know these marks: %+v", m)
+	}
+	if annotationHostname != installation.AnnotationHostname {
+		t.Errorf("%s is %s", annotationHostname, installation.AnnotationHostname)
+	}
+}
+
+// What the checks read of the operator's objects and of /status is what the kinds and the forwarder
+// write.
+func TestObjects_DecodeAPITypes(t *testing.T) {
+	t.Parallel()
+	at := metav1.NewTime(now)
+	var bound boundEndpoint
+	through(t, v1alpha1.BoundEndpoint{
+		Spec: v1alpha1.BoundEndpointSpec{ProjectionID: "ep-1", State: v1alpha1.StateReleased,
+			Endpoints: []v1alpha1.EndpointRef{{ID: "ep-1", URL: "u"}},
+			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000, State: v1alpha1.StateReleased,
+				RemoveAfter: &at}}},
+		Status: v1alpha1.BoundEndpointStatus{ClusterIP: "10.0.0.1", Target: "ep-1.fairlead", Forwarders: "2/2",
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady}}},
+	}, &bound)
+	p := bound.Spec.Ports[0]
+	if bound.Spec.ProjectionID != "ep-1" || bound.Spec.State != "Released" || bound.Spec.Endpoints[0].URL != "u" ||
+		p.Port != 80 || p.TargetPort != 20000 ||
+		p.State != "Released" || !p.RemoveAfter.Equal(now) || bound.Status.Target != "ep-1.fairlead" ||
+		bound.Status.Forwarders != "2/2" || bound.Status.Conditions[0].Type != "Ready" {
+		t.Errorf("BoundEndpoint: %+v", bound)
+	}
+	var operator kubernetesOperator
+	through(t, v1alpha1.KubernetesOperator{Spec: v1alpha1.KubernetesOperatorSpec{BindingEnabled: true,
+		EndpointSelector: "s"},
+		Status: v1alpha1.KubernetesOperatorStatus{OperatorID: "op-1", AccountID: "ac-1"}}, &operator)
+	if !operator.Spec.BindingEnabled || operator.Spec.EndpointSelector != "s" || operator.Status.AccountID != "ac-1" {
+		t.Errorf("KubernetesOperator: %+v", operator)
+	}
+	var status forwarderStatus
+	through(t, real.Status{Session: real.SessionStatus{Up: true, Since: now, Address: "a", Error: "e"},
+		Listeners: []real.ListenerStatus{{
+			Port: 20000, Listening: true, Error: "x", Connections: 3, LastSuccess: &now,
+			LastFailure: &real.Failure{At: now, Reason: "upstream", Message: "m"},
+		}}}, &status)
+	l := status.listener(20000)
+	if s := status.Session; l == nil || !s.Up || !s.Since.Equal(now) || s.Address != "a" || s.Error != "e" ||
+		!l.Listening || l.Error != "x" ||
+		*l.Connections != 3 || !l.LastSuccess.Equal(now) || !l.LastFailure.At.Equal(now) ||
+		l.LastFailure.Reason != "upstream" || l.LastFailure.Message != "m" {
+		t.Errorf("status: %+v", status)
+	}
+}
+
+func through(t *testing.T, from, to any) {
+	t.Helper()
+	text, err := json.Marshal(from)
+	if err == nil {
+		err = json.Unmarshal(text, to)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExecRunner_LimitsTimeAndOutput(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "kubectl")
+	if err := os.WriteFile(script,
+		[]byte("#!/bin/sh\necho out; echo err >&2; [ \"$1\" = hang ] && exec sleep 60; exit $1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := ExecRunner(script)
+	if out, stderr, err := run(t.Context(), []string{"0"}); err != nil || string(out) != "out\n" ||
+		string(stderr) != "err\n" {
+		t.Errorf("got %q, %q, %v", out, stderr, err)
+	}
+	if _, stderr, err := run(t.Context(), []string{"3"}); err == nil || string(stderr) != "err\n" {
+		t.Errorf("got %q, %v", stderr, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := run(ctx, []string{"hang"}); err == nil {
+		t.Error("a kubectl that hangs is no error")
+	}
+	if _, _, err := ExecRunner("no-such-kubectl-anywhere")(t.Context(), nil); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	l := limited{limit: 3}
+	if n, err := l.Write([]byte("abcdef")); n != 6 || err != nil || strings.TrimSpace(l.String()) != "abc" {
+		t.Errorf("kept %q, %d, %v", l.String(), n, err)
+	}
+}
+
+// A reason that the operator no longer knows needs no remedy.
+func TestRemedy_OfEveryReason(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{
+		v1alpha1.ReasonNamespaceNotFound, v1alpha1.ReasonNamespaceTerminating, v1alpha1.ReasonNamespaceForbidden,
+		v1alpha1.ReasonNamespaceNotAllowed,
+		v1alpha1.ReasonConflict, v1alpha1.ReasonPortsExhausted, v1alpha1.ReasonInvalidEndpoint,
+		v1alpha1.ReasonClusterIPExhausted,
+		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonAdmissionDenied,
+		v1alpha1.ReasonAnchorMissing, v1alpha1.ReasonServiceTerminating,
+	} {
+		if remedyFor(reason) == remedyFor("") {
+			t.Errorf("%s has no remedy of its own", reason)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The marks of the operator's objects, as internal/operator/controller/installation writes them; a
+// test compares the two.
+const (
+	labelInstallation      = "bindings.fairlead.dev/installation"
+	annotationPlace        = "bindings.fairlead.dev/place"
+	annotationInstallation = "bindings.fairlead.dev/installed-by"
+	annotationHostname     = "bindings.fairlead.dev/hostname"
+)
+
+// The parts of Kubernetes objects that the checks read. All fields are optional: an object may be
+// of any version, or damaged.
+type meta struct {
+	Name              string            `json:"name"`
+	UID               string            `json:"uid"`
+	Namespace         string            `json:"namespace"`
+	Labels            map[string]string `json:"labels"`
+	Annotations       map[string]string `json:"annotations"`
+	DeletionTimestamp *time.Time        `json:"deletionTimestamp"`
+	OwnerReferences   []struct {
+		Kind string `json:"kind"`
+		Name string `json:"name"`
+	} `json:"ownerReferences"`
+}
+
+func (m meta) namespacedName() string { return m.Namespace + "/" + m.Name }
+
+// isMarked reports whether the object has the marks of an operator at its own name.
+func (m meta) isMarked() bool {
+	return m.Labels[labelInstallation] != "" && m.Annotations[annotationPlace] == m.namespacedName()
+}
+
+type condition struct {
+	Type               string    `json:"type"`
+	Status             string    `json:"status"`
+	Reason             string    `json:"reason"`
+	Message            string    `json:"message"`
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
+}
+
+type conditions []condition
+
+// get returns the condition, whose Status is empty when there is none.
+func (all conditions) get(typ string) condition {
+	for _, c := range all {
+		if c.Type == typ {
+			return c
+		}
+	}
+	return condition{Type: typ}
+}
+
+type namespace struct {
+	Metadata meta `json:"metadata"`
+	Status   struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
+}
+
+type service struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		Type         string            `json:"type"`
+		ExternalName string            `json:"externalName"`
+		ClusterIP    string            `json:"clusterIP"`
+		ClusterIPs   []string          `json:"clusterIPs"`
+		Selector     map[string]string `json:"selector"`
+		Ports        []servicePort     `json:"ports"`
+	} `json:"spec"`
+}
+
+type servicePort struct {
+	Name       string `json:"name"`
+	Port       int    `json:"port"`
+	TargetPort any    `json:"targetPort"` // a number; a name in a changed Service
+}
+
+// port returns the port of this number, or nil.
+func (s *service) port(number int) *servicePort {
+	for i := range s.Spec.Ports {
+		if s.Spec.Ports[i].Port == number {
+			return &s.Spec.Ports[i]
+		}
+	}
+	return nil
+}
+
+// target returns the target port, 0 where it is no number.
+func (p *servicePort) target() int {
+	n, _ := p.TargetPort.(float64)
+	return int(n)
+}
+
+func (s *service) portList() string {
+	list := make([]string, len(s.Spec.Ports))
+	for i, p := range s.Spec.Ports {
+		list[i] = strconv.Itoa(p.Port)
+	}
+	return strings.Join(list, ", ")
+}
+
+type endpointSlice struct {
+	Metadata  meta `json:"metadata"`
+	Endpoints []struct {
+		Addresses  []string `json:"addresses"`
+		Conditions struct {
+			Ready       *bool `json:"ready"`
+			Terminating *bool `json:"terminating"`
+		} `json:"conditions"`
+		TargetRef struct {
+			Name string `json:"name"`
+		} `json:"targetRef"`
+	} `json:"endpoints"`
+}
+
+type pod struct {
+	Metadata meta `json:"metadata"`
+	Status   struct {
+		Phase             string     `json:"phase"`
+		Conditions        conditions `json:"conditions"`
+		ContainerStatuses []struct {
+			Name         string `json:"name"`
+			RestartCount int    `json:"restartCount"`
+			State        struct {
+				Waiting *struct {
+					Reason  string `json:"reason"`
+					Message string `json:"message"`
+				} `json:"waiting"`
+			} `json:"state"`
+		} `json:"containerStatuses"`
+	} `json:"status"`
+}
+
+func (p *pod) ready() bool {
+	return p.Status.Conditions.get("Ready").Status == "True" && p.Metadata.DeletionTimestamp == nil
+}
+
+// notReadyReason explains why a pod is not ready.
+func (p *pod) notReadyReason() string {
+	if p.Metadata.DeletionTimestamp != nil {
+		return "is being deleted"
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && w.Reason != "" {
+			return joinNonEmpty(": ", w.Reason, w.Message)
+		}
+	}
+	for _, typ := range []string{"PodScheduled", "Ready"} {
+		if c := p.Status.Conditions.get(typ); c.Status == "False" && c.Reason != "" {
+			return joinNonEmpty(": ", c.Reason, c.Message)
+		}
+	}
+	return "is " + p.Status.Phase + " and not ready"
+}
+
+type boundEndpoint struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		ProjectionID string `json:"projectionID"`
+		State        string `json:"state"`
+		Endpoints    []struct {
+			ID  string `json:"id"`
+			URL string `json:"url"`
+		} `json:"endpoints"`
+		Ports []struct {
+			Port        int        `json:"port"`
+			Scheme      string     `json:"scheme"`
+			TargetPort  int        `json:"targetPort"`
+			State       string     `json:"state"`
+			RemoveAfter *time.Time `json:"removeAfter"`
+		} `json:"ports"`
+	} `json:"spec"`
+	Status struct {
+		Conditions conditions `json:"conditions"`
+		ClusterIP  string     `json:"clusterIP"`
+		Target     string     `json:"target"`
+		Forwarders string     `json:"forwarders"` // how many listen, of how many: "2/2"
+	} `json:"status"`
+}
+
+type kubernetesOperator struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		BindingEnabled   bool   `json:"bindingEnabled"`
+		EndpointSelector string `json:"endpointSelector"`
+	} `json:"spec"`
+	Status struct {
+		OperatorID string     `json:"operatorID"`
+		AccountID  string     `json:"accountID"`
+		Conditions conditions `json:"conditions"`
+	} `json:"status"`
+}
+
+type list[T any] struct {
+	Items []T `json:"items"`
+}
+
+// installationID is the value of labelInstallation for "<namespace>/<release>".
+func installationID(place string) string {
+	sum := sha256.Sum256([]byte(place))
+	return hex.EncodeToString(sum[:16])
+}
+
+func joinNonEmpty(separator string, parts ...string) string {
+	var filled []string
+	for _, p := range parts {
+		if p != "" {
+			filled = append(filled, p)
+		}
+	}
+	return strings.Join(filled, separator)
+}

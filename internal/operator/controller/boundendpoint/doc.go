@@ -1,0 +1,28 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package boundendpoint reconciles a BoundEndpoint: its Services and its status.
+//
+// BoundEndpoint --> upstream Service (ClusterIP, operator's namespace)
+//
+// --> target Service (ExternalName, the hostname's namespace)
+//
+// --> status
+//
+// Inputs: the objects that internal/operator/controller/endpointsync writes, events of Services and
+// Namespaces, and, in memory, the account's availability of a hostname and the status of the
+// forwarders. objects.go builds the desired Services as pure functions, services.go writes them,
+// status.go reports. Pods' connections reach internal/operator/forwarder through the upstream
+// Service.
+//
+// How Services are written: the first write is a Create, so that nothing can be overwritten; a
+// repair is a full Update of an owned Service with its resourceVersion; a deletion carries UID and
+// resourceVersion. A Service of another owner is never written or deleted. Server-side apply would
+// take over a foreign Service when forced, and leave added ports when not.
+//
+// Ownership (ownership.go): a Service is ours if it carries both marks of
+// internal/operator/controller/installation, label and place. One that lost or changed one mark is
+// still ours if it is the object whose UID the BoundEndpoint's status records; a copy and a Service
+// made by hand have another UID. One that lost both marks, or carries those of another
+// installation, is treated as foreign and left alone.
+package boundendpoint

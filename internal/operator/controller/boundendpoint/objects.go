@@ -1,0 +1,146 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	utilnet "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+)
+
+// Layout holds what Services contain besides the BoundEndpoint's data.
+type Layout struct {
+	Installation installation.Installation
+	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
+	ClusterDomain string
+	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on
+	// the forwarders' pods.
+	ForwarderName, ForwarderInstance string
+	// Anchors are the names of the ClusterRole and the Roles that own Services.
+	Anchors []string
+}
+
+// upstreamName returns the name of the upstream Service: the projection id, or a name made of its
+// hash if the id is not a valid Service name.
+func upstreamName(projectionID string) string {
+	if len(validation.IsDNS1035Label(projectionID)) == 0 {
+		return projectionID
+	}
+	sum := sha256.Sum256([]byte(projectionID))
+	return "id-" + hex.EncodeToString(sum[:16])
+}
+
+// upstreamService returns the desired ClusterIP Service, which selects the forwarders.
+func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
+	s := l.newService(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
+	s.Annotations[installation.AnnotationProjectionID] = b.Spec.ProjectionID
+	s.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP,
+		Selector: map[string]string{"app.kubernetes.io/name": l.ForwarderName,
+			"app.kubernetes.io/instance": l.ForwarderInstance},
+		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
+		ClusterIP:             b.Status.ClusterIP,
+		ClusterIPs:            slices.Clone(b.Status.ClusterIPs),
+		SessionAffinity:       corev1.ServiceAffinityNone,
+		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
+		IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+	}
+	return s
+}
+
+// targetService returns the desired ExternalName Service, which pods call.
+func (l Layout) targetService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
+	s := l.newService(b, b.Spec.Namespace, b.Spec.Service, owner)
+	s.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeExternalName,
+		ExternalName: fmt.Sprintf("%s.%s.svc.%s", upstreamName(b.Spec.ProjectionID), l.Installation.Namespace,
+			l.ClusterDomain),
+		Ports:           servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.Port }),
+		SessionAffinity: corev1.ServiceAffinityNone,
+	}
+	return s
+}
+
+func (l Layout) newService(
+	b *v1alpha1.BoundEndpoint, namespace, name string, owner metav1.OwnerReference,
+) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace:       namespace,
+		Name:            name,
+		Annotations:     map[string]string{installation.AnnotationHostname: b.Name},
+		OwnerReferences: []metav1.OwnerReference{owner},
+	}}
+	l.Installation.Mark(s)
+	return s
+}
+
+func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort) int32) []corev1.ServicePort {
+	var ports []corev1.ServicePort
+	for _, p := range b.Spec.Ports {
+		if p.State == v1alpha1.StateReleased {
+			continue
+		}
+		ports = append(ports, corev1.ServicePort{
+			Name:        fmt.Sprintf("%s-%d", p.Scheme, p.Port),
+			Protocol:    corev1.ProtocolTCP,
+			AppProtocol: ptr.To(p.Scheme),
+			Port:        p.Port,
+			TargetPort:  intstr.FromInt32(targetPort(p)),
+		})
+	}
+	return ports
+}
+
+// repaired returns live with the desired content, and whether that is a change. The spec is
+// replaced except for the addresses that the cluster assigned; other labels and annotations stay.
+func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
+	next := live.DeepCopy()
+	next.OwnerReferences = desired.OwnerReferences
+	next.Labels = mergeMaps(live.Labels, desired.Labels)
+	next.Annotations = mergeMaps(live.Annotations, desired.Annotations)
+	next.Spec = *desired.Spec.DeepCopy()
+	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" && !headless(live) {
+		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs,
+			live.Spec.IPFamilies
+		if previous := desired.Spec.ClusterIPs; len(previous) > len(live.Spec.ClusterIPs) &&
+			previous[0] == live.Spec.ClusterIP {
+			next.Spec.ClusterIPs, next.Spec.IPFamilies = previous, ipFamilies(previous) // live lost the second family
+		}
+	}
+	return next, !equality.Semantic.DeepEqual(live, next)
+}
+
+func ipFamilies(addresses []string) []corev1.IPFamily {
+	var all []corev1.IPFamily
+	for _, a := range addresses {
+		family := corev1.IPv4Protocol
+		if utilnet.IsIPv6String(a) {
+			family = corev1.IPv6Protocol
+		}
+		all = append(all, family)
+	}
+	return all
+}
+
+func mergeMaps(theirs, ours map[string]string) map[string]string {
+	all := maps.Clone(theirs)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, ours)
+	return all
+}

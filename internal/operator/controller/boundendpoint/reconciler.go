@@ -1,0 +1,208 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+)
+
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints/status,verbs=update
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,namespace=fairlead,resources=events,verbs=create;patch
+
+// conflictRetry is the delay before a write that lost against a concurrent one is repeated.
+const conflictRetry = 50 * time.Millisecond
+
+// Account reports the availability of a hostname in the account, from memory.
+type Account interface {
+	// Availability returns whether the account has been read, how many endpoints the hostname has, and
+	// which of its URLs have none online.
+	Availability(hostname string) (known bool, endpoints int, offline []string)
+}
+
+// Options configure a Reconciler.
+type Options struct {
+	// Client reads from the cache, which holds the Services of all namespaces, reduced by
+	// ServiceTransform, or those of the operator's namespace only.
+	Client client.Client
+	// Live reads from the API server.
+	Live   client.Reader
+	Layout Layout
+	// Owners returns the owner references of the chart's anchors.
+	Owners  func(context.Context) (installation.Owners, error)
+	Account Account
+	// Approved reports whether endpointsync wrote the spec. An event follows when it becomes so.
+	Approved func(*v1alpha1.BoundEndpoint) bool
+	// Forwarders reports which forwarders listen for a hostname.
+	Forwarders Forwarders
+	Recorder   events.EventRecorder
+	Now        func() time.Time
+	// Namespaces decides which namespaces get Services.
+	Namespaces namespaces.Policy
+	// Targets reads the Services of listed namespaces, which Client then does not cover. Nil if
+	// Namespaces lists none.
+	Targets *namespaces.Informers
+	// TargetOwner returns the owner reference for the target Services of a namespace. An error of the
+	// API server counts as the namespace's refusal.
+	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
+	// InvalidateOwner drops the cached anchors of a namespace's Services: a Service that is gone may
+	// have been deleted with its anchor.
+	InvalidateOwner func(namespace string)
+	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have;
+	// messages name it.
+	TargetRole string
+	// NamespaceTerminating reports whether the operator's own namespace is being deleted, so that no
+	// target Service may stay. Nil: never.
+	NamespaceTerminating func() bool
+	// TakeoverDelay is how long the name of a foreign Service must be free before it is used.
+	TakeoverDelay time.Duration
+	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand
+	// is re-created.
+	OrphanDelay time.Duration
+}
+
+// Reconciler writes the Services of BoundEndpoints.
+type Reconciler struct {
+	Options
+	takeover *nameTakeover
+	throttle *writeThrottle
+
+	// By hostname:
+	firstStatusSince sync.Map // since when the first status of the object's spec is due
+	replacedVersions sync.Map // the resourceVersion that the last status write replaced
+	orphanedSince    sync.Map // since when its Services have no object
+
+	addressAttempts sync.Map // requests for the addresses of a Service, by its key
+}
+
+// New returns a Reconciler.
+func New(o Options) *Reconciler {
+	return &Reconciler{Options: o, takeover: newNameTakeover(o.TakeoverDelay), throttle: newWriteThrottle()}
+}
+
+// Reconcile writes the Services of one hostname as its BoundEndpoint specifies, and the status.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	b := &v1alpha1.BoundEndpoint{}
+	err := r.Client.Get(ctx, req.NamespacedName, b)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("reading BoundEndpoint %s: %w", req.Name, err)
+	}
+	if err != nil || !r.Layout.Installation.Owns(b) {
+		r.forget(req.Name)
+		r.replacedVersions.Delete(req.Name)
+		return r.removeOrphans(ctx, req.Name)
+	}
+	r.orphanedSince.Delete(req.Name)
+	if b.DeletionTimestamp != nil || !r.Approved(b) {
+		return ctrl.Result{}, nil
+	}
+	now, found := r.ensureServices(ctx, b)
+	switch {
+	case found != nil && found.stale:
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	case found != nil && found.pending:
+		return ctrl.Result{}, nil
+	}
+	return r.reportStatus(ctx, b, now, found)
+}
+
+// serviceState is the result of ensureServices.
+type serviceState struct {
+	upstream *corev1.Service // nil if there is none, or its state is not known
+	services []v1alpha1.ServiceRef
+}
+
+// ensureServices makes or removes the Services.
+func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
+	if b.Spec.State == v1alpha1.StateReleased {
+		return r.removeServices(ctx, b, nil)
+	}
+	if refused := r.namespaceRefused(ctx, b.Spec.Namespace); refused != nil {
+		return r.removeServices(ctx, b, refused)
+	}
+	if r.serviceMissing(ctx, b) {
+		r.InvalidateOwner(b.Spec.Namespace)
+	}
+	owners, err := r.Owners(ctx)
+	if apierrors.IsNotFound(err) {
+		missing := &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), retryAfter: refusalRetry}
+		return serviceState{services: b.Status.Services}, missing
+	}
+	if err != nil {
+		return serviceState{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(),
+			err: err}
+	}
+	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, metav1.OwnerReference{})
+	madeUpstream, problem := r.ensure(ctx, b, upstream)
+	var madeTarget *corev1.Service
+	if problem == nil {
+		madeTarget, problem = r.ensureTarget(ctx, b, target)
+	}
+	services := append(serviceRefs(b, upstream, madeUpstream), serviceRefs(b, target, madeTarget)...)
+	if problem != nil && (madeUpstream == nil || problem.stale || problem.err != nil) {
+		// Services of an earlier projection id stay until their successors exist
+		return serviceState{madeUpstream, services}, problem
+	}
+	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream),
+		client.ObjectKeyFromObject(target))
+	if err != nil && problem == nil {
+		problem = problemFromError(err)
+	}
+	return serviceState{madeUpstream, append(services, left...)}, problem
+}
+
+// removeServices removes the Services of a BoundEndpoint that must not have any.
+func (r *Reconciler) removeServices(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem,
+) (serviceState, *problem) {
+	left, err := r.removeAll(ctx, b.Name, b.Status.Services)
+	if err != nil {
+		reason = problemFromError(err)
+	}
+	return serviceState{services: left}, reason
+}
+
+// removeOrphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
+// hostname the account does not have.
+func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
+	services, err := r.owned(ctx, hostname, nil)
+	var notSynced *namespaces.NotSyncedError
+	if err != nil && !errors.As(err, &notSynced) { // an event follows when it is read
+		return ctrl.Result{}, err
+	}
+	if len(services) == 0 {
+		r.orphanedSince.Delete(hostname)
+		return ctrl.Result{}, nil
+	}
+	if r.terminating() {
+		_, err = r.removeAll(ctx, hostname, nil)
+		return ctrl.Result{}, err
+	}
+	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
+		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // endpointsync is about to re-create its object
+	}
+	since, _ := r.orphanedSince.LoadOrStore(hostname, r.Now())
+	if wait := r.OrphanDelay - r.Now().Sub(since.(time.Time)); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	_, err = r.removeAll(ctx, hostname, nil)
+	return ctrl.Result{}, err
+}

@@ -1,0 +1,168 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+)
+
+const (
+	workers = 8
+	// createdDelay is the delay before a Service that this manager has just created is reconciled; its
+	// event usually has no news.
+	createdDelay = time.Second
+
+	// indexHostname indexes our Services by hostname, indexUpstream and indexNamespace BoundEndpoints
+	// by upstream Service and target namespace.
+	indexHostname  = "fairlead.hostname"
+	indexUpstream  = "fairlead.upstream"
+	indexNamespace = "fairlead.namespace"
+)
+
+// Index adds the indexes that a Reconciler's Client needs.
+func Index(ctx context.Context, indexer client.FieldIndexer, own installation.Installation) error {
+	byHostname := func(o client.Object) []string {
+		if !own.Owns(o) {
+			return nil
+		}
+		return []string{serviceHostname(own, o)}
+	}
+	byUpstream := func(o client.Object) []string {
+		return []string{upstreamName(o.(*v1alpha1.BoundEndpoint).Spec.ProjectionID)}
+	}
+	byNamespace := func(o client.Object) []string { return []string{o.(*v1alpha1.BoundEndpoint).Spec.Namespace} }
+	if err := indexer.IndexField(ctx, &corev1.Service{}, indexHostname, byHostname); err != nil {
+		return fmt.Errorf("indexing Services: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.BoundEndpoint{}, indexUpstream, byUpstream); err != nil {
+		return fmt.Errorf("indexing BoundEndpoints: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.BoundEndpoint{}, indexNamespace, byNamespace); err != nil {
+		return fmt.Errorf("indexing BoundEndpoints: %w", err)
+	}
+	return nil
+}
+
+// SetupWithManager adds the controller. The sources name hostnames whose state in the account or in
+// the forwarders changed.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source) error {
+	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.AnnotationChangedPredicate{})
+	build := ctrl.NewControllerManagedBy(mgr)
+	if r.Targets != nil {
+		sources = append(sources, r.Targets.Source(r.serviceHandler(),
+			func(ctx context.Context, namespace string) []reconcile.Request {
+				return r.requestsByIndex(ctx, indexNamespace, namespace)
+			}))
+	} else {
+		ns := &metav1.PartialObjectMetadata{}
+		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace),
+			builder.WithPredicates(r.namespaceChanged()))
+	}
+	for _, s := range sources {
+		build = build.WatchesRawSource(s)
+	}
+	return build.
+		Named("boundendpoint").
+		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
+		Watches(&corev1.Service{}, r.serviceHandler()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// namespaceChanged passes the creation and deletion of a Namespace and changes of its consent.
+func (r *Reconciler) namespaceChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, now := r.Namespaces.MissingConsent(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
+			r.Namespaces.MissingConsent(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
+		return before != now || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+	}}
+}
+
+func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconcile.Request {
+	return r.requestsByIndex(ctx, indexNamespace, ns.GetName())
+}
+
+// requestsByIndex returns requests for the BoundEndpoints with the index value.
+func (r *Reconciler) requestsByIndex(ctx context.Context, index, value string) []reconcile.Request {
+	var list v1alpha1.BoundEndpointList
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace),
+		client.MatchingFields{index: value}); err != nil {
+		return nil // the cache has stopped
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
+}
+
+// serviceHandler maps Services to BoundEndpoints: ours by the hostname they belong to, others by
+// the name or projection id that they conflict with.
+func (r *Reconciler) serviceHandler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(ctx context.Context, q queue, objects ...client.Object) {
+		for _, o := range objects {
+			for _, request := range r.requestsForService(ctx, o) {
+				q.Add(request)
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList && r.Layout.Installation.Owns(e.Object) {
+				for _, request := range r.requestsForService(ctx, e.Object) {
+					q.AddAfter(request, createdDelay)
+				}
+				return
+			}
+			add(ctx, q, e.Object)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
+	}
+}
+
+// requestsForService returns the BoundEndpoints that a Service concerns.
+func (r *Reconciler) requestsForService(ctx context.Context, service client.Object) []reconcile.Request {
+	own := r.Layout.Installation
+	named := func(hostname string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: own.Namespace, Name: hostname}}
+	}
+	if service.GetNamespace() == own.Namespace {
+		requests := r.requestsByIndex(ctx, indexUpstream, service.GetName())
+		if hostname := serviceHostname(own, service); own.Owns(service) && hostname != "" {
+			requests = append(requests, named(hostname))
+		}
+		return requests
+	}
+	request := named(serviceHostname(own, service))
+	if own.Owns(service) {
+		return []reconcile.Request{request}
+	}
+	if err := r.Client.Get(ctx, request.NamespacedName, &v1alpha1.BoundEndpoint{}); err != nil {
+		return nil // no BoundEndpoint has this hostname
+	}
+	return []reconcile.Request{request}
+}

@@ -1,0 +1,210 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+)
+
+// reportStatus writes the status if it changed, and emits an event for a new reason. A new spec
+// takes two writes: at once that it is observed, for which forwarders wait, and the rest when all
+// of them listen. Later writes that only concern forwarders or agents are throttled.
+func (r *Reconciler) reportStatus(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, now serviceState, found *problem,
+) (ctrl.Result, error) {
+	report := r.forwarderReport(b)
+	next := b.DeepCopy()
+	next.Status = r.desiredStatus(b, now, found, report)
+	first := r.firstStatusDelay(b, report)
+	if found != nil {
+		first = 0
+	}
+	switch {
+	case first > 0 && b.Observed():
+		return ctrl.Result{RequeueAfter: first}, nil // not all of them listen yet
+	case first > 0:
+		next.Status.Conditions = observedConditions(b, next)
+	}
+	if !equality.Semantic.DeepEqual(b.Status, next.Status) {
+		if wait := r.throttleDelay(b, next); wait > 0 && (found == nil || found.err == nil) {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
+		if r.isReplaced(b) {
+			return ctrl.Result{RequeueAfter: conflictRetry}, nil
+		}
+		if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return ctrl.Result{RequeueAfter: conflictRetry}, nil
+		} else if err != nil {
+			return ctrl.Result{}, fmt.Errorf("writing the status of BoundEndpoint %s: %w", b.Name, err)
+		}
+		r.recordReplaced(b, next)
+		r.emitEvent(next, b.Status.Conditions)
+	}
+	if first > 0 {
+		return ctrl.Result{RequeueAfter: first}, nil
+	}
+	r.forget(b.Name)
+	if found == nil {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: found.retryAfter}, found.err
+}
+
+// observedConditions returns the conditions of b with next's ServicesReady.
+func observedConditions(b, next *v1alpha1.BoundEndpoint) []metav1.Condition {
+	conditions := slices.Clone(b.Status.Conditions)
+	meta.SetStatusCondition(&conditions,
+		*meta.FindStatusCondition(next.Status.Conditions, v1alpha1.ConditionServicesReady))
+	return conditions
+}
+
+// firstStatusDelay returns how long the first status of a spec may still wait for the forwarders.
+func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) time.Duration {
+	if !isNewSpec(b) || report.Complete() {
+		return 0
+	}
+	limit := firstStatusTimeout
+	if report.Starting {
+		limit = firstStatusStartTimeout
+	}
+	since, _ := r.firstStatusSince.LoadOrStore(b.Name, r.Now())
+	return limit - r.Now().Sub(since.(time.Time))
+}
+
+// throttleDelay returns how long a status has to wait that differs only in what forwarders and
+// agents report.
+func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duration {
+	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
+		p := *s
+		p.Forwarders, p.AllForwardersListen, p.Conditions = "", false, nil
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionServicesReady); c != nil {
+			p.Conditions = []metav1.Condition{*c}
+		}
+		return p
+	}
+	if isNewSpec(b) || !equality.Semantic.DeepEqual(prompt(&b.Status), prompt(&next.Status)) {
+		return 0
+	}
+	return r.throttle.delay(b.Name, r.Now())
+}
+
+// forget drops the state of a hostname whose status is up to date, or whose object is gone.
+func (r *Reconciler) forget(hostname string) {
+	r.firstStatusSince.Delete(hostname)
+	r.throttle.cancel(hostname, r.Now())
+	r.Forwarders.CancelNotify(hostname)
+}
+
+// emitEvent emits an event if the reason of Ready, or of ServicesReady, changed. A new object that
+// is ready at once gets none.
+func (r *Reconciler) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
+	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
+		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
+		if now == nil || old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue ||
+			installationWide(old, now) {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if now.Status == metav1.ConditionFalse && now.Reason != v1alpha1.ReasonReleased {
+			kind = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(b, nil, kind, now.Reason, "Project", "%s", now.Message)
+		return
+	}
+}
+
+// installationWide reports whether the change concerns every hostname: forwarders lost the service
+// or reached it again. The KubernetesOperator reports that once; thousands of equal events would
+// add nothing.
+func installationWide(old, now *metav1.Condition) bool {
+	return now.Reason == v1alpha1.ReasonServiceUnreachable || old != nil &&
+		old.Reason == v1alpha1.ReasonServiceUnreachable && now.Status == metav1.ConditionTrue
+}
+
+// desiredStatus computes the whole status.
+func (r *Reconciler) desiredStatus(
+	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, report forwarderstatus.Report,
+) v1alpha1.BoundEndpointStatus {
+	s := *b.Status.DeepCopy()
+	if now.upstream != nil {
+		s.ClusterIP, s.ClusterIPs = now.upstream.Spec.ClusterIP, now.upstream.Spec.ClusterIPs
+	}
+	s.Services = now.services
+	s.Target = upstreamName(b.Spec.ProjectionID) + "." + r.Layout.Installation.Namespace
+	s.EndpointCount = int32(len(b.Spec.Endpoints))
+	bound, removing := boundURLs(b)
+	s.URLs = strings.Join(bound, ",")
+	services := servicesReadyCondition(b, found)
+	s.Forwarders, s.AllForwardersListen = forwarderCount(b, report)
+	s.ConflictingService = ""
+	if found != nil {
+		s.ConflictingService = found.conflictingService
+	}
+	reachable := r.reachableCondition(b, removing, report)
+	for _, c := range []metav1.Condition{services, reachable, readyCondition(s.URLs, services, reachable)} {
+		c.ObservedGeneration = b.Generation
+		c.LastTransitionTime = metav1.NewTime(r.Now())
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	return s
+}
+
+// boundURLs returns the URLs that the Services have, and those of them without an endpoint.
+func boundURLs(b *v1alpha1.BoundEndpoint) (bound, removing []string) {
+	for _, p := range b.Spec.Ports {
+		if p.State == v1alpha1.StateReleased {
+			continue
+		}
+		url := account.EndpointURL{Scheme: p.Scheme, Host: b.Name, Port: int(p.Port)}.String()
+		bound = append(bound, url)
+		if p.RemoveAfter != nil {
+			removing = append(removing, url)
+		}
+	}
+	return bound, removing
+}
+
+func servicesReadyCondition(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionServicesReady, Status: metav1.ConditionFalse}
+	switch {
+	case found != nil:
+		c.Reason, c.Message = found.reason, found.message
+	case b.Spec.State == v1alpha1.StateReleased:
+		c.Reason, c.Message = v1alpha1.ReasonReleased,
+			"both Services are deleted; the target ports are not used again yet"
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
+		c.Message = fmt.Sprintf("Service %s/%s leads to the forwarders", b.Spec.Namespace, b.Spec.Service)
+	}
+	return c
+}
+
+// readyCondition returns the first condition that is not True, as Ready.
+func readyCondition(urls string, hops ...metav1.Condition) metav1.Condition {
+	for _, hop := range hops {
+		if hop.Status != metav1.ConditionTrue {
+			hop.Type = v1alpha1.ConditionReady
+			return hop
+		}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
+		Message: "pods reach " + urls,
+	}
+}

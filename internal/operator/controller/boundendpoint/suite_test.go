@@ -1,0 +1,251 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+)
+
+var config *rest.Config
+
+func TestReconciler(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "boundendpoint")
+}
+
+var _ = BeforeSuite(func() {
+	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace"),
+		testenv.WithServiceRange("10.0.0.0/16,fd00::/112"))
+})
+
+// fakeAccount answers for every hostname.
+type fakeAccount struct {
+	known     bool
+	endpoints int
+	offline   []string
+}
+
+func (a *fakeAccount) Availability(string) (bool, int, []string) {
+	return a.known, a.endpoints, slices.Clone(a.offline)
+}
+
+// fakeForwarders answer for every hostname.
+type fakeForwarders struct {
+	report  forwarderstatus.Report
+	awaited map[string]bool
+}
+
+func newFakeForwarders() *fakeForwarders {
+	return &fakeForwarders{awaited: map[string]bool{},
+		report: forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}}
+}
+
+func (f *fakeForwarders) Report(string, []int) forwarderstatus.Report { return f.report }
+func (f *fakeForwarders) NotifyOnChange(hostname string)              { f.awaited[hostname] = true }
+func (f *fakeForwarders) CancelNotify(hostname string)                { delete(f.awaited, hostname) }
+
+// harness is a fixture with a reconciler, an account and forwarders.
+type harness struct {
+	*fixture.Fixture
+	account    *fakeAccount
+	forwarders *fakeForwarders
+	reconciler *boundendpoint.Reconciler
+	counter    *writeRecorder
+	unapproved bool // endpointsync has not written the specs
+}
+
+// writeRecorder is a client that records the writes of Services and objects.
+type writeRecorder struct {
+	client.Client
+	writes []string
+	// refuse returns the API server's error for a creation; nil: none.
+	refuse func(client.Object) error
+	// cached is the BoundEndpoint in a stale cache; nil: the cache is up to date.
+	cached *v1alpha1.BoundEndpoint
+	// statuses counts the writes of a status.
+	statuses int
+}
+
+func (c *writeRecorder) Get(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
+	if b, ok := o.(*v1alpha1.BoundEndpoint); ok && c.cached != nil {
+		c.cached.DeepCopyInto(b)
+		return nil
+	}
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+func (c *writeRecorder) Status() client.SubResourceWriter {
+	c.statuses++
+	return c.Client.Status()
+}
+
+func (c *writeRecorder) note(verb string, o client.Object) {
+	c.writes = append(c.writes, verb+" "+o.GetNamespace()+"/"+o.GetName())
+}
+
+func (c *writeRecorder) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	c.note("create", o)
+	if c.refuse != nil {
+		if err := c.refuse(o); err != nil {
+			return err
+		}
+	}
+	return c.Client.Create(ctx, o, opts...)
+}
+
+func (c *writeRecorder) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	c.note("update", o)
+	return c.Client.Update(ctx, o, opts...)
+}
+
+func (c *writeRecorder) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	c.note("delete", o)
+	return c.Client.Delete(ctx, o, opts...)
+}
+
+// takeWrites returns the writes since the last call, in order.
+func (c *writeRecorder) takeWrites() []string {
+	writes := c.writes
+	c.writes = nil
+	return writes
+}
+
+func newHarness(ctx context.Context) *harness {
+	GinkgoHelper()
+	h := &harness{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
+		forwarders: newFakeForwarders()}
+	h.counter = &writeRecorder{Client: h.Client}
+	h.restart()
+	return h
+}
+
+func (h *harness) restart() {
+	h.reconciler = boundendpoint.New(boundendpoint.Options{
+		Client: h.counter, Live: h.Live, Owners: h.Anchors.Owners, Account: h.account, Forwarders: h.forwarders,
+		Recorder: h.Events, Now: h.Clock.Now,
+		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
+			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}},
+		Namespaces:      namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
+		TargetOwner:     h.Anchors.TargetOwner,
+		InvalidateOwner: h.Anchors.Invalidate,
+		Approved:        func(*v1alpha1.BoundEndpoint) bool { return !h.unapproved },
+		TakeoverDelay:   time.Minute, OrphanDelay: 30 * time.Second,
+	})
+}
+
+// object makes a BoundEndpoint in the target namespace.
+func (h *harness) object(
+	ctx context.Context, service, namespace string, ports ...v1alpha1.BoundPort,
+) *v1alpha1.BoundEndpoint {
+	GinkgoHelper()
+	if len(ports) == 0 {
+		ports = []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20080}}
+	}
+	b := &v1alpha1.BoundEndpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace, Name: service + "." + namespace},
+		Spec: v1alpha1.BoundEndpointSpec{Service: service, Namespace: namespace, ProjectionID: "ep-" + service, Ports: ports,
+			Endpoints: []v1alpha1.EndpointRef{{ID: "ep-" + service, URL: "http://" + service + "." + namespace}}},
+	}
+	h.Installation.Mark(b)
+	Expect(h.Client.Create(ctx, b)).To(Succeed())
+	return b
+}
+
+// update updates the object's spec.
+func (h *harness) update(ctx context.Context, b *v1alpha1.BoundEndpoint, change func(*v1alpha1.BoundEndpointSpec)) {
+	GinkgoHelper()
+	Expect(h.Client.Get(ctx, client.ObjectKeyFromObject(b), b)).To(Succeed())
+	change(&b.Spec)
+	Expect(h.Client.Update(ctx, b)).To(Succeed())
+}
+
+// reconcile calls Reconcile until it no longer requests an immediate retry, and reads the object
+// again.
+func (h *harness) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.Result {
+	GinkgoHelper()
+	var result ctrl.Result
+	Eventually(func(g Gomega) {
+		var err error
+		result, err = h.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(Or(BeZero(), BeNumerically(">=", time.Second)))
+	}).WithContext(ctx).Should(Succeed())
+	Expect(client.IgnoreNotFound(h.Live.Get(ctx, client.ObjectKeyFromObject(b), b))).To(Succeed())
+	return result
+}
+
+// reconcileUnowned reconciles a hostname without an object and without endpoints until its orphans
+// would be gone.
+func (h *harness) reconcileUnowned(ctx context.Context, hostname string) {
+	GinkgoHelper()
+	h.account.endpoints = 0
+	key := client.ObjectKey{Namespace: h.Installation.Namespace, Name: hostname}
+	for range 3 {
+		_, err := h.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: key})
+		Expect(err).NotTo(HaveOccurred())
+		h.Clock.Step(time.Minute)
+	}
+	h.account.endpoints = 1
+}
+
+func (h *harness) upstream(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+	GinkgoHelper()
+	return h.service(ctx, h.Installation.Namespace, b.Spec.ProjectionID)
+}
+
+func (h *harness) target(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+	GinkgoHelper()
+	return h.service(ctx, b.Spec.Namespace, b.Spec.Service)
+}
+
+func (h *harness) service(ctx context.Context, namespace, name string) *corev1.Service {
+	GinkgoHelper()
+	s := &corev1.Service{}
+	Expect(h.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)).To(Succeed())
+	return s
+}
+
+func (h *harness) expectNoService(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	err := h.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Service{})
+	Expect(apierrors.IsNotFound(err)).To(BeTrue(), "Service %s/%s: %v", namespace, name, err)
+}
+
+// createForeign makes a Service of another owner.
+func (h *harness) createForeign(ctx context.Context, namespace, name string) *corev1.Service {
+	GinkgoHelper()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels:      map[string]string{"app.kubernetes.io/managed-by": "Helm"},
+		Annotations: map[string]string{"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}}}
+	s.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
+	Expect(h.Client.Create(ctx, s)).To(Succeed())
+	return h.service(ctx, namespace, name)
+}
+
+func expectCondition(b *v1alpha1.BoundEndpoint, typ, statusAndReason, message string) {
+	GinkgoHelper()
+	fixture.ExpectCondition(b.Status.Conditions, typ, statusAndReason, message)
+}

@@ -1,0 +1,248 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+)
+
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch;create;update;delete
+
+const (
+	workers = 4
+	// conflictRetry is the delay before a write that lost against a concurrent one, or was based on a
+	// stale cache, is repeated.
+	conflictRetry = 50 * time.Millisecond
+	// refusalRetry is the delay before a write that the API server refused, or a port allocation, is
+	// repeated.
+	refusalRetry = 30 * time.Second
+)
+
+// Reconciler writes the specs of BoundEndpoints. Only the leader runs it.
+type Reconciler struct {
+	// Client reads from the cache.
+	Client       client.Client
+	Installation installation.Installation
+	// Owners returns the owner references of the chart's anchors.
+	Owners func(context.Context) (installation.Owners, error)
+	Set    *Set
+	Ports  *Ports
+	Delays Delays
+	Now    func() time.Time
+	// Approvals records the specs that this manager wrote.
+	Approvals *Approvals
+	// Report emits events about endpoints that are not projected.
+	Report *Reporter
+
+	seedMu sync.Mutex
+	seeded bool
+}
+
+// SetupWithManager adds the controller. changes names the hostnames whose desired state changed.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) error {
+	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.AnnotationChangedPredicate{})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("endpointsync").
+		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
+		WatchesRawSource(changes).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// Reconcile writes the object of one hostname as desired.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !r.Set.SyncedOrAwait(req.Name) {
+		return ctrl.Result{}, nil
+	}
+	if err := r.seed(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	current := &v1alpha1.BoundEndpoint{}
+	err := r.Client.Get(ctx, req.NamespacedName, current)
+	if apierrors.IsNotFound(err) {
+		current = nil
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading BoundEndpoint %s: %w", req.Name, err)
+	}
+	desired := r.Set.Desired(req.Name)
+	r.Report.ReportRefused(req.Name, desired.Refused)
+	if current != nil && !r.isOurs(ctx, current) {
+		if len(desired.Endpoints) > 0 {
+			r.Report.ReportForeignObject(current)
+		}
+		return ctrl.Result{}, nil // an event follows when it is deleted or labelled as ours
+	}
+	var spec *v1alpha1.BoundEndpointSpec
+	if current != nil {
+		spec = r.trustedSpec(current)
+	}
+	now := r.Now()
+	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name, desired: desired}.plan(spec)
+	r.Report.ReportPortsExhausted(req.Name, exhausted, r.Ports.portRange)
+	written, err := r.write(ctx, req.Name, current, next)
+	if err != nil {
+		return r.handleWriteError(ctx, req.Name, err)
+	}
+	r.Approvals.approve(req.Name, written)
+	return r.finish(req.Name, next, desired, now, len(exhausted) > 0), nil
+}
+
+// isOurs reports whether this installation made the object. One that lost its labels or annotations
+// still has our anchor as its owner, and gets them back.
+func (r *Reconciler) isOurs(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
+	if r.Installation.Owns(o) {
+		return true
+	}
+	owners, err := r.Owners(ctx)
+	return err == nil && slices.Contains(o.OwnerReferences, owners.Local)
+}
+
+// finish releases what the written object no longer needs, and returns when to reconcile it again.
+func (r *Reconciler) finish(
+	hostname string, spec *v1alpha1.BoundEndpointSpec, desired Desired, now time.Time, exhausted bool,
+) ctrl.Result {
+	var kept []int32
+	var result ctrl.Result
+	if spec != nil {
+		kept = portsOf(spec)
+		result.RequeueAfter = nextDeadline(spec, desired.MayRelease, now)
+	}
+	r.Set.SetPorts(hostname, kept)
+	if spec == nil || spec.RemoveAfter == nil {
+		r.Set.ForgetDeleted(hostname)
+	}
+	r.Report.ReportRejected(hostname, nil)
+	r.Ports.releaseExcept(hostname, func(port int32) bool { return slices.Contains(kept, port) })
+	if exhausted && (result.RequeueAfter == 0 || result.RequeueAfter > refusalRetry) {
+		result.RequeueAfter = refusalRetry
+	}
+	return result
+}
+
+// write creates, updates or deletes the object if it differs. It returns the resulting object, or
+// nil.
+func (r *Reconciler) write(
+	ctx context.Context, hostname string, current *v1alpha1.BoundEndpoint, spec *v1alpha1.BoundEndpointSpec,
+) (*v1alpha1.BoundEndpoint, error) {
+	if spec == nil {
+		return nil, r.remove(ctx, current)
+	}
+	owners, err := r.Owners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spec.Service, spec.Namespace, _ = strings.Cut(hostname, ".")
+	next := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.Installation.Namespace, Name: hostname}}
+	if current != nil {
+		next = current.DeepCopy()
+	}
+	next.Spec = *spec
+	next.OwnerReferences = []metav1.OwnerReference{owners.Local}
+	r.Installation.Mark(next)
+	switch {
+	case current == nil:
+		if err := r.Client.Create(ctx, next); err != nil {
+			return nil, fmt.Errorf("creating BoundEndpoint %s: %w", hostname, err)
+		}
+		log.FromContext(ctx).Info("Created BoundEndpoint", "endpoints", len(spec.Endpoints))
+		if isTopLevelDomain(spec.Namespace) && r.Report.ReportTopLevelDomain(next) {
+			log.FromContext(ctx).
+				Info(
+					"The namespace is named like a top-level domain: pods that look up this name on the internet reach the endpoint " +
+						"instead")
+		}
+	case !equality.Semantic.DeepEqual(current, next):
+		if err := r.Client.Update(ctx, next); err != nil {
+			return nil, fmt.Errorf("updating BoundEndpoint %s: %w", hostname, err)
+		}
+		log.FromContext(ctx).Info("Updated BoundEndpoint", "endpoints", len(spec.Endpoints), "state", spec.State)
+	}
+	return next, nil
+}
+
+func (r *Reconciler) remove(ctx context.Context, current *v1alpha1.BoundEndpoint) error {
+	if current == nil {
+		return nil
+	}
+	err := r.Client.Delete(ctx, current,
+		client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting BoundEndpoint %s: %w", current.Name, err)
+	}
+	log.FromContext(ctx).Info("Deleted BoundEndpoint")
+	return nil
+}
+
+func (r *Reconciler) handleWriteError(ctx context.Context, hostname string, err error) (ctrl.Result, error) {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		log.FromContext(ctx).V(1).Info("Trying again with a newer copy", "cause", err.Error())
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	case apierrors.IsInvalid(err):
+		r.Report.ReportRejected(hostname, err)
+		return ctrl.Result{RequeueAfter: refusalRetry}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// seed learns, once, which target ports are in use: first those of observed objects, oldest first,
+// then those of upstream Services whose object is missing or was not observed.
+func (r *Reconciler) seed(ctx context.Context) error {
+	r.seedMu.Lock()
+	defer r.seedMu.Unlock()
+	if r.seeded {
+		return nil
+	}
+	var objects v1alpha1.BoundEndpointList
+	if err := r.Client.List(ctx, &objects, client.InNamespace(r.Installation.Namespace)); err != nil {
+		return fmt.Errorf("listing BoundEndpoints: %w", err)
+	}
+	var services corev1.ServiceList
+	if err := r.Client.List(ctx, &services, client.InNamespace(r.Installation.Namespace),
+		client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
+		return fmt.Errorf("listing upstream Services: %w", err)
+	}
+	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.isOurs(ctx, &o) })
+	observed := slices.Clone(objects.Items)
+	observed = slices.DeleteFunc(observed, func(o v1alpha1.BoundEndpoint) bool { return !o.Observed() })
+	r.Ports.seed(r.Installation, observed, services.Items)
+	projected := map[string][]int32{}
+	for i := range objects.Items {
+		if ports := portsOf(r.trustedSpec(&objects.Items[i])); len(ports) > 0 {
+			projected[objects.Items[i].Name] = ports
+		}
+	}
+	r.Set.Seed(projected)
+	r.seeded = true
+	return nil
+}
+
+func portsOf(spec *v1alpha1.BoundEndpointSpec) []int32 {
+	ports := make([]int32, len(spec.Ports))
+	for i := range spec.Ports {
+		ports[i] = spec.Ports[i].Port
+	}
+	return ports
+}

@@ -1,0 +1,102 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package installation identifies the objects of an installation: labels, annotations and owner
+// references to the chart's anchors, from namespace and release. endpointsync, boundendpoint and
+// registration use it.
+//
+// An object is ours if it carries the installation's label, a hash of namespace and release so that
+// a re-installation adopts what an earlier one left, and an annotation that equals its own
+// namespace and name, so that a copy is not ours. A copy whose annotation was edited, as with sed,
+// still has the original's checksum. An object that has lost label or annotation is identified only
+// by its UID, which internal/operator/controller/boundendpoint records: nothing else distinguishes
+// it from a copy. One that has lost both is foreign.
+package installation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Labels and annotations of the objects that the operator makes.
+const (
+	// Label holds Installation.ID.
+	Label = "bindings.fairlead.dev/installation"
+	// AnnotationPlace holds the object's own "<namespace>/<name>".
+	AnnotationPlace = "bindings.fairlead.dev/place"
+	// AnnotationChecksum holds a hash of Label and AnnotationPlace. Objects of earlier versions lack
+	// it.
+	AnnotationChecksum = "bindings.fairlead.dev/checksum"
+	// AnnotationInstallation holds "<namespace>/<release>", for people and for conflict messages of
+	// other installations.
+	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
+	// AnnotationHostname holds, on a Service, the hostname it belongs to.
+	AnnotationHostname = "bindings.fairlead.dev/hostname"
+	// AnnotationProjectionID holds, on an upstream Service, the projection id, which may differ from
+	// its name.
+	AnnotationProjectionID = "bindings.fairlead.dev/projection-id"
+
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "fairlead-operator"
+)
+
+// Installation is one release of the operator in one namespace.
+type Installation struct {
+	Namespace string
+	Release   string
+}
+
+// String returns "<namespace>/<release>".
+func (i Installation) String() string { return i.Namespace + "/" + i.Release }
+
+// ID returns the value of Label: 32 hex digits.
+func (i Installation) ID() string {
+	sum := sha256.Sum256([]byte(i.String()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Owns reports whether the object is ours.
+func (i Installation) Owns(o metav1.Object) bool {
+	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == namespacedName(o) && !i.Copied(o)
+}
+
+// Copied reports whether the object's marks were made for another object, according to its
+// checksum.
+func (i Installation) Copied(o metav1.Object) bool {
+	sum := o.GetAnnotations()[AnnotationChecksum]
+	return sum != "" && sum != i.checksum(o)
+}
+
+// Marked reports whether the object carries at least one mark of ours: the label, or its place
+// together with our name. It is no proof, as a copy may carry one.
+func (i Installation) Marked(o metav1.Object) bool {
+	return o.GetLabels()[Label] == i.ID() || o.GetAnnotations()[AnnotationPlace] == namespacedName(o) &&
+		o.GetAnnotations()[AnnotationInstallation] == i.String()
+}
+
+// Mark marks the object as ours. Other labels and annotations stay.
+func (i Installation) Mark(o metav1.Object) {
+	labels, annotations := o.GetLabels(), o.GetAnnotations()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	labels[Label] = i.ID()
+	labels[managedByLabel] = managedBy
+	annotations[AnnotationPlace] = namespacedName(o)
+	annotations[AnnotationChecksum] = i.checksum(o)
+	annotations[AnnotationInstallation] = i.String()
+	o.SetLabels(labels)
+	o.SetAnnotations(annotations)
+}
+
+func (i Installation) checksum(o metav1.Object) string {
+	sum := sha256.Sum256([]byte(i.String() + " " + namespacedName(o)))
+	return hex.EncodeToString(sum[:8])
+}
+
+func namespacedName(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }

@@ -1,0 +1,304 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package registration registers the installation with the account and maintains the
+// KubernetesOperator object.
+//
+// Inputs: the release's values, and the state of the account's feed from
+// internal/operator/controller/endpointsync. It upserts the installation at the account's API every
+// minute, which is also the heartbeat, and writes the object's spec and status. The forwarders read
+// the operator's id from that status. An unreachable API is a condition, never a reason to stop.
+package registration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+)
+
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=kubernetesoperators,verbs=get;list;watch;create;update
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=kubernetesoperators/status,verbs=update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=fairlead,resources=leases,verbs=get;create;update
+
+const (
+	heartbeatInterval = time.Minute
+	// pollInterval is how often the counts are updated, and how soon a failed heartbeat is repeated.
+	pollInterval = 10 * time.Second
+	// accountTimeout bounds the account's answer to a heartbeat. Reporting has a deadline of its own,
+	// so that an account that never answers is reported.
+	accountTimeout = 10 * time.Second
+	// clusterTimeout bounds reading and writing the object.
+	clusterTimeout = 10 * time.Second
+	// watchGrace is how long the endpoints may be unreadable before that is reported: a reopened watch
+	// proves that it works with its next BOOKMARK, up to 15 s later.
+	watchGrace = 20 * time.Second
+)
+
+// Registrar registers operators with the account.
+type Registrar interface {
+	// UpsertOperator registers by (cluster uid, namespace, name) and returns the operator with its id.
+	UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error)
+}
+
+// Registration registers the installation and maintains its KubernetesOperator.
+type Registration struct {
+	// Client reads BoundEndpoints and the KubernetesOperator from the cache.
+	Client client.Client
+	// Live reads the Namespace from the API server.
+	Live         client.Reader
+	Account      Registrar
+	Installation installation.Installation
+	Owners       func(context.Context) (installation.Owners, error)
+	Spec         v1alpha1.KubernetesOperatorSpec
+	Version      string
+	// ClusterName is the cluster's display name in the account.
+	ClusterName string
+	// FeedStatus returns whether the account's endpoints can be read, and Removals which of them are
+	// held.
+	FeedStatus func() endpointsync.FeedStatus
+	Removals   func() endpointsync.Removals
+	// OnOperatorIDChange is called when the account returns another id for this installation than
+	// before, as another account does.
+	OnOperatorIDChange func()
+	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
+	// problem if not. While it is unknown, the last condition stays. Nil: no forwarders run.
+	EdgeStatus func() (known bool, problem string)
+	Recorder   events.EventRecorder
+	Now        func() time.Time
+	Log        logr.Logger
+	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
+	AccountTimeout time.Duration
+
+	clusterUID string
+	// attempted reports whether this process has sent a heartbeat; lastError is the error of the last
+	// one.
+	attempted bool
+	lastError error
+}
+
+// Start sends heartbeats until the context ends, and refreshes the object in between. It returns
+// nil.
+func (r *Registration) Start(ctx context.Context) error {
+	logged := ""
+	var changed <-chan struct{}
+	for due := r.Now(); ctx.Err() == nil; sleep(ctx, changed, pollInterval*9/10+rand.N(pollInterval/5)) {
+		changed = r.Removals().Changed
+		if r.Now().Before(due) && r.FeedStatus().Err == nil {
+			r.logChanged(ctx, &logged, r.Refresh(ctx))
+			continue
+		}
+		healthy, err := r.Heartbeat(ctx)
+		r.logChanged(ctx, &logged, err)
+		if healthy && err == nil {
+			due = r.Now().Add(heartbeatInterval - pollInterval/2)
+		}
+	}
+	return nil
+}
+
+// logChanged logs an error that differs from the last one.
+func (r *Registration) logChanged(ctx context.Context, logged *string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		*logged = ""
+		return
+	}
+	if err.Error() != *logged {
+		*logged = err.Error()
+		r.Log.Error(err, "Updating the KubernetesOperator object failed; it is retried")
+	}
+}
+
+// Refresh updates the object without a heartbeat.
+func (r *Registration) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	object, err := r.ensureObject(ctx)
+	if err != nil {
+		return err
+	}
+	return r.updateStatus(ctx, object, object.DeepCopy())
+}
+
+// Heartbeat registers once and updates the object if it changed. healthy reports whether the
+// account answered and knows the installation; the error is about the object.
+func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) {
+	object, uid, err := r.prepare(ctx)
+	if err != nil {
+		return false, err
+	}
+	requestCtx, cancel := context.WithTimeout(ctx, cmp.Or(r.AccountTimeout, accountTimeout))
+	operator, failure := r.Account.UpsertOperator(requestCtx, r.operator(uid))
+	cancel()
+	if ctx.Err() != nil {
+		return false, ctx.Err() // the manager stops, so the account did not fail
+	}
+	r.attempted, r.lastError = true, failure
+	next := object.DeepCopy()
+	if failure == nil {
+		if known := next.Status.OperatorID; known != "" && known != operator.ID {
+			r.OnOperatorIDChange()
+		}
+		next.Status.OperatorID = operator.ID
+	}
+	reportCtx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	return failure == nil, r.updateStatus(reportCtx, object, next)
+}
+
+// ReportSecondRelease writes that this release is inactive because release other works in its
+// namespace. It is called while this manager does not lead.
+func (r *Registration) ReportSecondRelease(ctx context.Context, other string) error {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	object, err := r.ensureObject(ctx)
+	if err != nil {
+		return err
+	}
+	next := object.DeepCopy()
+	for _, unknown := range []string{v1alpha1.ConditionAPIReachable, v1alpha1.ConditionEdgeReachable} {
+		meta.RemoveStatusCondition(&next.Status.Conditions, unknown)
+	}
+	r.setCondition(&next.Status, object.Generation, newCondition(
+		v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonSecondRelease, fmt.Sprintf(
+			"release %s is inactive: release %s runs in this namespace; install each in a namespace of its own",
+			object.Name, other)))
+	return r.writeStatus(ctx, object, next)
+}
+
+// prepare returns the object and the cluster's uid for a heartbeat.
+func (r *Registration) prepare(ctx context.Context) (*v1alpha1.KubernetesOperator, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	object, err := r.ensureObject(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	uid, err := r.namespaceUID(ctx)
+	return object, uid, err
+}
+
+// updateStatus completes the status of next and writes it if it differs from the object's.
+func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
+	r.setHeartbeatConditions(&next.Status, object.Generation)
+	r.setSourceConditions(&next.Status, object.Generation)
+	r.setEdgeCondition(&next.Status, object.Generation)
+	if err := r.countEndpoints(ctx, &next.Status); err != nil {
+		return err
+	}
+	return r.writeStatus(ctx, object, next)
+}
+
+// writeStatus writes the status if it differs.
+func (r *Registration) writeStatus(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
+	if equality.Semantic.DeepEqual(object.Status, next.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, next); err != nil {
+		return fmt.Errorf("writing the status of KubernetesOperator %s: %w", object.Name, err)
+	}
+	r.emitEvents(next, object.Status.Conditions)
+	return nil
+}
+
+// ensureObject returns the KubernetesOperator, created or repaired if necessary.
+func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOperator, error) {
+	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
+	current := &v1alpha1.KubernetesOperator{}
+	err := r.Client.Get(ctx, key, current)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
+	}
+	owners, ownersErr := r.Owners(ctx)
+	if ownersErr != nil {
+		return nil, ownersErr
+	}
+	missing := apierrors.IsNotFound(err)
+	next := current.DeepCopy()
+	next.Namespace, next.Name = key.Namespace, key.Name
+	next.Spec = r.Spec
+	next.OwnerReferences = []metav1.OwnerReference{owners.Local}
+	r.Installation.Mark(next)
+	switch {
+	case missing:
+		if err := r.Client.Create(ctx, next); err != nil {
+			return nil, fmt.Errorf("creating KubernetesOperator %s: %w", key, err)
+		}
+	case !equality.Semantic.DeepEqual(current, next):
+		if err := r.Client.Update(ctx, next); err != nil {
+			return nil, fmt.Errorf("updating KubernetesOperator %s: %w", key, err)
+		}
+	}
+	return next, nil
+}
+
+func (r *Registration) operator(clusterUID string) account.Operator {
+	return account.Operator{
+		Description:     r.Spec.Description,
+		EnabledFeatures: r.features(),
+		Deployment: account.OperatorDeployment{
+			Name: r.Installation.Release, Namespace: r.Installation.Namespace, Version: r.Version, ClusterName: r.ClusterName,
+		},
+		Binding:    r.binding(),
+		ClusterUID: clusterUID,
+	}
+}
+
+func (r *Registration) features() []string {
+	if r.Spec.BindingEnabled {
+		return []string{account.FeatureBindings}
+	}
+	return []string{}
+}
+
+func (r *Registration) binding() *account.OperatorBinding {
+	if !r.Spec.BindingEnabled {
+		return nil
+	}
+	b := &account.OperatorBinding{EndpointSelectors: []string{}}
+	if r.Spec.EndpointSelector != "" {
+		b.EndpointSelectors = append(b.EndpointSelectors, r.Spec.EndpointSelector)
+	}
+	return b
+}
+
+// namespaceUID returns the UID of the operator's own Namespace, which distinguishes this
+// installation from one with the same names in another cluster.
+func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
+	if r.clusterUID != "" {
+		return r.clusterUID, nil
+	}
+	var ns corev1.Namespace
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Installation.Namespace}, &ns); err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", r.Installation.Namespace, err)
+	}
+	r.clusterUID = string(ns.UID)
+	return r.clusterUID, nil
+}
+
+// sleep waits for d, for the end of the context or until changed is closed.
+func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,145 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
+)
+
+// setHeartbeatConditions writes the result of the last heartbeat and whether the endpoints can be
+// read. Before the first heartbeat, what an earlier manager wrote stays.
+func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+	if !r.attempted {
+		return
+	}
+	for _, c := range r.heartbeatConditions(r.lastError, r.FeedStatus()) {
+		last := meta.FindStatusCondition(s.Conditions, c.Type)
+		repeated := c.Type == v1alpha1.ConditionAPIReachable && c.Status == metav1.ConditionFalse
+		if last != nil && last.Reason == c.Reason && repeated {
+			c.Message = last.Message // messages of a failing network differ between attempts
+		}
+		r.setCondition(s, generation, c)
+	}
+}
+
+func (r *Registration) setCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64, c metav1.Condition) {
+	c.ObservedGeneration = generation
+	c.LastTransitionTime = metav1.NewTime(r.Now())
+	meta.SetStatusCondition(&s.Conditions, c)
+}
+
+func newCondition(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message}
+}
+
+// heartbeatConditions returns the conditions that follow from the last heartbeat and from the feed.
+// An unreachable API leaves Registered as it is.
+func (r *Registration) heartbeatConditions(failure error, feed endpointsync.FeedStatus) []metav1.Condition {
+	answered := r.apiReachableCondition(feed)
+	if failure == nil {
+		return []metav1.Condition{answered, newCondition(v1alpha1.ConditionRegistered, metav1.ConditionTrue,
+			v1alpha1.ReasonRegistered, "the account knows this installation")}
+	}
+	typ, reason := classify(failure)
+	if typ == v1alpha1.ConditionAPIReachable {
+		return []metav1.Condition{newCondition(typ, metav1.ConditionFalse, reason, failure.Error())}
+	}
+	return []metav1.Condition{answered, newCondition(typ, metav1.ConditionFalse, reason, safeMessage(failure))}
+}
+
+// apiReachableCondition returns APIReachable for an account that answers heartbeats. It is False if
+// the endpoints cannot be read.
+func (r *Registration) apiReachableCondition(feed endpointsync.FeedStatus) metav1.Condition {
+	switch {
+	case feed.Err != nil && r.Now().Sub(feed.Since) >= watchGrace:
+		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonWatchFailed,
+			"the account's API answers, but changes of endpoints do not arrive: "+feed.Err.Error())
+	case feed.Polling:
+		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
+			"the account's API answers, but does not support watches: changes take up to 10 s")
+	}
+	return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
+		"the account's API answers")
+}
+
+// classify returns the condition that a failed heartbeat makes False, and the reason. It is based
+// on the HTTP status, so that other implementations of the API are understood as well.
+func classify(failure error) (typ, reason string) {
+	var e *account.Error
+	if !errors.As(failure, &e) || e.Code == account.CodeUnreachable {
+		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonUnreachable
+	}
+	switch status := e.HTTPStatus(); {
+	case e.Code == account.CodeBadAnswer, status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonBadAnswer
+	case status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonUnavailable
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return v1alpha1.ConditionRegistered, v1alpha1.ReasonUnauthorized
+	case e.Code == account.CodeLimit:
+		return v1alpha1.ConditionRegistered, v1alpha1.ReasonLimitReached
+	}
+	return v1alpha1.ConditionRegistered, v1alpha1.ReasonRejected
+}
+
+// safeMessage returns the account's own message if there is one.
+func safeMessage(failure error) string {
+	var e *account.Error
+	if errors.As(failure, &e) {
+		return cmp.Or(e.Msg, e.Error())
+	}
+	return failure.Error()
+}
+
+// countEndpoints counts the projected hostnames, and those that are ready.
+func (r *Registration) countEndpoints(ctx context.Context, s *v1alpha1.KubernetesOperatorStatus) error {
+	var list v1alpha1.BoundEndpointList
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing BoundEndpoints: %w", err)
+	}
+	s.BoundEndpoints, s.ReadyEndpoints = 0, 0
+	for i := range list.Items {
+		b := &list.Items[i]
+		if !r.Installation.Owns(b) || b.Spec.State == v1alpha1.StateReleased {
+			continue
+		}
+		s.BoundEndpoints++
+		if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReady) {
+			s.ReadyEndpoints++
+		}
+	}
+	return nil
+}
+
+// emitEvents emits an event for each condition whose reason changed. A new object without problems
+// gets none.
+func (r *Registration) emitEvents(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
+	for _, c := range o.Status.Conditions {
+		old := meta.FindStatusCondition(before, c.Type)
+		negative := c.Type == v1alpha1.ConditionAccountChanged || c.Type == v1alpha1.ConditionRemovalsHeld
+		bad := negative == (c.Status == metav1.ConditionTrue)
+		if old != nil && old.Reason == c.Reason && old.Status == c.Status || old == nil && negative && !bad {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if bad {
+			kind = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(o, nil, kind, c.Reason, "Register", "%s: %s", c.Type, c.Message)
+	}
+}

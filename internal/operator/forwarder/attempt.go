@@ -1,0 +1,237 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
+)
+
+// errClientGone reports that the client aborted its connection before the stream was open.
+var errClientGone = errors.New("client gone")
+
+// clientConn is an accepted connection and the input that was read before its stream was open.
+type clientConn struct {
+	connection
+	target          *portAssignment
+	stats           *portStats
+	source          *relay.Source
+	buffered        requestBuffer
+	acceptedAt      time.Time
+	sessionDeadline time.Time         // until then it waits for a session
+	header          tunnel.OpenHeader // of its streams
+	failure         *failure          // why its stream did not open; nil while it may
+}
+
+// release frees the buffers. The connection has ended or belongs to another owner.
+func (c *clientConn) release() {
+	c.source.Release()
+	c.buffered.free()
+}
+
+// attempt relays a client's connection over one stream that the edge may yet refuse; relay.Join
+// runs it. Until the edge opens the stream, the client's input is also buffered, and an abort ends
+// only the attempt: the client's connection continues with another attempt or an error response.
+type attempt struct {
+	*clientConn
+	stream   *attemptStream
+	watchdog watchdog
+	replay   []byte // input that an earlier attempt read; a copy, as opening the stream frees the buffer
+	// closed when the stream is open or the attempt has ended
+	decided chan struct{}
+
+	open       atomic.Bool // set with mu
+	mu         sync.Mutex
+	ended      bool // the attempt ended before the stream was open
+	clientGone bool // the client aborted before the stream was open
+}
+
+func newAttempt(c *clientConn, st *tunnel.Stream) *attempt {
+	t := &attempt{clientConn: c, replay: bytes.Clone(c.buffered.buf), decided: make(chan struct{})}
+	t.stream = &attemptStream{Stream: st, attempt: t}
+	return t
+}
+
+// Next returns the client's input, and buffers it until the stream is open.
+func (t *attempt) Next() ([]byte, error) {
+	next := t.source.Next
+	if !t.open.Load() || t.replay != nil {
+		next = t.nextBuffered
+	}
+	p, err := next()
+	if len(p) > 0 && t.target.Scheme == "http" && t.open.Load() { // the client expects a response
+		t.watchdog.arm()
+	}
+	return p, err
+}
+
+func (t *attempt) nextBuffered() ([]byte, error) {
+	if p := t.replay; len(p) > 0 {
+		t.replay = nil
+		return p, nil
+	}
+	if err := t.awaitBufferSpace(); err != nil {
+		return nil, err
+	}
+	p, err := t.source.Next()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open.Load() {
+		return p, err
+	}
+	if len(p) > 0 {
+		t.buffered.add(p)
+	}
+	switch {
+	case err == nil || errors.Is(err, os.ErrDeadlineExceeded): // set by Abort
+	case errors.Is(err, io.EOF):
+		t.buffered.eof = true
+	default:
+		t.clientGone = true // the kernel reports it once; a later read returns io.EOF
+	}
+	return p, err
+}
+
+// awaitBufferSpace waits until more input may be read. It returns io.EOF if the client has sent
+// everything.
+func (t *attempt) awaitBufferSpace() error {
+	t.mu.Lock()
+	eof, wait := t.buffered.eof, !t.open.Load() && t.buffered.full()
+	t.mu.Unlock()
+	switch {
+	case eof:
+		return io.EOF
+	case wait:
+		t.source.Release()
+		<-t.decided
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// markOpened commits the client's connection to this attempt. It returns false if the attempt has
+// ended.
+func (t *attempt) markOpened() bool {
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		return false
+	}
+	asks := t.target.Scheme == "http" && len(t.buffered.buf) > 0
+	t.open.Store(true)
+	close(t.decided)
+	t.buffered.free()
+	t.mu.Unlock()
+	if !asks {
+		t.watchdog.disarm()
+	}
+	return true
+}
+
+// setOpenDeadline bounds the wait for the edge to open the stream. It returns false if the stream
+// is open.
+func (t *attempt) setOpenDeadline(at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open.Load() {
+		return false
+	}
+	_ = t.stream.SetReadDeadline(at)
+	return true
+}
+
+// Abort ends the attempt or, once the stream is open, resets the client's connection.
+func (t *attempt) Abort() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.open.Load():
+		reset(t.connection)
+	case !t.ended:
+		t.ended = true
+		close(t.decided)
+		return t.SetReadDeadline(time.Unix(1, 0))
+	}
+	return nil
+}
+
+// isOpen reports whether the edge has opened the stream.
+func (t *attempt) isOpen() bool { return t.open.Load() }
+
+// finish makes the client's connection usable again after an attempt that failed, and returns why
+// the stream never opened. A concurrent Abort, such as that of a context when relay.Join has
+// returned, has no effect afterwards.
+func (t *attempt) finish() error {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	_ = t.SetReadDeadline(time.Time{})
+	if t.clientGone {
+		return errClientGone
+	}
+	return t.stream.err
+}
+
+// Close closes the client's connection if the stream was open.
+func (t *attempt) Close() error {
+	if !t.isOpen() {
+		return nil
+	}
+	return t.connection.Close()
+}
+
+// attemptStream is the edge's end of an attempt.
+type attemptStream struct {
+	*tunnel.Stream
+	attempt *attempt
+	open    bool
+	err     error // why it never opened
+}
+
+// Next waits until the edge has opened the stream, and then returns what the edge sends.
+func (s *attemptStream) Next() ([]byte, error) {
+	if !s.open {
+		if s.err = s.WaitOpened(context.Background()); s.err != nil {
+			return nil, s.err
+		}
+		at := s.attempt.acceptedAt // for http, so that it precedes what the edge reports about the requests
+		if s.attempt.target.Scheme != "http" {
+			at = time.Now()
+		}
+		if s.err = net.ErrClosed; !s.attempt.markOpened() {
+			return nil, s.err
+		}
+		s.err, s.open = nil, true
+		s.attempt.stats.recordSuccess(at)
+		_ = s.SetReadDeadline(time.Time{})
+	}
+	p, err := s.Stream.Next()
+	if len(p) > 0 {
+		s.attempt.watchdog.disarm()
+	}
+	return p, err
+}
+
+// CloseWrite ends the client's direction. For http, an end that follows the edge's own end is sent
+// later: the edge's HTTP server does not wait for it.
+func (s *attemptStream) CloseWrite() error {
+	if s.attempt.target.Scheme == "http" && s.SawEOF() {
+		return s.CloseWriteLater()
+	}
+	return s.Stream.CloseWrite()
+}

@@ -1,0 +1,57 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
+)
+
+// writeJSON answers with a value.
+func (c *call) writeJSON(status int, value any) error {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encoding answer: %w", err)
+	}
+	return c.writeBody(status, append(body, '\n'))
+}
+
+func (c *call) writeBody(status int, body []byte) error {
+	c.Writer.Header().Set("Content-Type", "application/json")
+	c.Writer.WriteHeader(status)
+	if _, err := c.Writer.Write(body); err != nil {
+		return httpkit.ClientGoneError{Cause: err}
+	}
+	return nil
+}
+
+// writeNoContent answers 204.
+func (c *call) writeNoContent() error {
+	c.Writer.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// writeError answers with the error body. The cause of a domain error, and every other error, is
+// only logged.
+func (c *call) writeError(err error) {
+	e := &account.Error{Code: account.CodeInternal, Msg: "internal error"}
+	errors.As(err, &e)
+	body := account.ErrorBody{Code: e.Code, Status: e.Code.Status(), Msg: e.Msg, Errors: e.Fields,
+		Details: map[string]string{"operation_id": c.OperationID}}
+	maps.Copy(body.Details, e.Details)
+	switch body.Status {
+	case http.StatusUnauthorized:
+		c.Writer.Header().Set("WWW-Authenticate", `Bearer realm="fairlead"`)
+	case http.StatusServiceUnavailable:
+		c.SetRetryAfter(time.Second)
+	}
+	_ = c.writeBody(body.Status, body.JSON()) // a client that is gone needs no answer
+}

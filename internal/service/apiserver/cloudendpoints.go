@@ -1,0 +1,198 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/redact"
+)
+
+// endpointFields are the fields of an endpoint that a client may send.
+type endpointFields struct {
+	account.EndpointPatch
+	url, kind, name *string
+	bindings        *[]string
+}
+
+func readEndpointFields(c *call) (*body, endpointFields, error) {
+	var f endpointFields
+	b, err := c.readRequest()
+	if err != nil {
+		return nil, f, err
+	}
+	o := b.top
+	f.url, f.kind, f.name, f.bindings = o.text("url"), o.text("type"), o.text("name"), o.texts("bindings")
+	f.Description, f.Metadata, f.PoolingEnabled = o.text("description"), o.text("metadata"), o.boolean("pooling_enabled")
+	f.TrafficPolicy, f.BackendID = o.text("traffic_policy"), o.text("backend_id")
+	o.rejectUnknown()
+	return b, f, nil
+}
+
+func (s *server) createEndpoint(c *call) error {
+	b, f, err := readEndpointFields(c)
+	if err != nil {
+		return err
+	}
+	if f.kind != nil && *f.kind != "" && *f.kind != account.TypeCloud {
+		b.top.reject("type", *f.kind,
+			`only endpoints of type "cloud" are made here; agents make their own: `+
+				`fairlead http 8080 --url http://NAME.NAMESPACE`)
+	}
+	e := account.Endpoint{AccountID: c.AccountID(), Principal: &account.Ref{ID: c.Key.ID},
+		Bindings: []string{account.BindingKubernetes}}
+	if f.bindings != nil && len(*f.bindings) > 0 {
+		e.Bindings = *f.bindings
+	}
+	if f.name != nil {
+		e.Name = *f.name
+	}
+	facts, err := s.completeEndpoint(c, b, f, &e)
+	if err := b.err(err); err != nil {
+		return err
+	}
+	created, err := s.opt.Store.CreateEndpoint(c.Context(), e, facts)
+	if err != nil {
+		return err
+	}
+	return s.endpoints(nil).answer(c, http.StatusCreated, created)
+}
+
+// completeEndpoint sets the fields of a new endpoint. The error lists rules that are not among the
+// field errors of the body.
+func (s *server) completeEndpoint(
+	c *call, b *body, f endpointFields, e *account.Endpoint,
+) (facts account.PolicyFacts, err error) {
+	if len(e.Bindings) != 1 {
+		b.top.reject("bindings", strings.Join(e.Bindings, ","),
+			"an endpoint has exactly one binding: kubernetes, internal or public")
+		return facts, nil
+	}
+	if f.url == nil {
+		b.top.reject("url", "", "is required, for example http://shop.demo")
+		return facts, nil
+	}
+	u, err := account.ParseBindingURL(e.Bindings[0], *f.url)
+	if err != nil {
+		return facts, err
+	}
+	e.URL, e.Scheme, e.Host, e.Port = u.String(), u.Scheme, u.Host, u.Port
+	if f.TrafficPolicy != nil {
+		text, fields := s.restorePolicy(c, *f.TrafficPolicy, "")
+		b.fieldErrors = append(b.fieldErrors, fields...)
+		f.TrafficPolicy = &text
+	}
+	if *e, err = f.Apply(*e); err != nil || len(b.fieldErrors) > 0 {
+		return facts, err
+	}
+	return s.checkPolicy(e.TrafficPolicy, e)
+}
+
+func (s *server) updateEndpoint(c *call) error {
+	b, f, err := readEndpointFields(c)
+	if err != nil {
+		return err
+	}
+	var patched *account.Endpoint
+	for range maxPolicyAttempts {
+		if patched, err = s.patchEndpoint(c, b, f); account.CodeOf(err) != account.CodeChanged {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.endpoints(nil).answer(c, http.StatusOK, patched)
+}
+
+// maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its
+// redaction marks stand for, changes between reading and writing.
+const maxPolicyAttempts = 3
+
+func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
+	existing, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), c.ID())
+	if err != nil {
+		return nil, err
+	}
+	if existing.Type != account.TypeCloud { // the store's error names the remedy
+		return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, account.EndpointPatch{},
+			account.PolicyFacts{})
+	}
+	f.rejectIdentityChanges(b, existing)
+	var facts account.PolicyFacts
+	if f.TrafficPolicy != nil {
+		text, fields := s.restorePolicy(c, *f.TrafficPolicy, existing.TrafficPolicy)
+		b.fieldErrors = append(b.fieldErrors, fields...)
+		if text != *f.TrafficPolicy {
+			f.ExpectedPolicy = &existing.TrafficPolicy
+		}
+		f.TrafficPolicy = &text
+	}
+	after, err := f.Apply(*existing)
+	if err == nil && f.TrafficPolicy != nil && len(b.fieldErrors) == 0 {
+		facts, err = s.checkPolicy(after.TrafficPolicy, existing)
+	}
+	if err := b.err(err); err != nil {
+		return nil, err
+	}
+	return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, f.EndpointPatch, facts)
+}
+
+// rejectIdentityChanges rejects another type, URL, binding or name. Empty values are ignored,
+// because generated clients send them.
+func (f *endpointFields) rejectIdentityChanges(b *body, e *account.Endpoint) {
+	const rule = "does not change; delete the endpoint and make another one, or leave it out"
+	if f.kind != nil && *f.kind != "" && *f.kind != e.Type {
+		b.top.reject("type", *f.kind, rule)
+	}
+	if f.name != nil && *f.name != e.Name {
+		b.top.reject("name", *f.name, rule)
+	}
+	if f.bindings != nil && len(*f.bindings) > 0 && (len(*f.bindings) != 1 || (*f.bindings)[0] != e.Bindings[0]) {
+		b.top.reject("bindings", strings.Join(*f.bindings, ","), rule)
+	}
+	if f.url != nil && *f.url != "" {
+		if u, err := account.ParseBindingURL(e.Bindings[0], *f.url); err != nil || u.String() != e.URL {
+			b.top.reject("url", *f.url, rule)
+		}
+	}
+}
+
+// restorePolicy replaces redaction marks in the text by the secrets of the stored policy for which
+// a GET showed them.
+func (s *server) restorePolicy(c *call, text, stored string) (restored string, fieldErrors []account.FieldError) {
+	if len(text) > account.MaxTrafficPolicy {
+		return text, nil // Apply rejects it
+	}
+	restored, err := redact.Restore(text, stored, s.redactionMark(c.AccountID()))
+	var unknown redact.UnknownMarkError
+	switch {
+	case errors.As(err, &unknown):
+		return text, []account.FieldError{{Field: "traffic_policy", Value: unknown.Mark,
+			Rule: "stands for a secret that this endpoint does not have; give the secret itself"}}
+	case err != nil:
+		return text, []account.FieldError{
+			{Field: "traffic_policy", Value: "", Rule: "cannot be read: give a YAML or JSON document"}}
+	}
+	return restored, nil
+}
+
+// checkPolicy compiles a policy for an endpoint.
+func (s *server) checkPolicy(text string, e *account.Endpoint) (account.PolicyFacts, error) {
+	switch {
+	case text == "":
+		return account.PolicyFacts{}, nil
+	case s.opt.CheckPolicy == nil:
+		return account.PolicyFacts{},
+			account.Invalid("traffic_policy", "", "this server does not run traffic policies; leave it out, and use backend_id")
+	}
+	return s.opt.CheckPolicy(text, e.Scheme, e.Bindings[0])
+}
+
+func (s *server) redactionMark(accountID string) redact.Mark {
+	return func(secret string) string { return s.opt.RedactionMark(accountID, secret) }
+}

@@ -1,0 +1,388 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+)
+
+// object is a JSON object.
+type object = map[string]any
+
+// description is /openapi.json.
+type description struct {
+	t    *testing.T
+	root object
+}
+
+func (a *api) description() description {
+	a.t.Helper()
+	return description{a.t, a.get("/openapi.json").want(200).body}
+}
+
+// at follows names from the root; nil where there is nothing.
+func (d description) at(names ...string) any {
+	var v any = d.root
+	for _, name := range names {
+		o, _ := v.(object)
+		v = o[name]
+	}
+	return v
+}
+
+// resolve follows a reference.
+func (d description) resolve(v any) object {
+	d.t.Helper()
+	o, _ := v.(object)
+	if ref, ok := o["$ref"].(string); ok {
+		found, _ := d.at(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...).(object)
+		if found == nil {
+			d.t.Fatalf("%s leads nowhere", ref)
+		}
+		return found
+	}
+	return o
+}
+
+// broken returns where a value is not as its schema says. It knows the words that our description
+// uses.
+func (d description) broken(where string, of any, v any) []string {
+	s := d.resolve(of)
+	if any, ok := s["anyOf"].([]any); ok {
+		var all []string
+		for _, one := range any {
+			problems := d.broken(where, one, v)
+			if len(problems) == 0 {
+				return nil
+			}
+			all = append(all, problems...)
+		}
+		return all
+	}
+	if kind := kindOf(v); s["type"] != nil && !slices.Contains(words(s["type"]), kind) {
+		return []string{fmt.Sprintf("%s is %s, not %v", where, kind, s["type"])}
+	}
+	if allowed, ok := s["enum"].([]any); ok && !slices.Contains(allowed, v) {
+		return []string{fmt.Sprintf("%s is %v, not one of %v", where, v, allowed)}
+	}
+	var all []string
+	switch v := v.(type) {
+	case []any:
+		for i, item := range v {
+			all = append(all, d.broken(fmt.Sprintf("%s[%d]", where, i), s["items"], item)...)
+		}
+	case object:
+		properties, _ := s["properties"].(object)
+		for name, value := range v {
+			switch {
+			case properties[name] != nil:
+				all = append(all, d.broken(where+"."+name, properties[name], value)...)
+			case s["additionalProperties"] == false:
+				all = append(all, where+"."+name+" is not described")
+			}
+		}
+		for _, name := range words(s["required"]) {
+			if _, there := v[name]; !there {
+				all = append(all, where+"."+name+" is missing")
+			}
+		}
+	}
+	return all
+}
+
+func kindOf(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case float64:
+		if v == float64(int64(v)) {
+			return "integer"
+		}
+		return "number"
+	case []any:
+		return "array"
+	}
+	return "object"
+}
+
+// words is a string or a list of strings.
+func words(v any) []string {
+	if one, ok := v.(string); ok {
+		return []string{one}
+	}
+	var all []string
+	list, _ := v.([]any)
+	for _, one := range list {
+		all = append(all, fmt.Sprint(one))
+	}
+	return all
+}
+
+// isAs fails unless the answer is as the description says of the operation.
+func (d description) isAs(method, pattern string, got *answer) {
+	d.t.Helper()
+	answered := d.resolve(d.at("paths", pattern, strings.ToLower(method), "responses", fmt.Sprint(got.status)))
+	if answered == nil {
+		d.t.Errorf("%s %s: the status %d is not described", method, pattern, got.status)
+		return
+	}
+	content, _ := answered["content"].(object)
+	if got.text == "" || content == nil {
+		if got.text != "" || content != nil {
+			d.t.Errorf("%s %s: %d with body %q, described %v", method, pattern, got.status, got.text, content)
+		}
+		return
+	}
+	media, _ := content["application/json"].(object)
+	for _, problem := range d.broken("answer", media["schema"], got.body) {
+		d.t.Errorf("%s %s: %s", method, pattern, problem)
+	}
+}
+
+// operationCase is a call of an operation.
+type operationCase struct{ method, pattern, id, body string }
+
+// TestTheDescriptionIsWhatIsAnswered holds the description against an answer of every operation,
+// and against refusals.
+func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
+	d := a.description()
+	session := a.Session()
+	e := a.Bind(session, "http://api.demo").Endpoint
+	lost := a.Session()
+	a.Bind(lost, "tcp://lost.demo:1")
+	a.EndSession(lost)
+	until := `"2030-01-01T00:00:00Z"`
+	full := `{"description":"d","metadata":"m","enabled_features":["bindings"],"region":"eu","cluster_uid":"u","deployment":{"name":"n","namespace":"s","version":"1","cluster_name":"c"},` +
+		`"binding":{"endpoint_selectors":["demo"],"ingress_endpoint":"x","csr":null}}`
+	o := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, full).want(201)).ID
+	key := into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID
+	token := into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID
+	tunnel, err := a.Store.StartTunnel(t.Context(),
+		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
+			Labels: map[string]string{"app": "api"}})
+	storetest.Must(t, err)
+	leaf, unused := a.Static().ID, a.backendOfEachKind()
+	user, loggedIn := a.login("alice")
+	cloud := a.cloud("http://cloud.demo", "")
+	seen := map[string]bool{}
+	cases := []operationCase{
+		{"GET", "/openapi.json", "", ""},
+		{"GET", "/events", "", ""}, {"GET", "/events/{id}", into[auditPage](a.get("/events").want(200)).Events[0].ID, ""},
+		{"GET", "/endpoints", "", ""}, {"GET", "/endpoints/{id}", e.ID, ""}, {"GET", "/endpoints/{id}", "ep-none", ""},
+		{"POST", "/kubernetes_operators", "", full}, {"POST", "/kubernetes_operators", "", "{}"},
+		{"POST", "/kubernetes_operators", "", `{"x":1,"description":2}`},
+		{"GET", "/kubernetes_operators", "", ""}, {"GET", "/kubernetes_operators/{id}", o, ""},
+		{"PATCH", "/kubernetes_operators/{id}", o, `{"region":"us"}`},
+		{"GET", "/kubernetes_operators/{id}/bound_endpoints", o, ""}, {"DELETE", "/kubernetes_operators/{id}", o, ""},
+		{"GET", "/tunnel_sessions", "", ""}, {"GET", "/tunnel_sessions/{id}", session, ""},
+		{"POST", "/tunnel_sessions/{id}/stop", session, ""}, {"POST", "/tunnel_sessions/{id}/restart", session, "{}"},
+		{"POST", "/api_keys", "", `{"expires_at":` + until + `,"scopes":["read","operator"]}`}, {"GET", "/api_keys", "", ""},
+		{"GET", "/api_keys/{id}", key, ""},
+		{"PATCH", "/api_keys/{id}", key, `{"metadata":"x"}`}, {"DELETE", "/api_keys/{id}", key, ""},
+		{"DELETE", "/api_keys/{id}", key, ""},
+		{"POST", "/credentials", "", `{"expires_at":` + until + `}`}, {"GET", "/credentials", "", ""},
+		{"GET", "/credentials/{id}", token, ""},
+		{"PATCH", "/credentials/{id}", token, `{"acl":["connect:*"]}`}, {"PATCH", "/credentials/{id}", token, "["},
+		{"DELETE", "/credentials/{id}", token, ""},
+		{"POST", "/endpoints", "",
+			`{"url":"http://made.demo","type":"cloud","bindings":["kubernetes"],"traffic_policy":"a: b","backend_id":"` + leaf +
+				`","pooling_enabled":false}`},
+		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""},
+		{"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
+		{"PATCH", "/endpoints/{id}", e.ID, `{"description":"x"}`}, {"DELETE", "/endpoints/{id}", cloud, ""},
+		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""}, {"GET", "/app/users/{id}/endpoints", user, ""},
+		{"GET", "/app/sessions", "", ""},
+		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""},
+		{"DELETE", "/app/users/{id}/sessions", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
+		{"DELETE", "/app/users/{id}", user, ""},
+		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""}, {"DELETE", "/backends/static/{id}", leaf, ""},
+	}
+	cases = append(cases, operationCase{"PATCH", "/backends/failover/{id}", unused[account.BackendFailover],
+		`{"health":{"http_status":[503],"window_seconds":30,"min_answers":7,"failure_percent":60,"min_clients":2}}`})
+	for kind, id := range unused {
+		at := "/backends/" + string(kind)
+		cases = append(cases, operationCase{"GET", at, "", ""}, operationCase{"GET", at + "/{id}", id, ""},
+			operationCase{"POST", at, "", backendBodies(leaf)[kind]},
+			operationCase{"POST", at, "", "{}"}, operationCase{"PATCH", at + "/{id}", id, `{"metadata":"x"}`},
+			operationCase{"DELETE", at + "/{id}", id, ""})
+	}
+	for _, c := range cases {
+		seen[c.method+" "+c.pattern] = true
+		d.isAs(c.method, c.pattern, a.do(c.method, strings.ReplaceAll(c.pattern, "{id}", c.id), a.admin, c.body))
+	}
+	d.isAs("GET", "/endpoints", a.do("GET", "/endpoints", "flk_none", ""))
+	d.isAs("POST", "/api_keys", a.do("POST", "/api_keys", a.key(a.AccountID, account.ScopeRead), "{}"))
+	d.isAs("GET", "/endpoints", a.get("/endpoints?resource_version=1-1"))
+	for path, methods := range d.at("paths").(object) {
+		for method := range methods.(object) {
+			if method != "parameters" && !seen[strings.ToUpper(method)+" "+path] {
+				t.Errorf("nobody tried %s %s", method, path)
+			}
+		}
+	}
+	a.linesAreAs(d)
+}
+
+// linesAreAs holds the description of a watch's lines against what comes.
+func (a *api) linesAreAs(d description) {
+	t := a.t
+	t.Helper()
+	line, _ := d.at("paths", "/endpoints", "get", "responses", "200", "content", "application/x-ndjson", "schema").(object)
+	w := a.watch(a.admin, account.ResourceVersion{Epoch: a.List().Version.Epoch}, "")
+	for range 2 {
+		var sent any
+		raw, err := json.Marshal(w.nextChange())
+		storetest.Must(t, err)
+		storetest.Must(t, json.Unmarshal(raw, &sent))
+		for _, problem := range d.broken("line", line, sent) {
+			t.Error(problem)
+		}
+	}
+}
+
+// TestTheDescriptionHasTheFieldsThatAreTaken sends every field and parameter that is described
+// anywhere to every operation: those that are described for it are known there, and the others are
+// not.
+func TestTheDescriptionHasTheFieldsThatAreTaken(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 10_000 })
+	d := a.description()
+	o := a.operatorWith(a.admin, "{}")
+	ids := map[string]string{"/kubernetes_operators": o,
+		"/api_keys":    into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID,
+		"/credentials": into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID}
+	for kind, id := range a.backendOfEachKind() {
+		ids["/backends/"+string(kind)] = id
+	}
+	ids["/endpoints"] = a.cloud("http://cloud.demo", "")
+	ids["/app/users"], ids["/app/sessions"] = a.login("alice")
+	fields := object{"url": 7, "id": 7, "token": 7}
+	parameters := map[string]bool{"id": true, "x": true}
+	for name, p := range d.at("components", "parameters").(object) {
+		if p.(object)["in"] == "query" {
+			parameters[name] = true
+		}
+	}
+	d.eachOperation(func(_, _ string, op object) { maps.Copy(fields, d.bodyFields(op)) })
+	all := object{}
+	for name := range fields {
+		all[name] = 7 // no field is a number: one that is known tells its type
+	}
+	text, err := json.Marshal(all)
+	storetest.Must(t, err)
+	d.eachOperation(func(method, pattern string, op object) {
+		path := pattern
+		for at, id := range ids {
+			if strings.HasPrefix(pattern, at) {
+				path = strings.ReplaceAll(pattern, "{id}", id)
+			}
+		}
+		var described []string
+		for _, p := range op["parameters"].([]any) {
+			described = append(described, fmt.Sprint(d.resolve(p)["name"]))
+		}
+		for name := range parameters {
+			rules := a.do(method, path+"?"+name+"=%00", a.admin, "").rules()
+			if known := rules[name] != "unknown query parameter"; known != slices.Contains(described, name) {
+				t.Errorf("%s %s: parameter %s is known: %t, described: %v", method, pattern, name, known, described)
+			}
+		}
+		body := d.bodyFields(op)
+		if op["requestBody"] == nil {
+			return
+		}
+		rules := a.do(method, path, a.admin, string(text)).want(400, account.CodeInvalid).rules()
+		for name := range fields {
+			_, described := body[name]
+			if known := rules[name] != "unknown field"; known != described {
+				t.Errorf("%s %s: field %s is known: %t, described: %t", method, pattern, name, known, described)
+			}
+		}
+	})
+}
+
+func (d description) eachOperation(do func(method, pattern string, op object)) {
+	for pattern, methods := range d.at("paths").(object) {
+		for method, op := range methods.(object) {
+			if o, ok := op.(object); ok {
+				do(strings.ToUpper(method), pattern, o)
+			}
+		}
+	}
+}
+
+// bodyFields are the fields of an operation's body.
+func (d description) bodyFields(op object) object {
+	media, _ := d.resolve(op["requestBody"])["content"].(object)
+	json, _ := media["application/json"].(object)
+	properties, _ := d.resolve(json["schema"])["properties"].(object)
+	return properties
+}
+
+func TestTheDescriptionHasTheErrorCodesAndTheRoutesOfTheDocs(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	d := a.description()
+	storetest.Equal(t, "version", d.root["openapi"], any("3.1.0"))
+	storetest.Equal(t, "server", d.at("servers").([]any)[0].(object)["url"], any(base))
+	codes := words(d.at("components", "schemas", "ErrorBody", "properties", "error_code", "enum"))
+	for _, info := range account.Codes() {
+		ours := strings.HasPrefix(string(info.Code), "ERR_FL_1")
+		if slices.Contains(codes, string(info.Code)) != ours {
+			t.Errorf("code %s is described: %t", info.Code, !ours)
+		}
+		if text := fmt.Sprint(d.at("components", "responses", fmt.Sprint(info.Status), "description")); ours &&
+			!strings.Contains(text, string(info.Code)) {
+			t.Errorf("status %d does not name %s: %s", info.Status, info.Code, text)
+		}
+	}
+	page, err := os.ReadFile("../../../docs/api.md")
+	storetest.Must(t, err)
+	rows := regexp.MustCompile("(?m)^\\| `(/[a-z_./{}]+)` \\| ([A-Z, ]+) \\|").FindAllStringSubmatch(string(page), -1)
+	told := map[string]string{}
+	for _, row := range rows {
+		told[row[1]] = row[2]
+	}
+	offered := map[string]string{}
+	d.eachOperation(func(method, pattern string, _ object) {
+		all := append(strings.FieldsFunc(offered[pattern], func(r rune) bool { return r == ',' || r == ' ' }), method)
+		slices.SortFunc(all, func(x, y string) int { return slices.Index(methodOrder, x) - slices.Index(methodOrder, y) })
+		offered[pattern] = strings.Join(all, ", ")
+	})
+	if !maps.Equal(told, offered) {
+		t.Errorf("docs/api.md has %v\nthe API %v", told, offered)
+	}
+}
+
+var methodOrder = []string{"GET", "POST", "PATCH", "DELETE"}
+
+func TestTheDescriptionIsForEveryKey(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, scope := range account.Scopes() {
+		a.do("GET", "/openapi.json", a.key(a.AccountID, scope), "").want(200)
+	}
+	a.do("GET", "/openapi.json", "", "").want(401)
+	a.get("/openapi.json?x=1").want(400)
+	a.Clock.Step(time.Hour)
+	storetest.Equal(t, "again", a.get("/openapi.json").text, a.get("/openapi.json").text)
+}

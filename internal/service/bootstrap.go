@@ -1,0 +1,198 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+)
+
+// BootstrapFileName is the file in the data directory for the first secrets, used without a
+// terminal and when no other file was named.
+const BootstrapFileName = "bootstrap.txt"
+
+// bootstrapMessage is what a person needs after the first start.
+type bootstrapMessage struct {
+	APIKey, Authtoken     string
+	BaseURL               string
+	CAFingerprint         string // "" = the certificate comes from files
+	DataDir, AccountLabel string
+}
+
+// bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key
+// and token. Secrets never go into the log.
+func bootstrap(ctx context.Context, st *store.Store, o *Options, w bootstrapMessage) error {
+	if err := ensureSecrets(ctx, st, o); err != nil {
+		return err
+	}
+	out, err := openSecretOutput(o)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	made, created, err := st.Bootstrap(ctx)
+	if err != nil || !created {
+		return err
+	}
+	if dir, err := filepath.Abs(w.DataDir); err == nil {
+		w.DataDir = dir // the commands may be run elsewhere
+	}
+	w.APIKey, w.Authtoken, w.AccountLabel = made.APIKeySecret, made.AuthtokenSecret, made.Account.Name+", "+made.Account.ID
+	if err := out.write(w.text()); err != nil {
+		return fmt.Errorf(
+			"showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and "+
+				"`fairlead-server authtoken create --connect '*'`): %w", err)
+	}
+	o.Logger.Info("first start: made an account with an API key and an authtoken", "account", made.Account.ID, "shown",
+		out.where())
+	return nil
+}
+
+func ensureSecrets(ctx context.Context, st *store.Store, o *Options) error {
+	for _, s := range []struct {
+		what, file string
+		ensure     func(context.Context, string) (bool, error)
+	}{
+		{"API key", o.APIKeyFile, st.EnsureAPIKey},
+		{"authtoken", o.AuthtokenFile, st.EnsureAuthtoken},
+	} {
+		if s.file == "" {
+			continue
+		}
+		secret, err := readSecret(s.file)
+		if err != nil {
+			return fmt.Errorf("reading the bootstrap %s: %w", s.what, err)
+		}
+		created, err := s.ensure(ctx, secret)
+		if err != nil {
+			return fmt.Errorf("ensuring the bootstrap %s of %s: %w", s.what, s.file, err)
+		}
+		if created {
+			o.Logger.Info("made the credential of a bootstrap file", "kind", s.what, "file", s.file)
+		}
+	}
+	return nil
+}
+
+// readSecret reads a small file that holds one secret.
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// secretOutput is where the first secrets go. It is opened before they are made, so that they
+// cannot be made and lost.
+type secretOutput struct {
+	terminal io.Writer
+	path     string
+	tmp      *os.File
+	log      *slog.Logger
+}
+
+func openSecretOutput(o *Options) (*secretOutput, error) {
+	s := &secretOutput{path: o.BootstrapFile, log: o.Logger}
+	if s.path == "" && o.Terminal != nil {
+		s.terminal = o.Terminal
+		return s, nil
+	}
+	if s.path == "" {
+		s.path = filepath.Join(o.DataDir, BootstrapFileName)
+	}
+	var err error
+	s.tmp, err = os.CreateTemp(filepath.Dir(s.path), ".bootstrap-*") // mode 0600
+	if err != nil {
+		return nil, fmt.Errorf("opening --bootstrap-file %s: %w; name a file in a directory that this user may write", s.path,
+			err)
+	}
+	return s, nil
+}
+
+func (s *secretOutput) where() string {
+	if s.terminal != nil {
+		return "on the terminal"
+	}
+	return s.path
+}
+
+func (s *secretOutput) write(text []byte) error {
+	if s.terminal != nil {
+		_, err := s.terminal.Write(text)
+		return err
+	}
+	_, err := s.tmp.Write(text)
+	if err == nil {
+		err = s.tmp.Sync()
+	}
+	if err = errors.Join(err, s.tmp.Close()); err != nil {
+		return err
+	}
+	err = os.Rename(s.tmp.Name(), s.path)
+	if err == nil {
+		s.tmp = nil
+	}
+	return err
+}
+
+// discard removes what was not written.
+func (s *secretOutput) discard() {
+	if s.tmp == nil {
+		return
+	}
+	_ = s.tmp.Close()
+	if err := os.Remove(s.tmp.Name()); err != nil {
+		s.log.Warn("a temporary file stays behind", "file", s.tmp.Name(), "err", err)
+	}
+}
+
+func (w bootstrapMessage) text() []byte {
+	var b bytes.Buffer
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	trustFlag, helmCA := "", ""
+	p("Fairlead's first start: account %s. These two secrets are shown only here, only once.", w.AccountLabel)
+	p("")
+	p("  API key     %s", w.APIKey)
+	p("  authtoken   %s", w.Authtoken)
+	p("")
+	p("What to do next:")
+	p("")
+	if w.CAFingerprint != "" {
+		trustFlag, helmCA = " --ca-sha256 "+w.CAFingerprint, " --set-file api.caBundle=ca.crt"
+		p("# the service's own certificate authority, for those who connect")
+		p("fairlead-server ca --data-dir %s > ca.crt", w.DataDir)
+		p("")
+	}
+	p("# in every cluster")
+	p("helm install fairlead-operator charts/fairlead-operator --namespace fairlead --create-namespace \\")
+	p("  --set description=\"my cluster\" --set binding.enabled=true \\")
+	p("  --set credentials.apiKey=%s \\", w.APIKey)
+	p("  --set credentials.authtoken=%s \\", w.Authtoken)
+	p("  --set api.url=%s%s", w.BaseURL, helmCA)
+	p("")
+	p("# where the upstream is: paste the authtoken when asked; then any pod of the namespace demo may call " +
+		"http://hello.demo")
+	p("fairlead config add-authtoken - --server %s%s", w.BaseURL, trustFlag)
+	p("fairlead http 8080 --url http://hello.demo")
+	p("")
+	p("# the dashboard, in a browser: sign in with the API key")
+	p("%s/ui/", w.BaseURL)
+	p("")
+	return b.Bytes()
+}

@@ -1,0 +1,66 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/service/hsts"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// withDashboard puts the dashboard beside the API, which has the rest of the paths. A browser that
+// asks for "/" is sent to it.
+func (s *service) withDashboard(api http.Handler) http.Handler {
+	ui := dashboard.New(dashboard.Options{
+		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store,
+		SessionEnder: s.sessions, Tunnels: s.store,
+		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Authenticator: s.store,
+		SignIns: s.store,
+		Active:  s.backends, RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors,
+		GeoIP: s.geo != nil, BaseURL: s.baseURL.String(), Version: version.String(), ClientIP: s.clientIPFunc(),
+		Draining: s.draining.Load, OnAuthenticated: s.markAuthenticated, Logger: s.log,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil {
+			hsts.Set(w.Header(), r.Host)
+		}
+		switch path := r.URL.Path; {
+		case path == strings.TrimSuffix(dashboard.Path, "/"), path == "/" && wantsHTML(r):
+			http.Redirect(w, r, dashboard.Path, http.StatusSeeOther)
+		case strings.HasPrefix(path, dashboard.Path):
+			ui.ServeHTTP(w, r)
+		default:
+			api.ServeHTTP(w, r)
+		}
+	})
+}
+
+// clientIPFunc returns a function that returns the client address of a request to the API's
+// listener. A balancer's forwarding headers count only if it is a trusted proxy.
+func (s *service) clientIPFunc() func(*http.Request) netip.Addr {
+	trusted, err := s.opt.Public.trusted()
+	if err != nil {
+		panic(fmt.Sprintf("server: options that were validated: %v", err))
+	}
+	return func(r *http.Request) netip.Addr {
+		at, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil {
+			return netip.Addr{}
+		}
+		return public.ForwardedClient(r, at.Addr(), trusted)
+	}
+}
+
+// wantsHTML reports whether a browser asks for a page: clients of the API send a key and do not ask
+// for HTML.
+func wantsHTML(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Authorization") == "" &&
+		strings.Contains(r.Header.Get("Accept"), "text/html")
+}

@@ -1,0 +1,200 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
+)
+
+// Path is where the dashboard is mounted. The handler gets the whole path.
+const Path = "/ui/"
+
+// Options are what New needs. All interfaces, Admits and Mark are required where nothing else is
+// said.
+type Options struct {
+	Endpoints     account.Endpoints
+	Events        account.EventLog
+	Audit         account.AuditLog
+	Operators     account.Operators
+	Backends      account.Backends
+	Agents        account.TunnelSessions
+	SessionEnder  account.SessionEnder
+	Tunnels       account.LabelledTunnels
+	Identities    account.Identities
+	Revoker       account.Revoker // that of the edge, which cuts what is live
+	APIKeys       account.APIKeys
+	Authtokens    account.Authtokens
+	Authenticator account.Authenticator
+	SignIns       account.DashboardSessions
+
+	Active ActiveBackends // nil = not known
+	GeoIP  bool           // the server has a database that knows where addresses are
+	// RedactionMark makes what stands for a secret of a policy, as in the API.
+	RedactionMark func(accountID, secret string) string
+	// MatchSelectors makes of an operator's selectors what says whether an endpoint is one of its own,
+	// as in the API.
+	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
+
+	BaseURL string // of the API, for people to read
+	Version string // of the server
+	// says that the server is about to stop: nothing is changed any more; nil = never
+	Draining func() bool
+	// whose attempts to sign in are counted; nil = the address of the connection
+	ClientIP        func(*http.Request) netip.Addr
+	OnAuthenticated func(*http.Request) // called for each request whose sign-in is known; may be nil
+	Logger          *slog.Logger        // default slog.Default
+	Clock           func() time.Time    // default time.Now
+	Limits          Limits
+}
+
+// Limits of the dashboard. Zero values mean the defaults.
+type Limits struct {
+	SignInInterval      time.Duration // one attempt per client in this time; 6 s
+	SignInBurst         int           // attempts at once per client; 10
+	StreamsPerAccount   int           // of live updates per account; 100
+	SignInCheckInterval time.Duration // how often a stream looks whether its sign-in still holds; 2 s
+	Heartbeat           time.Duration // how often a stream says that it is alive; 15 s
+	StreamLifetime      time.Duration // how long a stream lasts before the browser has to open another; 1 h
+	WriteTimeout        time.Duration // for a browser to take what a stream says; 10 s
+	BodyTimeout         time.Duration // for a form to arrive; 30 s
+}
+
+// ActiveBackends says which child of a failover backend serves now, "" when nobody knows.
+type ActiveBackends interface {
+	Active(accountID, backendID string) string
+}
+
+func (o *Options) setDefaults() {
+	setDefault(&o.Limits.SignInInterval, 6*time.Second)
+	setDefault(&o.Limits.SignInBurst, 10)
+	setDefault(&o.Limits.StreamsPerAccount, 100)
+	setDefault(&o.Limits.SignInCheckInterval, 2*time.Second)
+	setDefault(&o.Limits.Heartbeat, 15*time.Second)
+	setDefault(&o.Limits.StreamLifetime, time.Hour)
+	setDefault(&o.Limits.WriteTimeout, 10*time.Second)
+	setDefault(&o.Limits.BodyTimeout, 30*time.Second)
+	setDefault(&o.Logger, slog.Default())
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Draining == nil {
+		o.Draining = func() bool { return false }
+	}
+	if o.ClientIP == nil {
+		o.ClientIP = connectionIP
+	}
+	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+type server struct {
+	opt       Options
+	mux       *http.ServeMux
+	pages     pages
+	assets    assets
+	origins   *http.CrossOriginProtection
+	countries map[string]string // names by code
+	attempts  *clientlimit.Rate // of signing in
+	streams   streamCounts
+	summaries summaries
+}
+
+// New returns the handler of everything below Path. It may be called by many goroutines. Streams of
+// live updates end when the context of their request does: cancel the http.Server's BaseContext to
+// end them at shutdown.
+func New(opt Options) http.Handler {
+	opt.setDefaults()
+	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), countries: parseCountries()}
+	s.attempts = clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)
+	s.streams = streamCounts{most: opt.Limits.StreamsPerAccount}
+	s.assets = loadAssets()
+	s.pages = s.parse()
+	s.mux.Handle("/", &route{server: s})
+	s.mux.Handle("GET "+Path+"static/{file}", s.assets)
+	for pattern, rt := range s.routes() {
+		rt.server, rt.pattern = s, pattern
+		s.mux.Handle(pattern, &rt)
+	}
+	return s
+}
+
+// route is one path: what GET shows and what POST does. The zero route is that of paths where
+// nothing is.
+type route struct {
+	server  *server
+	pattern string
+	get     func(*call) error
+	post    func(*call) error
+	open    bool            // without a sign-in
+	scopes  []account.Scope // beside admin, that may see it
+	writes  []account.Scope // beside admin, that may POST
+	stream  bool
+}
+
+// The scopes beside admin that may see, and do, things.
+var (
+	reading    = []account.Scope{account.ScopeRead}
+	identities = []account.Scope{account.ScopeRead, account.ScopeIdentities}
+	revoking   = []account.Scope{account.ScopeIdentities}
+)
+
+// routes is the one list of what the dashboard offers.
+func (s *server) routes() map[string]route {
+	users := Path + "traffic-policy/identities"
+	sessions := Path + "traffic-policy/sessions/{id}"
+	return map[string]route{
+		Path + "sign-in":  {open: true, get: s.signInPage, post: s.signIn},
+		Path + "sign-out": {open: true, post: s.signOut},
+		Path + "live":     {get: s.live, scopes: identities, stream: true},
+
+		Path + "{$}":                       {get: s.overview, scopes: identities},
+		Path + "endpoints":                 {get: s.endpoints, scopes: reading},
+		Path + "endpoints/{id}":            {get: s.endpoint, scopes: reading},
+		Path + "kubernetes-operators":      {get: s.operators, scopes: reading},
+		Path + "kubernetes-operators/{id}": {get: s.operator, scopes: reading},
+		Path + "backends":                  {get: s.backends, scopes: reading},
+		Path + "backends/{id}":             {get: s.backend, scopes: reading},
+		Path + "agents":                    {get: s.agents, scopes: reading},
+		Path + "agents/{id}":               {get: s.agent, scopes: reading},
+		Path + "agents/{id}/stop":          {get: s.confirmStop, post: s.stopAgent},
+		Path + "agents/{id}/restart":       {get: s.confirmRestart, post: s.restartAgent},
+		Path + "events":                    {get: s.events, scopes: reading},
+		users:                              {get: s.users, scopes: identities},
+		users + "/{id}":                    {get: s.user, scopes: identities},
+		users + "/{id}/endpoint":           {get: s.access, scopes: identities},
+		users + "/{id}/sign-out": {get: s.confirmSignOutUser, post: s.signOutUser, scopes: revoking,
+			writes: revoking},
+		users + "/{id}/revoke": {get: s.confirmRevokeUser, post: s.revokeUser, scopes: revoking,
+			writes: revoking},
+		sessions: {get: s.session, scopes: identities},
+		sessions + "/revoke": {get: s.confirmRevokeSession, post: s.revokeSession, scopes: revoking,
+			writes: revoking},
+		Path + string(kindAPIKeys):                     {get: s.apiKeys, scopes: reading},
+		Path + string(kindAPIKeys) + "/new":            {get: s.newAPIKey, post: s.createAPIKey},
+		Path + string(kindAPIKeys) + "/{id}/delete":    {get: s.confirmDeleteAPIKey, post: s.deleteAPIKey},
+		Path + string(kindAuthtokens):                  {get: s.authtokens, scopes: reading},
+		Path + string(kindAuthtokens) + "/new":         {get: s.newAuthtoken, post: s.createAuthtoken},
+		Path + string(kindAuthtokens) + "/{id}/delete": {get: s.confirmDeleteAuthtoken, post: s.deleteAuthtoken},
+	}
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	setHeaders(w.Header())
+	s.mux.ServeHTTP(w, r)
+}

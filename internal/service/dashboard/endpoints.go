@@ -1,0 +1,104 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/redact"
+)
+
+var bindings = []string{account.BindingKubernetes, account.BindingPublic, account.BindingInternal}
+
+type endpointsPage struct {
+	Query, Binding, Status string
+	Filtered               bool
+	Bindings, Statuses     []string
+	Rows                   []account.Endpoint
+	Agents                 map[string]account.TunnelSession
+	Pager                  pager
+}
+
+func (s *server) endpoints(c *call) error {
+	p := endpointsPage{Query: c.asked("q"), Binding: c.oneOf("binding", bindings...),
+		Status:   c.oneOf("status", account.StatusOnline, account.StatusOffline),
+		Bindings: bindings, Statuses: []string{account.StatusOnline, account.StatusOffline}}
+	p.Filtered = p.Query != "" || p.Binding != "" || p.Status != ""
+	read := func(page account.Page) ([]account.Endpoint, bool, error) {
+		found, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{Binding: p.Binding}, page)
+		if err != nil {
+			return nil, false, err
+		}
+		return found.Endpoints, found.More, nil
+	}
+	passes := func(e *account.Endpoint) bool {
+		return (p.Status == "" || e.Status == p.Status) &&
+			(p.Query == "" || contains(p.Query, e.URL, e.ID, e.Name, e.Description))
+	}
+	rows, last, more, err := scan(c, p.Query != "" || p.Status != "", read, func(e *account.Endpoint) string {
+		return e.ID
+	}, passes)
+	if err != nil {
+		return err
+	}
+	if p.Agents, err = s.agentsByID(c); err != nil {
+		return err
+	}
+	p.Rows = rows
+	p.Pager = c.pagerOf(len(rows), more, last, url.Values{"q": {p.Query}, "binding": {p.Binding}, "status": {p.Status}})
+	return c.show(http.StatusOK, view{Page: "endpoints", Title: "Endpoints", Nav: "endpoints", Live: "endpoints audit",
+		Data: p})
+}
+
+type endpointPage struct {
+	account.Endpoint
+	Agent   *account.TunnelSession
+	Policy  string
+	Backend *account.Backend
+	Active  string
+	Pool    []account.Endpoint // the others with its URL
+}
+
+func (s *server) endpoint(c *call) error {
+	e, err := s.opt.Endpoints.Endpoint(c.ctx(), c.accountID(), c.id())
+	if err != nil {
+		return err
+	}
+	p := endpointPage{Endpoint: *e}
+	if e.TrafficPolicy != "" {
+		p.Policy = redact.Text(e.TrafficPolicy, func(secret string) string {
+			return s.opt.RedactionMark(e.AccountID, secret)
+		})
+		p.TrafficPolicy = ""
+	}
+	if e.TunnelSession != nil {
+		p.Agent, err = s.opt.Agents.TunnelSession(c.ctx(), c.accountID(), e.TunnelSession.ID)
+		if err != nil && account.CodeOf(err) != account.CodeNotFound { // it has just ended
+			return err
+		}
+	}
+	if e.BackendID != "" {
+		p.Backend, err = s.opt.Backends.Backend(c.ctx(), c.accountID(), backendKindOf(e.BackendID), e.BackendID)
+		if err != nil && account.CodeOf(err) != account.CodeNotFound {
+			return err
+		}
+		p.Active = s.active(c, e.BackendID)
+	}
+	if e.PoolingEnabled {
+		others, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{URL: e.URL},
+			account.Page{Limit: pageSize})
+		if err != nil {
+			return err
+		}
+		for _, o := range others.Endpoints {
+			if o.ID != e.ID {
+				p.Pool = append(p.Pool, o)
+			}
+		}
+	}
+	return c.show(http.StatusOK, view{Page: "endpoint", Title: e.URL, Nav: "endpoints",
+		Crumb: &link{"Endpoints", Path + "endpoints"}, Live: "endpoints", Data: p})
+}

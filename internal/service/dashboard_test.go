@@ -1,0 +1,167 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// testBrowser is a browser without scripts: it keeps one cookie and follows nothing.
+type testBrowser struct {
+	*testServer
+	via    *http.Transport
+	from   string // what a balancer says of the client; "" = nothing
+	cookie string
+}
+
+func (r *testServer) newDashboardBrowser() *testBrowser {
+	r.t.Helper()
+	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := &testBrowser{testServer: r, via: &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}}
+	r.t.Cleanup(p.via.CloseIdleConnections)
+	return p
+}
+
+// request sends a form, or gets a page when there is none.
+func (p *testBrowser) request(path string, form url.Values) (status int, location, page string) {
+	p.t.Helper()
+	method, body := http.MethodGet, io.Reader(nil)
+	if form != nil {
+		method, body = http.MethodPost, strings.NewReader(form.Encode())
+	}
+	r, err := http.NewRequestWithContext(testContext(p.t), method, "https://"+p.addrs.Service.String()+path, body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if p.from != "" {
+		r.Header.Set("X-Forwarded-For", p.from)
+	}
+	if p.cookie != "" {
+		r.AddCookie(&http.Cookie{Name: dashboard.CookieName, Value: p.cookie})
+	}
+	res, err := p.via.RoundTrip(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	for _, c := range res.Cookies() {
+		if c.Name == dashboard.CookieName {
+			p.cookie = c.Value
+		}
+	}
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return res.StatusCode, res.Header.Get("Location"), string(b)
+}
+
+func (p *testBrowser) signIn(key string) int {
+	p.t.Helper()
+	status, _, _ := p.request("/ui/sign-in", url.Values{"key": {key}})
+	return status
+}
+
+// TestDashboard_IsServedBesideTheAPI: its pages show what is in the store, and what they change is
+// changed.
+func TestDashboard_IsServedBesideTheAPI(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	a := r.startAgent(tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamProtocol: "http1"},
+		"127.0.0.1:1")
+	bound := receive(t, a.bound, "bind")
+	p := r.newDashboardBrowser()
+	if status, at, _ := p.request("/", nil); status != http.StatusSeeOther || at != "/ui/" {
+		t.Errorf("/ answers %d, %q", status, at)
+	}
+	if status, at, _ := p.request("/ui/endpoints", nil); status != http.StatusSeeOther ||
+		!strings.HasPrefix(at, "/ui/sign-in?return=") {
+		t.Errorf("without a sign-in: %d, %q", status, at)
+	}
+	if status := p.signIn(r.apiKey); status != http.StatusSeeOther || p.cookie == "" {
+		t.Fatalf("signing in: %d", status)
+	}
+	for path, want := range map[string]string{
+		"/ui/": "Overview", "/ui/endpoints": "http://hello.demo", "/ui/endpoints/" + bound.EndpointID: bound.EndpointID,
+		"/ui/kubernetes-operators": "Kubernetes operators",
+		"/ui/backends":             "Backends", "/ui/agents": "0.0.0-test", "/ui/traffic-policy/identities": "Identities",
+		"/ui/api-keys": "API keys", "/ui/authtokens": "Authtokens",
+		"/ui/events": bound.EndpointID,
+	} {
+		if status, _, page := p.request(path, nil); status != http.StatusOK || !strings.Contains(page, want) {
+			t.Errorf("%s: %d, without %q", path, status, want)
+		}
+	}
+	if status, _, _ := p.request("/ui/sign-out", url.Values{}); status != http.StatusSeeOther {
+		t.Errorf("signing out: %d", status)
+	}
+}
+
+// TestDashboard_LimitsSignInsBehindABalancer: its clients are told apart by what it says, and only
+// by what a trusted one says.
+func TestDashboard_LimitsSignInsBehindABalancer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		trusted []string
+		other   int // what another client gets when one has used up its attempts
+	}{"trusted": {[]string{"127.0.0.0/8"}, http.StatusSeeOther}, "not trusted": {nil, http.StatusTooManyRequests}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startServer(t, func(o *Options) { o.Public.TrustedProxies = c.trusted })
+			p := r.newDashboardBrowser()
+			p.from = "198.51.100.7, 203.0.113.1" // the client may have written the first
+			for range 11 {
+				p.signIn("flk_guess")
+			}
+			if status := p.signIn(r.apiKey); status != http.StatusTooManyRequests {
+				t.Errorf("who has guessed eleven times: %d", status)
+			}
+			p.from = "198.51.100.7, 203.0.113.2"
+			if status := p.signIn(r.apiKey); status != c.other {
+				t.Errorf("somebody else: %d, want %d", status, c.other)
+			}
+		})
+	}
+}
+
+// TestDashboard_SetsHSTS: pages and redirects alike, and nothing of localhost,
+// which has other ports.
+func TestDashboard_SetsHSTS(t *testing.T) {
+	t.Parallel()
+	v := startServer(t).newDashboardBrowser()
+	for _, path := range []string{"/", "/ui", "/ui/", "/ui/sign-in", "/endpoints"} {
+		for host, want := range map[string]string{"fairlead.example.com:8443": "max-age=15552000", "localhost:8443": ""} {
+			r, err := http.NewRequestWithContext(testContext(t), http.MethodGet, "https://"+v.addrs.Service.String()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = host
+			r.Header.Set("Accept", "text/html")
+			res, err := v.via.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if got := res.Header.Get("Strict-Transport-Security"); got != want {
+				t.Errorf("%s of %s (%d): %q, want %q", path, host, res.StatusCode, got, want)
+			}
+		}
+	}
+}

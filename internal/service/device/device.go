@@ -1,0 +1,82 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package device owns what is noted of the browser with which somebody logs in: what it says of
+// itself, its address, and where that is.
+//
+// What comes in: a request, the client's address, and what internal/service/geo knows of it. Where
+// to: the session, as /app/sessions shows it. All of it is hearsay, fit to be shown to people and
+// to nothing else.
+package device
+
+import (
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/mileusna/useragent"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/service/geo"
+)
+
+// Limits of what is kept, in characters.
+const (
+	maxAgent = 512
+	maxField = 64
+)
+
+// FromRequest returns what is known of the browser that sent r from ip, which is at where.
+func FromRequest(r *http.Request, ip netip.Addr, where geo.Location) account.Device {
+	d := account.Device{UserAgent: parseUserAgent(r.UserAgent())}
+	if ip.IsValid() {
+		d.IPAddress = ip.Unmap().WithZone("").String()
+	}
+	if where.CountryCode != "" || where.Latitude != nil {
+		d.Location = &account.Location{Latitude: where.Latitude, Longitude: where.Longitude, RadiusKM: where.RadiusKM}
+		if where.CountryCode != "" {
+			d.Location.CountryCode = &where.CountryCode
+		}
+	}
+	if where.ASN != 0 {
+		d.Network = &account.Network{ASN: where.ASN, Organization: where.Organization}
+	}
+	return d
+}
+
+// A program names itself as a product with a version; the parser takes any other text for a name,
+// too.
+var (
+	productName    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9 ._-]*$`)
+	productVersion = regexp.MustCompile(`^[0-9][A-Za-z0-9._-]*$`)
+)
+
+// agent reads what a browser says of itself. What it does not say in a form that is known stays
+// empty; Raw has all of it.
+func parseUserAgent(raw string) account.UserAgent {
+	raw = printable.Escape(strings.TrimSpace(raw), maxAgent)
+	ua := useragent.Parse(raw)
+	a := account.UserAgent{Raw: raw, OSName: fieldText(ua.OS), OSVersion: fieldText(ua.OSVersion), DeviceType: "Unknown"}
+	if productName.MatchString(ua.Name) && productVersion.MatchString(ua.Version) {
+		a.BrowserName, a.BrowserVersion = fieldText(ua.Name), fieldText(ua.Version)
+	}
+	switch a.OSVersion {
+	case "x86_64", "i686", "aarch64", "armv7l", "armv8l": // the machine's, and no version
+		a.OSVersion = ""
+	}
+	switch { // a bot may say of itself that it is on a desktop
+	case ua.Bot:
+		a.DeviceType = "Bot"
+	case ua.Tablet:
+		a.DeviceType = "Tablet"
+	case ua.Mobile:
+		a.DeviceType = "Mobile"
+	case ua.Desktop:
+		a.DeviceType = "Desktop"
+	}
+	return a
+}
+
+func fieldText(s string) string { return printable.Escape(strings.TrimSpace(s), maxField) }

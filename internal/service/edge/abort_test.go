@@ -1,0 +1,77 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/live"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// cutting lets everybody in, with one session that can be cut.
+type cutting struct{ *live.Registry }
+
+func (c cutting) ServeLogin(
+	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest,
+	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
+) {
+	guarded, under, cut := live.Abortable(w, r, l.Conn.Abort)
+	e := c.Register(cut)
+	defer e.Done()
+	e.SetSession("session")
+	next(guarded, under, trafficpolicy.LoginResult{Identity: account.LoginIdentity{ID: "au_1"}})
+}
+
+const loginPolicy = "on_http_request:\n- actions:\n  - {type: oauth, config: {provider: github, client_id: a, " +
+	"client_secret: b}}\n"
+
+// TestServeHTTP_DoesNotRetryAbortedRequest checks that a request which is aborted ends without a
+// page, and without another child of the failover, wherever it was when it was cut.
+func TestServeHTTP_DoesNotRetryAbortedRequest(t *testing.T) {
+	t.Parallel()
+	logins := cutting{live.New()}
+	breaking := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		logins.Abort([]string{"session"})
+		panic(http.ErrAbortHandler) // before an answer: a GET may be tried again
+	}))
+	t.Cleanup(breaking.Close)
+	unwell := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		logins.Abort([]string{"session"})
+		w.WriteHeader(503)
+	}))
+	t.Cleanup(unwell.Close)
+	for name, first := range map[string]string{"broken off": breaking.Listener.Addr().String(),
+		"unwell": unwell.Listener.Addr().String()} {
+		l := (&leaves{}).add(static(first), 503).add(answer(200, "from the second"))
+		var severed atomic.Int32
+		e := newEdge(t, dialing(l), func(o *Options) { o.Logins = logins })
+		ep := cloudEndpoint(loginPolicy, "bk")
+		ep.URL, ep.Scheme, ep.Bindings = "https://app.example.com", "https", []string{account.BindingPublic}
+		w := httptest.NewRecorder()
+		func() {
+			defer func() {
+				if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+					t.Errorf("%s: it does not end in an abort: %v", name, err)
+				}
+			}()
+			e.ServeHTTP(w, httptest.NewRequest("GET", "https://app.example.com/", nil), ep, ClientInfo{Abort: func() {
+				severed.Add(1)
+			}})
+		}()
+		if w.Body.Len() > 0 || strings.Contains(w.Body.String(), "second") || severed.Load() != 1 {
+			t.Errorf("%s: %d %q, severed %d times", name, w.Code, w.Body, severed.Load())
+		}
+		if slices.Contains(l.told, "b1 up") || slices.Contains(l.told, "b1 200") {
+			t.Errorf("%s: the second child was tried: %v", name, l.told)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
+)
+
+// Client is a client's connection as it enters the edge. A *tunnel.Stream of a forwarder is one.
+type Client interface {
+	relay.HalfCloser
+	// Accept tells the forwarder that relays the client that its bytes will be served.
+	Accept() error
+	// Refuse tells it that they will not, and why.
+	Refuse(tunnel.RefuseCode) error
+	// Reset aborts both directions, so that an abort does not look like an end.
+	Reset(tunnel.RefuseCode) error
+}
+
+// ClientInfo is what the edge knows of a client.
+type ClientInfo struct {
+	OperatorID string     // authenticated operator of the forwarder that relays the client
+	Cluster    string     // cluster of that operator, as registered
+	ClientAddr string     // host:port of the client, as the forwarder states it
+	ClientIP   netip.Addr // address in ClientAddr; the zero Addr = unknown
+	// TLS reports whether the client speaks TLS with the listener or with a trusted proxy before it.
+	TLS        bool
+	ServerName string // SNI of the client; "" = none
+	// Forwarded reports whether X-Forwarded-* of the requests are true: the listener has set them.
+	Forwarded bool
+	StatedPod *tunnel.PodIdentity // calling pod, as the forwarder states it; nil = unknown
+	TraceID   string
+	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
+	MaxWait  time.Duration
+	Draining <-chan struct{} // closed when the forwarder is about to stop; nil = never
+	// Abort resets the client's connection and drops what is queued for it; nil where the connection
+	// carries other requests too.
+	Abort func()
+	// Geo returns the location of ClientIP; nil = unknown.
+	Geo func() trafficpolicy.Geo
+	// ReportLine tells the forwarder, which does not read HTTP, that the edge answered a request
+	// itself (the line has a Code), or that the upstream answers again (no Code). The line names no
+	// endpoint. It does not block; nil = not wanted.
+	ReportLine func(tunnel.RequestLine)
+
+	verdicts *connVerdicts // of the connection; nil = each request counts as a connection of its own
+}
+
+// Agent is an agent that holds an endpoint now. Each bind is another Agent; values are compared.
+type Agent interface {
+	// Endpoint returns the endpoint with the attributes that the agent bound it with. In a pool it may
+	// be another than the one that was asked for.
+	Endpoint() *account.Endpoint
+	// Open opens a stream without waiting for the agent's answer. It returns CodeEndpointOffline when
+	// the agent is gone, tunnel.ErrUnresponsive when it does not respond.
+	Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream, error)
+	// Report shows a request on the agent's screen; it does not block.
+	Report(tunnel.RequestLine)
+	// Context is done when the agent no longer holds the endpoint.
+	Context() context.Context
+	// Release ends the use of the agent by the connection or request that it was chosen for. It is
+	// called once for each choice.
+	Release()
+}
+
+// Meter counts. Implementations are safe for concurrent use and do not block.
+type Meter interface {
+	// Start is called for a request, or for a connection to a tcp endpoint, before anything else is
+	// done for it. It may change the request's header.
+	Start(*RequestRecord)
+	// Finish is called once at its end.
+	Finish(*RequestRecord)
+	// CountStream counts a stream to an agent by its outcome: "opened" or the reason of the failure.
+	CountStream(outcome string)
+	// CountBytes counts bytes to and from agents.
+	CountBytes(toAgent, fromAgent int)
+}
+
+// Options are what an Edge needs.
+type Options struct {
+	// ChooseAgent chooses the agent that serves a connection or request to the endpoint's URL. It
+	// returns CodeEndpointOffline when no agent holds the URL, CodeAgentSilent when none that does
+	// responds. It may wait for an agent that reconnects or has just become unresponsive, but not for
+	// one other than those in tried.
+	ChooseAgent func(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
+	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way; nil = there are none.
+	ChooseTunnel func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
+	// BackendAttempts starts a connection or request to a backend; CodeNotFound when the account has
+	// none of the id. nil = there are none.
+	BackendAttempts func(ctx context.Context, accountID, backendID string, info *ClientInfo) (Attempts, error)
+	// GetEndpoint reads an endpoint that no agent holds, with its current policy and backend. nil =
+	// such endpoints do not change.
+	GetEndpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
+	// GetInternal reads an internal endpoint by its URL; CodeNotFound when the account has none. nil =
+	// there are none.
+	GetInternal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
+	// ListPool lists all endpoints with the URL of a cloud endpoint, in any order and without their
+	// policies. nil = there are no pools.
+	ListPool func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
+	// DialStatic connects to a static address, which a tenant configured. nil = static addresses are
+	// not offered.
+	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
+	// Logins runs the login actions of traffic policies; nil = they deny.
+	Logins      trafficpolicy.LoginHandler
+	RootCAs     *x509.CertPool // that certify static addresses with TLS; nil = those of the system
+	Meter       Meter
+	Logger      *slog.Logger
+	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s
+}
+
+// Edge serves connections and requests to endpoints. It is safe for concurrent use.
+type Edge struct {
+	opt   Options
+	log   *slog.Logger
+	http  *http.Server
+	conns *framing.Listener
+
+	policies    *policies
+	endpoints   *endpointCache
+	poolMembers *poolMembers
+
+	mu               sync.Mutex
+	agentPools       map[Agent]*agentPool
+	staticTransports map[string]*http.Transport // by account
+	active           int                        // connections and requests being served
+	draining         chan struct{}              // closed by Drain
+	closed           bool
+	drained          chan struct{} // closed while draining and nothing is active
+
+	bg sync.WaitGroup
+}
+
+// New makes an Edge; Close ends it.
+func New(o Options) *Edge {
+	if o.OpenTimeout == 0 {
+		o.OpenTimeout = 5 * time.Second
+	}
+	e := &Edge{opt: o, log: o.Logger, conns: framing.NewListener(), agentPools: make(map[Agent]*agentPool),
+		staticTransports: make(map[string]*http.Transport), draining: make(chan struct{}), drained: make(chan struct{})}
+	e.policies = newPolicies(o.Logger, o.Logins)
+	e.endpoints = &endpointCache{getByID: o.GetEndpoint, getByURL: o.GetInternal, log: o.Logger,
+		entries: make(map[endpointKey]*cacheEntry)}
+	e.poolMembers = &poolMembers{list: o.ListPool, pools: make(map[poolKey]*memberList)}
+	e.http = e.newHTTPServer()
+	e.bg.Go(func() {
+		if err := e.http.Serve(e.conns); !errors.Is(err, http.ErrServerClosed) {
+			e.log.Error("the edge's HTTP server ended", "err", err)
+		}
+	})
+	return e
+}
+
+// Serve serves one connection to the endpoint and returns when it has ended. It owns c. The end of
+// ctx aborts the connection and all that it caused.
+func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
+	e.connStarted()
+	defer e.connEnded()
+	if ep.Scheme == "tcp" {
+		e.serveTCP(ctx, c, ep, info)
+		return
+	}
+	e.serveHTTP(ctx, c, ep, info)
+}
+
+func (e *Edge) connStarted() {
+	e.mu.Lock()
+	e.active++
+	e.mu.Unlock()
+}
+
+func (e *Edge) connEnded() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.active--
+	e.signalDrainedLocked()
+}
+
+// signalDrainedLocked closes drained once the edge drains and nothing is active; mu must be held.
+func (e *Edge) signalDrainedLocked() {
+	if !e.isDraining() || e.active > 0 {
+		return
+	}
+	select {
+	case <-e.drained:
+	default:
+		close(e.drained)
+	}
+}
+
+// Live returns the number of connections and requests being served.
+func (e *Edge) Live() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.active
+}
+
+// idleDrainDelay is how long idle connections stay open after the start of a drain, to end with the
+// answer to their next request: closing one while its client writes looks like a failure to the
+// client.
+const idleDrainDelay = time.Second
+
+func (e *Edge) isDraining() bool {
+	select {
+	case <-e.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after
+// idleDrainDelay HTTP/2 connections get GOAWAY and idle ones are closed. It returns nil when
+// nothing is active, or the error of ctx. New connections are still served, in the same way. It is
+// called once.
+func (e *Edge) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	close(e.draining)
+	e.signalDrainedLocked()
+	e.mu.Unlock()
+	grace := time.NewTimer(idleDrainDelay)
+	defer grace.Stop()
+	select {
+	case <-e.drained:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-grace.C:
+	}
+	again := time.NewTicker(200 * time.Millisecond) // for connections that become idle later, or never sent a request
+	defer again.Stop()
+	for {
+		e.http.SetKeepAlivesEnabled(false)
+		select {
+		case <-e.drained:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+// chooseAgent chooses the agent that serves the endpoint. It waits at most ClientInfo.MaxWait.
+func (e *Edge) chooseAgent(ctx context.Context, ep *account.Endpoint, info *ClientInfo, tried []Agent) (Agent, error) {
+	if info.MaxWait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, info.MaxWait)
+		defer cancel()
+	}
+	return e.opt.ChooseAgent(ctx, ep, tried)
+}
+
+// chooseTunnel chooses a tunnel of a tunnel group.
+func (e *Edge) chooseTunnel(
+	ctx context.Context, accountID string, labels map[string]string, tried []Agent,
+) (Agent, error) {
+	if e.opt.ChooseTunnel == nil {
+		return nil, &account.Error{Code: account.CodeEndpointOffline, Msg: "no labelled tunnel is online"}
+	}
+	return e.opt.ChooseTunnel(ctx, accountID, labels, tried)
+}
+
+// Close ends the edge at once and waits for its goroutines. Connections still being served are
+// aborted.
+func (e *Edge) Close() {
+	_ = e.conns.Close()
+	_ = e.http.Close() // the listener's Close does not fail
+	for _, t := range e.transports() {
+		t.CloseIdleConnections()
+	}
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.bg.Wait()
+}
+
+// goBackground runs f in a goroutine that Close waits for. It returns false once the edge is
+// closed.
+func (e *Edge) goBackground(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.bg.Go(f)
+	return true
+}

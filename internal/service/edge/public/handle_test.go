@@ -1,0 +1,261 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package public
+
+import (
+	"bufio"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+)
+
+func TestServer_RoutesByHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for url, want := range map[string]string{
+		"https://app.example.com/x":    "200 https://app.example.com GET /x|127.0.0.1|true|127.0.0.1|https|",
+		"http://plain.example.com/y":   "200 http://plain.example.com GET /y|127.0.0.1|false|127.0.0.1|http|",
+		"http://app.example.com:8080/": "200 http://app.example.com:8080 GET /|127.0.0.1|false|127.0.0.1|http|",
+		"https://APP.example.com/":     "200 https://app.example.com GET /|127.0.0.1|true|127.0.0.1|https|",
+		"https://nobody.example.com/":  "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
+		"http://nobody.example.com/":   "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
+		// is http
+		"https://plain.example.com/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
+		"http://localhost/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
+		"http://127.0.0.1/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
+		"http://[::1]/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
+		"http://app.example.com:81/p":                "308 https://app.example.com/p",
+		"http://app.example.com/p?q=1&r=//evil.test": "308 https://app.example.com/p?q=1&r=//evil.test",
+		"http://app.example.com//evil.test/":         "308 https://app.example.com//evil.test/",
+	} {
+		res, body := w.get(url)
+		if res.StatusCode == http.StatusPermanentRedirect {
+			body = res.Header.Get("Location")
+		}
+		if got := strconv.Itoa(res.StatusCode) + " " + body; got != want {
+			t.Errorf("%s: %q, want %q", url, got, want)
+		}
+		if want := strings.HasPrefix(url, "https"); (res.ProtoMajor == 2) != want {
+			t.Errorf("%s: HTTP/%d", url, res.ProtoMajor)
+		}
+	}
+	redirected, err := w.client().Post("http://app.example.com/form", "text/plain", strings.NewReader("kept"))
+	if err != nil || redirected.StatusCode != http.StatusPermanentRedirect {
+		t.Fatalf("%v %v", redirected, err)
+	}
+	_ = redirected.Body.Close()
+}
+
+// TestCertificatesByName: a name that no certificate has ends in the alert for that, and a
+// connection serves the names of its certificate only.
+func TestCertificates_ChosenByName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, name := range []string{"nobody.test", "a.b.example.com", ""} {
+		//nolint:gosec // it has to fail
+		err := tls.Client(w.dial(w.https), &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+		if err == nil || !strings.Contains(err.Error(), "unrecognized name") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for name, c := range map[string]struct{ sni, host, want string }{
+		"its own host":                  {"app.example.com", "app.example.com", "200"},
+		"another of its certificate":    {"app.example.com", "two.example.com", "200"},
+		"another certificate's":         {"app.example.com", "app.other.test", "421"},
+		"nobody's, of its certificate":  {"app.example.com", "nobody.example.com", "404"},
+		"nobody's, of no certificate":   {"app.other.test", "app.example.com", "421"},
+		"an upper-case name in the SNI": {"APP.example.com", "app.example.com", "200"},
+	} {
+		conn := w.dialTLS(c.sni, "http/1.1")
+		framingtest.Expect(t, conn, "GET / HTTP/1.1\r\nHost: "+c.host+"\r\nConnection: close\r\n\r\n", c.want)
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}
+
+func TestServer_DeterminesClient(t *testing.T) {
+	t.Parallel()
+	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
+	trusting := newWorld(t, func(o *Options) { o.TrustedProxies = local })
+	strange := newWorld(t)
+	for name, c := range map[string]struct {
+		w       *world
+		headers []string
+		want    string // address, TLS, X-Forwarded-For, -Proto
+	}{
+		"a stranger's word": {strange, []string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-Proto", "https",
+			"Forwarded", "for=192.0.2.1"}, "127.0.0.1|false|127.0.0.1|http"},
+		"a stranger's spelling": {strange, []string{"X_Forwarded_For", "192.0.2.1"}, "127.0.0.1|false|127.0.0.1|http"},
+		"a proxy's word":        {trusting, []string{"X-Forwarded-For", "192.0.2.1"}, "192.0.2.1|false|192.0.2.1|http"},
+		"what the client made up": {trusting, []string{"X-Forwarded-For", "6.6.6.6, 192.0.2.1"},
+			"192.0.2.1|false|192.0.2.1|http"},
+		"two proxies": {trusting, []string{"X-Forwarded-For", "6.6.6.6, 192.0.2.1, 10.1.1.1"},
+			"192.0.2.1|false|192.0.2.1, 10.1.1.1|http"},
+		"two headers": {trusting, []string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-For", "10.1.1.1"},
+			"192.0.2.1|false|192.0.2.1, 10.1.1.1|http"},
+		"IPv6": {trusting, []string{"X-Forwarded-For", "2001:db8::1"},
+			"2001:db8::1|false|2001:db8::1|http"},
+		"IPv6 with a port": {trusting, []string{"X-Forwarded-For", "[2001:db8::1]:4711"},
+			"2001:db8::1|false|2001:db8::1|http"},
+		"IPv4 with a port": {trusting, []string{"X-Forwarded-For", "192.0.2.1:80"},
+			"192.0.2.1|false|192.0.2.1|http"},
+		"nothing": {trusting, nil, "127.0.0.1|false|127.0.0.1|http"},
+		"rubbish": {trusting, []string{"X-Forwarded-For", "unknown"}, "127.0.0.1|false|127.0.0.1|http"},
+		"rubbish before a good one": {trusting, []string{"X-Forwarded-For", "192.0.2.1, x, 10.1.1.1"},
+			"10.1.1.1|false|10.1.1.1|http"},
+		"only proxies":                {trusting, []string{"X-Forwarded-For", "10.1.1.1"}, "10.1.1.1|false|10.1.1.1|http"},
+		"a proxy's word, misspelt":    {trusting, []string{"X_Forwarded_For", "192.0.2.1"}, "127.0.0.1|false|127.0.0.1|http"},
+		"a proxy that redirects http": {trusting, []string{"X-Forwarded-Proto", "http"}, "127.0.0.1|false|127.0.0.1|http"},
+	} {
+		_, body := c.w.get("http://plain.example.com/", func(r *http.Request) {
+			for i := 0; i < len(c.headers); i += 2 {
+				r.Header[c.headers[i]] = append(r.Header[c.headers[i]], c.headers[i+1])
+			}
+		})
+		if got := strings.TrimSuffix(strings.TrimPrefix(body, "http://plain.example.com GET /|"), "|"); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	// TLS ends at the balancer
+	res, body := trusting.get("http://app.example.com/", func(r *http.Request) {
+		r.Header.Set("X-Forwarded-Proto", "https")
+	})
+	if res.StatusCode != 200 || !strings.Contains(body, "|true|127.0.0.1|https|") {
+		t.Errorf("TLS that a trusted proxy has spoken: %d %q", res.StatusCode, body)
+	}
+	if res, _ := strange.get("http://app.example.com/", func(r *http.Request) {
+		r.Header.Set("X-Forwarded-Proto", "https")
+	}); res.StatusCode != 308 {
+		t.Errorf("a stranger that claims TLS: %d", res.StatusCode)
+	}
+}
+
+func TestServer_ReadsPROXYProtocol(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.ProxyProtocol, o.TrustedProxies, o.headerTimeout = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+			500*time.Millisecond
+	})
+	v2 := func(from string) string {
+		source, dest := netip.MustParseAddrPort(from), netip.MustParseAddrPort("203.0.113.1:443")
+		h := proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source), tcpAddr(dest))
+		if source.Addr().Is6() {
+			h = proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source), tcpAddr(netip.MustParseAddrPort("[2001:db8::9]:443")))
+		}
+		b, err := h.Format()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	local, err := (&proxyproto.Header{Version: 2, Command: proxyproto.LOCAL,
+		TransportProtocol: proxyproto.UNSPEC}).Format()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ header, want string }{
+		"version 1":           {"PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\n", "|192.0.2.1|"},
+		"version 1, IPv6":     {"PROXY TCP6 2001:db8::1 2001:db8::9 4711 80\r\n", "|2001:db8::1|"},
+		"version 2":           {v2("192.0.2.1:4711"), "|192.0.2.1|"},
+		"version 2, IPv6":     {v2("[2001:db8::1]:4711"), "|2001:db8::1|"},
+		"the proxy itself":    {string(local), "|127.0.0.1|"},
+		"none":                {"", ""},
+		"half a header":       {"PROXY TCP4 192.0.2.1", ""},
+		"rubbish in a header": {"PROXY TCP4 999.0.2.1 203.0.113.1 4711 80\r\n", ""},
+		"a header too long":   {"PROXY TCP4 " + strings.Repeat("1", 4096) + "\r\n", ""},
+		"a signature only":    {"\r\n\r\n\x00\r\nQUIT\n", ""},
+		"version 2 cut short": {v2("192.0.2.1:4711")[:20], ""},
+		"a header, then other": {"PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\nPROXY TCP4 192.0.2.2 203.0.113.1 4711 80\r\n",
+			"400"},
+	} {
+		conn := w.dial(w.http)
+		_, _ = io.WriteString(conn, c.header)
+		if c.header == "" || c.want != "" {
+			_, _ = io.WriteString(conn, framingtest.Closing)
+		}
+		all, _ := framingtest.Answers(conn)
+		if got := strings.Join(all, " "); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	conn := w.dial(w.https) // before TLS, not inside
+	_, _ = io.WriteString(conn, v2("192.0.2.1:4711"))
+	secure := tls.Client(conn, &tls.Config{ServerName: "app.example.com", RootCAs: w.roots})
+	_, _ = io.WriteString(secure, strings.ReplaceAll(framingtest.Closing, "plain", "app"))
+	if all, _ := framingtest.Answers(secure); len(all) != 1 || !strings.Contains(all[0], "|192.0.2.1|true|") {
+		t.Errorf("over TLS: %q", all)
+	}
+	distrustful := newWorld(t, func(o *Options) {
+		o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	})
+	framingtest.Expect(t, distrustful.dial(distrustful.http), "PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\n"+
+		framingtest.Closing, "400")
+	framingtest.Expect(t, distrustful.dial(distrustful.http), framingtest.Closing, "200")
+}
+
+func TestServer_PassesUpgrades(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.ServeEndpoint = func(rw http.ResponseWriter, _ *http.Request, _ *account.Endpoint, _ Client) {
+			c, buffered, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = io.Copy(c, buffered)
+		}
+	})
+	const upgrade = "GET / HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+	for name, early := range map[string]string{"after the answer": "", "before it": "\n\nno HTTP \x00"} {
+		conn := w.dialTLS("app.example.com", "http/1.1")
+		_, _ = io.WriteString(conn, upgrade+early)
+		r := bufio.NewReader(conn)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != 101 {
+			t.Fatalf("%s: %v %v", name, res, err)
+		}
+		_, _ = io.WriteString(conn, "ping\n\x00\xff")
+		got := make([]byte, len(early)+7)
+		if _, err := io.ReadFull(r, got); err != nil || string(got) != early+"ping\n\x00\xff" {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+		_ = conn.Close()
+	}
+}
+
+// What a client says of hops before us goes, however it is spelled.
+func TestServer_DropsForwardingHeadersInAnySpelling(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://a.example/", nil)
+	r.Header = http.Header{}
+	for _, name := range []string{"Forwarded", "X-Real-IP", "x_real_ip", "X.Forwarded.For", "x-forwarded_For",
+		"X~Forwarded~Client-Cert", "X-Forwarded-Port"} {
+		r.Header[name] = []string{"evil"}
+	}
+	r.Header["X-Forward"] = []string{"kept"}
+	New(Options{Logger: slog.New(slog.DiscardHandler)}).setForwarded(&conn{client: netip.MustParseAddrPort("192.0.2.7:4")},
+		r, Client{}, "http")
+	if len(r.Header) != 4 || r.Header.Get("X-Forwarded-For") != "192.0.2.7" || r.Header.Get("X-Forward") != "kept" {
+		t.Errorf("left: %v", r.Header)
+	}
+}

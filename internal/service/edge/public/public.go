@@ -1,0 +1,183 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package public
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxConns          = 20_000
+	DefaultMaxConnsPerClient = 1_000
+
+	idleTimeout     = 2 * time.Minute
+	maxHTTP2Streams = 250
+	pingAfter       = 30 * time.Second // of silence on an HTTP/2 connection
+
+	// An HTTP/2 connection takes so much of uploads that nobody reads yet. It is several times what
+	// one stream may have, so that an upstream that does not read holds up its own upload and not
+	// those beside it.
+	uploadBuffer     = 1 << 20
+	connUploadBuffer = 16 << 20
+)
+
+// Client is what is known of the client that sent a request.
+type Client struct {
+	Addr       netip.AddrPort // port 0 where a proxy does not state it
+	TLS        bool           // with the listener, or with a trusted proxy
+	ServerName string         // SNI on the listener; "" = none
+	// Abort resets the connection and drops what is queued for the client. nil where the connection
+	// carries other requests too. It does not block, and must not be called after the request was
+	// served: the connection may then carry a request of another user.
+	Abort func()
+}
+
+// Options are what a Server needs. At least one listener is not nil.
+type Options struct {
+	HTTP, HTTPS  net.Listener
+	Certificates *Certificates // with HTTPS
+
+	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
+	FindEndpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	// ServeEndpoint answers a request to the endpoint. The server has set X-Forwarded-For, -Proto and
+	// -Host of the request.
+	ServeEndpoint func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
+	// GrantedHosts reports which of the hosts the account may have now; requests to others are ended.
+	// nil = grants are never revoked.
+	GrantedHosts func(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
+	// WriteError answers a request with an error page.
+	WriteError func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
+	Logger     *slog.Logger
+
+	// connections from TrustedProxies begin with a PROXY protocol header, version 1 or 2
+	ProxyProtocol  bool
+	TrustedProxies []netip.Prefix // whose statements about clients are believed
+	MaxConns       int            // of all clients; 0 = DefaultMaxConns
+	// of one IPv4 address or IPv6 /64, trusted proxies excepted; 0 = DefaultMaxConnsPerClient
+	MaxConnsPerClient int
+
+	// of a request's header, a PROXY header, a TLS handshake; 0 = framing.HeadTimeout; for tests
+	headerTimeout time.Duration
+}
+
+// Server serves the public listeners. It is safe for concurrent use.
+type Server struct {
+	opt        Options
+	log        *slog.Logger
+	tls        *tls.Config
+	http       *http.Server
+	queue      *framing.Listener
+	conns      *connLimiter
+	lookup     *endpointLookup
+	handshakes chan struct{} // holds a value per handshake in progress
+	grants     activeRequests
+
+	stopped chan struct{} // closed by Close
+	stop    sync.Once
+	tasks   sync.WaitGroup
+}
+
+// New makes a Server; Start makes it serve.
+func New(o Options) *Server {
+	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
+	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
+	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
+	s := &Server{opt: o, log: o.Logger, queue: framing.NewListener(),
+		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
+		lookup: newLookup(o.FindEndpoint), handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
+	if o.HTTPS != nil {
+		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: o.Certificates.getCertificate}
+	}
+	s.http = s.newServer()
+	return s
+}
+
+func (s *Server) newServer() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // TLS has ended already; framing lets HTTP/2 through where ALPN agreed on it
+	return &http.Server{
+		Handler:                      http.HandlerFunc(s.handle),
+		ReadHeaderTimeout:            s.opt.headerTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               framing.MaxHeaderBytes,
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
+		Protocols:                    protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxHTTP2Streams, MaxReadFrameSize: framing.MaxFrameSize, SendPingTimeout: pingAfter,
+			MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer,
+		},
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext: withConn,
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if framed, ok := c.(*framing.Conn); ok {
+				framed.SetState(state)
+			}
+		},
+	}
+}
+
+// Start starts to serve. The end of ctx aborts the requests in progress.
+func (s *Server) Start(ctx context.Context) {
+	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.tasks.Go(func() {
+		if err := s.http.Serve(s.queue); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the public edge's HTTP server ended", "err", err)
+		}
+	})
+	if s.opt.GrantedHosts != nil {
+		s.tasks.Go(func() { s.endRevoked(ctx) })
+	}
+	if l := s.opt.HTTP; l != nil {
+		s.tasks.Go(func() { s.accept(ctx, l, false) })
+	}
+	if l := s.opt.HTTPS; l != nil {
+		s.tasks.Go(func() { s.accept(ctx, l, true) })
+	}
+}
+
+// Live returns the number of connections.
+func (s *Server) Live() int { return s.conns.live() }
+
+// Shutdown stops listening, closes idle connections, sends GOAWAY on HTTP/2 and waits for requests
+// in progress until ctx is done, which aborts the rest. It follows the edge's own drain, during
+// which connections are still accepted: their answers ask the clients to reconnect.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.closeListeners()
+	err := s.http.Shutdown(ctx)
+	s.Close()
+	return err
+}
+
+// Close ends everything at once and waits for it.
+func (s *Server) Close() {
+	s.stop.Do(func() { close(s.stopped) })
+	s.closeListeners()
+	_ = s.queue.Close()
+	s.conns.closeAll() // first: the HTTP server would wait for what lingers
+	_ = s.http.Close() // the error is the queue's, which has none
+	s.tasks.Wait()
+}
+
+func (s *Server) closeListeners() {
+	for _, l := range []net.Listener{s.opt.HTTP, s.opt.HTTPS} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}

@@ -1,0 +1,127 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
+)
+
+// chooseAgent lets the edge choose who serves an endpoint.
+func (s *service) chooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
+	h, err := s.sessions.Choose(ctx, ep, asHoldings(tried)...)
+	if err != nil {
+		return nil, err // not h: a nil *Member is no nil Agent
+	}
+	return h, nil
+}
+
+func asHoldings(agents []edge.Agent) []*tunnelserver.Member {
+	var all []*tunnelserver.Member
+	for _, a := range agents {
+		if h, ok := a.(*tunnelserver.Member); ok {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// chooseTunnel lets the edge choose who serves a tunnel group.
+func (s *service) chooseTunnel(
+	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
+) (edge.Agent, error) {
+	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, asHoldings(tried)...)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// internalEndpoint finds an internal endpoint by its URL: one that is online without asking the
+// store.
+func (s *service) internalEndpoint(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
+	u, err := account.ParseBindingURL(account.BindingInternal, url)
+	if err != nil {
+		return nil, account.Errorf(account.CodeNotFound, "%s is the URL of no internal endpoint", url)
+	}
+	if ep := s.sessions.Online(accountID, account.BindingInternal, u); ep != nil {
+		return ep, nil
+	}
+	page, err := s.store.ListEndpoints(ctx, accountID,
+		account.EndpointFilter{Binding: account.BindingInternal, URL: u.String()}, account.Page{Limit: 1})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(page.Endpoints) == 0:
+		return nil, account.Errorf(account.CodeNotFound, "no internal endpoint has the URL %s", url)
+	}
+	return s.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
+}
+
+// listPool lists all that have the endpoint's URL.
+func (s *service) listPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
+	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL},
+		account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
+		return nil, err
+	}
+	return page.Endpoints, nil
+}
+
+// wireBackends makes what chooses the children of backends, and what connects to static ones.
+func (s *service) wireBackends() {
+	allow, err := backend.ParseAllow("--static-allow", s.opt.StaticAllow)
+	if err != nil {
+		panic("server: options that were not validated: " + err.Error())
+	}
+	s.staticGuard = &backend.Guard{Allow: allow}
+	s.backendSwitches = make(chan backendSwitch, maxQueuedSwitches)
+	s.backends = backend.New(backend.Options{
+		Trees: s.store, WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,
+		TunnelOnline: func(accountID string, labels map[string]string) bool {
+			return s.sessions.OnlineLabels(accountID, labels)
+		},
+	})
+	s.onClose(s.backends.Close)
+	s.watchBackends()
+}
+
+// checkStaticAddress returns CodeInvalid for the address of a static backend that the guard would
+// refuse whenever it is dialed.
+func (s *service) checkStaticAddress(address string) error {
+	err := s.staticGuard.CheckAddress(address)
+	if err == nil {
+		return nil
+	}
+	_, why, _ := strings.Cut(err.Error(), ": ")
+	return account.Invalid("address", address, "the server does not connect there: "+why+", a flag of fairlead-server")
+}
+
+// backendAttempts begins a connection or request of the edge to a backend.
+func (s *service) backendAttempts(
+	ctx context.Context, accountID, id string, o *edge.ClientInfo,
+) (edge.Attempts, error) {
+	a, err := s.backends.Attempts(ctx, accountID, id, backend.Client{Addr: o.ClientIP, OwnPod: o.OperatorID != ""})
+	if err != nil {
+		return nil, err
+	}
+	return edgeAttempts{a}, nil
+}
+
+// edgeAttempts gives the edge the leaves of a backend.
+type edgeAttempts struct{ *backend.Attempts }
+
+// Next returns the next leaf.
+func (a edgeAttempts) Next(ctx context.Context) (edge.Attempt, bool) {
+	t, ok := a.Attempts.Next(ctx)
+	if !ok {
+		return edge.Attempt{}, false
+	}
+	return edge.Attempt{BackendID: t.BackendID, Labels: t.Labels, Static: t.Static, Response: t.Response, Outcome: t}, true
+}

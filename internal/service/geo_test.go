@@ -1,0 +1,92 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/maxmind/mmdbwriter"
+	"github.com/maxmind/mmdbwriter/mmdbtype"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// geoDatabase makes a file that knows one network.
+func geoDatabase(t *testing.T, cidr string) string {
+	t.Helper()
+	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "test", RecordSize: 24, IncludeReservedNetworks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, network, err := net.ParseCIDR(cidr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := mmdbtype.Map{"country_code": mmdbtype.String("NL"), "city": mmdbtype.String("Utrecht"),
+		"latitude": mmdbtype.Float64(52.09), "longitude": mmdbtype.Float64(5.12), "asn": mmdbtype.Uint32(64500)}
+	if err := w.Insert(network, record); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "geo.mmdb")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteTo(f); err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestGeo_IsKnownToPoliciesAndDevices(t *testing.T) {
+	t.Parallel()
+	const policy = `on_http_request:
+- expressions: ["conn.geo.country_code == 'NL'"]
+  actions:
+  - {type: custom-response, config: {body: "${conn.geo.city} ${conn.geo.latitude},${conn.geo.longitude}"}}
+- actions:
+  - {type: deny}
+`
+	path := geoDatabase(t, "203.0.113.0/24")
+	w := startPublic(t, func(o *Options) {
+		o.GeoIP, o.Public.TrustedProxies = []string{path}, []string{"127.0.0.1"}
+	})
+	w.tenant().cloud("public", "http://app.example.com", policy, "")
+	for ip, want := range map[string]string{"203.0.113.9": "Utrecht 52.09,5.12", "198.51.100.9": ""} {
+		r, err := http.NewRequestWithContext(testContext(t), "GET", "http://app.example.com/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Forwarded-For", ip)
+		res, err := w.newBrowser().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := readAll(t, res.Body); want != "" && got != want || want == "" && res.StatusCode != 403 {
+			t.Errorf("%s: %d %q", ip, res.StatusCode, got)
+		}
+		_ = res.Body.Close()
+	}
+
+	s := &service{opt: Options{GeoIP: []string{path}, Logger: w.opt.Logger}}
+	if err := s.openGeo(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
+	r.Header.Set("User-Agent", "curl/8.5.0")
+	d := s.deviceOf(r, netip.MustParseAddr("203.0.113.9"))
+	if d.IPAddress != "203.0.113.9" || d.UserAgent.BrowserName != "curl" || d.Location == nil ||
+		*d.Location.CountryCode != "NL" || *d.Network != (account.Network{ASN: 64500}) {
+		t.Errorf("the device: %+v", d)
+	}
+	if nowhere := (&service{}).deviceOf(r, netip.MustParseAddr("203.0.113.9")); nowhere.Location != nil ||
+		nowhere.Network != nil || (&service{}).geoLookup(netip.MustParseAddr("203.0.113.9")) != nil {
+		t.Errorf("without a database: %+v", nowhere)
+	}
+}

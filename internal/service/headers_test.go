@@ -1,0 +1,170 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// claims are headers by which clients could claim another address.
+var claims = []string{
+	"True-Client-Ip", "Cf-Connecting-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Forwarded", "Client-Ip",
+	"X-Real-Ip", "X_client_ip", "X-Forwarded-Server",
+}
+
+// requestWithClaims sends a request with the claims in header and trailers and returns what the
+// upstream got.
+func requestWithClaims(t *testing.T, tr http.RoundTripper, url string, got <-chan *http.Request) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(testContext(t), "POST", url, io.MultiReader(strings.NewReader("chunked")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Trailer = http.Header{"X-Sum": {"1"}, "X-Forwarded-For": {"6.6.6.6"}}
+	for _, name := range claims {
+		req.Header[name], req.Trailer[name] = []string{"6.6.6.6"}, []string{"6.6.6.6"}
+	}
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	r := receive(t, got, "request")
+	for what, h := range map[string]http.Header{"header": r.Header, "trailer": r.Trailer} {
+		for name, values := range h {
+			if strings.Contains(strings.Join(values, ","), "6.6.6.6") {
+				t.Errorf("the upstream got the %s %s: %v", what, name, values)
+			}
+		}
+	}
+	if r.Trailer.Get("X-Sum") != "1" {
+		t.Errorf("the upstream got the trailers %v", r.Trailer)
+	}
+	return r
+}
+
+// speaking is a pod's client for one protocol.
+func (p *edgePath) speaking(protocol string) *http.Transport {
+	return p.forwarder.transport(p.bound, func(ps *http.Protocols) {
+		ps.SetHTTP1(protocol == "http1")
+		ps.SetUnencryptedHTTP2(protocol == "http2")
+	})
+}
+
+func recordTo(got chan<- *http.Request) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got <- r
+	}
+}
+
+func TestEdge_DropsClaimsAboutTheClient(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"http1", "http2"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			got := make(chan *http.Request, 1)
+			p := newEdgePath(t, recordTo(got), func(b *tunnel.Bind) {
+				b.UpstreamProtocol = protocol
+				b.TrafficPolicy = `on_http_request: [{actions: [
+					{type: add-headers, config: {headers: {cf-connecting-ip: "${conn.client_ip}"}}}]}]`
+			})
+			h := requestWithClaims(t, p.speaking(protocol), "http://hello.demo/", got).Header
+			if h.Get("Cf-Connecting-Ip") != "10.1.2.3" || h.Get("X-Forwarded-For") != "10.1.2.3" {
+				t.Errorf("the policy could not name the client: %v", h)
+			}
+		})
+	}
+}
+
+// A trusted proxy names the client in X-Forwarded-For. What else it passes on may be the client's.
+func TestEdge_DropsClaimsBehindATrustedProxy(t *testing.T) {
+	t.Parallel()
+	w := startPublic(t, func(o *Options) { o.Public.TrustedProxies = []string{"127.0.0.1"} })
+	got := make(chan *http.Request, 1)
+	w.bind("public", "https://app.example.com", recordTo(got))
+	tr := w.newBrowser().Transport
+	h := requestWithClaims(t, tr, "https://app.example.com/", got).Header
+	if h.Get("X-Forwarded-For") != "127.0.0.1" {
+		t.Errorf("headers %v", h)
+	}
+	req, err := http.NewRequestWithContext(testContext(t), "GET", "https://app.example.com/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = http.Header{"X-Forwarded-For": {"192.0.2.7"}, "True-Client-Ip": {"6.6.6.6"}}
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if h := receive(t, got, "request").Header; h.Get("X-Forwarded-For") != "192.0.2.7" || h["True-Client-Ip"] != nil {
+		t.Errorf("headers %v", h)
+	}
+}
+
+// By its code header programs tell a page of Fairlead's from an answer of the upstream.
+func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
+	t.Parallel()
+	const other = "fairlead_other"
+	for _, protocol := range []string{"http1", "http2"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+				h := w.Header()
+				h.Set(account.CodeHeader, "ERR_FL_3010")
+				h[other] = []string{"x"}
+				if r.URL.Path == "/switch" {
+					h.Set("Connection", "Upgrade")
+					h.Set("Upgrade", "echo")
+					w.WriteHeader(http.StatusSwitchingProtocols)
+					return
+				}
+				w.WriteHeader(http.StatusEarlyHints)
+				h.Set("Trailer", "X-Sum, "+account.CodeHeader)
+				_, _ = io.WriteString(w, "body")
+				h.Set("X-Sum", "1")
+				h.Set(http.TrailerPrefix+other, "x")
+			}, func(b *tunnel.Bind) { b.UpstreamProtocol = protocol })
+			check := func(what string, h map[string][]string) {
+				for name, values := range h {
+					if account.IsReservedHeader(name) {
+						t.Errorf("%s: %s: %v", what, name, values)
+					}
+				}
+			}
+			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(testContext(t), &httptrace.ClientTrace{
+				Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { check("interim", h); return nil },
+			}), "GET", "http://hello.demo/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := p.speaking(protocol).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			check("header", res.Header)
+			if body := readAll(t, res.Body); body != "body" || res.Trailer.Get("X-Sum") != "1" {
+				t.Errorf("%q, trailers %v", body, res.Trailer)
+			}
+			check("trailer", res.Trailer)
+			if protocol == "http1" {
+				upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+				res := p.forwarder.do(p.tr, "GET", "http://hello.demo/switch", nil, upgrade)
+				if check("101", res.Header); res.StatusCode != http.StatusSwitchingProtocols {
+					t.Errorf("status %d", res.StatusCode)
+				}
+			}
+		})
+	}
+}

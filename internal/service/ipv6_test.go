@@ -1,0 +1,39 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"crypto/tls"
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// One address of all families serves both, and the certificate holds for the literals.
+func TestServer_ListensOnIPv4AndIPv6(t *testing.T) {
+	t.Parallel()
+	probe, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("this machine has no IPv6 on loopback")
+	}
+	_ = probe.Close()
+	r := startServer(t, func(o *Options) { o.Addr, o.BaseURL = "[::]:0", "https://[2001:db8::1]:8443" })
+	config, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(r.addrs.Service.(*net.TCPAddr).Port)
+	for dial, name := range map[string]string{"127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "2001:db8::1"} {
+		config := config.Clone()
+		config.ServerName = name
+		c, err := tls.Dial("tcp", net.JoinHostPort(dial, port), config)
+		if err != nil {
+			t.Errorf("%s as %s: %v", dial, name, err)
+			continue
+		}
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,221 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
+	"github.com/fairlead-dev/fairlead/internal/service/hsts"
+	"github.com/fairlead-dev/fairlead/internal/service/live"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// Options configure a Handler.
+type Options struct {
+	Store     account.Logins
+	Revoker   account.Revoker // of logouts
+	Live      *live.Registry
+	Key       *seal.Key                                           // seals what browsers carry
+	Device    func(r *http.Request, ip netip.Addr) account.Device // nil: the browser's own words and its address
+	Providers map[trafficpolicy.LoginKind]Factory                 // a kind without one is refused
+	Allow     []backend.Allowed                                   // private networks in which identity providers may be
+	Logger    *slog.Logger
+	Clock     func() time.Time // nil = time.Now
+
+	// of logins that one client begins, of callbacks, of posts and of logouts: each for itself; 0 = 10
+	// a second
+	Rate  rate.Limit
+	Burst int // 0 = 100
+}
+
+// Limits of a login.
+const (
+	flowLifetime    = 10 * time.Minute
+	maxRestarts     = 3                // times that one login is begun anew, because of revocations while it was under way
+	maxFlows        = 5                // logins that one browser can have begun at an action
+	providerTimeout = 20 * time.Second // of all that one step asks a provider
+	maxPost         = 512 << 10        // bytes of a post to acs
+	maxLogoutPost   = 16 << 10         // bytes of a post to logout
+)
+
+// ClockSkew is how far the clock of a provider and this server's may differ.
+const ClockSkew = time.Minute
+
+// Handler carries login actions out. It is safe for concurrent use.
+type Handler struct {
+	opt       Options
+	log       *slog.Logger
+	now       func() time.Time
+	providers *providerCache
+	limits    map[string]*clientlimit.Rate // by the name of the step
+}
+
+var _ trafficpolicy.LoginHandler = (*Handler)(nil)
+
+// New returns a Handler.
+func New(o Options) *Handler {
+	h := &Handler{opt: o, log: o.Logger, now: o.Clock, providers: newProviderCache(o.Providers, NewClient(o.Allow)),
+		limits: map[string]*clientlimit.Rate{}}
+	if h.now == nil {
+		h.now = time.Now
+	}
+	if h.opt.Device == nil {
+		h.opt.Device = plainDevice
+	}
+	for _, step := range []string{PathLogin, PathCallback, PathACS, PathLogout, PathMetadata} {
+		h.limits[step] = clientlimit.NewRate(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
+	}
+	return h
+}
+
+// Close closes idle connections to identity providers.
+func (h *Handler) Close() { h.providers.client.CloseIdleConnections() }
+
+func plainDevice(r *http.Request, ip netip.Addr) account.Device {
+	d := account.Device{UserAgent: account.UserAgent{Raw: r.UserAgent()}}
+	if ip.IsValid() {
+		d.IPAddress = ip.String()
+	}
+	return d
+}
+
+// request is one request to an endpoint with a login action.
+type request struct {
+	*Handler
+	trafficpolicy.LoginRequest
+	w        http.ResponseWriter
+	r        *http.Request
+	action   Action
+	provider Provider
+}
+
+// ServeLogin implements trafficpolicy.LoginHandler.
+func (h *Handler) ServeLogin(
+	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest,
+	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
+) {
+	q := &request{Handler: h, LoginRequest: lr, w: w, r: r,
+		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, AuthID: lr.Config.AuthID}}
+	var err error
+	if q.provider, err = h.providers.get(q.action.AccountID, lr.Config); err != nil {
+		q.writeError(err)
+		return
+	}
+	path, _, _ := strings.Cut(trafficpolicy.ClientRequestURI(r), "?")
+	if name, own := strings.CutPrefix(path, q.action.path("")); own {
+		q.serveReserved(name)
+		return
+	}
+	q.authenticate(next)
+}
+
+// serveReserved serves one of the action's reserved paths.
+func (q *request) serveReserved(name string) {
+	_, callback := q.provider.(CallbackProvider)
+	_, post := q.provider.(PostProvider)
+	serve := map[string]map[string]func(){
+		PathLogin:  {http.MethodGet: q.handleLogin},
+		PathLogout: {http.MethodGet: q.showLogoutForm, http.MethodPost: q.handleLogout},
+	}
+	if callback {
+		serve[PathCallback] = map[string]func(){http.MethodGet: q.handleCallback}
+	}
+	if post {
+		serve[PathACS] = map[string]func(){http.MethodPost: q.handleACS}
+		serve[PathFinish] = map[string]func(){http.MethodGet: q.handleFinish}
+		serve[PathMetadata] = map[string]func(){http.MethodGet: q.serveMetadata}
+	}
+	q.setPrivacyHeaders()
+	methods, known := serve[name]
+	switch f := methods[q.r.Method]; {
+	case !known:
+		q.writePage(account.CodeNoRoute, "There is nothing here. Open "+q.action.EndpointURL+" instead.")
+	case f == nil:
+		q.writePage(account.CodeMethod, "This address of the login takes another method.")
+	default:
+		f()
+	}
+}
+
+// setPrivacyHeaders keeps responses of a login out of caches, its URLs out of Referer, and later
+// requests off plain http.
+func (q *request) setPrivacyHeaders() {
+	h := q.w.Header()
+	if q.Conn.TLS {
+		hsts.Set(h, q.r.Host)
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+}
+
+func (q *request) writePage(code account.Code, msg string) {
+	q.setPrivacyHeaders()
+	q.Page(q.w, q.r, code.Status(), code, msg)
+}
+
+func (q *request) redirect(to string) {
+	q.setPrivacyHeaders()
+	h := q.w.Header()
+	h.Set("Location", to)
+	h.Set("Content-Length", "0")
+	q.w.WriteHeader(http.StatusSeeOther)
+}
+
+// checkRateLimit reports whether the client may take the step now, and answers the request when
+// not.
+func (q *request) checkRateLimit(step string) bool {
+	if q.limits[step].Allow(q.Conn.ClientIP, q.now()) {
+		return true
+	}
+	q.writeRateLimited()
+	return false
+}
+
+func (q *request) writeRateLimited() {
+	q.w.Header().Set("Retry-After", "1")
+	q.writePage(account.CodeRateLimited,
+		"There are too many logins from your network at the moment. Try again in a moment.")
+}
+
+// writeError answers a request whose login failed. Only the message of an *account.Error is shown
+// to the person; the cause is logged.
+func (q *request) writeError(err error) {
+	code, msg := account.CodeOf(err), userMessage(err)
+	switch code {
+	case account.CodeLoginFailed, account.CodeProviderFailed, account.CodeLoginAgain, account.CodeUnavailable:
+	default:
+		code, msg = account.CodeUnavailable, ""
+	}
+	if msg == "" || code == account.CodeUnavailable {
+		msg = "The service cannot look up at the moment who is logged in to this endpoint. Try again in a moment."
+	} else if !strings.Contains(msg, q.action.EndpointURL) { // providers do not say where it goes on
+		msg += " Open " + q.action.EndpointURL + " to begin again."
+	}
+	level := slog.LevelInfo
+	if code == account.CodeUnavailable {
+		level = slog.LevelError
+	}
+	if q.r.Context().Err() == nil {
+		q.log.Log(q.r.Context(), level, "login failed", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id",
+			q.Config.AuthID, "err", logText(err))
+	}
+	q.writePage(code, msg)
+}
+
+// providerContext limits how long one step may wait for the provider.
+func (q *request) providerContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(q.r.Context(), providerTimeout)
+}

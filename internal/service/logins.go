@@ -1,0 +1,33 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/login"
+	"github.com/fairlead-dev/fairlead/internal/service/login/oidc"
+	"github.com/fairlead-dev/fairlead/internal/service/login/saml"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// newLoginHandler makes what carries login actions out.
+func (s *service) newLoginHandler() *login.Handler {
+	allow, err := backend.ParseAllow("--login-allow", s.opt.LoginAllow)
+	if err != nil {
+		panic(fmt.Sprintf("server: options that were validated: %v", err))
+	}
+	factory := oidc.Factory()
+	l := login.New(login.Options{
+		Store: s.loginStore, Revoker: s.revoker, Live: s.liveSessions, Key: s.key, Device: s.deviceOf, Allow: allow,
+		Logger: s.log,
+		Providers: map[trafficpolicy.LoginKind]login.Factory{
+			trafficpolicy.LoginOAuth: factory, trafficpolicy.LoginOIDC: factory, trafficpolicy.LoginSAML: saml.Factory(time.Now),
+		},
+	})
+	s.onClose(l.Close)
+	return l
+}

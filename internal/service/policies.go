@@ -1,0 +1,39 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/login/saml"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// emptyPolicyDigest is the digest of every document without a rule.
+const emptyPolicyDigest = "no rules"
+
+// compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know
+// of it. It is an account.PolicyChecker.
+func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
+	p, err := trafficpolicy.Compile(text,
+		trafficpolicy.Options{Scheme: scheme, Binding: binding, ValidateLogin: checkLogin})
+	if err != nil {
+		return account.PolicyFacts{}, err
+	}
+	facts := p.Facts()
+	if facts.Digest == "" {
+		facts.Digest = emptyPolicyDigest // a document without a rule is one all the same, and is kept as it was written
+	}
+	return facts, nil
+}
+
+// checkLogin finds mistakes in login actions that would otherwise show at the first login. What is
+// kept already is not checked: a certificate that expires there must not take the endpoint along.
+func checkLogin(c *trafficpolicy.LoginConfig) error {
+	if c.Kind == trafficpolicy.LoginSAML {
+		return saml.ValidateConfig(c, time.Now())
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// statuses reads the endpoints' statuses by URL.
+func (r *testServer) statuses() map[string]string {
+	r.t.Helper()
+	var page struct {
+		Endpoints []struct {
+			URL    string `json:"url"`
+			Status string `json:"status"`
+		} `json:"endpoints"`
+	}
+	found := map[string]string{}
+	if r.callAPI("GET", "/endpoints", nil, &page) == http.StatusOK {
+		for _, e := range page.Endpoints {
+			found[e.URL] = e.Status
+		}
+	}
+	return found
+}
+
+// unavailable checks that reads and writes are answered with 503.
+func (r *testServer) unavailable() {
+	r.t.Helper()
+	for _, c := range []struct {
+		method, path string
+	}{{"GET", "/endpoints"}, {"GET", "/endpoints/ep-none"}, {"POST", "/api_keys"}} {
+		var answer struct {
+			ErrorCode account.Code `json:"error_code"`
+		}
+		var body any
+		if c.method == "POST" {
+			body = map[string]string{}
+		}
+		if status := r.callAPI(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable ||
+			answer.ErrorCode != account.CodeUnavailable {
+			r.t.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
+		}
+	}
+}
+
+// deleteNewestToken does what a command in another process would.
+func (r *testServer) deleteNewestToken() {
+	r.t.Helper()
+	admin := r.openStore()
+	accounts, err := admin.ListAccounts(testContext(r.t))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	tokens, err := admin.AllAuthtokens(testContext(r.t), accounts[0].ID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := admin.DeleteAuthtoken(testContext(r.t), account.Caller{AccountID: accounts[0].ID},
+		tokens[0].ID); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestServer_AnswersLostDatabaseWith503 stops PostgreSQL under a running service. Sessions live on;
+// what ended meanwhile is offline afterwards.
+func TestServer_AnswersLostDatabaseWith503(t *testing.T) {
+	t.Parallel()
+	postgres, err := postgrestest.Start("fsync=off")
+	postgrestest.SkipWithout(t, err)
+	t.Cleanup(func() { // after the service has ended
+		if err := postgres.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	u, err := url.Parse(postgres.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("fairlead", "hunter2-word")
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := startServer(t, func(o *Options) { o.DatabaseURL, o.SecretKeyFile = u.String(), key })
+	stays := r.startAgent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
+	leaves := r.startAgent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
+	receive(t, stays.bound, "bind")
+	receive(t, leaves.bound, "bind")
+
+	if err := postgres.Down(); err != nil {
+		t.Fatal(err)
+	}
+	r.unavailable()
+	leaves.stop()
+	if err := postgres.Up(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the API answers, and knows who left", func() bool {
+		return r.statuses()["http://leaves.demo"] == account.StatusOffline
+	})
+	if got := r.statuses()["http://stays.demo"]; got != account.StatusOnline {
+		t.Errorf("the endpoint of the agent that stayed is %q", got)
+	}
+	if len(stays.bound) != 0 {
+		t.Error("the agent that stayed had to bind again")
+	}
+	eventually(t, "writes go on", func() bool {
+		return r.callAPI("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated
+	})
+
+	r.deleteNewestToken()
+	eventually(t, "the session of a deleted token ends", func() bool {
+		return r.statuses()["http://stays.demo"] == account.StatusOffline
+	})
+	if log := r.log.String(); strings.Contains(log, "hunter2-word") || !strings.Contains(log, "postgres://fairlead@") {
+		t.Error("the log has the database's password, or does not name the database")
+	}
+	r.stop()
+	if err := receive(t, r.finished, "end"); err != nil {
+		t.Errorf("the service ended with %v", err)
+	}
+}

@@ -1,0 +1,61 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestPublic_Expect100Continue: the upstream decides whether the client's body comes.
+func TestPublic_Expect100Continue(t *testing.T) {
+	t.Parallel()
+	w := startPublic(t)
+	w.bind("public", "http://app.example.com", func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/no" {
+			rw.WriteHeader(http.StatusForbidden)
+			return
+		}
+		hello(rw, r)
+	})
+	for path, want := range map[string]int{"/yes": 200, "/no": 403} {
+		asked, sent := false, &countingReader{Reader: strings.NewReader("the body")}
+		ctx := httptrace.WithClientTrace(testContext(t), &httptrace.ClientTrace{Got100Continue: func() { asked = true }})
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://app.example.com"+path, sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Expect", "100-continue")
+		client := w.newBrowser()
+		client.Transport.(*http.Transport).ExpectContinueTimeout = patience
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := readAll(t, res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != want || asked != (want == 200) || asked != strings.HasSuffix(body, "|the body") ||
+			asked != (sent.n.Load() > 0) {
+			t.Errorf("%s: %d %q, told to go on: %t, bytes sent: %d", path, res.StatusCode, body, asked, sent.n.Load())
+		}
+	}
+}
+
+// countingReader counts what is read of it. It hides what kind of reader it is, so that the request
+// is sent in chunks.
+type countingReader struct {
+	io.Reader
+	n atomic.Int64
+}
+
+// Read reads and counts.
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}

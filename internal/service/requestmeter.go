@@ -1,0 +1,151 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/edge"
+)
+
+// requestMeter is the edge.Meter of the service: it feeds the counters, the traces and the access
+// log.
+type requestMeter struct {
+	*metrics
+	endpoints, backends *trafficMetrics
+	sessions            *sessionMetrics
+	accessLog           *accessLog // nil = none
+	tracing             *tracing   // nil = none
+}
+
+var _ edge.Meter = (*requestMeter)(nil)
+
+// newRequestMeter makes a meter whose endpoints and backends have at most so many rows each.
+func newRequestMeter(rows int) *requestMeter {
+	m := &requestMeter{metrics: newMetrics(), endpoints: newTrafficMetrics("endpoint", rows),
+		backends: newTrafficMetrics("backend", rows)}
+	m.registry.MustRegister(m.endpoints, m.backends)
+	m.sessions = newSessionMetrics(m.registry)
+	return m
+}
+
+// tracedCounters is what Start leaves for Finish where requests are traced.
+type tracedCounters struct {
+	counters *trafficCounters
+	span     trace.Span
+}
+
+// openObservability opens the access log and the tracing, as options and environment have it.
+func (s *service) openObservability(ctx context.Context) (err error) {
+	if s.opt.AccessLog != "" {
+		if s.meter.accessLog, err = openAccessLog(s.opt.AccessLog, s.opt.AccessLogSample, s.opt.ReopenAccessLog,
+			s.log); err != nil {
+			return err
+		}
+		s.onClose(s.meter.accessLog.close)
+		s.meter.registry.MustRegister(
+			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "fairlead_server_access_log_dropped_total",
+				Help: "Lines of the access log that could not be written, or not fast enough."}, func() float64 {
+				return float64(s.meter.accessLog.dropped.Load())
+			}))
+	}
+	if s.meter.tracing, err = newTracing(ctx, s.log); err != nil || s.meter.tracing == nil {
+		return err
+	}
+	s.onClose(func() {
+		if err := s.meter.tracing.close(); err != nil {
+			s.log.Warn("traces are lost", "err", err)
+		}
+	})
+	return nil
+}
+
+// Start implements edge.Meter.
+func (m *requestMeter) Start(s *edge.RequestRecord) {
+	r := m.endpoints.counters(s.Endpoint.AccountID, s.Endpoint.ID, s.StartedAt)
+	r.open.Add(1)
+	s.LiveTraffic = &r.traffic
+	s.State = r
+	if m.tracing != nil {
+		s.State = &tracedCounters{counters: r, span: m.tracing.startSpan(s)}
+	}
+}
+
+// Finish implements edge.Meter.
+func (m *requestMeter) Finish(s *edge.RequestRecord) {
+	r, ok := s.State.(*trafficCounters)
+	if !ok {
+		both := s.State.(*tracedCounters)
+		r = both.counters
+		endSpan(both.span, s)
+	}
+	if m.accessLog != nil {
+		m.accessLog.record(s)
+	}
+	r.open.Add(-1)
+	r.countFinished(s)
+	if s.BackendID != "" {
+		b := m.backends.counters(s.Endpoint.AccountID, s.BackendID, s.StartedAt)
+		b.countFinished(s)
+		b.traffic.Add(s.Traffic.Totals())
+	}
+	if s.Request != nil {
+		m.countRequest(s.Status, s.Duration)
+	}
+}
+
+// dropDeletedInterval is how often series of what was deleted are looked for.
+const dropDeletedInterval = 10 * time.Second
+
+// dropDeletedMetrics drops the series of what was deleted, until ctx is done.
+func (s *service) dropDeletedMetrics(ctx context.Context) {
+	exists := func(err error) bool { return account.CodeOf(err) != account.CodeNotFound }
+	for sleep(ctx, cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)) {
+		before := time.Now().Add(-cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval) / 2)
+		s.meter.endpoints.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
+			_, err := s.store.Endpoint(ctx, accountID, id)
+			return exists(err)
+		})
+		s.meter.backends.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
+			_, err := s.store.BackendTree(ctx, accountID, id)
+			return exists(err)
+		})
+	}
+}
+
+// activeChildren exports which child of each failover serves.
+type activeChildren struct {
+	desc     *prometheus.Desc
+	backends *backend.Resolver
+	most     int // failovers
+}
+
+func (s *service) watchBackends() {
+	s.meter.registry.MustRegister(&activeChildren{backends: s.backends, most: s.opt.MetricsSeries,
+		desc: prometheus.NewDesc("fairlead_server_backend_active",
+			"1 for the child that serves a failover's new connections; child \"\": none is up.", []string{"backend", "child"},
+			nil)})
+}
+
+// Describe implements prometheus.Collector.
+func (a *activeChildren) Describe(to chan<- *prometheus.Desc) { to <- a.desc }
+
+// Collect implements prometheus.Collector.
+func (a *activeChildren) Collect(to chan<- prometheus.Metric) {
+	left := a.most
+	a.backends.Failovers(func(_, id, active string) bool {
+		if left--; left < 0 {
+			return false
+		}
+		to <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, 1, id, active)
+		return true
+	})
+}

@@ -1,0 +1,293 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// TestRevocation_CutsEveryKindOfRequest: of two people with the same requests, over HTTP/2 on the
+// same connection, one is revoked. Nothing of theirs goes on, and nothing of the other's is
+// touched.
+func TestRevocation_CutsEveryKindOfRequest(t *testing.T) {
+	t.Parallel()
+	c := startSessionLoad(t)
+	api := c.adminClient()
+	c.chain("https://chain.example.com")
+	kinds := kinds
+	for _, base := range []string{loadURL, "https://chain.example.com"} {
+		if base != loadURL {
+			kinds = []string{"events http1", "events http2", "download http1", "upload http2"}
+		}
+		for _, kind := range kinds {
+			c.revokeOne(t, api, kind, base)
+		}
+	}
+}
+
+// revokeOne revokes one of two people with the same requests.
+func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int, error), kind, base string) {
+	t.Helper()
+	shared := c.http2()
+	what := kind + " at " + base
+	victim, other := c.open(kind, c.addSession("victim of "+what, base), shared),
+		c.open(kind, c.addSession("other of "+what, base),
+			shared)
+	for _, o := range []*openRequest{victim, other} {
+		if strings.HasPrefix(kind, "download") || strings.HasPrefix(kind, "stalled") {
+			o.standstill(t)
+		}
+	}
+	if status, err := api("DELETE", "/app/users/"+victim.as.user); err != nil || status != http.StatusNoContent {
+		t.Fatalf("DELETE: %d, %v", status, err)
+	}
+	if status := c.status(victim.as); status != http.StatusUnauthorized {
+		t.Errorf("%s: the next request: %d", what, status)
+	}
+	if strings.HasPrefix(kind, "stalled") {
+		close(victim.more) // it sees what has become of it when it reads
+		receive(t, victim.ended, "abort at the upstream of "+what)
+	} else {
+		receive(t, victim.ended, "abort at the upstream of "+what)
+		close(victim.more)
+	}
+	if victim.whole.Load() {
+		t.Errorf("%s: the upstream takes an aborted upload for a whole one", what)
+	}
+	victim.read()
+	if e := receive(t, victim.over, "end of "+what); e.err == nil || strings.Contains(e.got, after) {
+		t.Errorf("the victim of %s gets %q, %v", what, tail(e.got), e.err)
+	}
+	close(other.more)
+	other.read()
+	c.complete(t, other)
+}
+
+// complete checks that somebody got all that the upstream has sent, or the upstream all of theirs.
+func (c *sessionLoad) complete(t *testing.T, o *openRequest) {
+	t.Helper()
+	e := receive(t, o.over, "end of somebody else's "+o.kind)
+	want := before + after
+	kind, _, _ := strings.Cut(o.kind, " ")
+	switch kind {
+	case "upload":
+		want = strconv.Itoa(len(before))
+	case "stalled":
+		want = strconv.FormatInt(o.sent.Load(), 10)
+	case "download":
+		want = strings.Repeat(string(downloaded), int(o.moved.Load())/len(downloaded))
+	}
+	if e.err != nil || e.got != want {
+		t.Errorf("somebody else's %s: %d bytes, ending in %q, and %v; want %d", o.kind, len(e.got), tail(e.got), e.err,
+			len(want))
+	}
+}
+
+func tail(s string) string { return s[max(0, len(s)-40):] }
+
+// chain makes a cloud endpoint with the login, which forwards to an internal one with a failover,
+// whose first child is down.
+func (c *sessionLoad) chain(url string) {
+	c.t.Helper()
+	label := map[string]string{"app": "crowd"}
+	a := c.startAgent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
+		serve(c.t, c.holdRequest))
+	receive(c.t, a.bound, "bind")
+	c.tenant.cloud("internal", "http://hop.internal", "",
+		c.tenant.failover(c.tenant.group(map[string]string{"app": "nobody"}), c.tenant.group(label)))
+	c.tenant.cloud("public", url, c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
+		"")
+	c.createEndpoint(url)
+}
+
+// status asks for something that is no page.
+func (c *sessionLoad) status(as loadSession) int {
+	c.t.Helper()
+	client := c.http2()
+	r, err := http.NewRequestWithContext(testContext(c.t), "GET", as.url+"/hello", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.Header.Set("Cookie", as.cookie)
+	res, err := client.Do(r)
+	if err != nil {
+		c.t.Error(err)
+		return 0
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode
+}
+
+// pausingLogins is a store that stops login actions before and after they read a session.
+type pausingLogins struct {
+	account.Logins
+	before, after func()
+}
+
+func (p *pausingLogins) LiveSession(
+	ctx context.Context, accountID string, tokenHash []byte,
+) (*account.LiveSession, error) {
+	p.before()
+	defer p.after()
+	return p.Logins.LiveSession(ctx, accountID, tokenHash)
+}
+
+// TestRevocation_RacesWithNewRequest has entered, and has not read its session yet; or
+// has, and has not said so yet.
+func TestRevocation_RacesWithNewRequest(t *testing.T) {
+	t.Parallel()
+	var pause atomic.Pointer[pausingLogins]
+	nothing := func() {}
+	c := startSessionLoad(t, func(o *Options) {
+		o.wrapLoginStore = func(l account.Logins) account.Logins {
+			return &pausingLogins{l, func() {
+				if p := pause.Load(); p != nil {
+					p.before()
+				}
+			}, func() {
+				if p := pause.Load(); p != nil {
+					p.after()
+				}
+			}}
+		}
+	})
+	api := c.adminClient()
+	for _, at := range []string{"before", "after"} {
+		as := c.addSession("one "+at, loadURL)
+		here, goOn := make(chan struct{}), make(chan struct{})
+		stop := func() { close(here); <-goOn }
+		if at == "before" {
+			pause.Store(&pausingLogins{before: stop, after: nothing})
+		} else {
+			pause.Store(&pausingLogins{before: nothing, after: stop})
+		}
+		answer := make(chan int)
+		go func() { answer <- c.status(as) }()
+		receive(t, here, "request")
+		pause.Store(nil)
+		if status, err := api("DELETE", "/app/sessions/"+as.session); err != nil || status != http.StatusNoContent {
+			t.Fatalf("DELETE: %d, %v", status, err)
+		}
+		close(goOn)
+		if status := receive(t, answer, "answer"); status != http.StatusUnauthorized {
+			t.Errorf("revoked %s the session was read: the request is answered with %d", at, status)
+		}
+	}
+}
+
+// TestRevocation_LetsNothingPass: many requests of one session race its revocation. None that
+// begins after the DELETE was answered gets through, and nothing that an upstream writes after it
+// reaches a client.
+func TestRevocation_LetsNothingPass(t *testing.T) {
+	t.Parallel()
+	c := startSessionLoad(t)
+	api, shared := c.adminClient(), c.http2()
+	var revoked atomic.Bool
+	c.protect("https://race.example.com", c.policy(""), func(w http.ResponseWriter, _ *http.Request) {
+		if revoked.Load() {
+			_, _ = io.WriteString(w, "after")
+		}
+	})
+	c.createEndpoint("https://race.example.com")
+	as := c.addSession("racer", "https://race.example.com")
+	var served, asked atomic.Int64
+	racing := make(chan struct{})
+	var begin sync.Once
+	var racers sync.WaitGroup
+	for range 100 {
+		racers.Go(func() {
+			for {
+				late := revoked.Load()
+				r, err := http.NewRequestWithContext(testContext(t), "GET", "https://race.example.com/", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Header.Set("Cookie", as.cookie)
+				e := exchange(shared, r, closed)
+				if e.err == nil {
+					begin.Do(func() { close(racing) })
+					served.Add(1)
+				}
+				asked.Add(1)
+				if e.err == nil && (late || e.got == "after") {
+					t.Errorf("it gets %q; the DELETE was answered before it was sent: %t", e.got, late)
+					return
+				}
+				if late {
+					return
+				}
+			}
+		})
+	}
+	receive(t, racing, "request that is served")
+	status, err := api("DELETE", "/app/users/"+as.user)
+	revoked.Store(true)
+	if err != nil || status != http.StatusNoContent {
+		t.Errorf("DELETE: %d, %v", status, err)
+	}
+	racers.Wait()
+	t.Logf("%d of %d requests were served before", served.Load(), asked.Load())
+}
+
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// expiringLogins is a store in which sessions end when a test says so.
+type expiringLogins struct {
+	account.Logins
+	mu   sync.Mutex
+	over map[string]bool
+}
+
+func (e *expiringLogins) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
+	alive, err := e.Logins.LiveSessionIDs(ctx, ids)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id := range e.over {
+		delete(alive, id)
+	}
+	return alive, err
+}
+
+// TestRevocation_SweepCutsExpiredSessions: a session whose time is up, as the store says, holds
+// nothing open.
+func TestRevocation_SweepCutsExpiredSessions(t *testing.T) {
+	t.Parallel()
+	e := &expiringLogins{over: map[string]bool{}}
+	c := startSessionLoad(t, func(o *Options) {
+		o.sessionSweepInterval = 50 * time.Millisecond
+		o.wrapLoginStore = func(l account.Logins) account.Logins { e.Logins = l; return e }
+	})
+	shared := c.http2()
+	other := c.open("events http2", c.addSession("other", loadURL), shared)
+	for _, kind := range []string{"events http2", "websocket http1"} {
+		o := c.open(kind, c.addSession(kind, loadURL), shared)
+		e.mu.Lock()
+		e.over[o.as.session] = true
+		e.mu.Unlock()
+		if got := receive(t, o.over, "end of "+kind); strings.Contains(got.got, after) || kind == "events http2" &&
+			got.err == nil {
+			t.Errorf("%s: %q, %v", kind, got.got, got.err)
+		}
+		receive(t, o.ended, "abort at the upstream")
+		close(o.more)
+	}
+	close(other.more)
+	c.complete(t, other)
+	if !strings.Contains(c.log.String(), "requests were cut: their sessions are over") {
+		t.Error("the log says nothing")
+	}
+}

@@ -1,0 +1,96 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
+	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+)
+
+// clientLeaves is a Revoker whose callers' clients have gone when the revocation begins.
+type clientLeaves struct {
+	account.Revoker
+	leave  context.CancelFunc // ends the client's request
+	result chan error
+}
+
+func (r *clientLeaves) Revoke(
+	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string,
+) (*account.Revocation, error) {
+	r.leave()
+	<-ctx.Done() // the caller passes the context of its request
+	done, err := r.Revoker.Revoke(ctx, by, sel, reason)
+	r.result <- err
+	return done, err
+}
+
+// A revocation whose client goes away is completed, however it was asked for.
+func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
+	t.Parallel()
+	hook := &clientLeaves{result: make(chan error, 1)}
+	c := startSessionLoad(t, func(o *Options) {
+		o.wrapRevoker = func(r account.Revoker) account.Revoker { hook.Revoker = r; return hook }
+	})
+	p := c.newDashboardBrowser()
+	p.signIn(c.apiKey)
+	service := "https://" + c.addrs.Service.String()
+	for name, request := range map[string]func(m loadSession) (*http.Client, *http.Request){
+		"API": func(m loadSession) (*http.Client, *http.Request) {
+			r := newRequest(t, "DELETE", service+"/app/sessions/"+m.session, nil)
+			r.Header.Set("Authorization", "Bearer "+c.apiKey)
+			r.Header.Set("Service-Version", "2")
+			return &http.Client{Transport: p.via}, r
+		},
+		"dashboard": func(m loadSession) (*http.Client, *http.Request) {
+			r := newRequest(t, "POST", service+"/ui/traffic-policy/sessions/"+m.session+"/revoke", url.Values{})
+			r.AddCookie(&http.Cookie{Name: dashboard.CookieName, Value: p.cookie})
+			return &http.Client{Transport: p.via}, r
+		},
+		"logout": func(m loadSession) (*http.Client, *http.Request) {
+			r := newRequest(t, "POST", loadURL+"/_fairlead/oidc/logout", url.Values{})
+			r.Header.Set("Cookie", m.cookie)
+			return c.newLoginBrowser(), r
+		},
+		"back-channel logout": func(loadSession) (*http.Client, *http.Request) {
+			return c.newLoginBrowser(), newRequest(t, "POST", loadURL+"/_fairlead/oidc/logout",
+				url.Values{"logout_token": {c.idp.Sign(c.idp.LogoutClaims("back-channel logout"))}})
+		},
+	} {
+		m := c.addSessionOfClient(oidctest.ClientID, name)
+		client, r := request(m)
+		ctx, cancel := context.WithCancel(testContext(t))
+		hook.leave = cancel
+		if res, err := client.Do(r.WithContext(ctx)); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: the client gets %v, %v", name, res, err)
+		}
+		if err := receive(t, hook.result, "revocation by "+name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if status := c.status(m); status != http.StatusUnauthorized {
+			t.Errorf("%s: the session is alive: %d", name, status)
+		}
+	}
+}
+
+// newRequest returns a request of the same origin, with a form unless it is nil.
+func newRequest(t *testing.T, method, target string, form url.Values) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r
+}

@@ -1,0 +1,311 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/service/geo"
+	"github.com/fairlead-dev/fairlead/internal/service/live"
+	"github.com/fairlead-dev/fairlead/internal/service/pki"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// Limits of the API's connections.
+const (
+	apiHeaderTimeout = 10 * time.Second
+	apiIdleTimeout   = 2 * time.Minute
+	apiMaxHeader     = 64 << 10
+)
+
+// service is every part of a running fairlead-server.
+type service struct {
+	opt             Options
+	log             *slog.Logger
+	baseURL         *url.URL
+	store           *store.Store
+	key             *seal.Key
+	serverLock      *store.ServerLock
+	certs           *pki.Source
+	meter           *requestMeter
+	edge            *edge.Edge
+	backends        *backend.Resolver
+	backendSwitches chan backendSwitch
+	staticGuard     *backend.Guard
+	sessions        *tunnelserver.Server
+	tlsListener     *tlsListener
+	apiServer       *http.Server
+	healthServer    *http.Server // nil without --metrics-addr
+	healthListener  net.Listener
+	probeServer     *http.Server // nil without --health-addr
+	probeListener   net.Listener
+
+	public                  *public.Server // nil without --public-http-addr and --public-https-addr
+	publicHTTP, publicHTTPS net.Listener
+	publicCerts             *public.Certificates
+
+	geo *geo.Databases // nil without --geoip-database
+
+	// Of people who log in at the edge.
+	liveSessions *live.Registry // what is being served for them
+	loginStore   account.Logins
+	revoker      account.Revoker
+
+	draining atomic.Bool
+	tasks    sync.WaitGroup
+	closers  []func() // what open has opened, to be closed in reverse
+}
+
+// Run runs the service until ctx is done, and then stops it: live traffic may end within
+// Options.DrainTimeout. The error is written for the person who started it; nil after an orderly
+// stop.
+func Run(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	s := &service{opt: o, log: o.Logger, meter: newRequestMeter(o.MetricsSeries)}
+	defer s.close()
+	if err := s.open(ctx); err != nil {
+		if store.DiskFull(err) {
+			return o.diskFull(err)
+		}
+		return err
+	}
+	s.wire()
+	return s.run(ctx)
+}
+
+// open opens all resources that can fail (listeners, files, the store), before anything is served.
+func (s *service) open(ctx context.Context) error {
+	listener, err := listen(ctx, "--addr", s.opt.Addr)
+	if err != nil {
+		return err
+	}
+	s.onClose(func() { _ = listener.Close() })
+	if s.opt.MetricsAddr != "" {
+		if s.healthListener, err = listen(ctx, "--metrics-addr", s.opt.MetricsAddr); err != nil {
+			return err
+		}
+		s.onClose(func() { _ = s.healthListener.Close() })
+	}
+	if s.opt.HealthAddr != "" {
+		if s.probeListener, err = listen(ctx, "--health-addr", s.opt.HealthAddr); err != nil {
+			return err
+		}
+		s.onClose(func() { _ = s.probeListener.Close() })
+	}
+	if err := s.openObservability(ctx); err != nil {
+		return err
+	}
+	if s.baseURL, err = s.opt.baseURL(listener.Addr()); err != nil {
+		return err
+	}
+	if err := s.openPublic(ctx); err != nil {
+		return err
+	}
+	if err := s.openGeo(); err != nil {
+		return err
+	}
+	if err := s.openData(ctx); err != nil {
+		return err
+	}
+	s.tlsListener = &tlsListener{
+		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()),
+		unauthenticated: newUnauthenticatedLimiter(cmp.Or(s.opt.maxUnauthenticated, maxUnauthenticated), s.log), log: s.log,
+	}
+	return nil
+}
+
+// openData opens what lies in the data directory.
+func (s *service) openData(ctx context.Context) error {
+	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace,
+		KeepUsers: s.opt.IdentityRetention, OwnHosts: s.ownHosts(),
+		KeepOperators: s.opt.OperatorRetention}
+	lock, err := store.LockServer(ctx, opt)
+	if err != nil {
+		return err
+	}
+	s.onClose(func() {
+		if err := lock.Release(); err != nil {
+			s.log.Error("the server's lock could not be released", "err", err)
+		}
+	})
+	opt.Lock, s.serverLock = lock, lock
+	if s.key, err = s.opt.secretKey(); err != nil {
+		return err
+	}
+	opt.Key = s.key
+	s.store, err = store.Open(ctx, opt)
+	if err != nil {
+		return err
+	}
+	s.onClose(func() {
+		if err := s.store.Close(); err != nil {
+			s.log.Error("the store could not be closed", "err", err)
+		}
+	})
+	if s.opt.onStoreOpen != nil {
+		s.opt.onStoreOpen(s.store)
+	}
+	if err := s.store.CheckKey(ctx); err != nil {
+		return err
+	}
+	if err := s.store.BeginServerTerm(ctx); err != nil {
+		return fmt.Errorf("starting on the store: %w", err)
+	}
+	s.certs, err = pki.Open(pki.Options{
+		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.baseURL), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
+		Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	return bootstrap(ctx, s.store, &s.opt, bootstrapMessage{BaseURL: s.baseURL.String(), CAFingerprint: s.fingerprint(),
+		DataDir: s.opt.DataDir})
+}
+
+func listen(ctx context.Context, field, addr string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s %q: the port is in use; stop the program that listens there, or choose another port",
+			field, addr)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%s %q: this user may not listen there; choose a port above 1023", field, addr)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("%s %q: no network interface of this machine has the address; choose another", field, addr)
+	case err != nil:
+		return nil, fmt.Errorf("listening on %s %s: %w", field, addr, err)
+	}
+	return l, nil
+}
+
+// wire constructs the parts that serve, and joins them.
+func (s *service) wire() {
+	s.wireBackends()
+	s.wireLogins()
+	s.edge = edge.New(edge.Options{
+		ChooseAgent: s.chooseAgent, ChooseTunnel: s.chooseTunnel, GetEndpoint: s.store.Endpoint,
+		GetInternal:     s.internalEndpoint,
+		ListPool:        s.listPool,
+		BackendAttempts: s.backendAttempts, DialStatic: s.staticGuard.Dial, Logins: s.newLoginHandler(),
+		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.agentOpenTimeout,
+	})
+	s.sessions = tunnelserver.New(tunnelserver.Options{
+		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,
+		Hosts: s.store, CheckPolicy: compilePolicy, OnBind: s.warnUnreachable,
+		StoreID: s.store.StoreID(), ServerID: s.baseURL.Host, Version: version.String(),
+		Serve: s.serveStream, OnOpen: s.meter.countIncomingStream, OnHello: s.meter.countHello, Logger: s.log,
+	})
+	tunnels := tunnel.NewServer(tunnel.ServerConfig{
+		Handler: s.sessions, OnResponsiveness: s.sessions.OnResponsiveness,
+		OnWelcome: func(c *tls.Conn) { s.tlsListener.unauthenticated.remove(c) }, Logger: s.log,
+	})
+	s.tlsListener.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
+	s.wirePublic()
+	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
+	s.apiServer = &http.Server{
+		Handler: s.withDashboard(apiserver.New(apiserver.Options{
+			Store: s.store, SessionEnder: s.sessions, Revoker: s.revoker, MatchSelectors: compileSelectors,
+			ActiveChild: s.backends.Active, RedactionMark: s.key.RedactionMark, CheckPolicy: compilePolicy,
+			CheckStaticAddress: s.checkStaticAddress, Draining: s.draining.Load, BaseURL: s.baseURL.String(),
+			VersionHeaders: s.opt.VersionHeaders, Logger: s.log, OnAuthenticated: s.markAuthenticated,
+		})),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateClosed || state == http.StateHijacked {
+				s.tlsListener.unauthenticated.remove(c)
+			}
+		},
+		ReadHeaderTimeout: apiHeaderTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiMaxHeader,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if s.healthListener != nil {
+		s.healthServer = healthServer(s.meter.registry, s.ready)
+		s.healthServer.ErrorLog = s.apiServer.ErrorLog
+	}
+	if s.probeListener != nil {
+		s.probeServer = healthServer(nil, s.ready)
+		s.probeServer.ErrorLog = s.apiServer.ErrorLog
+	}
+}
+
+// connKey finds a request's connection in its context.
+type connKey struct{}
+
+// markAuthenticated ends the count of the connection as unauthenticated: a request on it has shown
+// a valid key.
+func (s *service) markAuthenticated(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+		s.tlsListener.unauthenticated.remove(c)
+	}
+}
+
+// serveStream hands a forwarder's stream to the edge.
+func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
+	h := in.Stream.Header()
+	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
+	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
+		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
+		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.ReportLine,
+		Geo: s.geoLookup(client.Addr()),
+	})
+}
+
+// ready returns what keeps the service from taking traffic, or nil.
+func (s *service) ready(ctx context.Context) error {
+	if s.draining.Load() {
+		return errors.New("stopping")
+	}
+	if err := s.store.Ping(ctx); err != nil {
+		msg := "the store does not answer"
+		var said *account.Error
+		if errors.As(err, &said) {
+			msg = said.Msg
+		}
+		return fmt.Errorf("%s: %s", s.store.DisplayName(), msg)
+	}
+	return nil
+}
+
+func (s *service) fingerprint() string {
+	if ca := s.certs.CA(); ca != nil {
+		return trust.Fingerprint(ca)
+	}
+	return ""
+}
+
+func (s *service) onClose(f func()) { s.closers = append(s.closers, f) }
+
+// close closes what open has opened, in reverse order.
+func (s *service) close() {
+	for len(s.closers) > 0 {
+		last := s.closers[len(s.closers)-1]
+		s.closers = s.closers[:len(s.closers)-1]
+		last()
+	}
+}

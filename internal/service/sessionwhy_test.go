@@ -1,0 +1,75 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Whoever ends a session is in the record of its end, with the reason.
+func TestSession_EndNamesActorAndReason(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	up := relayTo(serveTCP(t, echo))
+	key, err := r.openStore().APIKeyBySecret(testContext(t), r.apiKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := func(session, by, reason, because string) {
+		t.Helper()
+		var e account.AuditEvent
+		eventually(t, "the record of the end of "+session, func() bool {
+			var list struct{ Events []account.AuditEvent }
+			r.callAPI("GET", "/events?type=tunnel_session.ended&object_id="+session, nil, &list)
+			if len(list.Events) > 0 {
+				e = list.Events[0]
+			}
+			return len(list.Events) > 0
+		})
+		if e.Principal == nil || e.Principal.ID != by || !strings.Contains(e.Details["reason"], reason) ||
+			e.Details["because"] != because {
+			t.Errorf("the end of a session: by %+v, %v; want %s, %q", e.Principal, e.Details, by, reason)
+		}
+	}
+	live := func(token, url string) (*testAgent, string) {
+		t.Helper()
+		a := r.startAgentWith(token, tunnel.Bind{URL: url}, up)
+		receive(t, a.bound, "bind")
+		s, err := a.Wait(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a, s.ID()
+	}
+	_, stopped := live(r.authtoken, "tcp://stop.demo:1")
+	r.callAPIWanting("POST", "/tunnel_sessions/"+stopped+"/stop", nil, http.StatusNoContent)
+	ended(stopped, key.ID, "stopped through the API", "")
+
+	_, restarted := live(r.authtoken, "tcp://restart.demo:1")
+	r.callAPIWanting("POST", "/tunnel_sessions/"+restarted+"/restart", nil, http.StatusNoContent)
+	ended(restarted, key.ID, "restarted through the API", "")
+
+	var token struct{ ID, Token string }
+	r.create("/credentials", map[string]any{"acl": []string{"bind:*"}}, &token)
+	_, narrowed := live(token.Token, "tcp://narrowed.demo:1")
+	r.callAPIWanting("PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:tcp://other.demo:1"}},
+		http.StatusOK)
+	ended(narrowed, key.ID, "no bind rule", token.ID)
+
+	r.callAPIWanting("PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:*"}}, http.StatusOK)
+	_, revoked := live(token.Token, "tcp://revoked.demo:1")
+	r.callAPIWanting("DELETE", "/credentials/"+token.ID, nil, http.StatusNoContent)
+	ended(revoked, key.ID, "deleted or has expired", token.ID)
+
+	itself, gone := live(r.authtoken, "tcp://own.demo:1")
+	var session account.TunnelSession
+	r.callAPI("GET", "/tunnel_sessions/"+gone, nil, &session)
+	itself.stop()
+	ended(gone, session.Credential.ID, "the connection ended", "")
+}

@@ -1,0 +1,57 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+)
+
+// TestReadyz_OnASmallDisk fills the disk of a running server, and starts servers on a full disk.
+func TestReadyz_OnASmallDisk(t *testing.T) {
+	t.Parallel()
+	storetest.OnSmallDisk(t, 8, func(d *storetest.SmallDisk) {
+		data := filepath.Join(d.Dir, "data")
+		r := startServer(t, func(o *Options) { o.DataDir = data })
+		turns := func(want int) (body string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it takes 1 s
+			defer cancel()
+			for status := 0; status != want; {
+				if status, body = r.getHealth("/readyz"); ctx.Err() != nil {
+					t.Fatalf("/readyz is %d for too long: %s", status, body)
+				}
+			}
+			return body
+		}
+		turns(http.StatusOK)
+		d.Fill()
+		body := turns(http.StatusServiceUnavailable)
+		if !strings.Contains(body, data) || !strings.Contains(body, "is full; ") {
+			t.Errorf("a full disk: %q", body)
+		}
+		d.Free()
+		turns(http.StatusOK)
+		r.stop()
+		storetest.Must(t, <-r.finished)
+
+		d.Fill()
+		for _, dir := range []string{data, filepath.Join(d.Dir, "new")} {
+			err := Run(testContext(t), Options{
+				Addr: "127.0.0.1:0", DataDir: dir, EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler),
+			})
+			want := "the disk that holds data directory " + dir + " is full; free some space there"
+			if err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("a start on a full disk: %v", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,223 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store owns the service's data: accounts, API keys, authtokens, tunnel sessions, endpoints
+// and the reservations of their identities, operators, and the sequenced log of changes that
+// watches read.
+//
+// What comes in: calls of the interfaces of internal/account by internal/service/tunnelserver,
+// internal/service/apiserver, internal/service/login and internal/service/edge, and the
+// administration by the commands of fairlead-server, which may run in another process at the same
+// time. Whom it hands over to: a SQLite database in the data directory, or PostgreSQL. One method
+// is one transaction; the event of a change is written in the transaction of the change, and those
+// who wait are woken after its commit. Driver errors leave as *account.Error.
+//
+// One SQL text serves both engines; only opening, migrations, locking and the meaning of errors are
+// an engine's own. So a statement has $1, $2, … and each has one type wherever it stands; times and
+// booleans are integers (online = 1, never online alone); ids are compared and sorted as bytes;
+// rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING, COALESCE and CASE are
+// there, and whatever one engine has alone is not (INSERT OR, IFNULL, GLOB, rowid, json functions,
+// arrays, = ANY, now()). An order by id over a few rows of an account wants an index that ends in
+// id: SQLite would rather walk all ids of the account than sort. Write transactions run one after
+// the other, so what one has read stays so until its end.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+)
+
+// Times and limits that Options may override.
+const (
+	transactionTimeout = 30 * time.Second
+
+	DefaultGrace          = 10 * time.Minute
+	DefaultReserve        = 7 * 24 * time.Hour
+	DefaultEventRetention = 24 * time.Hour
+	DefaultAuditRetention = 90 * 24 * time.Hour
+	DefaultMaxAuditEvents = 100_000
+	DefaultKeepOperators  = 30 * 24 * time.Hour
+
+	// operatorSweep is how often vanished operators are looked for, and so how long operators may take
+	// to register again after a server's start.
+	operatorSweep = time.Hour
+)
+
+// Options open a Store. Zero values mean the defaults.
+type Options struct {
+	DataDir string // created with mode 0700 when missing; its files get 0600
+	// of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	DatabaseURL string
+	// of the server: writes are refused while it is lost; nil for commands, which need none
+	Lock           *ServerLock
+	Clock          func() time.Time // default time.Now
+	Grace          time.Duration    // how long the row of a lost endpoint is kept
+	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
+	EventRetention time.Duration    // how long events are kept
+	AuditRetention time.Duration    // how long audit events are kept
+	MaxAuditEvents int              // per account; the oldest go first
+	MaxEndpoints   int              // per account
+	MaxOperators   int              // per account
+	MaxAPIKeys     int              // per account
+	MaxAuthtokens  int              // per account
+	// hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
+	OwnHosts        []string
+	MaxBackends     int           // per account
+	MaxUsers        int           // application users per account
+	MaxUserSessions int           // per user
+	KeepUsers       time.Duration // how long application users are kept after they were last active; 0 = for ever
+	KeepOperators   time.Duration // how long operators are kept after they were last seen; 0 = for ever
+	// seals traffic policies and identities; nil for commands that have nothing to do with them
+	Key *seal.Key
+}
+
+func (o *Options) setDefaults() {
+	setDefault(&o.Grace, DefaultGrace)
+	setDefault(&o.Reserve, DefaultReserve)
+	setDefault(&o.EventRetention, DefaultEventRetention)
+	setDefault(&o.AuditRetention, DefaultAuditRetention)
+	setDefault(&o.MaxAuditEvents, DefaultMaxAuditEvents)
+	setDefault(&o.MaxEndpoints, account.DefaultMaxEndpoints)
+	setDefault(&o.MaxOperators, account.DefaultMaxOperators)
+	setDefault(&o.MaxAPIKeys, account.DefaultMaxAPIKeys)
+	setDefault(&o.MaxAuthtokens, account.DefaultMaxAuthtokens)
+	setDefault(&o.MaxBackends, account.MaxBackends)
+	setDefault(&o.MaxUsers, account.DefaultMaxUsers)
+	setDefault(&o.MaxUserSessions, account.MaxUserSessions)
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Store implements the interfaces of internal/account on a database. Its methods may be called from
+// many goroutines.
+type Store struct {
+	opt     Options
+	engine  engine
+	writer  *sql.DB // one connection
+	reader  *sql.DB // many connections that cannot write
+	place   string
+	storeID string
+	epoch   int64
+	wakes   wakes
+
+	auditWakes wakes
+	lastUsed   lastUsedTimes
+	uses       sessionUses
+	probe      probe
+
+	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
+}
+
+// The interfaces that Store implements.
+var (
+	_ account.Endpoints       = (*Store)(nil)
+	_ account.EventLog        = (*Store)(nil)
+	_ account.AuditLog        = (*Store)(nil)
+	_ account.Binder          = (*Store)(nil)
+	_ account.SessionStarter  = (*Store)(nil)
+	_ account.TunnelSessions  = (*Store)(nil)
+	_ account.TunnelStarter   = (*Store)(nil)
+	_ account.LabelledTunnels = (*Store)(nil)
+	_ account.Operators       = (*Store)(nil)
+	_ account.Authenticator   = (*Store)(nil)
+	_ account.APIKeys         = (*Store)(nil)
+	_ account.Authtokens      = (*Store)(nil)
+	_ account.Domains         = (*Store)(nil)
+	_ account.PublicHosts     = (*Store)(nil)
+
+	_ account.Identities        = (*Store)(nil)
+	_ account.Logins            = (*Store)(nil)
+	_ account.Revoker           = (*Store)(nil)
+	_ account.DashboardSessions = (*Store)(nil)
+)
+
+// Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is
+// none. Its errors are complete sentences: the place cannot be used, the
+// database is of a newer version, it is no database of ours. Any number of processes may have a
+// store open; LockServer keeps a second server away.
+func Open(ctx context.Context, opt Options) (*Store, error) {
+	opt.setDefaults()
+	s := &Store{opt: opt, engine: sqliteEngine{}}
+	if opt.DatabaseURL != "" {
+		s.engine = postgresEngine{}
+	}
+	if err := s.engine.open(ctx, s); err != nil {
+		return nil, errors.Join(err, s.closeDatabases())
+	}
+	return s, nil
+}
+
+// Close writes what is still to be written in batches and closes the database.
+func (s *Store) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(s.flushLastUsed(ctx), s.flushUses(ctx, true), s.closeDatabases())
+}
+
+func (s *Store) closeDatabases() error {
+	var errs []error
+	for _, db := range []*sql.DB{s.reader, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// DisplayName returns where the data is, for messages: a file, or the URL of a database without its
+// password.
+func (s *Store) DisplayName() string { return s.place }
+
+// StoreID returns the identifier that the store got when it was made. Operators freeze removals
+// when it changes.
+func (s *Store) StoreID() string { return s.storeID }
+
+func (s *Store) now() time.Time { return s.opt.Clock().UTC().Truncate(time.Microsecond) }
+
+func (s *Store) version(seq int64) account.ResourceVersion {
+	return account.ResourceVersion{Epoch: s.epoch, Seq: seq}
+}
+
+// micros is how times are stored; the zero time is 0.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func fromMicros(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}
+
+func timePointer(n int64) *time.Time {
+	if n == 0 {
+		return nil
+	}
+	t := fromMicros(n)
+	return &t
+}
+
+func microsOf(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return micros(*t)
+}

@@ -1,0 +1,150 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+const (
+	handshakeTimeout = 10 * time.Second
+	maxHandshakes    = 512 // at a time; further connections wait in the kernel's queue
+)
+
+// tlsListener accepts connections, does their TLS handshake and tells them apart by ALPN.
+type tlsListener struct {
+	listener        net.Listener
+	tls             *tls.Config
+	tunnel          func(context.Context, *tls.Conn) error // serves one connection and closes it
+	http            *connQueue
+	unauthenticated *unauthenticatedLimiter
+	log             *slog.Logger
+	conns           sync.WaitGroup // handshakes and tunnel connections
+}
+
+// serverTLS is the one TLS configuration, so that session tickets hold for every connection.
+func serverTLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
+	return &tls.Config{
+		MinVersion:                  tls.VersionTLS13,
+		NextProtos:                  []string{tunnel.ALPN, "h2", "http/1.1"},
+		GetCertificate:              certificate,
+		DynamicRecordSizingDisabled: true, // the tunnel writes records in groups of its own
+	}
+}
+
+// acceptConns accepts until the listener is closed. ctx ends handshakes and tunnel connections.
+func (d *tlsListener) acceptConns(ctx context.Context) {
+	slots := make(chan struct{}, maxHandshakes)
+	var pause time.Duration
+	for {
+		raw, err := d.listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // out of descriptors, for instance: it passes
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			d.log.Error("accepting a connection", "err", err, "retry_in", pause)
+			if !sleep(ctx, pause) {
+				return
+			}
+			continue
+		}
+		pause = 0
+		c := tls.Server(tunnel.TuneConn(raw), d.tls)
+		if !d.unauthenticated.add(c) {
+			_ = raw.Close()
+			continue
+		}
+		slots <- struct{}{}
+		d.conns.Go(func() { d.serveConn(ctx, c, func() { <-slots }) })
+	}
+}
+
+// serveConn does the TLS handshake, calls done, and passes the connection on by its ALPN protocol.
+// The receiver removes it from the unauthenticatedLimiter once it has shown a credential.
+func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
+	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	err := c.HandshakeContext(shaking)
+	cancel()
+	done()
+	if err != nil {
+		d.log.Debug("handshake not completed", "remote", c.RemoteAddr(), "err", err)
+		_ = c.NetConn().Close()
+		d.unauthenticated.remove(c)
+		return
+	}
+	if c.ConnectionState().NegotiatedProtocol != tunnel.ALPN {
+		if !d.http.push(c) {
+			d.unauthenticated.remove(c)
+		}
+		return
+	}
+	defer d.unauthenticated.remove(c)
+	if err := d.tunnel(ctx, c); err != nil {
+		d.log.Debug("tunnel connection ended", "remote", c.RemoteAddr(), "err", err)
+	}
+}
+
+// sleep waits for d and reports whether ctx is still live.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// connQueue is the listener of the HTTP server: connections come through give.
+type connQueue struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	addr   net.Addr
+}
+
+func newConnQueue(addr net.Addr) *connQueue {
+	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{}), addr: addr}
+}
+
+// push passes a connection to Accept and reports whether it was accepted; after Close it closes the
+// connection.
+func (q *connQueue) push(c net.Conn) bool {
+	select {
+	case q.conns <- c:
+		return true
+	case <-q.closed:
+		_ = c.Close()
+		return false
+	}
+}
+
+// Accept returns the next connection; net.ErrClosed after Close.
+func (q *connQueue) Accept() (net.Conn, error) {
+	select {
+	case c := <-q.conns:
+		return c, nil
+	case <-q.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (q *connQueue) Close() error {
+	q.once.Do(func() { close(q.closed) })
+	return nil
+}
+
+// Addr returns the address of the TLS listener.
+func (q *connQueue) Addr() net.Addr { return q.addr }

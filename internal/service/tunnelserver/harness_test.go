@@ -1,0 +1,166 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+const testTimeout = time.Minute
+
+// testService is a Server with a store, reached over TLS.
+type testService struct {
+	*Server
+	t         *testing.T
+	store     *store.Store
+	accountID string
+	tokenID   string
+	token     string
+	tls       *tls.Config // of clients
+	addr      string
+}
+
+func newTestService(t *testing.T, acl ...string) *testService {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := seal.ReadOrCreate(filepath.Join(dir, "secret.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{DataDir: dir, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	l := &testService{t: t, store: st}
+	a, err := st.CreateAccount(t.Context(), "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, secret, err := st.IssueAuthtoken(t.Context(), a.ID, "", acl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.accountID, l.tokenID, l.token = a.ID, token.ID, secret
+	l.Server = New(Options{
+		Auth: st, Binder: st, Sessions: st, Tunnels: st, Endpoints: st, Operators: st, StoreID: st.StoreID(),
+		ServerID: "test", Version: "test",
+		Serve: func(context.Context, Incoming) {}, OnOpen: func(string) {}, OnHello: func(tunnel.Role, string) {},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	l.listen()
+	return l
+}
+
+func (l *testService) listen() {
+	https := httptest.NewTLSServer(nil) // lends its certificate for 127.0.0.1
+	defer https.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(https.Certificate())
+	l.tls = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}
+	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN},
+		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.addr = ln.Addr().String()
+	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: l.Server})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx) })
+	running.Go(func() {
+		for {
+			raw, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				c := tls.Server(tunnel.TuneConn(raw), config)
+				if c.HandshakeContext(ctx) == nil {
+					_ = tunnels.ServeConn(ctx, c)
+				}
+				_ = c.Close()
+			})
+		}
+	})
+	l.t.Cleanup(func() {
+		cancel()
+		_ = ln.Close()
+		running.Wait()
+		l.Wait()
+	})
+}
+
+// agent is a session of an agent.
+type agent struct {
+	*tunnel.Session
+	stop  func()
+	ended <-chan error
+}
+
+// agent connects an agent, which accepts every stream and keeps it open.
+func (l *testService) agent() *agent {
+	l.t.Helper()
+	a := &agent{}
+	client := tunnel.NewClient(tunnel.ClientConfig{
+		Address: l.addr, TLS: l.tls, Connections: 1,
+		Hello: func() tunnel.Hello { return tunnel.Hello{Role: tunnel.RoleAgent, Token: l.token} },
+		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
+			if st.Accept() == nil {
+				<-ctx.Done()
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(done)
+		ended <- client.Run(ctx)
+	}()
+	a.stop, a.ended = func() { cancel(); <-done }, ended
+	l.t.Cleanup(a.stop)
+	wait, end := context.WithTimeout(l.t.Context(), testTimeout)
+	defer end()
+	s, err := client.Wait(wait)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	a.Session = s
+	return a
+}
+
+// tunnel binds a labelled tunnel.
+func (l *testService) tunnel(a *agent, labels map[string]string, resume string) tunnel.Bound {
+	l.t.Helper()
+	bound, err := a.Bind(l.t.Context(), tunnel.Bind{Labels: labels, UpstreamURL: "tcp://localhost:1",
+		ResumeSecret: resume})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return bound
+}
+
+func (l *testService) listed() []account.LabelledTunnel {
+	l.t.Helper()
+	page, err := l.store.ListLabelledTunnels(l.t.Context(), l.accountID, nil, account.Page{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return page.Tunnels
+}

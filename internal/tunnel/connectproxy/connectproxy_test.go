@@ -1,0 +1,193 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package connectproxy_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeNetwork is a network with one proxy, at proxy.corp, and every other address reachable
+// directly.
+type fakeNetwork struct {
+	t       *testing.T
+	answer  string
+	dialled chan string
+	request chan *http.Request
+}
+
+func newFakeNetwork(t *testing.T, answer string) *fakeNetwork {
+	t.Helper()
+	return &fakeNetwork{t: t, answer: answer, dialled: make(chan string, 10), request: make(chan *http.Request, 10)}
+}
+
+// dial returns one end of a pipe; at the other end is a proxy, or a server that sends its name.
+func (w *fakeNetwork) dial(_ context.Context, _, address string) (net.Conn, error) {
+	w.dialled <- address
+	client, other := net.Pipe()
+	go func() {
+		defer func() { _ = other.Close() }()
+		_ = other.SetDeadline(time.Now().Add(20 * time.Second))
+		if !strings.HasPrefix(address, "proxy.corp:") {
+			_, _ = io.WriteString(other, "direct")
+			return
+		}
+		req, err := http.ReadRequest(bufio.NewReader(other))
+		if err != nil {
+			return
+		}
+		w.request <- req
+		if _, err := io.WriteString(other, w.answer); err != nil || !strings.Contains(w.answer, " 200 ") {
+			return
+		}
+		_, _ = io.WriteString(other, "tunnelled")
+	}()
+	return client, nil
+}
+
+func environment(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
+	t.Parallel()
+	const ok = "HTTP/1.1 200 Connection established\r\n\r\n"
+	for name, c := range map[string]struct {
+		env     func(string) string
+		address string
+		dialled string
+		got     string
+		auth    string
+	}{
+		"no proxy": {environment(), "fairlead.test:8443", "fairlead.test:8443", "direct", ""},
+		"proxy": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
+			"proxy.corp:3128", "tunnelled", ""},
+		"lower case": {environment("https_proxy", "http://proxy.corp:3128"), "fairlead.test:8443",
+			"proxy.corp:3128", "tunnelled", ""},
+		"without a scheme": {environment("HTTPS_PROXY", "proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128",
+			"tunnelled", ""},
+		"without a port": {environment("HTTPS_PROXY", "http://proxy.corp"), "fairlead.test:8443", "proxy.corp:80",
+			"tunnelled", ""},
+		"IPv6 server": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "[2001:db8::1]:8443",
+			"proxy.corp:3128", "tunnelled", ""},
+		"user and password": {environment("HTTPS_PROXY", "http://u:p%40@proxy.corp:3128"), "fairlead.test:8443",
+			"proxy.corp:3128", "tunnelled", "Basic dTpwQA=="},
+		"exempt": {environment("HTTPS_PROXY", "http://proxy.corp:3128", "NO_PROXY", ".test"),
+			"fairlead.test:8443", "fairlead.test:8443", "direct", ""},
+		"loopback": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "127.0.0.1:8443",
+			"127.0.0.1:8443", "direct", ""},
+		"localhost": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "localhost:8443",
+			"localhost:8443", "direct", ""},
+		"HTTP_PROXY is not for TLS": {environment("HTTP_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
+			"fairlead.test:8443", "direct", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newFakeNetwork(t, ok)
+			dial, err := connectproxy.Dialer(c.env, w.dial)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := dial(t.Context(), "tcp", c.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if got, err := io.ReadAll(conn); err != nil || string(got) != c.got {
+				t.Errorf("read %q, %v; want %q", got, err, c.got)
+			}
+			if got := <-w.dialled; got != c.dialled {
+				t.Errorf("dialled %s, want %s", got, c.dialled)
+			}
+			if c.got == "direct" {
+				return
+			}
+			req := <-w.request
+			if req.Method != http.MethodConnect || req.Host != c.address || req.RequestURI != c.address ||
+				req.Header.Get("Proxy-Authorization") != c.auth {
+				t.Errorf("the proxy was asked %s %s with %q", req.Method, req.RequestURI, req.Header.Get("Proxy-Authorization"))
+			}
+		})
+	}
+}
+
+func TestDialer_ErrorsHideThePassword(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ answer, want string }{
+		"refuses": {"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
+			`it answered "407 Proxy Authentication Required"`},
+		"no HTTP":         {"SSH-2.0-OpenSSH\r\n\r\n", "reading its answer"},
+		"hangs up":        {"", "reading its answer"},
+		"says more":       {"HTTP/1.1 200 OK\r\n\r\nsurprise", "more than its answer"},
+		"endless headers": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<16) + "\r\n\r\n", "reading its answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newFakeNetwork(t, c.answer)
+			dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://user:hunter2@proxy.corp:3128"), w.dial)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := dial(t.Context(), "tcp", "fairlead.test:8443")
+			if err == nil || conn != nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "proxy.corp:3128") || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestDialer_SilentProxyEndsWithContext(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://proxy.corp"),
+		func(context.Context, string, string) (net.Conn, error) {
+			client, proxy := net.Pipe()
+			go func() {
+				_, _ = http.ReadRequest(bufio.NewReader(proxy))
+				close(asked)
+				_, _ = io.Copy(io.Discard, proxy)
+			}()
+			return client, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if _, err := dial(ctx, "tcp", "fairlead.test:8443"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDialer_RefusesInvalidProxyURL(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{"https://u:hunter2@proxy.corp", "socks5://u:hunter2@proxy.corp:1080", "http://",
+		"http://u:hunter2@%zz"} {
+		if _, err := connectproxy.Dialer(environment("HTTPS_PROXY", raw), nil); err == nil ||
+			!strings.Contains(err.Error(), "HTTPS_PROXY") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}

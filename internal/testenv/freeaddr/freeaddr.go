@@ -5,11 +5,14 @@
 // may take the address before the server listens; closedport reserves addresses that must refuse.
 package freeaddr
 
-import "net"
+import (
+	"context"
+	"net"
+)
 
 // Find returns a loopback address with a free port.
 func Find() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}

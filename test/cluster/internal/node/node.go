@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/cgroup"
-	"github.com/fairlead-dev/fairlead/test/cluster/internal/service/pki"
+	"github.com/fairlead-dev/fairlead/test/cluster/internal/pki"
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/state"
 )
 

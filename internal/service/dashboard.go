@@ -19,11 +19,8 @@ import (
 // asks for "/" is sent to it.
 func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
-		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store,
-		SessionEnder: s.sessions, Tunnels: s.store,
-		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Authenticator: s.store,
-		SignIns: s.store,
-		Active:  s.backends, RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors,
+		Store: s.store, SessionEnder: s.sessions, Revoker: s.revoker, ActiveChild: s.backends.Active,
+		RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors,
 		GeoIP: s.geo != nil, BaseURL: s.baseURL.String(), Version: version.String(), ClientIP: s.clientIPFunc(),
 		Draining: s.draining.Load, OnAuthenticated: s.markAuthenticated, Logger: s.log,
 	})

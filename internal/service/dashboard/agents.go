@@ -12,7 +12,7 @@ import (
 
 // agentsByID reads the newest of the agents that are online, for lists that name them.
 func (s *server) agentsByID(c *call) (map[string]account.TunnelSession, error) {
-	found, err := s.opt.Agents.ListTunnelSessions(c.ctx(), c.accountID(), account.Page{Limit: account.MaxPageLimit})
+	found, err := s.opt.Store.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -31,11 +31,11 @@ type agentsPage struct {
 }
 
 func (s *server) agents(c *call) error {
-	found, err := s.opt.Agents.ListTunnelSessions(c.ctx(), c.accountID(), c.page())
+	found, err := s.opt.Store.ListTunnelSessions(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
-	tunnels, err := s.opt.Tunnels.ListLabelledTunnels(c.ctx(), c.accountID(), nil, account.Page{Limit: pageSize})
+	tunnels, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), nil, account.Page{Limit: pageSize})
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ type agentPage struct {
 }
 
 func (s *server) agent(c *call) error {
-	t, err := s.opt.Agents.TunnelSession(c.ctx(), c.accountID(), c.id())
+	t, err := s.opt.Store.TunnelSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *server) agent(c *call) error {
 	if p.Endpoints, err = s.endpointsOf(c, t.ID); err != nil {
 		return err
 	}
-	tunnels, err := s.opt.Tunnels.ListLabelledTunnels(c.ctx(), c.accountID(), nil,
+	tunnels, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), nil,
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (s *server) agent(c *call) error {
 func (s *server) endpointsOf(c *call, sessionID string) ([]account.Endpoint, error) {
 	var held []account.Endpoint
 	for before, looked := "", 0; looked < maxScan && len(held) < pageSize; {
-		page, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{},
+		page, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{},
 			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
 		if err != nil {
 			return nil, err
@@ -124,8 +124,8 @@ type fact struct{ Name, Value string }
 
 // confirm shows the question as a page. A script takes its form and shows it as a dialog.
 func (c *call) confirm(nav string, crumb link, q confirmation) error {
-	q.Action = c.r.URL.Path
-	if back := localPath(c.r.URL.Query().Get("return"), ""); back != "" {
+	q.Action = c.Request.URL.Path
+	if back := localPath(c.Request.URL.Query().Get("return"), ""); back != "" {
 		q.Back, q.Return = back, back
 	}
 	return c.show(http.StatusOK, view{Page: "confirm", Title: q.Question, Nav: nav, Crumb: &crumb, Data: q})
@@ -134,11 +134,11 @@ func (c *call) confirm(nav string, crumb link, q confirmation) error {
 // after is where a form that was confirmed leads: where the person came from, unless that page is
 // gone with what the form has ended.
 func (c *call) after(otherwise string) string {
-	return localPath(c.r.PostForm.Get("return"), otherwise)
+	return localPath(c.Request.PostForm.Get("return"), otherwise)
 }
 
 func (s *server) confirmEnd(c *call, q confirmation) error {
-	t, err := s.opt.Agents.TunnelSession(c.ctx(), c.accountID(), c.id())
+	t, err := s.opt.Store.TunnelSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *server) restartAgent(c *call) error {
 func (s *server) endAgent(
 	c *call, end func(ctx context.Context, by account.Caller, id string) error, done string,
 ) error {
-	if err := end(c.ctx(), c.caller(), c.id()); err != nil {
+	if err := end(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
 	return c.redirect(Path+"agents", notice{Code: done})

@@ -33,10 +33,10 @@ func kindName(k account.BackendKind) string {
 }
 
 func (s *server) active(c *call, id string) string {
-	if s.opt.Active == nil {
+	if s.opt.ActiveChild == nil {
 		return ""
 	}
-	return s.opt.Active.Active(c.accountID(), id)
+	return s.opt.ActiveChild(c.AccountID(), id)
 }
 
 // backendRow is a backend with what people call it and what serves for it.
@@ -99,7 +99,7 @@ type kindTab struct {
 func (s *server) backends(c *call) error {
 	p := backendsPage{Kind: account.BackendFailover}
 	for _, kind := range account.BackendKinds() {
-		if c.r.URL.Query().Get("kind") == string(kind) {
+		if c.Request.URL.Query().Get("kind") == string(kind) {
 			p.Kind = kind
 		}
 	}
@@ -107,7 +107,7 @@ func (s *server) backends(c *call) error {
 		p.Kinds = append(p.Kinds, kindTab{kind, Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode(),
 			kind == p.Kind})
 	}
-	found, err := s.opt.Backends.ListBackends(c.ctx(), c.accountID(), p.Kind, c.page())
+	found, err := s.opt.Store.ListBackends(c.Context(), c.AccountID(), p.Kind, c.page())
 	if err != nil {
 		return err
 	}
@@ -145,11 +145,11 @@ func (b backendRow) Name() string {
 }
 
 func (s *server) backend(c *call) error {
-	kind := backendKindOf(c.id())
+	kind := backendKindOf(c.ID())
 	if kind == "" {
-		return account.Errorf(account.CodeNotFound, "there is no backend %q", account.Shorten(c.id()))
+		return account.Errorf(account.CodeNotFound, "there is no backend %q", account.Shorten(c.ID()))
 	}
-	b, err := s.opt.Backends.Backend(c.ctx(), c.accountID(), kind, c.id())
+	b, err := s.opt.Store.Backend(c.Context(), c.AccountID(), kind, c.ID())
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *server) backend(c *call) error {
 	}
 	for _, id := range children {
 		child := backendChild{ID: id, Weight: b.Weights[id], Serves: id == p.Active}
-		found, err := s.opt.Backends.Backend(c.ctx(), c.accountID(), backendKindOf(id), id)
+		found, err := s.opt.Store.Backend(c.Context(), c.AccountID(), backendKindOf(id), id)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
@@ -175,7 +175,7 @@ func (s *server) backend(c *call) error {
 		}
 	}
 	if kind == account.BackendTunnelGroup {
-		page, err := s.opt.Tunnels.ListLabelledTunnels(c.ctx(), c.accountID(), b.Labels, account.Page{Limit: pageSize})
+		page, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels, account.Page{Limit: pageSize})
 		if err != nil {
 			return err
 		}

@@ -4,17 +4,13 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 // RefreshHeader says that a script reads the page again: it wants 401 instead of the way to the
@@ -25,78 +21,33 @@ const maxForm = 64 << 10
 
 // call is one request on its way through the checks.
 type call struct {
-	server  *server
-	w       *recorder
-	r       *http.Request
-	signIn  *account.DashboardSession // nil on pages without one
-	op      string                    // operation id
-	gone    *gone                     // what a page that is not found says, nil for the error's own words
-	started time.Time
+	httpkit.Call
+	server *server
+	gone   *gone // what a page that is not found says, nil for the error's own words
 }
 
-func (c *call) ctx() context.Context { return c.r.Context() }
+// hasScope reports whether the key of the call has one of the scopes, or admin.
+func (c *call) hasScope(scopes ...account.Scope) bool { return c.Key.HasAnyScope(scopes...) }
 
-func (c *call) accountID() string { return c.signIn.Key.AccountID }
-
-func (c *call) caller() account.Caller {
-	return account.Caller{AccountID: c.signIn.Key.AccountID, PrincipalID: c.signIn.Key.ID}
-}
-
-// may says whether the key has one of the scopes, or admin.
-func (c *call) may(scopes ...account.Scope) bool { return c.signIn.Key.HasAnyScope(scopes...) }
-
-func (c *call) id() string { return c.r.PathValue("id") }
-
-func (c *call) refresh() bool { return c.r.Header.Get(RefreshHeader) != "" }
-
-// recorder remembers what was answered, for the log.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// isRefresh reports whether the page's script reads the page again.
+func (c *call) isRefresh() bool { return c.Request.Header.Get(RefreshHeader) != "" }
 
 // ServeHTTP checks in this order: origin (403), sign-in (the way to its page), whether anything is
 // there (404, 405), scope (403), draining (503), form (400); the rest is the handler's.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{server: rt.server, w: &recorder{ResponseWriter: w}, r: r, started: rt.server.opt.Clock()}
-	c.op = account.NewID(account.PrefixOperation, c.started)
-	defer func() {
-		if p := recover(); p != nil {
-			c.panicked(rt, p)
-		}
-	}()
-	err := rt.serve(c)
-	if err != nil && c.w.status == 0 {
-		c.showError(err)
-	}
-	c.log(rt, err)
+	s := rt.server
+	c := &call{Call: httpkit.NewCall(w, r, s.opt.Clock()), server: s}
+	s.calls.Run(&c.Call, rt.pattern, func() error { return rt.handle(c) }, c.showError)
 }
 
-func (rt *route) serve(c *call) error {
-	s, writes := rt.server, c.r.Method != http.MethodGet && c.r.Method != http.MethodHead
-	if err := s.origins.Check(c.r); err != nil || c.r.TLS != nil && overPlainHTTP(c.r) {
+func (rt *route) handle(c *call) error {
+	s, writes := rt.server, c.Request.Method != http.MethodGet && c.Request.Method != http.MethodHead
+	if err := s.origins.Check(c.Request); err != nil || c.Request.TLS != nil && overPlainHTTP(c.Request) {
 		return account.Errorf(account.CodeScope,
 			"the form was not sent from a page of this dashboard; open the page again and send it from there")
 	}
 	if !rt.open {
-		if err := s.recognise(c); err != nil {
+		if err := s.authenticate(c); err != nil {
 			return c.askToSignIn(err)
 		}
 	}
@@ -107,12 +58,13 @@ func (rt *route) serve(c *call) error {
 	switch {
 	case rt.get == nil && rt.post == nil:
 		return account.Errorf(account.CodeNoRoute, "there is no such page")
-	case handle == nil || writes && c.r.Method != http.MethodPost:
-		c.w.Header().Set("Allow", rt.allowed())
-		return account.Errorf(account.CodeMethod, "this page cannot be asked with %s", account.Shorten(c.r.Method))
-	case !rt.open && !c.may(scopes...):
-		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s; yours has %s", scopeList(scopes),
-			joinScopes(c.signIn.Key.Scopes, " and "))
+	case handle == nil || writes && c.Request.Method != http.MethodPost:
+		c.Writer.Header().Set("Allow", rt.allowed())
+		return account.Errorf(account.CodeMethod, "this page cannot be asked with %s", account.Shorten(c.Request.Method))
+	case !rt.open && !c.hasScope(scopes...):
+		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s; yours has %s",
+			httpkit.ScopeAlternatives(scopes),
+			httpkit.JoinScopes(c.Key.Scopes, " and "))
 	}
 	if writes {
 		if s.opt.Draining() && !rt.open {
@@ -144,40 +96,26 @@ func (rt *route) allowed() string {
 	return strings.Join(methods, ", ")
 }
 
-func scopeList(scopes []account.Scope) string {
-	return joinScopes(append(append([]account.Scope{}, scopes...), account.ScopeAdmin), " or ")
-}
-
-func joinScopes(scopes []account.Scope, with string) string {
-	texts := make([]string, len(scopes))
-	for i, s := range scopes {
-		texts[i] = string(s)
-	}
-	return strings.Join(texts, with)
-}
-
-// readForm reads the form that was sent, bounded in size and time.
+// readForm reads the form that was sent.
 func (c *call) readForm() error {
-	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Now().Add(c.server.opt.Limits.BodyTimeout)) // a writer of a test has none
-	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxForm)
-	if err := c.r.ParseForm(); err != nil {
+	done := c.LimitBody(maxForm, c.server.opt.Limits.BodyTimeout)
+	if err := c.Request.ParseForm(); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
 			return account.Errorf(account.CodeTooLarge, "the form has more than %d bytes", maxForm)
 		}
 		return account.Errorf(account.CodeMalformed, "the form cannot be read; open the page again and send it from there")
 	}
-	_ = control.SetReadDeadline(time.Time{})
+	done()
 	return nil
 }
 
 // redirect answers a form: the browser reads the page at the path next, which says the notice once.
 func (c *call) redirect(to string, n notice) error {
 	if n.Code != "" {
-		setNotice(c.w.Header(), n)
+		setNotice(c.Writer.Header(), n)
 	}
-	http.Redirect(c.w, c.r, to, http.StatusSeeOther)
+	http.Redirect(c.Writer, c.Request, to, http.StatusSeeOther)
 	return nil
 }
 
@@ -187,15 +125,15 @@ func (c *call) askToSignIn(err error) error {
 		code != account.CodeNoCredential {
 		return err
 	}
-	if c.refresh() || c.r.Header.Get("Accept") == "text/event-stream" {
-		c.w.WriteHeader(http.StatusUnauthorized)
+	if c.isRefresh() || c.Request.Header.Get("Accept") == "text/event-stream" {
+		c.Writer.WriteHeader(http.StatusUnauthorized)
 		return nil
 	}
 	to := Path + "sign-in"
-	if c.r.Method == http.MethodGet && c.r.URL.Path != Path {
-		to += "?" + url.Values{"return": {c.r.URL.RequestURI()}}.Encode()
+	if c.Request.Method == http.MethodGet && c.Request.URL.Path != Path {
+		to += "?" + url.Values{"return": {c.Request.URL.RequestURI()}}.Encode()
 	}
-	http.Redirect(c.w, c.r, to, http.StatusSeeOther)
+	http.Redirect(c.Writer, c.Request, to, http.StatusSeeOther)
 	return nil
 }
 
@@ -210,51 +148,4 @@ func localPath(said, otherwise string) string {
 	}
 	u.Fragment, u.RawFragment = "", ""
 	return u.String()
-}
-
-func (c *call) panicked(rt *route, p any) {
-	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p)
-	}
-	err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-	answered := c.w.status != 0
-	if !answered {
-		c.showError(err)
-	}
-	c.log(rt, err)
-	if answered {
-		panic(http.ErrAbortHandler) // half a page must not look whole
-	}
-}
-
-// log writes the one line of a request: changes and refusals at Info, failures of ours at Error,
-// the rest at Debug. It holds no query.
-func (c *call) log(rt *route, err error) {
-	level := slog.LevelDebug
-	switch {
-	case c.r.Context().Err() != nil: // the browser is gone
-	case c.w.status >= 500 || err != nil && c.w.status < 400:
-		level = slog.LevelError
-	case err != nil || c.r.Method != http.MethodGet:
-		level = slog.LevelInfo
-	}
-	ctx := context.WithoutCancel(c.r.Context())
-	log := c.server.opt.Logger
-	if !log.Enabled(ctx, level) {
-		return
-	}
-	attrs := []slog.Attr{slog.String("operation_id", c.op), slog.String("method", account.Shorten(c.r.Method)),
-		slog.String("route", rt.pattern),
-		slog.Int("status", c.w.status), slog.String("remote", c.r.RemoteAddr),
-		slog.Duration("took", c.server.opt.Clock().Sub(c.started))}
-	if c.signIn != nil {
-		attrs = append(attrs, slog.String("account", c.signIn.Key.AccountID), slog.String("key", c.signIn.Key.ID))
-	}
-	if err != nil {
-		attrs = append(attrs, slog.String("code", string(account.CodeOf(err))))
-		if level == slog.LevelError {
-			attrs = append(attrs, slog.String("err", err.Error()))
-		}
-	}
-	log.LogAttrs(ctx, level, "dashboard request", attrs...)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 // credentialKind is one of the two kinds of credentials; its text is the path of their pages.
@@ -49,7 +50,7 @@ type lifetime struct {
 
 // expiry reads the lifetime that was chosen.
 func (c *call) expiry() (account.ExpiryPatch, string, error) {
-	given := c.r.PostForm.Get("expires")
+	given := c.Request.PostForm.Get("expires")
 	for _, l := range lifetimes {
 		if l.Value == given && l.Duration > 0 {
 			at := c.server.opt.Clock().Add(l.Duration)
@@ -77,7 +78,7 @@ type credentialsPage struct {
 }
 
 func (s *server) apiKeys(c *call) error {
-	found, err := s.opt.APIKeys.ListAPIKeys(c.ctx(), c.accountID(), c.page())
+	found, err := s.opt.Store.ListAPIKeys(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (s *server) apiKeys(c *call) error {
 			rights[i] = string(scope)
 		}
 		p.Rows = append(p.Rows, credentialRow{k.ID, k.Description, rights, k.CreatedAt, k.ExpiresAt, k.LastUsedAt,
-			s.credentialState(k.ExpiresAt), k.ID == c.signIn.Key.ID})
+			s.credentialState(k.ExpiresAt), k.ID == c.Key.ID})
 		last = k.ID
 	}
 	p.Pager = c.pagerOf(len(p.Rows), found.More, last, nil)
@@ -97,7 +98,7 @@ func (s *server) apiKeys(c *call) error {
 }
 
 func (s *server) authtokens(c *call) error {
-	found, err := s.opt.Authtokens.ListAuthtokens(c.ctx(), c.accountID(), c.page())
+	found, err := s.opt.Store.ListAuthtokens(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
@@ -197,8 +198,8 @@ func (c *call) showProblems(kind credentialKind, form credentialForm, err error)
 }
 
 func (s *server) createAPIKey(c *call) error {
-	given := c.r.PostForm["scopes"]
-	form := credentialForm{Description: c.r.PostForm.Get("description"), Scopes: scopeChoices(given)}
+	given := c.Request.PostForm["scopes"]
+	form := credentialForm{Description: c.Request.PostForm.Get("description"), Scopes: scopeChoices(given)}
 	scopes := make([]account.Scope, len(given))
 	for i, g := range given {
 		scopes[i] = account.Scope(g)
@@ -211,12 +212,12 @@ func (s *server) createAPIKey(c *call) error {
 	if err != nil {
 		return c.showProblems(kindAPIKeys, form, err)
 	}
-	made, err := s.opt.APIKeys.CreateAPIKey(c.ctx(), c.caller(), patch)
+	made, err := s.opt.Store.CreateAPIKey(c.Context(), c.Caller(), patch)
 	if err != nil {
 		return c.showProblems(kindAPIKeys, form, err)
 	}
 	form.Made, form.ID, form.Until = true, made.ID, made.ExpiresAt
-	form.Rights = []string{joinScopes(made.Scopes, ", ")}
+	form.Rights = []string{httpkit.JoinScopes(made.Scopes, ", ")}
 	if made.Token != nil {
 		form.Secret = *made.Token
 	}
@@ -224,7 +225,7 @@ func (s *server) createAPIKey(c *call) error {
 }
 
 func (s *server) createAuthtoken(c *call) error {
-	form := credentialForm{Description: c.r.PostForm.Get("description"), ACL: c.r.PostForm.Get("acl")}
+	form := credentialForm{Description: c.Request.PostForm.Get("description"), ACL: c.Request.PostForm.Get("acl")}
 	acl := strings.Fields(form.ACL)
 	patch := account.AuthtokenPatch{Description: &form.Description, ACL: &acl}
 	var err error
@@ -234,7 +235,7 @@ func (s *server) createAuthtoken(c *call) error {
 	if err != nil {
 		return c.showProblems(kindAuthtokens, form, err)
 	}
-	made, err := s.opt.Authtokens.CreateAuthtoken(c.ctx(), c.caller(), patch)
+	made, err := s.opt.Store.CreateAuthtoken(c.Context(), c.Caller(), patch)
 	if err != nil {
 		return c.showProblems(kindAuthtokens, form, err)
 	}
@@ -246,30 +247,30 @@ func (s *server) createAuthtoken(c *call) error {
 }
 
 func (s *server) confirmDeleteAPIKey(c *call) error {
-	k, err := s.opt.APIKeys.APIKey(c.ctx(), c.accountID(), c.id())
+	k, err := s.opt.Store.APIKey(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
 	effect := "Whoever uses it is refused at once, and what is signed in to the dashboard with it is signed out."
-	if k.ID == c.signIn.Key.ID {
+	if k.ID == c.Key.ID {
 		effect += " This is the key that you are signed in with."
 	}
 	return c.confirm(string(kindAPIKeys), link{"API keys", Path + string(kindAPIKeys)}, confirmation{
 		Question: "Delete this API key?", Facts: []fact{{"Description", orDash(k.Description)}, {"Id", k.ID},
-			{"Scopes", joinScopes(k.Scopes, ", ")}},
+			{"Scopes", httpkit.JoinScopes(k.Scopes, ", ")}},
 		Effect: effect, Verb: "Delete API key", Busy: "Deleting", Back: Path + string(kindAPIKeys), Danger: true,
 	})
 }
 
 func (s *server) deleteAPIKey(c *call) error {
-	if err := s.opt.APIKeys.DeleteAPIKey(c.ctx(), c.caller(), c.id()); err != nil {
+	if err := s.opt.Store.DeleteAPIKey(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
 	return c.redirect(Path+string(kindAPIKeys), notice{Code: noticeKeyGone})
 }
 
 func (s *server) confirmDeleteAuthtoken(c *call) error {
-	a, err := s.opt.Authtokens.Authtoken(c.ctx(), c.accountID(), c.id())
+	a, err := s.opt.Store.Authtoken(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
@@ -282,7 +283,7 @@ func (s *server) confirmDeleteAuthtoken(c *call) error {
 }
 
 func (s *server) deleteAuthtoken(c *call) error {
-	if err := s.opt.Authtokens.DeleteAuthtoken(c.ctx(), c.caller(), c.id()); err != nil {
+	if err := s.opt.Store.DeleteAuthtoken(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
 	return c.redirect(Path+string(kindAuthtokens), notice{Code: noticeTokenGone})

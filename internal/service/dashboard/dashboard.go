@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -14,42 +15,50 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 // Path is where the dashboard is mounted. The handler gets the whole path.
 const Path = "/ui/"
 
-// Options are what New needs. All interfaces, Admits and Mark are required where nothing else is
-// said.
-type Options struct {
-	Endpoints     account.Endpoints
-	Events        account.EventLog
-	Audit         account.AuditLog
-	Operators     account.Operators
-	Backends      account.Backends
-	Agents        account.TunnelSessions
-	SessionEnder  account.SessionEnder
-	Tunnels       account.LabelledTunnels
-	Identities    account.Identities
-	Revoker       account.Revoker // that of the edge, which cuts what is live
-	APIKeys       account.APIKeys
-	Authtokens    account.Authtokens
-	Authenticator account.Authenticator
-	SignIns       account.DashboardSessions
+// Store is what the dashboard reads and writes.
+type Store interface {
+	account.Endpoints
+	account.EventLog
+	account.AuditLog
+	account.Operators
+	account.Backends
+	account.TunnelSessions
+	account.LabelledTunnels
+	account.Identities
+	account.APIKeys
+	account.Authtokens
+	account.Authenticator
+	account.DashboardSessions
+}
 
-	Active ActiveBackends // nil = not known
-	GeoIP  bool           // the server has a database that knows where addresses are
-	// RedactionMark makes what stands for a secret of a policy, as in the API.
+// Options are what New needs. Fields are required unless their comment names a default.
+type Options struct {
+	Store        Store
+	SessionEnder account.SessionEnder
+	Revoker      account.Revoker // ends sessions and their open connections
+
+	// ActiveChild returns the child of a failover backend that serves now, "" when it is not known;
+	// nil knows none.
+	ActiveChild func(accountID, backendID string) string
+	GeoIP       bool // the server has a database of the locations of addresses
+	// RedactionMark returns the text that is shown in place of a secret of a policy, as in the API.
 	RedactionMark func(accountID, secret string) string
-	// MatchSelectors makes of an operator's selectors what says whether an endpoint is one of its own,
-	// as in the API.
+	// MatchSelectors compiles an operator's selectors to a function that reports whether an endpoint
+	// is the operator's, as in the API.
 	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
 
-	BaseURL string // of the API, for people to read
+	BaseURL string // of the API, as pages show it
 	Version string // of the server
-	// says that the server is about to stop: nothing is changed any more; nil = never
+	// Draining reports whether the server is about to stop. Then changes are refused. nil means never.
 	Draining func() bool
-	// whose attempts to sign in are counted; nil = the address of the connection
+	// ClientIP returns the address by which attempts to sign in are counted; default the address of
+	// the connection.
 	ClientIP        func(*http.Request) netip.Addr
 	OnAuthenticated func(*http.Request) // called for each request whose sign-in is known; may be nil
 	Logger          *slog.Logger        // default slog.Default
@@ -62,28 +71,21 @@ type Limits struct {
 	SignInInterval      time.Duration // one attempt per client in this time; 6 s
 	SignInBurst         int           // attempts at once per client; 10
 	StreamsPerAccount   int           // of live updates per account; 100
-	SignInCheckInterval time.Duration // how often a stream looks whether its sign-in still holds; 2 s
-	Heartbeat           time.Duration // how often a stream says that it is alive; 15 s
-	StreamLifetime      time.Duration // how long a stream lasts before the browser has to open another; 1 h
-	WriteTimeout        time.Duration // for a browser to take what a stream says; 10 s
+	SignInCheckInterval time.Duration // between two checks of a stream's sign-in; 2 s
+	Heartbeat           time.Duration // between two heartbeats of a stream; 15 s
+	StreamLifetime      time.Duration // after which the browser has to open another stream; 1 h
+	WriteTimeout        time.Duration // for a browser to accept what a stream writes; 10 s
 	BodyTimeout         time.Duration // for a form to arrive; 30 s
 }
 
-// ActiveBackends says which child of a failover backend serves now, "" when nobody knows.
-type ActiveBackends interface {
-	Active(accountID, backendID string) string
-}
-
 func (o *Options) setDefaults() {
-	setDefault(&o.Limits.SignInInterval, 6*time.Second)
-	setDefault(&o.Limits.SignInBurst, 10)
-	setDefault(&o.Limits.StreamsPerAccount, 100)
-	setDefault(&o.Limits.SignInCheckInterval, 2*time.Second)
-	setDefault(&o.Limits.Heartbeat, 15*time.Second)
-	setDefault(&o.Limits.StreamLifetime, time.Hour)
-	setDefault(&o.Limits.WriteTimeout, 10*time.Second)
-	setDefault(&o.Limits.BodyTimeout, 30*time.Second)
-	setDefault(&o.Logger, slog.Default())
+	l := &o.Limits
+	l.SignInInterval, l.SignInBurst = cmp.Or(l.SignInInterval, 6*time.Second), cmp.Or(l.SignInBurst, 10)
+	l.StreamsPerAccount = cmp.Or(l.StreamsPerAccount, 100)
+	l.SignInCheckInterval = cmp.Or(l.SignInCheckInterval, 2*time.Second)
+	l.Heartbeat, l.StreamLifetime = cmp.Or(l.Heartbeat, 15*time.Second), cmp.Or(l.StreamLifetime, time.Hour)
+	l.WriteTimeout, l.BodyTimeout = cmp.Or(l.WriteTimeout, 10*time.Second), cmp.Or(l.BodyTimeout, 30*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -96,22 +98,16 @@ func (o *Options) setDefaults() {
 	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
 }
 
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
-}
-
 type server struct {
 	opt       Options
+	calls     httpkit.Handler
 	mux       *http.ServeMux
 	pages     pages
 	assets    assets
 	origins   *http.CrossOriginProtection
 	countries map[string]string // names by code
 	attempts  *clientlimit.Rate // of signing in
-	streams   streamCounts
+	streams   httpkit.StreamLimit
 	summaries summaries
 }
 
@@ -122,7 +118,8 @@ func New(opt Options) http.Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), countries: parseCountries()}
 	s.attempts = clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)
-	s.streams = streamCounts{most: opt.Limits.StreamsPerAccount}
+	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock}
+	s.streams = httpkit.StreamLimit{Max: opt.Limits.StreamsPerAccount}
 	s.assets = loadAssets()
 	s.pages = s.parse()
 	s.mux.Handle("/", &route{server: s})
@@ -161,7 +158,7 @@ func (s *server) routes() map[string]route {
 	return map[string]route{
 		Path + "sign-in":  {open: true, get: s.signInPage, post: s.signIn},
 		Path + "sign-out": {open: true, post: s.signOut},
-		Path + "live":     {get: s.live, scopes: identities, stream: true},
+		Path + "live":     {get: s.liveUpdates, scopes: identities, stream: true},
 
 		Path + "{$}":                       {get: s.overview, scopes: identities},
 		Path + "endpoints":                 {get: s.endpoints, scopes: reading},

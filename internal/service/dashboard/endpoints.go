@@ -28,7 +28,7 @@ func (s *server) endpoints(c *call) error {
 		Bindings: bindings, Statuses: []string{account.StatusOnline, account.StatusOffline}}
 	p.Filtered = p.Query != "" || p.Binding != "" || p.Status != ""
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
-		found, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{Binding: p.Binding}, page)
+		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{Binding: p.Binding}, page)
 		if err != nil {
 			return nil, false, err
 		}
@@ -63,7 +63,7 @@ type endpointPage struct {
 }
 
 func (s *server) endpoint(c *call) error {
-	e, err := s.opt.Endpoints.Endpoint(c.ctx(), c.accountID(), c.id())
+	e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
@@ -75,20 +75,20 @@ func (s *server) endpoint(c *call) error {
 		p.TrafficPolicy = ""
 	}
 	if e.TunnelSession != nil {
-		p.Agent, err = s.opt.Agents.TunnelSession(c.ctx(), c.accountID(), e.TunnelSession.ID)
+		p.Agent, err = s.opt.Store.TunnelSession(c.Context(), c.AccountID(), e.TunnelSession.ID)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound { // it has just ended
 			return err
 		}
 	}
 	if e.BackendID != "" {
-		p.Backend, err = s.opt.Backends.Backend(c.ctx(), c.accountID(), backendKindOf(e.BackendID), e.BackendID)
+		p.Backend, err = s.opt.Store.Backend(c.Context(), c.AccountID(), backendKindOf(e.BackendID), e.BackendID)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
 		p.Active = s.active(c, e.BackendID)
 	}
 	if e.PoolingEnabled {
-		others, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{URL: e.URL},
+		others, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},
 			account.Page{Limit: pageSize})
 		if err != nil {
 			return err

@@ -84,14 +84,14 @@ func (s *server) events(c *call) error {
 	p := eventsPage{ObjectID: c.asked("object_id")}
 	for _, t := range account.AuditTypes() {
 		p.Types = append(p.Types, t)
-		if c.r.URL.Query().Get("type") == string(t) {
+		if c.Request.URL.Query().Get("type") == string(t) {
 			p.Type = string(t)
 		}
 	}
 	if !positionPattern.MatchString(p.ObjectID) {
 		p.ObjectID = ""
 	}
-	found, err := s.opt.Audit.AuditEvents(c.ctx(), c.accountID(),
+	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(),
 		account.AuditFilter{Type: account.AuditType(p.Type), ObjectID: p.ObjectID}, c.page())
 	if err != nil {
 		return err

@@ -267,7 +267,7 @@ func (f *fake) DeleteBackend(context.Context, account.Caller, account.BackendKin
 	panic("the dashboard deletes no backend")
 }
 
-func (f *fake) Active(_, id string) string {
+func (f *fake) activeChild(_, id string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.active[id]

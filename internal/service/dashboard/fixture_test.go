@@ -234,8 +234,7 @@ func (f *fake) addTheirs() {
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
-	opt := Options{Endpoints: f, Events: f, Audit: f, Operators: f, Backends: f, Agents: f, SessionEnder: f, Tunnels: f,
-		Identities: f, Revoker: f, APIKeys: f, Authtokens: f, Authenticator: f, SignIns: f, Active: f,
+	opt := Options{Store: f, SessionEnder: f, Revoker: f, ActiveChild: f.activeChild,
 		RedactionMark: func(_, _ string) string { return "redacted:4f2a90c1" },
 		BaseURL:       "https://fairlead.example.com:8443", Version: "0.5.0",
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 // functions are what the templates use. None of them makes HTML: escaping is the templates' own.
@@ -24,7 +25,7 @@ func (s *server) functions() template.FuncMap {
 		"labels":   labelList,
 		"short":    shortID,
 		"object":   objectLink,
-		"scopes":   func(all []account.Scope) string { return joinScopes(all, ", ") },
+		"scopes":   func(all []account.Scope) string { return httpkit.JoinScopes(all, ", ") },
 		"join":     strings.Join,
 		"dash":     orDash,
 		"path":     func(parts ...string) string { return Path + strings.Join(parts, "/") },

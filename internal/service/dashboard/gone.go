@@ -26,7 +26,7 @@ func (s *server) explainGone(c *call, err error) error {
 	c.gone = &gone{Title: "This identity is not there", Back: link{"Back to the identities", identitiesPath},
 		Text: "There is no identity with this id. If there was one, it was revoked: " +
 			"what is known of an identity is deleted with it."}
-	if e := s.lastEvent(c, c.id(), account.AuditAppUserRevoked); e != nil {
+	if e := s.lastEvent(c, c.ID(), account.AuditAppUserRevoked); e != nil {
 		c.gone.Title, c.gone.At = "This identity was revoked", e.OccurredAt
 		c.gone.Text = "Its sessions have ended, and what was known of it is deleted. " +
 			"A person who logs in again appears in the list as a new identity."
@@ -47,13 +47,13 @@ func (s *server) explainEnded(c *call, err error) error {
 	}
 	c.gone = &gone{Title: "This session is not there", Back: link{"Back to the identities", identitiesPath},
 		Text: "There is no live session with this id. What is known of a session's device and place is deleted when it ends."}
-	began := s.lastEvent(c, c.id(), account.AuditAppSessionCreated)
+	began := s.lastEvent(c, c.ID(), account.AuditAppSessionCreated)
 	if began != nil {
 		c.gone.Title, c.gone.Text = "This session has ended",
 			"Its time was up, or it ended with its identity. What was known of its device and place is deleted."
 		c.gone.Back = link{"Back to the identity", identitiesPath + "/" + began.Details["user_id"]}
 	}
-	if ended := s.lastEvent(c, c.id(), account.AuditAppSessionRevoked); ended != nil {
+	if ended := s.lastEvent(c, c.ID(), account.AuditAppSessionRevoked); ended != nil {
 		c.gone.Title, c.gone.At = "This session has ended", ended.OccurredAt
 		c.gone.Text = "It was ended: " + ended.Details["reason"] + ". What was known of its device and place is deleted."
 		c.gone.Back = link{"Back to the identity", identitiesPath + "/" + ended.Details["user_id"]}
@@ -64,7 +64,7 @@ func (s *server) explainEnded(c *call, err error) error {
 // lastEvent returns the newest event of the type about the object, nil without one. The page says
 // less when the log cannot be read.
 func (s *server) lastEvent(c *call, objectID string, of account.AuditType) *account.AuditEvent {
-	found, err := s.opt.Audit.AuditEvents(c.ctx(), c.accountID(), account.AuditFilter{ObjectID: objectID, Type: of},
+	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(), account.AuditFilter{ObjectID: objectID, Type: of},
 		account.Page{Limit: 1})
 	if err != nil || len(found.Events) == 0 {
 		return nil

@@ -52,7 +52,7 @@ func (s *server) users(c *call) error {
 	p := usersPage{Query: c.asked("q"), Provider: c.asked("provider"), ByActivity: c.oneOf("sort", sortLastActive) != "",
 		AccessFilter: account.AccessFilter{Endpoint: c.asked("endpoint"), IP: c.asked("ip"), Country: c.asked("country")}}
 	var err error
-	if p.Providers, err = s.opt.Identities.IdentityProviders(c.ctx(), c.accountID()); err != nil {
+	if p.Providers, err = s.opt.Store.IdentityProviders(c.Context(), c.AccountID()); err != nil {
 		return err
 	}
 	for _, known := range p.Providers {
@@ -64,7 +64,7 @@ func (s *server) users(c *call) error {
 	filter, page := account.UserFilter{Query: p.Query, Provider: p.Provider, AccessFilter: p.AccessFilter,
 		ByActivity: p.ByActivity}, c.page()
 	if p.ByActivity {
-		if filter.ActiveBefore, err = time.Parse(time.RFC3339Nano, c.r.URL.Query().Get("before_active")); err != nil {
+		if filter.ActiveBefore, err = time.Parse(time.RFC3339Nano, c.Request.URL.Query().Get("before_active")); err != nil {
 			page.BeforeID = "" // a position is both
 		}
 	}
@@ -75,7 +75,7 @@ func (s *server) users(c *call) error {
 		view.Data = p
 		return c.show(http.StatusOK, view)
 	}
-	rows, more, err := s.opt.Identities.Users(c.ctx(), c.accountID(), filter, page)
+	rows, more, err := s.opt.Store.Users(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
@@ -88,10 +88,10 @@ func (s *server) users(c *call) error {
 // addChoices adds what the filters offer. A script that reads the page again leaves the form alone,
 // and needs none.
 func (s *server) addChoices(c *call, p *usersPage) error {
-	if c.refresh() {
+	if c.isRefresh() {
 		return nil
 	}
-	choices, err := s.opt.Identities.AccessChoices(c.ctx(), c.accountID())
+	choices, err := s.opt.Store.AccessChoices(c.Context(), c.AccountID())
 	if err != nil {
 		return err
 	}

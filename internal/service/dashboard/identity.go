@@ -35,16 +35,16 @@ func (s *server) user(c *call) error {
 // userPage reads a user, the endpoints that they have accessed, and the newest of their sessions at
 // each.
 func (s *server) userPage(c *call) (*userPage, error) {
-	u, err := s.opt.Identities.User(c.ctx(), c.accountID(), c.id())
+	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return nil, s.explainGone(c, err)
 	}
 	p := &userPage{User: *u}
-	accessed, err := s.opt.Identities.AccessedEndpoints(c.ctx(), c.accountID(), u.ID)
+	accessed, err := s.opt.Store.AccessedEndpoints(c.Context(), c.AccountID(), u.ID)
 	if err != nil {
 		return nil, err
 	}
-	sessions, more, err := s.opt.Identities.AppSessions(c.ctx(), c.accountID(), account.AppSessionFilter{UserID: u.ID},
+	sessions, more, err := s.opt.Store.AppSessions(c.Context(), c.AccountID(), account.AppSessionFilter{UserID: u.ID},
 		account.Page{Limit: sessionsShown})
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (s *server) access(c *call) error {
 	if err != nil {
 		return err
 	}
-	at := c.r.URL.Query().Get("url")
+	at := c.Request.URL.Query().Get("url")
 	for _, v := range p.Visited {
 		if v.URL == at {
 			return c.show(http.StatusOK, view{Page: "access", Title: v.URL, Nav: "traffic-policy/identities",
@@ -109,11 +109,11 @@ func (s *server) session(c *call) error {
 }
 
 func (s *server) sessionAndUser(c *call) (*account.AppSession, *account.User, error) {
-	one, err := s.opt.Identities.AppSession(c.ctx(), c.accountID(), c.id())
+	one, err := s.opt.Store.AppSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return nil, nil, s.explainEnded(c, err)
 	}
-	user, err := s.opt.Identities.User(c.ctx(), c.accountID(), one.User.ID)
+	user, err := s.opt.Store.User(c.Context(), c.AccountID(), one.User.ID)
 	if err != nil {
 		return nil, nil, s.explainEnded(c, err)
 	}

@@ -27,7 +27,7 @@ var positionPattern = regexp.MustCompile(`^[a-z]{2,5}-[0-9a-v]{1,26}$`)
 
 // page reads before_id. What is no id begins at the first page.
 func (c *call) page() account.Page {
-	p := account.Page{BeforeID: c.r.URL.Query().Get("before_id"), Limit: pageSize}
+	p := account.Page{BeforeID: c.Request.URL.Query().Get("before_id"), Limit: pageSize}
 	if !positionPattern.MatchString(p.BeforeID) {
 		p.BeforeID = ""
 	}
@@ -37,7 +37,7 @@ func (c *call) page() account.Page {
 // asked is a value of the query that people typed: without spaces around it, and no longer than
 // anything that could match.
 func (c *call) asked(name string) string {
-	text := strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(c.r.URL.Query().Get(name), ""), "\x00", ""))
+	text := strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(c.Request.URL.Query().Get(name), ""), "\x00", ""))
 	for len(text) > maxQuery {
 		_, size := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-size]
@@ -47,7 +47,7 @@ func (c *call) asked(name string) string {
 
 // oneOf is a value of the query that is one of the known; "" otherwise.
 func (c *call) oneOf(name string, known ...string) string {
-	given := c.r.URL.Query().Get(name)
+	given := c.Request.URL.Query().Get(name)
 	for _, k := range known {
 		if given == k {
 			return given
@@ -79,9 +79,9 @@ func (c *call) pagerOf(shown int, more bool, last string, filters url.Values) pa
 			q.Set("before_id", before)
 		}
 		if len(q) == 0 {
-			return c.r.URL.Path
+			return c.Request.URL.Path
 		}
-		return c.r.URL.Path + "?" + q.Encode()
+		return c.Request.URL.Path + "?" + q.Encode()
 	}
 	p := pager{Shown: shown, More: more, FirstText: "Newest", NextText: "Older"}
 	if c.page().BeforeID != "" {

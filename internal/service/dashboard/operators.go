@@ -51,7 +51,7 @@ type operatorsPage struct {
 }
 
 func (s *server) operators(c *call) error {
-	found, err := s.opt.Operators.ListOperators(c.ctx(), c.accountID(), c.page())
+	found, err := s.opt.Store.ListOperators(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ type operatorPage struct {
 }
 
 func (s *server) operator(c *call) error {
-	o, err := s.opt.Operators.Operator(c.ctx(), c.accountID(), c.id())
+	o, err := s.opt.Store.Operator(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *server) bound(c *call, p *operatorPage) error {
 		return err
 	}
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
-		found, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(),
+		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(),
 			account.EndpointFilter{Binding: account.BindingKubernetes}, page)
 		if err != nil {
 			return nil, false, err

@@ -91,15 +91,16 @@ type overviewPage struct {
 }
 
 func (s *server) overview(c *call) error {
-	if !c.may(reading...) {
-		http.Redirect(c.w, c.r, identitiesPath, http.StatusSeeOther)
+	if !c.hasScope(reading...) {
+		http.Redirect(c.Writer, c.Request, identitiesPath, http.StatusSeeOther)
 		return nil
 	}
-	m, err := s.summary(c.ctx(), c.accountID())
+	m, err := s.summary(c.Context(), c.AccountID())
 	if err != nil {
 		return err
 	}
-	recent, err := s.opt.Audit.AuditEvents(c.ctx(), c.accountID(), account.AuditFilter{}, account.Page{Limit: eventsShown})
+	recent, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(), account.AuditFilter{},
+		account.Page{Limit: eventsShown})
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (s *server) summary(ctx context.Context, accountID string) (*summary, error
 
 func (s *server) lookAtEndpoints(ctx context.Context, accountID string, m *summary) error {
 	for before := ""; ; {
-		page, err := s.opt.Endpoints.ListEndpoints(ctx, accountID, account.EndpointFilter{},
+		page, err := s.opt.Store.ListEndpoints(ctx, accountID, account.EndpointFilter{},
 			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
 		if err != nil {
 			return err
@@ -162,7 +163,7 @@ func (s *server) lookAtEndpoints(ctx context.Context, accountID string, m *summa
 }
 
 func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summary) error {
-	page, err := s.opt.Operators.ListOperators(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
+	page, err := s.opt.Store.ListOperators(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
@@ -188,17 +189,17 @@ func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summa
 
 func (s *server) lookAtBackends(ctx context.Context, accountID string, m *summary) error {
 	for _, kind := range account.BackendKinds() {
-		page, err := s.opt.Backends.ListBackends(ctx, accountID, kind, account.Page{Limit: account.MaxPageLimit})
+		page, err := s.opt.Store.ListBackends(ctx, accountID, kind, account.Page{Limit: account.MaxPageLimit})
 		if err != nil {
 			return err
 		}
 		m.Backends.N += len(page.Backends)
 		m.Backends.More = m.Backends.More || page.More
-		if kind != account.BackendFailover || s.opt.Active == nil {
+		if kind != account.BackendFailover || s.opt.ActiveChild == nil {
 			continue
 		}
 		for _, b := range page.Backends {
-			row := backendRow{b, s.opt.Active.Active(accountID, b.ID)}
+			row := backendRow{b, s.opt.ActiveChild(accountID, b.ID)}
 			if row.FellOver() {
 				m.Fallen.N++
 				place := 0
@@ -217,12 +218,12 @@ func (s *server) lookAtBackends(ctx context.Context, accountID string, m *summar
 
 func (s *server) lookAtRest(ctx context.Context, accountID string, m *summary) error {
 	most := account.Page{Limit: account.MaxPageLimit}
-	agents, err := s.opt.Agents.ListTunnelSessions(ctx, accountID, most)
+	agents, err := s.opt.Store.ListTunnelSessions(ctx, accountID, most)
 	if err != nil {
 		return err
 	}
 	m.Agents = tally{len(agents.Sessions), agents.More}
-	users, more, err := s.opt.Identities.Users(ctx, accountID, account.UserFilter{}, most)
+	users, more, err := s.opt.Store.Users(ctx, accountID, account.UserFilter{}, most)
 	if err != nil {
 		return err
 	}
@@ -231,14 +232,14 @@ func (s *server) lookAtRest(ctx context.Context, accountID string, m *summary) e
 	for _, u := range users {
 		m.LiveSessions.N += u.Sessions
 	}
-	keys, err := s.opt.APIKeys.ListAPIKeys(ctx, accountID, most)
+	keys, err := s.opt.Store.ListAPIKeys(ctx, accountID, most)
 	if err != nil {
 		return err
 	}
 	for _, k := range keys.Keys {
 		s.lookAtCredential(m, "API key", kindAPIKeys, k.ID, k.Description, k.ExpiresAt)
 	}
-	tokens, err := s.opt.Authtokens.ListAuthtokens(ctx, accountID, most)
+	tokens, err := s.opt.Store.ListAuthtokens(ctx, accountID, most)
 	if err != nil {
 		return err
 	}

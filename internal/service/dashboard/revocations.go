@@ -46,7 +46,7 @@ func endOf(sessions int, none string) string {
 }
 
 func (s *server) confirmRevokeUser(c *call) error {
-	u, err := s.opt.Identities.User(c.ctx(), c.accountID(), c.id())
+	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return s.explainGone(c, err)
 	}
@@ -60,19 +60,20 @@ func (s *server) confirmRevokeUser(c *call) error {
 }
 
 func (s *server) revokeUser(c *call) error {
-	done, err := s.opt.Revoker.Revoke(c.ctx(), c.caller(), account.RevokeSelector{UserID: c.id()}, account.RevokedByAdmin)
+	done, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), account.RevokeSelector{UserID: c.ID()},
+		account.RevokedByAdmin)
 	if err != nil {
 		return s.explainGone(c, err)
 	}
 	to := c.after(identitiesPath)
-	if strings.HasPrefix(to, identitiesPath+"/"+c.id()) { // it is gone
+	if strings.HasPrefix(to, identitiesPath+"/"+c.ID()) { // it is gone
 		to = identitiesPath
 	}
 	return c.redirect(to, notice{Code: noticeRevokedUser, Count: len(done.SessionIDs)})
 }
 
 func (s *server) confirmSignOutUser(c *call) error {
-	u, err := s.opt.Identities.User(c.ctx(), c.accountID(), c.id())
+	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return s.explainGone(c, err)
 	}
@@ -86,12 +87,12 @@ func (s *server) confirmSignOutUser(c *call) error {
 }
 
 func (s *server) signOutUser(c *call) error {
-	done, err := s.opt.Revoker.Revoke(c.ctx(), c.caller(), account.RevokeSelector{SessionsOf: c.id()},
+	done, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), account.RevokeSelector{SessionsOf: c.ID()},
 		account.RevokedByAdmin)
 	if err != nil {
 		return s.explainGone(c, err)
 	}
-	return c.redirect(c.after(identitiesPath+"/"+c.id()), notice{Code: noticeSignedOutUser, Count: len(done.SessionIDs)})
+	return c.redirect(c.after(identitiesPath+"/"+c.ID()), notice{Code: noticeSignedOutUser, Count: len(done.SessionIDs)})
 }
 
 func (s *server) confirmRevokeSession(c *call) error {
@@ -109,11 +110,11 @@ func (s *server) confirmRevokeSession(c *call) error {
 }
 
 func (s *server) revokeSession(c *call) error {
-	one, err := s.opt.Identities.AppSession(c.ctx(), c.accountID(), c.id())
+	one, err := s.opt.Store.AppSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return s.explainEnded(c, err)
 	}
-	if _, err := s.opt.Revoker.Revoke(c.ctx(), c.caller(), account.RevokeSelector{SessionID: one.ID},
+	if _, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), account.RevokeSelector{SessionID: one.ID},
 		account.RevokedByAdmin); err != nil {
 		return s.explainEnded(c, err)
 	}

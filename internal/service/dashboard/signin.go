@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 // CookieName is the name of the cookie that holds the secret of a sign-in.
@@ -22,20 +23,20 @@ const (
 	signInPrefix = "fld_" // of the secret of a sign-in
 )
 
-// recognise finds the sign-in of a request. It reads the store every time, so that a key that is
-// deleted ends what was signed in with it.
-func (s *server) recognise(c *call) error {
-	cookie, err := c.r.Cookie(CookieName)
+// authenticate sets the key of the call by the sign-in of its cookie. It reads the store each time,
+// so that deleting a key ends its sign-ins.
+func (s *server) authenticate(c *call) error {
+	cookie, err := c.Request.Cookie(CookieName)
 	if err != nil || !strings.HasPrefix(cookie.Value, signInPrefix) {
 		return account.Errorf(account.CodeNoCredential, "you are not signed in")
 	}
-	signIn, err := s.opt.SignIns.DashboardSession(c.ctx(), account.HashSecret(cookie.Value))
+	signIn, err := s.opt.Store.DashboardSession(c.Context(), account.HashSecret(cookie.Value))
 	if err != nil {
 		return err
 	}
-	c.signIn = signIn
+	c.Key = &signIn.Key
 	if s.opt.OnAuthenticated != nil {
-		s.opt.OnAuthenticated(c.r)
+		s.opt.OnAuthenticated(c.Request)
 	}
 	return nil
 }
@@ -48,9 +49,9 @@ type signInForm struct {
 }
 
 func (s *server) signInPage(c *call) error {
-	back := localPath(c.r.URL.Query().Get("return"), "")
-	if back == "" && s.recognise(c) == nil {
-		http.Redirect(c.w, c.r, Path, http.StatusSeeOther)
+	back := localPath(c.Request.URL.Query().Get("return"), "")
+	if back == "" && s.authenticate(c) == nil {
+		http.Redirect(c.Writer, c.Request, Path, http.StatusSeeOther)
 		return nil
 	}
 	return c.show(http.StatusOK, view{Page: "sign-in", Title: "Sign in",
@@ -59,22 +60,22 @@ func (s *server) signInPage(c *call) error {
 
 // signIn takes an API key and gives the browser a secret of its own for it, a new one each time.
 func (s *server) signIn(c *call) error {
-	form := signInForm{Return: localPath(c.r.PostForm.Get("return"), "")}
+	form := signInForm{Return: localPath(c.Request.PostForm.Get("return"), "")}
 	refuse := func(status int, why string) error {
 		form.Error = why
 		return c.show(status, view{Page: "sign-in", Title: "Sign in", Data: form})
 	}
-	if client, now := s.opt.ClientIP(c.r), s.opt.Clock(); !s.attempts.Allow(client, now) {
+	if client, now := s.opt.ClientIP(c.Request), s.opt.Clock(); !s.attempts.Allow(client, now) {
 		seconds := int(s.attempts.Wait(client, now).Seconds()) + 1
-		c.w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		c.Writer.Header().Set("Retry-After", strconv.Itoa(seconds))
 		return refuse(http.StatusTooManyRequests, "Too many attempts from your address. Try again in "+strconv.Itoa(seconds)+
 			" s.")
 	}
-	secret := strings.TrimSpace(c.r.PostForm.Get("key"))
+	secret := strings.TrimSpace(c.Request.PostForm.Get("key"))
 	if secret == "" {
 		return refuse(http.StatusBadRequest, "Paste an API key. It begins with "+account.APIKeyPrefix+".")
 	}
-	key, err := s.opt.Authenticator.APIKeyBySecret(c.ctx(), secret)
+	key, err := s.opt.Store.APIKeyBySecret(c.Context(), secret)
 	var known *account.Error
 	switch {
 	case errors.As(err, &known) && known.Code.Status() == http.StatusUnauthorized:
@@ -82,19 +83,19 @@ func (s *server) signIn(c *call) error {
 	case err != nil:
 		return err
 	case !key.HasAnyScope(account.ScopeRead, account.ScopeIdentities):
-		return refuse(http.StatusForbidden, "This key has the scope "+joinScopes(key.Scopes, " and ")+
+		return refuse(http.StatusForbidden, "This key has the scope "+httpkit.JoinScopes(key.Scopes, " and ")+
 			". The dashboard needs admin, read or identities.")
 	}
 	token := account.NewSecret(signInPrefix)
-	signIn, err := s.opt.SignIns.SignIn(c.ctx(), key, account.HashSecret(token))
+	signIn, err := s.opt.Store.SignIn(c.Context(), key, account.HashSecret(token))
 	if err != nil {
 		return err
 	}
-	c.signIn = signIn
+	c.Key = &signIn.Key
 	if s.opt.OnAuthenticated != nil {
-		s.opt.OnAuthenticated(c.r)
+		s.opt.OnAuthenticated(c.Request)
 	}
-	http.SetCookie(c.w, &http.Cookie{Name: CookieName, Value: token, Path: "/",
+	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName, Value: token, Path: "/",
 		MaxAge: int(signIn.ExpiresAt.Sub(s.opt.Clock()).Seconds()),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	to := form.Return
@@ -106,13 +107,13 @@ func (s *server) signIn(c *call) error {
 
 // signOut ends the sign-in; without one there is nothing to end.
 func (s *server) signOut(c *call) error {
-	if cookie, err := c.r.Cookie(CookieName); err == nil {
-		if err := s.opt.SignIns.SignOut(c.ctx(), account.HashSecret(cookie.Value)); err != nil &&
+	if cookie, err := c.Request.Cookie(CookieName); err == nil {
+		if err := s.opt.Store.SignOut(c.Context(), account.HashSecret(cookie.Value)); err != nil &&
 			account.CodeOf(err) != account.CodeUnknownCredential {
 			return err
 		}
 	}
-	http.SetCookie(c.w, &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
+	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode})
 	return c.redirect(Path+"sign-in", notice{Code: noticeSignedOut})
 }

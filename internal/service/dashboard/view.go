@@ -94,7 +94,7 @@ func (c *call) menu(current string) []menuGroup {
 		return menuItem{Text: text, Href: Path + href, Current: current == href}
 	}
 	policy := menuGroup{Name: "Traffic Policy", Items: []menuItem{item("Identities", "traffic-policy/identities")}}
-	if !c.may(account.ScopeRead) {
+	if !c.hasScope(account.ScopeRead) {
 		return []menuGroup{policy}
 	}
 	return []menuGroup{
@@ -112,26 +112,26 @@ func (c *call) menu(current string) []menuGroup {
 func (c *call) show(status int, v view) error {
 	s := c.server
 	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"),
-		Here:  c.r.URL.RequestURI(),
+		Here:  c.Request.URL.RequestURI(),
 		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg"), GeoIP: s.opt.GeoIP,
 		BaseURL: s.opt.BaseURL}
-	if c.signIn != nil {
-		f.SignedIn, f.Key, f.Menu = true, c.signIn.Key, c.menu(v.Nav)
-		f.MayWrite, f.MayRevoke, f.MayRead = c.may(), c.may(revoking...), c.may(reading...)
+	if c.Key != nil {
+		f.SignedIn, f.Key, f.Menu = true, *c.Key, c.menu(v.Nav)
+		f.MayWrite, f.MayRevoke, f.MayRead = c.hasScope(), c.hasScope(revoking...), c.hasScope(reading...)
 	}
 	if form, ok := v.Data.(signInForm); ok {
 		f.SignedIn, f.Menu, f.SignInPage, f.SignInReturn = false, nil, true, form.Return
 	}
-	if !c.refresh() {
+	if !c.isRefresh() {
 		f.Notice = c.takeNotice()
 	}
 	var page bytes.Buffer
 	if err := s.pages[v.Page].ExecuteTemplate(&page, "layout.html", f); err != nil {
 		return fmt.Errorf("making the page %s: %w", v.Page, err)
 	}
-	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write([]byte(printable.EscapeInvisible(page.String()))) // a browser that is gone needs no page
+	c.Writer.Header().Set("Content-Type", "text/html; charset=utf-8")
+	c.Writer.WriteHeader(status)
+	_, _ = c.Writer.Write([]byte(printable.EscapeInvisible(page.String()))) // a browser that is gone needs no page
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (c *call) showError(err error) {
 	known := &account.Error{Code: account.CodeInternal,
 		Msg: "This is our mistake; the server's log has the details under the operation's id."}
 	errors.As(err, &known)
-	f := failure{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.op,
+	f := failure{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.OperationID,
 		Fields: known.Fields}
 	switch f.Status {
 	case http.StatusNotFound:
@@ -169,7 +169,7 @@ func (c *call) showError(err error) {
 		f.Title = "Not possible now"
 	case http.StatusServiceUnavailable:
 		f.Title, f.Retry = "Not available", true
-		c.w.Header().Set("Retry-After", "1")
+		c.Writer.Header().Set("Retry-After", "1")
 	case http.StatusTooManyRequests:
 		f.Title, f.Retry = "Too much at once", true
 	case http.StatusInternalServerError:
@@ -182,7 +182,7 @@ func (c *call) showError(err error) {
 		v.Nav = "traffic-policy/identities"
 	}
 	if err := c.show(f.Status, v); err != nil { // the templates are tested; this is for the one that is not
-		http.Error(c.w, f.Title, f.Status)
+		http.Error(c.Writer, f.Title, f.Status)
 	}
 }
 
@@ -243,11 +243,11 @@ func setNotice(h http.Header, n notice) {
 }
 
 func (c *call) takeNotice() string {
-	cookie, err := c.r.Cookie(noticeCookie)
+	cookie, err := c.Request.Cookie(noticeCookie)
 	if err != nil {
 		return ""
 	}
-	http.SetCookie(c.w, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
+	http.SetCookie(c.Writer, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode})
 	code, number, _ := strings.Cut(cookie.Value, ".")
 	n := notice{Code: code}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
@@ -20,7 +21,7 @@ func newCheck(out io.Writer) *cobra.Command {
 		Short: "Check that an installation works",
 		Long: "Check that an installation works: the account knows it and answers, and forwarders have a session with the\n" +
 			"service's edge.\n\nIt reads the release's KubernetesOperator and changes nothing. `helm test` runs it in a pod.",
-		Args: noArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kubernetes, err := k.config()
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
@@ -24,7 +25,7 @@ func newCleanup(out io.Writer) *cobra.Command {
 			"thousands of endpoints, and for what is left where the collector has not done its work. The manager must not " +
 			"run. Objects that the\n" +
 			"installation did not make are never touched, nor is the release itself, which is helm's.",
-		Args: noArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kubernetes, err := k.config()
 			if err != nil {

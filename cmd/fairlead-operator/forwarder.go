@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
@@ -20,7 +21,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		Short: "Listen on the target ports and relay each connection to the service's edge",
 		Long: "Listen on the target ports and relay each connection to the service's edge.\n\n" +
 			"POD_NAME and POD_IPS of the environment tell this forwarder from the others, and when it may stop.",
-		Args: noArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.PodName, o.PodIPs = getenv("POD_NAME"), getenv("POD_IPS")
 			if err := o.Validate(); err != nil {

@@ -33,11 +33,6 @@ func main() {
 	os.Exit(code)
 }
 
-// errUsage marks command line errors.
-var errUsage = errors.New("usage")
-
-func usageMessage(msg string) error { return fmt.Errorf("%w: %s", errUsage, msg) }
-
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, out, errOut io.Writer) int {
 	root := &cobra.Command{
@@ -47,14 +42,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 			"fairlead-operator runs both parts; you need not run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cli.SubcommandsOnly(usageMessage),
+		Args:          cli.SubcommandsOnly,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageMessage(cli.FlagErrorMessage(cmd, err))
-	})
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newCleanup(out), newCheck(out))
-	cli.Setup(root, cli.TerminalColumns(out, getenv), usageMessage)
+	cli.Setup(root, cli.TerminalColumns(out, getenv))
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
@@ -63,16 +56,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		return 0
 	}
 	fmt.Fprintf(errOut, "fairlead-operator: %v\n", err)
-	if errors.Is(err, errUsage) || account.CodeOf(err) == account.CodeInvalid {
+	var usage *cli.UsageError
+	if errors.As(err, &usage) || account.CodeOf(err) == account.CodeInvalid {
 		return exitUsage
 	}
 	return exitOther
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %s takes no argument %q; see `%s --help`", errUsage, cmd.CommandPath(), args[0],
-		cmd.CommandPath())
 }

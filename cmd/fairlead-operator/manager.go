@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 )
@@ -28,7 +29,7 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		Short: "Watch the account's endpoints and keep their Services",
 		Long: "Watch the account's endpoints and keep their Services.\n\nFAIRLEAD_DESCRIPTION, FAIRLEAD_CLUSTER_NAME and " +
 			"FAIRLEAD_ENDPOINT_SELECTOR stand in for the flags of these names, so that any text passes unchanged.",
-		Args: noArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Description = orEnv(cmd.Flags(), "description", o.Description, getenv("FAIRLEAD_DESCRIPTION"))
 			o.ClusterName = orEnv(cmd.Flags(), "cluster-name", o.ClusterName, getenv("FAIRLEAD_CLUSTER_NAME"))

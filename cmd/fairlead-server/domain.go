@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
@@ -81,7 +82,7 @@ func newDomainList(c console, at *dataLocation) *cobra.Command {
 		example: "  fairlead-server domain list",
 		args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("`%s` takes one ACCOUNT at most, and got %q too", cmd.CommandPath(), args[1])
+				return cli.Usagef("`%s` takes one ACCOUNT at most, and got %q too", cmd.CommandPath(), args[1])
 			}
 			return nil
 		},
@@ -130,7 +131,7 @@ func withAccount(
 // findAccountArgument finds the account of an argument, which may not be empty.
 func findAccountArgument(ctx context.Context, st *store.Store, named string) (*account.Account, error) {
 	if named == "" {
-		return nil, usagef("ACCOUNT is empty: give the name or the id of an account")
+		return nil, cli.Usagef("ACCOUNT is empty: give the name or the id of an account")
 	}
 	a, err := findAccount(ctx, st, named)
 	if fields := account.FieldsOf(err); len(fields) > 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
@@ -61,7 +62,7 @@ name, its API answers, and it accepts the tunnels of agents and forwarders. No c
 				return account.Invalid("--connect", h.connect, "must be HOST:PORT")
 			}
 			if h.presented && h.trust.CAFile+h.trust.CASHA256 != "" {
-				return usagef("--ca-presented excludes --ca-file and --ca-sha256: give one of them")
+				return cli.Usagef("--ca-presented excludes --ca-file and --ca-sha256: give one of them")
 			}
 			leaf, err := h.run(cmd.Context(), base)
 			if err != nil {
@@ -128,7 +129,7 @@ func (h *healthcheck) run(ctx context.Context, base *url.URL) (*x509.Certificate
 func (h *healthcheck) tls(host string) (*tls.Config, error) {
 	config, err := h.trust.ClientConfig()
 	if err != nil {
-		return nil, usagef("%v", err)
+		return nil, cli.Usagef("%v", err)
 	}
 	config.ServerName = host
 	if h.presented {

@@ -32,13 +32,6 @@ Exit codes:
   1  any failure
   2  wrong usage: a flag or an argument`
 
-// usageError is an error of the command line.
-type usageError struct{ msg string }
-
-func (e *usageError) Error() string { return e.msg }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, c console) int {
 	root := newRoot(c)
@@ -50,7 +43,7 @@ func run(ctx context.Context, args []string, c console) int {
 		return 0
 	}
 	_, _ = fmt.Fprintf(c.err, "fairlead-server: %s\n", oneLine(err.Error()))
-	var usage *usageError
+	var usage *cli.UsageError
 	if errors.As(err, &usage) || account.CodeOf(err) == account.CodeInvalid {
 		return 2
 	}
@@ -70,17 +63,15 @@ func newRoot(c console) *cobra.Command {
 		Example:       serve.Example,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          knownCommand,
+		Args:          cli.SubcommandsOnly,
 		RunE:          serve.RunE,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
 	at.addFlags(root.PersistentFlags())
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageMessage(cli.FlagErrorMessage(cmd, err))
-	})
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at),
 		newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c))
-	cli.Setup(root, cli.TerminalColumns(c.out, c.env), usageMessage)
+	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	return root
 }
 
@@ -98,18 +89,12 @@ func defaultDataDir(env func(string) string, euid int) string {
 // newGroup makes a command that only has subcommands.
 func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
-		Use: use, Short: short, Args: knownCommand,
+		Use: use, Short: short, Args: cli.SubcommandsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	g.AddCommand(commands...)
 	return g
 }
-
-func knownCommand(cmd *cobra.Command, args []string) error {
-	return cli.SubcommandsOnly(usageMessage)(cmd, args)
-}
-
-func usageMessage(msg string) error { return &usageError{msg} }
 
 // arguments makes an Args that requires exactly the named arguments.
 func arguments(names ...string) cobra.PositionalArgs {
@@ -118,10 +103,11 @@ func arguments(names ...string) cobra.PositionalArgs {
 		case len(args) == len(names):
 			return nil
 		case len(names) == 0:
-			return usagef("`%s` takes no argument, and got %q", cmd.CommandPath(), args[0])
+			return cli.NoArguments(cmd, args)
 		case len(args) < len(names):
-			return usagef("`%s` needs %s; see `%s --help`", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+			return cli.Usagef("`%s` needs %s; see `%s --help`", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
 		}
-		return usagef("`%s` takes %s only, and got %q too", cmd.CommandPath(), strings.Join(names, " and "), args[len(names)])
+		return cli.Usagef("`%s` takes %s only, and got %q too", cmd.CommandPath(), strings.Join(names, " and "),
+			args[len(names)])
 	}
 }

@@ -83,7 +83,7 @@ func (a *agentCommand) start(
 	}
 	o.Endpoints, o.Logger = endpoints, a.logger(level)
 	if o.DialServer, err = connectproxy.Dialer(a.console.env, nil); err != nil {
-		return &usageError{err.Error()}
+		return &cli.UsageError{Message: err.Error()}
 	}
 	a.printWarnings(level, settings.Warnings)
 	return a.serve(ctx, o, level, settings)
@@ -139,13 +139,13 @@ func acquireInstance(env agentconfig.Getenv) (*agentconfig.Instance, error) {
 
 func (a *agentCommand) parseLogFlags() (slog.Level, error) {
 	if a.logFormat != "text" && a.logFormat != "json" {
-		return 0, usagef("--log-format %q: must be text or json", a.logFormat)
+		return 0, cli.Usagef("--log-format %q: must be text or json", a.logFormat)
 	}
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}
 	level, ok := levels[a.logLevel]
 	if !ok {
-		return 0, usagef("--log-level %q: must be debug, info, warn or error", a.logLevel)
+		return 0, cli.Usagef("--log-level %q: must be debug, info, warn or error", a.logLevel)
 	}
 	return level, nil
 }

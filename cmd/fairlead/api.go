@@ -120,13 +120,14 @@ func newAPI(c console) *cobra.Command {
 		Example: `  fairlead api endpoints list --watch
   fairlead api credentials create --description "alice's laptop" --acl 'bind:http://*.demo'
   fairlead api api-keys list -o yaml`,
-		Args: knownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+		Args: cli.SubcommandsOnly, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp,
-		Example: backendsExample, Args: knownCommand,
+		Example: backendsExample, Args: cli.SubcommandsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	api.AddCommand(backends, apiEvents(c), apiIdentities(c))
 	for _, r := range resources() {
-		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s", Args: knownCommand,
+		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s",
+			Args: cli.SubcommandsOnly,
 			RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 		group.AddCommand(apiList(c, r), apiGet(c, r))
 		if r.creates() {
@@ -157,22 +158,22 @@ func (a *apiCall) command(
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case wantsID && len(args) != 1:
-				return usagef("%s needs one argument, the ID of %s, and got %d", cmd.CommandPath(), article(r.noun), len(args))
-			case !wantsID && len(args) > 0:
-				return usagef("%s takes no argument, and got %q", cmd.CommandPath(), args[0])
+				return cli.Usagef("%s needs one argument, the ID of %s, and got %d", cmd.CommandPath(), article(r.noun), len(args))
+			case !wantsID:
+				return cli.NoArguments(cmd, args)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.output != "table" && a.output != "json" && a.output != "yaml" {
-				return usagef("--output %q: must be table, json or yaml", a.output)
+				return cli.Usagef("--output %q: must be table, json or yaml", a.output)
 			}
 			api, err := accountClient(a.console, a.settings, a.apiKeyFile, "fairlead api")
 			if err != nil {
 				return err
 			}
 			if api == nil {
-				return usagef(
+				return cli.Usagef(
 					"no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key create` makes one",
 					envAPIKey)
 			}
@@ -297,7 +298,7 @@ func apiUpdate(c console, r resource) *cobra.Command {
 				return err
 			}
 			if len(fields) == 0 {
-				return usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.command())
+				return cli.Usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.command())
 			}
 			changed, err := api.UpdateObject(ctx, r.objectPath(id), fields)
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 // watchBacklog is how many of the newest events a watch begins with.
@@ -28,7 +29,8 @@ func events() resource {
 // apiEvents makes the commands of events, which are read-only.
 func apiEvents(c console) *cobra.Command {
 	r := events()
-	group := &cobra.Command{Use: r.name, Short: "What people, agents and operators did in the account", Args: knownCommand,
+	group := &cobra.Command{Use: r.name, Short: "What people, agents and operators did in the account",
+		Args:    cli.SubcommandsOnly,
 		Example: "  fairlead api events list --watch\n  fairlead api events list --type api_key.created",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	group.AddCommand(apiListEvents(c, r), apiGet(c, r))
@@ -44,13 +46,13 @@ func apiListEvents(c console, r resource) *cobra.Command {
 		func(ctx context.Context, api *apiclient.Client, _ string) error {
 			filter := account.AuditFilter{Type: account.AuditType(what), ObjectID: object}
 			if what != "" && !slices.Contains(account.AuditTypes(), filter.Type) {
-				return usagef("--type %q: must be one of %s", what, auditTypes())
+				return cli.Usagef("--type %q: must be one of %s", what, auditTypes())
 			}
 			if watch {
 				return a.watch(ctx, &eventFollower{apiCall: a, api: api, filter: filter, of: r})
 			}
 			if limit < 1 || limit > account.MaxPageLimit {
-				return usagef("--limit %d: must be a number from 1 to %d", limit, account.MaxPageLimit)
+				return cli.Usagef("--limit %d: must be a number from 1 to %d", limit, account.MaxPageLimit)
 			}
 			newest, err := api.NewestAuditEvents(ctx, filter, limit)
 			if err != nil {

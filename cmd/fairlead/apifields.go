@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 // kind is the type of a field's flag.
@@ -124,10 +126,10 @@ func listValue(one field, list []string) (any, error) {
 			name, value, ok = "number", item, true
 		}
 		if !ok || name == "" {
-			return nil, usagef("--%s %q: must be NAME=VALUE", one.flag, item)
+			return nil, cli.Usagef("--%s %q: must be NAME=VALUE", one.flag, item)
 		}
 		if _, twice := byName[name]; twice && one.kind != kindNumbers {
-			return nil, usagef("--%s %q: %s is given twice", one.flag, item, name)
+			return nil, cli.Usagef("--%s %q: %s is given twice", one.flag, item, name)
 		}
 		byName[name] = value
 		if one.kind == kindPairs {
@@ -135,7 +137,7 @@ func listValue(one field, list []string) (any, error) {
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil {
-			return nil, usagef("--%s %q: must be a whole number", one.flag, item)
+			return nil, cli.Usagef("--%s %q: must be a whole number", one.flag, item)
 		}
 		byName[name], numbers = n, append(numbers, n)
 	}
@@ -149,7 +151,7 @@ func listValue(one field, list []string) (any, error) {
 func readText(flag, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", usagef("%s: %v", flag, err)
+		return "", cli.Usagef("%s: %v", flag, err)
 	}
 	defer func() { _ = f.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
@@ -157,7 +159,7 @@ func readText(flag, path string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("reading %s: %w", path, err)
 	case len(raw) > maxFile:
-		return "", usagef("%s %q: has more than 1 MiB", flag, path)
+		return "", cli.Usagef("%s %q: has more than 1 MiB", flag, path)
 	}
 	return string(raw), nil
 }
@@ -171,7 +173,7 @@ func expiry(flag, text string, now time.Time) (any, error) {
 		return now.Add(d).UTC().Format(time.RFC3339), nil
 	}
 	if _, err := time.Parse(time.RFC3339, text); err != nil {
-		return nil, usagef("%s %q: must be a duration such as 720h, a time such as 2027-01-31T00:00:00Z, or never", flag,
+		return nil, cli.Usagef("%s %q: must be a duration such as 720h, a time such as 2027-01-31T00:00:00Z, or never", flag,
 			text)
 	}
 	return text, nil
@@ -186,7 +188,7 @@ func setField(out map[string]any, one field, value any) error {
 	}
 	object, ok := out[outer].(map[string]any)
 	if out[outer] != nil && !ok {
-		return usagef("--%s: %s in the file is no object", one.flag, outer)
+		return cli.Usagef("--%s: %s in the file is no object", one.flag, outer)
 	}
 	if object == nil {
 		object = map[string]any{}
@@ -207,7 +209,7 @@ func (f *fieldFlags) readFile() (map[string]any, error) {
 	if f.file != "-" {
 		opened, err := os.Open(f.file)
 		if err != nil {
-			return nil, usagef("--file: %v", err)
+			return nil, cli.Usagef("--file: %v", err)
 		}
 		defer func() { _ = opened.Close() }()
 		from = opened
@@ -217,10 +219,10 @@ func (f *fieldFlags) readFile() (map[string]any, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading the fields: %w", err)
 	case len(raw) > maxFile:
-		return nil, usagef("--file %q: has more than 1 MiB", f.file)
+		return nil, cli.Usagef("--file %q: has more than 1 MiB", f.file)
 	}
 	if err := yaml.Unmarshal(raw, &out); err != nil || out == nil {
-		return nil, usagef("--file %q: must hold one JSON or YAML object with the fields", f.file)
+		return nil, cli.Usagef("--file %q: must hold one JSON or YAML object with the fields", f.file)
 	}
 	return out, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 const identitiesHelp = `The people who logged in at endpoints whose traffic policy requires a login, and their sessions.
@@ -49,7 +50,7 @@ func accessed() resource {
 // apiIdentities makes the commands of identities and their sessions.
 func apiIdentities(c console) *cobra.Command {
 	group := &cobra.Command{Use: "identities", Aliases: []string{"identity"},
-		Short: "List and revoke the identities that logged in at endpoints", Long: identitiesHelp, Args: knownCommand,
+		Short: "List and revoke the identities that logged in at endpoints", Long: identitiesHelp, Args: cli.SubcommandsOnly,
 		Example: `  fairlead api identities list --search alice
   fairlead api identities sessions au-06hj…
   fairlead api identities revoke au-06hj…`,
@@ -69,7 +70,7 @@ func (f *searchFlags) add(cmd *cobra.Command, of string) {
 
 func (f *searchFlags) query() (url.Values, error) {
 	if err := (account.UserFilter{Query: f.text, Provider: f.provider}).Validate(); err != nil {
-		return nil, usagef("--search or --provider: %v", err)
+		return nil, cli.Usagef("--search or --provider: %v", err)
 	}
 	query := url.Values{}
 	for name, value := range map[string]string{"q": f.text, "provider": f.provider} {
@@ -122,7 +123,7 @@ func apiListAppSessions(c console) *cobra.Command {
 				return err
 			}
 			if strings.HasPrefix(userID, account.PrefixAppSession+"-") {
-				return usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Escape(userID))
+				return cli.Usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Escape(userID))
 			}
 			if userID != "" {
 				query.Set("user_id", userID)
@@ -163,7 +164,7 @@ func apiAccessed(c console) *cobra.Command {
 func atMostAnID(of string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef("%s takes one argument at most, the ID %s, and got %d", cmd.CommandPath(), of, len(args))
+			return cli.Usagef("%s takes one argument at most, the ID %s, and got %d", cmd.CommandPath(), of, len(args))
 		}
 		return nil
 	}
@@ -177,13 +178,13 @@ func apiRevoke(c console) *cobra.Command {
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
 			switch {
 			case (userID == "") == (sessionID == ""):
-				return usagef("revoking needs the ID of an identity, or --session with that of a session, and not both")
+				return cli.Usagef("revoking needs the ID of an identity, or --session with that of a session, and not both")
 			case sessionsOnly && sessionID != "":
-				return usagef("--session ends one session, --sessions-only all of an identity: give one of them")
+				return cli.Usagef("--session ends one session, --sessions-only all of an identity: give one of them")
 			case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
-				return usagef("%s is a session: give it as --session %[1]s", screen.Escape(userID))
+				return cli.Usagef("%s is a session: give it as --session %[1]s", screen.Escape(userID))
 			case !yes && c.ask == nil:
-				return usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
+				return cli.Usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
 			case !yes:
 				if err := c.confirmRevoking(ctx, api, userID, sessionID, sessionsOnly); err != nil {
 					return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -21,14 +22,14 @@ func accountClient(c console, flags agentconfig.Flags, apiKeyFile, userAgent str
 	if apiKeyFile != "" {
 		text, err := os.ReadFile(apiKeyFile)
 		if err != nil {
-			return nil, usagef("--api-key-file: %v", err)
+			return nil, cli.Usagef("--api-key-file: %v", err)
 		}
 		key = string(text)
 	}
 	key = strings.TrimSpace(key)
 	if key == "" {
 		if apiKeyFile != "" {
-			return nil, usagef("--api-key-file %q: the file is empty", apiKeyFile)
+			return nil, cli.Usagef("--api-key-file %q: the file is empty", apiKeyFile)
 		}
 		return nil, nil
 	}
@@ -37,12 +38,13 @@ func accountClient(c console, flags agentconfig.Flags, apiKeyFile, userAgent str
 		return nil, err
 	}
 	if s.ServerURL.Text == "" {
-		return nil, usagef("there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
-			agentconfig.EnvServerURL)
+		return nil,
+			cli.Usagef("there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
+				agentconfig.EnvServerURL)
 	}
 	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
 	if err != nil {
-		return nil, usagef("%s: %v", trustSource(s), err)
+		return nil, cli.Usagef("%s: %v", trustSource(s), err)
 	}
 	return apiclient.New(apiclient.Options{
 		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) {

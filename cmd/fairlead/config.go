@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
@@ -32,7 +33,7 @@ func newConfig(c console) *cobra.Command {
   endpoints: […]         # and tunnels: what fairlead start serves; see fairlead start --help`,
 		Example: `  fairlead config add-authtoken -
   fairlead config check`,
-		Args: knownCommand,
+		Args: cli.SubcommandsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAddAuthtoken(c), newConfigCheck(c))
@@ -56,7 +57,7 @@ appears neither in the shell's history nor in the process list.
 			if len(args) == 1 {
 				return nil
 			}
-			return usagef("%s needs one argument, the authtoken, or - to read it from standard input", cmd.CommandPath())
+			return cli.Usagef("%s needs one argument, the authtoken, or - to read it from standard input", cmd.CommandPath())
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return addAuthtoken(c, flags, args[0]) },
 	}
@@ -67,7 +68,7 @@ appears neither in the shell's history nor in the process list.
 func addAuthtoken(c console, flags agentconfig.Flags, arg string) error {
 	path, _, err := agentconfig.Path(flags.Config, c.env)
 	if err != nil {
-		return &usageError{err.Error()}
+		return &cli.UsageError{Message: err.Error()}
 	}
 	values, err := settingsToStore(flags)
 	if err != nil {
@@ -117,7 +118,7 @@ func settingsToStore(f agentconfig.Flags) (map[string]string, error) {
 		return values, nil
 	}
 	if _, err := (trust.Options{CAFile: f.CAFile, CASHA256: f.CASHA256}).ClientConfig(); err != nil {
-		return nil, &usageError{err.Error()}
+		return nil, &cli.UsageError{Message: err.Error()}
 	}
 	values[agentconfig.KeyCAFile], values[agentconfig.KeyCASHA256] = "", f.CASHA256
 	if f.CAFile != "" {
@@ -139,7 +140,7 @@ func newConfigCheck(c console) *cobra.Command {
 endpoints and tunnels of the config file. Their traffic policies are checked, too. Fails when
 something is missing or wrong. Connects to nothing.`,
 		Example: "  fairlead config check",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE:    func(*cobra.Command, []string) error { return checkConfig(c, flags) },
 	}
 	addSettings(cmd, &flags)

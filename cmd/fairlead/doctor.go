@@ -61,7 +61,7 @@ func newDoctor(c console) *cobra.Command {
 			if len(args) <= 1 {
 				return nil
 			}
-			return usagef("%s takes one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo",
+			return cli.Usagef("%s takes one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo",
 				cmd.CommandPath(), len(args))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), args) },
@@ -140,15 +140,15 @@ func (d *diagnose) parse(args []string) error {
 	switch {
 	case len(args) == 0 && (d.o.Context != "" || d.o.Kubeconfig != "" || d.o.OperatorNamespace != "" ||
 		d.o.FromPod != "" || d.apiKeyFile != ""):
-		return usagef(
+		return cli.Usagef(
 			"fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor http://hello.demo, " +
 				"or leave the flags about it out")
 	case d.output != "table" && d.output != "json":
-		return usagef("--output %q: must be table or json", d.output)
+		return cli.Usagef("--output %q: must be table or json", d.output)
 	case d.o.FromPod != "" && !podName.MatchString(d.o.FromPod):
-		return usagef("--from-pod %q: give NAMESPACE/POD", d.o.FromPod)
+		return cli.Usagef("--from-pod %q: give NAMESPACE/POD", d.o.FromPod)
 	case strings.HasPrefix(d.o.OperatorNamespace, "-"):
-		return usagef("--operator-namespace %q: give the name of a namespace", d.o.OperatorNamespace)
+		return cli.Usagef("--operator-namespace %q: give the name of a namespace", d.o.OperatorNamespace)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func oneTarget(forms, example string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return usagef("%s needs one argument, %s, and got %d; e.g. %s", cmd.CommandPath(), forms, len(args), example)
+		return cli.Usagef("%s needs one argument, %s, and got %d; e.g. %s", cmd.CommandPath(), forms, len(args), example)
 	}
 }
 
@@ -146,19 +146,19 @@ func oneTarget(forms, example string) cobra.PositionalArgs {
 func (e *endpointCommand) endpoint() (agent.Endpoint, error) {
 	s := &e.spec
 	if s.URL == "" {
-		return agent.Endpoint{}, usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s",
+		return agent.Endpoint{}, cli.Usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s",
 			e.exampleURL)
 	}
 	if s.TrafficPolicyFile != "" {
 		var err error
 		if s.TrafficPolicy, err = agentconfig.ReadPolicyFile(s.TrafficPolicyFile); err != nil {
-			return agent.Endpoint{}, usagef("--traffic-policy-file: %v", err)
+			return agent.Endpoint{}, cli.Usagef("--traffic-policy-file: %v", err)
 		}
 	}
 	u, err := account.ParseBindingURL(s.Binding, s.URL)
 	if command := commandOf(u.Scheme); err == nil && command != e.scheme {
 		return agent.Endpoint{},
-			usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", s.URL,
+			cli.Usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", s.URL,
 				e.scheme, e.scheme, command, e.scheme)
 	}
 	endpoint, broken := validateSpec(s)

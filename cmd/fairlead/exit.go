@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
@@ -26,13 +27,6 @@ const (
 	exitStopped     = 5
 	exitIdentity    = 6
 )
-
-// usageError is an error of the command line or a setting.
-type usageError struct{ msg string }
-
-func (e *usageError) Error() string { return e.msg }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // formattedError is an error with the format in which its command reports errors.
 type formattedError struct {
@@ -76,7 +70,7 @@ func report(c console, err error) int {
 func exitCode(err error) int {
 	var (
 		failure    *agent.Failure
-		usage      *usageError
+		usage      *cli.UsageError
 		usages     *usageErrors
 		credential *agentconfig.CredentialError
 	)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -22,7 +23,7 @@ func newPolicy(c console) *cobra.Command {
 		Use:     "policy",
 		Short:   "Check traffic policies before they are set",
 		Example: "  fairlead policy check policy.yaml",
-		Args:    knownCommand,
+		Args:    cli.SubcommandsOnly,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyCheck(c))
@@ -47,7 +48,7 @@ The command connects to nothing; whether the backends exist is checked when the 
   helm template . | yq .policy | fairlead policy check -`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("%s needs files, or - for standard input", cmd.CommandPath())
+				return cli.Usagef("%s needs files, or - for standard input", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -61,10 +62,10 @@ The command connects to nothing; whether the backends exist is checked when the 
 
 func checkPolicies(c console, o trafficpolicy.Options, files []string) error {
 	if !slices.Contains([]string{"http", "https", "tcp"}, o.Scheme) {
-		return usagef("--scheme %q: must be http, https or tcp", o.Scheme)
+		return cli.Usagef("--scheme %q: must be http, https or tcp", o.Scheme)
 	}
 	if !slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
-		return usagef("--binding %q: must be kubernetes, internal or public", o.Binding)
+		return cli.Usagef("--binding %q: must be kubernetes, internal or public", o.Binding)
 	}
 	var result error
 	for _, file := range files {
@@ -95,14 +96,14 @@ func readPolicy(c console, file string) (name, text string, err error) {
 	} else {
 		f, err := os.Open(file)
 		if err != nil {
-			return "", "", usagef("opening the policy: %v", err)
+			return "", "", cli.Usagef("opening the policy: %v", err)
 		}
 		defer func() { _ = f.Close() }()
 		in = f
 	}
 	b, err := io.ReadAll(io.LimitReader(in, trafficpolicy.MaxBytes+1))
 	if err != nil {
-		return "", "", usagef("reading the policy %s: %v", name, err)
+		return "", "", cli.Usagef("reading the policy %s: %v", name, err)
 	}
 	return name, string(b), nil
 }

@@ -53,34 +53,21 @@ func newRoot(c console) *cobra.Command {
 		Long:          rootHelp,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          knownCommand,
+		Args:          cli.SubcommandsOnly,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c), newConfig(c))
-	cli.Setup(root, cli.TerminalColumns(c.out, c.env), usageMessage)
+	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	return root
 }
-
-// knownCommand is the Args of commands that only have subcommands.
-func knownCommand(cmd *cobra.Command, args []string) error {
-	return cli.SubcommandsOnly(usageMessage)(cmd, args)
-}
-
-func usageMessage(msg string) error { return &usageError{msg} }
 
 // flagError turns an error of the flag library, which names flag and value, into a usage error.
 func flagError(cmd *cobra.Command, err error) error {
 	if strings.Contains(err.Error(), "--authtoken") && strings.HasPrefix(err.Error(), "unknown flag") {
-		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " +
-			agentconfig.AuthtokenHint + ", or give --authtoken-file"}
+		return &cli.UsageError{
+			Message: "there is no flag --authtoken: every user of this machine can read process arguments; " +
+				agentconfig.AuthtokenHint + ", or give --authtoken-file"}
 	}
-	return &usageError{cli.FlagErrorMessage(cmd, err)}
-}
-
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return usagef("%s takes no argument, and got %q", cmd.CommandPath(), args[0])
+	return cli.FlagError(cmd, err)
 }

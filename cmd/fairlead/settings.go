@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -43,7 +44,7 @@ func asUsageErrors(err error) error {
 	all := unjoin(err)
 	for i, e := range all {
 		if exitCode(e) == exitOther {
-			all[i] = &usageError{e.Error()}
+			all[i] = &cli.UsageError{Message: e.Error()}
 		}
 	}
 	if len(all) == 1 {
@@ -74,7 +75,7 @@ func connectionOptions(s *agentconfig.Settings) (agent.Options, error) {
 	}
 	tlsConfig, noTrust := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
 	if noTrust != nil {
-		noTrust = usagef("%s: %v", trustSource(s), noTrust)
+		noTrust = cli.Usagef("%s: %v", trustSource(s), noTrust)
 	}
 	if err := errors.Join(noServer, noToken, noTrust); err != nil {
 		return agent.Options{}, asUsageErrors(err)
@@ -90,7 +91,8 @@ func serverURL(s *agentconfig.Settings) (*url.URL, error) {
 	if s.Path != "" {
 		orFile = ", or write server_url into " + s.Path
 	}
-	return nil, usagef("no server is configured: give --server https://HOST[:PORT], set %s%s", agentconfig.EnvServerURL,
+	return nil, cli.Usagef("no server is configured: give --server https://HOST[:PORT], set %s%s",
+		agentconfig.EnvServerURL,
 		orFile)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 const startHelp = `Serve endpoints and tunnels of the config file over one session. Each is what fairlead http, tcp or
@@ -75,13 +76,14 @@ func selectEndpoints(s *agentconfig.Settings, names []string, all bool) ([]agent
 	}
 	if len(specs) == 0 {
 		return nil,
-			usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written", s.Path)
+			cli.Usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written",
+				s.Path)
 	}
 	switch {
 	case all && len(names) > 0:
-		return nil, usagef("--all and names exclude each other: give one of them")
+		return nil, cli.Usagef("--all and names exclude each other: give one of them")
 	case !all && len(names) == 0:
-		return nil, usagef("say which: give --all, or names; config file %q has %s", s.Path,
+		return nil, cli.Usagef("say which: give --all, or names; config file %q has %s", s.Path,
 			strings.Join(specNames(specs), ", "))
 	case !all:
 		var err error
@@ -102,7 +104,7 @@ func selectSpecs(
 		switch {
 		case slices.Contains(names[:i], name):
 		case at < 0:
-			unknown = append(unknown, usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path,
+			unknown = append(unknown, cli.Usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path,
 				account.Shorten(name), strings.Join(specNames(specs), ", ")))
 		default:
 			selected = append(selected, specs[at])

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 const tunnelHelp = `Join tunnel groups by labels. The tunnel serves a port of this machine, or of one that this machine
@@ -57,16 +58,17 @@ func newTunnel(c console) *cobra.Command {
 
 func parseLabels(given []string) (map[string]string, error) {
 	if len(given) == 0 {
-		return nil, usagef("--label is missing: give at least one, e.g. --label app=api")
+		return nil, cli.Usagef("--label is missing: give at least one, e.g. --label app=api")
 	}
 	labels := make(map[string]string, len(given))
 	for _, text := range given {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return nil, usagef("--label %q: must be LABEL=VALUE, e.g. app=api", account.Shorten(text))
+			return nil, cli.Usagef("--label %q: must be LABEL=VALUE, e.g. app=api", account.Shorten(text))
 		}
 		if _, duplicate := labels[key]; duplicate {
-			return nil, usagef("--label %q: the label %s is given twice; a tunnel has one value for each", account.Shorten(text),
+			return nil, cli.Usagef("--label %q: the label %s is given twice; a tunnel has one value for each",
+				account.Shorten(text),
 				account.Shorten(key))
 		}
 		labels[key] = value

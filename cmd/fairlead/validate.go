@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 // fieldErrors are the broken rules of an endpoint spec. Fields have the names of the config file.
@@ -134,5 +135,5 @@ func (b fieldErrors) usageError() error {
 	if len(b) == 0 {
 		return nil
 	}
-	return &usageError{errorText(flagName(b[0].Field), b[0])}
+	return &cli.UsageError{Message: errorText(flagName(b[0].Field), b[0])}
 }

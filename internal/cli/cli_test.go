@@ -5,7 +5,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"testing"
 
@@ -30,7 +29,7 @@ func program(columns int, out *bytes.Buffer) *cobra.Command {
 	sub.Flags().String("flag", "", strings.Repeat("usage ", 60))
 	root.AddCommand(sub)
 	root.SetOut(out)
-	Setup(root, columns, func(msg string) error { return errors.New(msg) })
+	Setup(root, columns)
 	return root
 }
 

@@ -13,17 +13,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagErrorMessage describes an error of parsing the flags of cmd and what to give instead. Errors
-// of unknown kinds stay as they are.
-func FlagErrorMessage(cmd *cobra.Command, err error) string {
+// FlagError returns the UsageError for an error of parsing the flags of cmd: it says what to give
+// instead, or keeps the words of an error of an unknown kind.
+func FlagError(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) {
 		if near := closestFlag(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
-			return fmt.Sprintf("%s; did you mean --%s?", err, near)
+			return Usagef("%s; did you mean --%s?", err, near)
 		}
-		return fmt.Sprintf("%s; run `%s --help` for the flags", err, cmd.CommandPath())
+		return Usagef("%s; run `%s --help` for the flags", err, cmd.CommandPath())
 	}
-	return fmt.Sprintf("%s; run `%s --help` for the flags", valueProblem(err), cmd.CommandPath())
+	return Usagef("%s; run `%s --help` for the flags", valueProblem(err), cmd.CommandPath())
 }
 
 // closestFlag returns the flag whose name needs the fewest changes to become name, at most two; ""

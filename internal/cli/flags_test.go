@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestFlagErrorMessage_InvalidValues(t *testing.T) {
+func TestFlagError_InvalidValues(t *testing.T) {
 	t.Parallel()
 	for arg, want := range map[string]string{
 		"--count=many":                `--count "many": give a whole number`,

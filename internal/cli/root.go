@@ -14,9 +14,8 @@ import (
 )
 
 // Setup adds version, --version, help and completion to a root command whose subcommands are
-// complete. Help has lines of at most columns. usage makes the program's error for a wrong command
-// line.
-func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
+// complete. Help has lines of at most columns.
+func Setup(root *cobra.Command, columns int) {
 	root.Version = version.String()
 	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s)\n", root.Name(), version.String(), version.Revision(),
 		runtime.Version(), runtime.GOOS, runtime.GOARCH)
@@ -25,18 +24,13 @@ func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.Flags().Lookup("version").Usage = "print the version"
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Example: "  " + root.Name() + " version",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usage(fmt.Sprintf("%s takes no argument, and got %q", cmd.CommandPath(), args[0]))
-		},
-		Run: func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), line) },
+		Args: NoArguments,
+		Run:  func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), line) },
 	})
-	root.SetHelpCommand(newHelp(root, usage))
+	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd("completion")
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
-		completion.Args = SubcommandsOnly(usage)
+		completion.Args = SubcommandsOnly
 		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		completion.Example = fmt.Sprintf("  source <(%s completion bash)", root.Name())
 		for _, shell := range completion.Commands() {
@@ -46,26 +40,7 @@ func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), help(cmd, columns)) })
 }
 
-// SubcommandsOnly is the Args of commands that only have subcommands. The error suggests a command
-// with a similar name.
-func SubcommandsOnly(usage func(msg string) error) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		return usage(unknownMessage("command", cmd, args[0]))
-	}
-}
-
-func unknownMessage(what string, parent *cobra.Command, name string) string {
-	parent.SuggestionsMinimumDistance = 2
-	if near := parent.SuggestionsFor(name); len(near) > 0 {
-		return fmt.Sprintf("unknown %s %q; did you mean `%s %s`?", what, name, parent.CommandPath(), near[0])
-	}
-	return fmt.Sprintf("unknown %s %q; run `%s --help` for those there are", what, name, parent.CommandPath())
-}
-
-func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
+func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Help about any command",
@@ -74,7 +49,7 @@ func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
 			for _, name := range args {
 				next, rest, err := at.Find([]string{name})
 				if err != nil || next == at || len(rest) > 0 {
-					return usage(unknownMessage("help topic", at, name))
+					return unknownName("help topic", at, name)
 				}
 				at = next
 			}

@@ -93,7 +93,7 @@ func (p BackendPatch) applyWeighted(b *Backend, r *rules) {
 		all += weight
 	}
 	if len(b.Weights) > 0 && all == 0 {
-		r.add("backends", "", "no child has a weight above 0, so nobody would be chosen; give at least one")
+		r.add("backends", "", "no child has a weight above 0, so none would be chosen; give at least one")
 	}
 }
 

@@ -68,7 +68,7 @@ const (
 type CodeInfo struct {
 	Code   Code
 	Status int    // HTTP status
-	Title  string // a few words; the message of the error says the rest
+	Title  string // a few words; the error's message has the rest
 }
 
 // Codes returns every code with its HTTP status, in order.

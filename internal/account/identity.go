@@ -159,7 +159,7 @@ const (
 	RevokedByAdmin       = "revoked"             // through the API or the dashboard
 	RevokedByLogout      = "logout"              // by the user
 	RevokedByBackChannel = "back-channel logout" // by the identity provider
-	RevokedByRetention   = "retention"           // nobody was there for longer than identities are kept
+	RevokedByRetention   = "retention"           // inactive for longer than users are kept
 	RevokedByNewLogin    = "new login"           // in the same browser at the same endpoint
 	// at a login of one session more than a user may have; it was the one that was used least recently
 	RevokedByLimit = "session limit"

@@ -5,8 +5,8 @@
 // operator and hostnames.
 //
 // It is derived from the UID of the installation's KubernetesOperator, which Kubernetes draws at
-// random and shows to those who may read that object. Whoever may knows all that a status tells, so
-// the token grants nothing new, and no Secret has to be stored: the forwarder, the manager and,
+// random and shows to those who may read that object. They can read there all that a status shows,
+// so the token grants nothing new, and no Secret has to be stored: the forwarder, the manager and,
 // with the user's rights, `fairlead doctor` read the object. What comes in: UID and pod; what goes
 // out: the token, which holds for that pod alone.
 package statustoken

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package geo owns what is known of where an address is, and of whose network it is part: database
-// files in MaxMind's format that whoever runs the service supplies. None is part of the product.
+// Package geo owns the lookup of an address's location and network in database files in MaxMind's
+// format, which the administrator of the service supplies. None is part of the product.
 //
 // What comes in: file names, and addresses. Two layouts of records are read, MaxMind's own
 // (GeoLite2-City, GeoLite2-ASN, DB-IP) and flat ones (country_code, latitude, longitude, asn …). A

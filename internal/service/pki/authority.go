@@ -36,7 +36,7 @@ type authority struct {
 }
 
 // openAuthority loads the CA of the directory, or makes it when there is none. A certificate
-// without its key is an error: a new CA in its place would silently lock out everybody who trusts
+// without its key is an error: a new CA in its place would silently lock out all clients that trust
 // the old one.
 func openAuthority(dir string, now time.Time) (*authority, error) {
 	cert, err := LoadCA(dir)
@@ -92,8 +92,8 @@ func EncodeCertificate(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
-// makeAuthority writes the key first: a crash in between leaves a key that nobody trusts yet, and
-// the next start makes a new pair.
+// makeAuthority writes the key first: a crash in between leaves a key that no client trusts yet,
+// and the next start makes a new pair.
 func makeAuthority(dir string, now time.Time) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

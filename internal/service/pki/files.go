@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// filePair follows two files that somebody else keeps. Only Source calls it, from one goroutine at
-// a time.
+// filePair reloads two files that the administrator replaces. Only Source calls it, from one
+// goroutine at a time.
 type filePair struct {
-	certFile, keyFile string
-	seenCert, seenKey []byte
+	certFile, keyFile     string
+	loadedCert, loadedKey []byte // contents of current
 }
 
 // next returns current while the files hold what it was made of. A half-replaced pair (the
-// certificate is new, the key is not yet) is an error and leaves current in service; the next look
-// finds both.
+// certificate is new, the key is not yet) is an error and leaves current in service; the next
+// read finds both.
 func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate, error) {
 	cert, err := os.ReadFile(f.certFile)
 	if err != nil {
@@ -36,7 +36,7 @@ func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate
 	if err != nil {
 		return nil, fmt.Errorf("reading --tls-key: %w", err)
 	}
-	if current != nil && bytes.Equal(cert, f.seenCert) && bytes.Equal(key, f.seenKey) {
+	if current != nil && bytes.Equal(cert, f.loadedCert) && bytes.Equal(key, f.loadedKey) {
 		return current, nil
 	}
 	pair, err := tls.X509KeyPair(cert, key)
@@ -46,7 +46,7 @@ func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate
 				"loading --tls-cert %s and --tls-key %s (PEM, the certificate's chain leaf first, and its private key): %w",
 				f.certFile, f.keyFile, err)
 	}
-	f.seenCert, f.seenKey = cert, key
+	f.loadedCert, f.loadedKey = cert, key
 	return &pair, nil
 }
 

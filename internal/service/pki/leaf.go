@@ -34,10 +34,10 @@ type leafStore struct {
 	names     []string
 }
 
-// next returns current while it is good, else the stored leaf when that is, else a new one, written
-// to disk before it is used.
+// next returns current while it is usable, else the stored leaf when that is, else a new one,
+// written to disk before it is used.
 func (l *leafStore) next(now time.Time, current *tls.Certificate) (*tls.Certificate, error) {
-	if current != nil && l.good(current.Leaf, now) {
+	if current != nil && l.usable(current.Leaf, now) {
 		return current, nil
 	}
 	if current == nil {
@@ -45,17 +45,17 @@ func (l *leafStore) next(now time.Time, current *tls.Certificate) (*tls.Certific
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading the server's certificate: %w", err)
 		}
-		// What is damaged counts as absent: the leaf can always be issued again.
-		if stored, err := tls.X509KeyPair(file, file); err == nil && l.good(stored.Leaf, now) {
+		// A damaged file counts as absent: the leaf can always be issued again.
+		if stored, err := tls.X509KeyPair(file, file); err == nil && l.usable(stored.Leaf, now) {
 			return &stored, nil
 		}
 	}
 	return l.issue(now)
 }
 
-// good reports whether a leaf is of this authority, carries exactly the names, and has not reached
-// two thirds of its life.
-func (l *leafStore) good(leaf *x509.Certificate, now time.Time) bool {
+// usable reports whether a leaf is of this authority, carries exactly the names, and has not
+// reached two thirds of its life.
+func (l *leafStore) usable(leaf *x509.Certificate, now time.Time) bool {
 	renewAt := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 2 / 3)
 	return now.Before(renewAt) && now.After(leaf.NotBefore) &&
 		slices.Equal(certificateNames(leaf), l.names) &&

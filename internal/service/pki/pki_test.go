@@ -138,7 +138,7 @@ func TestOpen_RefusesAuthorityWithoutKey(t *testing.T) {
 	}
 	_, err := Open(Options{Dir: dir, Names: names})
 	if err == nil || !strings.Contains(err.Error(), "backup") {
-		t.Errorf("error %v, want one that says what to do", err)
+		t.Errorf("error %v, want one with a remedy", err)
 	}
 	after, err := LoadCA(dir)
 	if err != nil || !after.Equal(before) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// How often a running Source looks whether its leaf is due, or its files have changed.
+// How often a running Source checks whether its leaf is due, or its files have changed.
 const (
 	leafEvery  = 10 * time.Minute
 	filesEvery = 10 * time.Second

@@ -5,7 +5,7 @@
 // document, and puts them back.
 //
 // What comes in: texts in YAML or JSON, and a function that makes a mark of a secret. Whom it hands
-// over to: nobody; the text keeps its form, its comments and its order.
+// over to: none; the text keeps its form, its comments and its order.
 package redact
 
 import (
@@ -74,7 +74,7 @@ func Restore(text, stored string, mark Mark) (string, error) {
 	}
 	root, err := parse(text)
 	if err != nil {
-		return text, nil //nolint:nilerr // whoever compiles the text says what is wrong with it
+		return text, nil //nolint:nilerr // compiling the text reports its errors
 	}
 	kept := map[string]string{}
 	if old, err := parse(stored); err == nil {

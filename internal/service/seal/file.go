@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// Read reads a key of 64 hexadecimal digits from a file. Its errors are sentences for whoever
-// started the program, and hold nothing of the file.
+// Read reads a key of 64 hexadecimal digits from a file. Its errors are complete sentences, and
+// hold nothing of the file.
 func Read(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

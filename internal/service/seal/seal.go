@@ -1,12 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package seal owns the server's secret key: what it encrypts at rest, and the digests that nobody
-// without the key can make.
+// Package seal owns the server's secret key: what it encrypts at rest, and the digests that
+// only the key can make.
 //
 // What comes in: the file that holds the key, which is made when it is missing, and texts of
-// internal/service/store and internal/service. Whom it hands over to: nobody; the sealed bytes are
-// the caller's to keep.
+// internal/service/store and internal/service. Whom it hands over to: none; the caller stores the
+// sealed bytes.
 package seal
 
 import (

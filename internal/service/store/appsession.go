@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// lookTimeout bounds how long a request waits for its session.
-const lookTimeout = 10 * time.Second
+// lookupTimeout bounds how long a request waits for its session.
+const lookupTimeout = 10 * time.Second
 
 // lifetime is what decides when a session ends.
 type lifetime struct {
@@ -104,12 +104,12 @@ func (s *Store) AppSessions(
 	return sessions, more, nil
 }
 
-// selectLive finds the session of a secret: one look at two indices.
+// selectLive finds the session of a secret by two indices.
 const selectLive = `SELECT s.id, s.user_id, s.bound, s.url, s.identity, s.last_active, s.ends_at, s.idle,
 	u.provider_name, u.provider_url
 	FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.token_hash = $1 AND s.account_id = $2`
 
-// liveRow is a session as its secret finds it.
+// liveRow is what selectLive returns.
 type liveRow struct {
 	session account.LiveSession
 	url     string
@@ -117,10 +117,10 @@ type liveRow struct {
 	life    lifetime
 }
 
-// look reads the row of a secret. It is one statement outside a transaction, which is one way to
-// the database and back.
-func (s *Store) look(ctx context.Context, accountID string, tokenHash []byte) (*liveRow, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+// liveRow reads the row of a secret by one statement outside a transaction, so that it costs one
+// round trip to the database.
+func (s *Store) liveRow(ctx context.Context, accountID string, tokenHash []byte) (*liveRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
@@ -136,7 +136,7 @@ func (s *Store) look(ctx context.Context, accountID string, tokenHash []byte) (*
 // LiveSession implements account.Logins.
 func (s *Store) LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*account.LiveSession, error) {
 	for last := false; ; last = true {
-		r, err := s.look(ctx, accountID, tokenHash)
+		r, err := s.liveRow(ctx, accountID, tokenHash)
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +145,7 @@ func (s *Store) LiveSession(ctx context.Context, accountID string, tokenHash []b
 		switch over := r.life.expires() <= micros(now); {
 		case over && (last || r.life.endsAt <= micros(now)):
 			return nil, errNoSession()
-		case over: // by its idle time, unless a use was written after the look at the row and before that at the uses
+		case over: // by its idle time, unless a use was written between the reads of the row and of the uses
 			continue
 		}
 		l := &r.session
@@ -164,19 +164,19 @@ func errNoSession() error {
 }
 
 func (s *Store) openIdentity(sealed []byte, sessionID, userID string) (account.LoginIdentity, error) {
-	var said account.LoginIdentity
+	var identity account.LoginIdentity
 	if s.opt.Key == nil {
-		return said, errNoKey
+		return identity, errNoKey
 	}
 	text, err := s.opt.Key.Unseal(sealed, sessionID)
 	if err != nil {
-		return said, fmt.Errorf("opening the identity of session %s: %w", sessionID, err)
+		return identity, fmt.Errorf("opening the identity of session %s: %w", sessionID, err)
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil {
-		return said, fmt.Errorf("decoding the identity of session %s: %w", sessionID, err)
+	if err := json.Unmarshal([]byte(text), &identity); err != nil {
+		return identity, fmt.Errorf("decoding the identity of session %s: %w", sessionID, err)
 	}
-	said.ID = userID
-	return said, nil
+	identity.ID = userID
+	return identity, nil
 }
 
 // LiveSessionIDs implements account.Logins.

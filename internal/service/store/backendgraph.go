@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -45,7 +46,7 @@ func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
 // put gives a backend these children.
 func (g *backendGraph) put(b account.Backend) {
 	for _, child := range g.children[b.ID] {
-		g.parents[child] = without(g.parents[child], b.ID)
+		g.parents[child] = removeID(g.parents[child], b.ID)
 	}
 	g.kinds[b.ID], g.children[b.ID] = b.Kind, childrenOf(b)
 	for _, child := range g.children[b.ID] {
@@ -53,29 +54,24 @@ func (g *backendGraph) put(b account.Backend) {
 	}
 }
 
-func without(ids []string, id string) (rest []string) {
-	for _, one := range ids {
-		if one != id {
-			rest = append(rest, one)
-		}
-	}
-	return rest
+func removeID(ids []string, id string) []string {
+	return slices.DeleteFunc(ids, func(one string) bool { return one == id })
 }
 
-// reach returns id and everything that the edges lead to from there.
-func reach(edges map[string][]string, id string) map[string]bool {
-	seen, todo := map[string]bool{id: true}, []string{id}
+// reachable returns id and everything that the edges lead to from there.
+func reachable(edges map[string][]string, id string) map[string]bool {
+	found, todo := map[string]bool{id: true}, []string{id}
 	for len(todo) > 0 {
 		next := todo[0]
 		todo = todo[1:]
 		for _, one := range edges[next] {
-			if !seen[one] {
-				seen[one] = true
+			if !found[one] {
+				found[one] = true
 				todo = append(todo, one)
 			}
 		}
 	}
-	return seen
+	return found
 }
 
 // depth is the number of backends on the longest way along the edges from id. There is no cycle.
@@ -91,9 +87,9 @@ func depth(edges map[string][]string, id string, known map[string]int) int {
 	return known[id]
 }
 
-// answers reports whether there is an http_response at id or below it.
-func (g *backendGraph) answers(id string) bool {
-	for below := range reach(g.children, id) {
+// hasHTTPResponse reports whether there is an http_response at id or below it.
+func (g *backendGraph) hasHTTPResponse(id string) bool {
+	for below := range reachable(g.children, id) {
 		if g.kinds[below] == account.BackendHTTPResponse {
 			return true
 		}
@@ -107,7 +103,7 @@ const (
 		"or use an http endpoint"
 )
 
-// checkChildren holds what must be true of a backend's place among the others: its children exist,
+// checkChildren checks a backend's place among the others: its children exist,
 // none leads back to it, nothing is nested too deep, and no tcp endpoint comes to an http_response.
 func (t *tx) checkChildren(b account.Backend) error {
 	children := childrenOf(b)
@@ -124,7 +120,7 @@ func (t *tx) checkChildren(b account.Backend) error {
 		case !known:
 			broken = append(broken, account.FieldError{Field: "backends", Value: account.Shorten(child),
 				Rule: ruleUnknownBackend})
-		case reach(g.children, child)[b.ID]:
+		case reachable(g.children, child)[b.ID]:
 			broken = append(broken, account.FieldError{Field: "backends", Value: child,
 				Rule: "leads back to " + b.ID + ", which cannot contain itself"})
 		}
@@ -144,10 +140,10 @@ func (t *tx) checkChildren(b account.Backend) error {
 // refuseAnswersUnderTCP looks for tcp endpoints that come to an http_response by the changed
 // backend.
 func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
-	if !g.answers(b.ID) {
+	if !g.hasHTTPResponse(b.ID) {
 		return nil
 	}
-	above := reach(g.parents, b.ID)
+	above := reachable(g.parents, b.ID)
 	return t.each(func(from scanner) error {
 		var used, endpoint, url string
 		if err := from.Scan(&used, &endpoint, &url); err != nil || !above[used] {

@@ -35,11 +35,11 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 		if err := t.refuseCloud(r); err != nil {
 			return err
 		}
-		slot, err := slotOf(r, instanceID)
+		slot, err := requestedSlot(r, instanceID)
 		if err != nil {
 			return err
 		}
-		row, err = t.rowFor(r, slot, memberSlot(r.Name, instanceID))
+		row, err = t.rowFor(r, slot, poolMemberSlot(r.Name, instanceID))
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ func (s *Store) CreateEndpoint(
 		}
 		slot := ""
 		if e.PoolingEnabled {
-			slot = memberSlot(e.Name, "")
+			slot = poolMemberSlot(e.Name, "")
 		}
 		if row, err = t.newEndpoint(r, slot); err != nil {
 			return err
@@ -74,7 +74,7 @@ func checkCloud(e *account.Endpoint, policy string, facts account.PolicyFacts) e
 	return nil
 }
 
-// refuseAgents holds the rule that a URL is that of agents or of endpoints of type cloud.
+// refuseAgents refuses a cloud endpoint at a URL that agents have.
 func (t *tx) refuseAgents(r account.BindRequest) error {
 	rows, err := t.rowsOf(r, `type <> $5`, account.TypeCloud)
 	if err != nil || len(rows) == 0 {
@@ -112,14 +112,14 @@ func (t *tx) rowsOf(r account.BindRequest, condition string, arg any) ([]*endpoi
 		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, arg)
 }
 
-// joinCloud gives a row of type cloud its slot beside those that have the URL already: it is shared
-// by all or by nobody, and all that share it have one policy, and each its backend, or none has
-// one.
+// joinCloud gives a row of type cloud its slot beside those that have the URL already: either all
+// of them pool or there is one, and the members of a pool have the same policy, and all of them a
+// backend or none.
 func (t *tx) joinCloud(row *endpointRow) error {
 	e := &row.e
 	row.slot = ""
 	if e.PoolingEnabled {
-		if row.slot = memberSlot(e.Name, ""); row.slot == "" {
+		if row.slot = poolMemberSlot(e.Name, ""); row.slot == "" {
 			row.slot = "id:" + e.ID
 		}
 	}

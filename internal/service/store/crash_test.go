@@ -32,8 +32,8 @@ const (
 // kills is how often a test kills a process that writes.
 const kills = 12
 
-// writeUntilKilled is a server that binds and unbinds, and says which changes it has acknowledged:
-// "A id version" and "D id".
+// writeUntilKilled runs a server that binds and unbinds, and prints the changes it has
+// acknowledged: "A id version" and "D id".
 func writeUntilKilled(opt store.Options) {
 	ctx := context.Background()
 	fail := func(err error) {
@@ -75,7 +75,7 @@ func writeUntilKilled(opt store.Options) {
 	all.Wait()
 }
 
-// acknowledged is what killed processes have said.
+// acknowledged holds what killed processes have printed.
 type acknowledged struct {
 	t         *testing.T
 	accountID string
@@ -192,7 +192,7 @@ func sameAsFolded(t *testing.T, log []account.EndpointEvent, listed []account.En
 		event, err := json.Marshal(left[e.ID])
 		storetest.Must(t, err)
 		if !slices.Equal(row, event) {
-			t.Errorf("the row is\n%s\nits last event says\n%s", row, event)
+			t.Errorf("the row is\n%s\nits last event holds\n%s", row, event)
 		}
 	}
 }

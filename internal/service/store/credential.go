@@ -129,4 +129,4 @@ func (t *tx) checkLimit(table, nouns, accountID string, most int, remedy string)
 	return nil
 }
 
-const deleteUnused = "delete those that nobody uses"
+const deleteUnused = "delete unused ones"

@@ -110,9 +110,9 @@ func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
 	})
 }
 
-// followGrants makes the account's public endpoints what its grants say: those without one are
-// offline; endpoints of type cloud, which have no agent to bring them back, are online again when
-// theirs is back.
+// followGrants applies the account's grants to its public endpoints: those without one go offline;
+// endpoints of type cloud, which have no agent to bring them back, are online again when theirs is
+// back.
 func (t *tx) followGrants(accountID string) error {
 	granted, err := t.grantsOf(accountID)
 	if err != nil {
@@ -172,8 +172,10 @@ func (s *Store) ListDomains(ctx context.Context, accountID string) ([]account.Do
 	return all, err
 }
 
-// ruleUngranted is all that an account learns of a host that it may not have, whoever has it.
-const ruleUngranted = "the host is not under a domain that is granted to this account; ask whoever runs the server " +
+// ruleUngranted is the one text for a host that the account may not have: it does not tell whether
+// another account has it.
+const ruleUngranted = "the host is not under a domain that is granted to this account; ask the administrator of the " +
+	"server " +
 	"(fairlead-server domain grant)"
 
 // mayHaveHost refuses a URL of the public binding whose host the account may not have. Whether
@@ -236,7 +238,7 @@ func (s *Store) PublicEndpoint(ctx context.Context, host string, port int) (*acc
 		if row == nil {
 			return account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d", account.Shorten(host), port)
 		}
-		p, err := t.policyOf(row) // without which nobody must be served
+		p, err := t.policyOf(row) // an endpoint without its policy must not be served
 		row.e.TrafficPolicy, e = p.text, &row.e
 		return err
 	})

@@ -18,7 +18,7 @@ import (
 // endpointRow is an endpoint with what only the store knows of it.
 type endpointRow struct {
 	e           account.Endpoint
-	slot        string // "" without pooling, else the member of the pool: see memberSlot
+	slot        string // "" without pooling, else that of the pool member: see poolMemberSlot
 	resumeHash  []byte // of the secret that takes the row over while it is online
 	onlineSince time.Time
 	graceFrom   time.Time // when the grace of an offline row began

@@ -40,7 +40,7 @@ func TestWrite_ReportsFullDisk(t *testing.T) {
 	sameAsFolded(t, readLog(t, f.Store, f.AccountID, page.Version), page.Endpoints)
 	storetest.MustCode(t, f.Store.Ping(t.Context()), account.CodeUnavailable)
 	storetest.Must(t, f.Store.SetMaxPages(t.Context(), 1<<30))
-	storetest.MustCode(t, f.Store.Ping(t.Context()), account.CodeUnavailable) // within a second of the last look
+	storetest.MustCode(t, f.Store.Ping(t.Context()), account.CodeUnavailable) // within probeEvery of the last write
 	f.Clock.Step(time.Second)
 	storetest.Must(t, f.Store.Ping(t.Context()))
 	f.Bind(session, "http://after.demo")

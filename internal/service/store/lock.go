@@ -27,7 +27,7 @@ type ServerLock struct {
 }
 
 // LockServer makes the caller the one active server of the data directory, and of opt.DatabaseURL,
-// until Release is called or the process ends. A second server gets an error that says why.
+// until Release is called or the process ends. A second server gets an error with the reason.
 // Commands that administer the store while a server runs need no lock.
 func LockServer(ctx context.Context, opt Options) (*ServerLock, error) {
 	file, err := lockDataDir(opt.DataDir)
@@ -50,7 +50,7 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	}
 	path := filepath.Join(dataDir, "server.lock")
 	lock := flock.New(path, flock.SetPermissions(0o600))
-	held, err := lock.TryLock()
+	locked, err := lock.TryLock()
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errReadOnlyFilesystem) {
 		return nil,
 			fmt.Errorf(
@@ -60,7 +60,7 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking data directory %s: %w", dataDir, err)
 	}
-	if !held {
+	if !locked {
 		return nil,
 			fmt.Errorf("data directory %s is in use by another fairlead-server; stop that one, or choose another --data-dir",
 				dataDir)
@@ -69,14 +69,14 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 }
 
 // Maintain keeps the lock until ctx is done, which is no error. A database's lock is lost with its
-// connection: writes are then refused as CodeUnavailable until it is held again; note hears of
-// both. It gives up, with a sentence, when another server has had the store meanwhile.
-func (l *ServerLock) Maintain(ctx context.Context, note func(held bool, why error)) error {
+// connection: writes are then refused as CodeUnavailable until it is locked again; report is
+// called for both. It gives up, with an error, when another server has had the store meanwhile.
+func (l *ServerLock) Maintain(ctx context.Context, report func(locked bool, err error)) error {
 	if l.postgres == nil {
 		<-ctx.Done()
 		return nil
 	}
-	return l.postgres.keep(ctx, note)
+	return l.postgres.maintain(ctx, report)
 }
 
 // Release gives the lock back. Maintain has returned.
@@ -88,17 +88,17 @@ func (l *ServerLock) Release() error {
 	return errors.Join(err, l.file.Unlock())
 }
 
-// check refuses while the lock is lost.
+// check returns CodeUnavailable while the lock is lost.
 func (l *ServerLock) check() error {
-	if l == nil || l.postgres == nil || l.postgres.held.Load() {
+	if l == nil || l.postgres == nil || l.postgres.locked.Load() {
 		return nil
 	}
 	return account.Errorf(account.CodeUnavailable,
 		"the store is not available: the server's lock of the database is lost; try again")
 }
 
-// checkTerm refuses when another server has started on the store since this one did. The caller's
-// transaction holds the row with the term.
+// checkTerm returns CodeUnavailable when another server has started on the store since this one
+// did. The caller's transaction has locked the row with the term.
 func (l *ServerLock) checkTerm(term int64) error {
 	if l == nil || l.postgres == nil {
 		return nil

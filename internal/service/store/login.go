@@ -85,19 +85,19 @@ func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err erro
 
 // saveSession makes the session. From here on its row is updated or deleted, and never made again.
 func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*account.LiveSession, error) {
-	said, err := json.Marshal(l.Identity)
+	identity, err := json.Marshal(l.Identity)
 	if err != nil {
 		return nil, fmt.Errorf("encoding an identity: %w", err)
 	}
-	if len(said) > account.MaxIdentity {
+	if len(identity) > account.MaxIdentity {
 		return nil, account.Errorf(account.CodeLoginFailed,
-			"the identity provider says %d bytes of this person and may say %d; let it send fewer groups or attributes",
-			len(said), account.MaxIdentity)
+			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer groups or "+
+				"attributes", len(identity), account.MaxIdentity)
 	}
-	life := lifetime{lastActive: micros(t.now), endsAt: micros(endOf(l, t.now)), idle: l.Idle.Microseconds()}
+	life := lifetime{lastActive: micros(t.now), endsAt: micros(sessionEnd(l, t.now)), idle: l.Idle.Microseconds()}
 	if life.expires() <= micros(t.now) {
 		return nil, account.Errorf(account.CodeLoginFailed,
-			"what the identity provider confirmed is over already; sign in again")
+			"what the identity provider confirmed has expired already; sign in again")
 	}
 	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
 		AccountID: accountID, Scope: l.Scope,
@@ -111,7 +111,7 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 		provider_session, identity, device, search, created_at, last_active, idle, ends_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
 		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
-		t.s.opt.Key.Seal(string(said), live.ID), device,
+		t.s.opt.Key.Seal(string(identity), live.ID), device,
 		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
 	if err != nil {
 		return nil, err
@@ -126,8 +126,8 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 			l.URL, l.EndpointID, micros(t.now))
 }
 
-// endOf is when the session's life ends whether it is used or not.
-func endOf(l account.NewLogin, now time.Time) time.Time {
+// sessionEnd returns when the session ends, whether it is used or not.
+func sessionEnd(l account.NewLogin, now time.Time) time.Time {
 	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultSessionDuration), account.MaxSessionDuration))
 	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
 		return l.NotAfter
@@ -155,8 +155,8 @@ func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err e
 	return done.SessionIDs[0], nil
 }
 
-// endLeastUsed makes room for one more session of the user, and tells of each that ends for it.
-// l.Identity.ID is the user's.
+// endLeastUsed makes room for one more session of the user, with an audit event of each that it
+// ends. l.Identity.ID is the user's.
 func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
 	userID, most := l.Identity.ID, t.s.opt.MaxUserSessions
 	urls := map[string]string{} // of those that end, by id

@@ -152,7 +152,7 @@ func (t *tx) mayForward(row *endpointRow, ofPolicy []string, own string) error {
 		switch _, known := g.kinds[id]; {
 		case !known:
 			broken = append(broken, account.FieldError{Field: field, Value: account.Shorten(id), Rule: ruleUnknownBackend})
-		case row.e.Scheme == "tcp" && g.answers(id):
+		case row.e.Scheme == "tcp" && g.hasHTTPResponse(id):
 			broken = append(broken, account.FieldError{Field: field, Value: id, Rule: ruleTCPAnswer})
 		}
 	}

@@ -12,9 +12,9 @@ import (
 // The rows of a URL are either one, in the slot "", or those of a pool's members, each in a slot of
 // its own.
 
-// memberSlot is the slot of a pool's member: that of its name, else of its agent's instance id.
-// Without both there is none.
-func memberSlot(name, instanceID string) string {
+// poolMemberSlot returns the slot of a pool's member: that of its name, else of its agent's
+// instance id, "" without either.
+func poolMemberSlot(name, instanceID string) string {
 	switch {
 	case name != "":
 		return "name:" + name
@@ -24,12 +24,12 @@ func memberSlot(name, instanceID string) string {
 	return ""
 }
 
-// slotOf returns the slot that the bind asks for.
-func slotOf(r account.BindRequest, instanceID string) (string, error) {
+// requestedSlot returns the slot that the bind asks for.
+func requestedSlot(r account.BindRequest, instanceID string) (string, error) {
 	if !r.PoolingEnabled {
 		return "", nil
 	}
-	slot := memberSlot(r.Name, instanceID)
+	slot := poolMemberSlot(r.Name, instanceID)
 	if slot == "" {
 		return "", account.Invalid("name", "",
 			"an endpoint of a pool needs a name, or an agent that tells its instance id: the members are told apart by it")
@@ -38,9 +38,10 @@ func slotOf(r account.BindRequest, instanceID string) (string, error) {
 }
 
 // rowFor returns the row of the bind, whichever session holds it; nil when a row is to be made.
-// member is the slot that the agent has, or would have, in a pool: whoever stops pooling takes its
-// row along when no other is left, and whoever begins to pool takes the one that was alone.
-func (t *tx) rowFor(r account.BindRequest, slot, member string) (*endpointRow, error) {
+// memberSlot is the agent's slot in a pool, whether or not it asks for pooling: an agent that stops
+// pooling keeps its row when that is the pool's only one, and an agent that starts pooling adopts
+// the unpooled row of the URL.
+func (t *tx) rowFor(r account.BindRequest, slot, memberSlot string) (*endpointRow, error) {
 	const ofURL = `account_id = $1 AND binding = $2 AND host = $3 AND port = $4`
 	rows, err := t.endpointsWhere(ofURL+` AND slot IN ('', $5)`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot)
 	if err != nil {
@@ -56,7 +57,7 @@ func (t *tx) rowFor(r account.BindRequest, slot, member string) (*endpointRow, e
 	switch {
 	case err != nil || len(rows) == 0:
 		return nil, err
-	case len(rows) == 1 && rows[0].slot == member:
+	case len(rows) == 1 && rows[0].slot == memberSlot:
 		return rows[0], nil
 	}
 	var members, online int
@@ -73,13 +74,13 @@ func (t *tx) rowFor(r account.BindRequest, slot, member string) (*endpointRow, e
 }
 
 // remedy returns what to do about a row that another session holds.
-func remedy(held, wanted bool) string {
+func remedy(holderPools, requestPools bool) string {
 	switch {
-	case held && wanted:
+	case holderPools && requestPools:
 		return "stop that agent, or give this member of the pool another --name"
-	case held:
+	case holderPools:
 		return "stop that agent, share the URL with it by --pooling-enabled, or choose another URL"
-	case wanted:
+	case requestPools:
 		return "that agent does not share it: start it with --pooling-enabled, too, or stop it, or choose another URL"
 	}
 	return "stop that agent, choose another URL, or share this one: start both agents with --pooling-enabled"

@@ -74,7 +74,7 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 			"; leave it out for SQLite in --data-dir")
 	}
 	config, err = pgx.ParseConfig(raw)
-	if err != nil { // what the parser says may hold the password
+	if err != nil { // its text may hold the password
 		return nil, "", account.Invalid(field, "(not shown)", "cannot be read: it must look like "+form+
 			", with special characters of user and password percent-encoded, a known sslmode, and certificate files that can "+
 			"be read")

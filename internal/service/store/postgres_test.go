@@ -114,7 +114,7 @@ func TestOpen_ExplainsPostgresErrors(t *testing.T) {
 		"no rights": {strings.Replace(guest, "fairlead@", "guest:hunter2@", 1),
 			[]string{"postgres://guest@", "owner of the database"}},
 		"no such database": {strings.Replace(foreign, "/postgres?", "/none?", 1), []string{"/none", "does not exist"}},
-		"nobody there": {"postgres://fairlead:hunter2@127.0.0.1:1/db?password=hunter2",
+		"nothing listens": {"postgres://fairlead:hunter2@127.0.0.1:1/db?password=hunter2",
 			[]string{"postgres://fairlead@127.0.0.1:1/db", "connection refused; is PostgreSQL running there?"}},
 		"no such name": {"postgres://fairlead:hunter2@none.invalid/db",
 			[]string{"postgres://fairlead@none.invalid:5432/db", "cannot be reached"}},
@@ -134,7 +134,7 @@ func TestOpen_ExplainsPostgresErrors(t *testing.T) {
 			for what, err := range map[string]error{"opening": openAndClose(t.Context(), c.url),
 				"locking": lockAndRelease(t, c.url)} {
 				if err == nil && what == "locking" && strings.Contains(c.url, "search_path") {
-					continue // whoever may connect may lock
+					continue // locking needs no right but to connect
 				}
 				if err == nil {
 					t.Fatalf("%s works", what)
@@ -183,7 +183,7 @@ func TestOpen_NeverShowsDatabasePassword(t *testing.T) {
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, s.Close()) }()
 	if place := s.DisplayName(); strings.Contains(place, "hunter2") || !strings.HasPrefix(place, "postgres://fairlead@") {
-		t.Errorf("the store says that it is at %s", place)
+		t.Errorf("DisplayName is %s", place)
 	}
 }
 

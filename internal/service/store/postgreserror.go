@@ -65,8 +65,8 @@ func loginRemedy(state string) string {
 	return " (SQLSTATE " + state + ")"
 }
 
-// connectCause words why there is no connection. What the driver says has every attempt in it, with
-// the same address again and again.
+// connectCause returns why connecting failed. The driver's own text repeats the address for every
+// attempt.
 func connectCause(err error) string {
 	var dns *net.DNSError
 	var network net.Error

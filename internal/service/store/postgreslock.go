@@ -19,9 +19,9 @@ import (
 const (
 	// regainEvery is how often a lost lock is asked for again.
 	regainEvery = time.Second
-	// lockPatience is how long a database may take to notice that the process that held the lock was
+	// maxLockWait is how long a database may take to notice that the process that held the lock was
 	// killed.
-	lockPatience = 2 * time.Second
+	maxLockWait = 2 * time.Second
 )
 
 // postgresLock is an advisory lock on a connection of its own, so that it ends with the process.
@@ -30,8 +30,8 @@ const (
 type postgresLock struct {
 	config *pgx.ConnConfig
 	name   string
-	conn   *pgx.Conn // nil while lost; only of lockPostgres, keep and release
-	held   atomic.Bool
+	conn   *pgx.Conn // nil before acquire; used by lockPostgres, maintain and release only
+	locked atomic.Bool
 	term   atomic.Int64 // 0 before BeginServerTerm
 	once   sync.Once
 	passed chan struct{} // closed when a write has seen another server's term
@@ -46,12 +46,12 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 	}
 	l := &postgresLock{config: config, name: name, passed: make(chan struct{})}
 	err = l.acquire(ctx)
-	for deadline := time.Now().Add(lockPatience); errors.Is(err, errLockedElsewhere) && time.Now().
-		Before(deadline); err = l.acquire(ctx) {
+	deadline := time.Now().Add(maxLockWait)
+	for ; errors.Is(err, errLockedElsewhere) && time.Now().Before(deadline); err = l.acquire(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(lockPatience / 20):
+		case <-time.After(maxLockWait / 20):
 		}
 	}
 	if errors.Is(err, errLockedElsewhere) {
@@ -66,14 +66,14 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 	return l, nil
 }
 
-// acquire connects and takes the lock, if it is free.
+// acquire connects and locks; errLockedElsewhere when another connection has the lock.
 func (l *postgresLock) acquire(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
 		return err
 	}
-	var held bool
-	if err = conn.QueryRow(ctx, serverLock, advisoryKey).Scan(&held); err == nil && !held {
+	var locked bool
+	if err = conn.QueryRow(ctx, serverLock, advisoryKey).Scan(&locked); err == nil && !locked {
 		err = errLockedElsewhere
 	}
 	if err == nil && l.term.Load() != 0 {
@@ -83,17 +83,17 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		_ = conn.Close(ctx) // what went wrong before says more
+		_ = conn.Close(ctx) // the first error is the more precise one
 		return err
 	}
 	l.conn = conn
-	l.held.Store(true)
+	l.locked.Store(true)
 	return nil
 }
 
-func (l *postgresLock) keep(ctx context.Context, note func(held bool, why error)) error {
+func (l *postgresLock) maintain(ctx context.Context, report func(locked bool, err error)) error {
 	for {
-		why := l.untilLost(ctx)
+		lost := l.waitUntilLost(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -101,17 +101,18 @@ func (l *postgresLock) keep(ctx context.Context, note func(held bool, why error)
 			return l.passedError()
 		default:
 		}
-		l.held.Store(false)
-		note(false, why)
+		l.locked.Store(false)
+		report(false, lost)
 		if err := l.regain(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		note(true, nil)
+		report(true, nil)
 	}
 }
 
-// untilLost returns why the connection ended: by itself, by ctx, or because the term has passed.
-func (l *postgresLock) untilLost(ctx context.Context) error {
+// waitUntilLost waits for the end of the connection: by itself, by ctx, or because the term has
+// passed. It returns the cause.
+func (l *postgresLock) waitUntilLost(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -130,9 +131,9 @@ func (l *postgresLock) untilLost(ctx context.Context) error {
 	}
 }
 
-// regain takes the lock again. It gives up only when the term has passed: without that, whoever
-// holds the lock is our own connection, which the database has not missed yet, or a server that has
-// not started.
+// regain acquires the lock again. It gives up only when the term has passed: until then the holder
+// is this server's own lost connection, which the database has not noticed yet, or a server that
+// has not started.
 func (l *postgresLock) regain(ctx context.Context) error {
 	tick := time.NewTicker(regainEvery)
 	defer tick.Stop()
@@ -155,7 +156,7 @@ func (l *postgresLock) passedError() error {
 		l.name)
 }
 
-// checkTerm reports whether the term of the store is still that of this server.
+// checkTerm returns CodeUnavailable unless the term of the store is still that of this server.
 func (l *postgresLock) checkTerm(term int64) error {
 	if own := l.term.Load(); own == 0 || own == term {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
-// The lock of the schema's server, as pg_locks has it; and the same, asked for by somebody else.
+// Statements about the server's lock of the schema: ending its holder's connection, waiting for it
+// on another connection, and starting a server's term.
 const (
 	endHolder = `SELECT pg_terminate_backend(pid) FROM pg_locks
 		WHERE granted AND locktype = 'advisory' AND objid = hashtext('server of ' || current_schema())::oid`
@@ -29,8 +30,8 @@ const (
 type lockedStore struct {
 	*storetest.Fixture
 	opt    store.Options
-	notes  chan bool  // what Keep noted
-	ended  chan error // what Keep returned
+	notes  chan bool  // what Maintain reported
+	ended  chan error // what Maintain returned
 	cancel context.CancelFunc
 }
 
@@ -48,7 +49,7 @@ func newLockedStore(t *testing.T, databaseURL string) *lockedStore {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	l.cancel = cancel
 	go func() {
-		err := lock.Maintain(ctx, func(held bool, _ error) { l.notes <- held })
+		err := lock.Maintain(ctx, func(locked bool, _ error) { l.notes <- locked })
 		if err := lock.Release(); err != nil {
 			t.Errorf("releasing the lock: %v", err)
 		}
@@ -57,7 +58,7 @@ func newLockedStore(t *testing.T, databaseURL string) *lockedStore {
 	return l
 }
 
-// stop ends Keep, which has found nothing wrong.
+// stop ends Maintain, which must return nil.
 func (l *lockedStore) stop() {
 	l.T.Helper()
 	l.cancel()
@@ -81,8 +82,8 @@ func TestServerLock_AdmitsOneServer(t *testing.T) {
 	v := l.Bind(session, "http://a.demo").Endpoint.ResourceVersion
 
 	storetest.Must(t, server.Exec(t.Context(), databaseURL, endHolder))
-	storetest.Equal(t, "held after the connection's end", <-l.notes, false)
-	storetest.Equal(t, "held again", <-l.notes, true)
+	storetest.Equal(t, "locked after the connection's end", <-l.notes, false)
+	storetest.Equal(t, "locked again", <-l.notes, true)
 	l.Bind(session, "http://b.demo")
 	l.Expect(v, account.Added)
 
@@ -119,7 +120,7 @@ func TestServerLock_StopsServerThatWasReplaced(t *testing.T) {
 	}
 	storetest.Must(t, server.Exec(t.Context(), databaseURL, endHolder))
 	storetest.Must(t, <-waited)
-	storetest.Equal(t, "held", <-l.notes, false)
+	storetest.Equal(t, "locked", <-l.notes, false)
 	_, err = l.Store.Bind(t.Context(), l.Request(session, "http://late.demo"))
 	storetest.MustCode(t, err, account.CodeUnavailable)
 	_, err = other.Exec(t.Context(), nextTerm)
@@ -167,7 +168,7 @@ func TestServerLock_RecoversAfterDatabaseRestart(t *testing.T) {
 		l.Clock.Step(2 * time.Minute)
 		storetest.Equal(t, "lives", l.Lives("s1"), true)
 		storetest.Must(t, down())
-		storetest.Equal(t, "held", <-l.notes, false)
+		storetest.Equal(t, "locked", <-l.notes, false)
 		_, err := l.Store.Bind(t.Context(), l.Request(session, "http://while.demo"))
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		_, err = l.Store.ListEndpoints(t.Context(), l.AccountID, account.EndpointFilter{}, account.Page{})
@@ -186,7 +187,7 @@ func TestServerLock_RecoversAfterDatabaseRestart(t *testing.T) {
 		_, err = l.Store.DashboardSession(t.Context(), storetest.TokenHash("s1"))
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		storetest.Must(t, server.Up())
-		storetest.Equal(t, "held", <-l.notes, true)
+		storetest.Equal(t, "locked", <-l.notes, true)
 		l.Clock.Step(4 * time.Minute)
 		storetest.Equal(t, "lives by its last use, which could not be written", l.Lives("s1"), true)
 		storetest.Must(t, l.Store.Sweep(t.Context()))

@@ -27,9 +27,9 @@ type probe struct {
 	err error
 }
 
-// Ping reports whether the store reads and writes: nil, or CodeUnavailable with a sentence that
-// says why. It writes at most once in probeEvery. A write that is not done when ctx is counts as
-// none: the store is busy.
+// Ping checks that the store reads and writes: nil, or CodeUnavailable with the reason. It writes
+// at most once in probeEvery. A write that has not ended when ctx does counts as none: the store is
+// busy.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.opt.Lock.check(); err != nil {
 		return err

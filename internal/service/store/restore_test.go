@@ -219,8 +219,8 @@ func TestNewEpoch_OfPostgres(t *testing.T) {
 	storetest.Equal(t, "endpoint", page.Endpoints[0].Status, account.StatusOffline)
 }
 
-// TestRestore_EndsSessions: who was revoked since the backup is not known, so nobody is
-// logged in, and every user is asked again.
+// TestRestore_EndsSessions checks that a restore ends all sessions and makes every user sign in
+// again: the backup does not hold the revocations made after it.
 func TestRestore_EndsSessions(t *testing.T) {
 	t.Parallel()
 	dir, databaseURL := t.TempDir(), postgres.Server(t).URL(t)

@@ -23,7 +23,8 @@ func (s *Store) identityKey(accountID, key string) string {
 	return s.opt.Key.Digest("identity\x00" + accountID + "\x00" + key)
 }
 
-// audience returns what the column issuer of a session holds: whose logouts end it.
+// audience returns the value of a session's column issuer: the issuer and client whose logouts end
+// it.
 func audience(issuer, client string) string {
 	if issuer == "" || client == "" {
 		return issuer
@@ -43,13 +44,13 @@ func (s *Store) logoutKeys(accountID, issuer, providerSession, subject string) [
 	return keys
 }
 
-// mayLogIn holds a login against the tombstones, in the transaction that makes the session: of a
+// mayLogIn compares a login with the tombstones, in the transaction that makes the session: of a
 // login and a revocation one is first, and either the revocation ends the session or the login sees
 // the tombstone. A login is refused when it began before the revocation was stored. After a
 // revocation of the person, or of one of their sessions, the provider must have asked them since,
-// too: it was told to (ForceReauth), or says that it did, by more than its clock may be ahead of
-// ours. One that says nothing is asked again. A provider that ended its own session, by a
-// back-channel logout, asks of its own accord.
+// too: it was told to (ForceReauth), or reports an AuthTime later than the revocation by more than
+// providerSkew. A provider that reports none has to ask again. A provider that ended its own
+// session, by a back-channel logout, asks without being told.
 func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 	again := account.Errorf(account.CodeLoginAgain,
 		"sessions of this person were revoked; the identity provider has to ask again")
@@ -95,7 +96,7 @@ func (s *Store) RevokedSince(ctx context.Context, accountID, key string) (at tim
 	return at, err
 }
 
-// Revoke implements account.Revoker: what is stored. Nothing that was served is cut.
+// Revoke implements account.Revoker for what is stored. It ends no open connection.
 func (s *Store) Revoke(
 	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string,
 ) (*account.Revocation, error) {
@@ -213,13 +214,13 @@ func (t *tx) revokeOfProvider(
 	if t.s.opt.Key == nil {
 		return errNoKey
 	}
-	if sel.ReplayKey != "" { // in the same transaction: a word whose sessions live on is not used up
+	if sel.ReplayKey != "" { // in the same transaction: a logout that ended no session can be sent again
 		first, err := t.once(by.AccountID, sel.ReplayKey, sel.ReplayUntil)
 		if err != nil {
 			return err
 		}
 		if !first {
-			return account.Errorf(account.CodeLoginFailed, "this word of the identity provider was used before, or is too old")
+			return account.Errorf(account.CodeLoginFailed, "this logout of the identity provider was used before, or is too old")
 		}
 	}
 	whose := audience(sel.Issuer, sel.Client)
@@ -246,7 +247,7 @@ func (t *tx) revokeOfProvider(
 	return nil
 }
 
-// auditSessions tells of each of the sessions that it is revoked.
+// auditSessions writes an audit event for each session that the condition selects.
 func (t *tx) auditSessions(by account.Caller, reason, condition string, args ...any) error {
 	return t.each(func(from scanner) error {
 		var id, userID, url, provider, providerID string
@@ -270,8 +271,8 @@ func (t *tx) endAppSessions(done *account.Revocation, condition string, args ...
 	}, `DELETE FROM app_sessions WHERE `+condition+` RETURNING id`, args...)
 }
 
-// sweepUsers deletes the users that were not there for longer than they are kept. Nobody has to be
-// asked again for that.
+// sweepUsers deletes the users that were inactive for longer than they are kept. It leaves no
+// tombstones: their next login needs no reauthentication.
 func (s *Store) sweepUsers(ctx context.Context) error {
 	if s.opt.KeepUsers <= 0 {
 		return nil

@@ -31,10 +31,10 @@ func (s *Server) tool(t testing.TB, databaseURL string, in []byte, program strin
 	runtime.LockOSThread() // the program ends with the thread that has started it
 	defer runtime.UnlockOSThread()
 	cmd := s.command(program, append(args, "--schema="+u.Query().Get("search_path"), "--dbname="+s.url(nil))...)
-	var out, said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
+	var out, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &stderr
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v: %s", program, err, said.String())
+		t.Fatalf("%s: %v: %s", program, err, stderr.String())
 	}
 	return out.Bytes()
 }

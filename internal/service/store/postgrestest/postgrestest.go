@@ -42,7 +42,7 @@ type Server struct {
 	as       *syscall.Credential // nil for the tests' own user
 	settings []string
 	process  *os.Process
-	ended    chan error // what Wait said
+	ended    chan error // what Wait returned
 	schemas  atomic.Int64
 }
 
@@ -76,7 +76,7 @@ func Start(settings ...string) (*Server, error) {
 	return s, nil
 }
 
-// ErrMissing says that there is no PostgreSQL here.
+// ErrMissing reports that PostgreSQL is not installed.
 var ErrMissing = errors.New(
 	"PostgreSQL is not installed: no initdb in PATH or /usr/lib/postgresql; install the package postgresql")
 

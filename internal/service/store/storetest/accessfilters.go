@@ -49,7 +49,7 @@ var accessFilters = map[string]func(*testing.T, Open){
 			{account.AccessFilter{IP: "203.0.113."}, "carol alice", 2},
 			{account.AccessFilter{IP: "2001:DB8:0::7"}, "alice", 1},
 			{account.AccessFilter{IP: "2001:DB8:"}, "alice", 1},
-			{account.AccessFilter{IP: "192.0.2.1"}, "", 0}, // which only a browser says
+			{account.AccessFilter{IP: "192.0.2.1"}, "", 0}, // in the User-Agent only
 			{account.AccessFilter{Country: "de"}, "alice", 1},
 			{account.AccessFilter{Country: "FR"}, "", 0},
 			{account.AccessFilter{Endpoint: "app", Country: "DE"}, "alice", 1},

@@ -151,7 +151,7 @@ var backends = map[string]func(*testing.T, Open){
 			}
 			select {
 			case <-wake:
-				t.Fatalf("%s: no difference, and somebody was woken", kind)
+				t.Fatalf("%s: waiters were woken without a difference", kind)
 			default:
 			}
 			got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, kind, made.ID,

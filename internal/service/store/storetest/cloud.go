@@ -78,7 +78,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID),
 			account.CodeNotFound)
 	},
-	"its id is reserved for its URL, whoever comes": func(t *testing.T, open Open) {
+	"id: reserved for its URL": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		made := f.MakeCloud(f.Cloud("http://shop.demo"))
 		other := f.Bind(f.Session(), "tcp://shop.demo:81").Endpoint

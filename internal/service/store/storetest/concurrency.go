@@ -89,7 +89,7 @@ var concurrency = map[string]func(*testing.T, Open){
 		Equal(t, "version", f.List().Version.Seq, int64(0))
 		Must(t, f.Store.Ping(t.Context()))
 	},
-	"a closed store is unavailable and says so": func(t *testing.T, open Open) {
+	"closed store: unavailable": func(t *testing.T, open Open) {
 		s, err := open(store.Options{})
 		Must(t, err)
 		Must(t, s.Close())

@@ -145,7 +145,7 @@ var logins = map[string]func(*testing.T, Open){
 		e := f.audited().Events[1]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["reason"], e.Details["user_id"]),
 			fmt.Sprint(account.AuditAppSessionRevoked, first.ID, second.UserID, account.RevokedByNewLogin, first.UserID))
-		for _, of := range []string{"s1", "s2", "unknown"} { // over, of another place, of nobody
+		for _, of := range []string{"s1", "s2", "unknown"} { // over, of another scope, unknown
 			third := f.Login("alice", "after "+of, func(l *account.NewLogin) { l.Replaces = TokenHash(of) })
 			Equal(t, "replaced of "+of, third.ReplacedSessionID, "")
 		}

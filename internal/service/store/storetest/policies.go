@@ -85,7 +85,7 @@ var backendUsers = map[string]func(*testing.T, Open){
 		_, err = f.patchCloud(made.ID, account.EndpointPatch{TrafficPolicy: &id, BackendID: new("")})
 		Must(t, err)
 	},
-	"no http_response below a tcp endpoint, whoever changes": func(t *testing.T, open Open) {
+	"tcp endpoint: no http_response below it": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		answer, leaf := f.HTTPResponse(), f.Static()
 		mixed, plain := f.Failover(leaf.ID, answer.ID), f.Failover(leaf.ID)
@@ -163,7 +163,7 @@ var policies = map[string]func(*testing.T, Open){
 		_, err = f.Store.Bind(t.Context(), r)
 		mustSay(t, err, account.CodeInvalid, "must be checked")
 	},
-	"a pool has one policy, and whoever insists gives it another": func(t *testing.T, open Open) {
+	"pool: one policy, replaced on request": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		join := func(instance, policy string, replace bool) (*account.BindResult, error) {
 			r := f.Request(f.SessionOf(instance), poolURL)

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// pools: a URL is shared by all or by nobody, and each member of a pool has a row of its own.
+// pools checks that a URL is shared only by endpoints that all pool, each with a row of its own.
 var pools = map[string]func(*testing.T, Open){
 	"two share a URL only if both pool": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -140,16 +140,16 @@ var pools = map[string]func(*testing.T, Open){
 
 const poolURL = "http://api.demo"
 
-// poolRule is a row of the table: who has the URL, who comes, and what becomes of it.
+// poolRule is a row of the table: the endpoints of a URL, a new bind, and its outcome.
 type poolRule struct {
-	name string
-	has  []member
-	lost bool // those who have it have lost their sessions
-	come member
-	url  string // of the one who comes; "" = the same
-	code account.Code
-	says []string // of the refusal
-	id   int      // of those who have it: whose id the one who comes gets; -1 = a new one
+	name     string
+	existing []member
+	lost     bool // the sessions of the existing have ended
+	bind     member
+	url      string // of the bind; "" = that of the existing
+	code     account.Code
+	messages []string // parts of the refusal
+	id       int      // index of the existing endpoint whose id the bind gets; -1 = a new one
 }
 
 // member is an agent.
@@ -159,54 +159,56 @@ type member struct {
 }
 
 var poolRules = []poolRule{
-	{name: "nobody pools", has: []member{{instance: "in-1"}}, come: member{instance: "in-2"}, code: account.CodeURLTaken,
-		says: []string{"is taken by tunnel session", "--pooling-enabled"}},
-	{name: "only the new one pools", has: []member{{instance: "in-1"}}, come: member{instance: "in-2", pools: true},
-		code: account.CodeURLTaken,
-		says: []string{"does not share it", "start it with --pooling-enabled"}},
-	{name: "only the old one pools", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2"},
-		code: account.CodeURLTaken,
-		says: []string{"shared by a pool (endpoints: 1, online: 1)", "join it with --pooling-enabled"}},
-	{name: "the old one pools and is offline", has: []member{{instance: "in-1", pools: true}}, lost: true,
-		come: member{instance: "in-2"}, code: account.CodeURLTaken,
-		says: []string{"(endpoints: 1, online: 0)", "--pooling-enabled"}},
-	{name: "both pool", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2", pools: true},
+	{name: "none pools", existing: []member{{instance: "in-1"}}, bind: member{instance: "in-2"},
+		code:     account.CodeURLTaken,
+		messages: []string{"is taken by tunnel session", "--pooling-enabled"}},
+	{name: "only the new one pools", existing: []member{{instance: "in-1"}}, bind: member{instance: "in-2", pools: true},
+		code:     account.CodeURLTaken,
+		messages: []string{"does not share it", "start it with --pooling-enabled"}},
+	{name: "only the old one pools", existing: []member{{instance: "in-1", pools: true}}, bind: member{instance: "in-2"},
+		code:     account.CodeURLTaken,
+		messages: []string{"shared by a pool (endpoints: 1, online: 1)", "join it with --pooling-enabled"}},
+	{name: "the old one pools and is offline", existing: []member{{instance: "in-1", pools: true}}, lost: true,
+		bind: member{instance: "in-2"}, code: account.CodeURLTaken,
+		messages: []string{"(endpoints: 1, online: 0)", "--pooling-enabled"}},
+	{name: "both pool", existing: []member{{instance: "in-1", pools: true}}, bind: member{instance: "in-2", pools: true},
 		id: -1},
-	{name: "both pool under one name", has: []member{{instance: "in-1", name: "a", pools: true}},
-		come: member{instance: "in-2", name: "a", pools: true},
-		code: account.CodeURLTaken, says: []string{"is taken by tunnel session", "another --name"}},
-	{name: "the same instance, online", has: []member{{instance: "in-1", pools: true}},
-		come: member{instance: "in-1", pools: true},
-		code: account.CodeURLTaken, says: []string{"another --name"}},
-	{name: "the same instance, online, stops pooling", has: []member{{instance: "in-1", pools: true}},
-		come: member{instance: "in-1"},
-		code: account.CodeURLTaken, says: []string{"share the URL with it by --pooling-enabled"}},
-	{name: "the same instance stops pooling", has: []member{{instance: "in-1", pools: true}}, lost: true,
-		come: member{instance: "in-1"}, id: 0},
+	{name: "both pool under one name", existing: []member{{instance: "in-1", name: "a", pools: true}},
+		bind: member{instance: "in-2", name: "a", pools: true},
+		code: account.CodeURLTaken, messages: []string{"is taken by tunnel session", "another --name"}},
+	{name: "the same instance, online", existing: []member{{instance: "in-1", pools: true}},
+		bind: member{instance: "in-1", pools: true},
+		code: account.CodeURLTaken, messages: []string{"another --name"}},
+	{name: "the same instance, online, stops pooling", existing: []member{{instance: "in-1", pools: true}},
+		bind: member{instance: "in-1"},
+		code: account.CodeURLTaken, messages: []string{"share the URL with it by --pooling-enabled"}},
+	{name: "the same instance stops pooling", existing: []member{{instance: "in-1", pools: true}}, lost: true,
+		bind: member{instance: "in-1"}, id: 0},
 	{name: "the same instance stops pooling beside another",
-		has: []member{{instance: "in-1", pools: true}, {instance: "in-2", pools: true}}, lost: true,
-		come: member{instance: "in-1"}, code: account.CodeURLTaken, says: []string{"(endpoints: 2, online: 0)"}},
-	{name: "an offline endpoint's successor pools", has: []member{{instance: "in-1"}}, lost: true,
-		come: member{instance: "in-2", pools: true}, id: 0},
-	{name: "neither name nor instance", come: member{pools: true}, code: account.CodeInvalid,
-		says: []string{"name", "instance id"}},
-	{name: "one host and port has one scheme", has: []member{{instance: "in-1", pools: true}},
-		come: member{instance: "in-2", pools: true}, url: "tcp://api.demo:80",
-		code: account.CodeURLTaken, says: []string{"one host and port has one scheme"}},
-	{name: "another port is another URL", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2"},
-		url: "tcp://api.demo:81", id: -1},
+		existing: []member{{instance: "in-1", pools: true}, {instance: "in-2", pools: true}}, lost: true,
+		bind: member{instance: "in-1"}, code: account.CodeURLTaken, messages: []string{"(endpoints: 2, online: 0)"}},
+	{name: "an offline endpoint's successor pools", existing: []member{{instance: "in-1"}}, lost: true,
+		bind: member{instance: "in-2", pools: true}, id: 0},
+	{name: "neither name nor instance", bind: member{pools: true}, code: account.CodeInvalid,
+		messages: []string{"name", "instance id"}},
+	{name: "one host and port has one scheme", existing: []member{{instance: "in-1", pools: true}},
+		bind: member{instance: "in-2", pools: true}, url: "tcp://api.demo:80",
+		code: account.CodeURLTaken, messages: []string{"one host and port has one scheme"}},
+	{name: "another port is another URL", existing: []member{{instance: "in-1", pools: true}},
+		bind: member{instance: "in-2"},
+		url:  "tcp://api.demo:81", id: -1},
 }
 
 func (c *poolRule) check(t *testing.T, f *Fixture) {
 	t.Helper()
-	bind := func(m member, url string) (*account.BindResult, error) {
+	bindAs := func(m member, url string) (*account.BindResult, error) {
 		r := f.Request(f.SessionOf(m.instance), url)
 		r.Name, r.PoolingEnabled = m.name, m.pools
 		return f.Store.Bind(t.Context(), r)
 	}
 	var had []string
-	for _, m := range c.has {
-		got, err := bind(m, poolURL)
+	for _, m := range c.existing {
+		got, err := bindAs(m, poolURL)
 		Must(t, err)
 		had = append(had, got.Endpoint.ID)
 		if c.lost {
@@ -218,15 +220,15 @@ func (c *poolRule) check(t *testing.T, f *Fixture) {
 	if c.url != "" {
 		url = c.url
 	}
-	got, err := bind(c.come, url)
+	got, err := bindAs(c.bind, url)
 	if account.CodeOf(err) != c.code {
 		t.Errorf("%s: %v, want code %q", c.name, err, c.code)
 		return
 	}
 	if err != nil {
-		for _, text := range c.says {
+		for _, text := range c.messages {
 			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: %q does not say %q", c.name, err, text)
+				t.Errorf("%s: %q does not contain %q", c.name, err, text)
 			}
 		}
 		f.Expect(before.Version) // a refusal changes nothing
@@ -238,7 +240,7 @@ func (c *poolRule) check(t *testing.T, f *Fixture) {
 	case c.id >= 0 && got.Endpoint.ID != had[c.id]:
 		t.Errorf("%s: id %s, want %s", c.name, got.Endpoint.ID, had[c.id])
 	}
-	if got.Endpoint.PoolingEnabled != c.come.pools || f.Endpoint(got.Endpoint.ID).PoolingEnabled != c.come.pools {
+	if got.Endpoint.PoolingEnabled != c.bind.pools || f.Endpoint(got.Endpoint.ID).PoolingEnabled != c.bind.pools {
 		t.Errorf("%s: pooling_enabled is not as asked for", c.name)
 	}
 }

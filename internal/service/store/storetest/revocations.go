@@ -132,7 +132,7 @@ var revocations = map[string]func(*testing.T, Open){
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
 		}
-		// whom nobody revoked
+		// not revoked
 		f.Login("bob", "bob", func(l *account.NewLogin) { l.StartedAt, l.AuthTime = at(1), time.Time{} })
 		other, _ := f.NewAccount("other")
 		elsewhere := f.NewLogin("alice", "elsewhere")
@@ -194,7 +194,7 @@ var revocations = map[string]func(*testing.T, Open){
 		f.Login("alice", "back", func(l *account.NewLogin) { l.AuthTime = time.Time{} })
 		_, err := f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
 			account.RevokeSelector{Issuer: "https://id.example"}, "")
-		MustCode(t, err, account.CodeInternal) // not everybody
+		MustCode(t, err, account.CodeInternal) // never all
 	},
 	"a provider's logout ends the sessions of its client alone": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -1,14 +1,13 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,13 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // accessLogLines waits until the file has so many lines, and returns them.
 func accessLogLines(t *testing.T, file string, n int) []map[string]any {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(servicetest.MaxWait); time.Now().Before(deadline); {
 		b, err := os.ReadFile(file)
 		if err != nil || strings.Count(string(b), "\n") < n {
 			continue
@@ -41,34 +42,30 @@ func accessLogLines(t *testing.T, file string, n int) []map[string]any {
 	return nil
 }
 
-func serveHTTP(t *testing.T, serve http.HandlerFunc) string {
-	t.Helper()
-	srv := httptest.NewServer(serve)
-	t.Cleanup(srv.Close)
-	return srv.Listener.Addr().String()
-}
-
 func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
 	moved := make(chan os.Signal, 1)
-	upstream := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Set-Cookie", "c=answer-secret")
 		_, _ = io.WriteString(w, "answer-secret")
 	})
-	p := edgePathTo(t, startServer(t, func(o *Options) { o.AccessLog, o.ReopenAccessLog = file, moved }), upstream)
+	p := servicetest.NewPathTo(t, servicetest.Start(t, func(o *service.Options) {
+		o.AccessLog, o.ReopenAccessLog = file, moved
+	}), upstream)
 	ask := func(way string) {
 		t.Helper()
 		header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"request-secret"},
 			"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
-		_ = readAll(t, p.forwarder.do(p.tr, "POST", "http://hello.demo"+way, strings.NewReader("request-secret"),
+		_ = servicetest.ReadAll(t, p.Forwarder.Do(p.Transport, "POST", "http://hello.demo"+way,
+			strings.NewReader("request-secret"),
 			header).Body)
 	}
 	ask("/a%20b?token=request-secret")
 	l := accessLogLines(t, file, 1)[0]
 	for name, want := range map[string]any{
-		"endpoint": p.bound.EndpointID, "client_ip": "10.1.2.3", "operator": p.operatorID, "method": "POST",
+		"endpoint": p.Bound.EndpointID, "client_ip": "10.1.2.3", "operator": p.OperatorID, "method": "POST",
 		"host": "hello.demo", "path": "/a%20b", "status": 200.0,
 		"bytes_in": 14.0, "bytes_out": 13.0, "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
 	} {
@@ -77,7 +74,7 @@ func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 		}
 	}
 	began, err := time.Parse(time.RFC3339Nano, l["time"].(string))
-	if err != nil || time.Since(began) > patience || l["account"] == "" || l["duration_ms"].(float64) <= 0 ||
+	if err != nil || time.Since(began) > servicetest.MaxWait || l["account"] == "" || l["duration_ms"].(float64) <= 0 ||
 		l["code"] != nil {
 		t.Errorf("line %v, %v", l, err)
 	}
@@ -86,7 +83,7 @@ func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved <- syscall.SIGHUP
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(servicetest.MaxWait); ; {
 		if _, err := os.Stat(file); err == nil {
 			break
 		}
@@ -94,13 +91,13 @@ func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 			t.Fatal("the file was not opened anew")
 		}
 	}
-	p.agent.stop()
+	p.Agent.Stop()
 	ask("/after")
 	if l := accessLogLines(t, file, 1); len(l) != 1 || l[0]["path"] != "/after" || l[0]["status"] != 503.0 ||
 		l[0]["code"] != "ERR_FL_3001" {
 		t.Errorf("in the new file: %v", l)
 	}
-	if err := p.stopAndWait(); err != nil {
+	if err := p.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{file, file + ".1"} {
@@ -117,20 +114,21 @@ func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 func TestAccessLog_Samples(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
-	echo := serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	p := edgePathTo(t, startServer(t, func(o *Options) {
+	echo := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	p := servicetest.NewPathTo(t, servicetest.Start(t, func(o *service.Options) {
 		o.AccessLog, o.AccessLogSample = file, 0
 	}), echo, func(b *tunnel.Bind) {
 		b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+echo, ""
 	})
-	st := p.forwarder.open(openHeader(t, p.bound))
+	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(st, "question")
 	_ = st.CloseWrite()
-	_ = readAll(t, st)
-	p.counted(`fairlead_server_endpoint_connections_total{endpoint="ID"} 1`, `fairlead_server_access_log_dropped_total 0`)
-	p.agent.stop()
-	p.forwarder.openRefused(openHeader(t, p.bound))
-	if err := p.stopAndWait(); err != nil {
+	_ = servicetest.ReadAll(t, st)
+	checkCounted(p, `fairlead_server_endpoint_connections_total{endpoint="ID"} 1`,
+		`fairlead_server_access_log_dropped_total 0`)
+	p.Agent.Stop()
+	p.Forwarder.OpenRefused(servicetest.OpenHeader(t, p.Bound))
+	if err := p.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	if l := accessLogLines(t, file, 1); len(l) != 1 || l[0]["code"] != "ERR_FL_3001" || l[0]["status"] != nil ||

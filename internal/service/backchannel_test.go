@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"fmt"
@@ -14,28 +14,29 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // postLogouts posts logout tokens from one address, 16 at a time, and returns how often each status
 // was the answer.
 func (c *sessionLoad) postLogouts(tokens []string) map[int]int {
-	c.t.Helper()
+	c.T.Helper()
 	var workers sync.WaitGroup
 	var mu sync.Mutex
 	statuses, queue, client := map[int]int{}, make(chan string), c.http2()
 	for range 16 {
 		workers.Go(func() {
 			for token := range queue {
-				r, err := http.NewRequestWithContext(testContext(c.t), "POST", loadURL+"/_fairlead/oidc/logout",
+				r, err := http.NewRequestWithContext(servicetest.Context(c.T), "POST", loadURL+"/_fairlead/oidc/logout",
 					strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
 				if err != nil {
-					c.t.Error(err)
+					c.T.Error(err)
 					continue
 				}
 				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 				res, err := client.Do(r)
 				if err != nil {
-					c.t.Error(err)
+					c.T.Error(err)
 					continue
 				}
 				_ = res.Body.Close()
@@ -55,7 +56,7 @@ func (c *sessionLoad) postLogouts(tokens []string) map[int]int {
 
 // addSessionOfClient makes a session of a client of the provider.
 func (c *sessionLoad) addSessionOfClient(client, subject string) loadSession {
-	c.t.Helper()
+	c.T.Helper()
 	return c.addSession(subject, loadURL, func(l *account.NewLogin) {
 		l.Issuer, l.Client, l.Subject = c.idp.URL, client, subject
 	})
@@ -76,7 +77,7 @@ func TestBackChannelLogout_EndsEverySessionOfAProvider(t *testing.T) {
 	statuses := c.postLogouts(tokens)
 	took := time.Since(start)
 	page := account.Page{Limit: account.MaxPageLimit}
-	left, _, err := c.tenant.store.AppSessions(testContext(t), c.account, account.AppSessionFilter{}, page)
+	left, _, err := c.tenant.Store.AppSessions(servicetest.Context(t), c.Account, account.AppSessionFilter{}, page)
 	if err != nil || statuses[http.StatusOK] != people || len(left) != 2 { // that of another client, and the fixture's own
 		t.Errorf("%d logout tokens: statuses %v, %d sessions are left, %v", people, statuses, len(left), err)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"context"
@@ -14,56 +14,60 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// create creates an object through the API.
-func (r *testServer) create(path string, in, out any) {
-	r.t.Helper()
-	if status := r.callAPI("POST", path, in, out); status != http.StatusCreated {
-		r.t.Fatalf("POST %s: status %d", path, status)
+// createObject creates an object through the API.
+func createObject(r *servicetest.Server, path string, in, out any) {
+	r.T.Helper()
+	if status := r.CallAPI("POST", path, in, out); status != http.StatusCreated {
+		r.T.Fatalf("POST %s: status %d", path, status)
 	}
 }
 
 // callAPIWanting calls the API and wants the status.
-func (r *testServer) callAPIWanting(method, path string, in any, want int) {
-	r.t.Helper()
-	if status := r.callAPI(method, path, in, nil); status != want {
-		r.t.Fatalf("%s %s: status %d, want %d", method, path, status, want)
+func callAPIWanting(r *servicetest.Server, method, path string, in any, want int) {
+	r.T.Helper()
+	if status := r.CallAPI(method, path, in, nil); status != want {
+		r.T.Fatalf("%s %s: status %d, want %d", method, path, status, want)
 	}
 }
 
-// apiClient is a client with this key.
-func (r *testServer) apiClient(key string) *apiclient.Client {
-	r.t.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+// newAPIClient returns a client with the key.
+func newAPIClient(r *servicetest.Server, key string) *apiclient.Client {
+	r.T.Helper()
+	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	c, err := apiclient.New(apiclient.Options{BaseURL: "https://" + r.addrs.Service.String(),
+	c, err := apiclient.New(apiclient.Options{BaseURL: "https://" + r.Addrs.Service.String(),
 		APIKey: func() (string, error) {
 			return key, nil
 		}, TLS: tlsConfig})
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	r.t.Cleanup(c.CloseIdleConnections)
+	r.T.Cleanup(c.CloseIdleConnections)
 	return c
 }
 
-// expire has the credential at the path end in a while, and returns when.
-func (r *testServer) expire(path string) time.Time {
-	r.t.Helper()
+// endCredential ends the credential at a path and returns when it ends.
+type endCredential func(r *servicetest.Server, path string) time.Time
+
+// expireCredential sets the credential at the path to expire soon, and returns when.
+func expireCredential(r *servicetest.Server, path string) time.Time {
+	r.T.Helper()
 	at := time.Now().Add(3 * time.Second)
-	r.callAPIWanting("PATCH", path, map[string]any{"expires_at": at.Format(time.RFC3339Nano)}, http.StatusOK)
+	callAPIWanting(r, "PATCH", path, map[string]any{"expires_at": at.Format(time.RFC3339Nano)}, http.StatusOK)
 	return at
 }
 
-// remove deletes the object at the path, and returns when.
-func (r *testServer) remove(path string) time.Time {
-	r.t.Helper()
-	r.callAPIWanting("DELETE", path, nil, http.StatusNoContent)
+// deleteCredential deletes the credential at the path, and returns when.
+func deleteCredential(r *servicetest.Server, path string) time.Time {
+	r.T.Helper()
+	callAPIWanting(r, "DELETE", path, nil, http.StatusNoContent)
 	return time.Now()
 }
 
@@ -82,62 +86,66 @@ func checkWithinASecond(t *testing.T, since time.Time, what string) {
 
 func TestAuthtoken_EndClosesSessionsAndStreams(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	kept := receive(t, r.startAgent(tunnel.Bind{URL: "tcp://kept.demo:1"}, serveTCP(t, echo)).bound, "bind")
-	r.startForwarder()
-	for name, end := range map[string]func(path string) time.Time{"deleted": r.remove, "expired": r.expire} {
+	r := servicetest.Start(t)
+	kept := servicetest.Receive(t,
+		r.StartAgent(tunnel.Bind{URL: "tcp://kept.demo:1"}, servicetest.ServeTCP(t, echo)).Bound, "bind")
+	r.StartForwarder()
+	for name, end := range map[string]endCredential{"deleted": deleteCredential, "expired": expireCredential} {
 		t.Run(name, func(t *testing.T) {
 			var token account.Authtoken
-			r.create("/credentials", map[string]any{"acl": []string{"bind:tcp://*.demo:*", "connect:" + r.operatorID}}, &token)
-			a := r.startAgentWith(*token.Token, tunnel.Bind{URL: "tcp://" + name + ".demo:1"}, nil)
-			receive(t, a.bound, "bind")
-			f := r.startForwarderAs(*token.Token, r.operatorID)
-			stream := f.open(openHeader(t, kept))
+			createObject(r, "/credentials", map[string]any{"acl": []string{"bind:tcp://*.demo:*", "connect:" + r.OperatorID}},
+				&token)
+			a := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://" + name + ".demo:1"}, nil)
+			servicetest.Receive(t, a.Bound, "bind")
+			f := r.StartForwarderAs(*token.Token, r.OperatorID)
+			stream := f.Open(servicetest.OpenHeader(t, kept))
 			_, _ = io.WriteString(stream, "x")
 			if _, err := io.ReadFull(stream, make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
-			began := end("/credentials/" + token.ID)
-			wantCode(t, "agent", receive(t, a.ended, "end of the agent"), tunnel.CodeTokenRevoked, "deleted or has expired")
-			wantCode(t, "forwarder", receive(t, f.ended, "end of the forwarder"), tunnel.CodeTokenRevoked)
+			began := end(r, "/credentials/"+token.ID)
+			wantCode(t, "agent", servicetest.Receive(t, a.Ended, "end of the agent"), tunnel.CodeTokenRevoked,
+				"deleted or has expired")
+			wantCode(t, "forwarder", servicetest.Receive(t, f.Ended, "end of the forwarder"), tunnel.CodeTokenRevoked)
 			if _, err := stream.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("the forwarder's open stream read %v", err)
 			}
 			checkWithinASecond(t, began, "sessions ended")
-			again := r.startAgentWith(*token.Token, tunnel.Bind{URL: "tcp://again.demo:1"}, nil)
-			wantCode(t, "a new session", receive(t, again.ended, "refusal"), tunnel.CodeBadToken)
+			again := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://again.demo:1"}, nil)
+			wantCode(t, "a new session", servicetest.Receive(t, again.Ended, "refusal"), tunnel.CodeBadToken)
 		})
 	}
 }
 
 func TestAuthtoken_ACLChangeEndsSessions(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	r.startForwarder()
+	r := servicetest.Start(t)
+	r.StartForwarder()
 	var token account.Authtoken
-	r.create("/credentials", map[string]any{"acl": []string{"bind:*", "connect:*"}}, &token)
+	createObject(r, "/credentials", map[string]any{"acl": []string{"bind:*", "connect:*"}}, &token)
 	path := "/credentials/" + token.ID
-	stays := r.startAgentWith(*token.Token, tunnel.Bind{URL: "tcp://stays.demo:1"}, nil)
-	receive(t, stays.bound, "bind")
-	goes := r.startAgentWith(*token.Token, tunnel.Bind{URL: "tcp://goes.demo:1"}, nil)
-	receive(t, goes.bound, "bind")
-	f := r.startForwarderAs(*token.Token, r.operatorID)
-	if _, err := f.Wait(testContext(t)); err != nil {
+	stays := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://stays.demo:1"}, nil)
+	servicetest.Receive(t, stays.Bound, "bind")
+	goes := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://goes.demo:1"}, nil)
+	servicetest.Receive(t, goes.Bound, "bind")
+	f := r.StartForwarderAs(*token.Token, r.OperatorID)
+	if _, err := f.Wait(servicetest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	session := stays.Session()
-	r.callAPIWanting("PATCH", path, map[string]any{"acl": []string{"bind:tcp://stays.demo:1"}}, http.StatusOK)
+	callAPIWanting(r, "PATCH", path, map[string]any{"acl": []string{"bind:tcp://stays.demo:1"}}, http.StatusOK)
 	began := time.Now()
-	wantCode(t, "agent", receive(t, goes.ended, "end of the agent"), tunnel.CodeForbidden, "no bind rule",
+	wantCode(t, "agent", servicetest.Receive(t, goes.Ended, "end of the agent"), tunnel.CodeForbidden, "no bind rule",
 		"tcp://goes.demo:1")
-	wantCode(t, "forwarder", receive(t, f.ended, "end of the forwarder"), tunnel.CodeForbidden, "no connect rule")
+	wantCode(t, "forwarder", servicetest.Receive(t, f.Ended, "end of the forwarder"), tunnel.CodeForbidden,
+		"no connect rule")
 	checkWithinASecond(t, began, "sessions ended")
 	// The session that is still admitted lives on, with the new rules.
 	if stays.Session() != session {
 		t.Error("an admitted session ended, too")
 	}
 	var refused *tunnel.Error
-	if _, err := session.Bind(testContext(t), tunnel.Bind{URL: "tcp://more.demo:1"}); !errors.As(err, &refused) ||
+	if _, err := session.Bind(servicetest.Context(t), tunnel.Bind{URL: "tcp://more.demo:1"}); !errors.As(err, &refused) ||
 		refused.Code != tunnel.CodeForbidden {
 		t.Errorf("a bind against the new rules: %v", err)
 	}
@@ -145,22 +153,23 @@ func TestAuthtoken_ACLChangeEndsSessions(t *testing.T) {
 
 func TestAPIKey_EndClosesWatches(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	for name, end := range map[string]func(path string) time.Time{"deleted": r.remove, "expired": r.expire} {
+	r := servicetest.Start(t)
+	for name, end := range map[string]endCredential{"deleted": deleteCredential, "expired": expireCredential} {
 		t.Run(name, func(t *testing.T) {
 			var key account.APIKey
-			r.create("/api_keys", map[string]any{"scopes": []string{"operator"}}, &key)
-			client := r.apiClient(*key.Token)
-			list, err := client.ListEndpoints(testContext(t), account.EndpointFilter{})
+			createObject(r, "/api_keys", map[string]any{"scopes": []string{"operator"}}, &key)
+			client := newAPIClient(r, *key.Token)
+			list, err := client.ListEndpoints(servicetest.Context(t), account.EndpointFilter{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := client.WatchEndpoints(context.WithoutCancel(testContext(t)), account.EndpointFilter{}, list.Version)
+			w, err := client.WatchEndpoints(context.WithoutCancel(servicetest.Context(t)), account.EndpointFilter{},
+				list.Version)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			began := end("/api_keys/" + key.ID)
+			began := end(r, "/api_keys/"+key.ID)
 			for {
 				if e, err := w.Next(); err != nil {
 					if !errors.Is(err, io.EOF) {
@@ -172,7 +181,7 @@ func TestAPIKey_EndClosesWatches(t *testing.T) {
 				}
 			}
 			checkWithinASecond(t, began, "the watch ended")
-			if _, err := client.ListEndpoints(testContext(t), account.EndpointFilter{}); account.CodeOf(err).
+			if _, err := client.ListEndpoints(servicetest.Context(t), account.EndpointFilter{}); account.CodeOf(err).
 				Status() != http.StatusUnauthorized {
 				t.Errorf("a list after the end: %v", err)
 			}

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"io"
@@ -10,40 +10,42 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // testBrowser is a browser without scripts: it keeps one cookie and follows nothing.
 type testBrowser struct {
-	*testServer
+	*servicetest.Server
 	via    *http.Transport
 	from   string // what a balancer says of the client; "" = nothing
 	cookie string
 }
 
-func (r *testServer) newDashboardBrowser() *testBrowser {
-	r.t.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+func newDashboardBrowser(r *servicetest.Server) *testBrowser {
+	r.T.Helper()
+	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	p := &testBrowser{testServer: r, via: &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}}
-	r.t.Cleanup(p.via.CloseIdleConnections)
+	p := &testBrowser{Server: r, via: &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}}
+	r.T.Cleanup(p.via.CloseIdleConnections)
 	return p
 }
 
 // request sends a form, or gets a page when there is none.
 func (p *testBrowser) request(path string, form url.Values) (status int, location, page string) {
-	p.t.Helper()
+	p.T.Helper()
 	method, body := http.MethodGet, io.Reader(nil)
 	if form != nil {
 		method, body = http.MethodPost, strings.NewReader(form.Encode())
 	}
-	r, err := http.NewRequestWithContext(testContext(p.t), method, "https://"+p.addrs.Service.String()+path, body)
+	r, err := http.NewRequestWithContext(servicetest.Context(p.T), method, "https://"+p.Addrs.Service.String()+path, body)
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	r.Header.Set("Accept", "text/html")
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
@@ -58,7 +60,7 @@ func (p *testBrowser) request(path string, form url.Values) (status int, locatio
 	}
 	res, err := p.via.RoundTrip(r)
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	defer res.Body.Close()
 	for _, c := range res.Cookies() {
@@ -68,13 +70,13 @@ func (p *testBrowser) request(path string, form url.Values) (status int, locatio
 	}
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return res.StatusCode, res.Header.Get("Location"), string(b)
 }
 
 func (p *testBrowser) signIn(key string) int {
-	p.t.Helper()
+	p.T.Helper()
 	status, _, _ := p.request("/ui/sign-in", url.Values{"key": {key}})
 	return status
 }
@@ -83,11 +85,11 @@ func (p *testBrowser) signIn(key string) int {
 // changed.
 func TestDashboard_IsServedBesideTheAPI(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	a := r.startAgent(tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamProtocol: "http1"},
+	r := servicetest.Start(t)
+	a := r.StartAgent(tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamProtocol: "http1"},
 		"127.0.0.1:1")
-	bound := receive(t, a.bound, "bind")
-	p := r.newDashboardBrowser()
+	bound := servicetest.Receive(t, a.Bound, "bind")
+	p := newDashboardBrowser(r)
 	if status, at, _ := p.request("/", nil); status != http.StatusSeeOther || at != "/ui/" {
 		t.Errorf("/ answers %d, %q", status, at)
 	}
@@ -95,7 +97,7 @@ func TestDashboard_IsServedBesideTheAPI(t *testing.T) {
 		!strings.HasPrefix(at, "/ui/sign-in?return=") {
 		t.Errorf("without a sign-in: %d, %q", status, at)
 	}
-	if status := p.signIn(r.apiKey); status != http.StatusSeeOther || p.cookie == "" {
+	if status := p.signIn(r.APIKey); status != http.StatusSeeOther || p.cookie == "" {
 		t.Fatalf("signing in: %d", status)
 	}
 	for path, want := range map[string]string{
@@ -124,17 +126,17 @@ func TestDashboard_LimitsSignInsBehindABalancer(t *testing.T) {
 	}{"trusted": {[]string{"127.0.0.0/8"}, http.StatusSeeOther}, "not trusted": {nil, http.StatusTooManyRequests}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startServer(t, func(o *Options) { o.Public.TrustedProxies = c.trusted })
-			p := r.newDashboardBrowser()
+			r := servicetest.Start(t, func(o *service.Options) { o.Public.TrustedProxies = c.trusted })
+			p := newDashboardBrowser(r)
 			p.from = "198.51.100.7, 203.0.113.1" // the client may have written the first
 			for range 11 {
 				p.signIn("flk_guess")
 			}
-			if status := p.signIn(r.apiKey); status != http.StatusTooManyRequests {
+			if status := p.signIn(r.APIKey); status != http.StatusTooManyRequests {
 				t.Errorf("who has guessed eleven times: %d", status)
 			}
 			p.from = "198.51.100.7, 203.0.113.2"
-			if status := p.signIn(r.apiKey); status != c.other {
+			if status := p.signIn(r.APIKey); status != c.other {
 				t.Errorf("somebody else: %d, want %d", status, c.other)
 			}
 		})
@@ -145,10 +147,11 @@ func TestDashboard_LimitsSignInsBehindABalancer(t *testing.T) {
 // which has other ports.
 func TestDashboard_SetsHSTS(t *testing.T) {
 	t.Parallel()
-	v := startServer(t).newDashboardBrowser()
+	v := newDashboardBrowser(servicetest.Start(t))
 	for _, path := range []string{"/", "/ui", "/ui/", "/ui/sign-in", "/endpoints"} {
 		for host, want := range map[string]string{"fairlead.example.com:8443": "max-age=15552000", "localhost:8443": ""} {
-			r, err := http.NewRequestWithContext(testContext(t), http.MethodGet, "https://"+v.addrs.Service.String()+path, nil)
+			r, err := http.NewRequestWithContext(servicetest.Context(t), http.MethodGet,
+				"https://"+v.Addrs.Service.String()+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

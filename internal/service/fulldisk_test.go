@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
@@ -24,11 +26,11 @@ import (
 func TestServer_ReportsFullDisk(t *testing.T) {
 	t.Parallel()
 	var disk *store.Store
-	r := startServer(t, func(o *Options) { o.onStoreOpen = func(s *store.Store) { disk = s } })
-	p := edgePathTo(t, r, serveHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+	r := servicetest.Start(t, func(o *service.Options) { o.SetOnStoreOpen(func(s *store.Store) { disk = s }) })
+	p := servicetest.NewPathTo(t, r, servicetest.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "served")
 	}))
-	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +42,12 @@ func TestServer_ReportsFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(testContext(t), method, "https://"+r.addrs.Service.String()+path,
+		req, err := http.NewRequestWithContext(servicetest.Context(t), method, "https://"+r.Addrs.Service.String()+path,
 			bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = http.Header{"Authorization": {"Bearer " + r.apiKey}, "Service-Version": {"2"},
+		req.Header = http.Header{"Authorization": {"Bearer " + r.APIKey}, "Service-Version": {"2"},
 			"Content-Type": {"application/json"}}
 		if res, err = tr.RoundTrip(req); err != nil {
 			t.Fatal(err)
@@ -69,7 +71,7 @@ func TestServer_ReportsFullDisk(t *testing.T) {
 			t.Errorf("%s %s: %s, Retry-After %q: %s", method, path, res.Status, res.Header.Get("Retry-After"), body)
 		}
 	}
-	if err := disk.SetMaxPages(testContext(t), 400); err != nil {
+	if err := disk.SetMaxPages(servicetest.Context(t), 400); err != nil {
 		t.Fatal(err)
 	}
 	body := strings.Repeat("x", 30_000)
@@ -118,10 +120,11 @@ func TestServer_ReportsFullDisk(t *testing.T) {
 	if got := listed(); !slices.Equal(got, made) {
 		t.Errorf("acknowledged were %v, there are %v", made, got)
 	}
-	if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != "served" {
+	if got := servicetest.ReadAll(t,
+		p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil).Body); got != "served" {
 		t.Errorf("traffic: %q", got)
 	}
-	if err := disk.SetMaxPages(testContext(t), 1<<30); err != nil {
+	if err := disk.SetMaxPages(servicetest.Context(t), 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	if res, body := call("POST", "/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": made[0],

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"net"
@@ -15,6 +15,8 @@ import (
 	"github.com/maxmind/mmdbwriter/mmdbtype"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // geoDatabase makes a file that knows one network.
@@ -54,39 +56,39 @@ func TestGeo_IsKnownToPoliciesAndDevices(t *testing.T) {
   - {type: deny}
 `
 	path := geoDatabase(t, "203.0.113.0/24")
-	w := startPublic(t, func(o *Options) {
+	w := servicetest.StartPublic(t, func(o *service.Options) {
 		o.GeoIP, o.Public.TrustedProxies = []string{path}, []string{"127.0.0.1"}
 	})
-	w.tenant().cloud("public", "http://app.example.com", policy, "")
+	w.Tenant().Cloud("public", "http://app.example.com", policy, "")
 	for ip, want := range map[string]string{"203.0.113.9": "Utrecht 52.09,5.12", "198.51.100.9": ""} {
-		r, err := http.NewRequestWithContext(testContext(t), "GET", "http://app.example.com/", nil)
+		r, err := http.NewRequestWithContext(servicetest.Context(t), "GET", "http://app.example.com/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Forwarded-For", ip)
-		res, err := w.newBrowser().Do(r)
+		res, err := w.NewBrowser().Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := readAll(t, res.Body); want != "" && got != want || want == "" && res.StatusCode != 403 {
+		if got := servicetest.ReadAll(t, res.Body); want != "" && got != want || want == "" && res.StatusCode != 403 {
 			t.Errorf("%s: %d %q", ip, res.StatusCode, got)
 		}
 		_ = res.Body.Close()
 	}
 
-	s := &service{opt: Options{GeoIP: []string{path}, Logger: w.opt.Logger}}
-	if err := s.openGeo(); err != nil {
-		t.Fatal(err)
-	}
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
 	r.Header.Set("User-Agent", "curl/8.5.0")
-	d := s.deviceOf(r, netip.MustParseAddr("203.0.113.9"))
+	d, err := service.DeviceOf(service.Options{GeoIP: []string{path}}, r, netip.MustParseAddr("203.0.113.9"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if d.IPAddress != "203.0.113.9" || d.UserAgent.BrowserName != "curl" || d.Location == nil ||
 		*d.Location.CountryCode != "NL" || *d.Network != (account.Network{ASN: 64500}) {
 		t.Errorf("the device: %+v", d)
 	}
-	if nowhere := (&service{}).deviceOf(r, netip.MustParseAddr("203.0.113.9")); nowhere.Location != nil ||
-		nowhere.Network != nil || (&service{}).geoLookup(netip.MustParseAddr("203.0.113.9")) != nil {
-		t.Errorf("without a database: %+v", nowhere)
+	nowhere, err := service.DeviceOf(service.Options{}, r, netip.MustParseAddr("203.0.113.9"))
+	if err != nil || nowhere.Location != nil || nowhere.Network != nil ||
+		service.KnowsLocation(netip.MustParseAddr("203.0.113.9")) {
+		t.Errorf("without a database: %+v, %v", nowhere, err)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"bufio"
@@ -16,18 +16,19 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // openSession opens a bare session of an agent, for binds one by one.
-func (r *testServer) openSession(token string) *tunnel.Session {
-	r.t.Helper()
-	c, _, _ := r.runTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello {
+func openSession(r *servicetest.Server, token string) *tunnel.Session {
+	r.T.Helper()
+	c, _, _ := r.RunTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello {
 		return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: "0.0.0-test", OS: "linux"}
 	}})
-	s, err := c.Wait(testContext(r.t))
+	s, err := c.Wait(servicetest.Context(r.T))
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return s
 }
@@ -49,22 +50,22 @@ func wantCode(t *testing.T, what string, err error, code tunnel.Code, texts ...s
 
 func TestHello_RefusedWithReason(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	st := r.openStore()
-	accounts, err := st.ListAccounts(testContext(t))
+	r := servicetest.Start(t)
+	st := r.OpenStore()
+	accounts, err := st.ListAccounts(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := accounts[0].ID
 	token := func(acl ...string) string {
-		_, secret, err := st.IssueAuthtoken(testContext(t), own, "", acl)
+		_, secret, err := st.IssueAuthtoken(servicetest.Context(t), own, "", acl)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return secret
 	}
-	f := r.startForwarder() // registers r.operator
-	if _, err := f.Wait(testContext(t)); err != nil {
+	f := r.StartForwarder() // registers r.operator
+	if _, err := f.Wait(servicetest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -76,27 +77,27 @@ func TestHello_RefusedWithReason(t *testing.T) {
 		{"unknown token", tunnel.Hello{Role: tunnel.RoleAgent, Token: account.NewSecret(account.AuthtokenPrefix)},
 			tunnel.CodeBadToken, "not known"},
 		{"no token", tunnel.Hello{Role: tunnel.RoleAgent}, tunnel.CodeBadToken, "required"},
-		{"an API key", tunnel.Hello{Role: tunnel.RoleAgent, Token: r.apiKey}, tunnel.CodeBadToken, "this is an API key"},
+		{"an API key", tunnel.Hello{Role: tunnel.RoleAgent, Token: r.APIKey}, tunnel.CodeBadToken, "this is an API key"},
 		{"agent without bind rule", tunnel.Hello{Role: tunnel.RoleAgent, Token: token("connect:*")}, tunnel.CodeForbidden,
 			"bind rule"},
 		{"forwarder without connect rule", tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("bind:*"),
-			OperatorID: r.operatorID}, tunnel.CodeForbidden, "connect rule"},
+			OperatorID: r.OperatorID}, tunnel.CodeForbidden, "connect rule"},
 		{"forwarder of another operator",
 			tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("connect:" + account.NewID("op", time.Now())),
-				OperatorID: r.operatorID}, tunnel.CodeForbidden, r.operatorID},
+				OperatorID: r.OperatorID}, tunnel.CodeForbidden, r.OperatorID},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, ended := r.runTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello { return c.hello }})
-			wantCode(t, c.name, receive(t, ended, "refusal"), c.code, c.text)
+			_, _, ended := r.RunTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello { return c.hello }})
+			wantCode(t, c.name, servicetest.Receive(t, ended, "refusal"), c.code, c.text)
 		})
 	}
 	for name, operator := range map[string]string{"forwarder without operator": "",
 		"forwarder of an unregistered operator": account.NewID("op", time.Now())} {
 		t.Run(name, func(t *testing.T) {
 			down := make(chan error, 16)
-			r.runTunnelClient(tunnel.ClientConfig{
+			r.RunTunnelClient(tunnel.ClientConfig{
 				Hello: func() tunnel.Hello {
-					return tunnel.Hello{Role: tunnel.RoleForwarder, Token: r.authtoken, OperatorID: operator}
+					return tunnel.Hello{Role: tunnel.RoleForwarder, Token: r.Authtoken, OperatorID: operator}
 				},
 				OnDown: func(err error, _ time.Duration) { down <- err },
 			})
@@ -104,17 +105,17 @@ func TestHello_RefusedWithReason(t *testing.T) {
 			if operator != "" {
 				code = tunnel.CodeUnavailable // its manager registers again
 			}
-			wantCode(t, name, receive(t, down, "refusal"), code, "operator")
+			wantCode(t, name, servicetest.Receive(t, down, "refusal"), code, "operator")
 		})
 	}
 }
 
 func TestBind_RefusedWithFieldValueAndRule(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	s := r.openSession(r.authtoken)
+	r := servicetest.Start(t)
+	s := openSession(r, r.Authtoken)
 	bind := func(b tunnel.Bind) error {
-		_, err := s.Bind(testContext(t), b)
+		_, err := s.Bind(servicetest.Context(t), b)
 		return err
 	}
 	for raw, rule := range map[string]string{
@@ -159,12 +160,12 @@ func TestBind_RefusedWithFieldValueAndRule(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{"http://a.b", "http://A.B/", "http://a.b:80"} { // one and the same
-		s := r.openSession(r.authtoken)
-		b, err := s.Bind(testContext(t), tunnel.Bind{URL: raw})
+		s := openSession(r, r.Authtoken)
+		b, err := s.Bind(servicetest.Context(t), tunnel.Bind{URL: raw})
 		if err != nil || b.URL != "http://a.b" {
 			t.Errorf("%s: %+v %v", raw, b, err)
 		}
-		if err := s.Unbind(testContext(t), b.EndpointID); err != nil {
+		if err := s.Unbind(servicetest.Context(t), b.EndpointID); err != nil {
 			t.Error(err)
 		}
 	}
@@ -172,35 +173,35 @@ func TestBind_RefusedWithFieldValueAndRule(t *testing.T) {
 
 func TestBind_FollowsAuthtokenACL(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	st := r.openStore()
-	accounts, err := st.ListAccounts(testContext(t))
+	r := servicetest.Start(t)
+	st := r.OpenStore()
+	accounts, err := st.ListAccounts(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := st.IssueAuthtoken(testContext(t), accounts[0].ID, "", []string{"bind:http://*.demo"})
+	_, secret, err := st.IssueAuthtoken(servicetest.Context(t), accounts[0].ID, "", []string{"bind:http://*.demo"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := r.openSession(secret)
-	if _, err := s.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
+	s := openSession(r, secret)
+	if _, err := s.Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
 		t.Error(err)
 	}
-	_, err = s.Bind(testContext(t), tunnel.Bind{URL: "http://hello.prod"})
+	_, err = s.Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.prod"})
 	wantCode(t, "another namespace", err, tunnel.CodeForbidden, "http://hello.prod")
 }
 
 func TestBind_TakenURLNamesItsHolder(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	first := r.openSession(r.authtoken)
-	if _, err := first.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
+	r := servicetest.Start(t)
+	first := openSession(r, r.Authtoken)
+	if _, err := first.Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.demo"}); err != nil {
 		t.Fatal(err)
 	}
-	second := r.openSession(r.authtoken)
-	_, err := second.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"})
+	second := openSession(r, r.Authtoken)
+	_, err := second.Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.demo"})
 	wantCode(t, "a second agent", err, tunnel.CodeURLTaken, first.ID(), "127.0.0.1", "since 20", "--pooling-enabled")
-	_, err = second.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo", ResumeSecret: "guess"})
+	_, err = second.Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.demo", ResumeSecret: "guess"})
 	wantCode(t, "a guessed resume secret", err, tunnel.CodeURLTaken)
 	if first.Err() != nil {
 		t.Errorf("the holder's session ended: %v", first.Err())
@@ -209,7 +210,7 @@ func TestBind_TakenURLNamesItsHolder(t *testing.T) {
 
 func TestBind_ResumeReplacesOldSession(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
+	r := servicetest.Start(t)
 	echo := func(name string) func(context.Context, *tunnel.Stream) {
 		return func(_ context.Context, st *tunnel.Stream) {
 			if _, err := http.ReadRequest(bufio.NewReader(st)); err == nil {
@@ -219,60 +220,61 @@ func TestBind_ResumeReplacesOldSession(t *testing.T) {
 			}
 		}
 	}
-	old := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"}, echo("old"))
-	first := receive(t, old.bound, "bind")
-	f := r.startForwarder()
-	tr := f.transport(first)
-	if got := readAll(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "old" {
+	old := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "http://hello.demo"}, echo("old"))
+	first := servicetest.Receive(t, old.Bound, "bind")
+	f := r.StartForwarder()
+	tr := f.Transport(first)
+	if got := servicetest.ReadAll(t, f.Do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "old" {
 		t.Fatalf("answer %q", got)
 	}
-	oldSession, err := old.Wait(testContext(t))
+	oldSession, err := old.Wait(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The same process over a new session, while the service still believes in the old one.
-	renewed := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", ResumeSecret: first.ResumeSecret},
+	renewed := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "http://hello.demo", ResumeSecret: first.ResumeSecret},
 		echo("new"))
-	if b := receive(t, renewed.bound, "take-over"); b.EndpointID != first.EndpointID ||
+	if b := servicetest.Receive(t, renewed.Bound, "take-over"); b.EndpointID != first.EndpointID ||
 		b.ResumeSecret == first.ResumeSecret {
 		t.Errorf("took over %+v, was %+v", b, first)
 	}
-	receive(t, oldSession.Done(), "end of the old session")
-	if got := readAll(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "new" {
+	servicetest.Receive(t, oldSession.Done(), "end of the old session")
+	if got := servicetest.ReadAll(t, f.Do(tr, "GET", "http://hello.demo/", nil, nil).Body); got != "new" {
 		t.Errorf("after the take-over %q answered", got)
 	}
 }
 
 func TestAuthtoken_RevocationEndsSessions(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	st := r.openStore()
-	accounts, err := st.ListAccounts(testContext(t))
+	r := servicetest.Start(t)
+	st := r.OpenStore()
+	accounts, err := st.ListAccounts(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, secret, err := st.IssueAuthtoken(testContext(t), accounts[0].ID, "", []string{"bind:*", "connect:*"})
+	token, secret, err := st.IssueAuthtoken(servicetest.Context(t), accounts[0].ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	upstream := serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	keeper := r.startAgent(tunnel.Bind{URL: "tcp://kept.demo:1"}, upstream) // another token's
-	kept := receive(t, keeper.bound, "bind")
-	a := r.startAgentWith(secret, tunnel.Bind{URL: "tcp://gone.demo:1"}, nil)
-	receive(t, a.bound, "bind")
-	r.startForwarder()
-	f := r.startForwarderAs(secret, r.operatorID)
-	stream := f.open(openHeader(t, kept))
+	upstream := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	keeper := r.StartAgent(tunnel.Bind{URL: "tcp://kept.demo:1"}, upstream) // another token's
+	kept := servicetest.Receive(t, keeper.Bound, "bind")
+	a := r.StartAgentWith(secret, tunnel.Bind{URL: "tcp://gone.demo:1"}, nil)
+	servicetest.Receive(t, a.Bound, "bind")
+	r.StartForwarder()
+	f := r.StartForwarderAs(secret, r.OperatorID)
+	stream := f.Open(servicetest.OpenHeader(t, kept))
 	_, _ = io.WriteString(stream, "x")
 	if _, err := io.ReadFull(stream, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.DeleteAuthtoken(testContext(t), account.Caller{AccountID: token.AccountID}, token.ID); err != nil {
+	if err := st.DeleteAuthtoken(servicetest.Context(t), account.Caller{AccountID: token.AccountID},
+		token.ID); err != nil {
 		t.Fatal(err)
 	}
 	deleted := time.Now()
-	wantCode(t, "agent", receive(t, a.ended, "end of the agent"), tunnel.CodeTokenRevoked, "deleted")
-	wantCode(t, "forwarder", receive(t, f.ended, "end of the forwarder"), tunnel.CodeTokenRevoked, "deleted")
+	wantCode(t, "agent", servicetest.Receive(t, a.Ended, "end of the agent"), tunnel.CodeTokenRevoked, "deleted")
+	wantCode(t, "forwarder", servicetest.Receive(t, f.Ended, "end of the forwarder"), tunnel.CodeTokenRevoked, "deleted")
 	if _, err := stream.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the forwarder's open stream read %v", err)
 	}
@@ -290,23 +292,23 @@ func TestAuthtoken_RevocationEndsSessions(t *testing.T) {
 
 func TestOperator_DeletionEndsForwarders(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
-	s, err := f.Wait(testContext(t))
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
+	s, err := f.Wait(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status := r.callAPI("DELETE", "/kubernetes_operators/"+r.operatorID, nil, nil); status != http.StatusNoContent {
+	if status := r.CallAPI("DELETE", "/kubernetes_operators/"+r.OperatorID, nil, nil); status != http.StatusNoContent {
 		t.Fatalf("deleting the operator: %d", status)
 	}
-	receive(t, s.Done(), "end of the forwarder's session")
+	servicetest.Receive(t, s.Done(), "end of the forwarder's session")
 	wantCode(t, "forwarder", s.Err(), tunnel.CodeUnavailable, "not registered")
 }
 
 func TestEdge_RefusesMismatchedStreams(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
-	right := openHeader(t, p.bound)
+	p := servicetest.NewPath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
+	right := servicetest.OpenHeader(t, p.Bound)
 	for name, c := range map[string]struct {
 		change func(*tunnel.OpenHeader)
 		want   tunnel.RefuseCode
@@ -320,66 +322,68 @@ func TestEdge_RefusesMismatchedStreams(t *testing.T) {
 	} {
 		h := right
 		c.change(&h)
-		if got := p.forwarder.openRefused(h); got != c.want {
+		if got := p.Forwarder.OpenRefused(h); got != c.want {
 			t.Errorf("%s: refused with %v, want %v", name, got, c.want)
 		}
 	}
-	p.agent.stop() // the same holds for an endpoint that only the store knows
+	p.Agent.Stop() // the same holds for an endpoint that only the store knows
 	h := right
 	h.Port = 8080
-	if got := p.forwarder.openRefused(h); got != tunnel.RefusedMismatch {
+	if got := p.Forwarder.OpenRefused(h); got != tunnel.RefusedMismatch {
 		t.Errorf("offline, another port: %v", got)
 	}
 }
 
 func TestEdge_HidesOtherAccountsEndpoints(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
-	st := p.openStore()
-	other, err := st.CreateAccount(testContext(t), "other")
+	p := servicetest.NewPath(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came through") })
+	st := p.OpenStore()
+	other, err := st.CreateAccount(servicetest.Context(t), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, otherToken, err := st.IssueAuthtoken(testContext(t), other.ID, "", []string{"bind:*", "connect:*"})
+	_, otherToken, err := st.IssueAuthtoken(servicetest.Context(t), other.ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	op, _, err := st.UpsertOperator(testContext(t), account.Operator{AccountID: other.ID, Description: "other"})
+	op, _, err := st.UpsertOperator(servicetest.Context(t), account.Operator{AccountID: other.ID, Description: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := p.startForwarderAs(otherToken, op.ID)
-	if got := f.openRefused(openHeader(t, p.bound)); got != tunnel.RefusedUnknownEndpoint {
+	f := p.StartForwarderAs(otherToken, op.ID)
+	if got := f.OpenRefused(servicetest.OpenHeader(t, p.Bound)); got != tunnel.RefusedUnknownEndpoint {
 		t.Errorf("another account's live endpoint: %v", got)
 	}
 	// The same URL is free there, and the two do not meet.
-	s := p.openSession(otherToken)
-	b, err := s.Bind(testContext(t), tunnel.Bind{URL: p.bound.URL})
-	if err != nil || b.EndpointID == p.bound.EndpointID {
+	s := openSession(p.Server, otherToken)
+	b, err := s.Bind(servicetest.Context(t), tunnel.Bind{URL: p.Bound.URL})
+	if err != nil || b.EndpointID == p.Bound.EndpointID {
 		t.Errorf("the same URL in another account: %+v %v", b, err)
 	}
-	wantCode(t, "unbinding another account's endpoint", s.Unbind(testContext(t), p.bound.EndpointID), tunnel.CodeInvalid,
+	wantCode(t, "unbinding another account's endpoint", s.Unbind(servicetest.Context(t), p.Bound.EndpointID),
+		tunnel.CodeInvalid,
 		"does not hold")
 	down := make(chan error, 16)
-	p.runTunnelClient(tunnel.ClientConfig{ // an operator of another account
+	p.RunTunnelClient(tunnel.ClientConfig{ // an operator of another account
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: otherToken, OperatorID: p.operatorID}
+			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: otherToken, OperatorID: p.OperatorID}
 		},
 		OnDown: func(err error, _ time.Duration) { down <- err },
 	})
-	wantCode(t, "another account's operator", receive(t, down, "refusal"), tunnel.CodeUnavailable, "not registered")
+	wantCode(t, "another account's operator", servicetest.Receive(t, down, "refusal"), tunnel.CodeUnavailable,
+		"not registered")
 }
 
 // binds are; internal/service/tunnelserver has the test, with a clock of its own
 func TestBind_ResumesAreNotLimited(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	s := r.openSession(r.authtoken)
-	b, err := s.Bind(testContext(t), tunnel.Bind{URL: "http://hello.demo"})
+	r := servicetest.Start(t)
+	s := openSession(r, r.Authtoken)
+	b, err := s.Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.demo"})
 	for range 50 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err = s.Bind(testContext(t), tunnel.Bind{URL: b.URL, ResumeSecret: b.ResumeSecret})
+		b, err = s.Bind(servicetest.Context(t), tunnel.Bind{URL: b.URL, ResumeSecret: b.ResumeSecret})
 	}
 }

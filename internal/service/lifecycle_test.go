@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"bufio"
@@ -16,38 +16,20 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// getHealth asks the health listener.
-func (r *testServer) getHealth(path string) (int, string) {
-	r.t.Helper()
-	req, err := http.NewRequestWithContext(testContext(r.t), "GET", "http://"+r.addrs.Metrics.String()+path, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	tr := &http.Transport{DisableKeepAlives: true}
-	res, err := tr.RoundTrip(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	return res.StatusCode, readAll(r.t, res.Body)
-}
-
-func (r *testServer) scrapeMetrics() string {
-	_, body := r.getHealth("/metrics")
-	return body
-}
-
 func TestHealthListener_HasNoMetrics(t *testing.T) {
 	t.Parallel()
-	r := startServer(t, func(o *Options) { o.HealthAddr = "127.0.0.1:0" })
+	r := servicetest.Start(t, func(o *service.Options) { o.HealthAddr = "127.0.0.1:0" })
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 404} {
-		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequestWithContext(testContext(t), "GET",
-			"http://"+r.addrs.Health.String()+path, nil))
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(
+			httptest.NewRequestWithContext(servicetest.Context(t), "GET",
+				"http://"+r.Addrs.Health.String()+path, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,16 +40,10 @@ func TestHealthListener_HasNoMetrics(t *testing.T) {
 	}
 }
 
-// stopAndWait asks the service to stop and waits for the end.
-func (r *testServer) stopAndWait() error {
-	r.stop()
-	return receive(r.t, r.finished, "end of the service")
-}
-
 func TestStop_DrainsRequests(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "OPTIONS" {
 			return
 		}
@@ -75,59 +51,59 @@ func TestStop_DrainsRequests(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(w, "answered")
 	})
-	idle := p.forwarder.open(openHeader(t, p.bound))
+	idle := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(idle, "OPTIONS * HTTP/1.1\r\nHost: hello.demo\r\n\r\n")
 	in := bufio.NewReader(idle)
-	if res, err := http.ReadResponse(in, nil); err != nil || res.Close || readAll(t, res.Body) != "" {
+	if res, err := http.ReadResponse(in, nil); err != nil || res.Close || servicetest.ReadAll(t, res.Body) != "" {
 		t.Fatalf("an ordinary answer: %v %v", res, err)
 	}
 	answers := make(chan *http.Response, 1)
-	go func() { answers <- p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil) }()
-	receive(t, began, "request")
-	s, err := p.forwarder.Wait(testContext(t))
+	go func() { answers <- p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil) }()
+	servicetest.Receive(t, began, "request")
+	s, err := p.Forwarder.Wait(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.stop()
-	receive(t, s.PeerDraining(), "drain message")
+	p.Stop()
+	servicetest.Receive(t, s.PeerDraining(), "drain message")
 
-	if status, body := p.getHealth("/readyz"); status != 503 || !strings.Contains(body, "stopping") {
+	if status, body := p.GetHealth("/readyz"); status != 503 || !strings.Contains(body, "stopping") {
 		t.Errorf("readyz while draining: %d %q", status, body)
 	}
-	if status, _ := p.getHealth("/healthz"); status != 200 {
+	if status, _ := p.GetHealth("/healthz"); status != 200 {
 		t.Errorf("healthz while draining: %d", status)
 	}
 	var page struct {
 		ErrorCode account.Code `json:"error_code"`
 	}
-	if status := p.callAPI("POST", "/kubernetes_operators", map[string]any{}, &page); status != 503 ||
+	if status := p.CallAPI("POST", "/kubernetes_operators", map[string]any{}, &page); status != 503 ||
 		page.ErrorCode != account.CodeUnavailable {
 		t.Errorf("a write while draining: %d %s", status, page.ErrorCode)
 	}
-	if status := p.callAPI("GET", "/endpoints", nil, nil); status != 200 {
+	if status := p.CallAPI("GET", "/endpoints", nil, nil); status != 200 {
 		t.Errorf("a read while draining: %d", status)
 	}
-	if status := p.callAPI("DELETE", "/app/users/au-none", nil, nil); status != 404 {
+	if status := p.CallAPI("DELETE", "/app/users/au-none", nil, nil); status != 404 {
 		t.Errorf("a revocation while draining: %d", status)
 	}
 	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
 		t.Errorf("an idle connection ended with %q and %v, want a clean end", rest, err)
 	}
 	close(release)
-	res := receive(t, answers, "answer")
-	if body := readAll(t, res.Body); res.StatusCode != 200 || body != "answered" || !res.Close {
+	res := servicetest.Receive(t, answers, "answer")
+	if body := servicetest.ReadAll(t, res.Body); res.StatusCode != 200 || body != "answered" || !res.Close {
 		t.Errorf("the answer under way: %d %q, Connection: close %v", res.StatusCode, body, res.Close)
 	}
-	if err := receive(t, p.finished, "end of the service"); err != nil {
+	if err := servicetest.Receive(t, p.Finished, "end of the service"); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestStop_CutsAfterDrainTimeout(t *testing.T) {
 	t.Parallel()
-	for name, cut := range map[string]func(p *edgePath){
-		"at the time-out": func(p *edgePath) { p.stop() },
-		"in a hurry":      func(p *edgePath) { p.stop(); close(p.forceStop) },
+	for name, cut := range map[string]func(p *servicetest.Path){
+		"at the time-out": func(p *servicetest.Path) { p.Stop() },
+		"in a hurry":      func(p *servicetest.Path) { p.Stop(); close(p.ForceStop) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,11 +111,12 @@ func TestStop_CutsAfterDrainTimeout(t *testing.T) {
 			if name == "in a hurry" {
 				timeout = time.Hour
 			}
-			r := startServer(t, func(o *Options) { o.DrainTimeout = timeout })
-			p := edgePathTo(t, r, serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(b *tunnel.Bind) {
-				b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:1", "", ""
-			})
-			st := p.forwarder.open(openHeader(t, p.bound))
+			r := servicetest.Start(t, func(o *service.Options) { o.DrainTimeout = timeout })
+			p := servicetest.NewPathTo(t, r, servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }),
+				func(b *tunnel.Bind) {
+					b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:1", "", ""
+				})
+			st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 			_, _ = io.WriteString(st, "x")
 			if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
 				t.Fatal(err)
@@ -148,7 +125,7 @@ func TestStop_CutsAfterDrainTimeout(t *testing.T) {
 			if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("the stream ended with %v, want an abort", err)
 			}
-			if err := receive(t, p.finished, "end of the service"); err != nil {
+			if err := servicetest.Receive(t, p.Finished, "end of the service"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -157,45 +134,47 @@ func TestStop_CutsAfterDrainTimeout(t *testing.T) {
 
 func TestRestart_KeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
 	t.Parallel()
-	first := startServer(t)
-	a := first.startAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t))
-	before := receive(t, a.bound, "bind")
-	a.stop()
-	if err := first.stopAndWait(); err != nil {
+	first := servicetest.Start(t)
+	a := first.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t))
+	before := servicetest.Receive(t, a.Bound, "bind")
+	a.Stop()
+	if err := first.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
-	second := startServer(t, func(o *Options) { o.DataDir = first.opt.DataDir })
-	if second.addrs.CAFingerprint != first.addrs.CAFingerprint {
+	second := servicetest.Start(t, func(o *service.Options) { o.DataDir = first.Options.DataDir })
+	if second.Addrs.CAFingerprint != first.Addrs.CAFingerprint {
 		t.Error("the authority changed")
 	}
-	b := receive(t, second.startAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "bind")
+	b := servicetest.Receive(t, second.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).Bound,
+		"bind")
 	if b.EndpointID != before.EndpointID {
 		t.Errorf("the endpoint is %s, was %s", b.EndpointID, before.EndpointID)
 	}
-	if status := second.callAPI("GET", "/endpoints", nil, nil); status != 200 {
+	if status := second.CallAPI("GET", "/endpoints", nil, nil); status != 200 {
 		t.Errorf("the old API key: status %d", status)
 	}
 }
 
 func TestRestart_ConnectionsWaitForAgent(t *testing.T) {
 	t.Parallel()
-	first := startServer(t)
-	upstream := serveTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "x") })
-	a := first.startAgent(tunnel.Bind{URL: "tcp://db.demo:1"}, upstream)
-	bound := receive(t, a.bound, "bind")
-	if err := first.stopAndWait(); err != nil {
+	first := servicetest.Start(t)
+	upstream := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "x") })
+	a := first.StartAgent(tunnel.Bind{URL: "tcp://db.demo:1"}, upstream)
+	bound := servicetest.Receive(t, a.Bound, "bind")
+	if err := first.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
-	a.stop()
-	second := startServer(t, func(o *Options) { o.DataDir = first.opt.DataDir })
-	st := second.startForwarder().open(openHeader(t, bound))
-	deadline := time.Now().Add(patience)
-	for !strings.Contains(second.scrapeMetrics(), `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`) {
+	a.Stop()
+	second := servicetest.Start(t, func(o *service.Options) { o.DataDir = first.Options.DataDir })
+	st := second.StartForwarder().Open(servicetest.OpenHeader(t, bound))
+	deadline := time.Now().Add(servicetest.MaxWait)
+	for !strings.Contains(second.ScrapeMetrics(), `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`) {
 		if time.Now().After(deadline) {
 			t.Fatal("the stream did not arrive")
 		}
 	}
-	receive(t, second.startAgent(tunnel.Bind{URL: "tcp://db.demo:1", ResumeSecret: bound.ResumeSecret}, upstream).bound,
+	servicetest.Receive(t, second.StartAgent(tunnel.Bind{URL: "tcp://db.demo:1", ResumeSecret: bound.ResumeSecret},
+		upstream).Bound,
 		"bind")
 	if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
 		t.Errorf("the connection that came before the agent got %v", err)
@@ -204,28 +183,28 @@ func TestRestart_ConnectionsWaitForAgent(t *testing.T) {
 
 func TestLog_HasNoSecrets(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"c=request-secret"}}
-	p.forwarder.do(p.tr, "GET", "http://hello.demo/?token=request-secret", nil, header)
+	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/?token=request-secret", nil, header)
 	wrong := account.NewSecret(account.AuthtokenPrefix)
-	_, _, ended := p.runTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello {
+	_, _, ended := p.RunTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello {
 		return tunnel.Hello{Role: tunnel.RoleAgent, Token: wrong}
 	}})
-	wantCode(t, "wrong token", receive(t, ended, "refusal"), tunnel.CodeBadToken)
-	second := p.openSession(p.authtoken)
-	_, err := second.Bind(testContext(t), tunnel.Bind{URL: p.bound.URL, ResumeSecret: p.bound.ResumeSecret + "x"})
+	wantCode(t, "wrong token", servicetest.Receive(t, ended, "refusal"), tunnel.CodeBadToken)
+	second := openSession(p.Server, p.Authtoken)
+	_, err := second.Bind(servicetest.Context(t), tunnel.Bind{URL: p.Bound.URL, ResumeSecret: p.Bound.ResumeSecret + "x"})
 	wantCode(t, "wrong resume secret", err, tunnel.CodeURLTaken)
-	p.agent.stop()
-	p.forwarder.do(p.tr, "GET", "http://hello.demo/?token=request-secret", nil, header)
-	metrics := p.scrapeMetrics()
-	key := p.apiKey
-	p.apiKey = "flk_wrong-key-of-somebody"
-	p.callAPI("GET", "/endpoints", nil, nil)
-	if err := p.stopAndWait(); err != nil {
+	p.Agent.Stop()
+	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/?token=request-secret", nil, header)
+	metrics := p.ScrapeMetrics()
+	key := p.APIKey
+	p.APIKey = "flk_wrong-key-of-somebody"
+	p.CallAPI("GET", "/endpoints", nil, nil)
+	if err := p.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	secrets := map[string]string{
-		"API key": key, "authtoken": p.authtoken, "resume secret": p.bound.ResumeSecret, "wrong authtoken": wrong,
+		"API key": key, "authtoken": p.Authtoken, "resume secret": p.Bound.ResumeSecret, "wrong authtoken": wrong,
 		"request's secret": "request-secret",
 		"wrong API key":    "wrong-key-of-somebody",
 	}
@@ -233,14 +212,14 @@ func TestLog_HasNoSecrets(t *testing.T) {
 		if secret == "" {
 			t.Fatalf("the test has no %s", name)
 		}
-		if strings.Contains(p.log.String(), secret) {
+		if strings.Contains(p.Log.String(), secret) {
 			t.Errorf("the log holds the %s", name)
 		}
 		if strings.Contains(metrics, secret) {
 			t.Errorf("the metrics hold the %s", name)
 		}
 	}
-	if !strings.Contains(p.log.String(), p.bound.EndpointID) {
+	if !strings.Contains(p.Log.String(), p.Bound.EndpointID) {
 		t.Error("the log was not collected")
 	}
 	if strings.Contains(metrics, "hello.demo") {
@@ -250,10 +229,10 @@ func TestLog_HasNoSecrets(t *testing.T) {
 
 func TestMetrics_CountRequestsAndSessions(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	_ = readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body)
-	receive(t, p.agent.lines, "request line") // the request is over for the service, too
-	metrics := p.scrapeMetrics()
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	_ = servicetest.ReadAll(t, p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil).Body)
+	servicetest.Receive(t, p.Agent.Lines, "request line") // the request is over for the service, too
+	metrics := p.ScrapeMetrics()
 	for _, line := range []string{
 		`fairlead_server_requests_total{code="418"} 1`, `fairlead_server_sessions{role="agent"} 1`,
 		`fairlead_server_sessions{role="forwarder"} 1`,
@@ -270,20 +249,22 @@ func TestMetrics_CountRequestsAndSessions(t *testing.T) {
 
 func TestStop_EndsWatchesCleanly(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+	r := servicetest.Start(t)
+	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
 	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
 	defer tr.CloseIdleConnections()
 	get := func(query string) *http.Response {
-		req, err := http.NewRequestWithContext(testContext(t), "GET", "https://"+r.addrs.Service.String()+"/endpoints"+query,
+		req, err := http.NewRequestWithContext(servicetest.Context(t), "GET",
+			"https://"+r.Addrs.Service.String()+"/endpoints"+
+				query,
 			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Authorization", "Bearer "+r.apiKey)
+		req.Header.Set("Authorization", "Bearer "+r.APIKey)
 		req.Header.Set("Service-Version", "2")
 		res, err := tr.RoundTrip(req)
 		if err != nil {
@@ -302,11 +283,11 @@ func TestStop_EndsWatchesCleanly(t *testing.T) {
 	if watch.StatusCode != 200 || watch.ProtoMajor != 2 {
 		t.Fatalf("watch: status %d over %s", watch.StatusCode, watch.Proto)
 	}
-	r.stop()
+	r.Stop()
 	if _, err := io.ReadAll(watch.Body); err != nil {
 		t.Errorf("the watch ended with %v", err)
 	}
-	if err := receive(t, r.finished, "end of the service"); err != nil {
+	if err := servicetest.Receive(t, r.Finished, "end of the service"); err != nil {
 		t.Error(err)
 	}
 }

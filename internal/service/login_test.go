@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"fmt"
@@ -12,24 +12,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // loginServer is a public service with endpoints that ask a provider.
 type loginServer struct {
-	*publicServer
+	*servicetest.PublicServer
 	idp *oidctest.Provider
 }
 
-func startLogins(t *testing.T, change ...func(*Options)) *loginServer {
+func startLogins(t *testing.T, change ...func(*service.Options)) *loginServer {
 	t.Helper()
 	idp := oidctest.Start(t)
 	idp.Discovery = map[string]any{"authorization_response_iss_parameter_supported": true}
 	idp.Person = map[string]any{"sub": "alice", "sid": "sid-alice", "email": "alice@example.com", "email_verified": true,
 		"name": "Alice Ä", "groups": []string{"staff", "a,b"}}
-	return &loginServer{startPublic(t, append([]func(*Options){func(o *Options) { o.LoginAllow = []string{"127.0.0.1"} }},
-		change...)...), idp}
+	return &loginServer{servicetest.StartPublic(t,
+		append([]func(*service.Options){func(o *service.Options) { o.LoginAllow = []string{"127.0.0.1"} }},
+			change...)...), idp}
 }
 
 func (w *loginServer) policy(more string) string {
@@ -40,12 +43,12 @@ func (w *loginServer) policy(more string) string {
 }
 
 // protect binds an endpoint with a login before it.
-func (w *loginServer) protect(url, policy string, h http.HandlerFunc) *testAgent {
-	w.t.Helper()
-	a := w.startAgent(tunnel.Bind{URL: url, Binding: "public", UpstreamURL: "http://localhost:1",
+func (w *loginServer) protect(url, policy string, h http.HandlerFunc) *servicetest.Agent {
+	w.T.Helper()
+	a := w.StartAgent(tunnel.Bind{URL: url, Binding: "public", UpstreamURL: "http://localhost:1",
 		UpstreamProtocol: "http1",
-		TrafficPolicy:    policy}, serve(w.t, h))
-	receive(w.t, a.bound, "bind")
+		TrafficPolicy:    policy}, servicetest.ServeHTTP(w.T, h))
+	servicetest.Receive(w.T, a.Bound, "bind")
 	return a
 }
 
@@ -70,7 +73,7 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 
 // newLoginBrowser is a browser with cookies.
 func (w *loginServer) newLoginBrowser() *http.Client {
-	b := w.newBrowser()
+	b := w.NewBrowser()
 	b.Jar, _ = cookiejar.New(nil)
 	inner := b.Transport
 	b.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -79,7 +82,7 @@ func (w *loginServer) newLoginBrowser() *http.Client {
 		}
 		return http.DefaultTransport.RoundTrip(r)
 	})
-	w.t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	w.T.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	return b
 }
 
@@ -96,10 +99,10 @@ type response struct {
 
 // request sends one request as a browser does when it navigates, and follows nothing.
 func (w *loginServer) request(b *http.Client, method, target string, header ...string) response {
-	w.t.Helper()
-	r, err := http.NewRequestWithContext(testContext(w.t), method, target, nil)
+	w.T.Helper()
+	r, err := http.NewRequestWithContext(servicetest.Context(w.T), method, target, nil)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
 	r.Header.Set("Accept", "text/html")
@@ -108,18 +111,18 @@ func (w *loginServer) request(b *http.Client, method, target string, header ...s
 	}
 	res, err := b.Do(r)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	defer res.Body.Close()
-	return response{res.StatusCode, res.Header, readAll(w.t, res.Body)}
+	return response{res.StatusCode, res.Header, servicetest.ReadAll(w.T, res.Body)}
 }
 
 // logIn navigates and follows redirects, also through the provider.
 func (w *loginServer) logIn(b *http.Client, target string) (response, *url.URL) {
-	w.t.Helper()
+	w.T.Helper()
 	at, err := url.Parse(target)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for range 10 {
 		a := w.request(b, "GET", at.String())
@@ -127,10 +130,10 @@ func (w *loginServer) logIn(b *http.Client, target string) (response, *url.URL) 
 			return a, at
 		}
 		if at, err = at.Parse(a.header.Get("Location")); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
-	w.t.Fatalf("redirects without end, at %s", at)
+	w.T.Fatalf("redirects without end, at %s", at)
 	return response{}, nil
 }
 
@@ -182,7 +185,7 @@ func TestLogin_SessionsHeadersAndLogout(t *testing.T) {
 	}
 	for _, secret := range []string{oidctest.ClientSecret, oidctest.AccessToken,
 		cookiesOf(b, "https://app.example.com")["__Host-fl-oidc"], "code-", "state="} {
-		if strings.Contains(w.log.String(), secret) {
+		if strings.Contains(w.Log.String(), secret) {
 			t.Errorf("the log holds %q", secret)
 		}
 	}

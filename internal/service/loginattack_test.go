@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"bufio"
@@ -15,26 +15,27 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // rawStatus sends a request over a connection of its own, and returns the status of the answer.
 func (w *loginServer) rawStatus(host, request string) int {
-	w.t.Helper()
-	c, err := tls.Dial("tcp", w.addrs.HTTPS.String(),
-		&tls.Config{ServerName: host, RootCAs: w.roots, NextProtos: []string{"http/1.1"}})
+	w.T.Helper()
+	c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(),
+		&tls.Config{ServerName: host, RootCAs: w.Roots, NextProtos: []string{"http/1.1"}})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	_, _ = io.WriteString(c, request)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	_ = res.Body.Close()
 	if c := res.Header["Set-Cookie"]; res.StatusCode < 300 && len(c) > 0 {
-		w.t.Errorf("the upstream has set %q", c)
+		w.T.Errorf("the upstream has set %q", c)
 	}
 	return res.StatusCode
 }
@@ -164,7 +165,7 @@ func TestLogin_SessionsEnd(t *testing.T) {
 		in(app) {
 		t.Errorf("logout: %d", a.status)
 	}
-	for end := time.Now().Add(patience); in(short); {
+	for end := time.Now().Add(servicetest.MaxWait); in(short); {
 		if time.Now().After(end) {
 			t.Fatal("a session of one second does not end")
 		}
@@ -173,7 +174,7 @@ func TestLogin_SessionsEnd(t *testing.T) {
 		t.Fatalf("%d", a.status)
 	}
 	logout := func(token string) int {
-		r, err := http.NewRequestWithContext(testContext(t), "POST", app+"/_fairlead/oidc/logout",
+		r, err := http.NewRequestWithContext(servicetest.Context(t), "POST", app+"/_fairlead/oidc/logout",
 			strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"net/http"
@@ -12,15 +12,16 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // onlySession returns the session that there is.
 func (w *loginServer) onlySession() account.AppSession {
-	w.t.Helper()
-	all, _, err := w.openStore().AppSessions(testContext(w.t), w.account, account.AppSessionFilter{},
+	w.T.Helper()
+	all, _, err := w.OpenStore().AppSessions(servicetest.Context(w.T), w.Account, account.AppSessionFilter{},
 		account.Page{Limit: 10})
 	if err != nil || len(all) != 1 {
-		w.t.Fatalf("%d sessions, %v", len(all), err)
+		w.T.Fatalf("%d sessions, %v", len(all), err)
 	}
 	return all[0]
 }
@@ -44,7 +45,7 @@ func TestLogin_RevokedSessionLogsInAgain(t *testing.T) {
 	if session.PublicURL != "https://app.example.com" || session.Device.IPAddress != "127.0.0.1" {
 		t.Errorf("session %+v", session)
 	}
-	if _, err := w.openStore().Revoke(testContext(t), account.Caller{AccountID: w.account, PrincipalID: "test"},
+	if _, err := w.OpenStore().Revoke(servicetest.Context(t), account.Caller{AccountID: w.Account, PrincipalID: "test"},
 		account.RevokeSelector{UserID: session.User.ID}, account.RevokedByAdmin); err != nil {
 		t.Fatal(err)
 	}

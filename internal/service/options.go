@@ -50,6 +50,7 @@ type Options struct {
 	StaticAllow       []string
 	DrainTimeout      time.Duration
 	EndpointGrace     time.Duration
+	AgentOpenTimeout  time.Duration // for an agent to accept a stream; 0 = the edge's default
 	OperatorRetention time.Duration // how long operators are kept after they were last seen; 0 = for ever
 	IdentityRetention time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
 	GeoIP             []string      // database files that say where addresses are; empty = not known
@@ -70,8 +71,7 @@ type Options struct {
 	// OnReady is called when the service is ready, with the addresses it listens on. May be nil.
 	OnReady func(Addresses)
 
-	onStoreOpen      func(*store.Store) // gets the open store; nil = not called; tests fill its disk
-	agentOpenTimeout time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
+	onStoreOpen func(*store.Store) // gets the open store; nil = not called; tests fill its disk
 	// how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
 	dropDeletedInterval time.Duration
 	// connections of one client without a credential; 0 = the default; tests lower it

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"net/http"
@@ -12,13 +12,15 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // statuses reads the endpoints' statuses by URL.
-func (r *testServer) statuses() map[string]string {
-	r.t.Helper()
+func statuses(r *servicetest.Server) map[string]string {
+	r.T.Helper()
 	var page struct {
 		Endpoints []struct {
 			URL    string `json:"url"`
@@ -26,7 +28,7 @@ func (r *testServer) statuses() map[string]string {
 		} `json:"endpoints"`
 	}
 	found := map[string]string{}
-	if r.callAPI("GET", "/endpoints", nil, &page) == http.StatusOK {
+	if r.CallAPI("GET", "/endpoints", nil, &page) == http.StatusOK {
 		for _, e := range page.Endpoints {
 			found[e.URL] = e.Status
 		}
@@ -34,9 +36,9 @@ func (r *testServer) statuses() map[string]string {
 	return found
 }
 
-// unavailable checks that reads and writes are answered with 503.
-func (r *testServer) unavailable() {
-	r.t.Helper()
+// checkUnavailable checks that reads and writes are answered with 503.
+func checkUnavailable(r *servicetest.Server) {
+	r.T.Helper()
 	for _, c := range []struct {
 		method, path string
 	}{{"GET", "/endpoints"}, {"GET", "/endpoints/ep-none"}, {"POST", "/api_keys"}} {
@@ -47,28 +49,28 @@ func (r *testServer) unavailable() {
 		if c.method == "POST" {
 			body = map[string]string{}
 		}
-		if status := r.callAPI(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable ||
+		if status := r.CallAPI(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable ||
 			answer.ErrorCode != account.CodeUnavailable {
-			r.t.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
+			r.T.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
 		}
 	}
 }
 
 // deleteNewestToken does what a command in another process would.
-func (r *testServer) deleteNewestToken() {
-	r.t.Helper()
-	admin := r.openStore()
-	accounts, err := admin.ListAccounts(testContext(r.t))
+func deleteNewestToken(r *servicetest.Server) {
+	r.T.Helper()
+	admin := r.OpenStore()
+	accounts, err := admin.ListAccounts(servicetest.Context(r.T))
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	tokens, err := admin.AllAuthtokens(testContext(r.t), accounts[0].ID)
+	tokens, err := admin.AllAuthtokens(servicetest.Context(r.T), accounts[0].ID)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	if err := admin.DeleteAuthtoken(testContext(r.t), account.Caller{AccountID: accounts[0].ID},
+	if err := admin.DeleteAuthtoken(servicetest.Context(r.T), account.Caller{AccountID: accounts[0].ID},
 		tokens[0].ID); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 }
 
@@ -92,42 +94,42 @@ func TestServer_AnswersLostDatabaseWith503(t *testing.T) {
 	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := startServer(t, func(o *Options) { o.DatabaseURL, o.SecretKeyFile = u.String(), key })
-	stays := r.startAgent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
-	leaves := r.startAgent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
-	receive(t, stays.bound, "bind")
-	receive(t, leaves.bound, "bind")
+	r := servicetest.Start(t, func(o *service.Options) { o.DatabaseURL, o.SecretKeyFile = u.String(), key })
+	stays := r.StartAgent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
+	leaves := r.StartAgent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
+	servicetest.Receive(t, stays.Bound, "bind")
+	servicetest.Receive(t, leaves.Bound, "bind")
 
 	if err := postgres.Down(); err != nil {
 		t.Fatal(err)
 	}
-	r.unavailable()
-	leaves.stop()
+	checkUnavailable(r)
+	leaves.Stop()
 	if err := postgres.Up(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the API answers, and knows who left", func() bool {
-		return r.statuses()["http://leaves.demo"] == account.StatusOffline
+	servicetest.Eventually(t, "the API answers, and knows who left", func() bool {
+		return statuses(r)["http://leaves.demo"] == account.StatusOffline
 	})
-	if got := r.statuses()["http://stays.demo"]; got != account.StatusOnline {
+	if got := statuses(r)["http://stays.demo"]; got != account.StatusOnline {
 		t.Errorf("the endpoint of the agent that stayed is %q", got)
 	}
-	if len(stays.bound) != 0 {
+	if len(stays.Bound) != 0 {
 		t.Error("the agent that stayed had to bind again")
 	}
-	eventually(t, "writes go on", func() bool {
-		return r.callAPI("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated
+	servicetest.Eventually(t, "writes go on", func() bool {
+		return r.CallAPI("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated
 	})
 
-	r.deleteNewestToken()
-	eventually(t, "the session of a deleted token ends", func() bool {
-		return r.statuses()["http://stays.demo"] == account.StatusOffline
+	deleteNewestToken(r)
+	servicetest.Eventually(t, "the session of a deleted token ends", func() bool {
+		return statuses(r)["http://stays.demo"] == account.StatusOffline
 	})
-	if log := r.log.String(); strings.Contains(log, "hunter2-word") || !strings.Contains(log, "postgres://fairlead@") {
+	if log := r.Log.String(); strings.Contains(log, "hunter2-word") || !strings.Contains(log, "postgres://fairlead@") {
 		t.Error("the log has the database's password, or does not name the database")
 	}
-	r.stop()
-	if err := receive(t, r.finished, "end"); err != nil {
+	r.Stop()
+	if err := servicetest.Receive(t, r.Finished, "end"); err != nil {
 		t.Errorf("the service ended with %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
 // fakeLoginStore is a store of sessions that a test has in its hand.
@@ -88,8 +89,8 @@ func (c *cutRecorder) of(id string) func() {
 	}
 }
 
-func testRevoker(p *fakeLoginStore) (*revoker, *logBuffer) {
-	log := &logBuffer{}
+func testRevoker(p *fakeLoginStore) (*revoker, *logbuffer.Buffer) {
+	log := &logbuffer.Buffer{}
 	return &revoker{store: p, liveSessions: live.New(), meter: newRequestMeter(1).sessions,
 		log:         slog.New(slog.NewTextHandler(log, nil)),
 		recordAudit: p.record}, log

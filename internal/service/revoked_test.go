@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -58,16 +60,16 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 	}
 	if strings.HasPrefix(kind, "stalled") {
 		close(victim.more) // it sees what has become of it when it reads
-		receive(t, victim.ended, "abort at the upstream of "+what)
+		servicetest.Receive(t, victim.ended, "abort at the upstream of "+what)
 	} else {
-		receive(t, victim.ended, "abort at the upstream of "+what)
+		servicetest.Receive(t, victim.ended, "abort at the upstream of "+what)
 		close(victim.more)
 	}
 	if victim.whole.Load() {
 		t.Errorf("%s: the upstream takes an aborted upload for a whole one", what)
 	}
 	victim.read()
-	if e := receive(t, victim.over, "end of "+what); e.err == nil || strings.Contains(e.got, after) {
+	if e := servicetest.Receive(t, victim.over, "end of "+what); e.err == nil || strings.Contains(e.got, after) {
 		t.Errorf("the victim of %s gets %q, %v", what, tail(e.got), e.err)
 	}
 	close(other.more)
@@ -78,7 +80,7 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 // complete checks that somebody got all that the upstream has sent, or the upstream all of theirs.
 func (c *sessionLoad) complete(t *testing.T, o *openRequest) {
 	t.Helper()
-	e := receive(t, o.over, "end of somebody else's "+o.kind)
+	e := servicetest.Receive(t, o.over, "end of somebody else's "+o.kind)
 	want := before + after
 	kind, _, _ := strings.Cut(o.kind, " ")
 	switch kind {
@@ -100,30 +102,30 @@ func tail(s string) string { return s[max(0, len(s)-40):] }
 // chain makes a cloud endpoint with the login, which forwards to an internal one with a failover,
 // whose first child is down.
 func (c *sessionLoad) chain(url string) {
-	c.t.Helper()
+	c.T.Helper()
 	label := map[string]string{"app": "crowd"}
-	a := c.startAgent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
-		serve(c.t, c.holdRequest))
-	receive(c.t, a.bound, "bind")
-	c.tenant.cloud("internal", "http://hop.internal", "",
-		c.tenant.failover(c.tenant.group(map[string]string{"app": "nobody"}), c.tenant.group(label)))
-	c.tenant.cloud("public", url, c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
+	a := c.StartAgent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
+		servicetest.ServeHTTP(c.T, c.holdRequest))
+	servicetest.Receive(c.T, a.Bound, "bind")
+	c.tenant.Cloud("internal", "http://hop.internal", "",
+		c.tenant.Failover(c.tenant.Group(map[string]string{"app": "nobody"}), c.tenant.Group(label)))
+	c.tenant.Cloud("public", url, c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
 		"")
 	c.createEndpoint(url)
 }
 
 // status asks for something that is no page.
 func (c *sessionLoad) status(as loadSession) int {
-	c.t.Helper()
+	c.T.Helper()
 	client := c.http2()
-	r, err := http.NewRequestWithContext(testContext(c.t), "GET", as.url+"/hello", nil)
+	r, err := http.NewRequestWithContext(servicetest.Context(c.T), "GET", as.url+"/hello", nil)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	r.Header.Set("Cookie", as.cookie)
 	res, err := client.Do(r)
 	if err != nil {
-		c.t.Error(err)
+		c.T.Error(err)
 		return 0
 	}
 	defer res.Body.Close()
@@ -151,8 +153,8 @@ func TestRevocation_RacesWithNewRequest(t *testing.T) {
 	t.Parallel()
 	var pause atomic.Pointer[pausingLogins]
 	nothing := func() {}
-	c := startSessionLoad(t, func(o *Options) {
-		o.wrapLoginStore = func(l account.Logins) account.Logins {
+	c := startSessionLoad(t, func(o *service.Options) {
+		o.SetWrapLoginStore(func(l account.Logins) account.Logins {
 			return &pausingLogins{l, func() {
 				if p := pause.Load(); p != nil {
 					p.before()
@@ -162,7 +164,7 @@ func TestRevocation_RacesWithNewRequest(t *testing.T) {
 					p.after()
 				}
 			}}
-		}
+		})
 	})
 	api := c.adminClient()
 	for _, at := range []string{"before", "after"} {
@@ -176,13 +178,13 @@ func TestRevocation_RacesWithNewRequest(t *testing.T) {
 		}
 		answer := make(chan int)
 		go func() { answer <- c.status(as) }()
-		receive(t, here, "request")
+		servicetest.Receive(t, here, "request")
 		pause.Store(nil)
 		if status, err := api("DELETE", "/app/sessions/"+as.session); err != nil || status != http.StatusNoContent {
 			t.Fatalf("DELETE: %d, %v", status, err)
 		}
 		close(goOn)
-		if status := receive(t, answer, "answer"); status != http.StatusUnauthorized {
+		if status := servicetest.Receive(t, answer, "answer"); status != http.StatusUnauthorized {
 			t.Errorf("revoked %s the session was read: the request is answered with %d", at, status)
 		}
 	}
@@ -211,7 +213,7 @@ func TestRevocation_LetsNothingPass(t *testing.T) {
 		racers.Go(func() {
 			for {
 				late := revoked.Load()
-				r, err := http.NewRequestWithContext(testContext(t), "GET", "https://race.example.com/", nil)
+				r, err := http.NewRequestWithContext(servicetest.Context(t), "GET", "https://race.example.com/", nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -233,7 +235,7 @@ func TestRevocation_LetsNothingPass(t *testing.T) {
 			}
 		})
 	}
-	receive(t, racing, "request that is served")
+	servicetest.Receive(t, racing, "request that is served")
 	status, err := api("DELETE", "/app/users/"+as.user)
 	revoked.Store(true)
 	if err != nil || status != http.StatusNoContent {
@@ -267,9 +269,9 @@ func (e *expiringLogins) LiveSessionIDs(ctx context.Context, ids []string) (map[
 func TestRevocation_SweepCutsExpiredSessions(t *testing.T) {
 	t.Parallel()
 	e := &expiringLogins{over: map[string]bool{}}
-	c := startSessionLoad(t, func(o *Options) {
-		o.sessionSweepInterval = 50 * time.Millisecond
-		o.wrapLoginStore = func(l account.Logins) account.Logins { e.Logins = l; return e }
+	c := startSessionLoad(t, func(o *service.Options) {
+		o.SetSessionSweepInterval(50 * time.Millisecond)
+		o.SetWrapLoginStore(func(l account.Logins) account.Logins { e.Logins = l; return e })
 	})
 	shared := c.http2()
 	other := c.open("events http2", c.addSession("other", loadURL), shared)
@@ -278,16 +280,17 @@ func TestRevocation_SweepCutsExpiredSessions(t *testing.T) {
 		e.mu.Lock()
 		e.over[o.as.session] = true
 		e.mu.Unlock()
-		if got := receive(t, o.over, "end of "+kind); strings.Contains(got.got, after) || kind == "events http2" &&
-			got.err == nil {
+		if got := servicetest.Receive(t, o.over, "end of "+kind); strings.Contains(got.got, after) ||
+			kind == "events http2" &&
+				got.err == nil {
 			t.Errorf("%s: %q, %v", kind, got.got, got.err)
 		}
-		receive(t, o.ended, "abort at the upstream")
+		servicetest.Receive(t, o.ended, "abort at the upstream")
 		close(o.more)
 	}
 	close(other.more)
 	c.complete(t, other)
-	if !strings.Contains(c.log.String(), "requests were cut: their sessions are over") {
+	if !strings.Contains(c.Log.String(), "requests were cut: their sessions are over") {
 		t.Error("the log says nothing")
 	}
 }

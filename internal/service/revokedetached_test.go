@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"context"
@@ -12,8 +12,10 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
 	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // clientLeaves is a Revoker whose callers' clients have gone when the revocation begins.
@@ -37,21 +39,21 @@ func (r *clientLeaves) Revoke(
 func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
 	t.Parallel()
 	hook := &clientLeaves{result: make(chan error, 1)}
-	c := startSessionLoad(t, func(o *Options) {
-		o.wrapRevoker = func(r account.Revoker) account.Revoker { hook.Revoker = r; return hook }
+	c := startSessionLoad(t, func(o *service.Options) {
+		o.SetWrapRevoker(func(r account.Revoker) account.Revoker { hook.Revoker = r; return hook })
 	})
-	p := c.newDashboardBrowser()
-	p.signIn(c.apiKey)
-	service := "https://" + c.addrs.Service.String()
+	p := newDashboardBrowser(c.Server)
+	p.signIn(c.APIKey)
+	base := "https://" + c.Addrs.Service.String()
 	for name, request := range map[string]func(m loadSession) (*http.Client, *http.Request){
 		"API": func(m loadSession) (*http.Client, *http.Request) {
-			r := newRequest(t, "DELETE", service+"/app/sessions/"+m.session, nil)
-			r.Header.Set("Authorization", "Bearer "+c.apiKey)
+			r := newRequest(t, "DELETE", base+"/app/sessions/"+m.session, nil)
+			r.Header.Set("Authorization", "Bearer "+c.APIKey)
 			r.Header.Set("Service-Version", "2")
 			return &http.Client{Transport: p.via}, r
 		},
 		"dashboard": func(m loadSession) (*http.Client, *http.Request) {
-			r := newRequest(t, "POST", service+"/ui/traffic-policy/sessions/"+m.session+"/revoke", url.Values{})
+			r := newRequest(t, "POST", base+"/ui/traffic-policy/sessions/"+m.session+"/revoke", url.Values{})
 			r.AddCookie(&http.Cookie{Name: dashboard.CookieName, Value: p.cookie})
 			return &http.Client{Transport: p.via}, r
 		},
@@ -67,12 +69,12 @@ func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
 	} {
 		m := c.addSessionOfClient(oidctest.ClientID, name)
 		client, r := request(m)
-		ctx, cancel := context.WithCancel(testContext(t))
+		ctx, cancel := context.WithCancel(servicetest.Context(t))
 		hook.leave = cancel
 		if res, err := client.Do(r.WithContext(ctx)); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: the client gets %v, %v", name, res, err)
 		}
-		if err := receive(t, hook.result, "revocation by "+name); err != nil {
+		if err := servicetest.Receive(t, hook.result, "revocation by "+name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if status := c.status(m); status != http.StatusUnauthorized {

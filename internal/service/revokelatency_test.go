@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"fmt"
@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // TestRevocation_Latency holds streams of every kind open and measures how long it takes until they
@@ -30,7 +33,7 @@ func TestRevocation_Latency(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := startSessionLoad(t, func(o *Options) { o.Public.MaxConnsPerClient = 10_000 })
+	c := startSessionLoad(t, func(o *service.Options) { o.Public.MaxConnsPerClient = 10_000 })
 	var single, crowd []*openRequest
 	var shared *http.Client
 	var session loadSession // of several streams; a person cannot have any number of sessions
@@ -90,13 +93,13 @@ func (c *sessionLoad) cutAndMeasure(t *testing.T, revoke func() (int, error), st
 	for _, o := range streams {
 		stalledUpload, stalledDownload := strings.HasPrefix(o.kind, "stalled"), strings.HasPrefix(o.kind, "download")
 		if !stalledUpload {
-			note(o.kind+": upstream", receive(t, o.ended, "abort at the upstream of "+o.kind).Sub(began))
+			note(o.kind+": upstream", servicetest.Receive(t, o.ended, "abort at the upstream of "+o.kind).Sub(began))
 		}
 		if stalledDownload {
 			o.read()
 		}
 		close(o.more) // a client that uploads looks at its own body first
-		e := receive(t, o.over, "end of "+o.kind)
+		e := servicetest.Receive(t, o.over, "end of "+o.kind)
 		if e.err == nil && !strings.HasPrefix(o.kind, "websocket") {
 			t.Errorf("%s ends as if it were whole", o.kind)
 		}

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"net/http"
@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 const loginPolicy = "on_http_request:\n  - actions:\n      - type: basic-auth\n        config:\n          " +
@@ -18,25 +20,25 @@ const loginPolicy = "on_http_request:\n  - actions:\n      - type: basic-auth\n 
 
 func TestSecretKey_IsRequiredForStoredPolicies(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	path := filepath.Join(r.opt.DataDir, secretKeyFile)
+	r := servicetest.Start(t)
+	path := filepath.Join(r.Options.DataDir, service.SecretKeyFile)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("the key's file: %v, %v", info, err)
 	}
 	var wrong struct{ Errors []account.FieldError }
-	if status := r.callAPI("POST", "/endpoints",
+	if status := r.CallAPI("POST", "/endpoints",
 		map[string]any{"url": "http://shop.demo", "traffic_policy": "on_http_request:\n  - actions: [{type: nonsense}]"},
 		&wrong); status != http.StatusBadRequest ||
 		len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Rule, "line 2, column ") {
 		t.Errorf("a wrong policy: status %d, %+v", status, wrong)
 	}
 	var made account.Endpoint
-	r.create("/endpoints", map[string]any{"url": "http://shop.demo", "traffic_policy": loginPolicy}, &made)
+	createObject(r, "/endpoints", map[string]any{"url": "http://shop.demo", "traffic_policy": loginPolicy}, &made)
 	if strings.Contains(made.TrafficPolicy, "hush") || !strings.Contains(made.TrafficPolicy, "redacted:") {
 		t.Errorf("the answer shows\n%s", made.TrafficPolicy)
 	}
-	r.stop()
-	if err := receive(t, r.finished, "end"); err != nil {
+	r.Stop()
+	if err := servicetest.Receive(t, r.Finished, "end"); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "other.key")
@@ -45,19 +47,19 @@ func TestSecretKey_IsRequiredForStoredPolicies(t *testing.T) {
 		if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		opt := r.opt
+		opt := r.Options
 		opt.SecretKeyFile = other
-		if err := Run(testContext(t), opt); err == nil || !strings.Contains(err.Error(), want) ||
+		if err := service.Run(servicetest.Context(t), opt); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), text) {
 			t.Errorf("another key: %v, want %q", err, want)
 		}
 	}
-	if strings.Contains(r.log.String(), "hush") {
+	if strings.Contains(r.Log.String(), "hush") {
 		t.Error("the log holds a policy")
 	}
-	again := startServer(t, func(o *Options) { o.DataDir = r.opt.DataDir })
+	again := servicetest.Start(t, func(o *service.Options) { o.DataDir = r.Options.DataDir })
 	var got account.Endpoint
-	if status := again.callAPI("GET", "/endpoints/"+made.ID, nil, &got); status != http.StatusOK ||
+	if status := again.CallAPI("GET", "/endpoints/"+made.ID, nil, &got); status != http.StatusOK ||
 		got.TrafficPolicy != made.TrafficPolicy {
 		t.Errorf("after a restart: status %d\n%s", status, got.TrafficPolicy)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"net/http"
@@ -10,15 +10,16 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // The service answers with what the operator itself would make of its selectors.
 func TestServer_ListsBoundEndpointsBySelector(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
+	r := servicetest.Start(t)
 	for _, url := range []string{"http://api.demo", "tcp://db.prod:5432"} {
-		receive(t, r.startAgent(tunnel.Bind{URL: url}, "").bound, "bind")
+		servicetest.Receive(t, r.StartAgent(tunnel.Bind{URL: url}, "").Bound, "bind")
 	}
 	for _, c := range []struct {
 		selectors []string
@@ -34,10 +35,10 @@ func TestServer_ListsBoundEndpointsBySelector(t *testing.T) {
 		{[]string{"false"}, ""},
 	} {
 		var o account.Operator
-		r.create("/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
+		createObject(r, "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
 			"binding": map[string]any{"endpoint_selectors": c.selectors}}, &o)
 		var got struct{ Endpoints []account.Endpoint }
-		if status := r.callAPI("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil, &got); status != http.StatusOK {
+		if status := r.CallAPI("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil, &got); status != http.StatusOK {
 			t.Errorf("%v: status %d", c.selectors, status)
 		}
 		var urls []string
@@ -50,7 +51,7 @@ func TestServer_ListsBoundEndpointsBySelector(t *testing.T) {
 		}
 	}
 	var refused struct{ Errors []account.FieldError }
-	status := r.callAPI("POST", "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
+	status := r.CallAPI("POST", "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
 		"binding": map[string]any{"endpoint_selectors": []string{"true", "ep.size > 1"}}}, &refused)
 	if status != http.StatusBadRequest || len(refused.Errors) != 1 {
 		t.Fatalf("a selector that does not compile: status %d, %+v", status, refused)

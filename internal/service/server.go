@@ -213,7 +213,7 @@ func (s *service) wire() {
 		GetInternal:     s.internalEndpoint,
 		ListPool:        s.listPool,
 		BackendAttempts: s.backendAttempts, DialStatic: s.staticGuard.Dial, Logins: s.newLoginHandler(),
-		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.agentOpenTimeout,
+		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.AgentOpenTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
 		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"bufio"
@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -29,7 +31,7 @@ import (
 // every kind for as long as a test likes.
 type sessionLoad struct {
 	*loginServer
-	tenant *tenant
+	tenant *servicetest.Tenant
 	serial atomic.Int64
 
 	mu    sync.Mutex
@@ -42,11 +44,11 @@ const (
 	loadCookie = "__Host-fl-oidc"
 )
 
-func startSessionLoad(t *testing.T, change ...func(*Options)) *sessionLoad {
+func startSessionLoad(t *testing.T, change ...func(*service.Options)) *sessionLoad {
 	t.Helper()
 	c := &sessionLoad{held: map[string]*heldRequest{}, bound: map[string]string{}}
 	c.loginServer = startLogins(t, change...)
-	c.tenant = c.testServer.tenant()
+	c.tenant = c.Server.Tenant()
 	c.protect(loadURL, c.policy(""), c.holdRequest)
 	c.createEndpoint(loadURL)
 	return c
@@ -54,19 +56,19 @@ func startSessionLoad(t *testing.T, change ...func(*Options)) *sessionLoad {
 
 // createEndpoint logs somebody in at the URL, to see what sessions there are good for.
 func (c *sessionLoad) createEndpoint(url string) {
-	c.t.Helper()
+	c.T.Helper()
 	b := c.newLoginBrowser()
 	if got, _ := c.logIn(b, url+"/hello"); got.status != 200 {
-		c.t.Fatalf("a login: %d %s", got.status, got.body)
+		c.T.Fatalf("a login: %d %s", got.status, got.body)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(cookiesOf(b, url)[loadCookie])
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	hash := sha256.Sum256(raw)
-	s, err := c.tenant.store.LiveSession(testContext(c.t), c.account, hash[:])
+	s, err := c.tenant.Store.LiveSession(servicetest.Context(c.T), c.Account, hash[:])
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	c.bound[url] = s.Scope
 }
@@ -76,7 +78,7 @@ type loadSession struct{ user, session, cookie, url string }
 
 // addSession makes a session of the user at the URL, as a login does.
 func (c *sessionLoad) addSession(user, url string, change ...func(*account.NewLogin)) loadSession {
-	c.t.Helper()
+	c.T.Helper()
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw)
 	hash := sha256.Sum256(raw)
@@ -86,9 +88,9 @@ func (c *sessionLoad) addSession(user, url string, change ...func(*account.NewLo
 	for _, f := range change {
 		f(&l)
 	}
-	s, err := c.tenant.store.Login(testContext(c.t), c.account, l)
+	s, err := c.tenant.Store.Login(servicetest.Context(c.T), c.Account, l)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return loadSession{s.UserID, s.ID, loadCookie + "=" + base64.RawURLEncoding.EncodeToString(raw), url}
 }
@@ -212,7 +214,7 @@ var kinds = []string{"websocket http1", "events http1", "events http2", "downloa
 
 // open sends a request and returns when it is under way.
 func (c *sessionLoad) open(kind string, as loadSession, http2 *http.Client) *openRequest {
-	c.t.Helper()
+	c.T.Helper()
 	name, protocol, _ := strings.Cut(kind, " ")
 	id := fmt.Sprint(c.serial.Add(1))
 	o := &openRequest{heldRequest: c.stream(id), kind: kind, as: as, over: make(chan requestEnd, 1)}
@@ -232,9 +234,9 @@ func (c *sessionLoad) open(kind string, as loadSession, http2 *http.Client) *ope
 		if name == "upload" || name == "stalled" {
 			method, body = "POST", &uploading{o.heldRequest, name == "stalled", strings.NewReader(before)}
 		}
-		r, err := http.NewRequestWithContext(testContext(c.t), method, as.url+"/"+name, body)
+		r, err := http.NewRequestWithContext(servicetest.Context(c.T), method, as.url+"/"+name, body)
 		if err != nil {
-			c.t.Fatal(err)
+			c.T.Fatal(err)
 		}
 		r.Header.Set("Cookie", as.cookie)
 		r.Header.Set("Stream", id)
@@ -243,9 +245,9 @@ func (c *sessionLoad) open(kind string, as loadSession, http2 *http.Client) *ope
 	select {
 	case <-o.begun:
 	case e := <-o.over:
-		c.t.Fatalf("%s: %q, %v", kind, e.got, e.err)
-	case <-time.After(patience):
-		c.t.Fatalf("%s does not begin", kind)
+		c.T.Fatalf("%s: %q, %v", kind, e.got, e.err)
+	case <-time.After(servicetest.MaxWait):
+		c.T.Fatalf("%s does not begin", kind)
 	}
 	return o
 }
@@ -294,13 +296,13 @@ func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) req
 
 // upgrade is the client of a websocket.
 func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
-	conn, err := tls.Dial("tcp", c.addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.roots,
+	conn, err := tls.Dial("tcp", c.Addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.Roots,
 		NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		return requestEnd{"", err, time.Now()}
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	_, _ = io.WriteString(conn,
 		"GET /websocket HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie: "+as.cookie+
 			"\r\nStream: "+id+"\r\n\r\n")
@@ -315,7 +317,7 @@ func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
 
 // dial connects to the public edge with a small buffer, so that whoever does not read stalls soon.
 func (c *sessionLoad) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.addrs.HTTPS.String())
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.Addrs.HTTPS.String())
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetReadBuffer(32 << 10)
 	}
@@ -324,8 +326,8 @@ func (c *sessionLoad) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 func (c *sessionLoad) http1() *http.Client {
 	tr := &http.Transport{DialContext: c.dial,
-		TLSClientConfig: &tls.Config{RootCAs: c.roots, NextProtos: []string{"http/1.1"}}, DisableCompression: true}
-	c.t.Cleanup(tr.CloseIdleConnections)
+		TLSClientConfig: &tls.Config{RootCAs: c.Roots, NextProtos: []string{"http/1.1"}}, DisableCompression: true}
+	c.T.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -333,9 +335,9 @@ func (c *sessionLoad) http1() *http.Client {
 
 // http2 is a client with one connection.
 func (c *sessionLoad) http2() *http.Client {
-	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.roots}, ForceAttemptHTTP2: true,
+	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.Roots}, ForceAttemptHTTP2: true,
 		DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
-	c.t.Cleanup(tr.CloseIdleConnections)
+	c.T.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -343,18 +345,18 @@ func (c *sessionLoad) http2() *http.Client {
 
 // adminClient is a client of the API with a connection that stays.
 func (c *sessionLoad) adminClient() func(method, path string) (int, error) {
-	tlsConfig, err := trust.Options{CASHA256: c.addrs.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: c.Addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
-	c.t.Cleanup(tr.CloseIdleConnections)
+	c.T.Cleanup(tr.CloseIdleConnections)
 	return func(method, path string) (int, error) {
-		r, err := http.NewRequestWithContext(testContext(c.t), method, "https://"+c.addrs.Service.String()+path, nil)
+		r, err := http.NewRequestWithContext(servicetest.Context(c.T), method, "https://"+c.Addrs.Service.String()+path, nil)
 		if err != nil {
 			return 0, err
 		}
-		r.Header.Set("Authorization", "Bearer "+c.apiKey)
+		r.Header.Set("Authorization", "Bearer "+c.APIKey)
 		r.Header.Set("Service-Version", "2")
 		res, err := tr.RoundTrip(r)
 		if err != nil {
@@ -369,7 +371,7 @@ func (c *sessionLoad) adminClient() func(method, path string) (int, error) {
 // standstill waits until what moves has filled every buffer on its way: somebody does not read.
 func (o *openRequest) standstill(t *testing.T) {
 	t.Helper()
-	tick, over := time.NewTicker(50*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(50*time.Millisecond), time.After(servicetest.MaxWait)
 	defer tick.Stop()
 	for last := int64(-1); o.moved.Load() != last; {
 		last = o.moved.Load()

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"net/http"
@@ -9,24 +9,25 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // Whoever ends a session is in the record of its end, with the reason.
 func TestSession_EndNamesActorAndReason(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	up := relayTo(serveTCP(t, echo))
-	key, err := r.openStore().APIKeyBySecret(testContext(t), r.apiKey)
+	r := servicetest.Start(t)
+	up := servicetest.RelayTo(servicetest.ServeTCP(t, echo))
+	key, err := r.OpenStore().APIKeyBySecret(servicetest.Context(t), r.APIKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := func(session, by, reason, because string) {
 		t.Helper()
 		var e account.AuditEvent
-		eventually(t, "the record of the end of "+session, func() bool {
+		servicetest.Eventually(t, "the record of the end of "+session, func() bool {
 			var list struct{ Events []account.AuditEvent }
-			r.callAPI("GET", "/events?type=tunnel_session.ended&object_id="+session, nil, &list)
+			r.CallAPI("GET", "/events?type=tunnel_session.ended&object_id="+session, nil, &list)
 			if len(list.Events) > 0 {
 				e = list.Events[0]
 			}
@@ -37,39 +38,39 @@ func TestSession_EndNamesActorAndReason(t *testing.T) {
 			t.Errorf("the end of a session: by %+v, %v; want %s, %q", e.Principal, e.Details, by, reason)
 		}
 	}
-	live := func(token, url string) (*testAgent, string) {
+	live := func(token, url string) (*servicetest.Agent, string) {
 		t.Helper()
-		a := r.startAgentWith(token, tunnel.Bind{URL: url}, up)
-		receive(t, a.bound, "bind")
-		s, err := a.Wait(testContext(t))
+		a := r.StartAgentWith(token, tunnel.Bind{URL: url}, up)
+		servicetest.Receive(t, a.Bound, "bind")
+		s, err := a.Wait(servicetest.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a, s.ID()
 	}
-	_, stopped := live(r.authtoken, "tcp://stop.demo:1")
-	r.callAPIWanting("POST", "/tunnel_sessions/"+stopped+"/stop", nil, http.StatusNoContent)
+	_, stopped := live(r.Authtoken, "tcp://stop.demo:1")
+	callAPIWanting(r, "POST", "/tunnel_sessions/"+stopped+"/stop", nil, http.StatusNoContent)
 	ended(stopped, key.ID, "stopped through the API", "")
 
-	_, restarted := live(r.authtoken, "tcp://restart.demo:1")
-	r.callAPIWanting("POST", "/tunnel_sessions/"+restarted+"/restart", nil, http.StatusNoContent)
+	_, restarted := live(r.Authtoken, "tcp://restart.demo:1")
+	callAPIWanting(r, "POST", "/tunnel_sessions/"+restarted+"/restart", nil, http.StatusNoContent)
 	ended(restarted, key.ID, "restarted through the API", "")
 
 	var token struct{ ID, Token string }
-	r.create("/credentials", map[string]any{"acl": []string{"bind:*"}}, &token)
+	createObject(r, "/credentials", map[string]any{"acl": []string{"bind:*"}}, &token)
 	_, narrowed := live(token.Token, "tcp://narrowed.demo:1")
-	r.callAPIWanting("PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:tcp://other.demo:1"}},
+	callAPIWanting(r, "PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:tcp://other.demo:1"}},
 		http.StatusOK)
 	ended(narrowed, key.ID, "no bind rule", token.ID)
 
-	r.callAPIWanting("PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:*"}}, http.StatusOK)
+	callAPIWanting(r, "PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:*"}}, http.StatusOK)
 	_, revoked := live(token.Token, "tcp://revoked.demo:1")
-	r.callAPIWanting("DELETE", "/credentials/"+token.ID, nil, http.StatusNoContent)
+	callAPIWanting(r, "DELETE", "/credentials/"+token.ID, nil, http.StatusNoContent)
 	ended(revoked, key.ID, "deleted or has expired", token.ID)
 
-	itself, gone := live(r.authtoken, "tcp://own.demo:1")
+	itself, gone := live(r.Authtoken, "tcp://own.demo:1")
 	var session account.TunnelSession
-	r.callAPI("GET", "/tunnel_sessions/"+gone, nil, &session)
-	itself.stop()
+	r.CallAPI("GET", "/tunnel_sessions/"+gone, nil, &session)
+	itself.Stop()
 	ended(gone, session.Credential.ID, "the connection ended", "")
 }

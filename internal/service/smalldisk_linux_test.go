@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
@@ -20,13 +22,13 @@ func TestReadyz_OnASmallDisk(t *testing.T) {
 	t.Parallel()
 	storetest.OnSmallDisk(t, 8, func(d *storetest.SmallDisk) {
 		data := filepath.Join(d.Dir, "data")
-		r := startServer(t, func(o *Options) { o.DataDir = data })
+		r := servicetest.Start(t, func(o *service.Options) { o.DataDir = data })
 		turns := func(want int) (body string) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it takes 1 s
 			defer cancel()
 			for status := 0; status != want; {
-				if status, body = r.getHealth("/readyz"); ctx.Err() != nil {
+				if status, body = r.GetHealth("/readyz"); ctx.Err() != nil {
 					t.Fatalf("/readyz is %d for too long: %s", status, body)
 				}
 			}
@@ -40,12 +42,12 @@ func TestReadyz_OnASmallDisk(t *testing.T) {
 		}
 		d.Free()
 		turns(http.StatusOK)
-		r.stop()
-		storetest.Must(t, <-r.finished)
+		r.Stop()
+		storetest.Must(t, <-r.Finished)
 
 		d.Fill()
 		for _, dir := range []string{data, filepath.Join(d.Dir, "new")} {
-			err := Run(testContext(t), Options{
+			err := service.Run(servicetest.Context(t), service.Options{
 				Addr: "127.0.0.1:0", DataDir: dir, EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler),
 			})
 			want := "the disk that holds data directory " + dir + " is full; free some space there"

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"bytes"
@@ -17,20 +17,23 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 func TestStart_RefusesSecondServerOnSameStore(t *testing.T) {
 	t.Parallel()
-	first := startServer(t)
-	err := Run(testContext(t), Options{
-		Addr: "127.0.0.1:0", DataDir: first.opt.DataDir, EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	first := servicetest.Start(t)
+	err := service.Run(servicetest.Context(t), service.Options{
+		Addr: "127.0.0.1:0", DataDir: first.Options.DataDir, EndpointGrace: time.Minute,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
 		t.Errorf("error %v", err)
 	}
-	if status, _ := first.getHealth("/readyz"); status != 200 {
+	if status, _ := first.GetHealth("/readyz"); status != 200 {
 		t.Errorf("the first server is not ready any more: %d", status)
 	}
 }
@@ -47,57 +50,65 @@ func TestStart_RefusedWithReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(*Options)
+		change func(*service.Options)
 		texts  []string
 	}{
-		"port in use": {func(o *Options) { o.Addr = taken.Addr().String() }, []string{"--addr", "in use"}},
-		"metrics port in use": {func(o *Options) {
+		"port in use": {func(o *service.Options) { o.Addr = taken.Addr().String() }, []string{"--addr", "in use"}},
+		"metrics port in use": {func(o *service.Options) {
 			o.MetricsAddr = taken.Addr().String()
 		}, []string{"--metrics-addr", "in use"}},
-		"health port in use": {func(o *Options) {
+		"health port in use": {func(o *service.Options) {
 			o.HealthAddr = taken.Addr().String()
 		}, []string{"--health-addr", "in use"}},
-		"health address":  {func(o *Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
-		"address":         {func(o *Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
-		"port":            {func(o *Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
-		"foreign address": {func(o *Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
-		"base URL": {func(o *Options) {
+		"health address":  {func(o *service.Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
+		"address":         {func(o *service.Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
+		"port":            {func(o *service.Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
+		"foreign address": {func(o *service.Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
+		"base URL": {func(o *service.Options) {
 			o.BaseURL = "http://plain"
 		}, []string{"--base-url", "http://plain", "https"}},
-		"base URL of a flag": {func(o *Options) { o.BaseURL = "--metrics-addr" }, []string{"--base-url", "host name"}},
-		"tunnel URL's host": {func(o *Options) {
+		"base URL of a flag": {func(o *service.Options) {
+			o.BaseURL = "--metrics-addr"
+		}, []string{"--base-url", "host name"}},
+		"tunnel URL's host": {func(o *service.Options) {
 			o.TunnelURL = "https://*.example.com"
 		}, []string{"--tunnel-url", "host name"}},
-		"base URL with path": {func(o *Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
-		"tunnel URL":         {func(o *Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
-		"half a pair":        {func(o *Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},
-		"no certificate": {func(o *Options) {
+		"base URL with path": {func(o *service.Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
+		"tunnel URL":         {func(o *service.Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
+		"half a pair":        {func(o *service.Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},
+		"no certificate": {func(o *service.Options) {
 			o.TLSCert, o.TLSKey = "/nowhere", "/nowhere"
 		}, []string{"--tls-cert", "/nowhere"}},
-		"SAN": {func(o *Options) { o.TLSNames = []string{"a b"} }, []string{"--tls-san", "a b"}},
-		"version header": {func(o *Options) {
+		"SAN": {func(o *service.Options) { o.TLSNames = []string{"a b"} }, []string{"--tls-san", "a b"}},
+		"version header": {func(o *service.Options) {
 			o.VersionHeaders = []string{"Host"}
 		}, []string{"--version-header", "Host"}},
-		"drain":              {func(o *Options) { o.DrainTimeout = -time.Second }, []string{"--drain-timeout", "-1s"}},
-		"grace":              {func(o *Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
-		"operator retention": {func(o *Options) { o.OperatorRetention = time.Hour }, []string{"--operator-retention", "24h"}},
-		"retention":          {func(o *Options) { o.IdentityRetention = time.Hour }, []string{"--identity-retention", "24h"}},
-		"data dir is a file": {func(o *Options) { o.DataDir = file }, []string{file}},
-		"no data dir":        {func(o *Options) { o.DataDir = "" }, []string{"--data-dir"}},
-		"bootstrap file": {func(o *Options) {
+		"drain": {func(o *service.Options) {
+			o.DrainTimeout = -time.Second
+		}, []string{"--drain-timeout", "-1s"}},
+		"grace": {func(o *service.Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
+		"operator retention": {func(o *service.Options) {
+			o.OperatorRetention = time.Hour
+		}, []string{"--operator-retention", "24h"}},
+		"retention": {func(o *service.Options) {
+			o.IdentityRetention = time.Hour
+		}, []string{"--identity-retention", "24h"}},
+		"data dir is a file": {func(o *service.Options) { o.DataDir = file }, []string{file}},
+		"no data dir":        {func(o *service.Options) { o.DataDir = "" }, []string{"--data-dir"}},
+		"bootstrap file": {func(o *service.Options) {
 			o.BootstrapFile = filepath.Join(file, "secrets")
 		}, []string{"--bootstrap-file", file}},
-		"API key file": {func(o *Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
-		"two at once":  {func(o *Options) { o.Addr, o.BaseURL = "x", "y://z" }, []string{"--addr", "--base-url"}},
+		"API key file": {func(o *service.Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
+		"two at once":  {func(o *service.Options) { o.Addr, o.BaseURL = "x", "y://z" }, []string{"--addr", "--base-url"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: time.Minute,
+			o := service.Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: time.Minute,
 				Logger: slog.New(slog.DiscardHandler)}
 			c.change(&o)
 			ctx, cancel := context.WithCancel(t.Context())
-			o.OnReady = func(Addresses) { cancel() }
-			err := Run(ctx, o)
+			o.OnReady = func(service.Addresses) { cancel() }
+			err := service.Run(ctx, o)
 			if err == nil {
 				t.Fatal("it started")
 			}
@@ -117,8 +128,8 @@ func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("file of the data directory", func(t *testing.T) {
 		t.Parallel()
-		r := startServer(t)
-		info, err := os.Stat(filepath.Join(r.opt.DataDir, BootstrapFileName))
+		r := servicetest.Start(t)
+		info, err := os.Stat(filepath.Join(r.Options.DataDir, service.BootstrapFileName))
 		if err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v %v", info, err)
 		}
@@ -127,18 +138,18 @@ func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 		t.Parallel()
 		var terminal bytes.Buffer
 		file := filepath.Join(t.TempDir(), "secrets")
-		r := startServer(t, func(o *Options) { o.BootstrapFile, o.Terminal = file, &terminal })
+		r := servicetest.Start(t, func(o *service.Options) { o.BootstrapFile, o.Terminal = file, &terminal })
 		b, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(b), "flk_") || terminal.Len() > 0 {
 			t.Errorf("file %q, terminal %q, %v", b, terminal.String(), err)
 		}
-		if err := r.stopAndWait(); err != nil {
+		if err := r.StopAndWait(); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
-		startServer(t, func(o *Options) { o.BootstrapFile, o.DataDir = file, r.opt.DataDir })
+		servicetest.Start(t, func(o *service.Options) { o.BootstrapFile, o.DataDir = file, r.Options.DataDir })
 		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the second start wrote secrets again: %v", err)
 		}
@@ -146,14 +157,14 @@ func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()
 		var terminal bytes.Buffer
-		r := startServer(t, func(o *Options) { o.Terminal = &terminal })
+		r := servicetest.Start(t, func(o *service.Options) { o.Terminal = &terminal })
 		for _, text := range []string{"flk_", "flt_", "helm install", "fairlead-server ca", "fairlead http 8080",
-			r.addrs.BaseURL, r.addrs.CAFingerprint} {
+			r.Addrs.BaseURL, r.Addrs.CAFingerprint} {
 			if !strings.Contains(terminal.String(), text) {
 				t.Errorf("the terminal shows no %q:\n%s", text, terminal.String())
 			}
 		}
-		if entries, _ := filepath.Glob(filepath.Join(r.opt.DataDir, "*bootstrap*")); len(entries) > 0 {
+		if entries, _ := filepath.Glob(filepath.Join(r.Options.DataDir, "*bootstrap*")); len(entries) > 0 {
 			t.Errorf("files %v were left", entries)
 		}
 	})
@@ -168,25 +179,25 @@ func TestBootstrap_EnsuresSecretsOfFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	files := func(o *Options) {
+	files := func(o *service.Options) {
 		o.APIKeyFile, o.AuthtokenFile = filepath.Join(dir, "key"), filepath.Join(dir, "token")
 	}
 	var data string
 	for range 2 {
-		r := startServer(t, files, func(o *Options) {
+		r := servicetest.Start(t, files, func(o *service.Options) {
 			if data != "" {
 				o.DataDir = data
 			}
 		})
-		data, r.apiKey, r.authtoken = r.opt.DataDir, key, token
-		if status := r.callAPI("GET", "/endpoints", nil, nil); status != 200 {
+		data, r.APIKey, r.Authtoken = r.Options.DataDir, key, token
+		if status := r.CallAPI("GET", "/endpoints", nil, nil); status != 200 {
 			t.Errorf("the key of the file: status %d", status)
 		}
-		r.openSession(token)
-		if _, err := os.Stat(filepath.Join(data, BootstrapFileName)); !errors.Is(err, os.ErrNotExist) {
+		openSession(r, token)
+		if _, err := os.Stat(filepath.Join(data, service.BootstrapFileName)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("other secrets were made: %v", err)
 		}
-		if err := r.stopAndWait(); err != nil {
+		if err := r.StopAndWait(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,13 +205,13 @@ func TestBootstrap_EnsuresSecretsOfFiles(t *testing.T) {
 
 func TestTLSListener_DispatchesByALPN(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	silent, err := net.Dial("tcp", r.addrs.Service.String()) // it never begins its handshake
+	r := servicetest.Start(t)
+	silent, err := net.Dial("tcp", r.Addrs.Service.String()) // it never begins its handshake
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	tlsConfig, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +227,7 @@ func TestTLSListener_DispatchesByALPN(t *testing.T) {
 	} {
 		cfg := tlsConfig.Clone()
 		cfg.NextProtos = c.offer
-		conn, err := tls.Dial("tcp", r.addrs.Service.String(), cfg)
+		conn, err := tls.Dial("tcp", r.Addrs.Service.String(), cfg)
 		if (err == nil) != c.ok {
 			t.Errorf("offering %v: %v", c.offer, err)
 		}
@@ -230,11 +241,11 @@ func TestTLSListener_DispatchesByALPN(t *testing.T) {
 	}
 	old := tlsConfig.Clone()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	if conn, err := tls.Dial("tcp", r.addrs.Service.String(), old); err == nil {
+	if conn, err := tls.Dial("tcp", r.Addrs.Service.String(), old); err == nil {
 		_ = conn.Close()
 		t.Error("TLS 1.2 was accepted")
 	}
-	if err := r.stopAndWait(); err != nil {
+	if err := r.StopAndWait(); err != nil {
 		t.Error(err)
 	}
 }

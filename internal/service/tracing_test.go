@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package service_test
 
 import (
 	"io"
@@ -20,6 +20,8 @@ import (
 	v1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -71,19 +73,19 @@ func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environ
 	url, spans := traceReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
 	parents := make(chan http.Header, 2)
-	upstream := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		parents <- r.Header.Clone()
 		w.WriteHeader(http.StatusTeapot)
 	})
-	p := edgePathTo(t, startServer(t), upstream)
+	p := servicetest.NewPathTo(t, servicetest.Start(t), upstream)
 	header := http.Header{"Traceparent": {clientParent}, "Tracestate": {"vendor=1"}, "Authorization": {"request-secret"}}
-	p.forwarder.do(p.tr, "GET", "http://hello.demo/tea?token=request-secret", nil, header)
-	with := receive(t, parents, "request")
-	p.forwarder.do(p.tr, "BREW", "http://hello.demo/", nil, nil)
-	without := receive(t, parents, "request")
-	p.agent.stop()
-	p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil)
-	if err := p.stopAndWait(); err != nil { // which sends what has not been sent
+	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/tea?token=request-secret", nil, header)
+	with := servicetest.Receive(t, parents, "request")
+	p.Forwarder.Do(p.Transport, "BREW", "http://hello.demo/", nil, nil)
+	without := servicetest.Receive(t, parents, "request")
+	p.Agent.Stop()
+	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil)
+	if err := p.StopAndWait(); err != nil { // which sends what has not been sent
 		t.Fatal(err)
 	}
 	got := spans()
@@ -113,9 +115,9 @@ func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environ
 		t.Errorf("without a trace of the client's the upstream got %v, want %s", without, want)
 	}
 	a := attributesOf(first)
-	if !strings.Contains(a["fairlead.endpoint.id"], p.bound.EndpointID) ||
+	if !strings.Contains(a["fairlead.endpoint.id"], p.Bound.EndpointID) ||
 		a["http.response.status_code"] != "int_value:418" || !strings.Contains(a["url.path"], `"/tea"`) ||
-		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"], p.operatorID) {
+		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"], p.OperatorID) {
 		t.Errorf("attributes %v", a)
 	}
 	if a := attributesOf(got[2]); !strings.Contains(a["error.type"], "ERR_FL_3001") ||
@@ -133,19 +135,21 @@ func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environ
 func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the environment
 	url, spans := traceReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-	r := startServer(t)
-	a := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"},
-		relayTo(serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
-	bound, f := receive(t, a.bound, "bind"), r.startForwarder()
-	st := f.open(openHeader(t, bound))
+	r := servicetest.Start(t)
+	a := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"},
+		servicetest.RelayTo(servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+	bound, f := servicetest.Receive(t, a.Bound, "bind"), r.StartForwarder()
+	st := f.Open(servicetest.OpenHeader(t, bound))
 	_, _ = io.WriteString(st, "request-secret")
 	_ = st.CloseWrite()
-	if got := readAll(t, st); got != "request-secret" {
+	if got := servicetest.ReadAll(t, st); got != "request-secret" {
 		t.Fatalf("%q", got)
 	}
-	a.stop()
-	eventually(t, "the agent is gone", func() bool { return f.openRefused(openHeader(t, bound)) == tunnel.RefusedOffline })
-	if err := r.stopAndWait(); err != nil {
+	a.Stop()
+	servicetest.Eventually(t, "the agent is gone", func() bool {
+		return f.OpenRefused(servicetest.OpenHeader(t, bound)) == tunnel.RefusedOffline
+	})
+	if err := r.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
 	got := spans()
@@ -181,11 +185,11 @@ func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the envi
 func TestTracing_OffPassesTraceHeaders(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
-	p := newEdgePath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	p := servicetest.NewPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
 	for _, sent := range []http.Header{{"Traceparent": {clientParent}, "Tracestate": {"a=1", "b=2"}},
 		{"Traceparent": {"no trace"}}, {}} {
-		p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, sent)
-		arrived := receive(t, got, "request")
+		p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, sent)
+		arrived := servicetest.Receive(t, got, "request")
 		maps.DeleteFunc(arrived, func(name string, _ []string) bool { return !strings.HasPrefix(name, "Trace") })
 		if !maps.EqualFunc(sent, arrived, func(a, b []string) bool { return strings.Join(a, "|") == strings.Join(b, "|") }) {
 			t.Errorf("sent %v, arrived %v", sent, arrived)
@@ -194,22 +198,22 @@ func TestTracing_OffPassesTraceHeaders(t *testing.T) {
 }
 
 func TestStart_RefusesBadObservabilitySettings(t *testing.T) { // not parallel: it sets the environment
-	refused := func(want string, change ...func(*Options)) {
+	refused := func(want string, change ...func(*service.Options)) {
 		t.Helper()
-		o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: 1e9, AccessLogSample: 1,
+		o := service.Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: 1e9, AccessLogSample: 1,
 			Logger: slog.New(slog.DiscardHandler)}
 		for _, f := range change {
 			f(&o)
 		}
-		if err := Run(testContext(t), o); err == nil || !strings.Contains(err.Error(), want) ||
+		if err := service.Run(servicetest.Context(t), o); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "request-secret") {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	refused("--access-log-sample", func(o *Options) { o.AccessLogSample = 1.5 })
-	refused("--access-log", func(o *Options) { o.AccessLog = filepath.Join(t.TempDir(), "missing", "access.log") })
-	refused("--static-allow", func(o *Options) { o.StaticAllow = []string{"10.0.0.0/33"} })
-	refused("--metrics-series", func(o *Options) { o.MetricsSeries = -1 })
+	refused("--access-log-sample", func(o *service.Options) { o.AccessLogSample = 1.5 })
+	refused("--access-log", func(o *service.Options) { o.AccessLog = filepath.Join(t.TempDir(), "missing", "access.log") })
+	refused("--static-allow", func(o *service.Options) { o.StaticAllow = []string{"10.0.0.0/33"} })
+	refused("--metrics-series", func(o *service.Options) { o.MetricsSeries = -1 })
 	for _, endpoint := range []string{"foo", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://",
 		"https://user:request-secret@", "http://[::1"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)

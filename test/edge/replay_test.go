@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"bufio"
@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -38,14 +40,14 @@ func neverAccept(_ context.Context, st *tunnel.Stream) {
 	_, _ = io.Copy(io.Discard, st)
 }
 
-// member joins the pool of the URL.
-func (r *testServer) member(url, name string, serve func(context.Context, *tunnel.Stream)) tunnel.Bound {
-	r.t.Helper()
+// startMember joins the pool of the URL.
+func startMember(r *servicetest.Server, url, name string, serve func(context.Context, *tunnel.Stream)) tunnel.Bound {
+	r.T.Helper()
 	b := tunnel.Bind{URL: url, Name: name, PoolingEnabled: true}
 	if strings.HasPrefix(url, "http:") {
 		b.UpstreamProtocol = "http1"
 	}
-	return receive(r.t, r.startAgentWith(r.authtoken, b, serve).bound, "bind of "+name)
+	return servicetest.Receive(r.T, r.StartAgentWith(r.Authtoken, b, serve).Bound, "bind of "+name)
 }
 
 // openTimeoutFor is how long the edge waits for an agent: where one is silent so long that a slow
@@ -81,18 +83,18 @@ func TestEdge_RetriesRefusedRequestWithBody(t *testing.T) {
 		"silent": neverAccept} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startServer(t, func(o *Options) { o.agentOpenTimeout = openTimeoutFor(name) })
-			f := r.startForwarder()
+			r := servicetest.Start(t, func(o *service.Options) { o.AgentOpenTimeout = openTimeoutFor(name) })
+			f := r.StartForwarder()
 			up := httptest.NewServer(http.HandlerFunc(answerDigest))
 			t.Cleanup(up.Close)
 			var asked atomic.Int32
-			bound := r.member("http://hello.demo", "bad", countStreams(&asked, broken))
-			r.member("http://hello.demo", "good", relayTo(up.Listener.Addr().String()))
-			tr := f.transport(bound)
+			bound := startMember(r, "http://hello.demo", "bad", countStreams(&asked, broken))
+			startMember(r, "http://hello.demo", "good", servicetest.RelayTo(up.Listener.Addr().String()))
+			tr := f.Transport(bound)
 			ask := func(method string, body io.Reader, want string) {
 				t.Helper()
-				res := f.do(tr, method, "http://hello.demo/", body, nil)
-				if got := readAll(t, res.Body); res.StatusCode != http.StatusOK || got != want {
+				res := f.Do(tr, method, "http://hello.demo/", body, nil)
+				if got := servicetest.ReadAll(t, res.Body); res.StatusCode != http.StatusOK || got != want {
 					t.Errorf("%s: %d %q, want %q", method, res.StatusCode, got, want)
 				}
 				tr.CloseIdleConnections()
@@ -113,8 +115,8 @@ func TestEdge_RetriesRefusedRequestWithBody(t *testing.T) {
 
 func TestEdge_RetriesBeforeBodyIsComplete(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		line, _ := bufio.NewReader(q.Body).ReadString('\n')
@@ -122,10 +124,10 @@ func TestEdge_RetriesBeforeBodyIsComplete(t *testing.T) {
 	}))
 	t.Cleanup(up.Close)
 	var asked atomic.Int32
-	bound := r.member("http://hello.demo", "bad", countStreams(&asked, refuseStream))
-	r.member("http://hello.demo", "good", relayTo(up.Listener.Addr().String()))
+	bound := startMember(r, "http://hello.demo", "bad", countStreams(&asked, refuseStream))
+	startMember(r, "http://hello.demo", "good", servicetest.RelayTo(up.Listener.Addr().String()))
 	for range 4 {
-		st := f.open(openHeader(t, bound))
+		st := f.Open(servicetest.OpenHeader(t, bound))
 		_, _ = io.WriteString(st, "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1000\r\n\r\nfirst\n") // and no more
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
 		if err != nil {
@@ -144,20 +146,20 @@ func TestEdge_RetriesBeforeBodyIsComplete(t *testing.T) {
 
 func TestEdge_RepeatsStartedRequestOnlyOnDemand(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
 	up := httptest.NewServer(http.HandlerFunc(answerDigest))
 	t.Cleanup(up.Close)
 	// with the request in hand
-	crashes := serveTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
+	crashes := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 	var bad, good atomic.Int32
-	bound := r.member("http://hello.demo", "bad", countStreams(&bad, relayTo(crashes)))
-	r.member("http://hello.demo", "good", countStreams(&good, relayTo(up.Listener.Addr().String())))
+	bound := startMember(r, "http://hello.demo", "bad", countStreams(&bad, servicetest.RelayTo(crashes)))
+	startMember(r, "http://hello.demo", "good", countStreams(&good, servicetest.RelayTo(up.Listener.Addr().String())))
 	ask := func(method string, body string) int {
-		tr := f.transport(bound)
+		tr := f.Transport(bound)
 		defer tr.CloseIdleConnections()
-		res := f.do(tr, method, "http://hello.demo/", strings.NewReader(body), nil)
-		_ = readAll(t, res.Body)
+		res := f.Do(tr, method, "http://hello.demo/", strings.NewReader(body), nil)
+		_ = servicetest.ReadAll(t, res.Body)
 		return res.StatusCode
 	}
 	for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
@@ -194,15 +196,16 @@ func TestEdge_RetriesTCPWithFirstBytes(t *testing.T) {
 		"silent": neverAccept} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startServer(t, func(o *Options) { o.agentOpenTimeout = openTimeoutFor(name) })
-			f := r.startForwarder()
+			r := servicetest.Start(t, func(o *service.Options) { o.AgentOpenTimeout = openTimeoutFor(name) })
+			f := r.StartForwarder()
 			var asked atomic.Int32
-			bound := r.member("tcp://db.demo:5432", "bad", countStreams(&asked, broken))
-			r.member("tcp://db.demo:5432", "good", relayTo(serveTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+			bound := startMember(r, "tcp://db.demo:5432", "bad", countStreams(&asked, broken))
+			startMember(r, "tcp://db.demo:5432", "good",
+				servicetest.RelayTo(servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
 			for _, size := range sizes(name, 3<<20) {
 				for range 2 {
 					sent, got := sha256.New(), sha256.New()
-					st := f.open(openHeader(t, bound))
+					st := f.Open(servicetest.OpenHeader(t, bound))
 					go func() {
 						_, _ = io.Copy(struct{ io.Writer }{st}, noise(int64(size), sent))
 						_ = st.CloseWrite() // in the case of no bytes before anybody has answered
@@ -222,8 +225,8 @@ func TestEdge_RetriesTCPWithFirstBytes(t *testing.T) {
 
 func TestEdge_DoesNotRetryAcceptedTCP(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
 	var taken atomic.Int32
 	breaks := func(_ context.Context, st *tunnel.Stream) {
 		taken.Add(1)
@@ -231,9 +234,9 @@ func TestEdge_DoesNotRetryAcceptedTCP(t *testing.T) {
 		_, _ = st.Next()
 		_ = st.Abort()
 	}
-	bound := r.member("tcp://db.demo:5432", "a", breaks)
-	r.member("tcp://db.demo:5432", "b", breaks)
-	st := f.open(openHeader(t, bound))
+	bound := startMember(r, "tcp://db.demo:5432", "a", breaks)
+	startMember(r, "tcp://db.demo:5432", "b", breaks)
+	st := f.Open(servicetest.OpenHeader(t, bound))
 	_, _ = io.WriteString(st, "x")
 	if b, err := io.ReadAll(st); err == nil {
 		t.Errorf("a clean end after %q", b)
@@ -245,15 +248,15 @@ func TestEdge_DoesNotRetryAcceptedTCP(t *testing.T) {
 
 func TestEdge_ReportsReasonWhenWholePoolRefuses(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
-	bound := r.member("http://hello.demo", "a", refuseStream)
-	r.member("http://hello.demo", "b", refuseStream)
-	tcp := r.member("tcp://db.demo:5432", "a", refuseStream)
-	r.member("tcp://db.demo:5432", "b", refuseStream)
-	checkJSONPage(t, f.do(f.transport(bound), "POST", "http://hello.demo/", strings.NewReader("body"), nil), 502,
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
+	bound := startMember(r, "http://hello.demo", "a", refuseStream)
+	startMember(r, "http://hello.demo", "b", refuseStream)
+	tcp := startMember(r, "tcp://db.demo:5432", "a", refuseStream)
+	startMember(r, "tcp://db.demo:5432", "b", refuseStream)
+	checkJSONPage(t, f.Do(f.Transport(bound), "POST", "http://hello.demo/", strings.NewReader("body"), nil), 502,
 		account.CodeUpstreamUnreachable, "could not connect")
-	if got := f.openRefused(openHeader(t, tcp)); got != tunnel.RefusedUpstream {
+	if got := f.OpenRefused(servicetest.OpenHeader(t, tcp)); got != tunnel.RefusedUpstream {
 		t.Errorf("refused with %v", got)
 	}
 }

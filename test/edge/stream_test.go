@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"bufio"
@@ -15,13 +15,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 			http.Error(w, "no upgrade", http.StatusBadRequest)
 			return
@@ -37,7 +38,7 @@ func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 		_, _ = io.Copy(c, rw)
 		_, _ = io.WriteString(c, "bye")
 	})
-	st := p.forwarder.open(openHeader(t, p.bound))
+	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(st,
 		"GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
 	in := bufio.NewReader(st)
@@ -45,7 +46,7 @@ func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Sec-WebSocket-Accept") != "x" {
 		t.Fatalf("answer %v %v", res, err)
 	}
-	if line := receive(t, p.agent.lines, "request line"); line.Status != 101 || line.Path != "/chat" {
+	if line := servicetest.Receive(t, p.Agent.Lines, "request line"); line.Status != 101 || line.Path != "/chat" {
 		t.Errorf("request line %+v, want it while the connection lives", line)
 	}
 	for i := range 3 {
@@ -58,7 +59,7 @@ func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 	if err := st.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if rest := readAll(t, in); rest != "bye" {
+	if rest := servicetest.ReadAll(t, in); rest != "bye" {
 		t.Errorf("after the half-close came %q", rest)
 	}
 }
@@ -66,7 +67,7 @@ func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 func TestEdge_StreamsServerSentEvents(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
-	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i := range 3 {
 			_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
@@ -74,7 +75,7 @@ func TestEdge_StreamsServerSentEvents(t *testing.T) {
 			<-next
 		}
 	})
-	res := p.forwarder.do(p.tr, "GET", "http://hello.demo/events", nil, nil)
+	res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/events", nil, nil)
 	in := bufio.NewReader(res.Body)
 	for i := range 3 {
 		line, err := in.ReadString('\n')
@@ -93,7 +94,7 @@ func TestEdge_FlushesAnswerAsItComes(t *testing.T) {
 			t.Run(protocol+" length "+length, func(t *testing.T) {
 				t.Parallel()
 				next := make(chan struct{})
-				p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+				p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 					if length != "" {
 						w.Header().Set("Content-Length", length)
 					}
@@ -109,12 +110,12 @@ func TestEdge_FlushesAnswerAsItComes(t *testing.T) {
 				goOn := func() {
 					select {
 					case next <- struct{}{}:
-					case <-testContext(t).Done():
+					case <-servicetest.Context(t).Done():
 						t.Fatal("the upstream does not go on")
 					}
 				}
 				for range 2 { // over a stream that is new, and over one that was used
-					res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil)
+					res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil)
 					goOn()
 					for _, want := range []string{"abc", "def"} {
 						var got [3]byte
@@ -123,7 +124,7 @@ func TestEdge_FlushesAnswerAsItComes(t *testing.T) {
 						}
 						goOn()
 					}
-					if rest := readAll(t, res.Body); rest != "" {
+					if rest := servicetest.ReadAll(t, res.Body); rest != "" {
 						t.Errorf("%q came, too", rest)
 					}
 				}
@@ -138,7 +139,7 @@ func TestEdge_PassesTrailers(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			got := make(chan http.Header, 1)
-			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				got <- r.Trailer
 				w.Header().Set("Trailer", "X-Announced")
@@ -146,11 +147,11 @@ func TestEdge_PassesTrailers(t *testing.T) {
 				w.Header().Set("X-Announced", "one")
 				w.Header().Set(http.TrailerPrefix+"X-Late", "two")
 			}, func(b *tunnel.Bind) { b.UpstreamProtocol = protocol })
-			tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) {
+			tr := p.Forwarder.Transport(p.Bound, func(ps *http.Protocols) {
 				ps.SetHTTP1(protocol == "http1")
 				ps.SetUnencryptedHTTP2(protocol == "http2")
 			})
-			req, err := http.NewRequestWithContext(testContext(t), "POST", "http://hello.demo/",
+			req, err := http.NewRequestWithContext(servicetest.Context(t), "POST", "http://hello.demo/",
 				io.MultiReader(strings.NewReader("chunked")))
 			if err != nil {
 				t.Fatal(err)
@@ -161,11 +162,11 @@ func TestEdge_PassesTrailers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
-			if body := readAll(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" ||
+			if body := servicetest.ReadAll(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" ||
 				res.Trailer.Get("X-Late") != "two" {
 				t.Errorf("body %q, trailers %v", body, res.Trailer)
 			}
-			if sum := receive(t, got, "request").Get("X-Request-Sum"); sum != "three" {
+			if sum := servicetest.Receive(t, got, "request").Get("X-Request-Sum"); sum != "three" {
 				t.Errorf("the upstream got trailer %q", sum)
 			}
 		})
@@ -174,7 +175,7 @@ func TestEdge_PassesTrailers(t *testing.T) {
 
 func TestEdge_PassesExpect100Continue(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/no" {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusExpectationFailed)
@@ -183,7 +184,7 @@ func TestEdge_PassesExpect100Continue(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 	})
 	ask := func(path string) (*tunnel.Stream, *bufio.Reader, string) {
-		st := p.forwarder.open(openHeader(t, p.bound))
+		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_, _ = fmt.Fprintf(st, "PUT %s HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
 			path)
 		in := bufio.NewReader(st)
@@ -210,7 +211,7 @@ func TestEdge_PassesExpect100Continue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := readAll(t, res.Body); got != "body" {
+	if got := servicetest.ReadAll(t, res.Body); got != "body" {
 		t.Errorf("echo %q", got)
 	}
 }
@@ -226,18 +227,18 @@ func TestEdge_PassesLargeBodiesBothWays(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			// An echo: the answer begins long before the request has ended.
-			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.ProtoMajor == 1 {
 					_ = http.NewResponseController(w).EnableFullDuplex()
 				}
 				_, _ = io.Copy(w, r.Body)
 			}, func(b *tunnel.Bind) { b.UpstreamProtocol = protocol })
-			tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) {
+			tr := p.Forwarder.Transport(p.Bound, func(ps *http.Protocols) {
 				ps.SetHTTP1(protocol == "http1")
 				ps.SetUnencryptedHTTP2(protocol == "http2")
 			})
 			sent, got := sha256.New(), sha256.New()
-			res := p.forwarder.do(tr, "POST", "http://hello.demo/", noise(large, sent), nil)
+			res := p.Forwarder.Do(tr, "POST", "http://hello.demo/", noise(large, sent), nil)
 			n, err := io.Copy(got, res.Body)
 			if err != nil || n != large || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
 				t.Errorf("%d of %d bytes came back, equal %v, %v", n, large, bytes.Equal(sent.Sum(nil), got.Sum(nil)), err)
@@ -248,7 +249,7 @@ func TestEdge_PassesLargeBodiesBothWays(t *testing.T) {
 
 func TestEdge_ForwardsHTTP2(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		// A conversation, as gRPC has them: each line is answered before the next is sent.
 		in := bufio.NewReader(r.Body)
 		_ = http.NewResponseController(w).Flush()
@@ -261,9 +262,9 @@ func TestEdge_ForwardsHTTP2(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		}
 	}, func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
-	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
+	tr := p.Forwarder.Transport(p.Bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
 	r, w := io.Pipe()
-	res := p.forwarder.do(tr, "POST", "http://hello.demo/", r, nil)
+	res := p.Forwarder.Do(tr, "POST", "http://hello.demo/", r, nil)
 	in := bufio.NewReader(res.Body)
 	for i := range 3 {
 		_, _ = fmt.Fprintf(w, "line %d\n", i)
@@ -272,7 +273,7 @@ func TestEdge_ForwardsHTTP2(t *testing.T) {
 		}
 	}
 	_ = w.Close()
-	if rest := readAll(t, in); rest != "" || res.ProtoMajor != 2 {
+	if rest := servicetest.ReadAll(t, in); rest != "" || res.ProtoMajor != 2 {
 		t.Errorf("rest %q, protocol %s", rest, res.Proto)
 	}
 }
@@ -281,7 +282,7 @@ func TestEdge_ForwardsHTTP2(t *testing.T) {
 // status for a broken answer.
 func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Length"] = nil // net/http would send one
 		switch r.URL.Path {
 		case "/status":
@@ -293,9 +294,9 @@ func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 			w.WriteHeader(http.StatusNotModified)
 		}
 	}, func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
-	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
+	tr := p.Forwarder.Transport(p.Bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
 	for path, want := range map[string]int{"/status": http.StatusOK, "/nothing": http.StatusNoContent} {
-		res := p.forwarder.do(tr, "GET", "http://hello.demo"+path, nil, nil)
+		res := p.Forwarder.Do(tr, "GET", "http://hello.demo"+path, nil, nil)
 		if res.StatusCode != want || res.ContentLength != 0 { // -1: the stream goes on behind the header
 			t.Errorf("%s: %d of length %d, want %d and the end of the stream", path, res.StatusCode, res.ContentLength, want)
 		}
@@ -303,19 +304,21 @@ func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 			t.Errorf("the header came as %v", res.Header)
 		}
 	}
-	res := p.forwarder.do(p.tr, "GET", "http://hello.demo/unchanged", nil, nil)
-	if body := readAll(t, res.Body); body != "" || res.StatusCode != http.StatusNotModified {
+	res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/unchanged", nil, nil)
+	if body := servicetest.ReadAll(t, res.Body); body != "" || res.StatusCode != http.StatusNotModified {
 		t.Errorf("/unchanged: %d %q", res.StatusCode, body)
 	}
 }
 
 func TestEdge_AnswersHTTP2WithPageWhenAgentIsGone(t *testing.T) {
 	t.Parallel()
-	p := edgePathTo(t, startServer(t), closedport.Reserve(t), func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
-	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
-	res := p.forwarder.do(tr, "GET", "http://hello.demo/", nil, nil)
+	p := servicetest.NewPathTo(t, servicetest.Start(t), closedport.Reserve(t), func(b *tunnel.Bind) {
+		b.UpstreamProtocol = "http2"
+	})
+	tr := p.Forwarder.Transport(p.Bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
+	res := p.Forwarder.Do(tr, "GET", "http://hello.demo/", nil, nil)
 	checkJSONPage(t, res, 502, "ERR_FL_3002", "could not connect")
-	p.agent.stop()
-	res = p.forwarder.do(tr, "GET", "http://hello.demo/", nil, nil)
+	p.Agent.Stop()
+	res = p.Forwarder.Do(tr, "GET", "http://hello.demo/", nil, nil)
 	checkJSONPage(t, res, 503, "ERR_FL_3001", "is offline")
 }

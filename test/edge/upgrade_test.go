@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"bufio"
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // A client need not wait for the 101: what it sends right behind its request is the upstream's.
@@ -31,13 +33,13 @@ func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		_, _ = io.Copy(c, rw)
 	}
-	w := startPublic(t)
-	w.bind("public", "https://app.example.com", echo)
-	p := edgePathTo(t, w.testServer, serve(t, echo))
+	w := servicetest.StartPublic(t)
+	w.Bind("public", "https://app.example.com", echo)
+	p := servicetest.NewPathTo(t, w.Server, servicetest.ServeHTTP(t, echo))
 	for binding, dial := range map[string]func() net.Conn{
-		"kubernetes": func() net.Conn { return p.forwarder.open(openHeader(t, p.bound)) },
+		"kubernetes": func() net.Conn { return p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound)) },
 		"public": func() net.Conn {
-			c, err := tls.Dial("tcp", w.addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.roots})
+			c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.Roots})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +60,7 @@ func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 
 func deliverEarly(t *testing.T, c net.Conn, path, early string, sent chan<- struct{}) {
 	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n%s",
 		path, early)
 	if close(sent); err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"io"
@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -25,7 +27,8 @@ var claims = []string{
 // upstream got.
 func requestWithClaims(t *testing.T, tr http.RoundTripper, url string, got <-chan *http.Request) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(testContext(t), "POST", url, io.MultiReader(strings.NewReader("chunked")))
+	req, err := http.NewRequestWithContext(servicetest.Context(t), "POST", url,
+		io.MultiReader(strings.NewReader("chunked")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +41,7 @@ func requestWithClaims(t *testing.T, tr http.RoundTripper, url string, got <-cha
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	r := receive(t, got, "request")
+	r := servicetest.Receive(t, got, "request")
 	for what, h := range map[string]http.Header{"header": r.Header, "trailer": r.Trailer} {
 		for name, values := range h {
 			if strings.Contains(strings.Join(values, ","), "6.6.6.6") {
@@ -52,9 +55,9 @@ func requestWithClaims(t *testing.T, tr http.RoundTripper, url string, got <-cha
 	return r
 }
 
-// speaking is a pod's client for one protocol.
-func (p *edgePath) speaking(protocol string) *http.Transport {
-	return p.forwarder.transport(p.bound, func(ps *http.Protocols) {
+// newTransport returns a pod's client for one protocol.
+func newTransport(p *servicetest.Path, protocol string) *http.Transport {
+	return p.Forwarder.Transport(p.Bound, func(ps *http.Protocols) {
 		ps.SetHTTP1(protocol == "http1")
 		ps.SetUnencryptedHTTP2(protocol == "http2")
 	})
@@ -73,12 +76,12 @@ func TestEdge_DropsClaimsAboutTheClient(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			got := make(chan *http.Request, 1)
-			p := newEdgePath(t, recordTo(got), func(b *tunnel.Bind) {
+			p := servicetest.NewPath(t, recordTo(got), func(b *tunnel.Bind) {
 				b.UpstreamProtocol = protocol
 				b.TrafficPolicy = `on_http_request: [{actions: [
 					{type: add-headers, config: {headers: {cf-connecting-ip: "${conn.client_ip}"}}}]}]`
 			})
-			h := requestWithClaims(t, p.speaking(protocol), "http://hello.demo/", got).Header
+			h := requestWithClaims(t, newTransport(p, protocol), "http://hello.demo/", got).Header
 			if h.Get("Cf-Connecting-Ip") != "10.1.2.3" || h.Get("X-Forwarded-For") != "10.1.2.3" {
 				t.Errorf("the policy could not name the client: %v", h)
 			}
@@ -89,15 +92,15 @@ func TestEdge_DropsClaimsAboutTheClient(t *testing.T) {
 // A trusted proxy names the client in X-Forwarded-For. What else it passes on may be the client's.
 func TestEdge_DropsClaimsBehindATrustedProxy(t *testing.T) {
 	t.Parallel()
-	w := startPublic(t, func(o *Options) { o.Public.TrustedProxies = []string{"127.0.0.1"} })
+	w := servicetest.StartPublic(t, func(o *service.Options) { o.Public.TrustedProxies = []string{"127.0.0.1"} })
 	got := make(chan *http.Request, 1)
-	w.bind("public", "https://app.example.com", recordTo(got))
-	tr := w.newBrowser().Transport
+	w.Bind("public", "https://app.example.com", recordTo(got))
+	tr := w.NewBrowser().Transport
 	h := requestWithClaims(t, tr, "https://app.example.com/", got).Header
 	if h.Get("X-Forwarded-For") != "127.0.0.1" {
 		t.Errorf("headers %v", h)
 	}
-	req, err := http.NewRequestWithContext(testContext(t), "GET", "https://app.example.com/", nil)
+	req, err := http.NewRequestWithContext(servicetest.Context(t), "GET", "https://app.example.com/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +110,8 @@ func TestEdge_DropsClaimsBehindATrustedProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	if h := receive(t, got, "request").Header; h.Get("X-Forwarded-For") != "192.0.2.7" || h["True-Client-Ip"] != nil {
+	if h := servicetest.Receive(t, got, "request").Header; h.Get("X-Forwarded-For") != "192.0.2.7" ||
+		h["True-Client-Ip"] != nil {
 		t.Errorf("headers %v", h)
 	}
 }
@@ -119,7 +123,7 @@ func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 	for _, protocol := range []string{"http1", "http2"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 				h := w.Header()
 				h.Set(account.CodeHeader, "ERR_FL_3010")
 				h[other] = []string{"x"}
@@ -142,25 +146,25 @@ func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 					}
 				}
 			}
-			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(testContext(t), &httptrace.ClientTrace{
+			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(servicetest.Context(t), &httptrace.ClientTrace{
 				Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { check("interim", h); return nil },
 			}), "GET", "http://hello.demo/", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := p.speaking(protocol).RoundTrip(req)
+			res, err := newTransport(p, protocol).RoundTrip(req)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
 			check("header", res.Header)
-			if body := readAll(t, res.Body); body != "body" || res.Trailer.Get("X-Sum") != "1" {
+			if body := servicetest.ReadAll(t, res.Body); body != "body" || res.Trailer.Get("X-Sum") != "1" {
 				t.Errorf("%q, trailers %v", body, res.Trailer)
 			}
 			check("trailer", res.Trailer)
 			if protocol == "http1" {
 				upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
-				res := p.forwarder.do(p.tr, "GET", "http://hello.demo/switch", nil, upgrade)
+				res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/switch", nil, upgrade)
 				if check("101", res.Header); res.StatusCode != http.StatusSwitchingProtocols {
 					t.Errorf("status %d", res.StatusCode)
 				}

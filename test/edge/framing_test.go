@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"fmt"
@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // TestEdge_RefusesAmbiguousFramingFromPods holds the table that the public listener is held against
 // with the connections of forwarders.
 func TestEdge_RefusesAmbiguousFramingFromPods(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprint(w, r.URL.Path)
 	})
@@ -27,15 +28,15 @@ func TestEdge_RefusesAmbiguousFramingFromPods(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st := p.forwarder.open(openHeader(t, p.bound))
-			_ = st.SetDeadline(time.Now().Add(patience))
+			st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
+			_ = st.SetDeadline(time.Now().Add(servicetest.MaxWait))
 			framingtest.Expect(t, st, c.Send, c.Want)
 		})
 		if len(c.Send) <= 1000 {
 			t.Run(name+", byte by byte", func(t *testing.T) {
 				t.Parallel()
-				st := p.forwarder.open(openHeader(t, p.bound))
-				_ = st.SetDeadline(time.Now().Add(patience))
+				st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
+				_ = st.SetDeadline(time.Now().Add(servicetest.MaxWait))
 				framingtest.ExpectByteByByte(t, st, c.Send, c.Want)
 			})
 		}

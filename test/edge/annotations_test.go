@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"io"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -16,11 +17,11 @@ import (
 // has not said for unknown.
 func TestPolicy_ReadsAnnotations(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f, a := r.startForwarder(), r.tenant()
+	r := servicetest.Start(t)
+	f, a := r.StartForwarder(), r.Tenant()
 	deny := func(url, expression string) tunnel.Bound {
 		policy := "on_http_request:\n  - expressions: [\"" + expression + "\"]\n    actions: [{type: deny}]\n"
-		return a.cloud(account.BindingKubernetes, url, policy, a.answer(200, "served"))
+		return a.Cloud(account.BindingKubernetes, url, policy, a.Answer(200, "served"))
 	}
 	onlyRed := deny("http://red.demo", "!(conn.pod.annotations['example.com/team'] == 'red')")
 	noMark := deny("http://unmarked.demo", "'mark' in conn.pod.annotations")
@@ -39,11 +40,11 @@ func TestPolicy_ReadsAnnotations(t *testing.T) {
 			bound tunnel.Bound
 			admit bool
 		}{{onlyRed, c.red}, {noMark, c.isUnmarked}} {
-			h := openHeader(t, ask.bound)
+			h := servicetest.OpenHeader(t, ask.bound)
 			h.Pod = &tunnel.PodIdentity{Namespace: "shop", Name: "web-1", ServiceAccount: "web", Annotations: c.notes}
-			st := f.open(h)
+			st := f.Open(h)
 			_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: red.demo\r\nConnection: close\r\n\r\n")
-			if answer := readAll(t, st); strings.HasPrefix(answer, "HTTP/1.1 200 ") != ask.admit {
+			if answer := servicetest.ReadAll(t, st); strings.HasPrefix(answer, "HTTP/1.1 200 ") != ask.admit {
 				t.Errorf("%s at %s: %s", name, ask.bound.URL, answer)
 			}
 		}

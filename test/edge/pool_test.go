@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"context"
@@ -13,23 +13,23 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// tcpMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then
+// startTCPMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then
 // repeats what it gets. It serves its own endpoint only, as an agent does.
-func (r *testServer) tcpMember(token, name string) (*testAgent, tunnel.Bound) {
-	r.t.Helper()
-	upstream := serveTCP(r.t, func(c *net.TCPConn) {
+func startTCPMember(r *servicetest.Server, token, name string) (*servicetest.Agent, tunnel.Bound) {
+	r.T.Helper()
+	upstream := servicetest.ServeTCP(r.T, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, name)
 		_, _ = io.Copy(c, c)
 	})
-	relayed := relayTo(upstream)
+	relayed := servicetest.RelayTo(upstream)
 	own := make(chan string, 1)
-	a := r.startAgentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true},
+	a := r.StartAgentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true},
 		func(ctx context.Context, st *tunnel.Stream) {
 			id := <-own
 			own <- id
@@ -39,27 +39,29 @@ func (r *testServer) tcpMember(token, name string) (*testAgent, tunnel.Bound) {
 			}
 			relayed(ctx, st)
 		})
-	bound := receive(r.t, a.bound, "bind of "+name)
+	bound := servicetest.Receive(r.T, a.Bound, "bind of "+name)
 	own <- bound.EndpointID
 	return a, bound
 }
 
 // openNamed opens a connection and returns the name of the member that serves it, of so many bytes.
-func (f *testForwarder) openNamed(h tunnel.OpenHeader, size int) (*tunnel.Stream, string) {
-	f.t.Helper()
-	st := f.open(h)
+func openNamed(f *servicetest.Forwarder, h tunnel.OpenHeader, size int) (*tunnel.Stream, string) {
+	f.T.Helper()
+	st := f.Open(h)
 	name := make([]byte, size)
 	if _, err := io.ReadFull(st, name); err != nil {
-		f.t.Fatalf("a connection to %s:%d got nothing: %v", h.Host, h.Port, err)
+		f.T.Fatalf("a connection to %s:%d got nothing: %v", h.Host, h.Port, err)
 	}
 	return st, string(name)
 }
 
-func (f *testForwarder) spread(n int, h func(int) tunnel.OpenHeader) (map[string]int, map[string][]*tunnel.Stream) {
-	f.t.Helper()
+func spreadStreams(
+	f *servicetest.Forwarder, n int, h func(int) tunnel.OpenHeader,
+) (map[string]int, map[string][]*tunnel.Stream) {
+	f.T.Helper()
 	count, streams := map[string]int{}, map[string][]*tunnel.Stream{}
 	for i := range n {
-		st, name := f.openNamed(h(i), 1)
+		st, name := openNamed(f, h(i), 1)
 		count[name]++
 		streams[name] = append(streams[name], st)
 	}
@@ -82,15 +84,15 @@ func echoes(st *tunnel.Stream) bool {
 
 func TestPool_SpreadsLongConnectionsEvenly(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
 	var headers []tunnel.OpenHeader
 	for _, name := range []string{"a", "b", "c"} {
-		_, b := r.tcpMember(r.authtoken, name)
-		headers = append(headers, openHeader(t, b))
+		_, b := startTCPMember(r, r.Authtoken, name)
+		headers = append(headers, servicetest.OpenHeader(t, b))
 	}
 	// Whichever member the forwarder names, and when they come at once.
-	got, streams := f.spread(18, func(i int) tunnel.OpenHeader { return headers[i/6] })
+	got, streams := spreadStreams(f, 18, func(i int) tunnel.OpenHeader { return headers[i/6] })
 	if want := map[string]int{"a": 6, "b": 6, "c": 6}; !maps.Equal(got, want) {
 		t.Fatalf("spread %v, want %v", got, want)
 	}
@@ -101,15 +103,15 @@ func TestPool_SpreadsLongConnectionsEvenly(t *testing.T) {
 			t.Fatalf("the end of a connection: %q %v", rest, err)
 		}
 	}
-	eventually(t, "the ended connections are not counted any more", func() bool {
-		return strings.Contains(r.scrapeMetrics(), "\nfairlead_server_connections 14\n")
+	servicetest.Eventually(t, "the ended connections are not counted any more", func() bool {
+		return strings.Contains(r.ScrapeMetrics(), "\nfairlead_server_connections 14\n")
 	})
-	if got, _ := f.spread(4, sameHeader(headers[0])); !maps.Equal(got, map[string]int{"b": 4}) {
+	if got, _ := spreadStreams(f, 4, sameHeader(headers[0])); !maps.Equal(got, map[string]int{"b": 4}) {
 		t.Errorf("after four of b have ended, the next went to %v", got)
 	}
 	// A new member gets what comes until it has as many.
-	r.tcpMember(r.authtoken, "d")
-	if got, _ := f.spread(6, sameHeader(headers[0])); !maps.Equal(got, map[string]int{"d": 6}) {
+	startTCPMember(r, r.Authtoken, "d")
+	if got, _ := spreadStreams(f, 6, sameHeader(headers[0])); !maps.Equal(got, map[string]int{"d": 6}) {
 		t.Errorf("after d has come, the next went to %v", got)
 	}
 	var listed struct {
@@ -119,7 +121,7 @@ func TestPool_SpreadsLongConnectionsEvenly(t *testing.T) {
 			URL            string
 		}
 	}
-	r.callAPI("GET", "/endpoints?url=tcp://db.demo:5432", nil, &listed)
+	r.CallAPI("GET", "/endpoints?url=tcp://db.demo:5432", nil, &listed)
 	if len(listed.Endpoints) != 4 {
 		t.Errorf("the API lists %d members", len(listed.Endpoints))
 	}
@@ -132,22 +134,23 @@ func TestPool_SpreadsLongConnectionsEvenly(t *testing.T) {
 
 func TestPool_DeadMemberEndsOwnConnectionsOnly(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
-	a, bound := r.tcpMember(r.authtoken, "a")
-	r.tcpMember(r.authtoken, "b")
-	_, streams := f.spread(6, sameHeader(openHeader(t, bound)))
-	a.stop()
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
+	a, bound := startTCPMember(r, r.Authtoken, "a")
+	startTCPMember(r, r.Authtoken, "b")
+	_, streams := spreadStreams(f, 6, sameHeader(servicetest.OpenHeader(t, bound)))
+	a.Stop()
 	for _, st := range streams["a"] {
 		if rest, err := io.ReadAll(st); err == nil {
 			t.Errorf("a connection of the dead member ended cleanly after %q", rest)
 		}
 	}
-	eventually(t, "the dead member is offline", func() bool {
-		return r.endpoint(bound.EndpointID).Status == account.StatusOffline
+	servicetest.Eventually(t, "the dead member is offline", func() bool {
+		return storedEndpoint(r, bound.EndpointID).Status == account.StatusOffline
 	})
 	// named by the one that is gone
-	if got, _ := f.spread(5, sameHeader(openHeader(t, bound))); !maps.Equal(got, map[string]int{"b": 5}) {
+	if got, _ := spreadStreams(f, 5, sameHeader(servicetest.OpenHeader(t, bound))); !maps.Equal(got,
+		map[string]int{"b": 5}) {
 		t.Errorf("new connections went to %v", got)
 	}
 	for _, st := range streams["b"] {
@@ -155,33 +158,33 @@ func TestPool_DeadMemberEndsOwnConnectionsOnly(t *testing.T) {
 			t.Error("a connection of the other member broke")
 		}
 	}
-	r.tcpMember(r.authtoken, "a") // restarted, and nobody's successor but its own
-	if again := r.endpoint(bound.EndpointID); again.Status != account.StatusOnline {
+	startTCPMember(r, r.Authtoken, "a") // restarted, and nobody's successor but its own
+	if again := storedEndpoint(r, bound.EndpointID); again.Status != account.StatusOnline {
 		t.Errorf("the restarted member did not find its row: %+v", again)
 	}
 }
 
 func TestPool_StoppingMemberGetsNoNewConnections(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
-	a, first := r.tcpMember(r.authtoken, "a")
-	_, second := r.tcpMember(r.authtoken, "b")
-	s, err := a.Wait(testContext(t))
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
+	a, first := startTCPMember(r, r.Authtoken, "a")
+	_, second := startTCPMember(r, r.Authtoken, "b")
+	s, err := a.Wait(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, name := f.openNamed(openHeader(t, first), 1)
+	held, name := openNamed(f, servicetest.OpenHeader(t, first), 1)
 	if name != "a" {
 		t.Fatalf("the first connection went to %s", name)
 	}
-	if err := s.Unbind(testContext(t), first.EndpointID); err != nil { // its goodbye
+	if err := s.Unbind(servicetest.Context(t), first.EndpointID); err != nil { // its goodbye
 		t.Fatal(err)
 	}
-	whole := openHeader(t, first)
+	whole := servicetest.OpenHeader(t, first)
 	whole.Scheme = "tcp"
 	// forwarders name the first until they hear of its end
-	if got, _ := f.spread(3, sameHeader(whole)); !maps.Equal(got, map[string]int{"b": 3}) {
+	if got, _ := spreadStreams(f, 3, sameHeader(whole)); !maps.Equal(got, map[string]int{"b": 3}) {
 		t.Errorf("by the id of the one that is gone, connections went to %v", got)
 	}
 	if !echoes(held) {
@@ -189,63 +192,65 @@ func TestPool_StoppingMemberGetsNoNewConnections(t *testing.T) {
 	}
 	other, wrong := whole, whole
 	other.Host, wrong.Scheme = "other.demo", "http"
-	for what, h := range map[string]tunnel.OpenHeader{"without a scheme": openHeader(t, first), "with another host": other,
+	for what, h := range map[string]tunnel.OpenHeader{"without a scheme": servicetest.OpenHeader(t, first),
+		"with another host":   other,
 		"with another scheme": wrong} {
-		if got := f.openRefused(h); got != tunnel.RefusedOffline {
+		if got := f.OpenRefused(h); got != tunnel.RefusedOffline {
 			t.Errorf("an id that is gone, %s: %v", what, got)
 		}
 	}
-	known := openHeader(t, second)
+	known := servicetest.OpenHeader(t, second)
 	known.Scheme = "http"
-	if got := f.openRefused(known); got != tunnel.RefusedMismatch {
+	if got := f.OpenRefused(known); got != tunnel.RefusedMismatch {
 		t.Errorf("a live id with another scheme: %v", got)
 	}
 }
 
 func TestPool_KeepsAccountsApart(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	st := r.openStore()
-	other, err := st.CreateAccount(testContext(t), "other")
+	r := servicetest.Start(t)
+	st := r.OpenStore()
+	other, err := st.CreateAccount(servicetest.Context(t), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, otherToken, err := st.IssueAuthtoken(testContext(t), other.ID, "", []string{"bind:*", "connect:*"})
+	_, otherToken, err := st.IssueAuthtoken(servicetest.Context(t), other.ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	op, _, err := st.UpsertOperator(testContext(t), account.Operator{AccountID: other.ID, Description: "other"})
+	op, _, err := st.UpsertOperator(servicetest.Context(t), account.Operator{AccountID: other.ID, Description: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.tcpMember(r.authtoken, "a")
-	_, ours := r.tcpMember(r.authtoken, "b")
-	_, theirs := r.tcpMember(otherToken, "x")
-	ourForwarder, theirForwarder := r.startForwarder(), r.startForwarderAs(otherToken, op.ID)
-	if got, _ := ourForwarder.spread(8, sameHeader(openHeader(t, ours))); !maps.Equal(got,
+	startTCPMember(r, r.Authtoken, "a")
+	_, ours := startTCPMember(r, r.Authtoken, "b")
+	_, theirs := startTCPMember(r, otherToken, "x")
+	ourForwarder, theirForwarder := r.StartForwarder(), r.StartForwarderAs(otherToken, op.ID)
+	if got, _ := spreadStreams(ourForwarder, 8, sameHeader(servicetest.OpenHeader(t, ours))); !maps.Equal(got,
 		map[string]int{"a": 4, "b": 4}) {
 		t.Errorf("our connections went to %v", got)
 	}
-	if got, _ := theirForwarder.spread(4, sameHeader(openHeader(t, theirs))); !maps.Equal(got, map[string]int{"x": 4}) {
+	if got, _ := spreadStreams(theirForwarder, 4, sameHeader(servicetest.OpenHeader(t, theirs))); !maps.Equal(got,
+		map[string]int{"x": 4}) {
 		t.Errorf("their connections went to %v", got)
 	}
-	if got := theirForwarder.openRefused(openHeader(t, ours)); got != tunnel.RefusedUnknownEndpoint {
+	if got := theirForwarder.OpenRefused(servicetest.OpenHeader(t, ours)); got != tunnel.RefusedUnknownEndpoint {
 		t.Errorf("our id in their hands: %v", got)
 	}
-	foreign := openHeader(t, ours)
+	foreign := servicetest.OpenHeader(t, ours)
 	foreign.Scheme = "tcp"
 	// their URL, whatever the id
-	if got, _ := theirForwarder.spread(2, sameHeader(foreign)); !maps.Equal(got, map[string]int{"x": 2}) {
+	if got, _ := spreadStreams(theirForwarder, 2, sameHeader(foreign)); !maps.Equal(got, map[string]int{"x": 2}) {
 		t.Errorf("our id and their URL led to %v", got)
 	}
 }
 
 func TestPool_ChoosesLeastLoadedMember(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f := r.startForwarder()
+	r := servicetest.Start(t)
+	f := r.StartForwarder()
 	held, release := make(chan string, 1), make(chan struct{})
-	member := func(name, hostMode string) (*testAgent, tunnel.Bound) {
+	member := func(name, hostMode string) (*servicetest.Agent, tunnel.Bound) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			if q.URL.Path == "/hold" {
 				held <- name
@@ -254,19 +259,19 @@ func TestPool_ChoosesLeastLoadedMember(t *testing.T) {
 			_, _ = fmt.Fprintf(w, "%s %s", name, q.Host)
 		}))
 		t.Cleanup(srv.Close)
-		a := r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true,
+		a := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true,
 			UpstreamProtocol: "http1", HostMode: hostMode},
-			relayTo(srv.Listener.Addr().String()))
-		return a, receive(t, a.bound, "bind of "+name)
+			servicetest.RelayTo(srv.Listener.Addr().String()))
+		return a, servicetest.Receive(t, a.Bound, "bind of "+name)
 	}
 	a, first := member("a", "")
 	b, second := member("b", "b.example")
-	tr, trHeld := f.transport(first), f.transport(first)
+	tr, trHeld := f.Transport(first), f.Transport(first)
 	tr.MaxConnsPerHost = 1 // so that a request has ended on its member, too, before the next one begins
 	ask := func(n int) map[string]int {
 		got := map[string]int{}
 		for range n {
-			got[readAll(t, f.do(tr, "GET", "http://hello.demo/", nil, nil).Body)]++
+			got[servicetest.ReadAll(t, f.Do(tr, "GET", "http://hello.demo/", nil, nil).Body)]++
 		}
 		return got
 	}
@@ -276,46 +281,32 @@ func TestPool_ChoosesLeastLoadedMember(t *testing.T) {
 		t.Errorf("six requests in turn: %v", got)
 	}
 	for _, m := range []struct {
-		*testAgent
+		*servicetest.Agent
 		id string
 	}{{a, first.EndpointID}, {b, second.EndpointID}} {
 		for range 3 {
-			if line := receive(t, m.lines, "request line"); line.EndpointID != m.id {
+			if line := servicetest.Receive(t, m.Lines, "request line"); line.EndpointID != m.id {
 				t.Errorf("the agent of %s was shown a request of %s", m.id, line.EndpointID)
 			}
 		}
 	}
 	done := make(chan string, 1)
-	go func() { done <- readAll(t, f.do(trHeld, "GET", "http://hello.demo/hold", nil, nil).Body) }()
-	busy := receive(t, held, "request that takes long")
+	go func() { done <- servicetest.ReadAll(t, f.Do(trHeld, "GET", "http://hello.demo/hold", nil, nil).Body) }()
+	busy := servicetest.Receive(t, held, "request that takes long")
 	want := map[string]string{"a": "b b.example", "b": "a hello.demo"}[busy]
 	if got := ask(4); !maps.Equal(got, map[string]int{want: 4}) {
 		t.Errorf("while %s is busy: %v", busy, got)
 	}
 	close(release)
-	receive(t, done, "the long answer")
+	servicetest.Receive(t, done, "the long answer")
 }
 
-// endpoint asks the API for an endpoint.
-func (r *testServer) endpoint(id string) *account.Endpoint {
-	r.t.Helper()
+// storedEndpoint reads an endpoint from the API.
+func storedEndpoint(r *servicetest.Server, id string) *account.Endpoint {
+	r.T.Helper()
 	e := &account.Endpoint{}
-	if status := r.callAPI("GET", "/endpoints/"+id, nil, e); status != http.StatusOK {
-		r.t.Fatalf("asking for endpoint %s: status %d", id, status)
+	if status := r.CallAPI("GET", "/endpoints/"+id, nil, e); status != http.StatusOK {
+		r.T.Fatalf("asking for endpoint %s: status %d", id, status)
 	}
 	return e
-}
-
-// eventually waits for a condition that nothing announces.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick, ctx := time.NewTicker(10*time.Millisecond), testContext(t)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"crypto/tls"
@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -20,12 +22,12 @@ func TestServer_ListensOnIPv4AndIPv6(t *testing.T) {
 		t.Skip("this machine has no IPv6 on loopback")
 	}
 	_ = probe.Close()
-	r := startServer(t, func(o *Options) { o.Addr, o.BaseURL = "[::]:0", "https://[2001:db8::1]:8443" })
-	config, err := trust.Options{CASHA256: r.addrs.CAFingerprint}.ClientConfig()
+	r := servicetest.Start(t, func(o *service.Options) { o.Addr, o.BaseURL = "[::]:0", "https://[2001:db8::1]:8443" })
+	config, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := strconv.Itoa(r.addrs.Service.(*net.TCPAddr).Port)
+	port := strconv.Itoa(r.Addrs.Service.(*net.TCPAddr).Port)
 	for dial, name := range map[string]string{"127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "2001:db8::1"} {
 		config := config.Clone()
 		config.ServerName = name

@@ -1,13 +1,14 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"context"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -15,22 +16,23 @@ import (
 // and whether requests are reported.
 func TestEdge_TellsLabelledTunnelItsHost(t *testing.T) {
 	t.Parallel()
-	r := startServer(t)
-	f, a := r.startForwarder(), r.tenant()
+	r := servicetest.Start(t)
+	f, a := r.StartForwarder(), r.Tenant()
 	schemes := make(chan string, 8)
-	to := relayTo(namedServer(t, "up").Listener.Addr().String())
-	tunnelled := r.startAgentWith(r.authtoken,
+	to := servicetest.RelayTo(namedServer(t, "up").Listener.Addr().String())
+	tunnelled := r.StartAgentWith(r.Authtoken,
 		tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
 		func(ctx context.Context, st *tunnel.Stream) { schemes <- st.Header().Scheme; to(ctx, st) })
-	bound := receive(t, tunnelled.bound, "tunnel")
-	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", a.group(map[string]string{"app": "api"}))
-	if status, body := f.get(b); status != 200 {
+	bound := servicetest.Receive(t, tunnelled.Bound, "tunnel")
+	b := a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", a.Group(map[string]string{"app": "api"}))
+	if status, body := f.Get(b); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
-	if got := receive(t, schemes, "stream"); got != "http" {
+	if got := servicetest.Receive(t, schemes, "stream"); got != "http" {
 		t.Errorf("scheme %q", got)
 	}
-	if line := receive(t, tunnelled.lines, "request line"); line.EndpointID != bound.EndpointID || line.Status != 200 {
+	if line := servicetest.Receive(t, tunnelled.Lines, "request line"); line.EndpointID != bound.EndpointID ||
+		line.Status != 200 {
 		t.Errorf("%+v", line)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"io"
@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // TestEdge_ConformsToHTTP2 runs h2spec as a pod: every connection is a forwarder's stream.
 func TestEdge_ConformsToHTTP2(t *testing.T) {
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, "answer")
 	})
@@ -31,7 +32,7 @@ func TestEdge_ConformsToHTTP2(t *testing.T) {
 			if err != nil {
 				return
 			}
-			relays.Go(func() { relayToEnd(c, p.forwarder.open(openHeader(t, p.bound))) })
+			relays.Go(func() { relayToEnd(c, p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))) })
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); relays.Wait() })

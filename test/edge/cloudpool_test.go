@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"bufio"
@@ -12,23 +12,24 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// pooled makes a member of a pool of cloud endpoints.
-func (a *tenant) pooled(binding, url, backendID string) tunnel.Bound {
-	a.t.Helper()
+// addToPool adds a member to a pool of cloud endpoints.
+func addToPool(a *servicetest.Tenant, binding, url, backendID string) tunnel.Bound {
+	a.T.Helper()
 	u, err := account.ParseBindingURL(binding, url)
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
-	made, err := a.store.CreateEndpoint(testContext(a.t),
-		account.Endpoint{AccountID: a.account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme, Host: u.Host,
+	made, err := a.Store.CreateEndpoint(servicetest.Context(a.T),
+		account.Endpoint{AccountID: a.Account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme, Host: u.Host,
 			Port: u.Port,
 			Type: account.TypeCloud, BackendID: backendID, PoolingEnabled: true}, account.PolicyFacts{})
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 	return tunnel.Bound{EndpointID: made.ID, URL: made.URL}
 }
@@ -45,25 +46,25 @@ func answers(n int, ask func() string) map[string]int {
 // Whichever member a stream names, and from wherever a request comes: the members take turns.
 func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 	t.Parallel()
-	w := startPublic(t)
-	f, a := w.startForwarder(), w.tenant()
+	w := servicetest.StartPublic(t)
+	f, a := w.StartForwarder(), w.Tenant()
 	var members []tunnel.Bound
 	for _, name := range []string{"a", "b", "c"} {
-		backend := a.answer(200, name)
-		members = append(members, a.pooled(account.BindingKubernetes, "http://pool.demo", backend))
-		a.pooled(account.BindingInternal, "http://pool.internal", backend)
-		a.pooled(account.BindingPublic, "https://pool.example.com", backend)
+		backend := a.Answer(200, name)
+		members = append(members, addToPool(a, account.BindingKubernetes, "http://pool.demo", backend))
+		addToPool(a, account.BindingInternal, "http://pool.internal", backend)
+		addToPool(a, account.BindingPublic, "https://pool.example.com", backend)
 	}
-	through := a.cloud(account.BindingKubernetes, "http://through.demo",
+	through := a.Cloud(account.BindingKubernetes, "http://through.demo",
 		"on_http_request:\n  - actions: [{type: forward-internal, config: {url: \"http://pool.internal\"}}]\n", "")
 	ask := func(b tunnel.Bound) func() string {
-		tr := f.transport(b)
+		tr := f.Transport(b)
 		return func() string {
 			t.Helper()
-			return readAll(t, f.do(tr, "GET", "http://hello.demo/x", nil, nil).Body)
+			return servicetest.ReadAll(t, f.Do(tr, "GET", "http://hello.demo/x", nil, nil).Body)
 		}
 	}
-	browser := w.newBrowser()
+	browser := w.NewBrowser()
 	want := map[string]int{"a": 3, "b": 3, "c": 3}
 	for name, from := range map[string]func() string{
 		"a pod, by one member": ask(members[0]), "a pod, by another": ask(members[2]),
@@ -73,7 +74,7 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return readAll(t, res.Body)
+			return servicetest.ReadAll(t, res.Body)
 		},
 	} {
 		if got := answers(9, from); !maps.Equal(got, want) {
@@ -81,21 +82,21 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 		}
 	}
 	// A member that has gone takes no request along, also when the stream names it.
-	if err := a.store.DeleteEndpoint(testContext(t), a.caller(), members[0].EndpointID); err != nil {
+	if err := a.Store.DeleteEndpoint(servicetest.Context(t), a.Caller(), members[0].EndpointID); err != nil {
 		t.Fatal(err)
 	}
 	gone := func() string {
-		h := openHeader(t, members[0])
+		h := servicetest.OpenHeader(t, members[0])
 		h.Scheme = "http"
-		st := f.open(h)
+		st := f.Open(h)
 		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n")
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return readAll(t, res.Body)
+		return servicetest.ReadAll(t, res.Body)
 	}
-	eventually(t, "the others take its turns", func() bool {
+	servicetest.Eventually(t, "the others take its turns", func() bool {
 		got := answers(4, gone)
 		if got["a"]+got["b"]+got["c"] != 4 {
 			t.Fatalf("a request was lost: %v", got)
@@ -107,26 +108,26 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 // A member whose backend cannot be reached leaves its requests and connections to the others.
 func TestEdge_CloudEndpointWithoutBackendUsesPool(t *testing.T) {
 	t.Parallel()
-	r := startServer(t, allowLoopback)
-	f, a := r.startForwarder(), r.tenant()
+	r := servicetest.Start(t, servicetest.AllowLoopback)
+	f, a := r.StartForwarder(), r.Tenant()
 	up := namedServer(t, "up").Listener.Addr().String()
-	b := a.pooled(account.BindingKubernetes, "http://pool.demo", a.static(closedport.Reserve(t)))
-	a.pooled(account.BindingKubernetes, "http://pool.demo", a.static(up))
-	tr := f.transport(b)
+	b := addToPool(a, account.BindingKubernetes, "http://pool.demo", a.Static(closedport.Reserve(t)))
+	addToPool(a, account.BindingKubernetes, "http://pool.demo", a.Static(up))
+	tr := f.Transport(b)
 	for range 6 {
-		res := f.do(tr, http.MethodPost, "http://hello.demo/x", nil, nil)
-		if body := readAll(t, res.Body); res.StatusCode != 200 {
+		res := f.Do(tr, http.MethodPost, "http://hello.demo/x", nil, nil)
+		if body := servicetest.ReadAll(t, res.Body); res.StatusCode != 200 {
 			t.Errorf("a request was lost: %d %s", res.StatusCode, body)
 		}
 	}
 	greeting := func(name string) string {
-		return serveTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, name) })
+		return servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, name) })
 	}
-	tcp := a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(greeting("a")))
-	a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(greeting("b")))
-	a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(closedport.Reserve(t)))
+	tcp := addToPool(a, account.BindingKubernetes, "tcp://pool.demo:5432", a.Static(greeting("a")))
+	addToPool(a, account.BindingKubernetes, "tcp://pool.demo:5432", a.Static(greeting("b")))
+	addToPool(a, account.BindingKubernetes, "tcp://pool.demo:5432", a.Static(closedport.Reserve(t)))
 	got := answers(6, func() string {
-		st, name := f.openNamed(openHeader(t, tcp), 1)
+		st, name := openNamed(f, servicetest.OpenHeader(t, tcp), 1)
 		_ = st.CloseWrite()
 		return name
 	})

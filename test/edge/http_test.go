@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"bufio"
@@ -17,70 +17,39 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// edgePath is the whole way of a request: forwarder, service, agent, upstream.
-type edgePath struct {
-	*testServer
-	agent     *testAgent
-	forwarder *testForwarder
-	bound     tunnel.Bound
-	tr        *http.Transport
-}
-
-func newEdgePath(t *testing.T, upstream http.HandlerFunc, change ...func(*tunnel.Bind)) *edgePath {
-	t.Helper()
-	srv := httptest.NewUnstartedServer(upstream)
-	srv.Config.DisableGeneralOptionsHandler = true
-	srv.Config.Protocols = new(http.Protocols)
-	srv.Config.Protocols.SetHTTP1(true)
-	srv.Config.Protocols.SetUnencryptedHTTP2(true)
-	srv.Start()
-	t.Cleanup(srv.Close)
-	return edgePathTo(t, startServer(t), srv.Listener.Addr().String(), change...)
-}
-
-func edgePathTo(t *testing.T, r *testServer, upstream string, change ...func(*tunnel.Bind)) *edgePath {
-	t.Helper()
-	b := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamURL: "http://" + upstream,
-		UpstreamProtocol: "http1"}
-	for _, f := range change {
-		f(&b)
-	}
-	p := &edgePath{testServer: r, agent: r.startAgent(b, upstream), forwarder: r.startForwarder()}
-	p.bound = receive(t, p.agent.bound, "bind")
-	p.tr = p.forwarder.transport(p.bound)
-	return p
-}
-
 func TestEdge_ForwardsRequestAndAnswer(t *testing.T) {
 	t.Parallel()
 	got := make(chan *http.Request, 1)
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- r
 		w.Header().Set("X-Upstream", "yes")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = fmt.Fprintf(w, "%s %s", r.RequestURI, body)
 	})
-	res := p.forwarder.do(p.tr, "POST", "http://hello.demo/a%2Fb//c?x=1;y=%zz&token=secret", strings.NewReader("body"),
+	res := p.Forwarder.Do(p.Transport, "POST", "http://hello.demo/a%2Fb//c?x=1;y=%zz&token=secret",
+		strings.NewReader("body"),
 		nil)
-	if body := readAll(t, res.Body); res.StatusCode != http.StatusTeapot ||
+	if body := servicetest.ReadAll(t, res.Body); res.StatusCode != http.StatusTeapot ||
 		body != "/a%2Fb//c?x=1;y=%zz&token=secret body" ||
 		res.Header.Get("X-Upstream") != "yes" {
 		t.Errorf("answer %d %q %v", res.StatusCode, body, res.Header)
 	}
-	r := receive(t, got, "request")
+	r := servicetest.Receive(t, got, "request")
 	if r.Host != "hello.demo" || r.Header.Get("X-Forwarded-For") != "10.1.2.3" ||
 		r.Header.Get("X-Forwarded-Host") != "hello.demo" ||
 		r.Header.Get("X-Forwarded-Proto") != "http" {
 		t.Errorf("the upstream saw host %q and %v", r.Host, r.Header)
 	}
-	line := receive(t, p.agent.lines, "request line")
+	line := servicetest.Receive(t, p.Agent.Lines, "request line")
 	if line.Method != "POST" || line.Path != "/a%2Fb//c" || line.Status != http.StatusTeapot ||
-		line.EndpointID != p.bound.EndpointID || line.Duration <= 0 || line.At.IsZero() {
+		line.EndpointID != p.Bound.EndpointID || line.Duration <= 0 || line.At.IsZero() {
 		t.Errorf("request line %+v; the query must not be in it", line)
 	}
 }
@@ -94,14 +63,15 @@ func TestEdge_HostHeaderModes(t *testing.T) {
 		t.Run(c.mode, func(t *testing.T) {
 			t.Parallel()
 			var upstream string
-			p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+			p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, r.Host)
 			}, func(b *tunnel.Bind) {
 				b.HostMode = c.mode
 				upstream = strings.TrimPrefix(b.UpstreamURL, "http://")
 			})
 			want := strings.Replace(c.want, "UPSTREAM", upstream, 1)
-			if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != want {
+			if got := servicetest.ReadAll(t,
+				p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil).Body); got != want {
 				t.Errorf("the upstream saw host %q, want %q", got, want)
 			}
 		})
@@ -111,13 +81,13 @@ func TestEdge_HostHeaderModes(t *testing.T) {
 func TestEdge_RemovesForwardingHeaders(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
-	p := newEdgePath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
-	p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, http.Header{
+	p := servicetest.NewPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, http.Header{
 		"X-Forwarded-For": {"6.6.6.6"}, "X_forwarded_for": {"6.6.6.6"}, "X-Forwarded-Proto": {"https"},
 		"X-Forwarded-Host": {"evil"}, "X-Forwarded-Port": {"1"},
 		"Forwarded": {"for=6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"}, "X-Kept": {"yes"},
 	})
-	h := receive(t, got, "request")
+	h := servicetest.Receive(t, got, "request")
 	for name, values := range h {
 		if strings.Contains(strings.Join(values, ","), "6.6.6.6") || strings.Contains(strings.Join(values, ","), "evil") {
 			t.Errorf("%s: %v came through", name, values)
@@ -131,24 +101,25 @@ func TestEdge_RemovesForwardingHeaders(t *testing.T) {
 
 func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) })
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) })
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "other")
 	}))
 	t.Cleanup(other.Close)
-	b := p.testServer.startAgent(tunnel.Bind{URL: "http://other.demo"}, other.Listener.Addr().String())
-	receive(t, b.bound, "second bind")
-	if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://other.demo/", nil, nil).Body); got != "hello other.demo" {
+	b := p.Server.StartAgent(tunnel.Bind{URL: "http://other.demo"}, other.Listener.Addr().String())
+	servicetest.Receive(t, b.Bound, "second bind")
+	if got := servicetest.ReadAll(t,
+		p.Forwarder.Do(p.Transport, "GET", "http://other.demo/", nil, nil).Body); got != "hello other.demo" {
 		t.Errorf("by Host: %q", got)
 	}
-	st := p.forwarder.open(openHeader(t, p.bound))
+	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(st, "GET http://other.demo/ HTTP/1.1\r\nHost: other.demo\r\n\r\n")
 	res, err := http.ReadResponse(bufio.NewReader(st), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if got := readAll(t, res.Body); res.StatusCode != http.StatusBadRequest || strings.Contains(got, "hello") {
+	if got := servicetest.ReadAll(t, res.Body); res.StatusCode != http.StatusBadRequest || strings.Contains(got, "hello") {
 		t.Errorf("by absolute form: %d %q", res.StatusCode, got)
 	}
 }
@@ -157,42 +128,42 @@ func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 func TestEdge_ErrorPages(t *testing.T) {
 	t.Parallel()
 	rude := func(t *testing.T) string {
-		return serveTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
+		return servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 	}
 	babble := func(t *testing.T) string {
-		return serveTCP(t, func(c *net.TCPConn) {
+		return servicetest.ServeTCP(t, func(c *net.TCPConn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "220 smtp ready\r\n")
 		})
 	}
 	for _, c := range []struct {
 		name   string
-		path   func(t *testing.T) *edgePath
+		path   func(t *testing.T) *servicetest.Path
 		status int
 		code   account.Code
 		says   string
 	}{
-		{"agent offline", func(t *testing.T) *edgePath {
-			p := edgePathTo(t, startServer(t), closedport.Reserve(t))
-			p.agent.stop()
+		{"agent offline", func(t *testing.T) *servicetest.Path {
+			p := servicetest.NewPathTo(t, servicetest.Start(t), closedport.Reserve(t))
+			p.Agent.Stop()
 			return p
 		}, 503, account.CodeEndpointOffline, "is offline"},
-		{"upstream refuses", func(t *testing.T) *edgePath {
-			return edgePathTo(t, startServer(t), closedport.Reserve(t))
+		{"upstream refuses", func(t *testing.T) *servicetest.Path {
+			return servicetest.NewPathTo(t, servicetest.Start(t), closedport.Reserve(t))
 		}, 502, account.CodeUpstreamUnreachable, "could not connect"},
-		{"upstream hangs up", func(t *testing.T) *edgePath {
-			return edgePathTo(t, startServer(t), rude(t))
+		{"upstream hangs up", func(t *testing.T) *servicetest.Path {
+			return servicetest.NewPathTo(t, servicetest.Start(t), rude(t))
 		}, 502, account.CodeUpstreamBroken, "ended the connection"},
-		{"upstream speaks no HTTP", func(t *testing.T) *edgePath {
-			return edgePathTo(t, startServer(t), babble(t))
+		{"upstream speaks no HTTP", func(t *testing.T) *servicetest.Path {
+			return servicetest.NewPathTo(t, servicetest.Start(t), babble(t))
 		}, 502, account.CodeUpstreamBroken, "not HTTP"},
-		{"agent is silent", func(t *testing.T) *edgePath {
-			r := startServer(t, func(o *Options) { o.agentOpenTimeout = 50 * time.Millisecond })
-			p := &edgePath{testServer: r, forwarder: r.startForwarder()}
-			p.agent = r.startAgentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"},
+		{"agent is silent", func(t *testing.T) *servicetest.Path {
+			r := servicetest.Start(t, func(o *service.Options) { o.AgentOpenTimeout = 50 * time.Millisecond })
+			p := &servicetest.Path{Server: r, Forwarder: r.StartForwarder()}
+			p.Agent = r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "http://hello.demo"},
 				func(_ context.Context, st *tunnel.Stream) { _, _ = st.Next(); _, _ = io.Copy(io.Discard, st) })
-			p.bound = receive(t, p.agent.bound, "bind")
-			p.tr = p.forwarder.transport(p.bound)
+			p.Bound = servicetest.Receive(t, p.Agent.Bound, "bind")
+			p.Transport = p.Forwarder.Transport(p.Bound)
 			return p
 		}, 504, account.CodeAgentSilent, "did not answer"},
 	} {
@@ -200,18 +171,18 @@ func TestEdge_ErrorPages(t *testing.T) {
 			t.Parallel()
 			p := c.path(t)
 			for _, method := range []string{"GET", "POST"} {
-				res := p.forwarder.do(p.tr, method, "http://hello.demo/", strings.NewReader(strings.Repeat("x", 100)), nil)
+				res := p.Forwarder.Do(p.Transport, method, "http://hello.demo/", strings.NewReader(strings.Repeat("x", 100)), nil)
 				checkJSONPage(t, res, c.status, c.code, c.says)
 			}
-			res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil,
+			res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil,
 				http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}})
-			page := readAll(t, res.Body)
+			page := servicetest.ReadAll(t, res.Body)
 			if res.StatusCode != c.status || res.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
 				!strings.Contains(page, string(c.code)) || !strings.Contains(page, c.says) {
 				t.Errorf("HTML answer %d %v:\n%s", res.StatusCode, res.Header, page)
 			}
-			res = p.forwarder.do(p.tr, "HEAD", "http://hello.demo/", nil, nil)
-			if res.StatusCode != c.status || readAll(t, res.Body) != "" {
+			res = p.Forwarder.Do(p.Transport, "HEAD", "http://hello.demo/", nil, nil)
+			if res.StatusCode != c.status || servicetest.ReadAll(t, res.Body) != "" {
 				t.Errorf("HEAD answer %d", res.StatusCode)
 			}
 		})
@@ -226,7 +197,7 @@ func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Co
 		Msg        string            `json:"msg"`
 		Details    map[string]string `json:"details"`
 	}
-	body := readAll(t, res.Body)
+	body := servicetest.ReadAll(t, res.Body)
 	if err := json.Unmarshal([]byte(body), &page); err != nil {
 		t.Fatalf("%v in %q", err, body)
 	}
@@ -241,16 +212,17 @@ func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Co
 
 func TestEdge_EndpointReturnsOnSameConnection(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") })
-	upstream := strings.TrimPrefix(p.upstreamURL(), "http://")
-	p.agent.stop()
-	checkJSONPage(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil), 503, account.CodeEndpointOffline,
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") })
+	upstream := strings.TrimPrefix(upstreamURL(p), "http://")
+	p.Agent.Stop()
+	checkJSONPage(t, p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil), 503, account.CodeEndpointOffline,
 		"offline")
-	again := p.testServer.startAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
-	if b := receive(t, again.bound, "second bind"); b.EndpointID != p.bound.EndpointID {
-		t.Errorf("the endpoint came back as %s, was %s", b.EndpointID, p.bound.EndpointID)
+	again := p.Server.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
+	if b := servicetest.Receive(t, again.Bound, "second bind"); b.EndpointID != p.Bound.EndpointID {
+		t.Errorf("the endpoint came back as %s, was %s", b.EndpointID, p.Bound.EndpointID)
 	}
-	if got := readAll(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != "back" {
+	if got := servicetest.ReadAll(t,
+		p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil).Body); got != "back" {
 		t.Errorf("answer %q", got)
 	}
 }
@@ -259,48 +231,49 @@ func TestEdge_EndpointReturnsOnSameConnection(t *testing.T) {
 // forwarder that reads no HTTP; nothing else.
 func TestEdge_ReportsFailedRequestsToForwarder(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
-	upstream := strings.TrimPrefix(p.upstreamURL(), "http://")
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
+	upstream := strings.TrimPrefix(upstreamURL(p), "http://")
 	ask := func(status int) {
 		t.Helper()
-		res := p.forwarder.do(p.tr, "GET", "http://hello.demo/secret", nil, nil)
-		_ = readAll(t, res.Body)
+		res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/secret", nil, nil)
+		_ = servicetest.ReadAll(t, res.Body)
 		if res.StatusCode != status {
 			t.Fatalf("status %d, want %d", res.StatusCode, status)
 		}
 	}
 	told := func(status int, code account.Code) {
 		t.Helper()
-		l := receive(t, p.forwarder.lines, "a line")
-		if l.Status != status || l.Code != string(code) || l.EndpointID != p.bound.EndpointID || l.Path != "" ||
+		l := servicetest.Receive(t, p.Forwarder.Lines, "a line")
+		if l.Status != status || l.Code != string(code) || l.EndpointID != p.Bound.EndpointID || l.Path != "" ||
 			l.At.IsZero() {
 			t.Errorf("told %+v, want %d %s", l, status, code)
 		}
 	}
 	ask(200)
-	p.agent.stop()
+	p.Agent.Stop()
 	ask(503)
 	told(503, account.CodeEndpointOffline)
 	ask(503)
 	told(503, account.CodeEndpointOffline)
-	again := p.testServer.startAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
-	receive(t, again.bound, "second bind")
+	again := p.Server.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
+	servicetest.Receive(t, again.Bound, "second bind")
 	ask(200)
 	told(200, "")
 	ask(200)
-	again.stop()
+	again.Stop()
 	ask(503)
 	told(503, account.CodeEndpointOffline) // and nothing before it
-	receive(t, p.testServer.startAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "third bind")
+	servicetest.Receive(t, p.Server.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).Bound,
+		"third bind")
 	ask(502)
 	told(502, account.CodeUpstreamUnreachable)
 }
 
-func (p *edgePath) upstreamURL() string {
-	p.t.Helper()
+func upstreamURL(p *servicetest.Path) string {
+	p.T.Helper()
 	var ep account.Endpoint
-	if status := p.callAPI("GET", "/endpoints/"+p.bound.EndpointID, nil, &ep); status != http.StatusOK {
-		p.t.Fatalf("reading the endpoint: status %d", status)
+	if status := p.CallAPI("GET", "/endpoints/"+p.Bound.EndpointID, nil, &ep); status != http.StatusOK {
+		p.T.Fatalf("reading the endpoint: status %d", status)
 	}
 	return ep.UpstreamURL
 }
@@ -309,7 +282,7 @@ func TestEdge_RetriesStalePooledStream(t *testing.T) {
 	t.Parallel()
 	served := make(chan string, 16)
 	// Each connection answers one request, and hangs up on the second without a word.
-	upstream := serveTCP(t, func(c *net.TCPConn) {
+	upstream := servicetest.ServeTCP(t, func(c *net.TCPConn) {
 		in := bufio.NewReader(c)
 		for n := range 2 {
 			r, err := http.ReadRequest(in)
@@ -323,14 +296,14 @@ func TestEdge_RetriesStalePooledStream(t *testing.T) {
 			}
 		}
 	})
-	p := edgePathTo(t, startServer(t), upstream)
+	p := servicetest.NewPathTo(t, servicetest.Start(t), upstream)
 	for range 3 {
-		if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.StatusCode != 200 ||
-			readAll(t, res.Body) != "ok" {
+		if res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil); res.StatusCode != 200 ||
+			servicetest.ReadAll(t, res.Body) != "ok" {
 			t.Errorf("GET over a stale stream gave %d", res.StatusCode)
 		}
 	}
-	res := p.forwarder.do(p.tr, "POST", "http://hello.demo/", strings.NewReader("once"), nil)
+	res := p.Forwarder.Do(p.Transport, "POST", "http://hello.demo/", strings.NewReader("once"), nil)
 	checkJSONPage(t, res, 502, account.CodeUpstreamBroken, "ended the connection")
 	posts := 0
 	for len(served) > 0 {
@@ -346,18 +319,19 @@ func TestEdge_RetriesStalePooledStream(t *testing.T) {
 func TestEdge_DropsUpgradeToHTTP2(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
-	p := newEdgePath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
-	res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, http.Header{
+	p := servicetest.NewPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, http.Header{
 		"Connection": {"Upgrade, HTTP2-Settings"}, "Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABkAAQAoAAAAAIAAAAA"},
 	})
-	if h := receive(t, got, "request"); res.StatusCode != 200 || h.Get("Upgrade") != "" || h.Get("Http2-Settings") != "" {
+	if h := servicetest.Receive(t, got, "request"); res.StatusCode != 200 || h.Get("Upgrade") != "" ||
+		h.Get("Http2-Settings") != "" {
 		t.Errorf("status %d, the upstream saw %v", res.StatusCode, h)
 	}
 }
 
 func TestEdge_AnswersBadRequestsItself(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Method+" "+r.RequestURI)
 	})
 	for _, c := range []struct{ name, request, status, body string }{
@@ -369,14 +343,15 @@ func TestEdge_AnswersBadRequestsItself(t *testing.T) {
 		{"no HTTP", "HELO mail.example.com\r\n\r\n", "400", ""},
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: hello.demo\r\n\r\n", "200", "OPTIONS *"}, // passed on
 	} {
-		st := p.forwarder.open(openHeader(t, p.bound))
+		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_, _ = io.WriteString(st, c.request)
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if body := readAll(t, res.Body); !strings.HasPrefix(res.Status, c.status) || !strings.Contains(body, c.body) {
+		if body := servicetest.ReadAll(t, res.Body); !strings.HasPrefix(res.Status, c.status) ||
+			!strings.Contains(body, c.body) {
 			t.Errorf("%s: %s %q", c.name, res.Status, body)
 		}
 		_ = res.Body.Close()

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"io"
@@ -10,34 +10,38 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
 // TestPublic_Expect100Continue: the upstream decides whether the client's body comes.
 func TestPublic_Expect100Continue(t *testing.T) {
 	t.Parallel()
-	w := startPublic(t)
-	w.bind("public", "http://app.example.com", func(rw http.ResponseWriter, r *http.Request) {
+	w := servicetest.StartPublic(t)
+	w.Bind("public", "http://app.example.com", func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/no" {
 			rw.WriteHeader(http.StatusForbidden)
 			return
 		}
-		hello(rw, r)
+		servicetest.DescribeRequest(rw, r)
 	})
 	for path, want := range map[string]int{"/yes": 200, "/no": 403} {
 		asked, sent := false, &countingReader{Reader: strings.NewReader("the body")}
-		ctx := httptrace.WithClientTrace(testContext(t), &httptrace.ClientTrace{Got100Continue: func() { asked = true }})
+		ctx := httptrace.WithClientTrace(servicetest.Context(t), &httptrace.ClientTrace{Got100Continue: func() {
+			asked = true
+		}})
 		req, err := http.NewRequestWithContext(ctx, "POST", "http://app.example.com"+path, sent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Expect", "100-continue")
-		client := w.newBrowser()
-		client.Transport.(*http.Transport).ExpectContinueTimeout = patience
+		client := w.NewBrowser()
+		client.Transport.(*http.Transport).ExpectContinueTimeout = servicetest.MaxWait
 		res, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := readAll(t, res.Body)
+		body := servicetest.ReadAll(t, res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != want || asked != (want == 200) || asked != strings.HasSuffix(body, "|the body") ||
 			asked != (sent.n.Load() > 0) {

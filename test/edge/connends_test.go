@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package service
+package edge_test
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -23,7 +24,7 @@ func TestEdge_AnswersHalfClosedClient(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	gone := make(chan error, 1)
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/slow" {
 			return
 		}
@@ -40,18 +41,18 @@ func TestEdge_AnswersHalfClosedClient(t *testing.T) {
 		"GET /slow HTTP/1.0\r\n\r\n",
 		"POST /slow HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\n\r\nbody",
 	} {
-		st := p.forwarder.open(openHeader(t, p.bound))
+		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_, _ = io.WriteString(st, request)
 		if err := st.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 { // whole exchanges behind it on the same tunnel connection: the half-close has arrived
-			if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/quick", nil, nil); res.StatusCode != 200 {
+			if res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/quick", nil, nil); res.StatusCode != 200 {
 				t.Fatalf("quick request: %d", res.StatusCode)
 			}
 		}
 		release <- struct{}{}
-		if err := receive(t, gone, "upstream's view"); err != nil {
+		if err := servicetest.Receive(t, gone, "upstream's view"); err != nil {
 			t.Errorf("%q: the upstream saw its client leave: %v", request[:13], err)
 		}
 		answer, err := io.ReadAll(st)
@@ -65,7 +66,7 @@ func TestEdge_PassesOnBrokenOffAnswers(t *testing.T) {
 	t.Parallel()
 	const part = "a part of it"
 	cut := make(chan struct{})
-	upstream := serveTCP(t, func(c *net.TCPConn) {
+	upstream := servicetest.ServeTCP(t, func(c *net.TCPConn) {
 		r, err := http.ReadRequest(bufio.NewReader(c))
 		if err != nil {
 			return
@@ -83,15 +84,15 @@ func TestEdge_PassesOnBrokenOffAnswers(t *testing.T) {
 			_ = c.SetLinger(0)
 		}
 	})
-	p := edgePathTo(t, startServer(t), upstream)
+	p := servicetest.NewPathTo(t, servicetest.Start(t), upstream)
 	for _, request := range []string{
 		"GET /length HTTP/1.1\r\nHost: hello.demo\r\n\r\n",
 		"GET /length HTTP/1.0\r\n\r\n",
 		"GET /close HTTP/1.1\r\nHost: hello.demo\r\n\r\n",
 		"GET /close HTTP/1.0\r\n\r\n",
 	} {
-		st := p.forwarder.open(openHeader(t, p.bound))
-		_ = st.SetReadDeadline(time.Now().Add(patience))
+		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
+		_ = st.SetReadDeadline(time.Now().Add(servicetest.MaxWait))
 		_, _ = io.WriteString(st, request)
 		var got bytes.Buffer
 		for b := make([]byte, 512); !strings.Contains(got.String(), part); {
@@ -112,7 +113,7 @@ func TestEdge_PassesOnBrokenOffAnswers(t *testing.T) {
 func TestEdge_CancelsUpstreamWhenClientLeaves(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}, 1), make(chan error, 1)
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		began <- struct{}{}
 		<-r.Context().Done()
@@ -122,17 +123,17 @@ func TestEdge_CancelsUpstreamWhenClientLeaves(t *testing.T) {
 		func(st *tunnel.Stream) { _ = st.Reset(tunnel.Aborted) },
 		func(st *tunnel.Stream) { _ = st.Session().Close() }, // the forwarder dies
 	} {
-		st := p.forwarder.open(openHeader(t, p.bound))
+		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: hello.demo\r\n\r\n")
-		receive(t, began, "request")
+		servicetest.Receive(t, began, "request")
 		if _, err := st.Read(make([]byte, 1)); err != nil { // the answer's header is on its way
 			t.Fatal(err)
 		}
 		cut(st)
-		if err := receive(t, ended, "end of the request"); !errors.Is(err, context.Canceled) {
+		if err := servicetest.Receive(t, ended, "end of the request"); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if line := receive(t, p.agent.lines, "request line"); line.Status != 200 {
+		if line := servicetest.Receive(t, p.Agent.Lines, "request line"); line.Status != 200 {
 			t.Errorf("request line %+v", line)
 		}
 	}
@@ -140,11 +141,12 @@ func TestEdge_CancelsUpstreamWhenClientLeaves(t *testing.T) {
 
 func TestEdge_ClosesIdleConnectionsOfStoppingForwarder(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
-	if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.Close || readAll(t, res.Body) != "ok" {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	if res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil); res.Close ||
+		servicetest.ReadAll(t, res.Body) != "ok" {
 		t.Error("a connection was closed without need")
 	}
-	s, err := p.forwarder.Wait(testContext(t))
+	s, err := p.Forwarder.Wait(servicetest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +154,9 @@ func TestEdge_ClosesIdleConnectionsOfStoppingForwarder(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The drain message travels on another stream than the request.
-	for deadline := testContext(t); ; {
-		res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil)
-		if readAll(t, res.Body) != "ok" {
+	for deadline := servicetest.Context(t); ; {
+		res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil)
+		if servicetest.ReadAll(t, res.Body) != "ok" {
 			t.Fatal("a draining forwarder's request was not served")
 		}
 		if res.Close {
@@ -168,7 +170,7 @@ func TestEdge_ClosesIdleConnectionsOfStoppingForwarder(t *testing.T) {
 
 func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 	t.Parallel()
-	p := newEdgePath(t, func(w http.ResponseWriter, r *http.Request) {
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/early" {
 			w.Header().Set("Connection", "close") // of the hop to the agent
 			w.WriteHeader(http.StatusUnauthorized)
@@ -189,8 +191,8 @@ func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 		{"a body that is not asked for",
 			"POST /early HTTP/1.1\r\nHost: hello.demo\r\nExpect: 100-continue\r\nContent-Length: 20000\r\n\r\n", 0, false},
 	} {
-		st := p.forwarder.open(openHeader(t, p.bound))
-		_ = st.SetReadDeadline(time.Now().Add(patience))
+		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
+		_ = st.SetReadDeadline(time.Now().Add(servicetest.MaxWait))
 		_, _ = io.WriteString(st, c.head)
 		if c.reusable {
 			_, _ = st.Write(smuggled[:c.body])
@@ -221,14 +223,14 @@ func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 			t.Errorf("%s: the connection did not end", c.name)
 		}
 		if err == nil {
-			if got := readAll(t, res.Body); got != "next" {
+			if got := servicetest.ReadAll(t, res.Body); got != "next" {
 				t.Errorf("%s: the next answer is %q", c.name, got)
 			}
 			_ = res.Body.Close()
 		}
 	}
-	for len(p.agent.lines) > 0 {
-		if line := <-p.agent.lines; line.Path != "/early" && line.Path != "/next" {
+	for len(p.Agent.Lines) > 0 {
+		if line := <-p.Agent.Lines; line.Path != "/early" && line.Path != "/next" {
 			t.Errorf("a body was taken for the request %+v", line)
 		}
 	}

@@ -1,0 +1,53 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+)
+
+// What this package's external tests set and call.
+
+// SecretKeyFile is the name of the key's file in the data directory.
+const SecretKeyFile = secretKeyFile
+
+// SetOnStoreOpen makes the service pass its open store to f.
+func (o *Options) SetOnStoreOpen(f func(*store.Store)) { o.onStoreOpen = f }
+
+// SetDropDeletedInterval sets how often metrics of deleted objects are dropped.
+func (o *Options) SetDropDeletedInterval(d time.Duration) { o.dropDeletedInterval = d }
+
+// SetMaxUnauthenticated limits the connections of one client without a credential.
+func (o *Options) SetMaxUnauthenticated(n int) { o.maxUnauthenticated = n }
+
+// SetSessionSweepInterval sets how often ended sessions of people are cut.
+func (o *Options) SetSessionSweepInterval(d time.Duration) { o.sessionSweepInterval = d }
+
+// SetWrapLoginStore puts a wrapper between login actions and the store.
+func (o *Options) SetWrapLoginStore(wrap func(account.Logins) account.Logins) {
+	o.wrapLoginStore = wrap
+}
+
+// SetWrapRevoker puts a wrapper around what revokes sessions.
+func (o *Options) SetWrapRevoker(wrap func(account.Revoker) account.Revoker) { o.wrapRevoker = wrap }
+
+// DeviceOf returns the device that a service with the options records for a request.
+func DeviceOf(o Options, r *http.Request, ip netip.Addr) (account.Device, error) {
+	s := &service{opt: o}
+	if err := s.openGeo(); err != nil {
+		return account.Device{}, err
+	}
+	return s.deviceOf(r, ip), nil
+}
+
+// KnowsLocation reports whether a service without location databases offers locations to policies.
+func KnowsLocation(ip netip.Addr) bool { return (&service{}).geoLookup(ip) != nil }
+
+// Validate passes every broken rule of the options to note.
+func (o *PublicOptions) Validate(note func(error)) { o.validate(note) }

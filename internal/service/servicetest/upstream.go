@@ -1,0 +1,60 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servicetest
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+)
+
+// ServeTCP serves the connections to a port of its own and returns its address.
+func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		conns.Wait()
+	})
+	return l.Addr().String()
+}
+
+// ServeHTTP serves HTTP on a port of its own and returns its address.
+func ServeHTTP(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: h}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return l.Addr().String()
+}
+
+// DescribeRequest answers with the request as the upstream gets it: host and path, X-Forwarded-For,
+// X-Forwarded-Proto, body.
+func DescribeRequest(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	_, _ = io.WriteString(w, r.Host+r.URL.Path+"|"+r.Header.Get("X-Forwarded-For")+"|"+r.Header.Get("X-Forwarded-Proto")+
+		"|"+string(body))
+}

@@ -29,6 +29,8 @@ const (
 	maxHead = MaxHeaderBytes + 16<<10
 	// refusedHead replaces a refused head: net/http answers it with 400 and ends the connection.
 	refusedHead = "REFUSED\r\n\r\n"
+	// minHeadBuffer is the first size of the buffer of a head that does not come as a whole.
+	minHeadBuffer = 1 << 10
 
 	lingerTime  = time.Second
 	lingerBytes = 2 << 20
@@ -147,6 +149,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // readNext returns 0 and nil when Read can go on.
 func (c *Conn) readNext(p []byte) (int, error) {
+	if len(c.unchecked) == 0 && (c.state == stateStart || c.state == stateHead) {
+		return c.readDirect(p)
+	}
 	switch c.state {
 	case stateStart:
 		return 0, c.readStart()
@@ -157,8 +162,29 @@ func (c *Conn) readNext(p []byte) (int, error) {
 	case stateFrames:
 		return c.readFrames(p)
 	default:
-		return c.readHead(p)
+		return 0, c.readHead()
 	}
+}
+
+// readDirect reads the beginning of a head into p. Usually it comes as a whole and is not copied;
+// else it goes to unchecked, and readDirect returns 0 and nil.
+func (c *Conn) readDirect(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n == 0 {
+		return 0, err
+	}
+	if c.state == stateStart && c.opt.Protocol != HTTP2 && !maybePreface(p[:n]) {
+		c.state = stateHead
+	}
+	if c.state == stateHead {
+		end, bad := headEnd(p[:n])
+		if !bad && end == n && !c.upgradePending.Load() && c.acceptHead(p[:n]) {
+			c.stopHeadTimer()
+			return n, nil
+		}
+	}
+	c.unchecked = append(make([]byte, 0, max(2*n, minHeadBuffer)), p[:n]...)
+	return 0, nil
 }
 
 // readBuffered reads from unchecked, or else from the connection.
@@ -197,12 +223,13 @@ func (c *Conn) readChunks(p []byte) (int, error) {
 
 // readStart reads until it is clear whether the client speaks HTTP/2, which begins with a preface.
 func (c *Conn) readStart() error {
-	switch n := min(len(c.unchecked), len(http2Preface)); {
-	case string(c.unchecked[:n]) != http2Preface[:n] && c.opt.Protocol == HTTP2:
+	n := len(http2Preface)
+	switch preface := maybePreface(c.unchecked); {
+	case !preface && c.opt.Protocol == HTTP2:
 		c.err = io.EOF // no answer would be understood
-	case string(c.unchecked[:n]) != http2Preface[:n]:
+	case !preface:
 		c.state = stateHead
-	case n == len(http2Preface):
+	case len(c.unchecked) >= n:
 		c.checked, c.unchecked, c.state = c.unchecked[:n:n], c.unchecked[n:], stateFrames
 		c.stopHeadTimer()
 	default:
@@ -228,41 +255,29 @@ func (c *Conn) readFrames(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *Conn) readHead(p []byte) (int, error) {
-	if len(c.unchecked) == 0 { // the usual case: a head comes as a whole and is not copied
-		n, err := c.Conn.Read(p)
-		if n == 0 {
-			return 0, err
-		}
-		end, bad := headEnd(p[:n])
-		if !bad && end == n && !c.upgradePending.Load() && c.acceptHead(p[:n]) {
-			c.stopHeadTimer()
-			return n, nil
-		}
-		c.unchecked = append(make([]byte, 0, max(2*n, 4<<10)), p[:n]...)
-	}
+func (c *Conn) readHead() error {
 	end, bad := headEnd(c.unchecked)
 	switch {
 	case c.upgradePending.Load() && len(c.unchecked) < maxHead:
-		return 0, c.readMore()
+		return c.readMore()
 	case c.upgradePending.Load():
 		// net/http takes one byte and no more before the upgrade is answered. When it is declined,
 		// there is no head to go on with, and the connection ends.
 		c.checked, c.unchecked, c.err = c.unchecked[:1:1], c.unchecked[1:], errUpgradeDeclined
-		return 0, nil
+		return nil
 	case bad || end > 0 && !c.acceptHead(c.unchecked[:end]):
 		c.rejectHead()
-		return 0, nil
+		return nil
 	case end > 0:
 		c.checked, c.unchecked = c.unchecked[:end:end], c.unchecked[end:]
 		c.stopHeadTimer()
-		return 0, nil
+		return nil
 	case len(c.unchecked) >= maxHead:
 		c.passThrough = true
 		c.refused.Store(true)
-		return 0, nil
+		return nil
 	}
-	return 0, c.readMore()
+	return c.readMore()
 }
 
 // rejectHead makes net/http answer 400 and end the connection.
@@ -280,7 +295,7 @@ func (c *Conn) readMore() error {
 		c.startHeadTimer()
 	}
 	if cap(c.unchecked) == len(c.unchecked) {
-		c.unchecked = append(make([]byte, 0, max(2*cap(c.unchecked), 4<<10)), c.unchecked...)
+		c.unchecked = append(make([]byte, 0, max(2*cap(c.unchecked), minHeadBuffer)), c.unchecked...)
 	}
 	n, err := c.Conn.Read(c.unchecked[len(c.unchecked):cap(c.unchecked)])
 	c.unchecked = c.unchecked[:len(c.unchecked)+n]

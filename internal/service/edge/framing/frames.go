@@ -80,3 +80,9 @@ func (f *frameScanner) startFrame() bool {
 	f.inHeaderBlock = f.header[4]&flagEndHeaders == 0
 	return true
 }
+
+// maybePreface reports whether b is the beginning of the preface of HTTP/2, or begins with it.
+func maybePreface(b []byte) bool {
+	n := min(len(b), len(http2Preface))
+	return string(b[:n]) == http2Preface[:n]
+}

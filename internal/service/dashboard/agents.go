@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// agentsByID reads the newest of the agents that are online, for lists that name them.
+// agentsByID returns the newest account.MaxPageLimit agents that are online.
 func (s *server) agentsByID(c *call) (map[string]account.TunnelSession, error) {
 	found, err := s.opt.Store.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
@@ -40,11 +40,7 @@ func (s *server) agents(c *call) error {
 		return err
 	}
 	p := agentsPage{Rows: found.Sessions, Tunnels: tunnels.Tunnels, MoreTunnel: tunnels.More}
-	last := ""
-	if n := len(p.Rows); n > 0 {
-		last = p.Rows[n-1].ID
-	}
-	p.Pager = c.pagerOf(len(p.Rows), found.More, last, nil)
+	p.Pager = pagerOf(c, p.Rows, found.More, agentID, nil)
 	return c.show(http.StatusOK, view{Page: "agents", Title: "Agents", Nav: "agents", Live: "audit", Data: p})
 }
 
@@ -60,7 +56,7 @@ func (s *server) agent(c *call) error {
 		return err
 	}
 	p := agentPage{TunnelSession: *t}
-	if p.Endpoints, err = s.endpointsOf(c, t.ID); err != nil {
+	if p.Endpoints, err = s.sessionEndpoints(c, t.ID); err != nil {
 		return err
 	}
 	tunnels, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), nil,
@@ -77,10 +73,11 @@ func (s *server) agent(c *call) error {
 		Crumb: &link{"Agents", Path + "agents"}, Live: "endpoints audit", Data: p})
 }
 
-// endpointsOf finds the endpoints that an agent's session holds, the newest of them.
-func (s *server) endpointsOf(c *call, sessionID string) ([]account.Endpoint, error) {
-	var held []account.Endpoint
-	for before, looked := "", 0; looked < maxScan && len(held) < pageSize; {
+// sessionEndpoints returns the newest endpoints of an agent's session, of those among the newest
+// maxScan of the account.
+func (s *server) sessionEndpoints(c *call, sessionID string) ([]account.Endpoint, error) {
+	var endpoints []account.Endpoint
+	for before, scanned := "", 0; scanned < maxScan && len(endpoints) < pageSize; {
 		page, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{},
 			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
 		if err != nil {
@@ -89,14 +86,14 @@ func (s *server) endpointsOf(c *call, sessionID string) ([]account.Endpoint, err
 		for _, e := range page.Endpoints {
 			before = e.ID
 			if e.TunnelSession != nil && e.TunnelSession.ID == sessionID {
-				held = append(held, e)
+				endpoints = append(endpoints, e)
 			}
 		}
-		if looked += len(page.Endpoints); !page.More || len(page.Endpoints) == 0 {
+		if scanned += len(page.Endpoints); !page.More || len(page.Endpoints) == 0 {
 			break
 		}
 	}
-	return held, nil
+	return endpoints, nil
 }
 
 func agentName(t *account.TunnelSession) string {
@@ -106,59 +103,29 @@ func agentName(t *account.TunnelSession) string {
 	return t.IP + " (" + t.OS + ")"
 }
 
-// confirmation asks before something is done that cannot be undone.
-type confirmation struct {
-	Question string
-	Facts    []fact
-	Effect   string // what will happen
-	Action   string // where the form goes
-	Verb     string // on the button
-	Busy     string // on the button while it is done
-	Back     string
-	Return   string // where the answer leads, when the action can choose
-	Danger   bool
-}
-
-// fact names what the question is about.
-type fact struct{ Name, Value string }
-
-// confirm shows the question as a page. A script takes its form and shows it as a dialog.
-func (c *call) confirm(nav string, crumb link, q confirmation) error {
-	q.Action = c.Request.URL.Path
-	if back := localPath(c.Request.URL.Query().Get("return"), ""); back != "" {
-		q.Back, q.Return = back, back
-	}
-	return c.show(http.StatusOK, view{Page: "confirm", Title: q.Question, Nav: nav, Crumb: &crumb, Data: q})
-}
-
-// after is where a form that was confirmed leads: where the person came from, unless that page is
-// gone with what the form has ended.
-func (c *call) after(otherwise string) string {
-	return localPath(c.Request.PostForm.Get("return"), otherwise)
-}
-
-func (s *server) confirmEnd(c *call, q confirmation) error {
+func (s *server) confirmEndAgent(c *call, q confirmation) error {
 	t, err := s.opt.Store.TunnelSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
-	held, err := s.endpointsOf(c, t.ID)
+	endpoints, err := s.sessionEndpoints(c, t.ID)
 	if err != nil {
 		return err
 	}
-	q.Facts = []fact{{"Agent", agentName(t)}, {"Endpoints", count(len(held), "endpoint", "endpoints")}}
+	q.Facts = []fact{{"Agent", agentName(t)}, {"Endpoints", count(len(endpoints), "endpoint", "endpoints")}}
 	q.Back = Path + "agents/" + t.ID
 	return c.confirm("agents", link{agentName(t), q.Back}, q)
 }
 
 func (s *server) confirmStop(c *call) error {
-	return s.confirmEnd(c, confirmation{Question: "Stop this agent?", Verb: "Stop agent", Busy: "Stopping", Danger: true,
+	return s.confirmEndAgent(c, confirmation{Question: "Stop this agent?", Verb: "Stop agent", Busy: "Stopping",
+		Danger: true,
 		Effect: "Its program exits and does not come back by itself. Its endpoints go offline at once, and their " +
 			"connections are closed."})
 }
 
 func (s *server) confirmRestart(c *call) error {
-	return s.confirmEnd(c, confirmation{Question: "Restart this agent’s session?", Verb: "Restart session",
+	return s.confirmEndAgent(c, confirmation{Question: "Restart this agent’s session?", Verb: "Restart session",
 		Busy:   "Restarting",
 		Effect: "The agent connects again at once, with the endpoints that it has. Connections that are open are closed."})
 }
@@ -172,10 +139,10 @@ func (s *server) restartAgent(c *call) error {
 }
 
 func (s *server) endAgent(
-	c *call, end func(ctx context.Context, by account.Caller, id string) error, done string,
+	c *call, end func(ctx context.Context, by account.Caller, id string) error, noticeCode string,
 ) error {
 	if err := end(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
-	return c.redirect(Path+"agents", notice{Code: done})
+	return c.redirect(Path+"agents", notice{Code: noticeCode})
 }

@@ -32,20 +32,20 @@ func kindName(k account.BackendKind) string {
 	}[k]
 }
 
-func (s *server) active(c *call, id string) string {
+func (s *server) activeChild(c *call, id string) string {
 	if s.opt.ActiveChild == nil {
 		return ""
 	}
 	return s.opt.ActiveChild(c.AccountID(), id)
 }
 
-// backendRow is a backend with what people call it and what serves for it.
+// backendRow is a backend and its active child, "" when that is not known.
 type backendRow struct {
 	account.Backend
 	Active string
 }
 
-// backendCommands make a backend of each kind.
+// backendCommands are examples of commands that create a backend of each kind.
 var backendCommands = map[account.BackendKind]string{
 	account.BackendFailover:     "fairlead api backends failover create --backend bkdtg-… --backend bkdhr-…",
 	account.BackendTunnelGroup:  "fairlead api backends tunnel-group create --label app=api",
@@ -54,8 +54,8 @@ var backendCommands = map[account.BackendKind]string{
 	account.BackendWeighted:     "fairlead api backends weighted create --backend bkdtg-…=95 --backend bkdst-…=5",
 }
 
-// Does says in a few words what the backend does.
-func (b backendRow) Does() string {
+// Summary returns in a few words what the backend does.
+func (b backendRow) Summary() string {
 	switch b.Kind {
 	case account.BackendFailover:
 		return "First that is up of " + count(len(b.Children), "child", "children")
@@ -77,8 +77,8 @@ func (b backendRow) Does() string {
 	return ""
 }
 
-// FellOver says whether another child than the first serves.
-func (b backendRow) FellOver() bool {
+// FailedOver reports whether another child than the first serves.
+func (b backendRow) FailedOver() bool {
 	return b.Kind == account.BackendFailover && b.Active != "" && len(b.Children) > 0 && b.Active != b.Children[0]
 }
 
@@ -95,7 +95,7 @@ type kindTab struct {
 	Current bool
 }
 
-// backends lists one kind at a time, as the store keeps them.
+// backends lists the backends of one kind, as the store does.
 func (s *server) backends(c *call) error {
 	p := backendsPage{Kind: account.BackendFailover}
 	for _, kind := range account.BackendKinds() {
@@ -111,22 +111,21 @@ func (s *server) backends(c *call) error {
 	if err != nil {
 		return err
 	}
-	last := ""
 	for _, b := range found.Backends {
-		p.Rows, last = append(p.Rows, backendRow{b, s.active(c, b.ID)}), b.ID
+		p.Rows = append(p.Rows, backendRow{b, s.activeChild(c, b.ID)})
 	}
-	p.Pager = c.pagerOf(len(p.Rows), found.More, last, url.Values{"kind": {string(p.Kind)}})
+	p.Pager = pagerOf(c, found.Backends, found.More, backendID, url.Values{"kind": {string(p.Kind)}})
 	return c.show(http.StatusOK, view{Page: "backends", Title: "Backends", Nav: "backends", Live: "audit", Data: p})
 }
 
 type backendChild struct {
 	ID      string
-	Backend *backendRow // nil when it is gone
+	Backend *backendRow // nil when it does not exist
 	Weight  int
-	Serves  bool
+	Active  bool
 }
 
-// Order is the place of the i-th child, as people count.
+// Order returns the position of the child with index i, from 1.
 func (backendChild) Order(i int) int { return i + 1 }
 
 type backendPage struct {
@@ -136,7 +135,7 @@ type backendPage struct {
 	Tunnels   []account.LabelledTunnel
 }
 
-// Name is what one calls the backend.
+// Name returns the description, or the ID without one.
 func (b backendRow) Name() string {
 	if b.Description != "" {
 		return b.Description
@@ -153,19 +152,19 @@ func (s *server) backend(c *call) error {
 	if err != nil {
 		return err
 	}
-	p := backendPage{backendRow: backendRow{*b, s.active(c, b.ID)}}
+	p := backendPage{backendRow: backendRow{*b, s.activeChild(c, b.ID)}}
 	children := b.Children
 	if kind == account.BackendWeighted {
 		children = slices.Sorted(maps.Keys(b.Weights))
 	}
 	for _, id := range children {
-		child := backendChild{ID: id, Weight: b.Weights[id], Serves: id == p.Active}
+		child := backendChild{ID: id, Weight: b.Weights[id], Active: id == p.Active}
 		found, err := s.opt.Store.Backend(c.Context(), c.AccountID(), backendKindOf(id), id)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
 		if found != nil {
-			child.Backend = &backendRow{*found, s.active(c, id)}
+			child.Backend = &backendRow{*found, s.activeChild(c, id)}
 		}
 		p.ChildRows = append(p.ChildRows, child)
 	}

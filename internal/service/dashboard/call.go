@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
-// RefreshHeader says that a script reads the page again: it wants 401 instead of the way to the
-// sign-in page, and leaves notices alone.
+// RefreshHeader is the header by which the page's script reads the page again. Such a request is
+// answered with 401 instead of a redirect to the sign-in page, and leaves the notice to the next
+// one.
 const RefreshHeader = "Fairlead-Refresh"
 
 const maxForm = 64 << 10
@@ -22,8 +23,8 @@ const maxForm = 64 << 10
 // call is one request on its way through the checks.
 type call struct {
 	httpkit.Call
-	server *server
-	gone   *gone // what a page that is not found says, nil for the error's own words
+	server   *server
+	notFound *notFoundPage // what the error page of CodeNotFound shows; nil = the error's message
 }
 
 // hasScope reports whether the key of the call has one of the scopes, or admin.
@@ -32,8 +33,8 @@ func (c *call) hasScope(scopes ...account.Scope) bool { return c.Key.HasAnyScope
 // isRefresh reports whether the page's script reads the page again.
 func (c *call) isRefresh() bool { return c.Request.Header.Get(RefreshHeader) != "" }
 
-// ServeHTTP checks in this order: origin (403), sign-in (the way to its page), whether anything is
-// there (404, 405), scope (403), draining (503), form (400); the rest is the handler's.
+// ServeHTTP checks in this order: origin (403), sign-in (a redirect to its page), route (404, 405),
+// scope (403), draining (503), form (400); the rest is the handler's.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := rt.server
 	c := &call{Call: httpkit.NewCall(w, r, s.opt.Clock()), server: s}
@@ -46,28 +47,28 @@ func (rt *route) handle(c *call) error {
 		return account.Errorf(account.CodeScope,
 			"the form was not sent from a page of this dashboard; open the page again and send it from there")
 	}
-	if !rt.open {
+	if !rt.public {
 		if err := s.authenticate(c); err != nil {
-			return c.askToSignIn(err)
+			return c.redirectToSignIn(err)
 		}
 	}
 	handle, scopes := rt.get, rt.scopes
 	if writes {
-		handle, scopes = rt.post, rt.writes
+		handle, scopes = rt.post, rt.writeScopes
 	}
 	switch {
 	case rt.get == nil && rt.post == nil:
 		return account.Errorf(account.CodeNoRoute, "there is no such page")
 	case handle == nil || writes && c.Request.Method != http.MethodPost:
-		c.Writer.Header().Set("Allow", rt.allowed())
+		c.Writer.Header().Set("Allow", rt.allowedMethods())
 		return account.Errorf(account.CodeMethod, "this page cannot be asked with %s", account.Shorten(c.Request.Method))
-	case !rt.open && !c.hasScope(scopes...):
+	case !rt.public && !c.hasScope(scopes...):
 		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s; yours has %s",
 			httpkit.ScopeAlternatives(scopes),
 			httpkit.JoinScopes(c.Key.Scopes, " and "))
 	}
 	if writes {
-		if s.opt.Draining() && !rt.open {
+		if s.opt.Draining() && !rt.public {
 			return account.Errorf(account.CodeUnavailable,
 				"the server is about to stop, and changes nothing any more; try again in a moment")
 		}
@@ -78,14 +79,14 @@ func (rt *route) handle(c *call) error {
 	return handle(c)
 }
 
-// overPlainHTTP reports whether a form's page was loaded over plain http, on which anybody on the
-// way can write it. http.CrossOriginProtection compares the hosts only, for browsers that send no
-// Sec-Fetch-Site.
+// overPlainHTTP reports whether a form's page was loaded over plain http, where an attacker in the
+// network can change it. For browsers that send no Sec-Fetch-Site, http.CrossOriginProtection
+// compares only the hosts.
 func overPlainHTTP(r *http.Request) bool {
 	return strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "http:")
 }
 
-func (rt *route) allowed() string {
+func (rt *route) allowedMethods() string {
 	var methods []string
 	if rt.get != nil {
 		methods = append(methods, http.MethodGet)
@@ -110,7 +111,7 @@ func (c *call) readForm() error {
 	return nil
 }
 
-// redirect answers a form: the browser reads the page at the path next, which says the notice once.
+// redirect answers a form with the path of the next page, which shows the notice once.
 func (c *call) redirect(to string, n notice) error {
 	if n.Code != "" {
 		setNotice(c.Writer.Header(), n)
@@ -119,8 +120,8 @@ func (c *call) redirect(to string, n notice) error {
 	return nil
 }
 
-// askToSignIn sends the browser to the sign-in page and, from there, back.
-func (c *call) askToSignIn(err error) error {
+// redirectToSignIn sends the browser to the sign-in page, which leads back.
+func (c *call) redirectToSignIn(err error) error {
 	if code := account.CodeOf(err); code != account.CodeUnknownCredential && code != account.CodeExpired &&
 		code != account.CodeNoCredential {
 		return err
@@ -137,14 +138,14 @@ func (c *call) askToSignIn(err error) error {
 	return nil
 }
 
-// localPath returns a path of the dashboard that somebody else said, or the other one when it is
-// anything else.
-func localPath(said, otherwise string) string {
-	u, err := url.Parse(said)
+// localPath returns the URL, which is a client's, if it is a path of the dashboard, and fallback
+// otherwise.
+func localPath(given, fallback string) string {
+	u, err := url.Parse(given)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" ||
 		!strings.HasPrefix(u.Path, Path) || strings.Contains(u.Path, "//") ||
-		strings.ContainsAny(said, "\\\r\n\t\x00") || strings.Contains(u.Path, "/..") {
-		return otherwise
+		strings.ContainsAny(given, "\\\r\n\t\x00") || strings.Contains(u.Path, "/..") {
+		return fallback
 	}
 	u.Fragment, u.RawFragment = "", ""
 	return u.String()

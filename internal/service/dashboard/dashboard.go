@@ -6,6 +6,7 @@ package dashboard
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -108,10 +109,10 @@ type server struct {
 	countries map[string]string // names by code
 	attempts  *clientlimit.Rate // of signing in
 	streams   httpkit.StreamLimit
-	summaries summaries
+	summaries summaryCache
 }
 
-// New returns the handler of everything below Path. It may be called by many goroutines. Streams of
+// New returns the handler of everything below Path. It is safe for concurrent use. Streams of
 // live updates end when the context of their request does: cancel the http.Server's BaseContext to
 // end them at shutdown.
 func New(opt Options) http.Handler {
@@ -121,7 +122,7 @@ func New(opt Options) http.Handler {
 	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock}
 	s.streams = httpkit.StreamLimit{Max: opt.Limits.StreamsPerAccount}
 	s.assets = loadAssets()
-	s.pages = s.parse()
+	s.pages = s.parsePages()
 	s.mux.Handle("/", &route{server: s})
 	s.mux.Handle("GET "+Path+"static/{file}", s.assets)
 	for pattern, rt := range s.routes() {
@@ -131,64 +132,59 @@ func New(opt Options) http.Handler {
 	return s
 }
 
-// route is one path: what GET shows and what POST does. The zero route is that of paths where
-// nothing is.
+// route serves one path. Without get and post there is no such page.
 type route struct {
-	server  *server
-	pattern string
-	get     func(*call) error
-	post    func(*call) error
-	open    bool            // without a sign-in
-	scopes  []account.Scope // beside admin, that may see it
-	writes  []account.Scope // beside admin, that may POST
-	stream  bool
+	server      *server
+	pattern     string
+	get         func(*call) error
+	post        func(*call) error
+	public      bool            // needs no sign-in
+	scopes      []account.Scope // beside admin, for get
+	writeScopes []account.Scope // beside admin, for post
 }
 
-// The scopes beside admin that may see, and do, things.
+// Scopes that suffice beside admin.
 var (
-	reading    = []account.Scope{account.ScopeRead}
-	identities = []account.Scope{account.ScopeRead, account.ScopeIdentities}
-	revoking   = []account.Scope{account.ScopeIdentities}
+	readScopes     = []account.Scope{account.ScopeRead}
+	identityScopes = []account.Scope{account.ScopeRead, account.ScopeIdentities}
+	revokeScopes   = []account.Scope{account.ScopeIdentities}
 )
 
-// routes is the one list of what the dashboard offers.
+// routes returns all routes by their pattern.
 func (s *server) routes() map[string]route {
-	users := Path + "traffic-policy/identities"
-	sessions := Path + "traffic-policy/sessions/{id}"
-	return map[string]route{
-		Path + "sign-in":  {open: true, get: s.signInPage, post: s.signIn},
-		Path + "sign-out": {open: true, post: s.signOut},
-		Path + "live":     {get: s.liveUpdates, scopes: identities, stream: true},
+	users, session := identitiesPath, sessionsPath+"{id}"
+	routes := map[string]route{
+		Path + "sign-in":  {public: true, get: s.signInPage, post: s.signIn},
+		Path + "sign-out": {public: true, post: s.signOut},
+		Path + "live":     {get: s.liveUpdates, scopes: identityScopes},
 
-		Path + "{$}":                       {get: s.overview, scopes: identities},
-		Path + "endpoints":                 {get: s.endpoints, scopes: reading},
-		Path + "endpoints/{id}":            {get: s.endpoint, scopes: reading},
-		Path + "kubernetes-operators":      {get: s.operators, scopes: reading},
-		Path + "kubernetes-operators/{id}": {get: s.operator, scopes: reading},
-		Path + "backends":                  {get: s.backends, scopes: reading},
-		Path + "backends/{id}":             {get: s.backend, scopes: reading},
-		Path + "agents":                    {get: s.agents, scopes: reading},
-		Path + "agents/{id}":               {get: s.agent, scopes: reading},
+		Path + "{$}":                       {get: s.overview, scopes: identityScopes},
+		Path + "endpoints":                 {get: s.endpoints, scopes: readScopes},
+		Path + "endpoints/{id}":            {get: s.endpoint, scopes: readScopes},
+		Path + "kubernetes-operators":      {get: s.operators, scopes: readScopes},
+		Path + "kubernetes-operators/{id}": {get: s.operator, scopes: readScopes},
+		Path + "backends":                  {get: s.backends, scopes: readScopes},
+		Path + "backends/{id}":             {get: s.backend, scopes: readScopes},
+		Path + "agents":                    {get: s.agents, scopes: readScopes},
+		Path + "agents/{id}":               {get: s.agent, scopes: readScopes},
 		Path + "agents/{id}/stop":          {get: s.confirmStop, post: s.stopAgent},
 		Path + "agents/{id}/restart":       {get: s.confirmRestart, post: s.restartAgent},
-		Path + "events":                    {get: s.events, scopes: reading},
-		users:                              {get: s.users, scopes: identities},
-		users + "/{id}":                    {get: s.user, scopes: identities},
-		users + "/{id}/endpoint":           {get: s.access, scopes: identities},
-		users + "/{id}/sign-out": {get: s.confirmSignOutUser, post: s.signOutUser, scopes: revoking,
-			writes: revoking},
-		users + "/{id}/revoke": {get: s.confirmRevokeUser, post: s.revokeUser, scopes: revoking,
-			writes: revoking},
-		sessions: {get: s.session, scopes: identities},
-		sessions + "/revoke": {get: s.confirmRevokeSession, post: s.revokeSession, scopes: revoking,
-			writes: revoking},
-		Path + string(kindAPIKeys):                     {get: s.apiKeys, scopes: reading},
-		Path + string(kindAPIKeys) + "/new":            {get: s.newAPIKey, post: s.createAPIKey},
-		Path + string(kindAPIKeys) + "/{id}/delete":    {get: s.confirmDeleteAPIKey, post: s.deleteAPIKey},
-		Path + string(kindAuthtokens):                  {get: s.authtokens, scopes: reading},
-		Path + string(kindAuthtokens) + "/new":         {get: s.newAuthtoken, post: s.createAuthtoken},
-		Path + string(kindAuthtokens) + "/{id}/delete": {get: s.confirmDeleteAuthtoken, post: s.deleteAuthtoken},
+		Path + "events":                    {get: s.events, scopes: readScopes},
+		users:                              {get: s.users, scopes: identityScopes},
+		users + "/{id}":                    {get: s.user, scopes: identityScopes},
+		users + "/{id}/endpoint":           {get: s.access, scopes: identityScopes},
+		users + "/{id}/sign-out": {get: s.confirmSignOutUser, post: s.signOutUser, scopes: revokeScopes,
+			writeScopes: revokeScopes},
+		users + "/{id}/revoke": {get: s.confirmRevokeUser, post: s.revokeUser, scopes: revokeScopes,
+			writeScopes: revokeScopes},
+		session: {get: s.session, scopes: identityScopes},
+		session + "/revoke": {get: s.confirmRevokeSession, post: s.revokeSession, scopes: revokeScopes,
+			writeScopes: revokeScopes},
 	}
+	for _, kind := range s.credentialKinds() {
+		maps.Copy(routes, kind.routes())
+	}
+	return routes
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -23,8 +23,8 @@ type endpointsPage struct {
 }
 
 func (s *server) endpoints(c *call) error {
-	p := endpointsPage{Query: c.asked("q"), Binding: c.oneOf("binding", bindings...),
-		Status:   c.oneOf("status", account.StatusOnline, account.StatusOffline),
+	p := endpointsPage{Query: c.queryText("q"), Binding: c.queryEnum("binding", bindings...),
+		Status:   c.queryEnum("status", account.StatusOnline, account.StatusOffline),
 		Bindings: bindings, Statuses: []string{account.StatusOnline, account.StatusOffline}}
 	p.Filtered = p.Query != "" || p.Binding != "" || p.Status != ""
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
@@ -34,13 +34,11 @@ func (s *server) endpoints(c *call) error {
 		}
 		return found.Endpoints, found.More, nil
 	}
-	passes := func(e *account.Endpoint) bool {
+	matches := func(e *account.Endpoint) bool {
 		return (p.Status == "" || e.Status == p.Status) &&
 			(p.Query == "" || contains(p.Query, e.URL, e.ID, e.Name, e.Description))
 	}
-	rows, last, more, err := scan(c, p.Query != "" || p.Status != "", read, func(e *account.Endpoint) string {
-		return e.ID
-	}, passes)
+	rows, last, more, err := scan(c, p.Query != "" || p.Status != "", read, endpointID, matches)
 	if err != nil {
 		return err
 	}
@@ -48,7 +46,7 @@ func (s *server) endpoints(c *call) error {
 		return err
 	}
 	p.Rows = rows
-	p.Pager = c.pagerOf(len(rows), more, last, url.Values{"q": {p.Query}, "binding": {p.Binding}, "status": {p.Status}})
+	p.Pager = c.newPager(len(rows), more, last, url.Values{"q": {p.Query}, "binding": {p.Binding}, "status": {p.Status}})
 	return c.show(http.StatusOK, view{Page: "endpoints", Title: "Endpoints", Nav: "endpoints", Live: "endpoints audit",
 		Data: p})
 }
@@ -59,7 +57,7 @@ type endpointPage struct {
 	Policy  string
 	Backend *account.Backend
 	Active  string
-	Pool    []account.Endpoint // the others with its URL
+	Pool    []account.Endpoint // other endpoints with its URL
 }
 
 func (s *server) endpoint(c *call) error {
@@ -76,7 +74,7 @@ func (s *server) endpoint(c *call) error {
 	}
 	if e.TunnelSession != nil {
 		p.Agent, err = s.opt.Store.TunnelSession(c.Context(), c.AccountID(), e.TunnelSession.ID)
-		if err != nil && account.CodeOf(err) != account.CodeNotFound { // it has just ended
+		if err != nil && account.CodeOf(err) != account.CodeNotFound { // not found: it has just ended
 			return err
 		}
 	}
@@ -85,7 +83,7 @@ func (s *server) endpoint(c *call) error {
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
-		p.Active = s.active(c, e.BackendID)
+		p.Active = s.activeChild(c, e.BackendID)
 	}
 	if e.PoolingEnabled {
 		others, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},

@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,39 +21,30 @@ type eventsPage struct {
 	Pager    pager
 }
 
-// eventRow is an event in words.
+// eventRow is an event as pages show it.
 type eventRow struct {
 	account.AuditEvent
 }
 
-// What says what happened.
-func (e eventRow) What() string { return eventText(e.Type) }
+// Text describes the type of the event.
+func (e eventRow) Text() string { return eventText(e.Type) }
 
-// Facts are the details, in an order.
+// Facts returns the details, sorted by name.
 func (e eventRow) Facts() []fact {
 	facts := make([]fact, 0, len(e.Details))
-	for _, text := range labelKeys(e.Details) {
-		if e.Details[text] != "" {
-			value := e.Details[text]
-			if positionPattern.MatchString(value) {
-				value = shortID(value)
-			}
-			facts = append(facts, fact{strings.ReplaceAll(text, "_", " "), value})
+	for _, name := range slices.Sorted(maps.Keys(e.Details)) {
+		value := e.Details[name]
+		if idPattern.MatchString(value) {
+			value = shortID(value)
+		}
+		if value != "" {
+			facts = append(facts, fact{strings.ReplaceAll(name, "_", " "), value})
 		}
 	}
 	return facts
 }
 
-func labelKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// eventText makes words of a type: "tunnel_session.started" is "Agent connected".
+// eventText describes a type: "Agent connected" for "tunnel_session.started".
 func eventText(t account.AuditType) string {
 	switch t {
 	case account.AuditSessionStarted:
@@ -81,14 +73,14 @@ func sentenceCase(text string) string {
 }
 
 func (s *server) events(c *call) error {
-	p := eventsPage{ObjectID: c.asked("object_id")}
+	p := eventsPage{ObjectID: c.queryText("object_id")}
 	for _, t := range account.AuditTypes() {
 		p.Types = append(p.Types, t)
 		if c.Request.URL.Query().Get("type") == string(t) {
 			p.Type = string(t)
 		}
 	}
-	if !positionPattern.MatchString(p.ObjectID) {
+	if !idPattern.MatchString(p.ObjectID) {
 		p.ObjectID = ""
 	}
 	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(),
@@ -96,10 +88,9 @@ func (s *server) events(c *call) error {
 	if err != nil {
 		return err
 	}
-	last := ""
 	for _, e := range found.Events {
-		p.Rows, last = append(p.Rows, eventRow{e}), e.ID
+		p.Rows = append(p.Rows, eventRow{e})
 	}
-	p.Pager = c.pagerOf(len(p.Rows), found.More, last, url.Values{"type": {p.Type}, "object_id": {p.ObjectID}})
+	p.Pager = pagerOf(c, found.Events, found.More, auditEventID, url.Values{"type": {p.Type}, "object_id": {p.ObjectID}})
 	return c.show(http.StatusOK, view{Page: "events", Title: "Events", Nav: "events", Live: "audit", Data: p})
 }

@@ -94,16 +94,10 @@ func find[T any](f *fake, all []T, id func(*T) string, accountID, wanted string)
 	return nil, account.Errorf(account.CodeNotFound, "there is no object %q", wanted)
 }
 
-func endpointID(e *account.Endpoint) string     { return e.ID }
-func operatorID(o *account.Operator) string     { return o.ID }
-func backendID(b *account.Backend) string       { return b.ID }
-func agentID(t *account.TunnelSession) string   { return t.ID }
 func tunnelID(t *account.LabelledTunnel) string { return t.ID }
-func userID(u *account.User) string             { return u.ID }
 func sessionID(s *account.AppSession) string    { return s.ID }
 func keyID(k *account.APIKey) string            { return k.ID }
 func authtokenID(a *account.Authtoken) string   { return a.ID }
-func auditEventID(e *account.AuditEvent) string { return e.ID }
 
 func (f *fake) Endpoint(_ context.Context, accountID, id string) (*account.Endpoint, error) {
 	leave, err := f.enter()

@@ -11,7 +11,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-const identitiesPath = Path + "traffic-policy/identities"
+const (
+	identitiesNav  = "traffic-policy/identities" // the item of the menu
+	identitiesPath = Path + identitiesNav
+	sessionsPath   = Path + "traffic-policy/sessions/"
+)
 
 // sortLastActive is the value of sort with which the most recently active identities come first.
 const sortLastActive = "last_active"
@@ -25,18 +29,18 @@ type usersPage struct {
 
 	account.AccessFilter
 	Endpoints  []string // that people have accessed
-	Countries  []choice // of live sessions, and that which is selected
+	Countries  []choice // of live sessions, and the selected one
 	ByActivity bool     // the most recently active first
-	Problem    string   // why the filter is not one; "" = it is
+	Problem    string   // of the filter; "" = it is valid
 }
 
 // choice is an option of a select.
 type choice struct{ Value, Text string }
 
-// Filtered reports whether not all identities are asked for.
+// Filtered reports whether a filter is set.
 func (p usersPage) Filtered() bool { return p.Query != "" || p.Provider != "" || p.FilteredByAccess() }
 
-// FilteredByAccess reports whether one of the filters is set that the page shows on demand.
+// FilteredByAccess reports whether a filter is set that the page shows only on demand.
 func (p usersPage) FilteredByAccess() bool { return p.AccessFilter != account.AccessFilter{} }
 
 // Count returns how many identities are shown, in words.
@@ -47,10 +51,12 @@ func (p usersPage) Count() string {
 	return p.Pager.Count("identity", "identities")
 }
 
-// users lists identities: those whose user, provider and ids hold every word that is typed.
+// users lists identities: those whose user, provider and IDs contain every word of the search.
 func (s *server) users(c *call) error {
-	p := usersPage{Query: c.asked("q"), Provider: c.asked("provider"), ByActivity: c.oneOf("sort", sortLastActive) != "",
-		AccessFilter: account.AccessFilter{Endpoint: c.asked("endpoint"), IP: c.asked("ip"), Country: c.asked("country")}}
+	p := usersPage{Query: c.queryText("q"), Provider: c.queryText("provider"),
+		ByActivity: c.queryEnum("sort", sortLastActive) != "",
+		AccessFilter: account.AccessFilter{Endpoint: c.queryText("endpoint"), IP: c.queryText("ip"),
+			Country: c.queryText("country")}}
 	var err error
 	if p.Providers, err = s.opt.Store.IdentityProviders(c.Context(), c.AccountID()); err != nil {
 		return err
@@ -65,10 +71,10 @@ func (s *server) users(c *call) error {
 		ByActivity: p.ByActivity}, c.page()
 	if p.ByActivity {
 		if filter.ActiveBefore, err = time.Parse(time.RFC3339Nano, c.Request.URL.Query().Get("before_active")); err != nil {
-			page.BeforeID = "" // a position is both
+			page.BeforeID = "" // the position needs the time and the ID
 		}
 	}
-	view := view{Page: "identities", Title: "Identities", Nav: "traffic-policy/identities", Live: "audit", Poll: true}
+	view := view{Page: "identities", Title: "Identities", Nav: identitiesNav, Live: "audit", Poll: true}
 	if err := filter.Validate(); err != nil {
 		labels := map[string]string{"endpoint": "The endpoint", "ip": "The IP address", "country": "The country"}
 		p.Problem = labels[account.FieldsOf(err)[0].Field] + " " + account.FirstRule(err) + "."
@@ -85,8 +91,8 @@ func (s *server) users(c *call) error {
 	return c.show(http.StatusOK, view)
 }
 
-// addChoices adds what the filters offer. A script that reads the page again leaves the form alone,
-// and needs none.
+// addChoices adds the options of the filters, unless a script refreshes the page: it does not
+// replace the form.
 func (s *server) addChoices(c *call, p *usersPage) error {
 	if c.isRefresh() {
 		return nil
@@ -110,18 +116,15 @@ func (s *server) addChoices(c *call, p *usersPage) error {
 func (p *usersPage) addPager(c *call, more bool) {
 	filters := url.Values{"q": {p.Query}, "provider": {p.Provider}, "endpoint": {p.Endpoint}, "ip": {p.IP},
 		"country": {p.Country}}
-	var last account.User
-	if n := len(p.Rows); n > 0 {
-		last = p.Rows[n-1]
-	}
 	if p.ByActivity {
 		filters.Set("sort", sortLastActive)
 	}
-	p.Pager = c.pagerOf(len(p.Rows), more, last.ID, filters)
+	p.Pager = pagerOf(c, p.Rows, more, userID, filters)
 	if p.ByActivity {
 		p.Pager.FirstText, p.Pager.NextText = "Last active", "Active before"
 	}
 	if p.ByActivity && p.Pager.Next != "" {
+		last := p.Rows[len(p.Rows)-1]
 		p.Pager.Next += "&" + url.Values{"before_active": {last.LastActive.UTC().Format(time.RFC3339Nano)}}.Encode()
 	}
 }

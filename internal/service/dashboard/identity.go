@@ -9,16 +9,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// visited is an endpoint that a user has been to, with the sessions there that live.
-type visited struct {
+// accessedEndpoint is an endpoint that a user has accessed, with the user's live sessions there.
+type accessedEndpoint struct {
 	account.AccessedEndpoint
 	Sessions []account.AppSession
 }
 
 type userPage struct {
 	account.User
-	Visited []visited
-	More    bool // there are more sessions than are shown
+	Accessed []accessedEndpoint
+	More     bool // there are more sessions than are shown
 }
 
 const sessionsShown = 200
@@ -28,16 +28,16 @@ func (s *server) user(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.show(http.StatusOK, view{Page: "identity", Title: personName(p.User), Nav: "traffic-policy/identities",
+	return c.show(http.StatusOK, view{Page: "identity", Title: personName(p.User), Nav: identitiesNav,
 		Crumb: &link{"Identities", identitiesPath}, Live: "audit", Poll: true, Data: p})
 }
 
-// userPage reads a user, the endpoints that they have accessed, and the newest of their sessions at
+// userPage returns a user, the endpoints that the user has accessed, and the newest sessions at
 // each.
 func (s *server) userPage(c *call) (*userPage, error) {
 	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
-		return nil, s.explainGone(c, err)
+		return nil, c.explainNotFound(err, s.missingIdentity)
 	}
 	p := &userPage{User: *u}
 	accessed, err := s.opt.Store.AccessedEndpoints(c.Context(), c.AccountID(), u.ID)
@@ -52,8 +52,8 @@ func (s *server) userPage(c *call) (*userPage, error) {
 	p.More = more
 	byURL := map[string]int{}
 	add := func(a account.AccessedEndpoint) {
-		byURL[a.URL] = len(p.Visited)
-		p.Visited = append(p.Visited, visited{AccessedEndpoint: a})
+		byURL[a.URL] = len(p.Accessed)
+		p.Accessed = append(p.Accessed, accessedEndpoint{AccessedEndpoint: a})
 	}
 	for _, a := range accessed {
 		add(a)
@@ -62,17 +62,17 @@ func (s *server) userPage(c *call) (*userPage, error) {
 		if _, known := byURL[one.PublicURL]; !known {
 			add(account.AccessedEndpoint{URL: one.PublicURL, Endpoint: one.Endpoint, First: one.CreatedAt, Last: one.LastActive})
 		}
-		at := &p.Visited[byURL[one.PublicURL]]
+		at := &p.Accessed[byURL[one.PublicURL]]
 		at.Sessions = append(at.Sessions, one)
 	}
 	return p, nil
 }
 
-// accessPage is what a user does at one endpoint: each of their sessions there in full.
+// accessPage is one endpoint that a user has accessed: each session there in full.
 type accessPage struct {
-	visited
+	accessedEndpoint
 	Person account.User
-	More   bool // the user has more sessions than are looked at
+	More   bool // the user has more sessions than were read
 }
 
 func (s *server) access(c *call) error {
@@ -81,14 +81,15 @@ func (s *server) access(c *call) error {
 		return err
 	}
 	at := c.Request.URL.Query().Get("url")
-	for _, v := range p.Visited {
+	for _, v := range p.Accessed {
 		if v.URL == at {
-			return c.show(http.StatusOK, view{Page: "access", Title: v.URL, Nav: "traffic-policy/identities",
+			return c.show(http.StatusOK, view{Page: "access", Title: v.URL, Nav: identitiesNav,
 				Crumb: &link{personName(p.User), identitiesPath + "/" + p.ID}, Live: "audit", Poll: true,
 				Data: accessPage{v, p.User, p.More}})
 		}
 	}
-	c.gone = &gone{Title: "Not accessed", Text: personName(p.User) + " has not accessed an endpoint with this URL.",
+	c.notFound = &notFoundPage{Title: "Not accessed",
+		Text: personName(p.User) + " has not accessed an endpoint with this URL.",
 		Back: link{"Back to " + personName(p.User), identitiesPath + "/" + p.ID}}
 	return account.Errorf(account.CodeNotFound, "the user has not accessed an endpoint with this URL")
 }
@@ -103,7 +104,7 @@ func (s *server) session(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.show(http.StatusOK, view{Page: "session", Title: sessionName(one), Nav: "traffic-policy/identities",
+	return c.show(http.StatusOK, view{Page: "session", Title: sessionName(one), Nav: identitiesNav,
 		Crumb: &link{personName(*user), identitiesPath + "/" + user.ID}, Live: "audit", Poll: true,
 		Data: sessionPage{*one, *user}})
 }
@@ -111,17 +112,16 @@ func (s *server) session(c *call) error {
 func (s *server) sessionAndUser(c *call) (*account.AppSession, *account.User, error) {
 	one, err := s.opt.Store.AppSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
-		return nil, nil, s.explainEnded(c, err)
+		return nil, nil, c.explainNotFound(err, s.missingSession)
 	}
 	user, err := s.opt.Store.User(c.Context(), c.AccountID(), one.User.ID)
 	if err != nil {
-		return nil, nil, s.explainEnded(c, err)
+		return nil, nil, c.explainNotFound(err, s.missingSession)
 	}
 	return one, user, nil
 }
 
-// sessionName is how people tell a session from others: by its browser and system, as far as they
-// are known.
+// sessionName names a session by its browser and system, as far as they are known.
 func sessionName(one *account.AppSession) string {
 	a := one.Device.UserAgent
 	if a.OSName == "" {

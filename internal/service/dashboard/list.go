@@ -6,6 +6,7 @@ package dashboard
 import (
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,27 +17,26 @@ import (
 
 const (
 	pageSize = 50
-	// maxScan and scanTime bound how much is looked at for one page of a filtered list; the next page
-	// goes on from there.
+	// maxScan objects or scanTime, whichever comes first, are spent on one page of a filtered list;
+	// the next page continues from there.
 	maxScan  = 20 * account.MaxPageLimit
 	scanTime = time.Second
-	maxQuery = 200 // bytes of what is searched for
+	maxQuery = 200 // bytes of a search
 )
 
-var positionPattern = regexp.MustCompile(`^[a-z]{2,5}-[0-9a-v]{1,26}$`)
+var idPattern = regexp.MustCompile(`^[a-z]{2,5}-[0-9a-v]{1,26}$`)
 
-// page reads before_id. What is no id begins at the first page.
+// page returns the page that before_id asks for, the first one if it is not an ID.
 func (c *call) page() account.Page {
 	p := account.Page{BeforeID: c.Request.URL.Query().Get("before_id"), Limit: pageSize}
-	if !positionPattern.MatchString(p.BeforeID) {
+	if !idPattern.MatchString(p.BeforeID) {
 		p.BeforeID = ""
 	}
 	return p
 }
 
-// asked is a value of the query that people typed: without spaces around it, and no longer than
-// anything that could match.
-func (c *call) asked(name string) string {
+// queryText returns a query parameter, trimmed and cut to maxQuery bytes.
+func (c *call) queryText(name string) string {
 	text := strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(c.Request.URL.Query().Get(name), ""), "\x00", ""))
 	for len(text) > maxQuery {
 		_, size := utf8.DecodeLastRuneInString(text)
@@ -45,18 +45,15 @@ func (c *call) asked(name string) string {
 	return text
 }
 
-// oneOf is a value of the query that is one of the known; "" otherwise.
-func (c *call) oneOf(name string, known ...string) string {
-	given := c.Request.URL.Query().Get(name)
-	for _, k := range known {
-		if given == k {
-			return given
-		}
+// queryEnum returns a query parameter that has one of the known values, "" otherwise.
+func (c *call) queryEnum(name string, known ...string) string {
+	if value := c.Request.URL.Query().Get(name); slices.Contains(known, value) {
+		return value
 	}
 	return ""
 }
 
-// pager says where in a list one is.
+// pager links a page of a list to others.
 type pager struct {
 	First string // link to the first page; "" on it
 	Next  string // link to the next page; "" on the last
@@ -66,9 +63,26 @@ type pager struct {
 	FirstText, NextText string // of the links
 }
 
-// pagerOf keeps the filters of the page in its links.
-func (c *call) pagerOf(shown int, more bool, last string, filters url.Values) pager {
-	at := func(before string) string {
+// pagerOf returns the pager of a page with the objects, whose ID id returns.
+func pagerOf[T any](c *call, objects []T, more bool, id func(*T) string, filters url.Values) pager {
+	last := ""
+	if n := len(objects); n > 0 {
+		last = id(&objects[n-1])
+	}
+	return c.newPager(len(objects), more, last, filters)
+}
+
+func agentID(t *account.TunnelSession) string   { return t.ID }
+func auditEventID(e *account.AuditEvent) string { return e.ID }
+func backendID(b *account.Backend) string       { return b.ID }
+func endpointID(e *account.Endpoint) string     { return e.ID }
+func operatorID(o *account.Operator) string     { return o.ID }
+func userID(u *account.User) string             { return u.ID }
+
+// newPager returns the pager of a page that shows so many objects and ends at the ID last. Its
+// links keep the filters.
+func (c *call) newPager(shown int, more bool, last string, filters url.Values) pager {
+	pageURL := func(before string) string {
 		q := url.Values{}
 		for name, values := range filters {
 			if len(values) > 0 && values[0] != "" {
@@ -85,15 +99,15 @@ func (c *call) pagerOf(shown int, more bool, last string, filters url.Values) pa
 	}
 	p := pager{Shown: shown, More: more, FirstText: "Newest", NextText: "Older"}
 	if c.page().BeforeID != "" {
-		p.First = at("")
+		p.First = pageURL("")
 	}
 	if more && last != "" {
-		p.Next = at(last)
+		p.Next = pageURL(last)
 	}
 	return p
 }
 
-// Count says how many there are, or at least how many are shown.
+// Count returns how many objects there are, or are shown, with their noun.
 func (p pager) Count(one, many string) string {
 	switch {
 	case p.First != "":
@@ -104,40 +118,40 @@ func (p pager) Count(one, many string) string {
 	return count(p.Shown, one, many)
 }
 
-// scan reads a list until a page of what passes is full, there is no more, or too much was looked
-// at. last is the id up to which it looked. Without a filter every one passes, and no more is read
-// than is shown.
+// scan reads a list until the page is full of objects that matches accepts, the list ends, or
+// maxScan or scanTime is reached. last is the ID up to which it has read. Without a filter it reads
+// one page and accepts every object.
 func scan[T any](
-	c *call, filtered bool, read func(account.Page) ([]T, bool, error), idOf func(*T) string, passes func(*T) bool,
+	c *call, filtered bool, read func(account.Page) ([]T, bool, error), id func(*T) string, matches func(*T) bool,
 ) (found []T, last string, more bool, err error) {
 	p := c.page()
 	last = p.BeforeID
 	if filtered {
 		p.Limit = account.MaxPageLimit
 	}
-	until, looked := c.server.opt.Clock().Add(scanTime), 0
+	until, scanned := c.server.opt.Clock().Add(scanTime), 0
 	for {
 		some, more, err := read(account.Page{BeforeID: last, Limit: p.Limit})
 		if err != nil {
 			return nil, "", false, err
 		}
 		for i := range some {
-			last = idOf(&some[i])
-			if !filtered || passes(&some[i]) {
+			last = id(&some[i])
+			if !filtered || matches(&some[i]) {
 				found = append(found, some[i])
 			}
 			if len(found) == pageSize {
 				return found, last, more || i+1 < len(some), nil
 			}
 		}
-		looked += len(some)
-		if !more || len(some) == 0 || looked >= maxScan || c.server.opt.Clock().After(until) {
+		scanned += len(some)
+		if !more || len(some) == 0 || scanned >= maxScan || c.server.opt.Clock().After(until) {
 			return found, last, more && len(some) > 0, nil
 		}
 	}
 }
 
-// contains says whether one of the texts has the part, in any case.
+// contains reports whether one of the texts contains the part, in upper or lower case.
 func contains(part string, texts ...string) bool {
 	part = strings.ToLower(part)
 	for _, text := range texts {

@@ -11,16 +11,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// quietAfter is after how long without a sign of life an operator counts as quiet. It says that it
-// is there each minute.
-const quietAfter = 3 * time.Minute
+// silentAfter is the time without a heartbeat after which an operator is shown as silent. It sends
+// one each minute.
+const silentAfter = 3 * time.Minute
 
 type operatorRow struct {
 	account.Operator
-	Quiet bool
+	Silent bool
 }
 
-// Name is what one calls the operator.
+// Name returns the namespace and name of the deployment, or the ID without them.
 func (o operatorRow) Name() string {
 	if o.Deployment.Name == "" {
 		return o.ID
@@ -28,7 +28,7 @@ func (o operatorRow) Name() string {
 	return o.Deployment.Namespace + "/" + o.Deployment.Name
 }
 
-// Selectors are those that narrow what it binds.
+// Selectors returns the selectors of the endpoints that it binds; none selects all.
 func (o operatorRow) Selectors() []string {
 	if o.Binding == nil {
 		return nil
@@ -36,13 +36,13 @@ func (o operatorRow) Selectors() []string {
 	return o.Binding.EndpointSelectors
 }
 
-// Binds says whether it projects endpoints at all.
+// Binds reports whether it binds endpoints at all.
 func (o operatorRow) Binds() bool {
 	return o.Binding != nil && slices.Contains(o.EnabledFeatures, account.FeatureBindings)
 }
 
 func (s *server) operatorRow(o account.Operator) operatorRow {
-	return operatorRow{o, s.opt.Clock().Sub(o.LastSeenAt) > quietAfter}
+	return operatorRow{o, s.opt.Clock().Sub(o.LastSeenAt) > silentAfter}
 }
 
 type operatorsPage struct {
@@ -55,20 +55,19 @@ func (s *server) operators(c *call) error {
 	if err != nil {
 		return err
 	}
-	p, last := operatorsPage{}, ""
+	p := operatorsPage{Pager: pagerOf(c, found.Operators, found.More, operatorID, nil)}
 	for _, o := range found.Operators {
-		p.Rows, last = append(p.Rows, s.operatorRow(o)), o.ID
+		p.Rows = append(p.Rows, s.operatorRow(o))
 	}
-	p.Pager = c.pagerOf(len(p.Rows), found.More, last, nil)
 	return c.show(http.StatusOK, view{Page: "operators", Title: "Kubernetes operators", Nav: "kubernetes-operators",
 		Live: "audit", Poll: true, Data: p})
 }
 
 type operatorPage struct {
 	operatorRow
-	Broken string // why its selectors cannot be applied
-	Bound  []account.Endpoint
-	Pager  pager
+	SelectorProblem string // why its selectors do not compile; "" = they do
+	Bound           []account.Endpoint
+	Pager           pager
 }
 
 func (s *server) operator(c *call) error {
@@ -78,7 +77,7 @@ func (s *server) operator(c *call) error {
 	}
 	p := operatorPage{operatorRow: s.operatorRow(*o)}
 	if p.Binds() {
-		if err := s.bound(c, &p); err != nil {
+		if err := s.addBoundEndpoints(c, &p); err != nil {
 			return err
 		}
 	}
@@ -87,11 +86,11 @@ func (s *server) operator(c *call) error {
 		Live:  "endpoints audit", Poll: true, Data: p})
 }
 
-// bound finds the endpoints that the operator's selectors admit.
-func (s *server) bound(c *call, p *operatorPage) error {
-	admits, err := s.opt.MatchSelectors(p.Selectors())
+// addBoundEndpoints adds a page of the endpoints that the operator's selectors match.
+func (s *server) addBoundEndpoints(c *call, p *operatorPage) error {
+	matches, err := s.opt.MatchSelectors(p.Selectors())
 	if account.CodeOf(err) == account.CodeInvalid {
-		p.Broken = account.FirstRule(err)
+		p.SelectorProblem = account.FirstRule(err)
 		return nil
 	}
 	if err != nil {
@@ -105,12 +104,10 @@ func (s *server) bound(c *call, p *operatorPage) error {
 		}
 		return found.Endpoints, found.More, nil
 	}
-	rows, last, more, err := scan(c, len(p.Selectors()) > 0, read, func(e *account.Endpoint) string {
-		return e.ID
-	}, admits)
+	rows, last, more, err := scan(c, len(p.Selectors()) > 0, read, endpointID, matches)
 	if err != nil {
 		return err
 	}
-	p.Bound, p.Pager = rows, c.pagerOf(len(rows), more, last, nil)
+	p.Bound, p.Pager = rows, c.newPager(len(rows), more, last, nil)
 	return nil
 }

@@ -4,9 +4,11 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,25 +19,25 @@ import (
 const (
 	problemsShown = 20
 	eventsShown   = 10
-	// summaryLife is for how long what was counted is good: counting reads all endpoints.
-	summaryLife = 2 * time.Second
+	// summaryTTL is how long a summary is cached: making it reads all endpoints.
+	summaryTTL = 2 * time.Second
 )
 
-// tally is how many there are of something; More says that there are others.
-type tally struct {
+// objectCount is a number of objects; with More there are at least N.
+type objectCount struct {
 	N    int
 	More bool
 }
 
-// String formats it for people.
-func (t tally) String() string {
-	if t.More {
-		return thousands(t.N) + "+"
+// String returns the number as the overview shows it.
+func (n objectCount) String() string {
+	if n.More {
+		return thousands(n.N) + "+"
 	}
-	return thousands(t.N)
+	return thousands(n.N)
 }
 
-// problem is something that is wrong now.
+// problem is a problem that an account has now.
 type problem struct {
 	Kind, Text, Href string
 	Detail           string
@@ -43,17 +45,17 @@ type problem struct {
 	Serious          bool
 }
 
-// summary is what an account has and what is wrong with it.
+// summary is what an account has, and its problems.
 type summary struct {
-	Endpoints, Offline       tally
-	Agents, Operators, Quiet tally
-	Backends, Fallen         tally
-	Identities, LiveSessions tally
-	Problems                 []problem
-	MoreProblems             int
+	Endpoints, OfflineEndpoints        objectCount
+	Agents, Operators, SilentOperators objectCount
+	Backends, FailedOverBackends       objectCount
+	Identities, LiveSessions           objectCount
+	Problems                           []problem // the first problemsShown
+	MoreProblems                       int       // that are not in Problems
 }
 
-func (m *summary) problem(p problem) {
+func (m *summary) addProblem(p problem) {
 	if len(m.Problems) == problemsShown {
 		m.MoreProblems++
 		return
@@ -61,28 +63,29 @@ func (m *summary) problem(p problem) {
 	m.Problems = append(m.Problems, p)
 }
 
-// summaries keeps each account's summary for a moment, so that many who look cost no more than one.
-type summaries struct {
-	mu   sync.Mutex
-	kept map[string]*keptSummary
+// summaryCache keeps each account's summary for summaryTTL, so that concurrent requests share one.
+type summaryCache struct {
+	mu        sync.Mutex
+	byAccount map[string]*cachedSummary
 }
 
-type keptSummary struct {
-	mu sync.Mutex
-	at time.Time
-	m  *summary
+// cachedSummary is locked while its summary is made.
+type cachedSummary struct {
+	mu      sync.Mutex
+	madeAt  time.Time
+	summary *summary // nil until it is made
 }
 
-func (k *summaries) of(accountID string) *keptSummary {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.kept == nil {
-		k.kept = map[string]*keptSummary{}
+func (c *summaryCache) get(accountID string) *cachedSummary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byAccount == nil {
+		c.byAccount = map[string]*cachedSummary{}
 	}
-	if k.kept[accountID] == nil {
-		k.kept[accountID] = &keptSummary{}
+	if c.byAccount[accountID] == nil {
+		c.byAccount[accountID] = &cachedSummary{}
 	}
-	return k.kept[accountID]
+	return c.byAccount[accountID]
 }
 
 type overviewPage struct {
@@ -91,7 +94,7 @@ type overviewPage struct {
 }
 
 func (s *server) overview(c *call) error {
-	if !c.hasScope(reading...) {
+	if !c.hasScope(readScopes...) {
 		http.Redirect(c.Writer, c.Request, identitiesPath, http.StatusSeeOther)
 		return nil
 	}
@@ -113,25 +116,25 @@ func (s *server) overview(c *call) error {
 }
 
 func (s *server) summary(ctx context.Context, accountID string) (*summary, error) {
-	kept := s.summaries.of(accountID)
-	kept.mu.Lock()
-	defer kept.mu.Unlock()
+	cached := s.summaries.get(accountID)
+	cached.mu.Lock()
+	defer cached.mu.Unlock()
 	now := s.opt.Clock()
-	if kept.m != nil && now.Sub(kept.at) < summaryLife {
-		return kept.m, nil
+	if cached.summary != nil && now.Sub(cached.madeAt) < summaryTTL {
+		return cached.summary, nil
 	}
 	m := &summary{}
-	for _, look := range []func(context.Context, string, *summary) error{s.lookAtEndpoints, s.lookAtOperators,
-		s.lookAtBackends, s.lookAtRest} {
-		if err := look(ctx, accountID, m); err != nil {
+	for _, add := range []func(context.Context, string, *summary) error{s.addEndpoints, s.addOperators, s.addBackends,
+		s.addAgents, s.addIdentities, s.addCredentials} {
+		if err := add(ctx, accountID, m); err != nil {
 			return nil, err
 		}
 	}
-	kept.at, kept.m = now, m
+	cached.madeAt, cached.summary = now, m
 	return m, nil
 }
 
-func (s *server) lookAtEndpoints(ctx context.Context, accountID string, m *summary) error {
+func (s *server) addEndpoints(ctx context.Context, accountID string, m *summary) error {
 	for before := ""; ; {
 		page, err := s.opt.Store.ListEndpoints(ctx, accountID, account.EndpointFilter{},
 			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
@@ -144,35 +147,35 @@ func (s *server) lookAtEndpoints(ctx context.Context, accountID string, m *summa
 			if e.Status != account.StatusOffline {
 				continue
 			}
-			m.Offline.N++
+			m.OfflineEndpoints.N++
 			p := problem{Kind: "Endpoint offline", Text: e.URL, Href: objectLink(e.ID), Detail: "No agent holds it.",
 				Serious: true}
 			if e.OfflineSince != nil {
 				p.Since = *e.OfflineSince
 			}
-			m.problem(p)
+			m.addProblem(p)
 		}
 		if !page.More || len(page.Endpoints) == 0 {
 			return nil
 		}
 		if m.Endpoints.N >= maxScan {
-			m.Endpoints.More, m.Offline.More = true, m.Offline.N > 0
+			m.Endpoints.More, m.OfflineEndpoints.More = true, m.OfflineEndpoints.N > 0
 			return nil
 		}
 	}
 }
 
-func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summary) error {
+func (s *server) addOperators(ctx context.Context, accountID string, m *summary) error {
 	page, err := s.opt.Store.ListOperators(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
-	m.Operators = tally{len(page.Operators), page.More}
+	m.Operators = objectCount{len(page.Operators), page.More}
 	for _, o := range page.Operators {
 		row := s.operatorRow(o)
-		if row.Quiet {
-			m.Quiet.N++
-			m.problem(problem{Kind: "Operator silent", Text: row.Name(), Href: objectLink(o.ID),
+		if row.Silent {
+			m.SilentOperators.N++
+			m.addProblem(problem{Kind: "Operator silent", Text: row.Name(), Href: objectLink(o.ID),
 				Detail: "No sign of life from cluster " + orDash(o.Deployment.ClusterName) + ".", Since: o.LastSeenAt,
 				Serious: true})
 		}
@@ -180,14 +183,14 @@ func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summa
 			continue
 		}
 		if _, err := s.opt.MatchSelectors(row.Selectors()); err != nil {
-			m.problem(problem{Kind: "Selector broken", Text: row.Name(), Href: objectLink(o.ID),
+			m.addProblem(problem{Kind: "Selector broken", Text: row.Name(), Href: objectLink(o.ID),
 				Detail: sentence(account.FirstRule(err)), Serious: true})
 		}
 	}
 	return nil
 }
 
-func (s *server) lookAtBackends(ctx context.Context, accountID string, m *summary) error {
+func (s *server) addBackends(ctx context.Context, accountID string, m *summary) error {
 	for _, kind := range account.BackendKinds() {
 		page, err := s.opt.Store.ListBackends(ctx, accountID, kind, account.Page{Limit: account.MaxPageLimit})
 		if err != nil {
@@ -200,65 +203,53 @@ func (s *server) lookAtBackends(ctx context.Context, accountID string, m *summar
 		}
 		for _, b := range page.Backends {
 			row := backendRow{b, s.opt.ActiveChild(accountID, b.ID)}
-			if row.FellOver() {
-				m.Fallen.N++
-				place := 0
-				for i, child := range b.Children {
-					if child == row.Active {
-						place = i + 1
-					}
-				}
-				m.problem(problem{Kind: "Backend failed over", Text: row.Name(), Href: objectLink(b.ID),
-					Detail: fmt.Sprintf("Child %d of %d serves.", place, len(b.Children))})
+			if row.FailedOver() {
+				m.FailedOverBackends.N++
+				m.addProblem(problem{Kind: "Backend failed over", Text: row.Name(), Href: objectLink(b.ID),
+					Detail: fmt.Sprintf("Child %d of %d serves.", slices.Index(b.Children, row.Active)+1,
+						len(b.Children))})
 			}
 		}
 	}
 	return nil
 }
 
-func (s *server) lookAtRest(ctx context.Context, accountID string, m *summary) error {
-	most := account.Page{Limit: account.MaxPageLimit}
-	agents, err := s.opt.Store.ListTunnelSessions(ctx, accountID, most)
+func (s *server) addAgents(ctx context.Context, accountID string, m *summary) error {
+	agents, err := s.opt.Store.ListTunnelSessions(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
-	m.Agents = tally{len(agents.Sessions), agents.More}
-	users, more, err := s.opt.Store.Users(ctx, accountID, account.UserFilter{}, most)
+	m.Agents = objectCount{len(agents.Sessions), agents.More}
+	return nil
+}
+
+func (s *server) addIdentities(ctx context.Context, accountID string, m *summary) error {
+	users, more, err := s.opt.Store.Users(ctx, accountID, account.UserFilter{}, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
-	m.Identities = tally{len(users), more}
+	m.Identities = objectCount{len(users), more}
 	m.LiveSessions.More = more
 	for _, u := range users {
 		m.LiveSessions.N += u.Sessions
 	}
-	keys, err := s.opt.Store.ListAPIKeys(ctx, accountID, most)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys.Keys {
-		s.lookAtCredential(m, "API key", kindAPIKeys, k.ID, k.Description, k.ExpiresAt)
-	}
-	tokens, err := s.opt.Store.ListAuthtokens(ctx, accountID, most)
-	if err != nil {
-		return err
-	}
-	for _, a := range tokens.Authtokens {
-		s.lookAtCredential(m, "Authtoken", kindAuthtokens, a.ID, a.Description, a.ExpiresAt)
-	}
 	return nil
 }
 
-func (s *server) lookAtCredential(
-	m *summary, what string, kind credentialKind, id, description string, expires *time.Time,
-) {
-	if s.credentialState(expires) != "expires soon" {
-		return
+// addCredentials adds the credentials that expire soon as problems.
+func (s *server) addCredentials(ctx context.Context, accountID string, m *summary) error {
+	for _, kind := range s.credentialKinds() {
+		credentials, _, err := kind.list(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
+		if err != nil {
+			return err
+		}
+		for _, one := range credentials {
+			if one.State == stateExpiring {
+				m.addProblem(problem{Kind: sentenceCase(kind.noun) + " expires", Href: Path + kind.path,
+					Text:   cmp.Or(strings.TrimSpace(one.Description), shortID(one.ID)),
+					Detail: "Create another one before that.", Since: *one.Expires})
+			}
+		}
 	}
-	name := strings.TrimSpace(description)
-	if name == "" {
-		name = shortID(id)
-	}
-	m.problem(problem{Kind: what + " expires", Text: name, Href: Path + string(kind), Detail: "Make another one in time.",
-		Since: *expires})
+	return nil
 }

@@ -4,13 +4,12 @@
 package dashboard
 
 import (
-	"strings"
+	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// personFacts are what one compares before a person is revoked: names may be anybody's, the ids are
-// not.
+// personFacts identify a user. A name does not: users may choose any.
 func personFacts(u *account.User) []fact {
 	facts := []fact{{"User", personName(*u)}}
 	if u.Email != "" && u.Email != personName(*u) {
@@ -19,13 +18,13 @@ func personFacts(u *account.User) []fact {
 	return append(facts, fact{"Provider", u.Provider.Name}, fact{"Id at the provider", u.ProviderUserID}, fact{"Id", u.ID})
 }
 
-// unforced is the name of the provider that cannot be told to ask a person again, and does not say
-// when it did: GitHub, and its Enterprise Server.
-const unforced = "GitHub"
+// noReauthProvider is the name of the provider that cannot be told to authenticate a person again:
+// GitHub, and its Enterprise Server.
+const noReauthProvider = "GitHub"
 
-// comingBack returns what the person has to do to get a new session.
-func comingBack(u *account.User) string {
-	if u.Provider.Name == unforced {
+// nextLoginText returns the sentence about how the person gets a new session.
+func nextLoginText(u *account.User) string {
+	if u.Provider.Name == noReauthProvider {
 		return " GitHub cannot be told to ask again: a browser that is still signed in there " +
 			"gets a new session without a password. " +
 			"To keep the person out, block the account at GitHub, or deny it with a rule after the login action."
@@ -34,65 +33,70 @@ func comingBack(u *account.User) string {
 		" is told to ask, even where they are still signed in."
 }
 
-// endOf returns what happens to a user's live sessions, and that what follows is done.
-func endOf(sessions int, none string) string {
+// sessionsEndText returns the beginning of the sentence about the end of a user's live sessions.
+func sessionsEndText(sessions int) string {
 	switch sessions {
 	case 0:
-		return none
+		return "There is no live session"
 	case 1:
 		return "The session ends at once, open connections included"
 	}
 	return "These sessions end at once, open connections included"
 }
 
-func (s *server) confirmRevokeUser(c *call) error {
-	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
-	if err != nil {
-		return s.explainGone(c, err)
-	}
-	return c.confirm("traffic-policy/identities", link{personName(*u), identitiesPath + "/" + u.ID}, confirmation{
-		Question: "Revoke " + personName(*u) + "?", Facts: append(personFacts(u),
-			fact{"Sessions", count(u.Sessions, "live session", "live sessions")}),
-		Effect: endOf(u.Sessions, "There is no live session") + ", and what is known of the identity is deleted." +
-			comingBack(u),
-		Verb: "Revoke identity", Busy: "Revoking", Back: identitiesPath + "/" + u.ID, Danger: true,
-	})
+// confirmForUser asks about a user: the question, in which %s is the user's name, with the facts
+// after the user's own.
+func (c *call) confirmForUser(u *account.User, q confirmation, facts ...fact) error {
+	page := link{personName(*u), identitiesPath + "/" + u.ID}
+	q.Question, q.Facts = fmt.Sprintf(q.Question, page.Text), append(personFacts(u), facts...)
+	q.Effect += nextLoginText(u)
+	q.Back, q.Danger = page.Href, true
+	return c.confirm(identitiesNav, page, q)
 }
 
-func (s *server) revokeUser(c *call) error {
-	done, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), account.RevokeSelector{UserID: c.ID()},
-		account.RevokedByAdmin)
+// confirmEndUser asks before all sessions of the user end.
+func (s *server) confirmEndUser(c *call, q confirmation) error {
+	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
-		return s.explainGone(c, err)
+		return c.explainNotFound(err, s.missingIdentity)
 	}
-	to := c.after(identitiesPath)
-	if strings.HasPrefix(to, identitiesPath+"/"+c.ID()) { // it is gone
-		to = identitiesPath
-	}
-	return c.redirect(to, notice{Code: noticeRevokedUser, Count: len(done.SessionIDs)})
+	q.Effect = sessionsEndText(u.Sessions) + q.Effect
+	return c.confirmForUser(u, q, fact{"Sessions", count(u.Sessions, "live session", "live sessions")})
+}
+
+func (s *server) confirmRevokeUser(c *call) error {
+	return s.confirmEndUser(c, confirmation{Question: "Revoke %s?", Verb: "Revoke identity", Busy: "Revoking",
+		Effect: ", and what is known of the identity is deleted."})
 }
 
 func (s *server) confirmSignOutUser(c *call) error {
-	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
+	return s.confirmEndUser(c, confirmation{Question: "Sign %s out everywhere?", Verb: "Sign out everywhere",
+		Busy: "Signing out", Effect: ". The identity stays, with the endpoints accessed."})
+}
+
+// revoke returns the number of sessions that it has ended.
+func (s *server) revoke(c *call, selector account.RevokeSelector) (sessions int, err error) {
+	done, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), selector, account.RevokedByAdmin)
 	if err != nil {
-		return s.explainGone(c, err)
+		return 0, err
 	}
-	return c.confirm("traffic-policy/identities", link{personName(*u), identitiesPath + "/" + u.ID}, confirmation{
-		Question: "Sign " + personName(*u) + " out everywhere?", Facts: append(personFacts(u),
-			fact{"Sessions", count(u.Sessions, "live session", "live sessions")}),
-		Effect: endOf(u.Sessions, "There is no live session") + ". The identity stays, with the endpoints accessed." +
-			comingBack(u),
-		Verb: "Sign out everywhere", Busy: "Signing out", Back: identitiesPath + "/" + u.ID, Danger: true,
-	})
+	return len(done.SessionIDs), nil
+}
+
+func (s *server) revokeUser(c *call) error {
+	n, err := s.revoke(c, account.RevokeSelector{UserID: c.ID()})
+	if err != nil {
+		return c.explainNotFound(err, s.missingIdentity)
+	}
+	return c.redirect(c.returnPath(identitiesPath, identitiesPath+"/"+c.ID()), notice{noticeRevokedUser, n})
 }
 
 func (s *server) signOutUser(c *call) error {
-	done, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), account.RevokeSelector{SessionsOf: c.ID()},
-		account.RevokedByAdmin)
+	n, err := s.revoke(c, account.RevokeSelector{SessionsOf: c.ID()})
 	if err != nil {
-		return s.explainGone(c, err)
+		return c.explainNotFound(err, s.missingIdentity)
 	}
-	return c.redirect(c.after(identitiesPath+"/"+c.ID()), notice{Code: noticeSignedOutUser, Count: len(done.SessionIDs)})
+	return c.redirect(c.returnPath(identitiesPath+"/"+c.ID(), sessionsPath), notice{noticeSignedOutUser, n})
 }
 
 func (s *server) confirmRevokeSession(c *call) error {
@@ -100,27 +104,19 @@ func (s *server) confirmRevokeSession(c *call) error {
 	if err != nil {
 		return err
 	}
-	facts := append(personFacts(user), fact{"Endpoint", one.PublicURL}, fact{"Device", sessionName(one)},
+	return c.confirmForUser(user, confirmation{Question: "Revoke 1 session of %s?", Verb: "Revoke session",
+		Busy: "Revoking", Effect: "It ends at once, open connections included. Other sessions of the user go on."},
+		fact{"Endpoint", one.PublicURL}, fact{"Device", sessionName(one)},
 		fact{"IP address", orDash(one.Device.IPAddress)})
-	return c.confirm("traffic-policy/identities", link{personName(*user), identitiesPath + "/" + user.ID}, confirmation{
-		Question: "Revoke 1 session of " + personName(*user) + "?", Facts: facts,
-		Effect: "It ends at once, open connections included. Other sessions of the user go on." + comingBack(user),
-		Verb:   "Revoke session", Busy: "Revoking", Back: identitiesPath + "/" + user.ID, Danger: true,
-	})
 }
 
 func (s *server) revokeSession(c *call) error {
 	one, err := s.opt.Store.AppSession(c.Context(), c.AccountID(), c.ID())
+	if err == nil {
+		_, err = s.revoke(c, account.RevokeSelector{SessionID: one.ID})
+	}
 	if err != nil {
-		return s.explainEnded(c, err)
+		return c.explainNotFound(err, s.missingSession)
 	}
-	if _, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), account.RevokeSelector{SessionID: one.ID},
-		account.RevokedByAdmin); err != nil {
-		return s.explainEnded(c, err)
-	}
-	to := c.after(identitiesPath + "/" + one.User.ID)
-	if strings.HasPrefix(to, Path+"traffic-policy/sessions/") { // it is gone
-		to = identitiesPath + "/" + one.User.ID
-	}
-	return c.redirect(to, notice{Code: noticeRevoked})
+	return c.redirect(c.returnPath(identitiesPath+"/"+one.User.ID, sessionsPath), notice{Code: noticeRevoked})
 }

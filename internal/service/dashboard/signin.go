@@ -41,11 +41,11 @@ func (s *server) authenticate(c *call) error {
 	return nil
 }
 
-// signInForm is what the sign-in page shows.
+// signInForm is the data of the sign-in page.
 type signInForm struct {
 	Return string
 	Error  string
-	Ended  bool // somebody was sent here from a page
+	Ended  bool // a page that needs a sign-in sent the browser here
 }
 
 func (s *server) signInPage(c *call) error {
@@ -58,11 +58,11 @@ func (s *server) signInPage(c *call) error {
 		Data: signInForm{Return: back, Ended: back != ""}})
 }
 
-// signIn takes an API key and gives the browser a secret of its own for it, a new one each time.
+// signIn answers an API key with a cookie that holds a new secret.
 func (s *server) signIn(c *call) error {
 	form := signInForm{Return: localPath(c.Request.PostForm.Get("return"), "")}
-	refuse := func(status int, why string) error {
-		form.Error = why
+	refuse := func(status int, reason string) error {
+		form.Error = reason
 		return c.show(status, view{Page: "sign-in", Title: "Sign in", Data: form})
 	}
 	if client, now := s.opt.ClientIP(c.Request), s.opt.Clock(); !s.attempts.Allow(client, now) {
@@ -105,7 +105,7 @@ func (s *server) signIn(c *call) error {
 	return c.redirect(to, notice{})
 }
 
-// signOut ends the sign-in; without one there is nothing to end.
+// signOut ends the sign-in, if there is one.
 func (s *server) signOut(c *call) error {
 	if cookie, err := c.Request.Cookie(CookieName); err == nil {
 		if err := s.opt.Store.SignOut(c.Context(), account.HashSecret(cookie.Value)); err != nil &&
@@ -118,7 +118,7 @@ func (s *server) signOut(c *call) error {
 	return c.redirect(Path+"sign-in", notice{Code: noticeSignedOut})
 }
 
-// sentence makes a sentence of a message.
+// sentence returns the message with a capital letter and a full stop.
 func sentence(msg string) string {
 	if msg == "" {
 		return ""

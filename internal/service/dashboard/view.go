@@ -25,10 +25,11 @@ var templateFiles embed.FS
 // pages are the templates by the name of the page.
 type pages map[string]*template.Template
 
-// parse reads the templates: each page is the layout with a content of its own.
-func (s *server) parse() pages {
-	base := template.Must(template.New("layout.html").Funcs(s.functions()).ParseFS(templateFiles, "templates/layout.html",
-		"templates/parts.html"))
+// parsePages parses the templates: each page is the layout with its own content.
+func (s *server) parsePages() pages {
+	base := template.Must(template.New("layout.html").Funcs(s.templateFuncs()).
+		ParseFS(templateFiles, "templates/layout.html",
+			"templates/parts.html"))
 	files, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
 		panic(err) // the pattern is ours
@@ -44,14 +45,14 @@ func (s *server) parse() pages {
 	return all
 }
 
-// view is what a page shows.
+// view is the content of a page.
 type view struct {
 	Page  string // its template
 	Title string
 	Nav   string // the item of the menu that it belongs to
 	Crumb *link  // the list that it came from
-	Live  string // what makes it be read again: "endpoints", "audit", both with a space between; "" = nothing
-	Poll  bool   // and each heartbeat, for what changes without an event
+	Live  string // whose changes refresh it: "endpoints", "audit", both with a space between; "" = none
+	Poll  bool   // heartbeats refresh it as well, for what changes without an event
 	Data  any
 }
 
@@ -69,7 +70,7 @@ type frame struct {
 	BaseURL      string
 	Style, Icon  string
 	Script       string
-	MayWrite     bool // what an admin may
+	MayWrite     bool // has the scope admin
 	MayRevoke    bool
 	MayRead      bool // more than identities
 	GeoIP        bool
@@ -88,12 +89,12 @@ type menuItem struct {
 	Current    bool
 }
 
-// menu lists the pages that the key may see.
+// menu returns the menu of the pages that the key may see.
 func (c *call) menu(current string) []menuGroup {
 	item := func(text, href string) menuItem {
 		return menuItem{Text: text, Href: Path + href, Current: current == href}
 	}
-	policy := menuGroup{Name: "Traffic Policy", Items: []menuItem{item("Identities", "traffic-policy/identities")}}
+	policy := menuGroup{Name: "Traffic Policy", Items: []menuItem{item("Identities", identitiesNav)}}
 	if !c.hasScope(account.ScopeRead) {
 		return []menuGroup{policy}
 	}
@@ -101,14 +102,13 @@ func (c *call) menu(current string) []menuGroup {
 		{Items: []menuItem{item("Overview", ""), item("Endpoints", "endpoints"),
 			item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"), item("Agents", "agents")}},
 		policy,
-		{Name: "Access", Items: []menuItem{item("API keys", string(kindAPIKeys)),
-			item("Authtokens", string(kindAuthtokens))}},
+		{Name: "Access", Items: []menuItem{item("API keys", "api-keys"), item("Authtokens", "authtokens")}},
 		{Name: "History", Items: []menuItem{item("Events", "events")}},
 	}
 }
 
-// show answers with a page. It is made as a whole first, so that no browser gets half of one, and
-// so that what other people chose shows everything that is in it, wherever it stands.
+// show answers with a page. It is executed as a whole first, so that an error of a template does
+// not send half a page, and so that invisible characters are escaped everywhere in it.
 func (c *call) show(status int, v view) error {
 	s := c.server
 	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"),
@@ -117,13 +117,13 @@ func (c *call) show(status int, v view) error {
 		BaseURL: s.opt.BaseURL}
 	if c.Key != nil {
 		f.SignedIn, f.Key, f.Menu = true, *c.Key, c.menu(v.Nav)
-		f.MayWrite, f.MayRevoke, f.MayRead = c.hasScope(), c.hasScope(revoking...), c.hasScope(reading...)
+		f.MayWrite, f.MayRevoke, f.MayRead = c.hasScope(), c.hasScope(revokeScopes...), c.hasScope(readScopes...)
 	}
 	if form, ok := v.Data.(signInForm); ok {
 		f.SignedIn, f.Menu, f.SignInPage, f.SignInReturn = false, nil, true, form.Return
 	}
 	if !c.isRefresh() {
-		f.Notice = c.takeNotice()
+		f.Notice = c.consumeNotice()
 	}
 	var page bytes.Buffer
 	if err := s.pages[v.Page].ExecuteTemplate(&page, "layout.html", f); err != nil {
@@ -135,8 +135,8 @@ func (c *call) show(status int, v view) error {
 	return nil
 }
 
-// failure is what an error page shows.
-type failure struct {
+// errorPage is the data of an error page.
+type errorPage struct {
 	Status    int
 	Title     string
 	Text      string
@@ -144,22 +144,22 @@ type failure struct {
 	Operation string
 	Fields    []account.FieldError
 	Retry     bool // trying again may help
-	Gone      *gone
+	NotFound  *notFoundPage
 }
 
-// showError answers with a page that says what happened and what to do. The cause of a domain
-// error, and every other error, stays in the log.
+// showError answers with an error page. It shows the message of a domain error; causes, and other
+// errors, are only in the log.
 func (c *call) showError(err error) {
 	known := &account.Error{Code: account.CodeInternal,
 		Msg: "This is our mistake; the server's log has the details under the operation's id."}
 	errors.As(err, &known)
-	f := failure{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.OperationID,
+	f := errorPage{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.OperationID,
 		Fields: known.Fields}
 	switch f.Status {
 	case http.StatusNotFound:
 		f.Title = "Not found"
-		if c.gone != nil {
-			f.Title, f.Text, f.Gone = c.gone.Title, c.gone.Text, c.gone
+		if c.notFound != nil {
+			f.Title, f.Text, f.NotFound = c.notFound.Title, c.notFound.Text, c.notFound
 		}
 	case http.StatusForbidden:
 		f.Title = "Not allowed"
@@ -178,33 +178,32 @@ func (c *call) showError(err error) {
 		f.Title = "Not accepted"
 	}
 	v := view{Page: "error", Title: f.Title, Nav: "none", Data: f}
-	if f.Gone != nil {
-		v.Nav = "traffic-policy/identities"
+	if f.NotFound != nil {
+		v.Nav = identitiesNav
 	}
 	if err := c.show(f.Status, v); err != nil { // the templates are tested; this is for the one that is not
 		http.Error(c.Writer, f.Title, f.Status)
 	}
 }
 
-// notice is what the next page says once: that something was done.
+// notice is what the next page shows once about the action that led to it.
 type notice struct {
 	Code  string
 	Count int
 }
 
-// The codes of notices. Their texts are ours, whatever the cookie holds.
+// Codes of notices. Pages show text by the code, never text of the cookie.
 const (
-	noticeSignedOut     = "signed-out"
-	noticeRevokedUser   = "revoked-user"
-	noticeRevoked       = "revoked-session"
-	noticeSignedOutUser = "signed-out-user"
-	noticeStopped       = "stopped"
-	noticeRestarted     = "restarted"
-	noticeKeyGone       = "key-deleted"
-	noticeTokenGone     = "authtoken-deleted"
-	noticeLifetime      = 60 // seconds
-	maxNoticeInCookie   = 1_000_000
-	noticeNothingToEnd  = 0
+	noticeSignedOut        = "signed-out"
+	noticeRevokedUser      = "revoked-user"
+	noticeRevoked          = "revoked-session"
+	noticeSignedOutUser    = "signed-out-user"
+	noticeStopped          = "stopped"
+	noticeRestarted        = "restarted"
+	noticeKeyDeleted       = "key-deleted"
+	noticeAuthtokenDeleted = "authtoken-deleted"
+	noticeLifetime         = 60 // seconds
+	maxNoticeInCookie      = 1_000_000
 )
 
 func (n notice) text() string {
@@ -212,12 +211,12 @@ func (n notice) text() string {
 	case noticeSignedOut:
 		return "You are signed out."
 	case noticeRevokedUser:
-		if n.Count == noticeNothingToEnd {
+		if n.Count == 0 {
 			return "The identity is revoked. It had no session."
 		}
 		return "The identity is revoked, and " + count(n.Count, "session has", "sessions have") + " ended."
 	case noticeSignedOutUser:
-		if n.Count == noticeNothingToEnd {
+		if n.Count == 0 {
 			return "There was no session to end. The identity stays."
 		}
 		return count(n.Count, "session has", "sessions have") + " ended. The identity stays."
@@ -227,9 +226,9 @@ func (n notice) text() string {
 		return "The agent was told to stop."
 	case noticeRestarted:
 		return "The agent was told to connect again."
-	case noticeKeyGone:
+	case noticeKeyDeleted:
 		return "The API key is deleted."
-	case noticeTokenGone:
+	case noticeAuthtokenDeleted:
 		return "The authtoken is deleted."
 	}
 	return ""
@@ -242,7 +241,7 @@ func setNotice(h http.Header, n notice) {
 	h.Add("Set-Cookie", cookie.String())
 }
 
-func (c *call) takeNotice() string {
+func (c *call) consumeNotice() string {
 	cookie, err := c.Request.Cookie(noticeCookie)
 	if err != nil {
 		return ""
@@ -257,21 +256,22 @@ func (c *call) takeNotice() string {
 	return n.text()
 }
 
-// instant is a moment with the time at which it is looked at.
+// instant is a time and the time of the page that shows it.
 type instant struct {
 	at, now time.Time
 }
 
-// Known says whether there is a moment at all.
+// Known reports whether the time is set.
 func (i instant) Known() bool { return !i.at.IsZero() }
 
-// Machine is the form of a datetime attribute.
-func (i instant) Machine() string { return i.at.UTC().Format(time.RFC3339) }
+// Datetime returns the value of a datetime attribute.
+func (i instant) Datetime() string { return i.at.UTC().Format(time.RFC3339) }
 
-// Absolute says it in full.
+// Absolute returns the date and time in UTC.
 func (i instant) Absolute() string { return i.at.UTC().Format("2 Jan 2006, 15:04:05 UTC") }
 
-// Relative says how long ago that is, or how soon. app.js says the same.
+// Relative returns how long ago the time is, or in how long; the date after 60 days. app.js formats
+// it in the same way.
 func (i instant) Relative() string {
 	d := i.now.Sub(i.at)
 	form := "%d %s ago"

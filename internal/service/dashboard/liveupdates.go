@@ -42,7 +42,7 @@ func (s *server) liveUpdates(c *call) error {
 // and endpoints if the query names them and the key may read them.
 func (s *server) subscribe(c *call) (wake <-chan struct{}, cancel func()) {
 	audit, cancelAudit := s.opt.Store.SubscribeAudit(c.AccountID())
-	if !c.hasScope(reading...) || !strings.Contains(c.Request.URL.Query().Get("of"), "endpoints") {
+	if !c.hasScope(readScopes...) || !strings.Contains(c.Request.URL.Query().Get("of"), "endpoints") {
 		return audit, cancelAudit
 	}
 	endpoints, cancelEndpoints := s.opt.Store.Subscribe(c.AccountID())
@@ -94,7 +94,7 @@ func (s *server) writeEvents(c *call, stream *httpkit.Stream, wake <-chan struct
 			}
 			return nil // the store does not answer; the browser opens a new stream
 		}
-		if s.opt.Clock().After(until) || !c.hasScope(identities...) {
+		if s.opt.Clock().After(until) || !c.hasScope(identityScopes...) {
 			return nil
 		}
 		if event == "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
-// functions are what the templates use. None of them makes HTML: escaping is the templates' own.
-func (s *server) functions() template.FuncMap {
+// templateFuncs returns the functions of the templates. None returns HTML: templates escape it all.
+func (s *server) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"time":     s.instantOf,
 		"count":    count,
@@ -31,7 +31,7 @@ func (s *server) functions() template.FuncMap {
 		"path":     func(parts ...string) string { return Path + strings.Join(parts, "/") },
 		"list":     func(values ...any) []any { return values },
 		"kindName": kindName,
-		"makes":    func(k account.BackendKind) string { return backendCommands[k] },
+		"command":  func(k account.BackendKind) string { return backendCommands[k] },
 		"kindOf":   func(id string) account.BackendKind { return backendKindOf(id) },
 		"person":   personName,
 		"browser":  browserName,
@@ -44,7 +44,7 @@ func (s *server) functions() template.FuncMap {
 	}
 }
 
-// instantOf takes a time.Time or a *time.Time.
+// instantOf returns the instant of a time.Time or *time.Time.
 func (s *server) instantOf(at any) (instant, error) {
 	now := s.opt.Clock()
 	switch at := at.(type) {
@@ -56,10 +56,10 @@ func (s *server) instantOf(at any) (instant, error) {
 		}
 		return instant{*at, now}, nil
 	}
-	return instant{}, fmt.Errorf("%T is no time", at)
+	return instant{}, fmt.Errorf("%T is not a time", at)
 }
 
-// count says how many, with the noun that fits.
+// count returns the number with the noun that fits it.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -83,7 +83,7 @@ func labelList(labels map[string]string) []string {
 	return list
 }
 
-// shortID is the part of an id by which people tell it from others: its prefix and its random end.
+// shortID shortens an ID to its prefix and its random end.
 func shortID(id string) string {
 	prefix, rest, ok := strings.Cut(id, "-")
 	if !ok || len(rest) <= 8 {
@@ -99,7 +99,7 @@ func orDash(text string) string {
 	return text
 }
 
-// objectLink is the page of the object with the id, "" when it has none.
+// objectLink returns the path of the page of the object with the ID, "" if it has none.
 func objectLink(id string) string {
 	prefix, _, _ := strings.Cut(id, "-")
 	pages := map[string]string{
@@ -116,7 +116,7 @@ func objectLink(id string) string {
 	return ""
 }
 
-// personName is what one calls a user.
+// personName returns the first name of a user that is not blank, and the ID without one.
 func personName(u account.User) string {
 	for _, name := range []string{u.Name, u.Username, u.Email, u.ProviderUserID} {
 		if strings.TrimSpace(name) != "" {

@@ -1,0 +1,79 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// notFoundPage is what the error page of an object that does not exist shows instead of the error's
+// message.
+type notFoundPage struct {
+	Title, Text string
+	At          time.Time // of the deletion; zero = not known
+	Back        link
+}
+
+// explainNotFound makes the error page of err show explain's page, if err is CodeNotFound. It
+// returns err.
+func (c *call) explainNotFound(err error, explain func(*call) *notFoundPage) error {
+	if account.CodeOf(err) == account.CodeNotFound {
+		c.notFound = explain(c)
+	}
+	return err
+}
+
+// missingIdentity returns the page of an identity that does not exist: whether it was revoked, and
+// when.
+func (s *server) missingIdentity(c *call) *notFoundPage {
+	p := &notFoundPage{Title: "This identity is not there", Back: link{"Back to the identities", identitiesPath},
+		Text: "There is no identity with this id. If there was one, it was revoked: " +
+			"what is known of an identity is deleted with it."}
+	e := s.lastEvent(c, c.ID(), account.AuditAppUserRevoked)
+	switch {
+	case e == nil:
+		return p
+	case e.Details["reason"] == account.RevokedByRetention:
+		p.Title = "This identity was deleted"
+		p.Text = "The person was away for longer than identities are kept. " +
+			"A person who logs in again appears in the list as a new identity."
+	default:
+		p.Title = "This identity was revoked"
+		p.Text = "Its sessions have ended, and what was known of it is deleted. " +
+			"A person who logs in again appears in the list as a new identity."
+	}
+	p.At = e.OccurredAt
+	return p
+}
+
+// missingSession returns the page of a session that does not exist: why and when it ended, with a
+// link to its identity.
+func (s *server) missingSession(c *call) *notFoundPage {
+	p := &notFoundPage{Title: "This session is not there", Back: link{"Back to the identities", identitiesPath},
+		Text: "There is no live session with this id. What is known of a session's device and place is deleted when it ends."}
+	e := s.lastEvent(c, c.ID(), account.AuditAppSessionRevoked)
+	if e != nil {
+		p.At = e.OccurredAt
+		p.Text = "It was ended: " + e.Details["reason"] + ". What was known of its device and place is deleted."
+	} else if e = s.lastEvent(c, c.ID(), account.AuditAppSessionCreated); e != nil {
+		p.Text = "Its time was up, or it ended with its identity. What was known of its device and place is deleted."
+	} else {
+		return p
+	}
+	p.Title, p.Back = "This session has ended", link{"Back to the identity", identitiesPath + "/" + e.Details["user_id"]}
+	return p
+}
+
+// lastEvent returns the newest event of the type about the object, nil without one. The page says
+// less when the log cannot be read.
+func (s *server) lastEvent(c *call, objectID string, of account.AuditType) *account.AuditEvent {
+	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(), account.AuditFilter{ObjectID: objectID, Type: of},
+		account.Page{Limit: 1})
+	if err != nil || len(found.Events) == 0 {
+		return nil
+	}
+	return &found.Events[0]
+}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
@@ -141,7 +142,7 @@ func (s *Stream) awaitOpened() error {
 	case err == nil:
 		_ = s.Reset(Aborted)
 		err = fmt.Errorf("stream answered with byte %#02x, which is not OPENED", b[0])
-	case isEnd(err):
+	case connread.IsEOF(err):
 		err = fmt.Errorf("stream ended without OPENED: %w", io.ErrUnexpectedEOF)
 	}
 	s.openErr = err
@@ -150,7 +151,7 @@ func (s *Stream) awaitOpened() error {
 
 // readError records an end of input and translates the error.
 func (s *Stream) readError(err error) error {
-	if isEnd(err) {
+	if connread.IsEOF(err) {
 		s.sawEOF.Store(true)
 	}
 	return s.translateError(err)
@@ -270,7 +271,7 @@ func (s *Stream) SetWriteDeadline(t time.Time) error { return s.st.SetWriteDeadl
 // translateError returns the error for the stream's owner that corresponds to one of the
 // multiplexer.
 func (s *Stream) translateError(err error) error {
-	if err == nil || isEnd(err) {
+	if err == nil || connread.IsEOF(err) {
 		return err
 	}
 	var reset *mux.ResetError
@@ -283,7 +284,3 @@ func (s *Stream) translateError(err error) error {
 	}
 	return &ResetError{Code: code}
 }
-
-// isEnd reports an ordinary end of input: the bare io.EOF. The error of a broken connection may
-// wrap one.
-func isEnd(err error) bool { return err == io.EOF } //nolint:errorlint // see above

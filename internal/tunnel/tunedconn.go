@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 )
 
 const (
@@ -31,7 +33,7 @@ func TuneConn(c net.Conn) net.Conn {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetNoDelay(true) // Go's default; an error shows up at the first read
 		tuneTCP(tcp)
-		if raw, err := tcp.SyscallConn(); err == nil && canPoll {
+		if raw, err := tcp.SyscallConn(); err == nil && connread.CanPoll {
 			t.raw, t.poll = raw, t.pollRead
 		}
 	}
@@ -90,10 +92,24 @@ func (c *tunedConn) fill() error {
 	if err := c.raw.Read(c.poll); err != nil {
 		return err
 	}
-	if c.pollErr != nil && !isEnd(c.pollErr) {
+	if c.pollErr != nil && !connread.IsEOF(c.pollErr) {
 		return &net.OpError{Op: "read", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.pollErr}
 	}
 	return c.pollErr
+}
+
+// pollRead reads the bytes that are available. It keeps a buffer only when there are some, and
+// returns false to wait for them.
+func (c *tunedConn) pollRead(fd uintptr) (ready bool) {
+	in := flightBuffers.Get().(*[flightSize]byte)
+	n, ready, err := connread.Available(fd, in[:])
+	c.pollErr = err
+	if n == 0 {
+		flightBuffers.Put(in)
+		return ready
+	}
+	c.in, c.inPos, c.inEnd = in, 0, n
+	return true
 }
 
 // Write writes p, or buffers it until uncork while a BatchConn writes.

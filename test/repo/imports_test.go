@@ -83,18 +83,25 @@ var rules = []rule{
 	},
 	{
 		name: "a backend's choice sees the nouns", of: []string{"internal/service/backend"},
-		forbid: []string{"github.com/", "golang.org/", "go.opentelemetry.io/"}, allow: []string{module + "/internal/account"},
-		why: "it decides and learns; connecting is its caller's",
+		forbid: []string{"github.com/", "golang.org/", "go.opentelemetry.io/"},
+		allow:  []string{module + "/internal/account", module + "/internal/service/clientlimit"},
+		why:    "it decides and learns; connecting is its caller's; one client is the same to every limit",
 	},
 	{
 		name: "the tunnel knows its multiplexer and next to nothing else of ours", of: []string{"internal/tunnel"},
 		forbid: []string{module + "/"},
-		allow:  []string{module + "/internal/goruntime/memory", module + "/internal/tunnel/mux"},
-		why:    "information flows one way",
+		allow: []string{module + "/internal/goruntime/memory", module + "/internal/tunnel/connread",
+			module + "/internal/tunnel/mux"},
+		why: "information flows one way",
+	},
+	{
+		name: "the relay reads connections as the tunnel does", of: []string{"internal/tunnel/relay"},
+		forbid: []string{module + "/"}, allow: []string{module + "/internal/tunnel/connread"},
+		why: "it relays any two connections, and polls sockets in one way",
 	},
 	{
 		name: "leaves import nothing of ours", of: []string{
-			"internal/goruntime/memory", "internal/tunnel/mux", "internal/goruntime/stack", "internal/tunnel/relay",
+			"internal/goruntime/memory", "internal/tunnel/mux", "internal/goruntime/stack", "internal/tunnel/connread",
 			"internal/version", "internal/trust",
 			"internal/account", "internal/printable", "internal/cli/interrupt", "internal/service/hsts", "internal/statustoken",
 			"internal/service/clientlimit",

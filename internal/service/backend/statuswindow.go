@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 )
 
 // maxClients bounds the clients counted in half a window, and the blocked ones.
@@ -19,20 +20,13 @@ type Client struct {
 	OwnPod bool       // a pod of a cluster of the account
 }
 
-// clientKey identifies a client for counting: an IPv4 address or an IPv6 /64.
+// clientKey identifies a client for counting: its clientlimit.Key, and whether it is a pod.
 type clientKey struct {
 	network netip.Prefix
 	ownPod  bool
 }
 
-func (c Client) key() clientKey {
-	addr, bits := c.Addr.Unmap(), 64
-	if addr.Is4() {
-		bits = 32
-	}
-	network, _ := addr.Prefix(bits) // of an unknown address: the zero Prefix
-	return clientKey{network, c.OwnPod}
-}
+func (c Client) key() clientKey { return clientKey{clientlimit.Key(c.Addr), c.OwnPod} }
 
 // statusWindow counts a child's answers by client in a sliding window of two halves, so that the
 // requests of a single client do not decide about the child. It is guarded by its health.

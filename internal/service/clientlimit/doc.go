@@ -4,7 +4,7 @@
 // Package clientlimit limits what one client of the network may have at a time or do per second. A
 // client is an IPv4 address, or an IPv6 /64, which is the smallest network that a site is given.
 //
-// In come addresses; out comes a decision. What is counted, and how a refusal is answered and
-// logged, is up to the callers: internal/service, internal/service/edge/public,
-// internal/service/login, internal/service/dashboard.
+// Input: addresses. Output: a decision. What is counted, and how a refusal is answered and logged,
+// is up to the callers: internal/service, internal/service/edge/public, internal/service/login,
+// internal/service/dashboard, internal/service/backend.
 package clientlimit

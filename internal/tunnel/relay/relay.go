@@ -23,6 +23,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 )
 
 // HalfCloser is a connection with half-close: *net.TCPConn, *tls.Conn and the tunnel's Stream
@@ -165,7 +167,7 @@ func copyUntilEOF(from, to HalfCloser, moved *atomic.Int64) error {
 		}
 		switch {
 		case err == nil:
-		case !isEnd(err):
+		case !connread.IsEOF(err):
 			return wrapError("reading", err)
 		default:
 			return wrapError("closing", to.CloseWrite())

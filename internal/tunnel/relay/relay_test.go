@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -252,7 +254,7 @@ func TestJoin_CopyingDoesNotAllocate(t *testing.T) {
 // newPolledSource returns a client's connection and the Source of its other end.
 func newPolledSource(t *testing.T) (*net.TCPConn, *Source) {
 	t.Helper()
-	if !canPoll {
+	if !connread.CanPoll {
 		t.Skip("this system's sockets cannot be polled")
 	}
 	client, a := tcpPair(t)

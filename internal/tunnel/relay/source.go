@@ -4,10 +4,11 @@
 package relay
 
 import (
-	"io"
 	"net"
 	"sync"
 	"syscall"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 )
 
 const (
@@ -43,7 +44,7 @@ func NewSource(c net.Conn) *Source {
 		s.zeroCopy = zeroCopy
 		return s
 	}
-	if tcp, ok := c.(*net.TCPConn); ok && canPoll {
+	if tcp, ok := c.(*net.TCPConn); ok && connread.CanPoll {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			s.raw, s.poll = raw, s.pollRead
 			return s
@@ -73,6 +74,16 @@ func (s *Source) Next() ([]byte, error) {
 	}
 }
 
+// pollRead reads the bytes that are available. It keeps a buffer only when there are some, and
+// returns false to wait for them.
+func (s *Source) pollRead(fd uintptr) (ready bool) {
+	s.acquireBuffer()
+	if s.n, ready, s.err = connread.Available(fd, s.buf[:]); s.n == 0 {
+		s.Release()
+	}
+	return ready
+}
+
 // readProbed reads with the small buffer first, and with a large one while much arrives.
 func (s *Source) readProbed() ([]byte, error) {
 	b := s.probe
@@ -100,6 +111,3 @@ func (s *Source) Release() {
 		s.buf = nil
 	}
 }
-
-//nolint:errorlint // a broken tunnel may wrap io.EOF: only the bare one is an end
-func isEnd(err error) bool { return err == io.EOF }

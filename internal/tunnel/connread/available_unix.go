@@ -1,0 +1,35 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package connread
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+)
+
+// CanPoll is true where Available works.
+const CanPoll = true
+
+// Available reads the bytes that are available at a non-blocking file descriptor into b. ready is
+// false when there are none yet. Otherwise it returns at least one byte or an error, which is
+// io.EOF at the end of input.
+func Available(fd uintptr, b []byte) (n int, ready bool, err error) {
+	for {
+		n, err := syscall.Read(int(fd), b)
+		switch {
+		case n > 0:
+			return n, true, nil
+		case err == nil:
+			return 0, true, io.EOF
+		case errors.Is(err, syscall.EAGAIN):
+			return 0, false, nil
+		case !errors.Is(err, syscall.EINTR):
+			return 0, true, os.NewSyscallError("read", err)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/informers"
 )
 
 // clusterSource is the Source that reads a real cluster.
@@ -72,56 +72,27 @@ func newClusterSource(
 // Watch implements Source. It retries failing lists and watches, such as those of a missing CRD,
 // with back-off.
 func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
-	changed := make(chan struct{}, 1)
-	notify := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
-	endpoints, err := s.informer("boundendpoints", fields.Everything(), &v1alpha1.BoundEndpoint{}, notify)
+	set := informers.NewSet()
+	endpoints, err := s.addInformer(set, "boundendpoints", fields.Everything(), &v1alpha1.BoundEndpoint{})
 	if err != nil {
 		return err
 	}
-	operators, err := s.informer("kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.release),
-		&v1alpha1.KubernetesOperator{}, notify)
+	operators, err := s.addInformer(set, "kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.release),
+		&v1alpha1.KubernetesOperator{})
 	if err != nil {
 		return err
 	}
-	var informers sync.WaitGroup
-	defer informers.Wait()
-	informers.Go(func() { endpoints.RunWithContext(ctx) })
-	informers.Go(func() { operators.RunWithContext(ctx) })
-	if !cache.WaitFor(ctx, "", endpoints.HasSyncedChecker()) {
-		return nil
-	}
-	for {
-		update(s.objects(endpoints.GetStore(), operators.GetStore()))
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	set.Run(ctx, func() { update(s.objects(endpoints, operators)) })
+	return nil
 }
 
-func (s *clusterSource) informer(
-	resource string, selector fields.Selector, kind runtime.Object, notify func(),
-) (cache.SharedInformer, error) {
+func (s *clusterSource) addInformer(
+	set *informers.Set, resource string, selector fields.Selector, kind runtime.Object,
+) (cache.Store, error) {
 	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.namespace, func(o *metav1.ListOptions) {
 		o.FieldSelector = selector.String()
 	})
-	informer := cache.NewSharedInformer(lw, kind, 0)
-	if err := informer.SetTransform(transformObject); err != nil {
-		return nil, fmt.Errorf("watching %s: %w", resource, err)
-	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", resource, err)
-	}
-	return informer, nil
+	return set.Add(lw, kind, transformObject)
 }
 
 // transformObject drops what the forwarder does not read. Of a BoundEndpoint's status it keeps

@@ -5,9 +5,7 @@ package forwarderstatus
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +13,8 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/informers"
 )
 
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=pods,verbs=get;list;watch
@@ -33,34 +33,13 @@ func WatchPods(
 		lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", namespace, func(o *metav1.ListOptions) {
 			o.LabelSelector = selector.String()
 		})
-		informer := cache.NewSharedInformer(lw, &corev1.Pod{}, 0)
-		changed := make(chan struct{}, 1)
-		notify := func() {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
+		set := informers.NewSet()
+		pods, err := set.Add(lw, &corev1.Pod{}, transformPod)
+		if err != nil {
+			return err
 		}
-		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
-		})
-		if err := errors.Join(err, informer.SetTransform(transformPod)); err != nil {
-			return fmt.Errorf("watching pods: %w", err)
-		}
-		var running sync.WaitGroup
-		defer running.Wait()
-		running.Go(func() { informer.RunWithContext(ctx) })
-		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
-			return nil
-		}
-		for {
-			update(livePods(informer.GetStore().List()))
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return nil
-			}
-		}
+		set.Run(ctx, func() { update(livePods(pods.List())) })
+		return nil
 	}, nil
 }
 

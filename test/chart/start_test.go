@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -20,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 )
 
 // The programs run as the chart installs them, on a real API server, with exactly the rights of
@@ -61,7 +62,11 @@ func TestInstall_ProgramsStart(t *testing.T) {
 // startAndStop runs the Deployment's one container as a process.
 func (c *cluster) startAndStop(t *testing.T, d appsv1.Deployment, mounts string) {
 	container := d.Spec.Template.Spec.Containers[0]
-	health, path := freeAddr(t), "/readyz"
+	path := "/readyz"
+	health, err := freeaddr.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if container.Name == "forwarder" {
 		path = "/healthz" // it is ready once it has tried for 20 s to reach the edge
 	}
@@ -104,16 +109,6 @@ func (c *cluster) actingAs(t *testing.T, pod corev1.PodSpec) string {
 		t.Fatal(err)
 	}
 	return file
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // untilOK asks until the answer is 200, the process ends or two minutes are over.

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
@@ -37,13 +38,13 @@ func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	r.source.update(unregistered)
 	c := r.dial(10080)
 	_, _ = io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n")
-	eventually(t, "the connection to be accepted", func() bool {
+	wait.Until(t, "the connection to be accepted", func() bool {
 		return testutil.ToFloat64(r.metrics.statsOf("api.demo").active) == 1
 	})
 	came := time.Now() // or before
-	eventually(t, "the connection to be held for some time", func() bool { return time.Since(came) > held })
+	wait.Until(t, "the connection to be held for some time", func() bool { return time.Since(came) > held })
 	r.source.update(testObjects())
-	if h := await(t, e.streams, "a stream"); h.Deadline > timing.openTimeout-held {
+	if h := wait.Receive(t, "a stream", e.streams); h.Deadline > timing.openTimeout-held {
 		t.Errorf("the edge is given %v of %v after %v", h.Deadline, timing.openTimeout, held)
 	}
 	if res, _ := response(t, c); res.StatusCode != http.StatusOK {
@@ -83,7 +84,7 @@ func TestAttempt_SendsEveryByteOnce(t *testing.T) {
 			}
 			_ = c.CloseWrite()
 		}()
-		if b := await(t, got, "the bytes"); !bytes.Equal(b, sent) {
+		if b := wait.Receive(t, "the bytes", got); !bytes.Equal(b, sent) {
 			t.Errorf("got %d bytes that differ from the %d sent", len(b), size)
 		}
 		// the edge did not end its own direction
@@ -127,7 +128,7 @@ func TestAttempt_AbortIsNoEOF(t *testing.T) {
 		}
 	}
 	calls.Wait()
-	eventually(t, "all connections to end", func() bool {
+	wait.Until(t, "all connections to end", func() bool {
 		return testutil.ToFloat64(r.metrics.statsOf("db.demo").active) == 0
 	})
 }
@@ -176,8 +177,8 @@ func TestAttempt_CutBeforeOpen(t *testing.T) {
 	r := connected(t, e, timing)
 	web, db := r.dial(10080), r.dial(15432)
 	_, _ = io.WriteString(web, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
-	await(t, e.streams, "a stream")
-	await(t, e.streams, "another")
+	wait.Receive(t, "a stream", e.streams)
+	wait.Receive(t, "another", e.streams)
 	r.cutConns()
 	if res, body := response(t, web); res.StatusCode != http.StatusServiceUnavailable ||
 		!strings.Contains(body, "ERR_FL_3004") {
@@ -258,7 +259,7 @@ func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 		r := connected(t, e, timing)
 		c := r.dial(15432)
 		dialled := time.Now()
-		eventually(t, "the time to be over", func() bool { return time.Since(dialled) > open+open/4 })
+		wait.Until(t, "the time to be over", func() bool { return time.Since(dialled) > open+open/4 })
 		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonSilent))) > 0 && open < testTimeout {
 			continue // a slow machine
 		}
@@ -284,7 +285,7 @@ func TestPortStats_SuccessTime(t *testing.T) {
 	}), shortTiming())
 	for _, port := range []int{10080, 15432} {
 		c := r.dial(port)
-		at := await(t, asked, "a stream")
+		at := wait.Receive(t, "a stream", asked)
 		answer <- struct{}{}
 		_ = c.CloseWrite()
 		_, _ = io.Copy(io.Discard, c)
@@ -313,7 +314,7 @@ func TestMetrics_CountsAbortsOfOpenStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		abort(c)
-		eventually(t, "the abort to be counted", func() bool {
+		wait.Until(t, "the abort to be counted", func() bool {
 			return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonAborted))) == float64(i+1)
 		})
 	}

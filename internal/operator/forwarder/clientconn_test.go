@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -31,13 +32,13 @@ func TestClientConn_AbortBeforeOpen(t *testing.T) {
 	r := connected(t, e, shortTiming())
 	c := r.dial(15432)
 	_, _ = io.WriteString(c, "hello")
-	await(t, e.streams, "a stream")
+	wait.Receive(t, "a stream", e.streams)
 	_ = c.SetLinger(0)
 	_ = c.Close()
-	if err := await(t, ended, "the edge's read to end"); err == nil {
+	if err := wait.Receive(t, "the edge's read to end", ended); err == nil {
 		t.Error("the edge read an ordinary end")
 	}
-	eventually(t, "the error to be counted as the client's", func() bool {
+	wait.Until(t, "the error to be counted as the client's", func() bool {
 		return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonClient))) == 1
 	})
 	for _, l := range r.status().Listeners {
@@ -91,11 +92,11 @@ func TestClientConn_LargeInputBeforeOpen(t *testing.T) {
 		_ = c.CloseWrite()
 		sent <- err
 	}()
-	await(t, open, "the first bytes")
-	if err := await(t, sent, "the client to send all"); err != nil {
+	wait.Receive(t, "the first bytes", open)
+	if err := wait.Receive(t, "the client to send all", sent); err != nil {
 		t.Fatal(err)
 	}
-	if await(t, done, "the edge to have all"); arrived != size {
+	if wait.Receive(t, "the edge to have all", done); arrived != size {
 		t.Errorf("%d of %d bytes arrived", arrived, size)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 // testCluster is a namespace of a real API server, and a source that watches it.
@@ -59,7 +60,7 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluste
 	go func() { done <- k.source.Watch(ctx, func(o Objects) { k.updates <- o }) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := await(t, done, "the watch's end"); err != nil {
+		if err := wait.Receive(t, "the watch's end", done); err != nil {
 			t.Error(err)
 		}
 	})
@@ -76,7 +77,7 @@ func (k *testCluster) create(o client.Object) {
 func (k *testCluster) until(what string, condition func(Objects) bool) {
 	k.t.Helper()
 	for !condition(k.last) {
-		k.last = await(k.t, k.updates, what)
+		k.last = wait.Receive(k.t, what, k.updates)
 	}
 }
 
@@ -108,7 +109,7 @@ func TestClusterSource_WatchesRealCluster(t *testing.T) {
 	k := newCluster(t, config, "fairlead")
 	ctx := context.Background()
 
-	k.last = await(t, k.updates, "the first list")
+	k.last = wait.Receive(t, "the first list", k.updates)
 	if len(k.last.BoundEndpoints) != 0 || k.last.OperatorID != "" {
 		t.Errorf("an empty namespace holds %+v", k.last)
 	}
@@ -148,7 +149,7 @@ func TestClusterSource_WatchesRealCluster(t *testing.T) {
 	if err := k.Update(ctx, forged); err != nil {
 		t.Fatal(err)
 	}
-	k.last = await(t, k.updates, "a changed spec")
+	k.last = wait.Receive(t, "a changed spec", k.updates)
 	if len(k.last.BoundEndpoints) != 1 || k.last.BoundEndpoints[0].Spec.State == v1alpha1.StateReleased {
 		t.Errorf("before the manager observed the change: %+v", k.last.BoundEndpoints)
 	}

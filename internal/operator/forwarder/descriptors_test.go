@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -57,7 +58,7 @@ func TestDescriptors_RefusedOpensLeaveNone(t *testing.T) {
 		clients.Wait()
 	}
 	const others = 32 // the session may have got further connections
-	eventually(t, "the descriptors to be closed", func() bool { return descriptors() <= before+others })
+	wait.Until(t, "the descriptors to be closed", func() bool { return descriptors() <= before+others })
 	accepted := int64(0)
 	for _, l := range r.status().Listeners {
 		accepted += l.Connections

@@ -99,7 +99,7 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 				begun := time.Now()
 				b.source.setDeleted(func(ctx context.Context) (bool, error) { return tt.removed(ctx, time.Since(begun)) })
 				b.stop()
-				<-b.ln.closed
+				<-b.ln.Closed()
 				if took := time.Since(begun); took != tt.accept {
 					t.Errorf("accepted for %s, want %s", took, tt.accept)
 				}

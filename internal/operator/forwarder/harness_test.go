@@ -24,6 +24,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -263,7 +264,7 @@ func (r *runningForwarder) run() {
 	}()
 	r.t.Cleanup(func() {
 		cancel()
-		await(r.t, ended, "the forwarder's end")
+		wait.Receive(r.t, "the forwarder's end", ended)
 	})
 }
 
@@ -292,32 +293,6 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	return c.(*net.TCPConn)
-}
-
-func await[T any](t *testing.T, c <-chan T, what string) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(testTimeout):
-		t.Fatalf("waited %s for %s", testTimeout, what)
-		panic("not reached")
-	}
-}
-
-// eventually polls a condition that has no notification.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(testTimeout)
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %s for %s", testTimeout, what)
-		}
-	}
 }
 
 // bep returns a BoundEndpoint of one port with one endpoint, or with none if id is empty.
@@ -353,7 +328,7 @@ func connected(t *testing.T, e *fakeEdge, timing timing) *runningForwarder {
 	t.Helper()
 	r := start(t, e, timing)
 	r.source.update(testObjects())
-	await(t, r.edge.connectedOnce, "a session")
+	wait.Receive(t, "a session", r.edge.connectedOnce)
 	return r
 }
 

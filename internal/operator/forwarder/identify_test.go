@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -31,7 +32,7 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
 			t.Error(res.Status)
 		}
-		return await(t, e.streams, "a stream").Pod
+		return wait.Receive(t, "a stream", e.streams).Pod
 	}
 	if pod := call(); pod != nil {
 		t.Errorf("pod %+v, though it is unknown", pod)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -78,7 +79,7 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 	r := start(t, e, timing)
 	accepted := say(t, r)
 	_ = r.dial(15432)
-	near := await(t, accepted, "a connection")
+	near := wait.Receive(t, "a connection", accepted)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for tried := 0; tried < trials; {
@@ -104,7 +105,7 @@ func TestErrorResponse_IsNotTruncated(t *testing.T) {
 	if res, _ := get(t, c, "/"); res.StatusCode != http.StatusServiceUnavailable {
 		t.Error(res.Status)
 	}
-	if closesWithReset(t, await(t, accepted, "a connection")) {
+	if closesWithReset(t, wait.Receive(t, "a connection", accepted)) {
 		t.Error("closing the connection would reset it")
 	}
 }
@@ -118,7 +119,7 @@ func say(t *testing.T, r *runningForwarder) <-chan *net.TCPConn {
 		r.relayConn(c, to, stats)
 	}
 	r.source.update(testObjects())
-	await(t, r.edge.connectedOnce, "a session")
+	wait.Receive(t, "a session", r.edge.connectedOnce)
 	return accepted
 }
 

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -26,36 +27,6 @@ type pipeConn struct{ net.Conn }
 
 func (pipeConn) CloseWrite() error   { return nil }
 func (pipeConn) SetLinger(int) error { return nil }
-
-// pipeListener returns the connections and errors that the test sends.
-type pipeListener struct {
-	accept chan any // net.Conn or error
-	once   sync.Once
-	closed chan struct{}
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{accept: make(chan any), closed: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case v := <-l.accept:
-		if err, ok := v.(error); ok {
-			return nil, err
-		}
-		return v.(net.Conn), nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func newTestListeners(
 	listen func(context.Context, int) (net.Listener, error), serve func(connection, *portAssignment, *portStats),
@@ -69,7 +40,7 @@ func newTestListeners(
 func TestListener_RetriesListenAndAccept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ln, tries := newPipeListener(), 0
+		ln, tries := pipelistener.New(), 0
 		served := make(chan portAssignment, 1)
 		set := newTestListeners(
 			func(context.Context, int) (net.Listener, error) {
@@ -86,11 +57,11 @@ func TestListener_RetriesListenAndAccept(t *testing.T) {
 		}
 		begun := time.Now()
 		for range 5 {
-			ln.accept <- syscall.EMFILE // taken once it listens
+			ln.Fail(syscall.EMFILE) // taken once it listens
 		}
 		a, b := net.Pipe()
 		defer b.Close()
-		ln.accept <- pipeConn{a}
+		ln.Offer(pipeConn{a})
 		if got := <-served; got != want {
 			t.Errorf("served %+v", got)
 		}
@@ -131,7 +102,7 @@ func TestListeners_KeepsListenerOfSameURL(t *testing.T) {
 		t.Fatal("the listener was replaced, and with it connections in its queue lost")
 	}
 	_, _ = get(t, r.dial(10080), "/")
-	if h := await(t, e.streams, "a stream"); h.EndpointID != "ep-next" {
+	if h := wait.Receive(t, "a stream", e.streams); h.EndpointID != "ep-next" {
 		t.Errorf("stream for %s, want ep-next", h.EndpointID)
 	}
 }
@@ -139,9 +110,9 @@ func TestListeners_KeepsListenerOfSameURL(t *testing.T) {
 func TestListeners_ClosesListenerOfRemovedURL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var opened []*pipeListener
+		var opened []*pipelistener.Listener
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) {
-			opened = append(opened, newPipeListener())
+			opened = append(opened, pipelistener.New())
 			return opened[len(opened)-1], nil
 		}, nil)
 		old := account.EndpointURL{Scheme: "http", Host: "old.demo", Port: 80}
@@ -153,7 +124,7 @@ func TestListeners_ClosesListenerOfRemovedURL(t *testing.T) {
 				t.Fatalf("%d listeners opened for owner %d", len(opened), i+2)
 			}
 			select {
-			case <-opened[i].closed: // and with it what waited in its queue for the old owner
+			case <-opened[i].Closed(): // and with it what waited in its queue for the old owner
 			default:
 				t.Errorf("the listener of %v is still open for %v", set.byPort[10080].url, next)
 			}
@@ -190,7 +161,7 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
 			t.Fatalf("got %s", res.Status)
 		}
-		if h := await(t, e.streams, "a stream"); h.EndpointID != id || h.Host != name+".demo" {
+		if h := wait.Receive(t, "a stream", e.streams); h.EndpointID != id || h.Host != name+".demo" {
 			t.Errorf("a connection for %s went to %s of %s", name, h.EndpointID, h.Host)
 		}
 	}
@@ -205,7 +176,7 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 func TestListener_ResetsConnectionAcceptedAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ln := newPipeListener()
+		ln := pipelistener.New()
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return ln, nil },
 			func(connection, *portAssignment, *portStats) { t.Error("served") })
 		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "old.demo", Port: 5432}, "ep-old"}})
@@ -238,7 +209,7 @@ func TestListen_IPv4AndIPv6(t *testing.T) {
 		if res, body := get(t, c, "/"+ip); res.StatusCode != 200 || body != "/"+ip {
 			t.Errorf("%s: %s %q", ip, res.Status, body)
 		}
-		if h := await(t, e.streams, "a stream"); h.ClientAddr != c.LocalAddr().String() {
+		if h := wait.Receive(t, "a stream", e.streams); h.ClientAddr != c.LocalAddr().String() {
 			t.Errorf("client address %q, want %q", h.ClientAddr, c.LocalAddr())
 		}
 	}

@@ -25,6 +25,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -33,7 +35,7 @@ import (
 type bubble struct {
 	*forwarder
 	source *fakeSource
-	ln     *pipeListener
+	ln     *pipelistener.Listener
 	serve  func(connection)
 	stop   context.CancelFunc
 	done   chan error
@@ -42,7 +44,7 @@ type bubble struct {
 
 func startInBubble(t *testing.T, drain time.Duration) *bubble {
 	t.Helper()
-	b := &bubble{source: newFakeSource(), ln: newPipeListener(), done: make(chan error, 1), serve: func(c connection) {
+	b := &bubble{source: newFakeSource(), ln: pipelistener.New(), done: make(chan error, 1), serve: func(c connection) {
 		_ = c.Close()
 	}}
 	token := filepath.Join(t.TempDir(), "authtoken")
@@ -76,12 +78,7 @@ func (b *bubble) readyz() int {
 func (b *bubble) connect() bool {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	select {
-	case b.ln.accept <- pipeConn{ours}:
-		return true
-	case <-b.ln.closed:
-		return false
-	}
+	return b.ln.Offer(pipeConn{ours})
 }
 
 func tcpObjects() Objects {
@@ -204,7 +201,7 @@ func TestShutdown_Timeouts(t *testing.T) {
 				b.connect()
 				begun := time.Now()
 				b.stop()
-				<-b.ln.closed
+				<-b.ln.Closed()
 				if took := time.Since(begun); took != tt.accept {
 					t.Errorf("accepted for %s, want %s", took, tt.accept)
 				}
@@ -226,17 +223,17 @@ func TestShutdown_DrainsSessionAndContinuesToServe(t *testing.T) {
 	r := connected(t, e, shortTiming())
 	var gone atomic.Bool
 	r.source.listed = func() (bool, error) { return !gone.Load(), nil }
-	session := await(t, e.up, "the edge's session")
+	session := wait.Receive(t, "the edge's session", e.up)
 	r.stop()
-	await(t, session.PeerDraining(), "DRAIN")
+	wait.Receive(t, "DRAIN", session.PeerDraining())
 	if res, _ := get(t, r.dial(10080), "/late"); res.StatusCode != 200 {
 		t.Errorf("a connection while leaving got %s", res.Status)
 	}
 	_ = session.Close() // the server restarts meanwhile: the next session must know as well
-	next := await(t, e.up, "the next session")
-	await(t, next.PeerDraining(), "DRAIN on the next session")
+	next := wait.Receive(t, "the next session", e.up)
+	wait.Receive(t, "DRAIN on the next session", next.PeerDraining())
 	gone.Store(true)
-	if err := await(t, r.done, "the forwarder's end"); err != nil {
+	if err := wait.Receive(t, "the forwarder's end", r.done); err != nil {
 		t.Error(err)
 	}
 }
@@ -247,10 +244,10 @@ func TestEdgeClient_ReadsTokenForEverySession(t *testing.T) {
 	r := connected(t, e, shortTiming())
 	next := func(want string) *tunnel.Session {
 		t.Helper()
-		if h := await(t, e.hellos, "a hello"); h.Token != want {
+		if h := wait.Receive(t, "a hello", e.hellos); h.Token != want {
 			t.Errorf("token %q, want %q", h.Token, want)
 		}
-		return await(t, e.up, "a session")
+		return wait.Receive(t, "a session", e.up)
 	}
 	write := func(text string) {
 		t.Helper()
@@ -273,13 +270,13 @@ func TestEdgeClient_RetriesRefusedToken(t *testing.T) {
 	e.setRefuse(&tunnel.Error{Code: tunnel.CodeBadToken, Msg: "unknown authtoken", Detail: "ERR_FL_1002"})
 	r := start(t, e, shortTiming())
 	r.source.update(testObjects())
-	await(t, e.hellos, "the first hello")
-	eventually(t, "the reason in the status", func() bool {
+	wait.Receive(t, "the first hello", e.hellos)
+	wait.Until(t, "the reason in the status", func() bool {
 		return strings.Contains(r.status().Session.Error, "unknown authtoken")
 	})
 	e.setRefuse(nil)
-	await(t, r.edge.connectedOnce, "a session once the token is good")
-	eventually(t, "a clean status", func() bool {
+	wait.Receive(t, "a session once the token is good", r.edge.connectedOnce)
+	wait.Until(t, "a clean status", func() bool {
 		s := r.status().Session
 		return s.Up && s.Error == "" && s.AccountID == "ac-1"
 	})
@@ -292,13 +289,13 @@ func TestEdgeClient_ReconnectsForNewOperatorID(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, shortTiming())
-	await(t, e.hellos, "the first hello")
-	await(t, e.up, "the first session")
-	eventually(t, "the forwarder's session", func() bool { return r.edge.liveSession() != nil })
+	wait.Receive(t, "the first hello", e.hellos)
+	wait.Receive(t, "the first session", e.up)
+	wait.Until(t, "the forwarder's session", func() bool { return r.edge.liveSession() != nil })
 	o := testObjects()
 	o.OperatorID = "ko-2"
 	r.source.update(o)
-	if h := await(t, e.hellos, "the second hello"); h.OperatorID != "ko-2" {
+	if h := wait.Receive(t, "the second hello", e.hellos); h.OperatorID != "ko-2" {
 		t.Errorf("hello as %s", h.OperatorID)
 	}
 	o.OperatorID = "" // the object was deleted by hand: what was known stays
@@ -313,7 +310,7 @@ func TestServers_HealthStatusMetrics(t *testing.T) {
 	r := connected(t, startEdge(t, respond), shortTiming())
 	server := httptest.NewServer(r.healthHandler())
 	defer server.Close()
-	eventually(t, "readiness", r.ready.Load)
+	wait.Until(t, "readiness", r.ready.Load)
 	for _, path := range []string{"/healthz", "/readyz", "/status" + statusQuery} {
 		res, err := server.Client().Get(server.URL + path)
 		if err != nil {

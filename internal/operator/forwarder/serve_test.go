@@ -22,6 +22,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -107,19 +108,19 @@ func TestRelay_HTTPNamesEndpoint(t *testing.T) {
 			t.Errorf("got %s %q", res.Status, body)
 		}
 	}
-	h := await(t, e.streams, "a stream")
+	h := wait.Receive(t, "a stream", e.streams)
 	if h.EndpointID != "ep-http" || h.Host != "api.demo" || h.Port != 80 || h.ClientAddr != c.LocalAddr().String() ||
 		h.Deadline <= 0 {
 		t.Errorf("header %+v", h)
 	}
-	hello := await(t, e.hellos, "a hello")
+	hello := wait.Receive(t, "a hello", e.hellos)
 	if hello.Role != tunnel.RoleForwarder || hello.OperatorID != "ko-1" || hello.Token != "flt_first" ||
 		hello.InstanceID != "pod-1" {
 		t.Errorf("hello %+v", hello)
 	}
 	_ = c.Close()
 	stats := r.metrics.statsOf("api.demo")
-	eventually(t, "the connection's end", func() bool { return testutil.ToFloat64(stats.active) == 0 })
+	wait.Until(t, "the connection's end", func() bool { return testutil.ToFloat64(stats.active) == 0 })
 	if in, out := testutil.ToFloat64(stats.fromClient), testutil.ToFloat64(stats.toClient); in < 60 || out < 60 ||
 		testutil.ToFloat64(stats.connections) != 1 {
 		t.Errorf("counted %v bytes in, %v out, %v connections", in, out, testutil.ToFloat64(stats.connections))
@@ -189,11 +190,11 @@ func TestRelay_ForwardsAborts(t *testing.T) {
 
 	byClient := r.dial(15432)
 	_, _ = byClient.Write([]byte("c"))
-	await(t, e.streams, "the first stream")
-	await(t, e.streams, "the second stream")
+	wait.Receive(t, "the first stream", e.streams)
+	wait.Receive(t, "the second stream", e.streams)
 	_ = byClient.SetLinger(0)
 	_ = byClient.Close()
-	if err := await(t, read, "the edge's read to end"); err == nil {
+	if err := wait.Receive(t, "the edge's read to end", read); err == nil {
 		t.Error("the edge saw a clean end of a connection that its client aborted")
 	}
 }
@@ -211,7 +212,7 @@ func TestOpenStream_WaitsForSession(t *testing.T) {
 	if _, err := io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the connection to be accepted", func() bool {
+	wait.Until(t, "the connection to be accepted", func() bool {
 		return testutil.ToFloat64(r.metrics.statsOf("api.demo").active) == 1
 	})
 	r.source.update(testObjects())
@@ -338,7 +339,7 @@ func TestRelay_RetriesDrainingEdgeWithAllBytes(t *testing.T) {
 	_, _ = rand.Read(sent)
 	_, _ = c.Write(sent)
 	_ = c.CloseWrite()
-	if b := await(t, got, "the bytes"); !bytes.Equal(b, sent) {
+	if b := wait.Receive(t, "the bytes", got); !bytes.Equal(b, sent) {
 		t.Errorf("got %d bytes that differ from the %d sent", len(b), size)
 	}
 }
@@ -367,7 +368,7 @@ func TestDescriptors_RefusedConnectsLeaveNone(t *testing.T) {
 	// Not parallel: the count is the process's.
 	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), shortTiming())
 	settled := func() int {
-		eventually(t, "all connections to end", func() bool {
+		wait.Until(t, "all connections to end", func() bool {
 			return testutil.ToFloat64(r.metrics.statsOf("api.demo").active)+testutil.ToFloat64(
 				r.metrics.statsOf("db.demo").active) == 0
 		})

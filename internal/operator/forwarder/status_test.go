@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -32,12 +34,12 @@ type watcher struct {
 // serveHealth serves the bubble's health listener and returns what dials it.
 func (b *bubble) serveHealth(t *testing.T) (dial func() net.Conn, stop func()) {
 	t.Helper()
-	ln := newPipeListener()
+	ln := pipelistener.New()
 	health, done := &server{ln: ln, http: httpServer(b.healthHandler())}, make(chan error, 1)
 	go func() { done <- health.run(t.Context()) }()
 	dial = func() net.Conn {
 		ours, theirs := net.Pipe()
-		ln.accept <- theirs
+		ln.Offer(theirs)
 		return ours
 	}
 	return dial, func() {
@@ -188,8 +190,8 @@ func TestStatus_SessionAndConnections(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, shortTiming())
-	await(t, e.up, "the edge's session")
-	eventually(t, "the session in the status", func() bool { return r.status().Session.Up })
+	wait.Receive(t, "the edge's session", e.up)
+	wait.Until(t, "the session in the status", func() bool { return r.status().Session.Up })
 	before := r.status()
 	if before.Session.Address != e.addr || time.Since(before.Session.Since) > testTimeout ||
 		before.Listeners[0].LastSuccess != nil {
@@ -203,7 +205,7 @@ func TestStatus_SessionAndConnections(t *testing.T) {
 		t.Errorf("with a connection: %+v", l)
 	}
 	_ = c.Close()
-	eventually(t, "the connection's end", func() bool { return r.status().Listeners[0].Active == 0 })
+	wait.Until(t, "the connection's end", func() bool { return r.status().Listeners[0].Active == 0 })
 	e.setHandle(refuseWith(tunnel.RefusedUpstream))
 	_, _ = get(t, r.dial(10080), "/")
 	l := r.status().Listeners[0]
@@ -221,7 +223,7 @@ func TestStatus_RequestResultsOfEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, shortTiming())
-	session := await(t, e.up, "the edge's session")
+	session := wait.Receive(t, "the edge's session", e.up)
 	c := r.dial(10080)
 	if res, _ := get(t, c, "/"); res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status)
@@ -232,7 +234,7 @@ func TestStatus_RequestResultsOfEdge(t *testing.T) {
 		account.CodeAgentSilent:    "agent_silent",
 	} {
 		session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: string(code), Status: code.Status()})
-		eventually(t, "what the edge tells", func() bool {
+		wait.Until(t, "what the edge tells", func() bool {
 			l := r.status().Listeners[0]
 			return l.LastFailure != nil && l.LastFailure.Reason == reason && strings.Contains(l.LastFailure.Message,
 				"http://api.demo") && l.LastFailure.At.After(*l.LastSuccess)
@@ -244,7 +246,7 @@ func TestStatus_RequestResultsOfEdge(t *testing.T) {
 	// of a later version
 	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: "ERR_FL_9999"})
 	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Status: http.StatusOK})
-	eventually(t, "that the upstream answers again", func() bool {
+	wait.Until(t, "that the upstream answers again", func() bool {
 		return r.status().Listeners[0].LastSuccess.After(failed)
 	})
 	if l := r.status().Listeners[0]; !l.LastFailure.At.Equal(failed) {

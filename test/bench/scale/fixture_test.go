@@ -35,6 +35,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 )
 
 const (
@@ -217,7 +218,9 @@ func startManager(b *testing.B, w *controlPlane, s *service, program string) *pr
 	b.Helper()
 	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
 	must(b, os.WriteFile(kubeconfig, w.env.Kubeconfig, 0o600))
-	p := &process{b: b, log: &bytes.Buffer{}, metrics: freeAddress(b)}
+	metrics, err := freeaddr.Find()
+	must(b, err)
+	p := &process{b: b, log: &bytes.Buffer{}, metrics: metrics}
 	p.cmd = exec.CommandContext(context.WithoutCancel(b.Context()), program, "manager", "--api-url", s.server.URL,
 		"--api-key-file", s.keyFile, "--ca-file", s.caFile,
 		"--namespace", operatorNamespace, "--release", release, "--removal-delay", "1s", "--cluster-domain", "cluster.local",

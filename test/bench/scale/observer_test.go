@@ -6,7 +6,6 @@ package scale
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -151,15 +150,6 @@ func (o *observer) wait(what string, patience time.Duration, condition func() bo
 
 // clientFor makes an HTTP client with an administrator's credentials.
 func clientFor(config *rest.Config) (*http.Client, error) { return rest.HTTPClientFor(config) }
-
-// freeAddress returns an unused loopback address.
-func freeAddress(b *testing.B) string {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
 
 // buildOperator compiles the program that is measured.
 func buildOperator(b *testing.B) string {

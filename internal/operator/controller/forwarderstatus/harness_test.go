@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
+	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -100,8 +101,8 @@ func (h *harness) dial(_ context.Context, _, address string) (net.Conn, error) {
 		return nil, errors.New("connection refused")
 	}
 	ours, theirs := net.Pipe()
-	ln := &singleListener{c: make(chan net.Conn, 1), closed: make(chan struct{})}
-	ln.c <- theirs
+	ln := pipelistener.New()
+	go ln.Offer(theirs)
 	server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		v.(*pod).serve(ip, rw, r) // pods are named as their addresses
 	})}
@@ -133,29 +134,6 @@ func (p *pod) serve(name string, rw http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
-
-// singleListener is a listener for one connection.
-type singleListener struct {
-	c      chan net.Conn
-	close  sync.Once
-	closed chan struct{}
-}
-
-func (l *singleListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.c:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *singleListener) Close() error {
-	l.close.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *singleListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // pod makes a forwarder that can be reached at the address.
 func (h *harness) pod(ip string) *pod {

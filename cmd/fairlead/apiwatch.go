@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 // watchRetryInterval is the pause between two attempts to reach the service.
@@ -50,10 +51,7 @@ func (a *apiCall) watch(ctx context.Context, f follower) error {
 			_, _ = fmt.Fprintf(a.console.err, "%s; trying again\n", screen.Escape(err.Error()))
 		}
 		down = true
-		select {
-		case <-ctx.Done():
-		case <-time.After(watchRetryInterval):
-		}
+		timer.Sleep(ctx, watchRetryInterval)
 	}
 	return nil
 }

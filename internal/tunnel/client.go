@@ -12,6 +12,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 const (
@@ -160,7 +162,7 @@ func (c *Client) run(ctx context.Context) error {
 		if c.cfg.OnDown != nil {
 			c.cfg.OnDown(err, wait)
 		}
-		if !sleep(ctx, wait) {
+		if !timer.Sleep(ctx, wait) {
 			return nil
 		}
 	}
@@ -215,16 +217,4 @@ func (s *Session) closeWhenIdle() {
 func backoff(attempt int, maxWait time.Duration) time.Duration {
 	ceiling := min(maxWait, minBackoff<<min(attempt, 10))
 	return rand.N(ceiling)
-}
-
-// sleep waits for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

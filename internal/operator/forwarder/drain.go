@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 // awaitDeregistration continues to accept until no EndpointSlice lists this pod and kube-proxy has
@@ -88,7 +90,7 @@ func (f *forwarder) drainConnections(drain time.Duration) {
 		case <-f.uninstall.known:
 			drain := min(drain, f.timing.uninstallDrain)
 			f.log.Info("stopping at once", "why", f.uninstall.reason, "drain", drain)
-			sleep(ctx, drain)
+			timer.Sleep(ctx, drain)
 			cancel()
 		case <-ctx.Done():
 		}

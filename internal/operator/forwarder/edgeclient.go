@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -168,7 +169,7 @@ func (e *edgeClient) trackSessions(ctx context.Context) error {
 			return nil
 		}
 		for e.liveSession() == session { // the client notices it shortly afterwards
-			if !sleep(ctx, time.Millisecond) {
+			if !timer.Sleep(ctx, time.Millisecond) {
 				return nil
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -183,7 +184,7 @@ func (l *listener) close() {
 // run listens, with retries, and accepts until the listener is closed.
 func (l *listener) run() {
 	for pause := l.set.timing.listenRetry; l.openListener() == nil; pause = min(2*pause, l.set.timing.listenRetryMax) {
-		if !sleep(l.ctx, pause) {
+		if !timer.Sleep(l.ctx, pause) {
 			return
 		}
 		if l.tryListen() {
@@ -212,7 +213,7 @@ func (l *listener) accept(ln net.Listener) {
 			if pause == firstPause {
 				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.url.String(), "error", err)
 			}
-			if !sleep(l.ctx, pause) {
+			if !timer.Sleep(l.ctx, pause) {
 				return
 			}
 			pause = min(2*pause, maxPause)
@@ -264,14 +265,4 @@ func (l *listener) status() ListenerStatus {
 		st.Error = fmt.Sprintf("listening on port %d: %v", l.port, l.err)
 	}
 	return st
-}
-
-// sleep returns true after d, or false as soon as ctx is done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
@@ -145,7 +146,7 @@ func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		}
-		if !sleep(r.Context(), time.Until(sent.Add(statusInterval))) {
+		if !timer.Sleep(r.Context(), time.Until(sent.Add(statusInterval))) {
 			return
 		}
 		changed = f.statusChanged.next()

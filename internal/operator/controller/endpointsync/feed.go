@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 const (
@@ -75,7 +76,7 @@ func (f *Feed) Start(ctx context.Context) error {
 		default:
 			f.recordError(ctx, err)
 		}
-		sleep(ctx, tries.next())
+		timer.Sleep(ctx, tries.next())
 	}
 	return nil
 }
@@ -125,10 +126,10 @@ func (f *Feed) watchFrom(ctx context.Context, version account.ResourceVersion) e
 				return err
 			}
 		case errors.Is(err, io.EOF): // the service ended it, for example for a restart
-			sleep(ctx, tries.next())
+			timer.Sleep(ctx, tries.next())
 		default:
 			f.recordError(ctx, err)
-			sleep(ctx, tries.next())
+			timer.Sleep(ctx, tries.next())
 		}
 	}
 }
@@ -203,7 +204,7 @@ func (f *Feed) poll(ctx context.Context) (account.ResourceVersion, error) {
 	f.setPolling(true)
 	var version account.ResourceVersion
 	for until := time.Now().Add(rewatchEvery); time.Now().Before(until); {
-		sleep(ctx, pollEvery*9/10+rand.N(pollEvery/5))
+		timer.Sleep(ctx, pollEvery*9/10+rand.N(pollEvery/5))
 		if ctx.Err() != nil {
 			return version, ctx.Err()
 		}
@@ -263,12 +264,4 @@ func (b *backoff) reset() { b.limit = 0 }
 func (b *backoff) next() time.Duration {
 	b.limit = min(max(2*b.limit, firstBackoff), maxBackoff)
 	return rand.N(b.limit)
-}
-
-// sleep waits for d or the end of the context.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 const (
@@ -152,9 +154,7 @@ func (r *Reader) keepStream(ctx context.Context, f *forwarder, pod Pod) {
 		if time.Since(started) > streamTimeout {
 			pause = firstPause
 		}
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-ctx.Done():
+		if !timer.Sleep(ctx, pause/2+rand.N(pause/2)) {
 			return
 		}
 	}

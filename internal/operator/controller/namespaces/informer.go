@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 // informer reads the Services of one namespace.
@@ -68,9 +70,7 @@ func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger
 		}
 		refused = true
 		n.setState(nil, err)
-		select {
-		case <-time.After(retry):
-		case <-ctx.Done():
+		if !timer.Sleep(ctx, retry) {
 			return
 		}
 	}

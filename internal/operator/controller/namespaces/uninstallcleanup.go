@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
@@ -65,10 +66,7 @@ func (f *UninstallCleanup) Start(ctx context.Context) error {
 		if err != nil {
 			f.Log.V(1).Info("The operator's namespace cannot be watched", "error", err.Error())
 		}
-		select {
-		case <-time.After(watchRetry):
-		case <-ctx.Done():
-		}
+		timer.Sleep(ctx, watchRetry)
 	}
 	return nil
 }

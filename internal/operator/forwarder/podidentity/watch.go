@@ -15,6 +15,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 const (
@@ -38,9 +40,7 @@ func (p *Pods) Run(ctx context.Context) {
 			logged = err.Error()
 			p.log.Warn("pods cannot be read; callers are not identified", "error", err)
 		}
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
+		if !timer.Sleep(ctx, retryAfter) {
 			return
 		}
 	}

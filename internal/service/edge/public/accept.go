@@ -15,6 +15,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 )
 
@@ -32,12 +33,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener, secure bool) {
 		case err != nil: // out of descriptors, for instance: it passes
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Error("accepting a public connection", "err", err, "retry_in", pause)
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-			timer.Stop()
+			timer.Sleep(ctx, pause)
 			continue
 		}
 		pause = 0

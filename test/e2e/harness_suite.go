@@ -231,12 +231,11 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 	if c.Config, err = clientcmd.BuildConfigFromFlags("", st.Kubeconfig); err != nil {
 		return err
 	}
-	if c.dial, err = dialerIn(st.PID); err != nil {
+	netns, err := openNetNS(st.PID)
+	if err != nil {
 		return err
 	}
-	if c.listen, err = listenerIn(st.PID); err != nil {
-		return err
-	}
+	c.dial, c.listen = netns.dial, netns.listen
 	c.Config.Dial = c.dial
 	c.Config.QPS, c.Config.Burst = -1, 0
 	return nil

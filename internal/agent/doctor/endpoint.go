@@ -144,7 +144,7 @@ func (w *diagnosis) checkAgent(context.Context) Hop {
 		return w.agentByAccount()
 	}
 	if w.bound == nil {
-		return unknown("nobody who knows could be asked")
+		return unknown("neither the account nor a BoundEndpoint shows it")
 	}
 	c := w.bound.Status.Conditions.get("Reachable")
 	says := w.boundCondition("Reachable")

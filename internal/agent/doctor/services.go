@@ -38,8 +38,8 @@ func (w *diagnosis) checkTarget(context.Context) Hop {
 		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted", place).
 			with(says)
 	case w.target.Spec.Type != "ExternalName":
-		return broken(w.managerRemedy(), "Service %s is Fairlead's, but somebody made it a %s", place, w.target.Spec.Type).
-			with(says)
+		return broken(w.managerRemedy(), "Service %s is Fairlead's, but its type was changed to %s", place,
+			w.target.Spec.Type).with(says)
 	}
 	if _, home, _ := parseExternalName(w.target.Spec.ExternalName); home == "" {
 		return broken(w.managerRemedy(), "Service %s is Fairlead's, but leads to %q, which is none of its names", place,
@@ -54,7 +54,7 @@ func (w *diagnosis) noTarget(place string) Hop {
 	if w.bound == nil || w.bound.Spec.State == "Released" {
 		h := broken("", "%s", missing)
 		if w.boundErr != nil {
-			h.Fix = "ask whoever may look: kubectl describe bep " + w.o.URL.Host
+			h.Fix = "ask a user with access: kubectl describe bep " + w.o.URL.Host
 			return h
 		}
 		return h.asSymptom()
@@ -86,7 +86,7 @@ func ownerOf(m meta) string {
 	case m.isMarked() && m.Annotations[annotationHostname] != "":
 		return "hostname " + m.Annotations[annotationHostname] + " of the Fairlead installation " + by
 	case m.Labels[labelInstallation] != "" && m.Annotations[annotationPlace] != "":
-		return "somebody who copied Fairlead's Service " + m.Annotations[annotationPlace]
+		return "a copy of Fairlead's Service " + m.Annotations[annotationPlace]
 	case m.Annotations["meta.helm.sh/release-name"] != "":
 		return "the Helm release " + m.Annotations["meta.helm.sh/release-namespace"] + "/" +
 			m.Annotations["meta.helm.sh/release-name"]
@@ -95,7 +95,7 @@ func ownerOf(m meta) string {
 	case m.Labels["app.kubernetes.io/managed-by"] != "" && m.Labels[labelInstallation] == "":
 		return m.Labels["app.kubernetes.io/managed-by"]
 	}
-	return "somebody else"
+	return "an unknown owner"
 }
 
 // parseExternalName splits <service>.<namespace>.svc.<cluster domain>; all parts are empty when it

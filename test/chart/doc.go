@@ -6,7 +6,7 @@
 // testdata/server), which values they refuse and with which sentence, that the arguments they write
 // are those that the programs read, that the rights that the operator's grants are those that the
 // code asks for, and, on a real API server, that they can be installed, upgraded and removed.
-// Nothing comes in and it hands over to nobody.
+// Nothing comes in, and nothing is handed over.
 //
 // helm is found by FAIRLEAD_HELM, in PATH, or among what `cluster build` has built. `go test
 // ./test/chart -update` writes the golden files.

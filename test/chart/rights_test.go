@@ -198,7 +198,7 @@ func TestAnchors_HaveNoRules(t *testing.T) {
 	}
 	for _, o := range all {
 		if strings.HasSuffix(o.GetName(), "-anchor") && o.GetKind() != "ClusterRole" && o.GetKind() != "Role" {
-			t.Errorf("%s %s: an anchor is bound to nobody", o.GetKind(), o.GetName())
+			t.Errorf("%s %s: binds an anchor role, which must have no binding", o.GetKind(), o.GetName())
 		}
 	}
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/pki"
 )
 
-// no server listens there.
-const nobody = "127.0.0.1:1"
+// closedAddr is an address on which no server listens.
+const closedAddr = "127.0.0.1:1"
 
 // serverStarts starts the program with what the chart rendered, each command line once. It may be
 // used from several goroutines.
@@ -50,8 +50,8 @@ func (s *serverStarts) check(t *testing.T, all rendered) {
 	s.once.Do(func() { s.dir = serverFiles(s.t) })
 	err := startServer(t, container, s.dir)
 	if slices.Contains(container.Args, "--database-url-file=/etc/fairlead/database/url") {
-		if err == nil || !strings.Contains(err.Error(), nobody) || strings.Contains(err.Error(), "password") {
-			t.Errorf("%v: %v; want that it tries %s", container.Args, err, nobody)
+		if err == nil || !strings.Contains(err.Error(), closedAddr) || strings.Contains(err.Error(), "password") {
+			t.Errorf("%v: %v; want that it tries %s", container.Args, err, closedAddr)
 		}
 		return
 	}
@@ -135,12 +135,12 @@ func TestServerChart_TestCommandExists(t *testing.T) {
 	for name, v := range map[string]values{"own authority": {},
 		"Secret": values{}.set("tls.existingSecret", "certificate")} {
 		pod := get[corev1.Pod](t, renderServer(t, v), "Pod", serverRelease+"-test")
-		args := append(arguments(pod.Spec.Containers[0]), "--connect="+nobody, "--timeout=1ms")
+		args := append(arguments(pod.Spec.Containers[0]), "--connect="+closedAddr, "--timeout=1ms")
 		for i := range args {
 			args[i] = strings.Replace(args[i], "/etc/fairlead/", mounts+"/", 1)
 		}
 		out, err := exec.CommandContext(t.Context(), program("fairlead-server"), args...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), nobody+": connect") {
+		if err == nil || !strings.Contains(string(out), closedAddr+": connect") {
 			t.Errorf("%s: %v: %s (%v)", name, args, out, err)
 		}
 	}
@@ -172,7 +172,7 @@ func serverFiles(t *testing.T) string {
 		"tls/tls.crt": string(pair), "tls/tls.key": string(pair), "public-tls-0/tls.crt": string(pair),
 		"public-tls-0/tls.key": string(pair), "public-tls-1/tls.crt": string(pair), "public-tls-1/tls.key": string(pair),
 		"bootstrap/api-key": "flk_" + secret + "\n", "bootstrap/authtoken": "flt_" + secret + "\n",
-		"database/url": "postgres://fairlead:password@" + nobody + "/fairlead\n", "geoip/city.mmdb": database.String(),
+		"database/url": "postgres://fairlead:password@" + closedAddr + "/fairlead\n", "geoip/city.mmdb": database.String(),
 		"geoip/asn.mmdb": database.String(), "secret-key/key": strings.Repeat("0a", 32) + "\n",
 	} {
 		file := filepath.Join(dir, name)

@@ -222,7 +222,7 @@ var _ = Describe("the manager", func() {
 			r.services(ctx, "ep-2", "web")
 		})
 
-	It("rebuilds an object that somebody deletes and adopts its Services", func(ctx SpecContext) {
+	It("rebuilds a deleted object and adopts its Services", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())
 		r.account.put(endpoint("ep-1", "http://api."+r.target))

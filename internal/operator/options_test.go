@@ -109,7 +109,7 @@ func TestForwarderOptions_ErrorsNameFlag(t *testing.T) {
 	}
 	for name, change := range map[string]func(){"all of them": func() {
 		o.PodAnnotations = []string{"*"}
-	}, "of nobody": func() { o.PodIdentity, o.PodAnnotations = false, []string{"team"} }} {
+	}, "without pod identity": func() { o.PodIdentity, o.PodAnnotations = false, []string{"team"} }} {
 		if change(); o.Validate() == nil || !strings.Contains(o.Validate().Error(), "--pod-annotations") {
 			t.Errorf("annotations %s: %v", name, o.Validate())
 		}

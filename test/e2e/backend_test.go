@@ -105,7 +105,7 @@ func TestCloudEndpoint_FailsOver(t *testing.T) {
 
 	c.secondServes(t, curl, url, false)
 	asking := c.startLoad(t, pod, "-v", "-rate", "50", url)
-	more := func(n int) { // answers of whoever serves now
+	more := func(n int) { // waits for n further answers, of either backend
 		t.Helper()
 		had := len(asking.samples())
 		c.Eventually(t, time.Minute, "further requests", func(context.Context) error {

@@ -32,7 +32,7 @@ spec:
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: nobody, namespace: %[1]s}
+metadata: {name: no-endpoints, namespace: %[1]s}
 spec:
   ports: [{name: http, port: 80, targetPort: 8080}]
 ---
@@ -77,7 +77,7 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 		}
 	})
 	t.Run("a Service without endpoints refuses connections", func(t *testing.T) {
-		url := "http://" + c.clusterIP(t, operator, "nobody")
+		url := "http://" + c.clusterIP(t, operator, "no-endpoints")
 		c.Eventually(t, 30*time.Second, "refusal", func(ctx context.Context) error {
 			out, err := c.PodExec(ctx, curl, "bash", "-c", "curl -sS -m 5 "+url+" 2>&1; echo code $?")
 			if err == nil && !strings.Contains(out, "code 7") { // curl's code of a failed connect; 28 is a time-out

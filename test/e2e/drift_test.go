@@ -26,7 +26,7 @@ const (
 	driftPatience = 30 * time.Second
 )
 
-// drifts are what somebody else may do to a Service of ours, the upstream or the target.
+// drifts are changes that another client may make to a Fairlead Service, upstream or target.
 var drifts = []struct {
 	what   string
 	target bool
@@ -54,8 +54,7 @@ var drifts = []struct {
 	{"deletion", true, nil},
 }
 
-// What somebody does to a Service of ours is undone within a second, in the median, and the
-// ClusterIP stays.
+// A change to a Fairlead Service is undone within a second, in the median, and the ClusterIP stays.
 func TestManager_RepairsDrift(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -130,7 +129,7 @@ func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.
 	}
 }
 
-// asMade says whether the Service has all that ours had, its ClusterIP too.
+// asMade reports whether s has the spec, the ClusterIP included, and the metadata of good.
 func asMade(s, good *corev1.Service) bool {
 	return s.DeletionTimestamp == nil && equality.Semantic.DeepEqual(s.Spec, good.Spec) &&
 		equality.Semantic.DeepEqual(s.OwnerReferences, good.OwnerReferences) &&

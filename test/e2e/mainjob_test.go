@@ -37,7 +37,7 @@ func TestPod_CallsEndpoint(t *testing.T) {
 			t.Errorf("body %q", body)
 		}
 	})
-	t.Run("the two Services are as the mission has them", func(t *testing.T) { missionTable(t, r, bep) })
+	t.Run("the two Services are as documented", func(t *testing.T) { checkServices(t, r, bep) })
 	t.Run("the API shows endpoint, operator and session", func(t *testing.T) {
 		var endpoints struct {
 			Endpoints []struct{ ID, URL, Status, Description string }
@@ -83,8 +83,9 @@ func TestPod_CallsEndpoint(t *testing.T) {
 	})
 }
 
-// missionTable checks the Services against the table of product.md.
-func missionTable(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
+// checkServices checks name, selector and port of the upstream Service, and where the target Service
+// leads.
+func checkServices(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
 	upstream, target := r.Services(t, bep)
 	if upstream.Name != bep.Spec.Endpoints[0].ID {
 		t.Errorf("the upstream Service is called %q, want the endpoint's id %q", upstream.Name, bep.Spec.Endpoints[0].ID)

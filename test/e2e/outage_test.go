@@ -228,7 +228,7 @@ func (o *ordeal) back(ctx context.Context) (string, error) {
 		return "", err
 	}
 	first := g.proxy.firstAccepted()
-	if first.IsZero() { // nobody had to connect again
+	if first.IsZero() { // no connection was lost
 		first = o.over
 	}
 	report := fmt.Sprintf(

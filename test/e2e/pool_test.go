@@ -81,7 +81,7 @@ func TestPool_AgentsShareURL(t *testing.T) {
 	}
 }
 
-// near says whether a request that ended at t may have been under way at the event.
+// near reports whether a request that ended at t may have been under way at the event.
 func near(t, event time.Time) bool {
 	d := t.Sub(event)
 	return d > -2*time.Second && d < 5*time.Second

@@ -82,7 +82,7 @@ func counted(t *testing.T, r *Release, want int32) {
 	})
 }
 
-// settled waits until nobody has written for two seconds.
+// settled waits until the API server has counted no write for two seconds.
 func settled(t *testing.T, c *Cluster, client kubernetes.Interface) {
 	t.Helper()
 	last, since := writes(t, client), time.Now()

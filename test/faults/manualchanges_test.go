@@ -144,8 +144,8 @@ func TestManager_LabelsAndAnnotationsOverwritten(t *testing.T) {
 	}
 }
 
-// overwriteMetadata takes the labels or the annotations from one object of ours that has both; a
-// Service that has lost both is somebody else's from then on.
+// overwriteMetadata removes the labels or the annotations of one Fairlead object that has both: a
+// Service without either no longer counts as Fairlead's.
 func (w *testCluster) overwriteMetadata(rng *rand.Rand) {
 	w.Helper()
 	objects := w.owned()

@@ -52,8 +52,8 @@ func TestLogin_ReturnPaths(t *testing.T) {
 	}
 }
 
-// TestSession_RefusesForeignCookies: a session is good where it was made; what neighbours toss
-// makes nobody somebody, and breaks nothing.
+// TestSession_RefusesForeignCookies: a session is valid on the host that created it; cookies set by
+// neighbouring hosts authenticate no request and break no session.
 func TestSession_RefusesForeignCookies(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

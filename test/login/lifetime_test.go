@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSession_Ends: a session that is over cuts what it has open, whether its time is up or nobody
-// has used it, and the next page is a login.
+// TestSession_Ends: a session that reaches its maximum duration or its idle timeout closes its open
+// connections, and the next request is redirected to the login.
 func TestSession_Ends(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]map[string]any{"maximum": {"max_session_duration": "3s"},

@@ -55,7 +55,7 @@ func TestSAML_LogsIn(t *testing.T) {
 	other := newBrowser(t)
 	if end := other.signIn(other.visit(s.url+"/"), bob); end.status != http.StatusForbidden ||
 		!strings.Contains(end.body, "ERR_FL_3015") {
-		t.Errorf("somebody of no authorized group: %s", end)
+		t.Errorf("a user of no authorized group: %s", end)
 	}
 	if _, status := newBrowser(t).websocket(s); status != http.StatusUnauthorized {
 		t.Errorf("a websocket: %d", status)

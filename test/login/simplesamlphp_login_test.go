@@ -87,8 +87,8 @@ func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 	}
 }
 
-// TestSimpleSAMLphp_ForcesReauth: force_authn, and a revoke, have the provider ask for the password
-// of somebody whom it knows.
+// TestSimpleSAMLphp_ForcesReauth: force_authn, and a revocation, make the provider ask for the
+// password of a user who has a session with it.
 func TestSimpleSAMLphp_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
@@ -186,8 +186,8 @@ func TestSAML_RefusesForgedAssertions(t *testing.T) {
 	genuine := string(raw)
 	evil := signatures.ReplaceAllString(strings.ReplaceAll(assertions.FindString(genuine), "ssp-alice", "ssp-bob"), "")
 	for name, forged := range map[string]string{
-		"somebody else": strings.ReplaceAll(genuine, "ssp-alice", "ssp-bob"),
-		"no signature":  signatures.ReplaceAllString(genuine, ""),
+		"another user": strings.ReplaceAll(genuine, "ssp-alice", "ssp-bob"),
+		"no signature": signatures.ReplaceAllString(genuine, ""),
 		"no signature but one": strings.Replace(strings.ReplaceAll(genuine, ">eng<", ">admins<"),
 			signatures.FindString(genuine), "", 1),
 		"another assertion before": strings.Replace(genuine, "<saml:Assertion ",
@@ -197,7 +197,7 @@ func TestSAML_RefusesForgedAssertions(t *testing.T) {
 		"a comment": strings.Replace(genuine, ">ssp-alice<", ">ssp-<!-- -->alice<", 1),
 		"an entity": `<!DOCTYPE x [<!ENTITY bob "ssp-bob">]>` + strings.Replace(genuine, ">ssp-alice<",
 			">&bob;<", 1),
-		"begun by nobody": strings.NewReplacer(` InResponseTo="`, ` InResponse="`).Replace(genuine),
+		"no InResponseTo": strings.NewReplacer(` InResponseTo="`, ` InResponse="`).Replace(genuine),
 	} {
 		if forged == genuine {
 			t.Fatalf("%s: nothing was forged in %s", name, genuine)

@@ -65,7 +65,7 @@ var rules = []rule{
 		why:    "only fairlead-server owns data",
 	},
 	{
-		name: "agent and operator log nobody in", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,
+		name: "agent and operator handle no logins", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,
 		forbid: []string{module + "/internal/service/login", "github.com/coreos/go-oidc", "github.com/russellhaering/"},
 		why:    "the agent checks policies with login actions; only the server carries them out",
 	},

@@ -112,7 +112,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A package comment says what the package owns, what comes in and whom it hands over to.
+// A package comment names what the package owns, its input, and the packages it hands over to.
 func TestPackageComments(t *testing.T) {
 	t.Parallel()
 	documented := map[string]string{} // folder -> comment

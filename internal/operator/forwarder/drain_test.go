@@ -137,7 +137,7 @@ func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 		time.Sleep(time.Hour - time.Minute)
 		select {
 		case <-b.uninstall.known:
-			t.Error("a refused credential ended a forwarder that nobody stops")
+			t.Error("a refused credential ended a forwarder that is not being uninstalled")
 		default:
 		}
 		if !b.connect() {

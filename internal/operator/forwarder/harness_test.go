@@ -273,7 +273,7 @@ func (r *runningForwarder) addr(port int) string {
 	r.t.Helper()
 	addr, ok := r.ports.Load(port)
 	if !ok {
-		r.t.Fatalf("nobody listens for target port %d", port)
+		r.t.Fatalf("no listener for target port %d", port)
 	}
 	return addr.(string)
 }

@@ -168,7 +168,7 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 	r.source.update(Objects{OperatorID: "ko-1"})
 	if c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
 		_ = c.Close()
-		t.Error("somebody still listens on a port without owner")
+		t.Error("the forwarder still listens on a port without owner")
 	}
 }
 

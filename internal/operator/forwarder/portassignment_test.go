@@ -63,7 +63,7 @@ func TestAssignPorts(t *testing.T) {
 		"one port, two objects of one second: by name": {[]*v1alpha1.BoundEndpoint{
 			bep("zoo", "demo", "http", 80, 10001, "ep-z"), bep("api", "demo", "http", 80, 10001, "ep-a")},
 			map[int]portAssignment{10001: {api, "ep-a"}}},
-		"a port at rest is nobody else's": {[]*v1alpha1.BoundEndpoint{
+		"a released port is not assigned anew": {[]*v1alpha1.BoundEndpoint{
 			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000),
 			released(aged(bep("api", "demo", "http", 80, 10001, ""), 1000))},
 			map[int]portAssignment{}},

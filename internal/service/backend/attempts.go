@@ -104,7 +104,7 @@ func (a *Attempts) Next(ctx context.Context) (*Attempt, bool) {
 			Response: n.backend.Response, attempts: a}
 		return a.current, true
 	}
-	a.release() // turns that nobody will use
+	a.release() // turns that no attempt will use
 	return nil, false
 }
 

@@ -27,7 +27,7 @@ func TestResolver_CachesTrees(t *testing.T) {
 		}
 		w.put(failover("f", "b", "a"))
 		w.expect(t, "f", "b")
-		w.change(func() { w.all["f"] = failover("f", "a", "b") }) // nobody tells
+		w.change(func() { w.all["f"] = failover("f", "a", "b") }) // without a notification
 		w.expect(t, "f", "b")
 		time.Sleep(time.Second)
 		w.expect(t, "f", "a")

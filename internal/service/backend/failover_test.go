@@ -53,7 +53,7 @@ func TestAttempts_YieldsSingleLeaf(t *testing.T) {
 		if !ok || at.Response == nil || at.Response.Body != "page" || at.Static != nil || at.Labels != nil {
 			t.Errorf("attempt %+v", at)
 		}
-		if _, err := w.Attempts(t.Context(), acme, "nobody", Client{}); account.CodeOf(err) != account.CodeNotFound {
+		if _, err := w.Attempts(t.Context(), acme, "unknown", Client{}); account.CodeOf(err) != account.CodeNotFound {
 			t.Errorf("an unknown backend: %v", err)
 		}
 	})
@@ -130,7 +130,7 @@ func TestFailover_TriesChildrenWhenAllAreDown(t *testing.T) {
 		w.offline["tg"] = true
 		w.kill("a", "b")
 		w.expect(t, "f", "a b!")
-		w.expect(t, "f", "a!") // the first of which it is not known that nobody is there
+		w.expect(t, "f", "a!") // the first child not yet known to be unreachable
 		w.switched(t, "f: a>b", "f: b>")
 		if got := w.Active(acme, "f"); got != "" {
 			t.Errorf("active is %q", got)
@@ -225,8 +225,8 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 		if got := ask(nil); got != "c" {
 			t.Errorf("the way after it was %q", got)
 		}
-		if got := ask(map[string]int{"c": 502}); got != "c" { // nobody else: the client gets the 502
-			t.Errorf("the way with nobody left was %q", got)
+		if got := ask(map[string]int{"c": 502}); got != "c" { // no child left: the client gets the 502
+			t.Errorf("the way with no child left was %q", got)
 		}
 		time.Sleep(time.Second)
 		// a connection that stands is no success where the status counts as a failure
@@ -242,8 +242,8 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 	})
 }
 
-// A client that goes away says nothing of the upstream, and keeps nobody else from trying it for
-// long.
+// A client that disconnects neither counts as a failure of the upstream nor keeps other clients from
+// trying it for long.
 func TestAttempt_IgnoresClientsThatLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -170,7 +170,7 @@ func TestGuard_WithstandsRebinding(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.2:0")
 	answers := make(chan string, 2)
-	answers <- "127.0.0.1" // allowed, nobody listens there on that port
+	answers <- "127.0.0.1" // allowed, without a listener on that port
 	answers <- "127.0.0.2" // not allowed
 	g := Guard{
 		Allow: []Allowed{{Prefix: netip.MustParsePrefix("127.0.0.1/32")}},
@@ -185,7 +185,7 @@ func TestGuard_WithstandsRebinding(t *testing.T) {
 	}
 	for range 3 {
 		if c, err := g.Dial(t.Context(), "tcp4", "rebind.example:"+port); err == nil {
-			_ = c.Close() // somebody else's listener at 127.0.0.1
+			_ = c.Close() // a listener of another test at 127.0.0.1
 		}
 	}
 	if len(accepted) > 0 {

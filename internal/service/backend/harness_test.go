@@ -169,7 +169,7 @@ func (w *world) answered(t testing.TB, id string, by Client, statuses map[string
 	for {
 		at, ok := attempts.Next(t.Context())
 		if !ok {
-			t.Fatalf("nobody after %v", way)
+			t.Fatalf("no attempt after %v", way)
 		}
 		way = append(way, at.BackendID)
 		time.Sleep(10 * time.Millisecond) // of a synctest bubble

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A thousand connections at once while the first child dies: nobody is lost, it is tried again by
-// one at a time, and one switch is told.
+// A thousand connections at once while the first child fails: none is lost, one at a time tries the
+// child again, and one switch is reported.
 func TestFailover_ServesThousandConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

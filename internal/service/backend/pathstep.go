@@ -33,7 +33,7 @@ func (a *Attempts) pickChild(f *pathStep, now time.Time, dryRun bool) (child int
 	}); child >= 0 {
 		return child, false
 	}
-	if f.attempted { // all down, and somebody was tried
+	if f.attempted { // all down, and one was tried
 		return -1, false
 	}
 	if child = a.firstMatching(f, func(b branch) bool { return a.r.reachable(a.accountID, b.node) }); child >= 0 {

@@ -67,7 +67,7 @@ func TestHealthStatus_OneClientTakesNothingDown(t *testing.T) {
 	}
 }
 
-// A service that nobody else uses is not taken down by one client, either.
+// One client does not take a service down, not even when it is the only one.
 func TestHealthStatus_LonelyClientTakesNothingDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

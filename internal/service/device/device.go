@@ -1,12 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device owns what is noted of the browser with which somebody logs in: what it says of
-// itself, its address, and where that is.
+// Package device describes the browser of a login: the device and browser that its User-Agent
+// names, its address, and the address's location.
 //
-// What comes in: a request, the client's address, and what internal/service/geo knows of it. Where
-// to: the session, as /app/sessions shows it. All of it is hearsay, fit to be shown to people and
-// to nothing else.
+// What comes in: a request, the client's address, and its location as internal/service/geo finds
+// it. Where to: the session, as /app/sessions shows it. The client can forge the User-Agent, so the
+// description is for display only and decides nothing.
 package device
 
 import (

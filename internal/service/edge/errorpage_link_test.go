@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// A page that says what to open has a link to it, and no other.
+// An error page links the address that its message names, and no other.
 func TestWriteErrorPage_LinksAddresses(t *testing.T) {
 	t.Parallel()
 	for msg, want := range map[string]string{

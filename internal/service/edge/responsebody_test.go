@@ -64,7 +64,7 @@ func TestResponseBody_FlushesBeforeWaiting(t *testing.T) {
 			if _, err := io.Copy(out, res.Body); err != nil {
 				t.Fatal(err)
 			}
-			stream.flusher.flush() // the connection waits for the next answer, which is somebody else's
+			stream.flusher.flush() // the connection waits for the next response, which is another exchange's
 			if !slices.Equal(out.at, c.flushed) {
 				t.Errorf("flushed with %q, want %q", out.at, c.flushed)
 			}

@@ -132,7 +132,7 @@ func TestRoute_TriesLeavesInOrderAndReports(t *testing.T) {
 			"POST x", []string{"b0 up", "b0 503"}},
 		"a status that counts, at the end": {new(leaves).add(live, 503), "GET", "", 503, "GET ",
 			[]string{"b0 up", "b0 503"}},
-		"nobody": {new(leaves).add(closed).add(closed), "GET", "", 503,
+		"no reachable child": {new(leaves).add(closed).add(closed), "GET", "", 503,
 			string(account.CodeNoChild), []string{"b0 down", "b1 down"}},
 		"an answer without a body": {new(leaves).add(answer(204, "not sent")), "POST", "x", 204, "",
 			[]string{"b0 up", "b0 204"}},

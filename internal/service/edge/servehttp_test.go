@@ -83,7 +83,7 @@ func TestServeHTTP_ServesRequestsOfOtherServers(t *testing.T) {
 		t.Error("a connection ends after a page")
 	}
 	if res := ask(srv, "POST", "not read when the page is made"); !res.Close {
-		t.Error("a connection goes on with a body that nobody reads")
+		t.Error("a connection goes on with an unread body")
 	}
 	stopping := make(chan struct{})
 	close(stopping)

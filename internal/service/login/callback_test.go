@@ -169,7 +169,7 @@ func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	}
 	w.idp.token = LogoutToken{Issuer: "https://idp", ID: "another"}
 	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
-		t.Errorf("for nobody: %d", res.Code)
+		t.Errorf("for no session and no subject: %d", res.Code)
 	}
 }
 

@@ -118,7 +118,7 @@ var looks = map[string]func(*crowd){
 	"no-session":         func(c *crowd) { _, _ = c.LiveSession(c.b.Context(), c.account, secretOf(-1)) },
 	"page":               func(c *crowd) { c.users(account.UserFilter{}, 100) },
 	"search-one-of-many": func(c *crowd) { c.users(account.UserFilter{Query: "OTHER1234@"}, 1) },
-	"search-nobody":      func(c *crowd) { c.users(account.UserFilter{Query: "nobody", Provider: "example"}, 0) },
+	"search-no-match":    func(c *crowd) { c.users(account.UserFilter{Query: "unknown", Provider: "example"}, 0) },
 	"search-many":        func(c *crowd) { c.users(account.UserFilter{Query: "other"}, 100) },
 	"sessions-search":    func(c *crowd) { c.sessions(account.AppSessionFilter{Query: "no such address"}, 0) },
 	"sessions-of-user":   func(c *crowd) { c.sessions(account.AppSessionFilter{UserID: c.newest}, 1) },

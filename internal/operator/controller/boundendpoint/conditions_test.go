@@ -23,7 +23,7 @@ var _ = Describe("Reconciler: a condition", func() {
 	BeforeEach(func(ctx SpecContext) { h = newHarness(ctx) })
 
 	It(
-		"reports a Service of somebody else's: it stays byte for byte, the condition names its owner, and it is left alone "+
+		"reports a Service of another owner: it stays byte for byte, the condition names its owner, and it is left alone "+
 			"on release", func(ctx SpecContext) {
 			foreign := h.createForeign(ctx, h.Target, "api")
 			b := h.object(ctx, "api", h.Target)

@@ -182,7 +182,7 @@ var _ = Describe("Reconciler: the forwarders", func() {
 				Expect(h.Live.Get(ctx, client.ObjectKeyFromObject(objects[i]), objects[i])).To(Succeed())
 				expectCondition(objects[i], v1alpha1.ConditionReady, want, "")
 			}
-			Expect(at(objects[0])).To(Equal(20*time.Millisecond), "places that nobody needs any more are free again")
+			Expect(at(objects[0])).To(Equal(20*time.Millisecond), "queue places that no object needs any more are free again")
 			Expect(h.EventNotes()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
 		})
 })

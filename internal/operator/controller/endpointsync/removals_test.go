@@ -261,7 +261,7 @@ func TestRemovals_LostObjectsAreNoOrphansWhileHeld(t *testing.T) {
 	t.Parallel()
 	m := newRemovalTest(t, 20, 0)
 	m.list(m.endpoints[15:]...)
-	m.SetPorts(host(0), nil) // somebody deleted it
+	m.SetPorts(host(0), nil) // its object was deleted
 	if known, _, _ := m.Availability(host(0)); known {
 		t.Error("a mass waits")
 	}

@@ -255,7 +255,7 @@ func (c *Certificates) getCertificate(hello *tls.ClientHelloInfo) (*tls.Certific
 		}
 	}
 	if len(fit) > 0 {
-		return fit[0], nil // crypto/tls says what does not fit
+		return fit[0], nil // crypto/tls reports what does not fit
 	}
 	return nil, nil
 }

@@ -30,8 +30,8 @@ func TestServer_RoutesByHost(t *testing.T) {
 		"http://plain.example.com/y":   "200 http://plain.example.com GET /y|127.0.0.1|false|127.0.0.1|http|",
 		"http://app.example.com:8080/": "200 http://app.example.com:8080 GET /|127.0.0.1|false|127.0.0.1|http|",
 		"https://APP.example.com/":     "200 https://app.example.com GET /|127.0.0.1|true|127.0.0.1|https|",
-		"https://nobody.example.com/":  "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
-		"http://nobody.example.com/":   "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
+		"https://unknown.example.com/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
+		"http://unknown.example.com/":  "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
 		// is http
 		"https://plain.example.com/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
 			"\n",
@@ -68,7 +68,7 @@ func TestServer_RoutesByHost(t *testing.T) {
 func TestCertificates_ChosenByName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, name := range []string{"nobody.test", "a.b.example.com", ""} {
+	for _, name := range []string{"unknown.test", "a.b.example.com", ""} {
 		//nolint:gosec // it has to fail
 		err := tls.Client(w.dial(w.https), &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
 		if err == nil || !strings.Contains(err.Error(), "unrecognized name") {
@@ -79,8 +79,8 @@ func TestCertificates_ChosenByName(t *testing.T) {
 		"its own host":                  {"app.example.com", "app.example.com", "200"},
 		"another of its certificate":    {"app.example.com", "two.example.com", "200"},
 		"another certificate's":         {"app.example.com", "app.other.test", "421"},
-		"nobody's, of its certificate":  {"app.example.com", "nobody.example.com", "404"},
-		"nobody's, of no certificate":   {"app.other.test", "app.example.com", "421"},
+		"unknown, of its certificate":   {"app.example.com", "unknown.example.com", "404"},
+		"unknown, of no certificate":    {"app.other.test", "app.example.com", "421"},
 		"an upper-case name in the SNI": {"APP.example.com", "app.example.com", "200"},
 	} {
 		conn := w.dialTLS(c.sni, "http/1.1")

@@ -150,7 +150,7 @@ func TestServer_SurvivesRapidReset(t *testing.T) {
 					break
 				}
 			}
-			<-release // as an upstream that does not notice that nobody waits
+			<-release // like an upstream that does not notice that its client has gone
 			running.Add(-1)
 		}
 	})

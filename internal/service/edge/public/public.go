@@ -28,9 +28,9 @@ const (
 	maxHTTP2Streams = 250
 	pingAfter       = 30 * time.Second // of silence on an HTTP/2 connection
 
-	// An HTTP/2 connection takes so much of uploads that nobody reads yet. It is several times what
-	// one stream may have, so that an upstream that does not read holds up its own upload and not
-	// those beside it.
+	// uploadBuffer and connUploadBuffer are the bytes of uploads that one stream and one HTTP/2
+	// connection take before an upstream reads them. The latter is several times the former, so that
+	// an upstream that does not read delays its own upload and not those beside it.
 	uploadBuffer     = 1 << 20
 	connUploadBuffer = 16 << 20
 )

@@ -143,7 +143,7 @@ func TestGitHub_LogsIn(t *testing.T) {
 	}
 	user = `{"login": "ann"}`
 	if got, err := handleCallback(t, p, "code=c"); got != nil || account.CodeOf(err) != account.CodeProviderFailed {
-		t.Errorf("nobody: %+v, %v", got, err)
+		t.Errorf("a user without an id: %+v, %v", got, err)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestProvider_RefusesInvalidTokens(t *testing.T) {
 		"not yet":              {claims: map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}},
 		"another nonce":        {claims: map[string]any{"nonce": "other"}},
 		"no nonce":             {claims: map[string]any{"nonce": nil}},
-		"nobody":               {claims: map[string]any{"sub": nil}},
+		"no subject":           {claims: map[string]any{"sub": nil}},
 		"an empty subject":     {claims: map[string]any{"sub": ""}},
 		"another access token": {claims: map[string]any{"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"}},
 		"none":                 {sign: func(_ *oidctest.Provider, _ map[string]any) string { return "" }},
@@ -219,7 +219,7 @@ func TestProvider_ReadsIdentity(t *testing.T) {
 		}},
 		"by the domain's owner": {map[string]any{"email_verified": nil, "xms_edov": true}, nil,
 			func(id *account.LoginIdentity) { id.Email = "" }},
-		"by it, and by nobody": {map[string]any{"email_verified": false, "xms_edov": true}, nil,
+		"by it, but not by the provider": {map[string]any{"email_verified": false, "xms_edov": true}, nil,
 			func(id *account.LoginIdentity) { id.Email = "" }},
 		"one group": {map[string]any{"groups": "a"}, nil, func(id *account.LoginIdentity) {
 			id.Groups = []string{"a"}
@@ -315,7 +315,8 @@ func TestProvider_VerifiesLogoutTokens(t *testing.T) {
 		"issued in the future": {"iat": time.Now().Add(2 * time.Minute).Unix()},
 		"of another issuer":    {"iss": "https://evil.example"}, "for another client": {"aud": "other"},
 		"expired": {"exp": time.Now().Add(-time.Hour).Unix()}, "without an end": {"exp": nil},
-		"without an id": {"jti": nil}, "for nobody": {"sid": nil, "sub": nil}, "with a nonce": {"nonce": "n"},
+		"without an id": {"jti": nil}, "without session and subject": {"sid": nil, "sub": nil},
+		"with a nonce":     {"nonce": "n"},
 		"of another event": {"events": map[string]any{"x": map[string]any{}}}, "an ID token": {"events": nil, "nonce": "n"},
 	} {
 		if got, err := take(p.Sign(oidctest.Changed(good, change))); err == nil {

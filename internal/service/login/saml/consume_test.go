@@ -210,8 +210,8 @@ func TestAttributes_LimitAndSkip(t *testing.T) {
 	}
 }
 
-// TestRefusedError_Messages: the page says what the identity provider's administrator can do, and
-// nothing of what was posted.
+// TestRefusedError_Messages: the page names what the identity provider's administrator can do, and
+// contains nothing of what was posted.
 func TestRefusedError_Messages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzConsume: whatever is posted, the check does not panic, and lets nobody in but the person whom
-// the identity provider has signed for.
+// FuzzConsume: whatever is posted, Consume does not panic and accepts only the subject that the
+// identity provider has signed.
 func FuzzConsume(f *testing.F) {
 	p := providerWith(f, nil)
 	both := validResponse()

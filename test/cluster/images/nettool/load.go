@@ -207,7 +207,7 @@ func stillOpen(c *net.TCPConn) error {
 	case readErr != nil:
 		return readErr
 	case n > 0:
-		return fmt.Errorf("it holds bytes that nobody asked for")
+		return fmt.Errorf("it holds bytes that no request asked for")
 	}
 	return io.EOF
 }

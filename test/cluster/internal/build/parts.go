@@ -46,7 +46,7 @@ var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "ku
 // All are the names of all parts.
 func All() []string { return []string{Kubenode, Tools, Helm, Images} }
 
-// part says what to compile and which of the sources decide its bytes.
+// part is one artifact: the packages to compile and the sources that its bytes depend on.
 type part struct {
 	name     string
 	packages []string

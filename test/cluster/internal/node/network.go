@@ -53,7 +53,7 @@ func (f family) configure(link netlink.Link) error {
 	if err != nil {
 		return err
 	}
-	addr.Flags = unix.IFA_F_NODAD // nobody else can have it, and waiting for an answer takes a second
+	addr.Flags = unix.IFA_F_NODAD // the address is unique, and detecting duplicates takes a second
 	if err := netlink.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("giving eth0 the address %s: %w", f.Link, err)
 	}

@@ -173,7 +173,7 @@ const (
 func (n *node) say(kind, text string) {
 	seconds := time.Since(n.start).Seconds()
 	text = strings.ReplaceAll(text, "\n", "\t")
-	_, _ = fmt.Fprintf(n.events, "%s %.1f %s\n", kind, seconds, text) // nobody may be listening any more
+	_, _ = fmt.Fprintf(n.events, "%s %.1f %s\n", kind, seconds, text) // fails when the reader has closed the pipe
 }
 
 // Progress is how far a start has come.

@@ -124,7 +124,7 @@ func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 	}
 }
 
-// closedPort is an address where nobody listens.
+// closedPort is an address without a listener.
 func TestEdge_ErrorPages(t *testing.T) {
 	t.Parallel()
 	rude := func(t *testing.T) string {

@@ -72,7 +72,7 @@ func sameHeader(h tunnel.OpenHeader) func(int) tunnel.OpenHeader {
 	return func(int) tunnel.OpenHeader { return h }
 }
 
-// echoes says whether a connection still works.
+// echoes reports whether a connection still works.
 func echoes(st *tunnel.Stream) bool {
 	b := make([]byte, 1)
 	if _, err := st.Write([]byte("x")); err != nil {
@@ -158,7 +158,7 @@ func TestPool_DeadMemberEndsOwnConnectionsOnly(t *testing.T) {
 			t.Error("a connection of the other member broke")
 		}
 	}
-	startTCPMember(r, r.Authtoken, "a") // restarted, and nobody's successor but its own
+	startTCPMember(r, r.Authtoken, "a") // restarted: it succeeds only its own earlier session
 	if again := storedEndpoint(r, bound.EndpointID); again.Status != account.StatusOnline {
 		t.Errorf("the restarted member did not find its row: %+v", again)
 	}

@@ -18,9 +18,6 @@ import (
 var vagueWords = regexp.MustCompile(
 	`\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Ss]ees\s+to\s+it|[Ss]ays\s+whether|[Mm]ission|product\.md)\b`)
 
-// codeSpan matches text in backquotes of Markdown, which may quote vagueWords.
-var codeSpan = regexp.MustCompile("`[^`]*`")
-
 // wordsAllowedIn are the folders whose comments or pages still have vagueWords; "folder/*" means the
 // files directly in it, without those below. Remove an entry when its folder is clean.
 var wordsAllowedIn = []string{

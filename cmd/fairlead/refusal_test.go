@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Its first mistake has a value with what divides mistakes, its second has none to show.
+// wrongPolicy has two mistakes: the value of the first contains the separator of mistakes, the
+// second has no value.
 const wrongPolicy = `on_http_request:
   - name: first
     expressions: ["nope == '; traffic_policy \"'"]

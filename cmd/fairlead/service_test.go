@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// service is a tunnel server that answers every hello and every bind as it is told.
+// service is a tunnel server that answers every hello and every bind as its test configures.
 type service struct {
 	url         string
 	caFile      string

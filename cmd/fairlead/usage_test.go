@@ -33,7 +33,7 @@ type result struct {
 }
 
 // fairlead runs a command line in a process environment of its own: home is an empty directory,
-// unless env says more.
+// unless env sets it.
 func fairlead(t *testing.T, env map[string]string, stdin string, args ...string) result {
 	t.Helper()
 	if env == nil {
@@ -50,7 +50,7 @@ func fairlead(t *testing.T, env map[string]string, stdin string, args ...string)
 	return result{code, out.String(), errOut.String()}
 }
 
-// wrong is a command line that cannot work, and what its error says.
+// wrong is an invalid command line, and text of its error.
 type wrong struct {
 	args []string
 	want string

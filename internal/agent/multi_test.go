@@ -57,7 +57,7 @@ func (b *board) refuse(host string, code tunnel.Code) {
 	b.refused[host] = code
 }
 
-// tcpEndpoint serves tcp://<name>.demo:1 by an upstream that says its name.
+// tcpEndpoint serves tcp://<name>.demo:1 by an upstream that sends its name.
 func tcpEndpoint(t *testing.T, name string) agent.Endpoint {
 	to, err := agent.ParseUpstream("tcp", tcpUpstream(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, name) }))
 	if err != nil {

@@ -157,8 +157,8 @@ func TestLoginConfig_Reads(t *testing.T) {
 	}
 }
 
-// TestLoginConfig_Validates: what those say who know the protocol is told at the field's place,
-// unless the config is wrong anyhow.
+// TestLoginConfig_Validates: an error of Options.ValidateLogin is reported at the field's position,
+// unless the config has other mistakes.
 func TestLoginConfig_Validates(t *testing.T) {
 	t.Parallel()
 	o := Options{ValidateLogin: func(c *LoginConfig) error {

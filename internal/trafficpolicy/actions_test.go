@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// One row: an action, a request to http://a.b, and what the client gets.
+// actionCase is one row: an action, a request to http://a.b, and what the client gets.
 type actionCase struct {
 	action string
 	url    string

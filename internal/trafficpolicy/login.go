@@ -26,12 +26,13 @@ const (
 // secrets: never log it.
 type LoginConfig struct {
 	Kind LoginKind
-	// tells the login actions of one host apart, in cookies and paths: 1-64 of a-z, 0-9, "-" and "_"
+	// AuthID distinguishes the login actions of one host in cookies and paths: 1-64 of a-z, 0-9, "-"
+	// and "_".
 	AuthID             string
 	MaxSession         time.Duration
 	IdleSession        time.Duration // 0 = none
 	AllowCORSPreflight bool          // OPTIONS requests of CORS pass without a login
-	UpstreamGroups     []string      // that the upstream is told: names, or beginnings before a final "*"; nil = all
+	UpstreamGroups     []string      // that are sent to the upstream: names, or beginnings before a final "*"; nil = all
 	Digest             string        // the same for equal configs; not for people, who could guess at secrets with it
 
 	// Of oauth and openid-connect.
@@ -54,7 +55,7 @@ type LoginConfig struct {
 	NameIDFormat      string // a URN
 }
 
-// ForwardsGroup reports whether the upstream is told of the group.
+// ForwardsGroup reports whether the group is sent to the upstream.
 func (l *LoginConfig) ForwardsGroup(group string) bool {
 	return l.UpstreamGroups == nil || slices.ContainsFunc(l.UpstreamGroups, func(of string) bool {
 		prefix, many := strings.CutSuffix(of, "*")

@@ -20,7 +20,7 @@ const (
 	maxRules       = 128 // in all phases
 	maxPerRule     = 16  // expressions, and actions
 	maxExpressions = 512 // with those inside of texts
-	maxProblems    = 50  // that are told
+	maxProblems    = 50  // that are reported
 )
 
 // Options configure the compilation of a policy.
@@ -28,8 +28,8 @@ type Options struct {
 	Scheme  string           // the endpoint's: tcp, http or https; "" is http
 	Binding string           // kubernetes, internal or public; "" is not known
 	Clock   func() time.Time // nil is time.Now
-	// Stored tells that the document is in force: mistakes that an earlier version accepted, and that
-	// do no harm, are not looked for.
+	// Stored is set for a document in force: harmless mistakes that an earlier version accepted are
+	// not reported.
 	Stored bool
 	// Page answers a request that the policy refuses. nil answers with msg as plain text.
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)

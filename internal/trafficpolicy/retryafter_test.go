@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Who waits as long as Retry-After says is admitted, unless others came first; and a second less
-// would not have done.
+// A client that waits for Retry-After is admitted, unless others came first, and one that waits a
+// second less is not.
 func TestRateLimit_RetryAfterAdmits(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 7))

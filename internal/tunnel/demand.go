@@ -43,8 +43,8 @@ func desiredFor(busy int, lossy bool) int {
 	}
 }
 
-// bulkDetector tells bulk from small messages in one direction of a connection. It is for one
-// goroutine.
+// bulkDetector distinguishes bulk transfer from small messages in one direction of a connection. It
+// is not safe for concurrent use.
 type bulkDetector struct {
 	bytes int
 	since time.Time

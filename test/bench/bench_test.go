@@ -24,7 +24,7 @@ var (
 	profiles = flag.String("profiles", "", "write CPU profiles of all processes to this folder")
 )
 
-// loadSize says how much is measured.
+// loadSize are the numbers of rounds, connections, messages and bytes that are measured.
 type loadSize struct {
 	rounds, setUps, concurrent, pings, idle, requests int
 	bulk                                              int64
@@ -90,7 +90,8 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-// baseline returns what the run is held against beside the goals, or says why that is nothing.
+// baseline returns the report that the run is compared with, besides the goals; nil, with the
+// reason logged, if there is none.
 func (r *chainBench) baseline() *report {
 	if *check == "" {
 		return nil

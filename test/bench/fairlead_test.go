@@ -55,8 +55,9 @@ func parseInstallation(text string) (i installation, err error) {
 	return i, json.Unmarshal([]byte(text), &i)
 }
 
-// runServer runs a service with a store of its own, and registers an operator. It says its address
-// and the installation. next is the folder, and the address to listen on if that is not loopback.
+// runServer runs a service with a store of its own, and registers an operator. It returns its
+// address and the installation. next is the folder, and the address to listen on if that is not
+// loopback.
 func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 	dir, addr, _ := strings.Cut(next, " ")
 	up, ended := make(chan service.Addresses, 1), make(chan error, 1)
@@ -117,7 +118,7 @@ func (i *installation) register(ctx context.Context) error {
 	return err
 }
 
-// runAgent binds both endpoints. It says "none" and the ids.
+// runAgent binds both endpoints. It returns "none" and the ids.
 func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 	i, err := parseInstallation(next)
 	if err != nil {
@@ -168,7 +169,7 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 	return "none " + i.String(), nil
 }
 
-// runForwarder listens for both endpoints and says where: tcp, then http.
+// runForwarder listens for both endpoints and returns the addresses: tcp, then http.
 func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	i, err := parseInstallation(next)
 	if err != nil {

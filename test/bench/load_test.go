@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// What the suite under load does for long when it is told to, as `make soak` does.
+// The sizes and durations of the suite under load, which `make soak` raises by the environment.
 var (
 	loadBytes = fromEnv("FAIRLEAD_LOAD_MIB", usualMiB) << 20
 	loadShort = time.Duration(fromEnv("FAIRLEAD_LOAD_SHORT_SECONDS", 2)) * time.Second
@@ -36,8 +36,8 @@ const (
 	patient     = 5 * time.Minute
 )
 
-// loadRig is a chain whose upstream does what the first byte of a connection says; ends gets what
-// it read, and how that ended.
+// loadRig is a chain whose upstream does what the first byte of a connection asks for; ends
+// receives what it read, and how that ended.
 type loadRig struct {
 	*chain
 	ends chan upstreamEnd

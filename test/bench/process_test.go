@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// The environment of a child process: this test binary, told to be a part of a chain.
+// The environment of a child process: this test binary, run as one part of a chain.
 const (
 	envRole    = "FAIRLEAD_BENCH_ROLE"    // "<variant> <part>"
 	envNext    = "FAIRLEAD_BENCH_NEXT"    // what the part has to know: the address of the next one, and more

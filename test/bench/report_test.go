@@ -205,7 +205,7 @@ func loadReport(path string) (*report, error) {
 	return r, json.Unmarshal(b, r)
 }
 
-// differences says why the scores of the two cannot be compared: how much was measured and the
+// differences returns the reasons why the scores of the two cannot be compared: the load and the
 // machine change them, ratios included.
 func (r *report) differences(baseline *report) (why []string) {
 	if baseline == nil {

@@ -186,7 +186,7 @@ func pingPong(addr string, n int) ([]float64, error) {
 	return took, nil
 }
 
-// idle opens n connections, says a word on each, and returns them.
+// idle opens n connections, exchanges one byte on each, and returns them.
 func idle(addr string, n int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
 	word := make([]byte, 1)

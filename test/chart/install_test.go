@@ -173,7 +173,8 @@ func (c *cluster) checkRights() {
 	}
 }
 
-// A second release in another namespace works, and neither takes the CRDs over nor takes them away.
+// checkSecondReleaseKeepsCRDs checks that a second release in another namespace works, and neither
+// adopts nor deletes the CRDs.
 func (c *cluster) checkSecondReleaseKeepsCRDs() {
 	c.t.Helper()
 	if notes := c.install(release, "second", "--set", "crds.keep=false"); !strings.Contains(notes,

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// checkServerInstall: the claim outlives the release, which says so; the next release of the name
-// takes it again, and lets it go when that is asked for.
+// checkServerInstall checks that the volume claim outlives the release, whose notes mention it,
+// that the next release of the name adopts it, and that it is deleted on request.
 func (c *cluster) checkServerInstall() {
 	c.t.Helper()
 	const ns = "service"

@@ -24,7 +24,7 @@ import (
 )
 
 // The programs run as the chart installs them, on a real API server, with exactly the rights of
-// their ServiceAccounts; they start, and stop when told to. There is no account: nothing answers at
+// their ServiceAccounts; they start, and stop on SIGTERM. There is no account: nothing answers at
 // api.url.
 func TestInstall_ProgramsStart(t *testing.T) {
 	t.Parallel()

@@ -195,8 +195,8 @@ func all[I any](a *tenant, it ngrok.Iter[*I]) []I {
 	return items
 }
 
-// differences tells what of the fields that were sent is otherwise in the answer. Ignored fields
-// are passed over.
+// differences returns a problem for each sent field with another value in the answer, ignored
+// fields aside.
 func differences(where string, sent, answer map[string]any, ignored []string) (problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		want, at := sent[name], where+name

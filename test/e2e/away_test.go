@@ -159,7 +159,7 @@ func (c *Cluster) stopAPIServer(t *testing.T) (resume func()) {
 	return resume
 }
 
-// forwardersRanOn says that none was started again.
+// forwardersRanOn fails the test if a forwarder was restarted.
 func (g *rig) forwardersRanOn(t *testing.T) {
 	t.Helper()
 	pods, err := g.release.pods(t.Context(), "fairlead-forwarder")

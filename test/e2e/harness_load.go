@@ -71,7 +71,7 @@ func (c *Cluster) hold(t testing.TB, namespace, url string, forTime time.Duratio
 	return &held{c: c, pod: c.createPod(t, Pod{Namespace: namespace, Image: ImageNettool, Args: args})}
 }
 
-// lines returns how many lines have come back; an error says that the connection does not stand.
+// lines returns how many lines have come back, or an error if the connection has ended.
 func (h *held) lines(ctx context.Context) (int, error) {
 	out, err := h.c.Exec(ctx, "kubectl", "--namespace", h.pod.Namespace, "logs", h.pod.Name)
 	if err != nil {

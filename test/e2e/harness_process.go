@@ -41,7 +41,7 @@ func (c *Cluster) StartInput(t testing.TB, name string, stdin *os.File, args ...
 }
 
 // StartEnv is Start with further NAME=value entries of the environment: the place for secrets, as
-// everybody sees arguments.
+// all users of the machine can read arguments.
 func (c *Cluster) StartEnv(t testing.TB, name string, env []string, args ...string) *Process {
 	t.Helper()
 	return c.start(t, name, env, nil, args)

@@ -24,7 +24,7 @@ import (
 )
 
 // everything lists the objects of every kind that the API server can list, but Events, with their
-// metadata, where admit says so. Kinds that vanish meanwhile have no objects.
+// metadata, for which admit returns true. Kinds that vanish meanwhile have no objects.
 func (c *Cluster) everything(
 	ctx context.Context, admit func(schema.GroupVersionResource, *metav1.PartialObjectMetadata) bool,
 ) ([]string, error) {

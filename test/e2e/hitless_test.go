@@ -215,7 +215,7 @@ func (f *traffic) rolled(t *testing.T, deployment string) {
 	f.c.Kubectl(t, "--namespace", f.release.Namespace, "rollout", "status", "deployment/"+deployment, "--timeout=120s")
 }
 
-// oldGone waits until the pods that were told to stop have, and logs the time that the last one
+// oldGone waits until the pods that are terminating are gone, and logs the time that the last one
 // took.
 func (f *traffic) oldGone(t *testing.T) {
 	t.Helper()
@@ -235,8 +235,8 @@ func (f *traffic) oldGone(t *testing.T) {
 	t.Logf("the last old pod was gone %v later", time.Since(began).Round(time.Second))
 }
 
-// steady says that agents and server are the processes that they were, and that no pod was started
-// again.
+// steady fails the test if a process of an agent or of the server has ended, or a pod was
+// restarted.
 func (f *traffic) steady(t *testing.T) {
 	t.Helper()
 	for _, p := range append(f.agents, f.service.Process) {

@@ -45,12 +45,12 @@ type outage struct {
 	name         string
 	api, tunnels fault
 	cut, freeze  []kind
-	// stands says that the data path does: then traffic must not notice.
+	// stands: the data path stays up, so no request may fail.
 	stands bool
 }
 
-// Those that touch the account's API only, and those that touch all. A rig goes through one of
-// each.
+// outages are those of the account's API only, and those of all connections. A rig goes through one
+// of each.
 var outages = [][2]outage{
 	{{name: "API answers 500", api: answer500, cut: []kind{apiConn}, stands: true},
 		{name: "all gone", api: gone, tunnels: gone, cut: []kind{apiConn, tunnelConn}}},
@@ -277,7 +277,7 @@ func (o *ordeal) sessionsUp(ctx context.Context) error {
 	return err
 }
 
-// answeredAgain says that both endpoints have answered since the outage.
+// answeredAgain returns nil once both endpoints have answered since the outage.
 func (o *ordeal) answeredAgain(context.Context) error {
 	for _, url := range []string{o.rig.web, o.rig.echo} {
 		if !slices.ContainsFunc(o.asking.samples(), func(s sample) bool {

@@ -25,7 +25,7 @@ import (
 const variableRest = "FAIRLEAD_E2E_REST"
 
 // A manager that has nothing to do writes nothing but its Lease. It runs alone: the API server
-// counts everybody's writes.
+// counts the writes of all clients.
 func TestManager_WritesNothingAtRest(t *testing.T) {
 	c := Shared(t)
 	window := 75 * time.Second

@@ -46,7 +46,7 @@ func (w *testCluster) expected() map[string]projection {
 	return want
 }
 
-// invariantError says which invariant does not hold, or nil.
+// invariantError returns an error that names the invariant that does not hold, or nil.
 func (w *testCluster) invariantError() error {
 	var objects v1alpha1.BoundEndpointList
 	if err := kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {

@@ -39,7 +39,7 @@ type testCluster struct {
 	users   map[int32]use // of target ports, as seen at rest
 }
 
-// use says which hostname had a target port, and when.
+// use is the hostname that had a target port, and the time.
 type use struct {
 	hostname string
 	at       time.Time

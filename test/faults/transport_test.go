@@ -90,7 +90,7 @@ func killAt(k int64, kill func()) (t transport, killed *atomic.Bool) {
 	}, killed
 }
 
-// answer is what a fault says instead of the API server.
+// answer is a fault's response in place of the API server's.
 type answer struct {
 	name   string
 	code   int // 0: a time-out
@@ -143,7 +143,7 @@ func watches(seed uint64, wrap func(io.ReadCloser, *rand.Rand) io.ReadCloser) tr
 	}
 }
 
-// slowBody delays what a watch says by up to limit for each piece.
+// slowBody delays each piece of a watch's response by up to limit.
 type slowBody struct {
 	io.ReadCloser
 	rng   *rand.Rand

@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// controlAPI is what tests tell the providers with. Bodies are JSON but where it says otherwise; an
-// answer is JSON, or empty.
+// controlAPI is the API with which tests control the providers. Bodies are JSON except as noted; a
+// response is JSON or empty.
 //
 //	PUT  /edge {addr, ca}                            where https hosts really listen, and whom to trust (PEM)
 //	PUT  /providers/{name} {kind}                    one more provider, at http://NAME.localhost:PORT

@@ -26,10 +26,10 @@ type provider interface {
 	putClient(ctx context.Context, c client) error
 	// forget: tokens of the old key are no good any more
 	rotate(ctx context.Context, forget bool) error
-	endSessions(ctx context.Context, email string) (ended int, err error) // and says so to those who want to know
+	endSessions(ctx context.Context, email string) (ended int, err error) // and notifies the clients of the ended sessions
 }
 
-// description says where a provider is.
+// description has the addresses of a provider.
 type description struct {
 	Kind     string `json:"kind"`
 	URL      string `json:"url"`

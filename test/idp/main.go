@@ -8,8 +8,8 @@
 // dependency of the product. What comes in: browsers and the edge under test. It hands over to
 // no other package.
 //
-// One line of JSON on standard output says where everything is. The program ends when its standard
-// input does.
+// One line of JSON on standard output has the addresses of all parts. The program ends when its
+// standard input does.
 package main
 
 import (

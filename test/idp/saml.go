@@ -106,8 +106,8 @@ func (p *samlIDP) describe() description {
 	return description{Kind: "saml", URL: p.base, Metadata: p.IDP.MetadataURL.String()}
 }
 
-// GetSession asks for the password although there is a session when the request says so, and names
-// the person in the format that was asked for.
+// GetSession asks for the password in spite of a session when the request has ForceAuthn, and names
+// the user in the requested format.
 func (p *samlIDP) GetSession(w http.ResponseWriter, r *http.Request, q *saml.IdpAuthnRequest) *saml.Session {
 	if q.Request.ForceAuthn != nil && *q.Request.ForceAuthn {
 		r = r.Clone(r.Context())

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestLogin_ReturnPaths: wherever a login was told to end, it ends on the endpoint's own host, and
-// with no header of the attacker's.
+// TestLogin_ReturnPaths: for every return_to a login ends on the endpoint's own host, without a
+// header that the attacker has injected.
 func TestLogin_ReturnPaths(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("return")

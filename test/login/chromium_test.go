@@ -20,7 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// requireChromium says that tests fail, rather than being skipped, where there is no Chromium.
+// requireChromium is the variable that makes tests fail, instead of being skipped, where there is
+// no Chromium.
 const requireChromium = "FAIRLEAD_REQUIRE_CHROMIUM"
 
 // theChromium is started by the first test that wants it, and shared: every test has a profile of

@@ -49,8 +49,8 @@ func (b *browser) openAfterLogin(s *site) net.Conn {
 	return nil
 }
 
-// TestSession_AfterPolicyChange: what a policy does beside the login can change without anybody
-// noticing; with another client everybody logs in again.
+// TestSession_AfterPolicyChange: sessions survive changes of a policy's other actions; after a
+// change of the login action's client all users log in again.
 func TestSession_AfterPolicyChange(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// kinds of login that end in the same: through Dex, through another provider of OpenID Connect, and
-// through the provider of an oauth action that has a URL of its own.
+// oidcKinds are kinds of login with the same result: through Dex, through another provider of
+// OpenID Connect, and through the provider of an oauth action that has a URL of its own.
 var oidcKinds = map[string]struct {
 	provider string
 	action   func(s *site, p *provider) action
@@ -198,8 +198,8 @@ func TestLogin_SeveralTabs(t *testing.T) {
 	}
 }
 
-// TestSession_IsOfOneEndpoint: a session is good for one host; a person who is logged in with the
-// provider gets the other without a password.
+// TestSession_IsOfOneEndpoint: a session is valid for one host; a user with a session at the
+// provider gets one for another host without a password.
 func TestSession_IsOfOneEndpoint(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

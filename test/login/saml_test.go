@@ -101,8 +101,8 @@ func TestSAML_RefusesReplays(t *testing.T) {
 	}
 }
 
-// TestSAML_IdPInitiated: logins that begin at the provider count where the policy says so, and end
-// on this host.
+// TestSAML_IdPInitiated: logins that begin at the provider are accepted where the policy allows
+// them, and end on this host.
 func TestSAML_IdPInitiated(t *testing.T) {
 	t.Parallel()
 	p := world.provider("saml")
@@ -145,8 +145,8 @@ func TestSAML_IdPInitiated(t *testing.T) {
 	}
 }
 
-// TestSAML_ForcesReauth: after a revoke the provider is told to ask for the password, and a login
-// that it began without asking does not count.
+// TestSAML_ForcesReauth: after a revocation the request makes the provider ask for the password,
+// and a login that the provider began without asking is refused.
 func TestSAML_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

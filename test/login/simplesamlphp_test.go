@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// requireSimpleSAML says that tests fail, rather than being skipped, where there is no
-// SimpleSAMLphp.
+// requireSimpleSAML is the variable that makes tests fail, instead of being skipped, where there is
+// no SimpleSAMLphp.
 const requireSimpleSAML = "FAIRLEAD_REQUIRE_SIMPLESAML"
 
 // simpleSAMLDir is where Debian puts SimpleSAMLphp.
@@ -75,7 +75,7 @@ $metadata['http://' . $_SERVER['HTTP_HOST'] . '/idp'] = ['host' => '__DEFAULT__'
  'authproc' => [3 => ['class' => 'saml:AttributeNameID', 'attribute' => 'uid', 'Format' => 'urn:oasis:names:tc:SAML:2.0:nameid-format:persistent']]];
 `
 
-// The service providers are those of sp/*.json.
+// simpleSAMLRemote is saml20-sp-remote.php: the service providers are those of sp/*.json.
 const simpleSAMLRemote = `<?php
 foreach (glob(getenv('FAIRLEAD_SSP') . '/sp/*.json') as $f) { $sp = json_decode(file_get_contents($f), true); $metadata[$sp['entityid']] = $sp; }
 `
@@ -188,7 +188,7 @@ func (s *simpleSAML) certificate() string {
 	return base64.StdEncoding.EncodeToString(block.Bytes)
 }
 
-// register tells it of a service provider; more are fields of saml20-sp-remote.
+// register adds a service provider to s; more are further fields of saml20-sp-remote.
 func (s *simpleSAML) register(name, entityID, acs string, more map[string]any) {
 	s.Helper()
 	sp := map[string]any{"entityid": entityID, "AssertionConsumerService": acs,

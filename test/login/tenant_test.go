@@ -72,7 +72,7 @@ func policy(t testing.TB, rules ...rule) string {
 // always is a rule without expressions.
 func always(actions ...action) rule { return rule{Actions: actions} }
 
-// secretOf is the client secret at the providers; the log must never hold its beginning.
+// secretPrefix begins every client secret at the providers; no log may contain it.
 const secretPrefix = "secret-of-client-"
 
 func secretOf(clientID string) string { return secretPrefix + clientID }

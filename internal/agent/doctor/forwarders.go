@@ -16,7 +16,7 @@ import (
 // healthPort is where forwarders answer /status; the chart gives them --health-addr=:8081.
 const healthPort = 8081
 
-// forwarder is a forwarder's pod and what it says of itself.
+// forwarder is a forwarder's pod and its status.
 type forwarder struct {
 	pod     pod
 	status  *forwarderStatus // nil when it could not be asked

@@ -20,8 +20,8 @@ const (
 	annotationHostname     = "bindings.fairlead.dev/hostname"
 )
 
-// The parts of Kubernetes objects that the checks read. All fields are optional: an object may be
-// of any version, or damaged.
+// meta and the types below are the parts of Kubernetes objects that the checks read. All fields are
+// optional: an object may be of any version, or damaged.
 type meta struct {
 	Name              string            `json:"name"`
 	UID               string            `json:"uid"`

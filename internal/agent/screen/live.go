@@ -18,8 +18,8 @@ const (
 	redrawEvery = time.Second            // at least: ages change, and typed characters are erased
 )
 
-// What a terminal is told. The alternate screen keeps what was on the terminal before; without
-// wrapping, a character that is wider than thought spoils its own line only.
+// Control sequences. The alternate screen preserves the terminal's content; without wrapping, a
+// character that is wider than expected damages its own line only.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Trees are read once a second, and at once when the account was told to have changed.
+// Trees are read once a second, and at once when a change of the account is notified.
 func TestResolver_CachesTrees(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

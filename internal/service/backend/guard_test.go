@@ -141,7 +141,7 @@ func TestGuard_DialsNoLoopback(t *testing.T) {
 	}
 }
 
-// Of a name's addresses the permitted one is used, whatever else the name says.
+// Of a name's addresses only the permitted ones are dialled.
 func TestGuard_DialsAllowedAddressesOfName(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")

@@ -19,7 +19,8 @@ func specialRanges(rows ...string) []specialRange {
 	return out
 }
 
-// IANA's special-purpose registries, and addresses by which clouds tell a machine its credentials.
+// reserved4 are IANA's special-purpose registries, and addresses by which clouds tell a machine its
+// credentials.
 var reserved4 = specialRanges(
 	"0.0.0.0/8", "this network",
 	"10.0.0.0/8", "private",
@@ -39,7 +40,7 @@ var reserved4 = specialRanges(
 	"240.0.0.0/4", "reserved or broadcast",
 )
 
-// Of IPv6 only 2000::/3 is public, without these.
+// reserved6 are the ranges of 2000::/3 that are not public.
 var reserved6 = specialRanges(
 	"2001::/23", "reserved for protocols, or Teredo",
 	"2001:db8::/32", "for documentation",

@@ -24,8 +24,8 @@ type node struct {
 	digest   [sha256.Size]byte
 }
 
-// branch is a child. Its health is nil where something else tells whether it is up (a tunnel
-// group's tunnels), and for the root.
+// branch is a child. Its health is nil for the root, and for a tunnel group, which is up while it
+// has tunnels.
 type branch struct {
 	node   *node
 	weight int

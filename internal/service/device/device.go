@@ -53,8 +53,8 @@ var (
 	productVersion = regexp.MustCompile(`^[0-9][A-Za-z0-9._-]*$`)
 )
 
-// agent reads what a browser says of itself. What it does not say in a form that is known stays
-// empty; Raw has all of it.
+// parseUserAgent parses a User-Agent header. What it cannot recognize stays empty; Raw has all of
+// it, shortened to maxAgent.
 func parseUserAgent(raw string) account.UserAgent {
 	raw = printable.Escape(strings.TrimSpace(raw), maxAgent)
 	ua := useragent.Parse(raw)

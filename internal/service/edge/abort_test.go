@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// cutting lets everybody in, with one session that can be cut.
+// cutting admits every request, with one session that can be cut.
 type cutting struct{ *live.Registry }
 
 func (c cutting) ServeLogin(

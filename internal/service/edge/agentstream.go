@@ -75,7 +75,7 @@ func (s *agentStream) waitOpened() error {
 	return s.answerErr
 }
 
-// attachBody tells a request's body the agent's answer, now or once it comes.
+// attachBody passes the agent's answer to a request's body, now or once it arrives.
 func (s *agentStream) attachBody(body *replayReader) {
 	s.mu.Lock()
 	answered := s.answered

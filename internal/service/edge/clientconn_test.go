@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The whole way, over real tunnels, is tested in internal/service. Here are the rules that can be
-// told apart without one.
+// The path over real tunnels is tested in internal/service. These are the rules that can be tested
+// without one.
 
 // eofClient has closed its sending side.
 type eofClient struct{ net.Conn }

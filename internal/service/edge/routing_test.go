@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 )
 
-// leaves are Attempts that give leaves in order, and remember what they were told.
+// leaves are Attempts that return list in order, and record the results reported to them.
 type leaves struct {
 	mu   sync.Mutex
 	list []Attempt

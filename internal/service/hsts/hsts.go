@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// value keeps browsers on https for 180 days after the last answer. Subdomains are not included:
-// they may be other hosts of the owner.
+// headerValue keeps browsers on https for 180 days after the last answer. Subdomains are not
+// included: they may be other hosts of the owner.
 const headerValue = "max-age=15552000"
 
 // Set sets the header of an answer over TLS of the host, which is that of the request and may have

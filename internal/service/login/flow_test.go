@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// Strings with which people are sent elsewhere after a login.
+// openRedirects are return paths that lead to another host after a login.
 var openRedirects = []string{
 	"", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `\/evil.example`, "https://evil.example",
 	"https:evil.example", "HTTPS://app.example.com", "javascript:alert(1)",
@@ -188,7 +188,8 @@ func TestCallback_RefusesForeignFlows(t *testing.T) {
 	}
 }
 
-// After a revocation the provider is told to ask again, and it has to have asked.
+// After a revocation the login makes the provider ask for credentials again, and refuses a response
+// without that.
 func TestLogin_RestartsAfterRevocation(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)

@@ -38,7 +38,7 @@ func TestUpstreamRequest_SetsIdentityHeaders(t *testing.T) {
 	}
 }
 
-// The upstream is told how many groups it is not told; rules have all of them.
+// The upstream gets the number of the groups left out; policy rules see all groups.
 func TestJoinGroups_CountsTruncated(t *testing.T) {
 	t.Parallel()
 	groups := make([]string, 301)

@@ -81,7 +81,7 @@ func TestLogin_MakesSession(t *testing.T) {
 	}
 }
 
-// Whatever is no browser going to a page is told, not redirected.
+// Requests that are no navigation of a browser get an error, not a redirect.
 func TestUnauthenticated_RedirectsNavigationsOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -135,7 +135,7 @@ func TestUnauthenticated_AnswersFormPost(t *testing.T) {
 	}
 }
 
-// Every page of a login that went wrong says where it goes on.
+// Every error page of a login links where to continue.
 func TestLogin_ReturnsToPath(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
@@ -284,7 +284,7 @@ func TestHandler_LimitsSteps(t *testing.T) {
 }
 
 // TestLogin_RefusesPeopleOverLimit: the account has as many users as it may. That is no outage, and
-// the person is told.
+// the page names it.
 func TestLogin_RefusesPeopleOverLimit(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)

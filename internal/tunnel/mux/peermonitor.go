@@ -26,8 +26,8 @@ const (
 )
 
 // peerMonitor detects within about 1.5 s that the peer does not answer, while calls wait for it. It
-// counts intervals instead of time, so that a process that was stopped itself checks again before
-// it judges its peer. While no call waits it costs nothing.
+// counts intervals instead of time, so that a process that was itself suspended checks again before
+// it marks its peer as unresponsive. While no call waits it costs nothing.
 type peerMonitor struct {
 	unresponsive atomic.Bool
 

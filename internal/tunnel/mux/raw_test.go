@@ -36,7 +36,7 @@ const (
 type frame struct {
 	version, kind uint8
 	flags         uint16
-	id, length    uint32 // of data frames: length is 0 and data says it, unless a test lies
+	id, length    uint32 // of data frames: length is 0, and the length of data is sent, unless a test sets a wrong one
 	data          []byte
 }
 
@@ -163,7 +163,7 @@ func (p *rawPeer) answer(frames []frame) {
 	synctest.Wait()
 }
 
-// count says how many frames satisfy ok.
+// count returns how many frames satisfy ok.
 func count(frames []frame, ok func(frame) bool) (n int) {
 	for _, f := range frames {
 		if ok(f) {

@@ -114,8 +114,8 @@ var copies = map[string]map[string]string{
 // number is an expression for ids that are sorted as their numbers are.
 func number(prefix string) string { return "'" + prefix + "-00000000000000000' || (100000000 + i)" }
 
-// fill copies the rows of the first endpoint until there are as many as size says, behind the
-// store's back: to commit each would take minutes.
+// fill copies the rows of the first endpoint until there are size of them, in SQL and
+// not through the store: a commit for each would take minutes.
 func (f *filled) fill(size int) {
 	f.b.Helper()
 	ctx := f.b.Context()

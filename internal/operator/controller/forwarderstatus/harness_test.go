@@ -27,7 +27,7 @@ const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
 // pod is a forwarder whose responses the test sets.
 type pod struct {
-	lines chan string // what it says; closed: the stream ends
+	lines chan string // of its response; closed: the stream ends
 	out   bool        // out of reach
 }
 

@@ -105,7 +105,7 @@ func (s *Server) framed(c net.Conn, p framing.Protocol) *framing.Conn {
 type conn struct {
 	net.Conn
 	peer    netip.AddrPort       // the other end: the client, or a proxy
-	client  netip.AddrPort       // the client, as far as the connection tells
+	client  netip.AddrPort       // the client, from the connection or its PROXY header
 	trusted bool                 // peer is a trusted proxy
 	tls     *tls.ConnectionState // nil without TLS
 

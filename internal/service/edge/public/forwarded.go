@@ -95,7 +95,7 @@ func parseHop(s string) (netip.Addr, bool) {
 func (s *Server) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
 	hops := s.hops(c, r)
 	if len(hops) > 1 {
-		hops = hops[:len(hops)-1] // the last proxy's own address is the connection's, not the client's story
+		hops = hops[:len(hops)-1] // the last proxy's address comes from the connection, not from the header
 	}
 	texts := make([]string, len(hops))
 	for i, a := range hops {

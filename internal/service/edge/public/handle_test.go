@@ -243,7 +243,7 @@ func TestServer_PassesUpgrades(t *testing.T) {
 	}
 }
 
-// What a client says of hops before us goes, however it is spelled.
+// Forwarding headers that a client sends are removed, in any spelling.
 func TestServer_DropsForwardingHeadersInAnySpelling(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://a.example/", nil)

@@ -128,8 +128,8 @@ func TestServer_ClosesSlowClients(t *testing.T) {
 	<-sent
 }
 
-// TestShutdown: requests under way are answered, HTTP/2 connections told to go, idle ones closed,
-// and nothing is left.
+// TestServer_ShutsDown: requests under way are answered, HTTP/2 connections get GOAWAY, idle ones
+// are closed, and none is left.
 func TestServer_ShutsDown(t *testing.T) {
 	t.Parallel()
 	entered, more := make(chan struct{}), make(chan struct{})
@@ -266,8 +266,8 @@ func TestCertificates_FollowTheirFiles(t *testing.T) {
 	covers("one.test three.test")
 }
 
-// TestOfSeveralCertificatesTheOneThatLivesLongest: a renewed certificate beside the old one takes
-// over; an expired one is told.
+// TestCertificates_PreferTheLatestExpiry: a renewed certificate is preferred to the old one beside
+// it; an expired one is logged.
 func TestCertificates_PreferTheLatestExpiry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

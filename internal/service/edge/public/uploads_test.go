@@ -52,7 +52,7 @@ func TestServer_StalledUploadBlocksNoOther(t *testing.T) {
 	}
 }
 
-// counted is a body of left zeros that tells when atLeast of them have been taken.
+// counted is a body of left zeros that closes full when atLeast of them have been read.
 type counted struct {
 	left, taken, atLeast int
 	full                 chan struct{}

@@ -49,7 +49,7 @@ type providerInfo struct {
 	signing  []string // algorithms of signatures
 }
 
-// verifier returns what judges the tokens of a client, and the keys that it judges one token with.
+// verifier returns the verifier of a client's tokens, and the keys that it verifies one token with.
 func (d *providerInfo) verifier(clientID string, wait bool) (*goidc.IDTokenVerifier, *verifier) {
 	keys := &verifier{keySet: d.keys, wait: wait}
 	return goidc.NewVerifier(d.issuer, keys, &goidc.Config{

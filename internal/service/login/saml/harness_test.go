@@ -110,7 +110,7 @@ func providerWith(t testing.TB, edit func(*trafficpolicy.LoginConfig)) *Provider
 	return p
 }
 
-// responseSpec is what a response says; the zero of signing means that only the assertion is
+// responseSpec is the content of a response; the zero of signing means that only the assertion is
 // signed.
 type responseSpec struct {
 	ResponseID, AssertionID, ResponseIssuer, Issuer, Destination, Recipient, Status string
@@ -124,7 +124,7 @@ type responseSpec struct {
 
 func timestamp(d time.Duration) string { return today.Add(d).Format(time.RFC3339) }
 
-// validResponse is what the identity provider says of alice when all is well.
+// validResponse is the identity provider's valid response for alice.
 func validResponse() *responseSpec {
 	return &responseSpec{
 		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL, Recipient: acsURL,

@@ -58,7 +58,7 @@ func startMetadataServer(t *testing.T, metadata string) *metadataServer {
 
 func (m *metadataServer) advance(d time.Duration) { m.now.Add(int64(d / time.Second)) }
 
-// expect starts a login and says how often the URL has been asked until then.
+// expect starts a login and checks how often the URL has been fetched until then.
 func (m *metadataServer) expect(asked int64, works bool) {
 	m.t.Helper()
 	_, err := m.p.StartFlow(m.t.Context(), &login.Flow{}, place)

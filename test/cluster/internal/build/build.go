@@ -28,8 +28,8 @@ var buildFlags = []string{"-trimpath", "-buildvcs=false", "-v"}
 const tempPrefix = ".building-"
 
 // Build makes those of the named parts that are not in the cache, and reports its progress to out.
-// When ctx ends it stops the compiler and leaves nothing behind. KUBEBUILDER_ASSETS of programs
-// that are not told is Dir/current.
+// When ctx ends it stops the compiler and leaves nothing behind. Programs without
+// KUBEBUILDER_ASSETS use Dir/current.
 func (c Cache) Build(ctx context.Context, out io.Writer, names ...string) error {
 	missing, err := c.Missing(names...)
 	if err != nil {

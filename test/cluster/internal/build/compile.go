@@ -37,7 +37,7 @@ func compile(ctx context.Context, p *progress, src, bin string, packages []strin
 	return goCommand(ctx, p, src, nil, append(args, packages...)...)
 }
 
-// goCommand runs the go command in src, counts what it says on stderr as progress and keeps the
+// goCommand runs the go command in src, counts its lines on stderr as progress and keeps the
 // rest for an error.
 func goCommand(ctx context.Context, p *progress, src string, stdout io.Writer, args ...string) error {
 	path, err := lookGo()
@@ -82,7 +82,8 @@ func goCommand(ctx context.Context, p *progress, src string, stdout io.Writer, a
 	return nil
 }
 
-// isImportPath tells the names that go build -v prints from the compiler's messages.
+// isImportPath reports whether a line of go build -v is the name of a package, not a message of the
+// compiler.
 func isImportPath(line string) bool {
 	return line != "" && !strings.ContainsAny(line, " \t:#")
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress tells a person how a long build goes on: one line redrawn each second on a terminal,
+// progress shows the progress of a long build: one line redrawn each second on a terminal,
 // elsewhere a line every 15 seconds. Its methods may be called from several goroutines.
 type progress struct {
 	out      io.Writer

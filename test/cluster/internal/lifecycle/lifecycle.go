@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/state"
 )
 
-// Up makes sure that the cluster runs and is ready; where it already is, it does nothing. It tells
+// Up makes sure that the cluster runs and is ready; where it already is, it does nothing. It writes
 // its progress to out. When ctx ends during a start, everything is taken down again.
 func Up(ctx context.Context, out io.Writer, cache build.Cache, want state.Cluster) error {
 	if err := preflight.CheckDir(want.Dir, "--state-dir"); err != nil {

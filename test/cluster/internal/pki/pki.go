@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// Config says whom the certificates are for.
+// Config names the owners of the certificates.
 type Config struct {
 	Dir       string // made if absent, readable by its owner only
 	Node      string // name of the node

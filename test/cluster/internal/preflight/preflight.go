@@ -183,9 +183,9 @@ var unsuited = map[int64]string{
 	unix.ECRYPTFS_SUPER_MAGIC: "an ecryptfs", unix.FUSE_SUPER_MAGIC: "a FUSE file system",
 }
 
-// CheckDir tells whether a folder of this machine, which may not be there yet, suits a node: it is
-// visible inside, and containers' root file systems can lie in it. The option names how to choose
-// another.
+// CheckDir returns an error unless a folder of this machine, which need not exist yet, suits a
+// node: it is visible inside, and its file system can hold containers' root file systems. The error
+// names the option that chooses another.
 func CheckDir(dir, option string) error {
 	for _, h := range hidden {
 		if dir == h || strings.HasPrefix(dir, h+"/") {

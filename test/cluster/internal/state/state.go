@@ -56,7 +56,7 @@ type Cluster struct {
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$`)
 
-// CheckName tells whether a name suits a cluster.
+// CheckName returns an error unless name is valid for a cluster.
 func CheckName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("cluster name %q: want 1 to 30 lower-case letters, digits and hyphens, such as e2e", name)
@@ -118,7 +118,7 @@ func (c *Cluster) SetProcess(pid int) error {
 	return nil
 }
 
-// Alive tells whether the recorded process, and no other that got its number, runs.
+// Alive reports whether the recorded process runs, and not another one with the same number.
 func (c *Cluster) Alive() bool {
 	fd, err := c.open()
 	if err != nil {

@@ -64,7 +64,7 @@ func OpenHeader(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
 	if err != nil {
 		host, port = hostport, "80"
 	}
-	n, err := net.LookupPort("tcp", port)
+	n, err := net.DefaultResolver.LookupPort(t.Context(), "tcp", port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,5 +161,6 @@ func (f *Forwarder) Get(b tunnel.Bound) (int, string) {
 	tr := f.Transport(b)
 	defer tr.CloseIdleConnections()
 	res := f.Do(tr, "GET", "http://hello.demo/x", nil, nil)
+	defer func() { _ = res.Body.Close() }()
 	return res.StatusCode, ReadAll(f.T, res.Body)
 }

@@ -106,11 +106,15 @@ func (w *PublicServer) NewBrowser() *http.Client {
 // GetPage requests a URL with a new browser and returns status and body.
 func (w *PublicServer) GetPage(url string) (status int, body string) {
 	w.T.Helper()
-	res, err := w.NewBrowser().Get(url)
+	req, err := http.NewRequestWithContext(Context(w.T), http.MethodGet, url, nil)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	defer res.Body.Close()
+	res, err := w.NewBrowser().Do(req)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
 	return res.StatusCode, ReadAll(w.T, res.Body)
 }
 

@@ -153,7 +153,7 @@ func (r *Server) CallAPI(method, path string, in, out any) int {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	if out != nil {
 		if err := json.NewDecoder(res.Body).Decode(out); err != nil {
 			r.T.Fatal(err)
@@ -207,7 +207,7 @@ func (r *Server) GetHealth(path string) (int, string) {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	return res.StatusCode, ReadAll(r.T, res.Body)
 }
 

@@ -14,7 +14,7 @@ import (
 // ServeTCP serves the connections to a port of its own and returns its address.
 func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
 				return
 			}
 			conns.Go(func() {
-				defer c.Close()
+				defer func() { _ = c.Close() }()
 				serve(c.(*net.TCPConn))
 			})
 		}
@@ -41,7 +41,7 @@ func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
 // ServeHTTP serves HTTP on a port of its own and returns its address.
 func ServeHTTP(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

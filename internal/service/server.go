@@ -216,8 +216,7 @@ func (s *service) wire() {
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.AgentOpenTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
-		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,
-		Hosts: s.store, CheckPolicy: compilePolicy, OnBind: s.warnUnreachable,
+		Store: s.store, CheckPolicy: compilePolicy, OnBind: s.warnUnreachable,
 		StoreID: s.store.StoreID(), ServerID: s.baseURL.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.meter.countIncomingStream, OnHello: s.meter.countHello, Logger: s.log,
 	})

@@ -62,7 +62,7 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
 		return nil, err
 	}
-	result, err := s.opt.Binder.Bind(ctx, req)
+	result, err := s.opt.Store.Bind(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound),
 			Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}
 	}
-	if err := s.opt.Binder.Unbind(ctx, t.accountID, endpointID, t.id); err != nil {
+	if err := s.opt.Store.Unbind(ctx, t.accountID, endpointID, t.id); err != nil {
 		return s.refusal(err)
 	}
 	s.removeMember(t, endpointID)

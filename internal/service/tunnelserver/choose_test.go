@@ -70,7 +70,7 @@ func TestChoose_EndsWithContext(t *testing.T) {
 
 // poolLister lists the members of a pool.
 type poolLister struct {
-	account.Endpoints
+	Store
 	filter account.EndpointFilter
 	all    []account.Endpoint
 	err    error
@@ -104,7 +104,7 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				pool := &poolLister{err: c.err}
-				s := New(Options{Endpoints: pool, Logger: slog.New(slog.DiscardHandler)})
+				s := New(Options{Store: pool, Logger: slog.New(slog.DiscardHandler)})
 				long, other := s.started.Add(-time.Hour), s.started.Add(-c.other)
 				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes},
 					PoolingEnabled: c.pooling, OfflineSince: &long}

@@ -58,7 +58,7 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	ep, err := s.opt.Endpoints.Endpoint(ctx, accountID, header.EndpointID)
+	ep, err := s.opt.Store.Endpoint(ctx, accountID, header.EndpointID)
 	if account.CodeOf(err) == account.CodeNotFound {
 		if other := s.onlineEndpoint(poolKey{accountID, account.BindingKubernetes, header.Scheme, header.Host,
 			header.Port}); other != nil {
@@ -78,7 +78,7 @@ func (s *Server) cloudEndpoint(
 	if header.Scheme == "" {
 		return nil, missing
 	}
-	page, err := s.opt.Endpoints.ListEndpoints(ctx, accountID,
+	page, err := s.opt.Store.ListEndpoints(ctx, accountID,
 		account.EndpointFilter{Binding: account.BindingKubernetes, URL: url.String()}, account.Page{Limit: 1})
 	switch {
 	case err != nil:
@@ -86,7 +86,7 @@ func (s *Server) cloudEndpoint(
 	case len(page.Endpoints) == 0 || page.Endpoints[0].Type != account.TypeCloud:
 		return nil, missing
 	}
-	return s.opt.Endpoints.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
+	return s.opt.Store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
 // unknownEndpointCode returns the refusal of an unknown endpoint: offline for one whose URL is
@@ -94,7 +94,7 @@ func (s *Server) cloudEndpoint(
 func (s *Server) unknownEndpointCode(ctx context.Context, accountID, id string) tunnel.RefuseCode {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	reserved, err := s.opt.Endpoints.EndpointReserved(ctx, accountID, id)
+	reserved, err := s.opt.Store.EndpointReserved(ctx, accountID, id)
 	switch {
 	case err != nil:
 		s.log.Error("the reservation of an endpoint could not be read", "endpoint", id, "err", err)

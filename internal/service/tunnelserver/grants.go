@@ -10,17 +10,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// HostReader reads which hosts of the public binding an account is granted now.
-type HostReader interface {
-	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
-}
-
 // endUngranted ends the sessions that have bound a public endpoint whose domain is no longer
 // granted, and with them its live connections. The agent reconnects with its other endpoints, and
 // the bind of this one is refused until the domain is granted again.
 func (s *Server) endUngranted(ctx context.Context) error {
 	public := s.publicMembers()
-	if len(public) == 0 || s.opt.Hosts == nil {
+	if len(public) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -30,7 +25,7 @@ func (s *Server) endUngranted(ctx context.Context) error {
 		for i, h := range members {
 			hosts[i] = h.endpoint.Host
 		}
-		granted, err := s.opt.Hosts.GrantedHosts(ctx, accountID, hosts)
+		granted, err := s.opt.Store.GrantedHosts(ctx, accountID, hosts)
 		if err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func newTestService(t *testing.T, acl ...string) *testService {
 	}
 	l.accountID, l.tokenID, l.token = a.ID, token.ID, secret
 	l.Server = New(Options{
-		Auth: st, Binder: st, Sessions: st, Tunnels: st, Endpoints: st, Operators: st, StoreID: st.StoreID(),
+		Store: st, StoreID: st.StoreID(),
 		ServerID: "test", Version: "test",
 		Serve: func(context.Context, Incoming) {}, OnOpen: func(string) {}, OnHello: func(tunnel.Role, string) {},
 		Logger: slog.New(slog.DiscardHandler),

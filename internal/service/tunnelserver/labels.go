@@ -28,7 +28,7 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	started, err := s.opt.Tunnels.StartTunnel(ctx, account.LabelledTunnel{
+	started, err := s.opt.Store.StartTunnel(ctx, account.LabelledTunnel{
 		AccountID: t.accountID, TunnelSession: account.Ref{ID: t.id}, Labels: b.Labels,
 		Metadata: b.Metadata, ForwardsTo: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
 	})
@@ -150,7 +150,7 @@ func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (found
 	if i < 0 {
 		return false, nil
 	}
-	if err := s.opt.Tunnels.EndTunnel(ctx, t.accountID, id, t.id); err != nil {
+	if err := s.opt.Store.EndTunnel(ctx, t.accountID, id, t.id); err != nil {
 		return true, s.refusal(err)
 	}
 	s.log.Info("labelled tunnel ended", "tunnel", id, "session", t.id, "account", t.accountID)

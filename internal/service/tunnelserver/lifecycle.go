@@ -45,7 +45,7 @@ func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tu
 }
 
 func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, error) {
-	token, err := s.opt.Auth.AuthtokenBySecret(ctx, h.Token)
+	token, err := s.opt.Store.AuthtokenBySecret(ctx, h.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (s *Server) findOperator(
 	if !token.MayConnect(operatorID) {
 		return nil, errNoConnectRule(token.ID, operatorID)
 	}
-	o, err := s.opt.Operators.Operator(ctx, token.AccountID, operatorID)
+	o, err := s.opt.Store.Operator(ctx, token.AccountID, operatorID)
 	if account.CodeOf(err) == account.CodeNotFound {
 		return nil, errUnregistered(operatorID)
 	}
@@ -138,7 +138,7 @@ func (s *Server) Up(ts *tunnel.Session) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	err := s.opt.Sessions.StartSession(ctx, account.TunnelSession{
+	err := s.opt.Store.StartSession(ctx, account.TunnelSession{
 		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion, Credential: account.Ref{ID: t.credentialID},
 		IP:       t.ip,
 		Metadata: t.hello.Metadata, OS: t.hello.OS, StartedAt: t.accepted.UTC(), Transport: tunnel.ALPN,
@@ -190,7 +190,7 @@ func (s *Server) recordSessionEnd(ctx context.Context, t *session) error {
 	s.mu.Lock()
 	end := t.end
 	s.mu.Unlock()
-	return s.opt.Binder.EndSession(ctx, t.accountID, t.id, end)
+	return s.opt.Store.EndSession(ctx, t.accountID, t.id, end)
 }
 
 // retrySessionEnds records the ends that Down could not record: until then, the URLs of those

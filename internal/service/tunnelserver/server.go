@@ -13,12 +13,19 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// OperatorReader reads the operators that forwarders name.
-type OperatorReader interface {
+// Store is the part of the store that the server reads and writes.
+type Store interface {
+	account.Authenticator
+	account.Binder
+	account.SessionStarter
+	account.TunnelStarter
+	account.Endpoints
 	Operator(ctx context.Context, accountID, id string) (*account.Operator, error)
 	// MarkOperatorSeen records that the operator has a forwarder connected. It does not wait for a
 	// write.
 	MarkOperatorSeen(id string)
+	// GrantedHosts returns which hosts of the public binding the account is granted now.
+	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 }
 
 // Incoming is a forwarder's stream that passed the checks. The receiver must accept or refuse
@@ -35,13 +42,7 @@ type Incoming struct {
 
 // Options configure a Server; those without a default are required.
 type Options struct {
-	Auth      account.Authenticator
-	Binder    account.Binder
-	Sessions  account.SessionStarter
-	Tunnels   account.TunnelStarter
-	Endpoints account.Endpoints
-	Operators OperatorReader
-	Hosts     HostReader // nil = grants of domains are not revoked
+	Store Store
 	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
 	CheckPolicy account.PolicyChecker
 	// OnBind is called after every bind that succeeded. It must not block; nil = not called.

@@ -64,7 +64,7 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		ids = append(ids, t.credentialID)
 	}
 	slices.Sort(ids)
-	tokens, err := s.opt.Auth.LiveAuthtokens(ctx, slices.Compact(ids))
+	tokens, err := s.opt.Store.LiveAuthtokens(ctx, slices.Compact(ids))
 	if err != nil {
 		return err
 	}
@@ -168,13 +168,13 @@ func (s *Server) operatorGone(ctx context.Context, known map[string]bool, t *ses
 	if gone, ok := known[key]; ok {
 		return gone, nil
 	}
-	o, err := s.opt.Operators.Operator(ctx, t.accountID, t.operatorID)
+	o, err := s.opt.Store.Operator(ctx, t.accountID, t.operatorID)
 	gone := account.CodeOf(err) == account.CodeNotFound
 	if err != nil && !gone {
 		return false, err
 	}
 	if !gone && time.Since(o.LastSeenAt) > operatorSeenInterval {
-		s.opt.Operators.MarkOperatorSeen(o.ID)
+		s.opt.Store.MarkOperatorSeen(o.ID)
 	}
 	known[key] = gone
 	return gone, nil

@@ -70,14 +70,14 @@ func TestRun_RemovesUnstartedSessions(t *testing.T) {
 	}
 }
 
-// failingBinder fails a given number of times.
-type failingBinder struct {
-	account.Binder
+// failingStore fails a given number of times.
+type failingStore struct {
+	Store
 	failures int
 	lost     []string
 }
 
-func (b *failingBinder) EndSession(_ context.Context, _, sessionID string, _ account.SessionEnd) error {
+func (b *failingStore) EndSession(_ context.Context, _, sessionID string, _ account.SessionEnd) error {
 	if b.failures--; b.failures >= 0 {
 		return account.Errorf(account.CodeUnavailable, "the store does not answer")
 	}
@@ -87,15 +87,15 @@ func (b *failingBinder) EndSession(_ context.Context, _, sessionID string, _ acc
 
 func TestRun_RecordsSessionEndWhenStoreIsBack(t *testing.T) {
 	t.Parallel()
-	binder := &failingBinder{failures: 2}
-	s := New(Options{Binder: binder, Logger: slog.New(slog.DiscardHandler)})
+	failing := &failingStore{failures: 2}
+	s := New(Options{Store: failing, Logger: slog.New(slog.DiscardHandler)})
 	ended := &tunnel.Session{} // its id is ""
 	s.sessions[""] = &session{id: "ts-1", hello: tunnel.Hello{Role: tunnel.RoleAgent}, tun: ended}
 	s.Down(ended, nil)
 	for range 3 {
 		s.retrySessionEnds(t.Context())
 	}
-	if len(binder.lost) != 1 || binder.lost[0] != "ts-1" || len(s.unrecorded) != 0 {
-		t.Errorf("lost %v, still to do %v", binder.lost, s.unrecorded)
+	if len(failing.lost) != 1 || failing.lost[0] != "ts-1" || len(s.unrecorded) != 0 {
+		t.Errorf("lost %v, still to do %v", failing.lost, s.unrecorded)
 	}
 }

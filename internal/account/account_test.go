@@ -62,7 +62,7 @@ func TestResourceVersion_RoundTrip(t *testing.T) {
 	}
 }
 
-func TestACL(t *testing.T) {
+func TestACL_AdmitsURLs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rule, url string
@@ -108,14 +108,14 @@ func TestACL(t *testing.T) {
 	}
 }
 
-func TestScopes(t *testing.T) {
+func TestScopes_GrantAndValidate(t *testing.T) {
 	t.Parallel()
 	key := account.APIKey{Scopes: []account.Scope{account.ScopeRead}}
 	admin := account.APIKey{Scopes: []account.Scope{account.ScopeAdmin}}
 	if !key.HasAnyScope(account.ScopeOperator, account.ScopeRead) || key.HasAnyScope(account.ScopeOperator) ||
 		key.HasAnyScope() || !admin.HasAnyScope() ||
 		!admin.HasAnyScope(account.ScopeRead) {
-		t.Error("Has")
+		t.Error("HasAnyScope is wrong")
 	}
 	for _, bad := range [][]account.Scope{nil, {"root"}, {account.ScopeRead, account.ScopeRead}} {
 		if account.CodeOf(account.ValidateScopes(bad)) != account.CodeInvalid {
@@ -124,7 +124,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-func TestSecrets(t *testing.T) {
+func TestNewSecret_HasPrefixAndLength(t *testing.T) {
 	t.Parallel()
 	a, b := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.APIKeyPrefix)
 	if a == b || account.ValidateSecret("f", account.APIKeyPrefix, a) != nil || len(a) != len(account.APIKeyPrefix)+43 {
@@ -219,7 +219,7 @@ func TestValidate_ListsEveryBrokenRule(t *testing.T) {
 	}
 }
 
-func TestEndpointFilter(t *testing.T) {
+func TestEndpointFilter_Matches(t *testing.T) {
 	t.Parallel()
 	e := account.Endpoint{URL: "http://a.b", Bindings: []string{account.BindingKubernetes}}
 	for f, want := range map[account.EndpointFilter]bool{{}: true, {Binding: "kubernetes"}: true,

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestBackendKind_IDPrefixesFit(t *testing.T) {
+func TestBackendKind_HasIDPrefix(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, kind := range account.BackendKinds() {
@@ -36,7 +36,7 @@ func many(n int) (all []string) {
 	return all
 }
 
-func TestBackendRules(t *testing.T) {
+func TestBackend_NamesBrokenRules(t *testing.T) {
 	t.Parallel()
 	tooManyHeaders := map[string]string{}
 	for _, name := range many(account.MaxResponseHeaders + 1) {
@@ -97,7 +97,7 @@ func TestBackendRules(t *testing.T) {
 	}
 }
 
-func TestStaticAddresses(t *testing.T) {
+func TestStaticAddress_NormalisesAndRefuses(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"db.example.com:5432": "db.example.com:5432", "DB.Example.com:1": "db.example.com:1",

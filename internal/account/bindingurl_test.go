@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
 )
 
-func TestBindingURLs(t *testing.T) {
+func TestParseBindingURL_AcceptsRulesOfBinding(t *testing.T) {
 	t.Parallel()
 	for _, row := range accounttest.BindingURLs() {
 		u, err := account.ParseBindingURL(row.Binding, row.URL)

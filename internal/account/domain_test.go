@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestDomainPatterns(t *testing.T) {
+func TestParseDomainPattern_NormalisesAndRefuses(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{"Example.COM": "example.com", "*.Example.com": "*.example.com",
 		"*.test": "*.test", "a.b.c.d": "a.b.c.d",

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestIsReservedHeader(t *testing.T) {
+func TestIsReservedHeader_MatchesSpellings(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"Fairlead-Auth-Email": true, "fairlead_auth_email": true, "FAIRLEAD-X": true, "Fairlead_": true,
@@ -22,7 +22,7 @@ func TestIsReservedHeader(t *testing.T) {
 	}
 }
 
-func TestIsForwardingHeader(t *testing.T) {
+func TestIsForwardingHeader_MatchesSpellings(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"X-Forwarded-For": true, "x_forwarded_for": true, "X~Forwarded~Client-Cert": true, "X-Forwarded-Port": true,

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestValidateHTTPOptions_HostMode(t *testing.T) {
+func TestValidateHTTPOptions_ChecksHostMode(t *testing.T) {
 	t.Parallel()
 	for mode, ok := range map[string]bool{
 		"passthrough": true, "rewrite": true, "example.com": true, "example.com:8080": true, "my_host": true,
@@ -25,7 +25,7 @@ func TestValidateHTTPOptions_HostMode(t *testing.T) {
 	}
 }
 
-func TestValidateHTTPOptions_OfTCP(t *testing.T) {
+func TestValidateHTTPOptions_RefusesHTTPOptionsOfTCP(t *testing.T) {
 	t.Parallel()
 	if err := account.ValidateHTTPOptions("tcp", "", account.HostPassthrough); err != nil {
 		t.Error(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// A rule is about labels or about URLs, never about both, but for bind:*.
-func TestACLOfLabels(t *testing.T) {
+// TestACL_AdmitsLabels checks that only bind:* admits both labels and URLs.
+func TestACL_AdmitsLabels(t *testing.T) {
 	t.Parallel()
 	api := map[string]string{"app": "api", "site": "a"}
 	for _, c := range []struct {
@@ -53,7 +53,7 @@ func TestACLOfLabels(t *testing.T) {
 	}
 }
 
-func TestHasLabels(t *testing.T) {
+func TestHasLabels_MatchesAllWanted(t *testing.T) {
 	t.Parallel()
 	has := map[string]string{"a": "1", "b": ""}
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ func TestParseEndpointURL_NormalisesSpellings(t *testing.T) {
 	}
 }
 
-func TestURLParts(t *testing.T) {
+func TestParseEndpointURL_SplitsHostAndPort(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"http://api.demo":        "http://api.demo|api.demo:80|api|demo",
@@ -103,7 +103,7 @@ func FuzzParseEndpointURL(f *testing.F) {
 	})
 }
 
-func TestParseServerURL(t *testing.T) {
+func TestParseServerURL_NormalisesAndRefuses(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{"https://Host:8443": "https://host:8443", "host": "https://host",
 		"host:1": "https://host:1", "https://h/": "https://h",

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statustoken owns the token that opens a forwarder's /status, which names account,
-// operator and hostnames.
+// Package statustoken owns the bearer token of a forwarder's /status, which shows account, operator
+// and hostnames.
 //
 // It is derived from the UID of the installation's KubernetesOperator, which Kubernetes draws at
 // random and shows to those who may read that object. They can read there all that a status shows,

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestToken_OpensItsPodOnly(t *testing.T) {
+func TestValid_AcceptsTokenOfPodOnly(t *testing.T) {
 	t.Parallel()
 	const uid, pod = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11", "forwarder-one"
 	token := Derive(uid, pod)
@@ -40,13 +40,13 @@ func TestToken_OpensItsPodOnly(t *testing.T) {
 	}
 }
 
-// Where the installation or the pod is not known, nothing opens.
-func TestToken_UnknownOpensNothing(t *testing.T) {
+// TestDerive_EmptyWithoutOperatorOrPod checks that no request is valid while either is unknown.
+func TestDerive_EmptyWithoutOperatorOrPod(t *testing.T) {
 	t.Parallel()
 	for _, token := range []string{Derive("", "pod"), Derive("uid", "")} {
 		r := httptest.NewRequest(http.MethodGet, "/status", http.NoBody)
 		if SetHeader(r, token); token != "" || Valid(r, token) {
-			t.Errorf("%q opens the status", token)
+			t.Errorf("token %q is valid", token)
 		}
 	}
 }

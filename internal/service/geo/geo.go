@@ -54,17 +54,17 @@ type Databases struct {
 	log   *slog.Logger
 }
 
-// file is one of them.
+// file is an open file, reloaded by load, which one goroutine at a time calls.
 type file struct {
-	path    string
-	reader  atomic.Pointer[maxminddb.Reader]
-	seen    stamp  // of what was read last
-	bad     error  // what is wrong with it
-	failing string // what was last logged
+	path       string
+	reader     atomic.Pointer[maxminddb.Reader]
+	loaded     fileVersion // of the content that was read last
+	contentErr error       // of that content; nil when it is a database
+	lastLogged string      // error
 }
 
-// stamp tells two contents of a file apart.
-type stamp struct {
+// fileVersion tells two contents of a file apart.
+type fileVersion struct {
 	size int64
 	time time.Time
 }
@@ -96,16 +96,16 @@ func (d *Databases) Run(ctx context.Context) {
 	}
 }
 
-// refresh tells once of a file that cannot be read, and of one that is new.
+// refresh reloads the changed files. It logs each reload, and an error once until it changes.
 func (d *Databases) refresh() {
 	for _, f := range d.files {
 		changed, err := f.load()
 		switch {
-		case err != nil && err.Error() != f.failing:
+		case err != nil && err.Error() != f.lastLogged:
 			d.log.Error("a GeoIP database could not be read again; the old one stays in use", "err", err)
-			f.failing = err.Error()
+			f.lastLogged = err.Error()
 		case err == nil:
-			f.failing = ""
+			f.lastLogged = ""
 		}
 		if changed {
 			m := f.reader.Load().Metadata
@@ -114,61 +114,62 @@ func (d *Databases) refresh() {
 	}
 }
 
-// load reads the file if it has changed, and takes it in use if it is whole.
+// load reads the file if it has changed, and uses it if it is complete.
 func (f *file) load() (changed bool, err error) {
 	open, err := os.Open(f.path)
 	if err != nil {
 		return false, fmt.Errorf("opening a GeoIP database: %w", err)
 	}
 	defer func() { _ = open.Close() }()
-	before, err := stampOf(open)
+	before, err := versionOf(open)
 	switch {
 	case err != nil:
 		return false, err
-	case before == f.seen:
-		return false, f.bad
+	case before == f.loaded:
+		return false, f.contentErr
 	case before.size > maxFile:
 		return false, fmt.Errorf("GeoIP database %s has %d bytes; at most %d are read", f.path, before.size, maxFile)
 	}
 	content := make([]byte, before.size)
 	_, err = io.ReadFull(open, content)
-	if after, err2 := stampOf(open); err != nil || err2 != nil || after != before {
+	if after, err2 := versionOf(open); err != nil || err2 != nil || after != before {
 		return false,
-			errors.Join(fmt.Errorf("GeoIP database %s could not be read whole; replace it by renaming another file to it",
+			errors.Join(fmt.Errorf("GeoIP database %s changed while it was read; replace it by renaming another file to it",
 				f.path), err, err2)
 	}
 	reader, err := maxminddb.OpenBytes(content, maxminddb.DisableStringCache())
-	if f.seen, f.bad = before, nil; err != nil {
-		f.bad = fmt.Errorf("GeoIP database %s is none in MaxMind's format (.mmdb), or is not whole: %w", f.path, err)
-		return false, f.bad
+	if f.loaded, f.contentErr = before, nil; err != nil {
+		f.contentErr = fmt.Errorf("GeoIP database %s is not in MaxMind's format (.mmdb), or is incomplete: %w", f.path, err)
+		return false, f.contentErr
 	}
 	f.reader.Store(reader)
 	return true, nil
 }
 
-func stampOf(f *os.File) (stamp, error) {
+func versionOf(f *os.File) (fileVersion, error) {
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return stamp{}, fmt.Errorf("looking at a GeoIP database: %w", err)
+		return fileVersion{}, fmt.Errorf("checking a GeoIP database: %w", err)
 	case !info.Mode().IsRegular():
-		return stamp{}, &fs.PathError{Op: "reading a GeoIP database", Path: f.Name(), Err: errors.New("it is no file")}
+		return fileVersion{}, &fs.PathError{Op: "reading a GeoIP database", Path: f.Name(),
+			Err: errors.New("not a regular file")}
 	}
-	return stamp{info.Size(), info.ModTime()}, nil
+	return fileVersion{info.Size(), info.ModTime()}, nil
 }
 
-// Lookup returns what the databases know of the address.
+// Lookup returns the location and network of the address; the zero Location when unknown.
 func (d *Databases) Lookup(ip netip.Addr) Location {
-	var p Location
+	var l Location
 	if d == nil || !ip.IsValid() {
-		return p
+		return l
 	}
 	ip = ip.Unmap().WithZone("")
 	for _, f := range d.files {
 		var record any
 		if err := f.reader.Load().Lookup(ip).Decode(&record); err == nil { // else it is damaged, or has no IPv6
-			p.add(record)
+			l.add(record)
 		}
 	}
-	return p
+	return l
 }

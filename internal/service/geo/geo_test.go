@@ -74,8 +74,8 @@ func nested(t *testing.T) []byte {
 	})
 }
 
-// show makes a Place readable.
-func show(p Location) string {
+// formatLocation returns a Location as text.
+func formatLocation(p Location) string {
 	s := fmt.Sprintf("%s/%s/%s/%s", p.CountryCode, p.Country, p.Subdivision, p.City)
 	if p.Latitude != nil {
 		s += fmt.Sprintf(" %v,%v", *p.Latitude, *p.Longitude)
@@ -132,7 +132,7 @@ func TestLookup_ReadsBothLayouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := show(d.Lookup(netip.MustParseAddr(c.ip))); got != c.want {
+		if got := formatLocation(d.Lookup(netip.MustParseAddr(c.ip))); got != c.want {
 			t.Errorf("%s of %s:\n got %q\nwant %q", c.ip, c.files, got, c.want)
 		}
 	}
@@ -152,10 +152,10 @@ func TestOpen_RefusesBadFiles(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		filepath.Join(dir, "absent"): "no such file",
-		dir:                          "it is no file",
-		write(t, filepath.Join(dir, "empty"), nil):                             "none in MaxMind's format",
-		write(t, filepath.Join(dir, "text"), []byte("<html>not found</html>")): "none in MaxMind's format",
-		write(t, filepath.Join(dir, "half"), whole[:len(whole)/2]):             "none in MaxMind's format",
+		dir:                          "not a regular file",
+		write(t, filepath.Join(dir, "empty"), nil):                             "not in MaxMind's format",
+		write(t, filepath.Join(dir, "text"), []byte("<html>not found</html>")): "not in MaxMind's format",
+		write(t, filepath.Join(dir, "half"), whole[:len(whole)/2]):             "not in MaxMind's format",
 		large: "at most",
 	} {
 		if _, err := Open([]string{path}, log); err == nil || !strings.Contains(err.Error(), want) ||

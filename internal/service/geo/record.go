@@ -13,45 +13,45 @@ import (
 
 const maxName = 100 // characters of a name
 
-// add takes from a record what is not known yet. What belongs together comes from one record: a
-// city, and coordinates with their radius.
-func (p *Location) add(record any) {
+// add fills unset fields from a record. Fields that belong together come from one record: a city,
+// and coordinates with their radius.
+func (l *Location) add(record any) {
 	r, ok := record.(map[string]any)
 	if !ok {
 		return
 	}
-	if p.CountryCode == "" && p.Latitude == nil {
-		p.addLocation(r)
+	if l.CountryCode == "" && l.Latitude == nil {
+		l.addLocation(r)
 	}
-	if p.ASN == 0 {
+	if l.ASN == 0 {
 		if n := asn(first(r, "autonomous_system_number", "asn")); n > 0 {
-			p.ASN = n
-			p.Organization = name(first(r, "autonomous_system_organization", "as_organization", "as_name", "organization"))
+			l.ASN = n
+			l.Organization = name(first(r, "autonomous_system_organization", "as_organization", "as_name", "organization"))
 		}
 	}
 }
 
-func (p *Location) addLocation(r map[string]any) {
+func (l *Location) addLocation(r map[string]any) {
 	country, nested := r["country"].(map[string]any)
 	if nested {
-		p.CountryCode, p.Country = code(country["iso_code"]), english(country)
+		l.CountryCode, l.Country = code(country["iso_code"]), english(country)
 	} else {
-		p.CountryCode, p.Country = code(first(r, "country_code", "country")), name(first(r, "country_name", "country"))
+		l.CountryCode, l.Country = code(first(r, "country_code", "country")), name(first(r, "country_name", "country"))
 	}
-	if p.Country == p.CountryCode {
-		p.Country = ""
+	if l.Country == l.CountryCode {
+		l.Country = ""
 	}
 	if city, ok := r["city"].(map[string]any); ok {
-		p.City = english(city)
+		l.City = english(city)
 	} else {
-		p.City = name(r["city"])
+		l.City = name(r["city"])
 	}
 	if all, ok := r["subdivisions"].([]any); ok && len(all) > 0 {
 		if largest, ok := all[0].(map[string]any); ok {
-			p.Subdivision = english(largest)
+			l.Subdivision = english(largest)
 		}
 	} else {
-		p.Subdivision = name(first(r, "subdivision", "region", "state1"))
+		l.Subdivision = name(first(r, "subdivision", "region", "state1"))
 	}
 	at, nested := r["location"].(map[string]any)
 	if !nested {
@@ -62,15 +62,15 @@ func (p *Location) addLocation(r map[string]any) {
 	if !ok || !ok2 || math.Abs(lat) > 90 || math.Abs(long) > 180 {
 		return
 	}
-	p.Latitude, p.Longitude = &lat, &long
+	l.Latitude, l.Longitude = &lat, &long
 	// half of the way around the earth
 	if km, ok := number(first(at, "accuracy_radius", "radius")); ok && km > 0 && km <= 20_100 {
 		rounded := int(math.Round(km))
-		p.RadiusKM = &rounded
+		l.RadiusKM = &rounded
 	}
 }
 
-// first returns the first member that is there.
+// first returns the first of the named members that the record has.
 func first(r map[string]any, names ...string) any {
 	for _, n := range names {
 		if v, ok := r[n]; ok {
@@ -80,7 +80,7 @@ func first(r map[string]any, names ...string) any {
 	return nil
 }
 
-// english is the name of a nested record.
+// english returns the English name of a nested record.
 func english(r map[string]any) string {
 	if names, ok := r["names"].(map[string]any); ok {
 		return name(names["en"])

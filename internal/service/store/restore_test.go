@@ -190,8 +190,8 @@ func TestRestore_FillsEmptyDirectory(t *testing.T) {
 	storetest.Must(t, err)
 }
 
-// TestNewEpoch_OfPostgres is what pg_restore leaves to do.
-func TestNewEpoch_OfPostgres(t *testing.T) {
+// TestNewEpoch_InvalidatesVersionsOfPostgres is what pg_restore leaves to do.
+func TestNewEpoch_InvalidatesVersionsOfPostgres(t *testing.T) {
 	t.Parallel()
 	databaseURL := postgres.Server(t).URL(t)
 	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL}

@@ -25,8 +25,8 @@ const (
 	loggedIn = 200 // of them with a session that can be read
 )
 
-// crowd is a store with an account in which many people have a session each.
-type crowd struct {
+// identityStore is a store with an account in which many people have a session each.
+type identityStore struct {
 	*store.Store
 	b       *testing.B
 	account string
@@ -38,13 +38,13 @@ func secretOf(i int) []byte {
 	return h[:]
 }
 
-func newCrowd(b *testing.B, make engine) *crowd {
+func newIdentityStore(b *testing.B, open engine) *identityStore {
 	b.Helper()
-	opt, driver, dataSource := make(b)
+	opt, driver, dataSource := open(b)
 	var err error
 	opt.Key, err = seal.New([]byte(strings.Repeat("k", seal.KeySize)))
 	must(b, err)
-	c := &crowd{b: b}
+	c := &identityStore{b: b}
 	ctx := context.WithoutCancel(b.Context())
 	c.Store, err = store.Open(ctx, opt)
 	must(b, err)
@@ -67,41 +67,23 @@ func newCrowd(b *testing.B, make engine) *crowd {
 	return c
 }
 
-// fill copies the newest user and session until there are as many people as there have to be,
-// behind the store's back; they are older.
-func (c *crowd) fill(driver, dataSource string) {
+// fill copies the newest user and session to older ones until there are 10,000 people, by SQL.
+func (c *identityStore) fill(driver, dataSource string) {
 	c.b.Helper()
 	db, err := sql.Open(driver, dataSource)
 	must(c.b, err)
 	defer func() { must(c.b, db.Close()) }()
 	hash := map[string]string{"sqlite": "CAST('h' || i AS BLOB)", "pgx": "CAST('h' || i AS BYTEA)"}[driver]
 	for _, table := range []struct {
-		name    string
-		changed map[string]string
+		name, newest string // the column with the id of the newest user
+		changed      map[string]string
 	}{
-		{"app_users", map[string]string{"id": number("au"), "identity_key": "'k' || i", "username": "'other' || i",
+		{"app_users", "id", map[string]string{"id": number("au"), "identity_key": "'k' || i", "username": "'other' || i",
 			"search": "'other' || i || ' other' || i || '@example.org'"}},
-		{"app_sessions", map[string]string{"id": number("as"), "user_id": number("au"), "token_hash": hash,
+		{"app_sessions", "user_id", map[string]string{"id": number("as"), "user_id": number("au"), "token_hash": hash,
 			"search": "'https://other.example.com 198.51.100.' || i"}},
 	} {
-		rows, err := db.QueryContext(c.b.Context(), "SELECT * FROM "+table.name+" WHERE 1 = 0")
-		must(c.b, err)
-		columns, err := rows.Columns()
-		must(c.b, err)
-		must(c.b, rows.Close())
-		values := slices.Clone(columns)
-		for i, column := range columns {
-			if expression, ok := table.changed[column]; ok {
-				values[i] = expression
-			}
-		}
-		newest := map[string]string{"app_users": "id", "app_sessions": "user_id"}[table.name]
-		_, err = db.ExecContext(c.b.Context(),
-			fmt.Sprintf(
-				"WITH RECURSIVE numbers (i) AS (SELECT %d UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) "+
-					"SELECT %s FROM %[3]s, numbers WHERE %[6]s = '%[7]s'",
-				loggedIn+1, people, table.name, strings.Join(columns, ", "), strings.Join(values, ", "), newest, c.newest))
-		must(c.b, err)
+		copyRows(c.b, db, table.name, fmt.Sprintf("%s = '%s'", table.newest, c.newest), table.changed, loggedIn+1, people)
 	}
 	if driver == "pgx" {
 		_, err = db.ExecContext(c.b.Context(), "ANALYZE")
@@ -109,22 +91,22 @@ func (c *crowd) fill(driver, dataSource string) {
 	}
 }
 
-// looks are what is measured.
-var looks = map[string]func(*crowd){
-	"session": func(c *crowd) {
+// reads are the measured calls, by metric name.
+var reads = map[string]func(*identityStore){
+	"session": func(c *identityStore) {
 		_, err := c.LiveSession(c.b.Context(), c.account, secretOf(rand.N(loggedIn)))
 		must(c.b, err)
 	},
-	"no-session":         func(c *crowd) { _, _ = c.LiveSession(c.b.Context(), c.account, secretOf(-1)) },
-	"page":               func(c *crowd) { c.users(account.UserFilter{}, 100) },
-	"search-one-of-many": func(c *crowd) { c.users(account.UserFilter{Query: "OTHER1234@"}, 1) },
-	"search-no-match":    func(c *crowd) { c.users(account.UserFilter{Query: "unknown", Provider: "example"}, 0) },
-	"search-many":        func(c *crowd) { c.users(account.UserFilter{Query: "other"}, 100) },
-	"sessions-search":    func(c *crowd) { c.sessions(account.AppSessionFilter{Query: "no such address"}, 0) },
-	"sessions-of-user":   func(c *crowd) { c.sessions(account.AppSessionFilter{UserID: c.newest}, 1) },
+	"no-session":         func(c *identityStore) { _, _ = c.LiveSession(c.b.Context(), c.account, secretOf(-1)) },
+	"page":               func(c *identityStore) { c.users(account.UserFilter{}, 100) },
+	"search-one-of-many": func(c *identityStore) { c.users(account.UserFilter{Query: "OTHER1234@"}, 1) },
+	"search-no-match":    func(c *identityStore) { c.users(account.UserFilter{Query: "unknown", Provider: "example"}, 0) },
+	"search-many":        func(c *identityStore) { c.users(account.UserFilter{Query: "other"}, 100) },
+	"sessions-search":    func(c *identityStore) { c.sessions(account.AppSessionFilter{Query: "no such address"}, 0) },
+	"sessions-of-user":   func(c *identityStore) { c.sessions(account.AppSessionFilter{UserID: c.newest}, 1) },
 }
 
-func (c *crowd) users(f account.UserFilter, want int) {
+func (c *identityStore) users(f account.UserFilter, want int) {
 	c.b.Helper()
 	got, _, err := c.Users(c.b.Context(), c.account, f, account.Page{Limit: 100})
 	must(c.b, err)
@@ -133,7 +115,7 @@ func (c *crowd) users(f account.UserFilter, want int) {
 	}
 }
 
-func (c *crowd) sessions(f account.AppSessionFilter, want int) {
+func (c *identityStore) sessions(f account.AppSessionFilter, want int) {
 	c.b.Helper()
 	got, _, err := c.AppSessions(c.b.Context(), c.account, f, account.Page{Limit: 100})
 	must(c.b, err)
@@ -142,19 +124,18 @@ func (c *crowd) sessions(f account.AppSessionFilter, want int) {
 	}
 }
 
-// BenchmarkIdentities measures the look that every request with a session has, and lists, with
-// 10,000 people.
+// BenchmarkIdentities measures the session lookup of every request, and lists, with 10,000 people.
 func BenchmarkIdentities(b *testing.B) {
-	for name, make := range engines(b) {
+	for name, open := range engines(b) {
 		b.Run(name, func(b *testing.B) {
-			c := newCrowd(b, make)
+			c := newIdentityStore(b, open)
 			took := map[string][]time.Duration{}
 			b.ResetTimer()
 			for range b.N * rounds {
-				for what, look := range looks {
+				for name, read := range reads {
 					begin := time.Now()
-					look(c)
-					took[what] = append(took[what], time.Since(begin))
+					read(c)
+					took[name] = append(took[name], time.Since(begin))
 				}
 			}
 			b.ReportMetric(0, "ns/op")

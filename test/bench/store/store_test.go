@@ -35,8 +35,8 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// filled is a store with an account that has many endpoints.
-type filled struct {
+// endpointStore is a store with an account that has many endpoints.
+type endpointStore struct {
 	*store.Store
 	b                  *testing.B
 	account, session   string
@@ -45,7 +45,7 @@ type filled struct {
 	made               int
 }
 
-// engine makes an empty store: how to open it, and how to reach its database behind its back.
+// engine makes an empty database, and returns the options of its store and its SQL data source.
 type engine func(b *testing.B) (opt store.Options, driver, dataSource string)
 
 func engines(b *testing.B) map[string]engine {
@@ -68,11 +68,11 @@ func engines(b *testing.B) map[string]engine {
 	}
 }
 
-func newFilled(b *testing.B, make engine, size int) *filled {
+func newEndpointStore(b *testing.B, open engine, size int) *endpointStore {
 	b.Helper()
-	f := &filled{b: b}
+	f := &endpointStore{b: b}
 	var opt store.Options
-	opt, f.driver, f.dataSource = make(b)
+	opt, f.driver, f.dataSource = open(b)
 	opt.MaxEndpoints = 10 * many
 	ctx := context.WithoutCancel(b.Context())
 	var err error
@@ -90,7 +90,7 @@ func newFilled(b *testing.B, make engine, size int) *filled {
 }
 
 // create binds one more endpoint and returns its id.
-func (f *filled) create() string {
+func (f *endpointStore) create() string {
 	f.b.Helper()
 	f.made++
 	u, err := account.ParseEndpointURL(fmt.Sprintf("http://new-%d.demo", f.made))
@@ -114,32 +114,16 @@ var copies = map[string]map[string]string{
 // number is an expression for ids that are sorted as their numbers are.
 func number(prefix string) string { return "'" + prefix + "-00000000000000000' || (100000000 + i)" }
 
-// fill copies the rows of the first endpoint until there are size of them, in SQL and
-// not through the store: a commit for each would take minutes.
-func (f *filled) fill(size int) {
+// fill copies the rows of the first endpoint by SQL until there are size endpoints: binding each
+// would take minutes.
+func (f *endpointStore) fill(size int) {
 	f.b.Helper()
 	ctx := f.b.Context()
 	db, err := sql.Open(f.driver, f.dataSource)
 	must(f.b, err)
 	defer func() { must(f.b, db.Close()) }()
 	for table, changed := range copies {
-		rows, err := db.QueryContext(ctx, "SELECT * FROM "+table+" WHERE 1 = 0")
-		must(f.b, err)
-		columns, err := rows.Columns()
-		must(f.b, err)
-		must(f.b, rows.Close())
-		values := slices.Clone(columns)
-		for i, column := range columns {
-			if expression, ok := changed[column]; ok {
-				values[i] = expression
-			}
-		}
-		_, err = db.ExecContext(ctx,
-			fmt.Sprintf(
-				"WITH RECURSIVE numbers (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) "+
-					"SELECT %s FROM %s, numbers",
-				size, table, strings.Join(columns, ", "), strings.Join(values, ", "), table))
-		must(f.b, err)
+		copyRows(f.b, db, table, "1 = 1", changed, 2, size)
 	}
 	for i := 2; i <= size; i++ {
 		f.ids = append(f.ids, fmt.Sprintf("ep-00000000000000000%d", 100_000_000+i))
@@ -152,18 +136,18 @@ func (f *filled) fill(size int) {
 	}
 }
 
-// operations are what is measured.
-var operations = map[string]func(*filled){
-	"list": func(f *filled) { f.list("") },
-	"page": func(f *filled) { f.list(f.ids[rand.N(len(f.ids)-200)+200]) },
-	"get": func(f *filled) {
+// operations are the measured calls, by metric name.
+var operations = map[string]func(*endpointStore){
+	"list": func(f *endpointStore) { f.list("") },
+	"page": func(f *endpointStore) { f.list(f.ids[rand.N(len(f.ids)-200)+200]) },
+	"get": func(f *endpointStore) {
 		_, err := f.Endpoint(f.b.Context(), f.account, f.ids[rand.N(len(f.ids))])
 		must(f.b, err)
 	},
-	"create": func(f *filled) { f.create() },
+	"create": func(f *endpointStore) { f.create() },
 }
 
-func (f *filled) list(before string) {
+func (f *endpointStore) list(before string) {
 	f.b.Helper()
 	page, err := f.ListEndpoints(f.b.Context(), f.account, account.EndpointFilter{Binding: account.BindingKubernetes},
 		account.Page{Limit: 100, BeforeID: before})
@@ -171,6 +155,28 @@ func (f *filled) list(before string) {
 	if len(page.Endpoints) != 100 || !page.More {
 		f.b.Fatalf("a page of %d endpoints", len(page.Endpoints))
 	}
+}
+
+// copyRows copies the rows that the condition selects once for each number i of from to last, with
+// the changed columns as SQL expressions of i.
+func copyRows(b *testing.B, db *sql.DB, table, condition string, changed map[string]string, from, last int) {
+	b.Helper()
+	rows, err := db.QueryContext(b.Context(), "SELECT * FROM "+table+" WHERE 1 = 0")
+	must(b, err)
+	columns, err := rows.Columns()
+	must(b, err)
+	must(b, rows.Close())
+	values := slices.Clone(columns)
+	for i, column := range columns {
+		if expression, ok := changed[column]; ok {
+			values[i] = expression
+		}
+	}
+	_, err = db.ExecContext(b.Context(), fmt.Sprintf(
+		"WITH RECURSIVE numbers (i) AS (SELECT %d UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) "+
+			"SELECT %s FROM %[3]s, numbers WHERE %[6]s",
+		from, last, table, strings.Join(columns, ", "), strings.Join(values, ", "), condition))
+	must(b, err)
 }
 
 // percentile sorts the durations and returns the one at p, from 0 to 1.
@@ -181,9 +187,9 @@ func percentile(all []time.Duration, p float64) time.Duration {
 
 // BenchmarkSize compares the same operations on stores of two sizes, in turns.
 func BenchmarkSize(b *testing.B) {
-	for name, make := range engines(b) {
+	for name, open := range engines(b) {
 		b.Run(name, func(b *testing.B) {
-			stores := []*filled{newFilled(b, make, few), newFilled(b, make, many)}
+			stores := []*endpointStore{newEndpointStore(b, open, few), newEndpointStore(b, open, many)}
 			took := map[string][2][]time.Duration{}
 			b.ResetTimer()
 			for range b.N * rounds {

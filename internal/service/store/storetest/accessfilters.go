@@ -23,9 +23,9 @@ func from(url, address, country string) func(*account.NewLogin) {
 	}
 }
 
-// accessFilters: users and sessions by endpoint, address, country and activity.
+// accessFilters tests lists of users and sessions by endpoint, address, country and activity.
 var accessFilters = map[string]func(*testing.T, Open){
-	"users and sessions are filtered by endpoint, address and country": func(t *testing.T, open Open) {
+	"access filter: endpoint, address and country": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.Login("alice", "a1", from("https://app.example.com", "203.0.113.9", "DE"))
 		f.Login("alice", "a2", from("https://wiki.example.com", "2001:db8::7", "US"))
@@ -70,7 +70,7 @@ var accessFilters = map[string]func(*testing.T, Open){
 			Equal(t, "choices", fmt.Sprint(choices.Endpoints, choices.Countries), want)
 		}
 	},
-	"a session that is over selects no user": func(t *testing.T, open Open) {
+	"access filter: ended sessions ignored": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.Login("alice", "a1", from("https://app.example.com", "203.0.113.9", "DE"))
 		f.Clock.Step(time.Hour)
@@ -81,7 +81,7 @@ var accessFilters = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "countries", len(choices.Countries), 0)
 	},
-	"users are listed by activity, in pages": func(t *testing.T, open Open) {
+	"users by activity: pages": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.Login("first", "s1")
 		f.Login("second", "s2")

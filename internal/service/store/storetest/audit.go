@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// audit: what happened is told once, in order, by whom, and ends in "gone" rather than in a lie.
+// audit tests the audit log: each change once, in order, with its principal; "gone" once compacted.
 var audit = map[string]func(*testing.T, Open){
-	"what people and agents do is told": func(t *testing.T, open Open) {
+	"audit: actions of people and agents": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		from := f.audited().Version
 		by := account.Caller{AccountID: f.AccountID, PrincipalID: "ak-someone"}
@@ -61,7 +61,7 @@ var audit = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "read alone", one.ResourceVersion, newest.ResourceVersion)
 	},
-	"what becomes of backends and cloud endpoints is told": func(t *testing.T, open Open) {
+	"audit: backends and cloud endpoints": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		from, by := f.audited().Version, account.Caller{AccountID: f.AccountID, PrincipalID: "ak-someone"}
 		b, err := f.Store.CreateBackend(t.Context(), by,
@@ -92,7 +92,7 @@ var audit = map[string]func(*testing.T, Open){
 			t.Errorf("an event holds the policy: %s", shown)
 		}
 	},
-	"pages cover the log without a gap": func(t *testing.T, open Open) {
+	"audit pages: no gap": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		by := account.Caller{AccountID: f.AccountID}
 		for i := range 7 { // all of one moment: the clock stands
@@ -114,7 +114,7 @@ var audit = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "left", last, int64(0))
 	},
-	"old events go, and a watcher behind them is told": func(t *testing.T, open Open) {
+	"audit retention: watcher behind gets gone": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxAuditEvents = 100 })
 		by := account.Caller{AccountID: f.AccountID}
 		start := account.ResourceVersion{Epoch: f.audited().Version.Epoch}
@@ -136,7 +136,7 @@ var audit = map[string]func(*testing.T, Open){
 			"bkdfo-1", map[string]string{"to": "bkdst-1"}))
 		Equal(t, "next", strings.Join(f.auditAfter(end, account.AuditFilter{}), " "), "backend.switched bkdfo-1 ")
 	},
-	"another account sees none of it, and its waiters sleep on": func(t *testing.T, open Open) {
+	"audit: other accounts see and wake on nothing": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		theirs, cancel := f.Store.SubscribeAudit(other)
@@ -158,7 +158,7 @@ var audit = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "events", len(page.Events), 0)
 	},
-	"an endpoint that is gone is reserved, for its account and for a while": func(t *testing.T, open Open) {
+	"deleted endpoint: reserved for its account": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		session := f.Session()

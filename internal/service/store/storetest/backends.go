@@ -79,9 +79,9 @@ func everyKind(child string) map[account.BackendKind]account.BackendPatch {
 	}
 }
 
-// backends: what is kept is what was given, and they hang together as they must.
+// backends tests backends and the rules of their tree.
 var backends = map[string]func(*testing.T, Open){
-	"every kind is kept, listed and found under its own kind alone": func(t *testing.T, open Open) {
+	"every kind: stored, listed and found under its kind": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		child := f.Static()
 		for kind, patch := range everyKind(child.ID) {
@@ -111,7 +111,7 @@ var backends = map[string]func(*testing.T, Open){
 			}
 		}
 	},
-	"pages of one kind follow each other, newest first": func(t *testing.T, open Open) {
+	"pages of one kind: newest first": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		var want []string
 		for range 5 {
@@ -135,7 +135,7 @@ var backends = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "ids", fmt.Sprint(got), fmt.Sprint(want))
 	},
-	"a change changes what it names, and none changes nothing": func(t *testing.T, open Open) {
+	"backend: patch changes named fields only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		one, two := f.Static(), f.Static()
 		for kind, patch := range everyKind(one.ID) {
@@ -174,7 +174,7 @@ var backends = map[string]func(*testing.T, Open){
 		Equal(t, "order", strings.Join(got.Children, " "), two.ID+" "+one.ID)
 		Equal(t, "events", len(f.Since(account.ResourceVersion{Epoch: f.List().Version.Epoch})), 0)
 	},
-	"children that do not exist, or are another's, are refused alike": func(t *testing.T, open Open) {
+	"unknown and foreign children: same refusal": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		theirs, err := f.newBackend(other, account.BackendStatic, account.BackendPatch{Address: new("a:1")})
@@ -193,7 +193,7 @@ var backends = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "one text", texts[0] == texts[1] && texts[1] == texts[2], true)
 	},
-	"nothing contains itself, and nothing is nested more than four deep": func(t *testing.T, open Open) {
+	"backend tree: no cycle, depth limit": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		leaf := f.Static()
 		two := f.Failover(leaf.ID)
@@ -214,7 +214,7 @@ var backends = map[string]func(*testing.T, Open){
 		Must(t, patch(four.ID, deep.ID))
 		Must(t, patch(two.ID, f.Static().ID))
 	},
-	"two changes at once cannot close a cycle": func(t *testing.T, open Open) {
+	"concurrent patches: no cycle": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		beside, err := open(f.opt)
 		Must(t, err)
@@ -242,7 +242,7 @@ var backends = map[string]func(*testing.T, Open){
 			}
 		}
 	},
-	"a tree is everything below its root, once": func(t *testing.T, open Open) {
+	"backend tree: every descendant once": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		leaf := f.Static()
 		left, right := f.Failover(leaf.ID), f.MakeBackend(account.BackendWeighted,
@@ -259,7 +259,7 @@ var backends = map[string]func(*testing.T, Open){
 		_, err = f.Store.BackendTree(t.Context(), other, root.ID)
 		MustCode(t, err, account.CodeNotFound)
 	},
-	"an account has so many backends and no more": func(t *testing.T, open Open) {
+	"backend limit": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxBackends = 2 })
 		f.Static()
 		last := f.Static()
@@ -270,7 +270,7 @@ var backends = map[string]func(*testing.T, Open){
 		_, err = f.newBackend("ac-none", account.BackendStatic, account.BackendPatch{Address: new("a:1")})
 		MustCode(t, err, account.CodeNotFound)
 	},
-	"another account's backends are unknown": func(t *testing.T, open Open) {
+	"backends of other accounts: not found": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		for kind, patch := range everyKind(f.Static().ID) {

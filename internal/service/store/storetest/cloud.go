@@ -52,9 +52,9 @@ func (f *Fixture) patchCloud(id string, p account.EndpointPatch) (*account.Endpo
 	return f.Store.PatchEndpoint(f.ctx(), account.Caller{AccountID: f.AccountID}, id, p, facts)
 }
 
-// cloudEndpoints: rows that no agent holds, with the identity of those that agents hold.
+// cloudEndpoints tests endpoints of type cloud, which have no agent.
 var cloudEndpoints = map[string]func(*testing.T, Open){
-	"one is made, online at once and for good, and deleted": func(t *testing.T, open Open) {
+	"cloud endpoint: create, stay online, delete": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		before := f.List().Version
 		e := f.Cloud("http://shop.demo")
@@ -78,7 +78,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID),
 			account.CodeNotFound)
 	},
-	"id: reserved for its URL": func(t *testing.T, open Open) {
+	"cloud endpoint: id reserved for its URL": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		made := f.MakeCloud(f.Cloud("http://shop.demo"))
 		other := f.Bind(f.Session(), "tcp://shop.demo:81").Endpoint
@@ -93,7 +93,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, agent.ID, session))
 		Equal(t, "the next one's id", f.MakeCloud(f.Cloud("http://shop.demo")).ID, made.ID)
 	},
-	"a URL is agents' or the cloud's": func(t *testing.T, open Open) {
+	"cloud endpoint: no URL shared with agents": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		mine := f.Bind(session, "http://agent.demo").Endpoint
@@ -117,7 +117,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		f.EndSession(session)
 		mustSay(t, f.createCloud(taken), account.CodeURLTaken, mine.ID, "is offline since")
 	},
-	"a pool's members have one policy": func(t *testing.T, open Open) {
+	"cloud pool: one policy": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		backend := f.Static().ID
 		pooled := func(name, policy, backend string) account.Endpoint {
@@ -149,7 +149,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		joins.PoolingEnabled = true
 		f.MakeCloud(joins)
 	},
-	"a change changes what it names, and none changes nothing": func(t *testing.T, open Open) {
+	"cloud endpoint: patch changes named fields only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		e := f.Cloud("http://shop.demo")
 		e.Description, e.TrafficPolicy, e.BackendID = "d", "p", f.Static().ID
@@ -174,7 +174,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		got := f.Endpoint(made.ID)
 		Equal(t, "result", got.Description+got.TrafficPolicy+got.BackendID, "eq")
 	},
-	"an agent's endpoint is its agent's": func(t *testing.T, open Open) {
+	"agent endpoint: no patch, no delete": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		mine := f.Bind(f.Session(), "http://api.demo").Endpoint
 		_, err := f.patchCloud(mine.ID, account.EndpointPatch{Description: new("x")})
@@ -182,13 +182,13 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		mustSay(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, mine.ID), account.CodeInvalid,
 			"Ctrl-C")
 	},
-	"the account's limit holds for both types together": func(t *testing.T, open Open) {
+	"endpoint limit: both types together": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxEndpoints = 2 })
 		f.MakeCloud(f.Cloud("http://a.demo"))
 		f.Bind(f.Session(), "http://b.demo")
 		MustCode(t, f.createCloud(f.Cloud("http://c.demo")), account.CodeLimit)
 	},
-	"two accounts have one URL, and neither sees the other's": func(t *testing.T, open Open) {
+	"cloud endpoint: same URL in two accounts": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		mine := f.MakeCloud(f.Cloud("http://shop.demo"))
 		other, _ := f.NewAccount("other")

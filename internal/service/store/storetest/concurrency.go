@@ -14,9 +14,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// concurrency: many at once, through one handle and through two.
+// concurrency tests concurrent calls, on one open store and on two.
 var concurrency = map[string]func(*testing.T, Open){
-	"of many who bind one URL one holds it": func(t *testing.T, open Open) {
+	"concurrent binds of a URL: one succeeds": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		second, err := open(f.opt)
 		Must(t, err)
@@ -41,7 +41,7 @@ var concurrency = map[string]func(*testing.T, Open){
 		Equal(t, "won, refused", fmt.Sprint(won.Load(), refused.Load()), "1 15")
 		f.Expect(v, account.Added)
 	},
-	"a follower of the log misses nothing while many write": func(t *testing.T, open Open) {
+	"concurrent writes: event log is complete": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		const writers, rounds = 4, 10
 		start := f.List().Version
@@ -78,7 +78,7 @@ var concurrency = map[string]func(*testing.T, Open){
 		}
 		all.Wait()
 	},
-	"a cancelled write leaves nothing": func(t *testing.T, open Open) {
+	"cancelled write: rolled back": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		r := f.Request(f.Session(), "http://api.demo")
 		ctx, cancel := context.WithCancel(t.Context())

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// credentialPatches: keys and tokens as the API keeps them.
+// credentialPatches tests API keys and authtokens as the API creates and changes them.
 var credentialPatches = map[string]func(*testing.T, Open){
-	"an API key is made, changed and read": func(t *testing.T, open Open) {
+	"API key: create, patch, read": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		until := f.Clock.Now().Add(time.Hour)
 		made, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID},
@@ -46,7 +46,7 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "nothing half-written", read.Description, "cd")
 	},
-	"the last admin key stays one": func(t *testing.T, open Open) {
+	"API key: last admin key kept": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		Must(t, err)
@@ -71,7 +71,7 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
 		Must(t, err)
 	},
-	"an authtoken is made, changed, read and expires": func(t *testing.T, open Open) {
+	"authtoken: create, patch, read, expire": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		until := f.Clock.Now().Add(time.Hour)
 		made, err := f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID},
@@ -104,7 +104,7 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		_, err = f.Store.AuthtokenBySecret(t.Context(), *made.Token)
 		MustCode(t, err, account.CodeExpired)
 	},
-	"keys and tokens come in pages, and have a limit": func(t *testing.T, open Open) {
+	"credentials: pages and limit": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxAPIKeys, o.MaxAuthtokens = 3, 3 })
 		for range 3 {
 			f.Clock.Step(time.Millisecond)
@@ -129,7 +129,7 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "tokens", fmt.Sprint(len(tokens.Authtokens), tokens.More), "2 true")
 	},
-	"another account's keys and tokens are unknown": func(t *testing.T, open Open) {
+	"credentials: those of other accounts not found": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		key, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})

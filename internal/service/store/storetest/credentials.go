@@ -12,15 +12,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// credentials: secrets are shown once, found by hash, and gone when they are deleted.
+// credentials tests bootstrap and authentication: secrets are returned once and found by hash.
 var credentials = map[string]func(*testing.T, Open){
-	"an empty store is bootstrapped once": func(t *testing.T, open Open) {
+	"bootstrap: once, of an empty store": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		_, created, err := f.Store.Bootstrap(t.Context())
 		Must(t, err)
 		Equal(t, "created on a store with an account", created, false)
 	},
-	"API keys live and die": func(t *testing.T, open Open) {
+	"API keys: issue, authenticate, expire, delete": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		expires := f.Clock.Now().Add(time.Hour)
 		admin, adminSecret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "admin", nil, nil)
@@ -52,7 +52,7 @@ var credentials = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "keys", len(keys), 2)
 	},
-	"authtokens live and die": func(t *testing.T, open Open) {
+	"authtokens: issue, authenticate, delete": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		token, secret, err := f.Store.IssueAuthtoken(t.Context(), f.AccountID, "ci",
 			[]string{"bind:HTTP://Api.Demo:80", "connect:*"})
@@ -70,13 +70,13 @@ var credentials = map[string]func(*testing.T, Open){
 		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID),
 			account.CodeNotFound)
 	},
-	"a new authtoken may bind and not connect unless asked": func(t *testing.T, open Open) {
+	"authtokens: default rules bind only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		tokens, err := f.Store.AllAuthtokens(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "may", fmt.Sprint(tokens[0].MayBind("tcp://a.b:1"), tokens[0].MayConnect("op-1")), "true false")
 	},
-	"a mix-up of kinds gets a hint": func(t *testing.T, open Open) {
+	"credentials: hint at the wrong kind": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		_, err := f.Store.APIKeyBySecret(t.Context(), "flt_x")
 		MustCode(t, err, account.CodeWrongKind)
@@ -88,7 +88,7 @@ var credentials = map[string]func(*testing.T, Open){
 			}
 		}
 	},
-	"bootstrap files are ensured at every start": func(t *testing.T, open Open) {
+	"bootstrap secrets: ensured at every start": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		key, token := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.AuthtokenPrefix)
 		for _, want := range []bool{true, false} {
@@ -111,7 +111,7 @@ var credentials = map[string]func(*testing.T, Open){
 			}
 		}
 	},
-	"bad administration is refused with the rule": func(t *testing.T, open Open) {
+	"administration: invalid arguments refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		past := f.Clock.Now()
 		_, _, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", []account.Scope{"root"}, nil)

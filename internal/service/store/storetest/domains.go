@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// domains: who may have a public host, and what becomes of an endpoint whose grant ends.
+// domains tests grants of public hosts, and endpoints whose grant is revoked.
 var domains = map[string]func(*testing.T, Open){
-	"a grant covers its host or every host below it": func(t *testing.T, open Open) {
+	"grant: exact and wildcard hosts": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.grant(f.AccountID, "Example.com")
 		f.grant(f.AccountID, "*.apps.test")
@@ -35,7 +35,7 @@ var domains = map[string]func(*testing.T, Open){
 		Equal(t, "not granted", got["apps.test"], false)
 		Equal(t, "granted below", got["x.apps.test"], true)
 	},
-	"a host that is taken, ungranted or the service's own is refused with one text": func(t *testing.T, open Open) {
+	"public host: one refusal for taken, ungranted and own": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.OwnHosts = []string{"api.example.com"} })
 		other, _ := f.NewAccount("other")
 		f.grant(other, "theirs.test")
@@ -55,7 +55,7 @@ var domains = map[string]func(*testing.T, Open){
 		_, err = f.Store.PublicEndpoint(t.Context(), "api.example.com", 443)
 		MustCode(t, err, account.CodeNotFound)
 	},
-	"grants of two accounts do not overlap": func(t *testing.T, open Open) {
+	"grants: no overlap between accounts": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		f.grant(f.AccountID, "*.a.test")
@@ -82,7 +82,7 @@ var domains = map[string]func(*testing.T, Open){
 			return strings.Compare(a.Pattern, b.Pattern)
 		}), true)
 	},
-	"granting twice changes nothing, and bad grants are refused": func(t *testing.T, open Open) {
+	"grants: idempotent, invalid ones refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first := f.grant(f.AccountID, "*.a.test")
 		f.Clock.Step(1e9)
@@ -95,7 +95,7 @@ var domains = map[string]func(*testing.T, Open){
 		MustCode(t, f.Store.RevokeDomain(t.Context(), other, "*.a.test"), account.CodeNotFound)
 		MustCode(t, f.Store.RevokeDomain(t.Context(), f.AccountID, "a.test"), account.CodeNotFound)
 	},
-	"a revoked grant puts endpoints offline and refuses them": func(t *testing.T, open Open) {
+	"grants: revocation takes endpoints offline": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.grant(f.AccountID, "*.a.test")
 		f.grant(f.AccountID, "kept.a.test")
@@ -126,7 +126,7 @@ var domains = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "the endpoint that comes back", again.Endpoint.ID, ids[0])
 	},
-	"a public endpoint is found by host and port alone": func(t *testing.T, open Open) {
+	"public endpoint: lookup by host and port": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.grant(f.AccountID, "*.a.test")
 		session := f.Session()
@@ -143,8 +143,7 @@ var domains = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeNotFound)
 		}
 	},
-	"a public cloud endpoint comes with its policy, and is online as long as it has a grant": func(t *testing.T,
-		open Open) {
+	"public cloud endpoint: policy, online while granted": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		cloud := account.Endpoint{AccountID: f.AccountID, URL: "https://app.a.test", Scheme: "https", Host: "app.a.test",
 			Port: 443, Bindings: []string{account.BindingPublic}, TrafficPolicy: "p"}
@@ -168,7 +167,7 @@ var domains = map[string]func(*testing.T, Open){
 			Equal(t, "policy", got.TrafficPolicy, "p")
 		}
 	},
-	"one host and port has one scheme": func(t *testing.T, open Open) {
+	"public bind of another scheme: refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.grant(f.AccountID, "app.a.test")
 		session := f.Session()

@@ -16,9 +16,9 @@ import (
 // differ compares endpoints in full.
 func differ(a, b account.Endpoint) bool { return !reflect.DeepEqual(a, b) }
 
-// events: the log is in order, without gaps, and ends in "gone" rather than in a lie.
+// events tests the event log: in order, without gaps, and "gone" once compacted.
 var events = map[string]func(*testing.T, Open){
-	"the log from any version leads to the list": func(t *testing.T, open Open) {
+	"event log: folds to the list from any version": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		start := f.List().Version
 		versions := []account.ResourceVersion{start}
@@ -56,7 +56,7 @@ var events = map[string]func(*testing.T, Open){
 			}
 		}
 	},
-	"a limit cuts, a filter skips, and the version read to never lies": func(t *testing.T, open Open) {
+	"event log: limit, filter and version read to": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		v, session := f.List().Version, f.Session()
 		for i := range 5 {
@@ -82,7 +82,7 @@ var events = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "other binding", len(got), 0)
 	},
-	"foreign and future versions are gone": func(t *testing.T, open Open) {
+	"event log: foreign and future versions gone": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		v := f.Bind(f.Session(), "http://api.demo").Endpoint.ResourceVersion
 		for _, bad := range []account.ResourceVersion{{Epoch: v.Epoch + 1, Seq: v.Seq}, {Epoch: 0, Seq: v.Seq},
@@ -91,7 +91,7 @@ var events = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeGone)
 		}
 	},
-	"events are compacted after a day and what was compacted is gone": func(t *testing.T, open Open) {
+	"event log: compacted after a day": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		start, session := f.List().Version, f.Session()
 		old := f.Bind(session, "http://a.demo").Endpoint.ResourceVersion
@@ -111,7 +111,7 @@ var events = map[string]func(*testing.T, Open){
 		f.Bind(session, "http://c.demo")
 		f.Expect(young, account.Added)
 	},
-	"waiters are woken after the commit, only those of the account": func(t *testing.T, open Open) {
+	"subscription: wakes the account after the commit": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		wake, cancel := f.Store.Subscribe(f.AccountID)
@@ -141,7 +141,7 @@ var events = map[string]func(*testing.T, Open){
 		default:
 		}
 	},
-	"pages go from new to old and a position need not exist": func(t *testing.T, open Open) {
+	"endpoint pages: newest first, deleted position allowed": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		var ids []string

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// identity: a row belongs to its slot, and a session only holds it.
+// identity tests that the row of an endpoint belongs to its slot, not to the session that has it.
 var identity = map[string]func(*testing.T, Open){
-	"a first bind inserts a row with everything it was told": func(t *testing.T, open Open) {
+	"first bind: stores all fields": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		before := f.List().Version
 		session := f.Session()
@@ -46,7 +46,7 @@ var identity = map[string]func(*testing.T, Open){
 			t.Fatalf("event has %+v, bind returned %+v", added.Endpoint, e)
 		}
 	},
-	"an offline row is adopted with the same id by one MODIFIED": func(t *testing.T, open Open) {
+	"bind of an offline row: same id, one MODIFIED": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first := f.Session()
 		id := f.Bind(first, "http://api.demo").Endpoint.ID
@@ -66,7 +66,7 @@ var identity = map[string]func(*testing.T, Open){
 		Equal(t, "created", e.CreatedAt, lost.CreatedAt)
 		Equal(t, "updated", e.UpdatedAt.Equal(f.Clock.Now()), true)
 	},
-	"an online row is refused naming session, address and since when": func(t *testing.T, open Open) {
+	"bind of an online row: refused with session, address and time": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		holder := f.Session()
 		held := f.Bind(holder, "http://api.demo")
@@ -85,7 +85,7 @@ var identity = map[string]func(*testing.T, Open){
 		f.Expect(held.Endpoint.ResourceVersion)
 		Equal(t, "holder", f.Endpoint(held.Endpoint.ID).TunnelSession.ID, holder)
 	},
-	"the resume secret takes an online row over, once": func(t *testing.T, open Open) {
+	"resume secret: takes over an online row once": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first, second, third := f.Session(), f.Session(), f.Session()
 		held := f.Bind(first, "http://api.demo")
@@ -104,7 +104,7 @@ var identity = map[string]func(*testing.T, Open){
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, got.Endpoint.ID, first))
 		Equal(t, "holder", f.Endpoint(got.Endpoint.ID).TunnelSession.ID, second)
 	},
-	"a bind again by the holder changes nothing and is no event": func(t *testing.T, open Open) {
+	"repeated bind: no change, no event": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		held := f.Bind(session, "http://api.demo")
@@ -121,7 +121,7 @@ var identity = map[string]func(*testing.T, Open){
 		Must(t, err)
 		f.Expect(held.Endpoint.ResourceVersion, account.Modified)
 	},
-	"one host and port has one scheme in an account": func(t *testing.T, open Open) {
+	"bind of another scheme: refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		f.Bind(session, "http://db.prod:5432")
@@ -132,7 +132,7 @@ var identity = map[string]func(*testing.T, Open){
 		}
 		f.Bind(session, "tcp://db.prod:5433")
 	},
-	"an ended session cannot bind": func(t *testing.T, open Open) {
+	"bind of an ended session: refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
@@ -140,7 +140,7 @@ var identity = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeNotFound)
 		Equal(t, "endpoints", len(f.List().Endpoints), 0)
 	},
-	"bad binds list every broken rule and write nothing": func(t *testing.T, open Open) {
+	"invalid bind: all broken rules, nothing written": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		before := f.List().Version
 		r := f.Request(f.Session(), "http://api.demo")
@@ -151,7 +151,7 @@ var identity = map[string]func(*testing.T, Open){
 		Equal(t, "broken rules", len(account.FieldsOf(err)), 4)
 		Equal(t, "version", f.List().Version, before)
 	},
-	"the limit of endpoints counts rows, not binds": func(t *testing.T, open Open) {
+	"endpoint limit: counts rows, not binds": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxEndpoints = 2 })
 		session := f.Session()
 		f.Bind(session, "http://a.demo")

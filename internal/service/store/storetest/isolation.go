@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// isolation: nothing of one account is visible to another.
+// isolation tests that nothing of one account is visible to another.
 var isolation = map[string]func(*testing.T, Open){
-	"two accounts use one URL and see only their own": func(t *testing.T, open Open) {
+	"isolation: same URL in two accounts": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, otherToken := f.NewAccount("other")
 		mine := f.Bind(f.Session(), "http://api.demo").Endpoint
@@ -37,7 +37,7 @@ var isolation = map[string]func(*testing.T, Open){
 			Equal(t, "id in a page", e.ID, mine.ID)
 		}
 	},
-	"ids that cannot be are unknown": func(t *testing.T, open Open) {
+	"isolation: malformed ids not found": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.Bind(f.Session(), "http://api.demo")
 		for _, id := range []string{"", "ep-", "a\x00b", "\xff\xfe", "ep-'; --", strings.Repeat("x", 100_000)} {
@@ -50,7 +50,7 @@ var isolation = map[string]func(*testing.T, Open){
 			Must(t, err)
 		}
 	},
-	"another account's session, endpoint, operator and credentials are unknown": func(t *testing.T, open Open) {
+	"isolation: objects of other accounts not found": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, otherToken := f.NewAccount("other")
 		key, _, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)

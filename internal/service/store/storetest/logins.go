@@ -93,9 +93,9 @@ func asJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// logins: what a login makes, and what of it is read again.
+// logins tests the user, session and access that a login creates.
 var logins = map[string]func(*testing.T, Open){
-	"a login makes a user, a session and an access": func(t *testing.T, open Open) {
+	"login: creates user, session and access": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		at := f.Clock.Now()
 		country, radius := "US", 5
@@ -134,7 +134,7 @@ var logins = map[string]func(*testing.T, Open){
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["provider_user_id"]),
 			fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.UserID, "sub-alice"))
 	},
-	"a login ends the session that the browser had": func(t *testing.T, open Open) {
+	"login: replaces the browser's session": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first := f.Login("alice", "s1")
 		elsewhere := f.Login("alice", "s2", func(l *account.NewLogin) { l.Scope = "elsewhere" })
@@ -151,7 +151,7 @@ var logins = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "elsewhere", f.stillLive(elsewhere.ID)[0], true)
 	},
-	"a person is one user, whatever they are called": func(t *testing.T, open Open) {
+	"login: one user per identity key": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first := f.Login("alice", "s1")
 		f.Clock.Step(time.Minute)
@@ -182,7 +182,7 @@ var logins = map[string]func(*testing.T, Open){
 			t.Fatal("two accounts share a user")
 		}
 	},
-	"nothing of another account is there": func(t *testing.T, open Open) {
+	"login: identities of other accounts not found": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		mine := f.Login("alice", "s1")
 		other, _ := f.NewAccount("other")
@@ -218,7 +218,7 @@ var logins = map[string]func(*testing.T, Open){
 		Equal(t, "providers", len(providers), 0)
 		Equal(t, "mine", f.Lives("s1"), true)
 	},
-	"who logs in again and again has the newest sessions": func(t *testing.T, open Open) {
+	"login: session limit ends the least used": func(t *testing.T, open Open) {
 		const most = 3
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxUserSessions = most })
 		f.Login("bob", "other")
@@ -242,7 +242,7 @@ var logins = map[string]func(*testing.T, Open){
 					"url": "https://app.example.com", "provider": "Example ID",
 					"provider_user_id": "sub-alice"}))
 	},
-	"logins that cannot be": func(t *testing.T, open Open) {
+	"login: invalid requests refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxUsers = 1 })
 		f.Login("alice", "s1")
 		_, err := f.Store.Login(t.Context(), f.AccountID, f.NewLogin("bob", "s2"))
@@ -257,7 +257,7 @@ var logins = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeLoginFailed)
 		Equal(t, "sessions", len(f.Sessions(account.AppSessionFilter{})), 2)
 	},
-	"texts of a provider may hold anything": func(t *testing.T, open Open) {
+	"login: provider texts sanitised": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		odd := "a\x00b\xff\n" + strings.Repeat("ü", 300)
 		live := f.Login("alice", "s1", func(l *account.NewLogin) {

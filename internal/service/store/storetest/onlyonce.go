@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// onlyOnce: what a login may use once.
+// onlyOnce tests keys and tickets that can be used once.
 var onlyOnce = map[string]func(*testing.T, Open){
-	"a key is new once, until its time": func(t *testing.T, open Open) {
+	"UseOnce: first use until it expires": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		until := f.Clock.Now().Add(time.Minute)
@@ -38,7 +38,7 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "after a sweep", once(f.AccountID, "k", f.Clock.Now().Add(time.Minute)), false)
 	},
-	"a ticket is taken once, in its time, in its account": func(t *testing.T, open Open) {
+	"ticket: redeemed once, in time, in its account": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		put := func(secret string) {
@@ -59,7 +59,7 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		}
 		Must(t, f.Store.Sweep(t.Context()))
 	},
-	"a provider's word about sessions is used when they have ended": func(t *testing.T, open Open) {
+	"provider logout: replay key used after the sessions ended": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.Login("alice", "s1")
 		by := account.Caller{AccountID: f.AccountID, PrincipalID: "https://id.example"}
@@ -82,7 +82,7 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeLoginFailed)
 		Equal(t, "the next one lives", f.Lives("s2"), true)
 	},
-	"of many who use one thing at once one is the first": func(t *testing.T, open Open) {
+	"concurrent single use: one succeeds": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		second, err := open(f.opt)
 		Must(t, err)
@@ -115,9 +115,9 @@ var onlyOnce = map[string]func(*testing.T, Open){
 	},
 }
 
-// dashboardSessions: sign-ins to the dashboard, which end with their key.
+// dashboardSessions tests sign-ins to the dashboard, which end with their API key.
 var dashboardSessions = map[string]func(*testing.T, Open){
-	"a sign-in ends with its time, its key and by signing out": func(t *testing.T, open Open) {
+	"dashboard session: ends by time, key or sign-out": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		by := account.Caller{AccountID: f.AccountID}
 		_, err := f.Store.CreateAPIKey(t.Context(), by, account.APIKeyPatch{}) // the last admin key stays

@@ -23,9 +23,9 @@ func anOperator(accountID string) account.Operator {
 		Principal: &account.Ref{ID: "ak-1"}}
 }
 
-// operators and sessions are rows without events.
+// operators tests operators and tunnel sessions, which are rows without events.
 var operators = map[string]func(*testing.T, Open){
-	"an operator that registers again keeps its id": func(t *testing.T, open Open) {
+	"operator: keeps its id when it registers again": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		o := anOperator(f.AccountID)
 		first, created, err := f.Store.UpsertOperator(t.Context(), o)
@@ -61,7 +61,7 @@ var operators = map[string]func(*testing.T, Open){
 		Equal(t, "binding", changed.Binding, nil)
 		Equal(t, "events", f.List().Version.Seq, int64(0))
 	},
-	"another place or no cluster uid is another operator, up to the limit": func(t *testing.T, open Open) {
+	"operator: identity by cluster and deployment, limit": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxOperators = 4 })
 		ids := map[string]bool{}
 		register := func(change func(*account.Operator)) {
@@ -82,7 +82,7 @@ var operators = map[string]func(*testing.T, Open){
 		_, _, err := f.Store.UpsertOperator(t.Context(), o)
 		MustCode(t, err, account.CodeLimit)
 	},
-	"operators that were not seen for long are deleted, with an event": func(t *testing.T, open Open) {
+	"operator: deleted after its retention": func(t *testing.T, open Open) {
 		const keep = 30 * 24 * time.Hour
 		f := NewFixture(t, open, func(o *store.Options) { o.KeepOperators = keep })
 		register := func(uid string) string {
@@ -122,7 +122,7 @@ var operators = map[string]func(*testing.T, Open){
 		Equal(t, "event's operator", events.Events[0].Object.ID, gone)
 		Equal(t, "event's reason", strings.HasPrefix(events.Events[0].Details["reason"], "not seen since 20"), true)
 	},
-	"a patch changes what it names": func(t *testing.T, open Open) {
+	"operator: patch changes named fields only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		o, _, err := f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID))
 		Must(t, err)
@@ -149,7 +149,7 @@ var operators = map[string]func(*testing.T, Open){
 		Must(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID))
 		MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID), account.CodeNotFound)
 	},
-	"operators and sessions are listed by pages": func(t *testing.T, open Open) {
+	"operators and tunnel sessions: pages": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		for i := range 3 {
 			f.Clock.Step(time.Millisecond)

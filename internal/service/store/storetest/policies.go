@@ -14,9 +14,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// backendUsers: what refers to a backend keeps it, and may refer only to what it can use.
+// backendUsers tests references to backends: used ones are not deleted, unusable ones are refused.
 var backendUsers = map[string]func(*testing.T, Open){
-	"what is used cannot be deleted, and the error names the user": func(t *testing.T, open Open) {
+	"used backend: delete refused with the user's id": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		leaf := f.Static()
 		group := f.Failover(leaf.ID)
@@ -44,7 +44,7 @@ var backendUsers = map[string]func(*testing.T, Open){
 		Must(t, drop(leaf))
 		MustCode(t, drop(leaf), account.CodeNotFound)
 	},
-	"unknown and foreign backends are refused alike": func(t *testing.T, open Open) {
+	"unknown and foreign backends: same refusal": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		theirs, err := f.newBackend(other, account.BackendStatic, account.BackendPatch{Address: new("a:1")})
@@ -68,7 +68,7 @@ var backendUsers = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "one text", texts[0], texts[1])
 	},
-	"backend_id is the short form of a forward-backend, not a second one": func(t *testing.T, open Open) {
+	"backend_id: short form of a forward-backend action": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		id := f.Static().ID
 		e := f.Cloud("http://shop.demo")
@@ -113,9 +113,9 @@ var backendUsers = map[string]func(*testing.T, Open){
 
 const secretPolicy = "on_http_request: [] # hush-hush"
 
-// policies: kept sealed, with those who hold them alone.
+// policies tests traffic policies, which are stored sealed.
 var policies = map[string]func(*testing.T, Open){
-	"only a read of the one endpoint shows the policy": func(t *testing.T, open Open) {
+	"policy: shown by a read of one endpoint only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		start := f.List().Version
 		e := f.Cloud("http://shop.demo")
@@ -140,7 +140,7 @@ var policies = map[string]func(*testing.T, Open){
 			t.Fatalf("a list or an event shows the policy: %s", shown)
 		}
 	},
-	"a policy lives and goes with the bind": func(t *testing.T, open Open) {
+	"policy: set and removed by binds": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		r := f.Request(f.Session(), "http://api.demo")
 		r.TrafficPolicy, r.PolicyFacts = "p", FactsOf("p")
@@ -190,7 +190,7 @@ var policies = map[string]func(*testing.T, Open){
 		err = f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, backend.Kind, backend.ID)
 		mustSay(t, err, account.CodeInUse, one.Endpoint.ID, two.Endpoint.ID, three.Endpoint.ID)
 	},
-	"another key opens nothing and is noticed": func(t *testing.T, open Open) {
+	"policy: another key refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		wrong, err := seal.New(bytes.Repeat([]byte{8}, seal.KeySize))
 		Must(t, err)
@@ -208,7 +208,7 @@ var policies = map[string]func(*testing.T, Open){
 		_, err = beside.Endpoint(t.Context(), f.AccountID, made.ID)
 		MustCode(t, err, account.CodeInternal)
 	},
-	"without a key there is no policy": func(t *testing.T, open Open) {
+	"policy: refused without a key": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.Key = nil })
 		e := f.Cloud("http://shop.demo")
 		e.TrafficPolicy = secretPolicy

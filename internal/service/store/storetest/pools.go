@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// pools checks that a URL is shared only by endpoints that all pool, each with a row of its own.
+// pools tests that a URL is shared only by endpoints that all pool, each with a row of its own.
 var pools = map[string]func(*testing.T, Open){
-	"two share a URL only if both pool": func(t *testing.T, open Open) {
+	"pool: shared only if all pool": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		for _, c := range poolRules {
 			f.AccountID, f.TokenID = f.NewAccount(c.name) // the same URL in each: accounts never pool together
 			c.check(t, f)
 		}
 	},
-	"a restarted member finds its own row, and a new one takes nobody's": func(t *testing.T, open Open) {
+	"pool: restarted member keeps its row": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first, second := f.SessionOf("in-1"), f.SessionOf("in-2")
 		one, two := f.Join(first, poolURL).Endpoint, f.Join(second, poolURL).Endpoint
@@ -37,7 +37,7 @@ var pools = map[string]func(*testing.T, Open){
 		Equal(t, "the first's id", f.Join(f.SessionOf("in-1"), poolURL).Endpoint.ID, one.ID)
 		Equal(t, "members", len(f.List().Endpoints), 3)
 	},
-	"a member with a name is found by it, whatever its instance": func(t *testing.T, open Open) {
+	"pool: named member found by its name": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		r := f.Request(f.SessionOf("in-1"), poolURL)
 		r.PoolingEnabled, r.Name = true, "east"
@@ -56,7 +56,7 @@ var pools = map[string]func(*testing.T, Open){
 			t.Fatal("a name took the row of an instance")
 		}
 	},
-	"a member resumes its own row, and no other's": func(t *testing.T, open Open) {
+	"pool: resume secret of its own row only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first, second := f.SessionOf("in-1"), f.SessionOf("in-2")
 		one, two := f.Join(first, poolURL), f.Join(second, poolURL)
@@ -71,7 +71,7 @@ var pools = map[string]func(*testing.T, Open){
 		Equal(t, "took from", got.ReplacedSessionID, second)
 		Equal(t, "the first's holder", f.Endpoint(one.Endpoint.ID).TunnelSession.ID, first)
 	},
-	"many members bind at once, and each has a row": func(t *testing.T, open Open) {
+	"pool: concurrent binds get a row each": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		beside, err := open(f.opt)
 		Must(t, err)
@@ -102,8 +102,7 @@ var pools = map[string]func(*testing.T, Open){
 		Equal(t, "different ids", len(ids), members)
 		Equal(t, "different projection ids", len(projections), 1)
 	},
-	"the projection id stays when the first member goes, and ids stay reserved for their members": func(t *testing.T,
-		open Open) {
+	"pool: projection id and reserved ids stay": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first, second := f.SessionOf("in-1"), f.SessionOf("in-2")
 		one, two := f.Join(first, poolURL).Endpoint, f.Join(second, poolURL).Endpoint
@@ -125,7 +124,7 @@ var pools = map[string]func(*testing.T, Open){
 		Equal(t, "new id", back.ID != one.ID, true)
 		Equal(t, "projection", back.ProjectionID, one.ID)
 	},
-	"a member that is not back within its grace is deleted, the others stay": func(t *testing.T, open Open) {
+	"pool: grace of one member": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first := f.SessionOf("in-1")
 		one, two := f.Join(first, poolURL).Endpoint, f.Join(f.SessionOf("in-2"), poolURL).Endpoint

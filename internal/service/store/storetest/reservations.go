@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// reservations: ids outlive their rows for a week.
+// reservations tests that ids are reserved for a week after their rows are deleted.
 var reservations = map[string]func(*testing.T, Open){
-	"an unbound endpoint is deleted and its id reserved for seven days": func(t *testing.T, open Open) {
+	"unbind: id reserved for seven days": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		first := f.Bind(session, "http://api.demo").Endpoint
@@ -39,7 +39,7 @@ var reservations = map[string]func(*testing.T, Open){
 			t.Fatalf("after the reservation: id %s, projection %s", late.ID, late.ProjectionID)
 		}
 	},
-	"the projection id stays while the hostname has endpoints and is the same after": func(t *testing.T, open Open) {
+	"projection id: kept while reserved": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		first := f.Bind(session, "http://db.prod").Endpoint
@@ -60,7 +60,7 @@ var reservations = map[string]func(*testing.T, Open){
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "projection within the reservation", f.Bind(session, "http://db.prod:9090").Endpoint.ProjectionID, first.ID)
 	},
-	"a hostname whose reservation was swept is projected anew": func(t *testing.T, open Open) {
+	"projection id: new after the reservation": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		first := f.Bind(session, "http://db.prod").Endpoint

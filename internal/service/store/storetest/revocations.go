@@ -22,9 +22,9 @@ func (f *Fixture) revoke(sel account.RevokeSelector) *account.Revocation {
 	return done
 }
 
-// revocations: what is revoked is gone, and does not come back.
+// revocations tests that revoked users and sessions are deleted and stay so.
 var revocations = map[string]func(*testing.T, Open){
-	"a revoked user is gone with all of theirs": func(t *testing.T, open Open) {
+	"revoke user: deletes user and sessions": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		one, two := f.Login("alice", "s1"), f.Login("alice", "s2")
 		f.Login("bob", "s3")
@@ -50,7 +50,7 @@ var revocations = map[string]func(*testing.T, Open){
 			l.ForceReauth = true
 		}).UserID != one.UserID, true)
 	},
-	"all sessions of a user end, and the user stays": func(t *testing.T, open Open) {
+	"revoke sessions of user: user stays": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		one, two := f.Login("alice", "s1"), f.Login("alice", "s2")
 		f.Login("bob", "s3")
@@ -82,7 +82,7 @@ var revocations = map[string]func(*testing.T, Open){
 			account.RevokeSelector{SessionsOf: one.UserID}, account.RevokedByAdmin)
 		MustCode(t, err, account.CodeNotFound)
 	},
-	"a revoked session leaves its user the others": func(t *testing.T, open Open) {
+	"revoke session: other sessions stay": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		one := f.Login("alice", "s1")
 		f.Login("alice", "s2")
@@ -101,7 +101,7 @@ var revocations = map[string]func(*testing.T, Open){
 			account.RevokeSelector{SessionID: one.ID}, account.RevokedByAdmin)
 		MustCode(t, err, account.CodeNotFound)
 	},
-	"after a revocation the provider asks again": func(t *testing.T, open Open) {
+	"revocation: provider must reauthenticate": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		start := f.Clock.Now()
 		f.Clock.Step(time.Hour)
@@ -150,7 +150,7 @@ var revocations = map[string]func(*testing.T, Open){
 			Equal(t, "revoked in the longest life", since, time.Time{})
 		}
 	},
-	"a provider's logout ends what it names, and logins under way": func(t *testing.T, open Open) {
+	"provider logout: ends named sessions and pending logins": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		before := f.Clock.Now()
 		f.Clock.Step(time.Second)
@@ -196,7 +196,7 @@ var revocations = map[string]func(*testing.T, Open){
 			account.RevokeSelector{Issuer: "https://id.example"}, "")
 		MustCode(t, err, account.CodeInternal) // never all
 	},
-	"a provider's logout ends the sessions of its client alone": func(t *testing.T, open Open) {
+	"provider logout: sessions of its client only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		before := f.Clock.Now()
 		f.Clock.Step(time.Second)
@@ -219,7 +219,7 @@ var revocations = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "of the other", logout("ca"), 3)
 	},
-	"a use that was noted brings nothing back": func(t *testing.T, open Open) {
+	"revocation: pending use restores nothing": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		live := f.Login("alice", "s1", func(l *account.NewLogin) { l.Idle = time.Hour })
 		f.Clock.Step(5 * time.Minute)
@@ -230,7 +230,7 @@ var revocations = map[string]func(*testing.T, Open){
 		Equal(t, "after", fmt.Sprint(f.Lives("s1"), f.stillLive(live.ID), len(f.Users(account.UserFilter{})),
 			len(f.Sessions(account.AppSessionFilter{}))), "false [false] 0 0")
 	},
-	"logins and uses that race a revocation bring nothing back": func(t *testing.T, open Open) {
+	"revocation: concurrent logins and uses restore nothing": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		second, err := open(f.opt)
 		Must(t, err)

@@ -24,9 +24,9 @@ func (f *Fixture) stillLive(ids ...string) []bool {
 	return all
 }
 
-// sessionTimes: when sessions end, and what is written of their use.
+// sessionTimes tests when sessions end and when their uses are written.
 var sessionTimes = map[string]func(*testing.T, Open){
-	"a session ends at the end of its life, used or not": func(t *testing.T, open Open) {
+	"session: maximum duration": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		long := f.Login("alice", "long", func(l *account.NewLogin) { l.MaxDuration = 1000 * time.Hour * 24 })
 		usual := f.Login("alice", "usual", func(l *account.NewLogin) { l.MaxDuration = 0 })
@@ -52,7 +52,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "accessed", len(accessed), 1)
 	},
-	"an idle time counts from the last use": func(t *testing.T, open Open) {
+	"session: idle time from the last use": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		for _, idle := range []time.Duration{2 * time.Second, 45 * time.Second, 2 * time.Minute, 15 * time.Minute} {
 			for _, every := range []int{1, 3} { // uses between two sweeps
@@ -77,7 +77,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 			}
 		}
 	},
-	"a use is written once a minute, and at the close": func(t *testing.T, open Open) {
+	"session: uses written once a minute and on close": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		start := f.Clock.Now()
 		live := f.Login("alice", "s1", func(l *account.NewLogin) { l.Idle = 30 * time.Minute })
@@ -112,7 +112,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		f.Restart()
 		Equal(t, "written at the close", written(), 126*time.Second)
 	},
-	"who was away for long is forgotten": func(t *testing.T, open Open) {
+	"users: deleted after their retention": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.KeepUsers = 48 * time.Hour })
 		away := f.Login("away", "s1", func(l *account.NewLogin) { l.MaxDuration = 100 * time.Hour })
 		f.Clock.Step(time.Millisecond)
@@ -137,7 +137,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 			t.Error("a forgotten user has the same id")
 		}
 	},
-	"users are kept for ever unless told otherwise": func(t *testing.T, open Open) {
+	"users: no retention by default": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.Login("alice", "s1")
 		f.Clock.Step(20 * 365 * 24 * time.Hour)

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// times: grace, restarts, last-used.
+// times tests the grace of offline endpoints, server starts and last-used times.
 var times = map[string]func(*testing.T, Open){
-	"the end of the grace deletes, not earlier": func(t *testing.T, open Open) {
+	"grace: deletes at its end": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		e := f.Bind(session, "http://api.demo").Endpoint
@@ -34,7 +34,7 @@ var times = map[string]func(*testing.T, Open){
 		Equal(t, "online endpoint", f.Endpoint(online.ID).Status, account.StatusOnline)
 		Equal(t, "id after the grace", f.Bind(f.Session(), "http://api.demo").Endpoint.ID, e.ID)
 	},
-	"many endpoints at the end of their grace go at once": func(t *testing.T, open Open) {
+	"grace: deletes many in one sweep": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
 		for i := range 220 {
@@ -47,7 +47,7 @@ var times = map[string]func(*testing.T, Open){
 		Equal(t, "endpoints", len(f.List().Endpoints), 0)
 		Equal(t, "events", len(f.Since(v)), 220)
 	},
-	"a start of the server takes everything offline and begins every grace anew": func(t *testing.T, open Open) {
+	"server start: endpoints offline, grace restarted": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		lost, live := f.Session(), f.Session()
 		early := f.Bind(lost, "http://early.demo").Endpoint
@@ -71,7 +71,7 @@ var times = map[string]func(*testing.T, Open){
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "endpoints", len(f.List().Endpoints), 1)
 	},
-	"last-used times are written in batches and on close": func(t *testing.T, open Open) {
+	"last-used times: written in batches and on close": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 		Must(t, err)

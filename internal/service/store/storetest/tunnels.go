@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// tunnels is what holds for labelled tunnels: they live and die with their session.
+// tunnels tests labelled tunnels, which end with their session.
 var tunnels = map[string]func(t *testing.T, open Open){
 	"tunnels/round trip":  tunnelRoundTrip,
 	"tunnels/ends":        tunnelEnds,

@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// userLists: pages, filters and search.
+// userLists tests pages, filters and search of users and sessions.
 var userLists = map[string]func(*testing.T, Open){
-	"lists are newest first, in pages": func(t *testing.T, open Open) {
+	"users and sessions: pages, newest first": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		var userIDs, sessionIDs []string
 		for i := range 5 {
@@ -43,7 +43,7 @@ var userLists = map[string]func(*testing.T, Open){
 		Equal(t, "users", fmt.Sprint(users), fmt.Sprint(userIDs))
 		Equal(t, "sessions", fmt.Sprint(sessions), fmt.Sprint(sessionIDs))
 	},
-	"users are found by what they are called": func(t *testing.T, open Open) {
+	"user search: by name": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		alice := f.Login("alice", "s1", func(l *account.NewLogin) {
 			l.Identity.Name, l.Identity.Email = "Älice 100%", "A_L@Example.com"
@@ -81,7 +81,7 @@ var userLists = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "providers", fmt.Sprint(providers), "[{Example ID https://id.example} {GitHub https://github.com}]")
 	},
-	"words in any order, case and accents are found in provider, user and id": func(t *testing.T, open Open) {
+	"user search: word order, case and accents ignored": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		alice := f.Login("alice", "s1", func(l *account.NewLogin) {
 			l.Provider.Name, l.Identity.Name = "Google", "Alice Ødegård"
@@ -112,7 +112,7 @@ var userLists = map[string]func(*testing.T, Open){
 			Equal(t, "sessions of "+query, len(f.Sessions(account.AppSessionFilter{Query: query})), want)
 		}
 	},
-	"sessions are found by user, provider, URL and address": func(t *testing.T, open Open) {
+	"session search: by user, provider, URL and address": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		alice := f.Login("alice", "s1")
 		f.Login("alice", "s2", func(l *account.NewLogin) {

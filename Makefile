@@ -59,7 +59,7 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 
 .PHONY: dashboard-test dashboard-screenshots
 dashboard-test: ## The dashboard in a real browser (needs chromium)
-	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestInTheBrowser ./internal/service/dashboard
+	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestDashboard_InBrowser ./internal/service/dashboard
 
 dashboard-screenshots: ## Renew the pictures of docs/dashboard (needs chromium and the font Inter)
 	go test -count=1 -run TestScreenshots ./internal/service/dashboard -screenshots $(CURDIR)/docs/dashboard

@@ -44,8 +44,8 @@ func cut(text string) http.HandlerFunc {
 
 const goodPage = `{"endpoints":[{"id":"ep-1","url":"http://a.b"}],"uri":"x","next_page_uri":null,"resource_version":"7-3","account_id":"ac-1","store_id":"st-1"}`
 
-// TestNothingButAWholeListIsAList: an empty but successful list would delete the world.
-func TestNothingButAWholeListIsAList(t *testing.T) {
+// TestList_RefusesIncompleteAnswers: an empty but successful list would delete the world.
+func TestList_RefusesIncompleteAnswers(t *testing.T) {
 	t.Parallel()
 	const json = "application/json"
 	for name, c := range map[string]struct {
@@ -99,7 +99,7 @@ func TestNothingButAWholeListIsAList(t *testing.T) {
 	storetest.Equal(t, "an API without versions", list.Version, account.ResourceVersion{})
 }
 
-func TestErrorsKeepStatusAndDetails(t *testing.T) {
+func TestErrors_KeepStatusAndDetails(t *testing.T) {
 	t.Parallel()
 	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
@@ -115,7 +115,7 @@ func TestErrorsKeepStatusAndDetails(t *testing.T) {
 		"429rq-17[f \"v\": r]")
 }
 
-func TestPagesThatFailFailTheList(t *testing.T) {
+func TestList_FailsWithAnyPage(t *testing.T) {
 	t.Parallel()
 	page := func(next, accountID string) string {
 		return fmt.Sprintf(`{"endpoints":[],"next_page_uri":%q,"account_id":%q}`, next, accountID)
@@ -147,7 +147,7 @@ func TestPagesThatFailFailTheList(t *testing.T) {
 	}
 }
 
-func TestRedirectsAreNotFollowed(t *testing.T) {
+func TestClient_FollowsNoRedirects(t *testing.T) {
 	t.Parallel()
 	followed := false
 	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +161,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	storetest.Equal(t, "followed", followed, false)
 }
 
-func TestWhatIsNoWatch(t *testing.T) {
+func TestWatch_RefusesOtherAnswers(t *testing.T) {
 	t.Parallel()
 	open := func(h http.Handler, adjust ...func(*apiclient.Options)) (*apiclient.Watch, error) {
 		w, err := serve(t, h, adjust...).WatchEndpoints(t.Context(), account.EndpointFilter{},
@@ -219,7 +219,7 @@ func TestWhatIsNoWatch(t *testing.T) {
 	}
 }
 
-func TestSilentServersAreGivenUp(t *testing.T) {
+func TestClient_TimesOutSilentServers(t *testing.T) {
 	t.Parallel()
 	silent := func(status int, kind string) http.HandlerFunc { // status 0: without a head
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -251,14 +251,14 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 	storetest.Must(t, err)
 	_, err = w.Next()
 	storetest.MustCode(t, err, account.CodeUnreachable)
-	if !strings.Contains(err.Error(), "said nothing for 50ms") {
+	if !strings.Contains(err.Error(), "sent nothing for 50ms") {
 		t.Errorf("error %v", err)
 	}
 }
 
 // Connections die together: after a silent watch none of those that wait for the next request is
 // trusted.
-func TestAfterASilentWatchNoOldConnectionIsUsed(t *testing.T) {
+func TestWatch_IdleTimeoutClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	seen, frozen := map[string]bool{}, false
@@ -297,7 +297,7 @@ func TestAfterASilentWatchNoOldConnectionIsUsed(t *testing.T) {
 	w.Close()
 }
 
-func TestEqualCausesGiveEqualTexts(t *testing.T) {
+func TestUnreachable_EqualCausesHaveEqualTexts(t *testing.T) {
 	t.Parallel()
 	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()

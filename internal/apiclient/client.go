@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apiclient owns the client's side of the account API: requests, paging, the watch, and
-// what to make of answers that are not the service's.
+// errors for answers that are not the service's.
 //
 // What comes in: an address, an API key that may change, and calls by the operator and the CLI.
 // Whom it hands over to: the service, over TLS. A list is whole or an error; an error is an
@@ -37,7 +37,7 @@ const (
 	maxLine     = 1 << 20  // of a watch
 	maxPages    = 10_000
 	pageLimit   = "1000"
-	silence     = 45 * time.Second
+	watchIdle   = 45 * time.Second
 	callTimeout = 30 * time.Second
 )
 
@@ -49,18 +49,18 @@ type Options struct {
 	VersionHeader    string                 // default Service-Version
 	UserAgent        string                 // default "fairlead"
 	Timeout          time.Duration          // of a request, and of the beginning of a watch; default 30 s
-	WatchIdleTimeout time.Duration          // a watch that says nothing for so long is dead; default 45 s
+	WatchIdleTimeout time.Duration          // after which a watch without a line fails; default 45 s
 }
 
-// Client calls the account API. Its methods may be called from many goroutines.
+// Client calls the account API. It is safe for concurrent use.
 type Client struct {
 	opt  Options
 	base *url.URL
 	http *http.Client
 }
 
-// New makes a client. An address that cannot be one is CodeInvalid. HTTPS_PROXY and NO_PROXY are
-// honoured; redirects are not followed.
+// New returns a client. CodeInvalid for a BaseURL that is not a server's address. HTTPS_PROXY and
+// NO_PROXY are honoured; redirects are not followed.
 func New(opt Options) (*Client, error) {
 	base, err := account.ParseServerURL("api url", opt.BaseURL)
 	if err != nil {
@@ -79,7 +79,7 @@ func New(opt Options) (*Client, error) {
 		opt.Timeout = callTimeout
 	}
 	if opt.WatchIdleTimeout == 0 {
-		opt.WatchIdleTimeout = silence
+		opt.WatchIdleTimeout = watchIdle
 	}
 	// HTTP/1.1: each watch has a connection of its own, and a dead connection ends what runs on it and
 	// nothing else.
@@ -169,8 +169,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		// what took this connection away has likely taken those, and the next request would wait on one
-		// of them
+		// idle connections are likely broken as well, and the next request would wait on one of them
 		c.CloseIdleConnections()
 		return nil, unreachable(c.base.Host, err)
 	}
@@ -191,7 +190,7 @@ func (c *Client) key() (string, error) {
 	return key, nil
 }
 
-// unreachable says that there was no answer, and why.
+// unreachable returns CodeUnreachable with the cause.
 func unreachable(host string, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -201,8 +200,8 @@ func unreachable(host string, err error) error {
 		Cause: withoutPort(err)}
 }
 
-// withoutPort leaves out the port of our own, which differs from try to try: equal causes give
-// equal texts, which are logged once.
+// withoutPort removes the local port, which differs between attempts, from the error: callers log
+// equal texts once.
 func withoutPort(err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Source == nil {
@@ -221,7 +220,7 @@ func contentType(res *http.Response) string {
 	return kind
 }
 
-// badAnswer says what came instead of an answer of the service.
+// badAnswer returns CodeBadAnswer with the status and content type of the answer.
 func badAnswer(res *http.Response, cause error, what string) error {
 	kind := res.Header.Get("Content-Type")
 	if kind == "" {

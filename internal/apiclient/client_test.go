@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestHTTPSProxyIsHonoured(t *testing.T) {
+func TestClient_UsesHTTPSProxy(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewTLSServer(saying(200, "application/json", goodPage))
 	defer srv.Close()
@@ -129,7 +129,7 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 	})
 }
 
-func TestListsAreWholeAndWatchesContinue(t *testing.T) {
+func TestClient_ListsAndWatches(t *testing.T) {
 	t.Parallel()
 	f, c := real(t)
 	session := f.Session()
@@ -170,7 +170,7 @@ func TestListsAreWholeAndWatchesContinue(t *testing.T) {
 	storetest.MustCode(t, err, account.CodeUnreachable)
 }
 
-func TestOperatorsAndSessions(t *testing.T) {
+func TestClient_OperatorsAndSessions(t *testing.T) {
 	t.Parallel()
 	f, c := real(t)
 	o := account.Operator{Description: "d", ClusterUID: "u", EnabledFeatures: []string{account.FeatureBindings},
@@ -206,7 +206,7 @@ func TestOperatorsAndSessions(t *testing.T) {
 	storetest.MustCode(t, err, account.CodeNotFound)
 }
 
-func TestEveryPageIsFollowed(t *testing.T) {
+func TestList_ReadsEveryPage(t *testing.T) {
 	t.Parallel()
 	f, c := real(t)
 	o := account.Operator{Deployment: account.OperatorDeployment{Name: "n", Namespace: "ns"}}
@@ -240,7 +240,7 @@ func smallPages(t *testing.T, f *storetest.Fixture) *apiclient.Client {
 	}), func(o *apiclient.Options) { o.APIKey = func() (string, error) { return secret, nil } })
 }
 
-func TestRequestsCarryWhatTheyMust(t *testing.T) {
+func TestClient_SetsHeaders(t *testing.T) {
 	t.Parallel()
 	keys := []string{"flk_one", " flk_two\n"}
 	var calls atomic.Int32
@@ -263,7 +263,7 @@ func TestRequestsCarryWhatTheyMust(t *testing.T) {
 	}
 }
 
-func TestBadKeysAndAddressesAreRefusedHere(t *testing.T) {
+func TestClient_RefusesInvalidKeysAndAddresses(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", " \n", "flk_a b", "flk_a\nflk_b", "flk_aä"} {
 		c := serve(t, http.NotFoundHandler(), func(o *apiclient.Options) {
@@ -295,7 +295,7 @@ func TestBadKeysAndAddressesAreRefusedHere(t *testing.T) {
 	}
 }
 
-func TestUntrustedAndAbsentServersAreUnreachable(t *testing.T) {
+func TestClient_UnreachableServers(t *testing.T) {
 	t.Parallel()
 	c := serve(t, http.NotFoundHandler(), func(o *apiclient.Options) { o.TLS = nil })
 	_, err := c.ListEndpoints(t.Context(), account.EndpointFilter{})

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// For whoever shows what the API answers, and needs no types of ours: objects pass as the JSON that
-// they came as.
+// The methods of this file return objects as the JSON of the answer, for callers that only show
+// them.
 
 // ListObjects reads every page of the list at a path of the API, newest first, or fails. key is the
 // list's field.
@@ -49,17 +49,17 @@ func (p *objectPage) next() *string {
 
 // Object reads the object at a path.
 func (c *Client) Object(ctx context.Context, path string) (json.RawMessage, error) {
-	return c.answered(ctx, http.MethodGet, path, nil)
+	return c.callObject(ctx, http.MethodGet, path, nil)
 }
 
-// CreateObject posts a new object and returns what became of it.
+// CreateObject posts a new object and returns the result.
 func (c *Client) CreateObject(ctx context.Context, path string, fields map[string]any) (json.RawMessage, error) {
-	return c.answered(ctx, http.MethodPost, path, fields)
+	return c.callObject(ctx, http.MethodPost, path, fields)
 }
 
-// UpdateObject changes the fields of the object at a path and returns what became of it.
+// UpdateObject changes the fields of the object at a path and returns the result.
 func (c *Client) UpdateObject(ctx context.Context, path string, fields map[string]any) (json.RawMessage, error) {
-	return c.answered(ctx, http.MethodPatch, path, fields)
+	return c.callObject(ctx, http.MethodPatch, path, fields)
 }
 
 // DeleteObject deletes the object at a path.
@@ -68,13 +68,14 @@ func (c *Client) DeleteObject(ctx context.Context, path string) error {
 	return err
 }
 
-// PostAction posts to a path that does something and answers nothing.
+// PostAction posts without a body to a path whose answer is empty.
 func (c *Client) PostAction(ctx context.Context, path string) error {
 	_, err := c.call(ctx, http.MethodPost, path, nil, nil, nil)
 	return err
 }
 
-func (c *Client) answered(ctx context.Context, method, path string, fields map[string]any) (json.RawMessage, error) {
+// callObject sends a request whose answer must be a JSON object.
+func (c *Client) callObject(ctx context.Context, method, path string, fields map[string]any) (json.RawMessage, error) {
 	var in any
 	if fields != nil {
 		in = fields
@@ -84,7 +85,7 @@ func (c *Client) answered(ctx context.Context, method, path string, fields map[s
 		return nil, err
 	}
 	if !strings.HasPrefix(string(out), "{") {
-		return nil, fmt.Errorf("%s answered %s with something that is no object", c.base.Host, path)
+		return nil, fmt.Errorf("%s answered %s with something that is not an object", c.base.Host, path)
 	}
 	return out, nil
 }

@@ -23,8 +23,7 @@ type EndpointSnapshot struct {
 	StoreID   string
 }
 
-// ListEndpoints reads every page, or fails: a part of a list is never returned. Whoever calls again
-// begins with the first page.
+// ListEndpoints reads every page, or fails: it never returns a part of a list.
 func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*EndpointSnapshot, error) {
 	var all *EndpointSnapshot
 	err := c.eachPage(ctx, "/endpoints", filterQuery(f), func(p *listPage) error {
@@ -110,7 +109,7 @@ type operatorBinding struct {
 }
 
 // UpsertOperator registers an installation by (cluster uid, namespace, name), or renews it. created
-// says which.
+// reports which.
 func (c *Client) UpsertOperator(
 	ctx context.Context, o account.Operator,
 ) (registered *account.Operator, created bool, err error) {
@@ -172,17 +171,17 @@ var errNoList = errors.New("it is not the list that was asked for")
 
 func (p *listPage) next() *string { return p.NextPageURI }
 
-// eachPage reads page after page of a list.
-func (c *Client) eachPage(ctx context.Context, path string, query url.Values, take func(*listPage) error) error {
-	return eachPage(ctx, c, path, query, take)
+// eachPage calls add for each page of a list of endpoints, operators or sessions.
+func (c *Client) eachPage(ctx context.Context, path string, query url.Values, add func(*listPage) error) error {
+	return eachPage(ctx, c, path, query, add)
 }
 
-// eachPage reads page after page. Of a next page's address only the query counts: the address by
-// which we reach the service may differ from the one that it knows of itself.
+// eachPage calls add for each page of a list. It uses only the query of a next page's address: the
+// service's own address may differ from the one by which the client reaches it.
 func eachPage[P any, PP interface {
 	*P
 	next() *string
-}](ctx context.Context, c *Client, path string, query url.Values, take func(PP) error) error {
+}](ctx context.Context, c *Client, path string, query url.Values, add func(PP) error) error {
 	query.Set("limit", pageLimit)
 	seen := map[string]bool{}
 	for {
@@ -194,7 +193,7 @@ func eachPage[P any, PP interface {
 		if _, err := c.call(ctx, http.MethodGet, path, query, nil, p); err != nil {
 			return err
 		}
-		if err := take(p); err != nil {
+		if err := add(p); err != nil {
 			return c.badList(path, err)
 		}
 		uri := p.next()

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// ErrWatchUnsupported says that the API answered a watch with a list: it knows no watch. List from
-// time to time and try again.
+// ErrWatchUnsupported is the error of a watch that the API answered with a list: it does not
+// support watches. Callers list periodically instead.
 var ErrWatchUnsupported = errors.New("the API answered the watch with a list: it has no watch")
 
 // Watch is an open watch of endpoints. One goroutine reads it; Close may be called from any.
@@ -31,14 +31,14 @@ type AuditWatch struct{ watchLines }
 
 // watchLines are the lines of a watch.
 type watchLines struct {
-	res     *http.Response
-	lines   *bufio.Reader
-	silence time.Duration
-	cancel  context.CancelFunc
-	timer   *time.Timer // cancels when the service is silent
-	silent  atomic.Bool
-	host    string
-	suspect func() // lets go of the client's idle connections, which are likely as dead as a silent watch
+	res         *http.Response
+	lines       *bufio.Reader
+	idleTimeout time.Duration
+	cancel      context.CancelFunc
+	timer       *time.Timer // calls timedOut
+	isTimedOut  atomic.Bool
+	host        string
+	closeIdle   func() // closes the client's idle connections, which a dead network has likely broken as well
 }
 
 // WatchEndpoints opens a watch that continues after a version: of a list, or of the last event.
@@ -70,7 +70,7 @@ func (c *Client) openWatch(
 	query.Set("watch", "true")
 	query.Set("resource_version", v.String())
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.silence, w.host, w.suspect = c.opt.WatchIdleTimeout, c.base.Host, c.CloseIdleConnections
+	w.idleTimeout, w.host, w.closeIdle = c.opt.WatchIdleTimeout, c.base.Host, c.CloseIdleConnections
 	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)       // for the beginning
 	res, err := c.send(ctx, http.MethodGet, path, query, nil) //nolint:bodyclose // Close does
 	if err == nil {
@@ -80,7 +80,7 @@ func (c *Client) openWatch(
 	w.timer.Stop()
 	if err != nil {
 		w.Close()
-		if w.silent.Load() {
+		if w.isTimedOut.Load() {
 			err = unreachable(c.base.Host, fmt.Errorf("no whole answer within %s", c.opt.Timeout))
 		}
 		return err
@@ -89,9 +89,8 @@ func (c *Client) openWatch(
 	return nil
 }
 
-// checkWatch looks at the beginning of an answer. Only a whole list says that there is no watch: a
-// document that breaks off is an outage, after which a client that had taken to listing would be
-// late for a minute.
+// checkWatch checks the head of an answer. It returns ErrWatchUnsupported only for a whole list: an
+// incomplete one is an outage, after which a client must watch again at once.
 func checkWatch(res *http.Response) error {
 	switch kind := contentType(res); {
 	case res.StatusCode != http.StatusOK:
@@ -109,7 +108,7 @@ func checkWatch(res *http.Response) error {
 }
 
 func (w *watchLines) timedOut() {
-	w.silent.Store(true)
+	w.isTimedOut.Store(true)
 	w.cancel()
 }
 
@@ -158,20 +157,21 @@ func (w *AuditWatch) check(l *account.AuditWatchEvent) error {
 	return nil
 }
 
-// next reads a line.
+// next decodes the next line.
 func (w *watchLines) next(into any) error {
-	w.timer.Reset(w.silence)
+	w.timer.Reset(w.idleTimeout)
 	line, err := w.readLine()
 	w.timer.Stop()
 	switch {
-	case w.silent.Load():
-		w.suspect()
+	case w.isTimedOut.Load():
+		w.closeIdle()
 		return &account.Error{Code: account.CodeUnreachable,
-			Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
+			Msg: fmt.Sprintf("the service at %s sent nothing for %s", w.host, w.idleTimeout)}
 	case errors.Is(err, errLineTooLong):
 		return w.badLine(err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: brokenOff{err}}
+		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended",
+			Cause: connectionLost{err}}
 	case err != nil:
 		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended",
 			Cause: withoutPort(err)}
@@ -205,13 +205,13 @@ func (w *watchLines) badLine(cause error) error {
 
 var errLineTooLong = fmt.Errorf("it has more than %d bytes", maxLine)
 
-// brokenOff says in words that a connection ended before the answer did.
-type brokenOff struct{ cause error }
+// connectionLost is a connection that ended within a line.
+type connectionLost struct{ cause error }
 
-func (brokenOff) Error() string   { return "the connection broke off" }
-func (b brokenOff) Unwrap() error { return b.cause }
+func (connectionLost) Error() string   { return "the connection broke off" }
+func (e connectionLost) Unwrap() error { return e.cause }
 
-// readLine reads a whole line. A line that broke off is no line.
+// readLine returns a whole line; io.ErrUnexpectedEOF for an incomplete one.
 func (w *watchLines) readLine() ([]byte, error) {
 	var line []byte
 	for {

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// TestWatchIsDeadAfter45SecondsOfSilence runs in a bubble, with the defaults, over a pipe.
-func TestWatchIsDeadAfter45SecondsOfSilence(t *testing.T) {
+// TestWatch_TimesOutAfter45Seconds runs in a bubble, with the defaults, over a pipe.
+func TestWatch_TimesOutAfter45Seconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{BaseURL: "https://x", APIKey: func() (string, error) { return "flk_x", nil }})
@@ -52,7 +52,7 @@ func TestWatchIsDeadAfter45SecondsOfSilence(t *testing.T) {
 		began = time.Now()
 		_, err = w.Next()
 		if took := time.Since(began); account.CodeOf(err) != account.CodeUnreachable || took != 45*time.Second ||
-			!strings.Contains(err.Error(), "said nothing for 45s") {
+			!strings.Contains(err.Error(), "sent nothing for 45s") {
 			t.Fatalf("%v after %s", err, took)
 		}
 		close(say)

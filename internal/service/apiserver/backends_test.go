@@ -45,7 +45,7 @@ func (a *api) cloud(url, more string) string {
 	return into[account.Endpoint](a.do("POST", "/endpoints", a.admin, `{"url":"`+url+`"`+more+`}`).want(201)).ID
 }
 
-func TestBackendShapes(t *testing.T) {
+func TestBackends_Shapes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.ActiveChild = func(_, _ string) string { return "bkdst-1" } })
 	tunnel, err := a.Store.StartTunnel(t.Context(),
@@ -80,7 +80,7 @@ func TestBackendShapes(t *testing.T) {
 	}
 }
 
-func TestBackendPatches(t *testing.T) {
+func TestBackends_Patches(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	ids := a.backendOfEachKind()
@@ -117,7 +117,7 @@ func TestBackendPatches(t *testing.T) {
 	}
 }
 
-func TestBackendsRefuseWhatIsWrong(t *testing.T) {
+func TestBackends_RefuseInvalid(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	ids := a.backendOfEachKind()
@@ -163,7 +163,7 @@ func TestBackendsRefuseWhatIsWrong(t *testing.T) {
 	a.do("GET", "/backends/static", a.key(a.AccountID, account.ScopeOperator), "").want(403, account.CodeScope)
 }
 
-func TestBackendsInUse(t *testing.T) {
+func TestBackends_KeepThoseInUse(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	leaf := a.Static().ID

@@ -56,7 +56,7 @@ func (a *api) bound(key, operator, query string) (urls []string) {
 	return urls
 }
 
-func TestBoundEndpointsAreThoseThatTheSelectorsAdmit(t *testing.T) {
+func TestBoundEndpoints_MatchSelectors(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
@@ -79,7 +79,7 @@ func TestBoundEndpointsAreThoseThatTheSelectorsAdmit(t *testing.T) {
 	a.get("/kubernetes_operators/op-none/bound_endpoints").want(404, account.CodeNotFound)
 }
 
-func TestBoundEndpointsOfOthersAreUnknown(t *testing.T) {
+func TestBoundEndpoints_HideOtherOperators(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	other, _ := a.NewAccount("other")
@@ -95,7 +95,7 @@ func TestBoundEndpointsOfOthersAreUnknown(t *testing.T) {
 	storetest.Equal(t, "another account's operator", len(a.bound(theirs, a.operatorWith(theirs, `{}`), "")), 0)
 }
 
-func TestASlowSelectorGivesShortPages(t *testing.T) {
+func TestBoundEndpoints_SlowSelectorShortensPages(t *testing.T) {
 	t.Parallel()
 	var slow atomic.Int64
 	a := newAPI(t, func(o *apiserver.Options) {
@@ -122,13 +122,13 @@ func TestASlowSelectorGivesShortPages(t *testing.T) {
 	storetest.Equal(t, "all pages", fmt.Sprint(a.bound(a.admin, o, "")), "[http://e2.demo http://e1.demo http://e0.demo]")
 }
 
-func TestBoundEndpointsOfAStoreThatDoesNotAnswer(t *testing.T) {
+func TestBoundEndpoints_StoreDown(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Store = brokenEndpoints{o.Store, errors.New("secret")} })
 	a.get("/kubernetes_operators/"+a.operatorWith(a.admin, `{}`)+"/bound_endpoints").want(500, account.CodeInternal)
 }
 
-func TestOperators_RefuseSelectorsThatDoNotCompile(t *testing.T) {
+func TestOperators_RefuseInvalidSelectors(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	good := a.operatorWith(a.admin, `{"endpoint_selectors":["demo"]}`)
@@ -147,7 +147,7 @@ func TestOperators_RefuseSelectorsThatDoNotCompile(t *testing.T) {
 	storetest.Equal(t, "selectors after refused patches", fmt.Sprint(kept.Binding.EndpointSelectors), "[demo]")
 }
 
-func TestOperators_TakeFeaturesOfThePublicAPI(t *testing.T) {
+func TestOperators_AcceptPublicAPIFeatures(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	a.Bind(a.Session(), "http://api.demo")

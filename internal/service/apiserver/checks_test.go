@@ -79,7 +79,7 @@ func checks(k checkKeys) map[string]check {
 	}
 }
 
-func TestChecksComeInOrder(t *testing.T) {
+func TestRoute_ChecksInOrder(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.VersionHeaders = []string{"Other-Version"} })
 	k := checkKeys{admin: a.admin, reader: a.key(a.AccountID, account.ScopeRead),
@@ -124,7 +124,7 @@ func TestChecksComeInOrder(t *testing.T) {
 	}
 }
 
-func TestRequestsAreLimitedPerKey(t *testing.T) {
+func TestRoute_LimitsRequestsPerKey(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	a := newAPI(t, func(o *apiserver.Options) { o.Clock, o.Limits.Rate, o.Limits.Burst = clock.Now, 2, 3 })
@@ -146,7 +146,7 @@ func TestRequestsAreLimitedPerKey(t *testing.T) {
 	a.get("/endpoints").want(429)
 }
 
-func TestOperationIDIsInTheLogAndSecretsAreNot(t *testing.T) {
+func TestLog_HasOperationIDAndNoSecrets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	op := a.do("POST", "/kubernetes_operators/"+a.admin, a.admin, "").want(405).header.Get("Operation-Id")
@@ -180,7 +180,7 @@ func (b brokenEndpoints) ListEndpoints(
 	return nil, b.err
 }
 
-func TestOwnFailuresShowTheirCauseOnlyInTheLog(t *testing.T) {
+func TestErrors_HideCauses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err    error

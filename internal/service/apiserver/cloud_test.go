@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
-func TestCloudEndpointsAreMadeChangedAndDeleted(t *testing.T) {
+func TestCloudEndpoints_CreateUpdateDelete(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	start := a.List().Version
@@ -57,7 +57,7 @@ func TestCloudEndpointsAreMadeChangedAndDeleted(t *testing.T) {
 	a.Expect(start, account.Added, account.Modified, account.Deleted)
 }
 
-func TestCloudEndpointsRefuseWhatIsWrong(t *testing.T) {
+func TestCloudEndpoints_RefuseInvalid(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	answer, mine := a.HTTPResponse().ID, a.Bind(a.Session(), "http://agent.demo").Endpoint.ID
@@ -101,7 +101,7 @@ func TestCloudEndpointsRefuseWhatIsWrong(t *testing.T) {
 	storetest.Equal(t, "endpoints", len(a.List().Endpoints), 1)
 }
 
-func TestWithoutACheckerNoPolicyIsTaken(t *testing.T) {
+func TestCloudEndpoints_RefusePolicyWithoutChecker(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.CheckPolicy = nil })
 	a.do("POST", "/endpoints", a.admin, `{"url":"http://a.b","traffic_policy":"a: b"}`).want(400, account.CodeInvalid)
@@ -111,7 +111,7 @@ func TestWithoutACheckerNoPolicyIsTaken(t *testing.T) {
 
 const loginPolicy = `# who may come\non_http_request:\n  - actions:\n      - type: oidc\n        config: {client_id: x, client_secret: hush} # ours\n`
 
-func TestPoliciesAreShownWithoutTheirSecrets(t *testing.T) {
+func TestCloudEndpoints_RedactPolicySecrets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts)
 	start := a.List().Version
@@ -145,7 +145,7 @@ func TestPoliciesAreShownWithoutTheirSecrets(t *testing.T) {
 	}
 }
 
-func TestTunnels(t *testing.T) {
+func TestTunnels_List(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()

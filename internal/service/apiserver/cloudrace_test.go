@@ -16,7 +16,7 @@ import (
 
 // A change whose marks stand for secrets never brings a secret back that another change has
 // replaced between its reading and its writing.
-func TestConcurrentChangesLoseNoSecret(t *testing.T) {
+func TestCloudEndpoints_ConcurrentUpdatesKeepSecrets(t *testing.T) {
 	t.Parallel()
 	var meanwhile func() // between reading and writing
 	var calls atomic.Int64

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
-func TestAPIKeyLife(t *testing.T) {
+func TestAPIKeys_CreateUpdateDelete(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	made := a.do("POST", "/api_keys", a.admin,
@@ -48,8 +48,8 @@ func TestAPIKeyLife(t *testing.T) {
 	}
 }
 
-// A change may say again whom it is about, and nobody else.
-func TestAChangeNamesItsOwnID(t *testing.T) {
+// A change may repeat the ID of its object, and names no other.
+func TestUpdate_RefusesAnotherID(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, path := range []string{"/api_keys", "/credentials", "/kubernetes_operators", "/backends/http_response"} {
@@ -63,7 +63,7 @@ func TestAChangeNamesItsOwnID(t *testing.T) {
 	}
 }
 
-func TestTheLastAdminKeyStays(t *testing.T) {
+func TestAPIKeys_KeepLastAdmin(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	a.key(a.AccountID, account.ScopeRead)
@@ -86,7 +86,7 @@ func TestTheLastAdminKeyStays(t *testing.T) {
 	a.get("/endpoints").want(401)
 }
 
-func TestCredentialLife(t *testing.T) {
+func TestAuthtokens_CreateUpdateDelete(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	made := a.do("POST", "/credentials", a.admin,
@@ -115,7 +115,7 @@ func TestCredentialLife(t *testing.T) {
 	}
 }
 
-func TestCredentialRulesAreAllTold(t *testing.T) {
+func TestCredentials_ListAllBrokenRules(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	key := into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID
@@ -149,7 +149,7 @@ func TestCredentialRulesAreAllTold(t *testing.T) {
 	a.get("/credentials?url=http://a.b").want(400)
 }
 
-func TestOnlyAdminsChangeCredentials(t *testing.T) {
+func TestCredentials_WritesNeedAdmin(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	reader, operator := a.key(a.AccountID, account.ScopeRead), a.key(a.AccountID, account.ScopeOperator)
@@ -164,7 +164,7 @@ func TestOnlyAdminsChangeCredentials(t *testing.T) {
 	}
 }
 
-func TestCredentialPages(t *testing.T) {
+func TestCredentials_Pages(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for path, list := range map[string]string{"/api_keys": "keys", "/credentials": "credentials"} {
@@ -189,7 +189,7 @@ func TestCredentialPages(t *testing.T) {
 	}
 }
 
-func TestAnotherAccountsCredentialsAreUnknown(t *testing.T) {
+func TestCredentials_HideOtherAccounts(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	other, _ := a.NewAccount("other")
@@ -216,7 +216,7 @@ func TestAnotherAccountsCredentialsAreUnknown(t *testing.T) {
 	}
 }
 
-func TestAPIKeys_OperatorSeesItself(t *testing.T) {
+func TestAPIKeys_OperatorReadsOwnKey(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	type keyList struct{ Keys []account.APIKey }

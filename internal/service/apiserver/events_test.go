@@ -23,7 +23,7 @@ type auditPage struct {
 	ResourceVersion account.ResourceVersion `json:"resource_version"`
 }
 
-func TestEventsTellWhoDidWhat(t *testing.T) {
+func TestEvents_NamePrincipalAndObject(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	key := into[account.APIKey](a.do("POST", "/api_keys", a.admin, `{"description":"for ci"}`).want(201))
@@ -52,7 +52,7 @@ func TestEventsTellWhoDidWhat(t *testing.T) {
 	a.do("DELETE", "/events/"+got.ID, a.admin, "").want(405, account.CodeMethod)
 }
 
-func TestEventsAreWatched(t *testing.T) {
+func TestEvents_Watch(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Heartbeat = 50 * time.Millisecond })
 	v := into[auditPage](a.get("/events").want(200)).ResourceVersion

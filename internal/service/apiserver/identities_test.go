@@ -39,7 +39,7 @@ func same(t *testing.T, what, got, want string) {
 	storetest.Equal(t, what, fmt.Sprint(one), fmt.Sprint(other))
 }
 
-func TestIdentitiesAsTheyAreShown(t *testing.T) {
+func TestIdentities_Shapes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	user, session := a.login("alice")
@@ -63,7 +63,7 @@ func TestIdentitiesAsTheyAreShown(t *testing.T) {
 		`/app/users","next_page_uri":null}`)
 	same(t, "sessions", a.get("/app/sessions?user_id="+user).want(200).text,
 		`{"application_sessions":[`+sessionJSON+`],"uri":"`+base+`/app/sessions","next_page_uri":null}`)
-	same(t, "nobody", a.get("/app/users?provider=github").want(200).text,
+	same(t, "no match", a.get("/app/users?provider=github").want(200).text,
 		`{"application_users":[],"uri":"`+base+`/app/users","next_page_uri":null}`)
 	same(t, "accessed", a.get("/app/users/"+user+"/endpoints").want(200).text,
 		`{"endpoints":[{"url":"https://app.example.com","endpoint":{"id":"ep-1","uri":"`+base+`/endpoints/ep-1"},
@@ -89,7 +89,7 @@ func TestIdentitiesAsTheyAreShown(t *testing.T) {
 	}
 }
 
-func TestRevokingAnIdentity(t *testing.T) {
+func TestIdentities_Revoke(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	user, session := a.login("alice")
@@ -123,9 +123,9 @@ func TestRevokingAnIdentity(t *testing.T) {
 	}
 }
 
-// TestTheScopeOfIdentities holds that a key with that scope does this and nothing else, and that
+// TestIdentities_Scope holds that a key with that scope does this and nothing else, and that
 // reading is no revoking.
-func TestTheScopeOfIdentities(t *testing.T) {
+func TestIdentities_Scope(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
 	user, _ := a.login("alice")
@@ -145,7 +145,7 @@ func TestTheScopeOfIdentities(t *testing.T) {
 	a.do("DELETE", "/app/users/"+user, a.admin, "").want(204)
 }
 
-func TestIdentitiesThatAreRefused(t *testing.T) {
+func TestIdentities_RefuseInvalid(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	user, session := a.login("alice")

@@ -27,10 +27,10 @@ func (s sessionsOf) RestartSession(ctx context.Context, by account.Caller, id st
 	return s.StopSession(ctx, by, id)
 }
 
-// TestEveryRouteKeepsAccountsApart walks every described operation with the objects of another
+// TestRoutes_IsolateAccounts walks every described operation with the objects of another
 // account: none is seen, changed or deleted. A new route comes under this test by being described,
 // and fails it until its objects are here.
-func TestEveryRouteKeepsAccountsApart(t *testing.T) {
+func TestRoutes_IsolateAccounts(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) {
 		o.SessionEnder, o.Limits.Burst = sessionsOf{o.Store}, 1000

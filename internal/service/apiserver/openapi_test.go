@@ -159,9 +159,9 @@ func (d description) isAs(method, pattern string, got *answer) {
 // operationCase is a call of an operation.
 type operationCase struct{ method, pattern, id, body string }
 
-// TestTheDescriptionIsWhatIsAnswered holds the description against an answer of every operation,
+// TestOpenAPI_MatchesAnswers holds the description against an answer of every operation,
 // and against refusals.
-func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
+func TestOpenAPI_MatchesAnswers(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
 	d := a.description()
@@ -235,7 +235,7 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	for path, methods := range d.at("paths").(object) {
 		for method := range methods.(object) {
 			if method != "parameters" && !seen[strings.ToUpper(method)+" "+path] {
-				t.Errorf("nobody tried %s %s", method, path)
+				t.Errorf("no request was sent to %s %s", method, path)
 			}
 		}
 	}
@@ -259,10 +259,10 @@ func (a *api) linesAreAs(d description) {
 	}
 }
 
-// TestTheDescriptionHasTheFieldsThatAreTaken sends every field and parameter that is described
+// TestOpenAPI_HasAcceptedFields sends every field and parameter that is described
 // anywhere to every operation: those that are described for it are known there, and the others are
 // not.
-func TestTheDescriptionHasTheFieldsThatAreTaken(t *testing.T) {
+func TestOpenAPI_HasAcceptedFields(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 10_000 })
 	d := a.description()
@@ -338,7 +338,7 @@ func (d description) bodyFields(op object) object {
 	return properties
 }
 
-func TestTheDescriptionHasTheErrorCodesAndTheRoutesOfTheDocs(t *testing.T) {
+func TestOpenAPI_MatchesDocs(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	d := a.description()
@@ -375,7 +375,7 @@ func TestTheDescriptionHasTheErrorCodesAndTheRoutesOfTheDocs(t *testing.T) {
 
 var methodOrder = []string{"GET", "POST", "PATCH", "DELETE"}
 
-func TestTheDescriptionIsForEveryKey(t *testing.T) {
+func TestOpenAPI_ServedToEveryKey(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, scope := range account.Scopes() {

@@ -10,7 +10,7 @@ import (
 )
 
 // Every method of every route is described, and nothing else is.
-func TestOperationsAreTheRoutes(t *testing.T) {
+func TestOpenAPI_OperationsMatchRoutes(t *testing.T) {
 	t.Parallel()
 	var offered []string
 	for pattern, methods := range (&server{opt: Options{Store: struct{ Store }{}}}).routes() {

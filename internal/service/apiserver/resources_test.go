@@ -29,7 +29,7 @@ type endpointPage struct {
 	StoreID         string             `json:"store_id"`
 }
 
-func TestEndpointShape(t *testing.T) {
+func TestEndpoints_Shape(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
@@ -60,7 +60,7 @@ func TestEndpointShape(t *testing.T) {
 	storetest.Equal(t, "principal", *read.Principal, account.Ref{ID: a.TokenID, URI: base + "/credentials/" + a.TokenID})
 }
 
-func TestEndpointPagesKeepFiltersAndTheFirstVersion(t *testing.T) {
+func TestEndpoints_PagesKeepFiltersAndVersion(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
@@ -103,7 +103,7 @@ func TestEndpointPagesKeepFiltersAndTheFirstVersion(t *testing.T) {
 	}
 }
 
-func TestQueryErrorsListEveryRule(t *testing.T) {
+func TestQuery_ListsAllBrokenRules(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	rules := a.get("/endpoints?limit=0&before_id=%00&binding=x&url=a.b:1&watch=yes&resource_version=1&colour=red&limit=1").
@@ -124,8 +124,8 @@ func TestQueryErrorsListEveryRule(t *testing.T) {
 	a.get("/endpoints?before_id=does-not-exist").want(200)
 }
 
-// TestEndpointURLTableAtTheAPI holds the table of the parser where URLs enter the API.
-func TestEndpointURLTableAtTheAPI(t *testing.T) {
+// TestCloudEndpoints_URLTable holds the table of the parser where URLs enter the API.
+func TestCloudEndpoints_URLTable(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Limits.Burst = 1000 })
 	a.Bind(a.Session(), "http://a.b")
@@ -145,7 +145,7 @@ func TestEndpointURLTableAtTheAPI(t *testing.T) {
 	}
 }
 
-func TestTunnelSessions(t *testing.T) {
+func TestTunnelSessions_List(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
@@ -188,7 +188,7 @@ func (e *enders) end(how, accountID, id string) error {
 	return nil
 }
 
-func TestSessionsAreStoppedAndRestarted(t *testing.T) {
+func TestTunnelSessions_StopAndRestart(t *testing.T) {
 	t.Parallel()
 	ended := &enders{}
 	a := newAPI(t, func(o *apiserver.Options) { o.SessionEnder = ended })
@@ -209,7 +209,7 @@ func TestSessionsAreStoppedAndRestarted(t *testing.T) {
 	storetest.Equal(t, "asked after refusals", len(ended.asked), 4)
 }
 
-func TestAnotherAccountsObjectsAreUnknown(t *testing.T) {
+func TestObjects_HideOtherAccounts(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	other, _ := a.NewAccount("other")
@@ -241,7 +241,7 @@ func TestAnotherAccountsObjectsAreUnknown(t *testing.T) {
 	a.get("/kubernetes_operators/" + o.ID).want(200)
 }
 
-func TestOperatorLife(t *testing.T) {
+func TestOperators_CreateUpdateDelete(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	selector := `ep.hostname.endsWith('.prod') && ep.name != "a,b"` + "\n// ü"
@@ -286,7 +286,7 @@ func TestOperatorLife(t *testing.T) {
 	a.do("DELETE", at, a.admin, "").want(404)
 }
 
-func TestOperatorKeySeesItsOwnOperators(t *testing.T) {
+func TestOperators_OperatorKeySeesOwn(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	mine, other, reader := a.key(a.AccountID, account.ScopeOperator), a.key(a.AccountID, account.ScopeOperator),
@@ -330,7 +330,7 @@ func TestOperatorKeySeesItsOwnOperators(t *testing.T) {
 	a.do("DELETE", "/kubernetes_operators/"+own[0], rotated, "").want(204)
 }
 
-func TestBadBodies(t *testing.T) {
+func TestBody_RefusesInvalid(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	post := func(body string) *answer { return a.do("POST", "/kubernetes_operators", a.admin, body) }

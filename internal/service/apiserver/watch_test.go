@@ -72,7 +72,7 @@ func (w *watcher) ended() {
 	storetest.Must(w.t, w.lines.Err())
 }
 
-func TestWatchContinuesFromAList(t *testing.T) {
+func TestWatch_ContinuesFromList(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
@@ -104,7 +104,7 @@ func TestWatchContinuesFromAList(t *testing.T) {
 	}
 }
 
-func TestWatchSurvivesARestartWithoutAGap(t *testing.T) {
+func TestWatch_ContinuesAfterRestart(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
@@ -123,7 +123,7 @@ func TestWatchSurvivesARestartWithoutAGap(t *testing.T) {
 		fmt.Sprint("MODIFIED offline ", v.Seq+1))
 }
 
-func TestWatchFilters(t *testing.T) {
+func TestWatch_Filters(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Heartbeat = 5 * time.Millisecond })
 	session := a.Session()
@@ -147,7 +147,7 @@ func TestWatchFilters(t *testing.T) {
 	storetest.Equal(t, "url", w.nextChange().Endpoint.URL, "http://b.demo")
 }
 
-func TestWatchRefusals(t *testing.T) {
+func TestWatch_Refusals(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Limits.WatchesPerAccount = 2 })
 	v := a.Bind(a.Session(), "http://a.demo").Endpoint.ResourceVersion
@@ -181,7 +181,7 @@ func TestWatchRefusals(t *testing.T) {
 	}
 }
 
-func TestWatchEndsWithItsKey(t *testing.T) {
+func TestWatch_EndsWithKey(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	key, secret, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeRead}, nil)
@@ -203,7 +203,7 @@ func TestWatchEndsWithItsKey(t *testing.T) {
 	storetest.Equal(t, "the other watch", staying.nextChange().Type, account.Added)
 }
 
-func TestWatchEndsCleanlyWhenTheServerStops(t *testing.T) {
+func TestWatch_EndsWithServer(t *testing.T) {
 	t.Parallel()
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", h2), func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestWatchEndsCleanlyWhenTheServerStops(t *testing.T) {
 	}
 }
 
-func TestWatchOfAnotherAccountSeesNothing(t *testing.T) {
+func TestWatch_HidesOtherAccounts(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Heartbeat = 5 * time.Millisecond })
 	other, _ := a.NewAccount("other")

@@ -132,7 +132,7 @@ func chunk(t *testing.T, r *bufio.Reader) string {
 	return string(data[:n])
 }
 
-func TestBookmarkEvery15Seconds(t *testing.T) {
+func TestWatch_BookmarksEvery15Seconds(t *testing.T) {
 	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		conn, r := watch()
 		header(t, r)
@@ -149,7 +149,7 @@ func TestBookmarkEvery15Seconds(t *testing.T) {
 	})
 }
 
-func TestSlowWatcherIsCutOffAndItsNeighbourIsNot(t *testing.T) {
+func TestWatch_CutsOffSlowClient(t *testing.T) {
 	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		slow, r := watch()
 		header(t, r)
@@ -159,7 +159,7 @@ func TestSlowWatcherIsCutOffAndItsNeighbourIsNot(t *testing.T) {
 		m.add(strings.Repeat("x", 4096))
 		storetest.Equal(t, "neighbour", strings.Contains(chunk(t, f), `"MODIFIED"`), true)
 		storetest.Equal(t, "neighbour at", time.Since(began), 0)
-		time.Sleep(11 * time.Second) // of the bubble: nobody reads from slow
+		time.Sleep(11 * time.Second) // of the bubble: slow is not read
 		synctest.Wait()
 		m.add("")
 		storetest.Equal(t, "neighbour after the cut", strings.Contains(chunk(t, f), `"MODIFIED"`), true)
@@ -172,7 +172,7 @@ func TestSlowWatcherIsCutOffAndItsNeighbourIsNot(t *testing.T) {
 	})
 }
 
-func TestWatchEndsWithinASecondOfItsKey(t *testing.T) {
+func TestWatch_EndsWithinSecondOfKey(t *testing.T) {
 	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		conn, r := watch()
 		header(t, r)
@@ -192,7 +192,7 @@ func TestWatchEndsWithinASecondOfItsKey(t *testing.T) {
 	})
 }
 
-func TestManyEventsAreReadInBatches(t *testing.T) {
+func TestWatch_ReadsInBatches(t *testing.T) {
 	withWatchServer(t, func(t *testing.T, m *memory, watch func() (net.Conn, *bufio.Reader)) {
 		for i := range 1000 {
 			m.add(fmt.Sprint(i))

@@ -23,8 +23,9 @@ import (
 //go:embed testdata/accessible.js
 var accessible string
 
-// TestInTheBrowser drives one real browser through everything that scripts, style and keyboard do.
-func TestInTheBrowser(t *testing.T) {
+// TestDashboard_InBrowser drives one real browser through everything that scripts, style and
+// keyboard do.
+func TestDashboard_InBrowser(t *testing.T) {
 	ctx := chromium(t)
 	for name, test := range map[string]func(*testing.T, *tab, *fake, *httptest.Server){
 		"every page is accessible": everyPageIsAccessible, "searching while one types": searching,
@@ -265,7 +266,7 @@ func signingIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.until("the page that was asked for",
 		"location.pathname + location.search === '/ui/events?type=endpoint.updated' && document.querySelector('#live "+
 			"tbody tr')")
-	// A link on somebody else's page comes without the cookie; one is signed in all the same.
+	// A link on another site's page sends no cookie; the browser is signed in nevertheless.
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, `<a href="%s">there</a>`, b.base+"/ui/backends?kind=static")

@@ -62,7 +62,7 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-func TestSigningInLeadsBack(t *testing.T) {
+func TestSignIn_ReturnsToRequestedPage(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -93,7 +93,7 @@ func TestSigningInLeadsBack(t *testing.T) {
 	}
 }
 
-func TestSignInsEnd(t *testing.T) {
+func TestSignIn_Ends(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*fake, *browser){
 		"the key is deleted": func(f *fake, _ *browser) { f.set(func() { f.keys = f.keys[1:] }) },
@@ -128,7 +128,7 @@ func TestSignInsEnd(t *testing.T) {
 	}
 }
 
-func TestAttemptsAreLimited(t *testing.T) {
+func TestSignIn_LimitsAttempts(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	client := netip.MustParseAddr("2001:db8:1:2::1")
@@ -158,7 +158,7 @@ func TestAttemptsAreLimited(t *testing.T) {
 	}
 }
 
-func TestOnlyFormsOfThisOriginChangeThings(t *testing.T) {
+func TestForms_RefuseOtherOrigins(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -198,9 +198,9 @@ func TestOnlyFormsOfThisOriginChangeThings(t *testing.T) {
 	}
 }
 
-// TestForms_RefuseThePlainHTTPOrigin holds for browsers that send no Sec-Fetch-Site: whoever can
+// TestForms_RefusePlainHTTPOrigin holds for browsers that send no Sec-Fetch-Site: whoever can
 // answer for the host over http is another origin.
-func TestForms_RefuseThePlainHTTPOrigin(t *testing.T) {
+func TestForms_RefusePlainHTTPOrigin(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -311,7 +311,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-func TestAgentsAreStoppedAndRestarted(t *testing.T) {
+func TestAgents_StopAndRestart(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)

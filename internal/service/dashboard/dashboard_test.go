@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
-func TestEveryPageShowsWhatItIsAbout(t *testing.T) {
+func TestPages_ShowTheirObjects(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -80,12 +80,12 @@ func TestEveryPageShowsWhatItIsAbout(t *testing.T) {
 			}
 		}
 		if strings.Contains(a.body, "hunter2") || strings.Contains(a.body, "theirs") {
-			t.Errorf("%s shows a secret, or somebody else's", path)
+			t.Errorf("%s shows a secret or an object of another account", path)
 		}
 	}
 }
 
-func TestPagesOfAList(t *testing.T) {
+func TestPager_LinksPages(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -115,7 +115,7 @@ func TestPagesOfAList(t *testing.T) {
 }
 
 // A list that is filtered here, not in the store, has no gaps and ends.
-func TestScanFindsWhatIsFarBack(t *testing.T) {
+func TestScan_FindsOldMatches(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	for i := range 2500 {
@@ -192,7 +192,7 @@ func checkScope(t *testing.T, b *browser, initial string, may map[string]string)
 	}
 }
 
-func TestControlsOfTheScope(t *testing.T) {
+func TestScopes_HideControls(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -224,7 +224,7 @@ func TestControlsOfTheScope(t *testing.T) {
 	}
 }
 
-func TestAnotherAccountsObjectsAreNotFound(t *testing.T) {
+func TestPages_HideOtherAccounts(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -259,13 +259,13 @@ func TestAnotherAccountsObjectsAreNotFound(t *testing.T) {
 		a := b.get(path)
 		for id, owner := range f.owner {
 			if owner == theirs && strings.Contains(a.body, id) {
-				t.Errorf("%s shows %s, which is somebody else's", path, id)
+				t.Errorf("%s shows %s of another account", path, id)
 			}
 		}
 	}
 }
 
-func TestTheStoreIsDown(t *testing.T) {
+func TestPages_StoreDown(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -288,7 +288,7 @@ func TestTheStoreIsDown(t *testing.T) {
 	}
 }
 
-func TestWhileDraining(t *testing.T) {
+func TestForms_RefusedWhileDraining(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, func(o *Options) { o.Draining = func() bool { return true } })
@@ -302,7 +302,7 @@ func TestWhileDraining(t *testing.T) {
 	}
 }
 
-func TestHostileNamesAreText(t *testing.T) {
+func TestPages_EscapeHostileNames(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	evil := `"><script>alert(1)</script><img src=x onerror=alert(2)> javascript:alert(3) {{.Key}}`

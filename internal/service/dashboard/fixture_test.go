@@ -30,7 +30,7 @@ func (f *fake) id(prefix string, age time.Duration, n int) string {
 }
 
 // newFake is a company's account: shops, databases, people, some trouble. And one thing of each
-// kind that belongs to somebody else.
+// kind that belongs to another account.
 func newFake(now time.Time) *fake {
 	f := &fake{now: now, owner: map[string]string{}, secrets: map[string]string{}, signIns: map[string]signedIn{},
 		active:  map[string]string{},

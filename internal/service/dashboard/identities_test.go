@@ -92,7 +92,7 @@ func TestIdentities_PagesByActivity(t *testing.T) {
 	}
 }
 
-func TestIdentity_EndpointShowsTheSessions(t *testing.T) {
+func TestIdentity_EndpointShowsSessions(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -211,9 +211,9 @@ func TestIdentity_RevokedElsewhere(t *testing.T) {
 	}
 }
 
-// TestRevoke_SaysWhatIsTrueOfTheProvider holds that the confirmation has the ids, and promises no
+// TestRevoke_DescribesNextLogin holds that the confirmation has the ids, and promises no
 // new login where GitHub asks for none.
-func TestRevoke_SaysWhatIsTrueOfTheProvider(t *testing.T) {
+func TestRevoke_DescribesNextLogin(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -234,9 +234,9 @@ func TestRevoke_SaysWhatIsTrueOfTheProvider(t *testing.T) {
 	}
 }
 
-// TestNames_ShowHiddenCharacters holds that what cannot be seen, or turns the direction of text, is
+// TestPages_ShowHiddenCharacters holds that what cannot be seen, or turns the direction of text, is
 // escaped on every page.
-func TestNames_ShowHiddenCharacters(t *testing.T) {
+func TestPages_ShowHiddenCharacters(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	evil := "Alice\u202e\u2066\u061c\u200eecilA\u200b\u00ad\u3164"
@@ -269,8 +269,8 @@ func TestNames_ShowHiddenCharacters(t *testing.T) {
 	}
 }
 
-// TestEmptyPages_SayWhatToDo holds that a list without rows says how to get the first one.
-func TestEmptyPages_SayWhatToDo(t *testing.T) {
+// TestPages_ExplainEmptyLists holds that a list without rows says how to get the first one.
+func TestPages_ExplainEmptyLists(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	f.users, f.sessions, f.endpoints, f.backends, f.tokens, f.agents, f.tunnels, f.ops, f.events = nil, nil, nil, nil,

@@ -88,7 +88,7 @@ func TestLiveUpdates(t *testing.T) {
 	}
 }
 
-func TestLiveUpdatesTellNothingToThoseWhoMayNotSee(t *testing.T) {
+func TestLiveUpdates_ObserveScopes(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -99,7 +99,7 @@ func TestLiveUpdatesTellNothingToThoseWhoMayNotSee(t *testing.T) {
 	}
 }
 
-func TestLiveUpdatesAreBounded(t *testing.T) {
+func TestLiveUpdates_LimitStreams(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, func(o *Options) {

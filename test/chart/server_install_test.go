@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// checkServerInstall checks that the volume claim outlives the release, whose notes mention it,
+// checkServerInstall checks that the volume claim outlives the release, that helm reports this,
 // that the next release of the name adopts it, and that it is deleted on request.
 func (c *cluster) checkServerInstall() {
 	c.t.Helper()

@@ -90,7 +90,9 @@ type Reconciler struct {
 	replacedVersions sync.Map // the resourceVersion that the last status write replaced
 	orphanedSince    sync.Map // since when its Services have no object
 
-	addressAttempts sync.Map // requests for the addresses of a Service, by its key
+	// By a Service's key:
+	addressAttempts sync.Map // requests for the addresses it had
+	createdServices sync.Map // it was created, and the cache has not had it since
 }
 
 // New returns a Reconciler.

@@ -46,6 +46,19 @@ var _ = Describe("Reconciler: the Services of a BoundEndpoint", func() {
 		Expect(h.EventNotes()).To(BeEmpty())
 	})
 
+	It("are created once although the cache does not have them yet", func(ctx SpecContext) {
+		b := h.object(ctx, "api", h.Target)
+		h.counter.withoutServices = true
+		h.reconcile(ctx, b)
+		h.reconcile(ctx, b)
+		created := []string{"create " + h.Installation.Namespace + "/ep-api", "create " + h.Target + "/api"}
+		Expect(h.counter.takeWrites()).To(Equal(created))
+		Expect(h.Client.Delete(ctx, h.target(ctx, b))).To(Succeed())
+		h.reconcile(ctx, b)
+		Expect(h.counter.takeWrites()).To(Equal(created[1:]))
+		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
+	})
+
 	It("come back with their address when a user deletes them", func(ctx SpecContext) {
 		b := h.object(ctx, "api", h.Target)
 		h.reconcile(ctx, b)

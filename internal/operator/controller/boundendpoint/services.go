@@ -59,6 +59,7 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 	}
 	if err == nil {
 		r.addressAttempts.Delete(client.ObjectKeyFromObject(made))
+		r.createdServices.Store(client.ObjectKeyFromObject(made), true)
 		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(made))
 	}
 	return made, err

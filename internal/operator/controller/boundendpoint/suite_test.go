@@ -82,6 +82,8 @@ type writeRecorder struct {
 	refuse func(client.Object) error
 	// cached is the BoundEndpoint in a stale cache; nil: the cache is up to date.
 	cached *v1alpha1.BoundEndpoint
+	// withoutServices means that the cache has no Service yet.
+	withoutServices bool
 	// statuses counts the writes of a status.
 	statuses int
 }
@@ -92,6 +94,9 @@ func (c *writeRecorder) Get(
 	if b, ok := o.(*v1alpha1.BoundEndpoint); ok && c.cached != nil {
 		c.cached.DeepCopyInto(b)
 		return nil
+	}
+	if _, ok := o.(*corev1.Service); ok && c.withoutServices {
+		return apierrors.NewNotFound(corev1.Resource("services"), key.Name)
 	}
 	return c.Client.Get(ctx, key, o, opts...)
 }

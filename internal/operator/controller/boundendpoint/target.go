@@ -96,16 +96,36 @@ func (r *Reconciler) terminating() bool {
 	return r.NamespaceTerminating != nil && r.NamespaceTerminating()
 }
 
-// getService reads a Service from the cache that holds it.
+// getService reads a Service from the cache that holds it. One that the cache lacks although it was
+// created is read from the API server: the cache may be stale.
 func (r *Reconciler) getService(ctx context.Context, key client.ObjectKey, into *corev1.Service) error {
+	err := r.getCachedService(ctx, key, into)
+	if _, created := r.createdServices.Load(key); !created {
+		return err
+	}
+	if apierrors.IsNotFound(err) {
+		err = r.getLiveService(ctx, key, into)
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	r.createdServices.Delete(key) // the cache has it, or it is gone
+	return err
+}
+
+func (r *Reconciler) getCachedService(ctx context.Context, key client.ObjectKey, into *corev1.Service) error {
 	if r.Targets == nil || key.Namespace == r.Layout.Installation.Namespace {
 		return r.Client.Get(ctx, key, into)
 	}
 	if r.Targets.Contains(key.Namespace) {
 		return r.Targets.Get(key, into)
 	}
-	// The namespace was listed once. Without the rights to read it, the Service counts as gone: it is
-	// deleted with its owner.
+	return r.getLiveService(ctx, key, into) // the namespace was listed once
+}
+
+// getLiveService reads a Service from the API server. Without the rights to read it, the Service
+// counts as gone: it is deleted with its owner.
+func (r *Reconciler) getLiveService(ctx context.Context, key client.ObjectKey, into *corev1.Service) error {
 	err := r.Live.Get(ctx, key, into)
 	if apierrors.IsForbidden(err) {
 		return apierrors.NewNotFound(corev1.Resource("services"), key.Name)

@@ -34,15 +34,15 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Namespace string `json:"namespace"`
-	// ProjectionID names the upstream Service. It is the id of the hostname's first endpoint and the
-	// same in every cluster.
+	// ProjectionID names the upstream Service. It is the id of the hostname's first endpoint and
+	// the same in every cluster.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ProjectionID string `json:"projectionID"`
-	// Endpoints are the account's endpoints with this hostname that the selector admits. A port that
-	// none of them has (its agent disconnected less than removalDelay ago) stays in the Services, and
-	// forwarders answer for it as for an endpoint whose agent is offline. Endpoints whose removal is
-	// held, as one of many or as another account's, stay.
+	// Endpoints are the account's endpoints with this hostname that the selector admits. A port
+	// that none of them has (its agent disconnected less than removalDelay ago) stays in the
+	// Services, and forwarders answer for it as for an endpoint whose agent is offline. Endpoints
+	// whose removal is held, as one of many or as another account's, stay.
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=1000
@@ -56,9 +56,9 @@ type BoundEndpointSpec struct {
 	// State is Bound, or Released once the Services must be deleted.
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`
-	// RemoveAfter is the deadline after which a BoundEndpoint without endpoints is released, and once
-	// it is released, the time after which it is deleted and its ports are free. It is the latest of
-	// its ports' deadlines, and absent while one port has none.
+	// RemoveAfter is the deadline after which a BoundEndpoint without endpoints is released, and
+	// once it is released, the time after which it is deleted and its ports are free. It is the
+	// latest of its ports' deadlines, and absent while one port has none.
 	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
 }
 
@@ -116,11 +116,11 @@ type BoundEndpointStatus struct {
 	Forwarders string `json:"forwarders,omitempty"`
 	// AllForwardersListen is true while Forwarders counts all of them.
 	AllForwardersListen bool `json:"allForwardersListen,omitempty"`
-	// ConflictingService is the "<namespace>/<name>" of another owner's Service in the place of one of
-	// this hostname's, while ServicesReady has reason Conflict.
+	// ConflictingService is the "<namespace>/<name>" of another owner's Service in the place of one
+	// of this hostname's, while ServicesReady has reason Conflict.
 	ConflictingService string `json:"conflictingService,omitempty"`
-	// Services are those made for this hostname. A Service with a recorded UID is recognized even if
-	// it has lost one of its marks.
+	// Services are those made for this hostname. A Service with a recorded UID is recognized even
+	// if it has lost one of its marks.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Services []ServiceRef `json:"services,omitempty"`

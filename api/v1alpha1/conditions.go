@@ -25,8 +25,8 @@ const (
 	// ConditionAccountChanged: the credentials now belong to another account or store, and removals
 	// are frozen.
 	ConditionAccountChanged = "AccountChanged"
-	// ConditionRemovalsHeld: many hostnames lost their endpoints at once, and none is removed before a
-	// second list has confirmed it.
+	// ConditionRemovalsHeld: many hostnames lost their endpoints at once, and none is removed
+	// before a second list has confirmed it.
 	ConditionRemovalsHeld = "RemovalsHeld"
 )
 

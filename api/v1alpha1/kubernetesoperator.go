@@ -26,7 +26,8 @@ type KubernetesOperatorStatus struct {
 	// lists remove endpoints.
 	AccountID string `json:"accountID,omitempty"`
 	StoreID   string `json:"storeID,omitempty"`
-	// BoundEndpoints is the number of hostnames projected, ReadyEndpoints how many of them are ready.
+	// BoundEndpoints is the number of hostnames projected, ReadyEndpoints how many of them are
+	// ready.
 	BoundEndpoints int32 `json:"boundEndpoints"`
 	ReadyEndpoints int32 `json:"readyEndpoints"`
 	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld.

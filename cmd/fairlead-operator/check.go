@@ -19,8 +19,10 @@ func newCheck(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check that an installation works",
-		Long: "Check that an installation works: the account knows it and answers, and forwarders have a session with the\n" +
-			"service's edge.\n\nIt reads the release's KubernetesOperator and changes nothing. `helm test` runs it in a pod.",
+		Long: "Check that an installation works: the account knows it and answers, and forwarders have a session " +
+			"with the\n" +
+			"service's edge.\n\nIt reads the release's KubernetesOperator and changes nothing. `helm test` runs it " +
+			"in a pod.",
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kubernetes, err := k.config()

@@ -20,9 +20,11 @@ func newCleanup(out io.Writer) *cobra.Command {
 		Short: "Delete what an installation made in the cluster, fast",
 		Long: "Delete what an installation made in the cluster: its Services in every namespace, BoundEndpoints, " +
 			"KubernetesOperator and Lease.\n\n" +
-			"`helm uninstall` needs no help: the cluster's garbage collector follows it, at about 20 objects a second. This " +
+			"`helm uninstall` needs no help: the cluster's garbage collector follows it, at about 20 objects a " +
+			"second. This " +
 			"is for installations with\n" +
-			"thousands of endpoints, and for what is left where the collector has not done its work. The manager must not " +
+			"thousands of endpoints, and for what is left where the collector has not done its work. The manager " +
+			"must not " +
 			"run. Objects that the\n" +
 			"installation did not make are never touched, nor is the release itself, which is helm's.",
 		Args: cli.NoArguments,

@@ -47,6 +47,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f.BoolVar(&o.PodIdentity, "pod-identity", false,
 		"name the calling pod to the edge; needs the right to list and watch all pods of the cluster")
 	f.StringSliceVar(&o.PodAnnotations, "pod-annotations", nil,
-		"with --pod-identity: the `NAMES` of annotations that policies may read, and beginnings of names, as example.com/*")
+		"with --pod-identity: the `NAMES` of annotations that policies may read, and beginnings of names, as "+
+			"example.com/*")
 	return cmd
 }

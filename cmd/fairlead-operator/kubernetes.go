@@ -54,7 +54,8 @@ func (k *kubernetesFlags) config() (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: k.context}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("finding the Kubernetes cluster (give --kubeconfig and --context, or run in a pod): %w", err)
+		return nil, fmt.Errorf("finding the Kubernetes cluster (give --kubeconfig and --context, or run in a pod): %w",
+			err)
 	}
 	return config, nil
 }

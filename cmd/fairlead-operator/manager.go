@@ -27,7 +27,8 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manager",
 		Short: "Watch the account's endpoints and keep their Services",
-		Long: "Watch the account's endpoints and keep their Services.\n\nFAIRLEAD_DESCRIPTION, FAIRLEAD_CLUSTER_NAME and " +
+		Long: "Watch the account's endpoints and keep their Services.\n\nFAIRLEAD_DESCRIPTION, " +
+			"FAIRLEAD_CLUSTER_NAME and " +
 			"FAIRLEAD_ENDPOINT_SELECTOR stand in for the flags of these names, so that any text passes unchanged.",
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,12 +73,15 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"`ID` of the account, or of the store where only that changed, whose lists may remove what was projected from "+
 			"another")
 	f.StringVar(&o.PortRange, "port-range", "10000-32767", "`FIRST-LAST` of the ports that forwarders listen on")
-	f.StringVar(&o.ClusterDomain, "cluster-domain", "", "DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
+	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
+		"DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
 	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor",
 		"`NAME` of the ClusterRole that owns target Services; with --allow-namespaces, of the Role in each of them")
-	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor", "`NAME` of the Role that owns everything else")
+	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor",
+		"`NAME` of the Role that owns everything else")
 	f.StringVar(&o.ForwarderClusterRole, "forwarder-cluster-role", "",
-		"`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any, which are made to go with the "+
+		"`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any, which are made to go "+
+			"with the "+
 			"namespace")
 	f.StringVar(&o.ClusterRole, "cluster-role", "",
 		"`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace; with "+

@@ -136,7 +136,8 @@ func printRestored(w io.Writer, out *output, r *store.Restored, what string) err
 	}
 	if !r.Compared {
 		return printCredentials(w,
-			"there is nothing to compare with: delete those of these valid credentials that were revoked since:", r.Valid)
+			"there is nothing to compare with: delete those of these valid credentials that were revoked since:",
+			r.Valid)
 	}
 	return errors.Join(
 		printCredentials(w, "valid again, though deleted since the backup; delete them once more:", r.Reactivated),
@@ -150,7 +151,8 @@ func printCredentials(w io.Writer, heading string, all []store.Credential) error
 	}
 	_, _ = fmt.Fprintf(w, "\n%s\n", heading) // printTable returns the error of the writer
 	rows := convert(all, func(c store.Credential) []string {
-		return []string{c.Kind, c.ID, c.Account, strings.Join(c.Rules, " "), date(c.CreatedAt), dateOrNever(c.ExpiresAt),
+		return []string{c.Kind, c.ID, c.Account, strings.Join(c.Rules, " "), date(c.CreatedAt),
+			dateOrNever(c.ExpiresAt),
 			orDash(c.Description)}
 	})
 	return printTable(w, []string{"KIND", "ID", "ACCOUNT", "RULES", "CREATED (UTC)", "EXPIRES", "DESCRIPTION"}, rows)

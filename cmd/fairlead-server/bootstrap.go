@@ -30,7 +30,8 @@ directory that a server without a terminal writes; the image has no other progra
 			text, err := os.ReadFile(file)
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf(
-					"there is no %s: it was removed, or the first start gave its secrets elsewhere; make new ones with "+
+					"there is no %s: it was removed, or the first start gave its secrets elsewhere; make new "+
+						"ones with "+
 						"`fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`", file)
 			}
 			if err != nil {

@@ -95,7 +95,8 @@ func (k credentialKind) newCreate(c console, at *dataLocation) *cobra.Command {
 	addAccountFlag(cmd, &accountName, "needed when there are several")
 	cmd.Flags().StringVar(&n.description, "description", "", "`TEXT` that describes the use of the "+k.noun)
 	cmd.Flags().StringVar(&expires, "expires", "", "`WHEN` the "+k.noun+
-		" ends: a duration (720h), a day (2027-01-31, its beginning in UTC) or a time (2027-01-31T18:00:00Z); default never")
+		" ends: a duration (720h), a day (2027-01-31, its beginning in UTC) or a time (2027-01-31T18:00:00Z); "+
+		"default never")
 	out.addFlag(cmd)
 	return cmd
 }

@@ -81,7 +81,8 @@ func readURLFile(path string) (string, error) {
 	}
 	found := strings.TrimSpace(string(text))
 	if found == "" {
-		return "", account.Invalid("--database-url-file", path, "is empty; it must hold the URL of a PostgreSQL database")
+		return "", account.Invalid("--database-url-file", path,
+			"is empty; it must hold the URL of a PostgreSQL database")
 	}
 	return found, nil
 }

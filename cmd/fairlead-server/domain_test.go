@@ -29,7 +29,8 @@ func TestDomain_GrantListRevoke(t *testing.T) {
 	}
 	var list []domainJSON
 	out, _ = ok(t, "domain", "list", "team-a", "-o", "json", "--data-dir", dir)
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Pattern != "shop.example.net" ||
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 ||
+		list[0].Pattern != "shop.example.net" ||
 		list[0].Account != "team-a" {
 		t.Errorf("%s: %+v %v", out, list, err)
 	}

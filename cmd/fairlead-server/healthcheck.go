@@ -92,7 +92,8 @@ func (h *healthcheck) remedy(err error) string {
 	switch trust.ProblemOf(err) {
 	case trust.UnknownAuthority:
 		if h.trust.CAFile == "" && !h.presented {
-			return "; give its authority with --ca-file or --ca-sha256 (fairlead-server ca), or trust what it presents with " +
+			return "; give its authority with --ca-file or --ca-sha256 (fairlead-server ca), or trust what it " +
+				"presents with " +
 				"--ca-presented"
 		}
 		return "; compare --ca-file with what the server has (fairlead-server ca)"
@@ -133,7 +134,8 @@ func (h *healthcheck) tls(host string) (*tls.Config, error) {
 	}
 	config.ServerName = host
 	if h.presented {
-		config.InsecureSkipVerify = true // replaced by VerifyConnection below, which verifies chain, host name and dates
+		// replaced by VerifyConnection below, which verifies chain, host name and dates
+		config.InsecureSkipVerify = true
 		config.VerifyConnection = verifyPresented
 	}
 	return config, nil
@@ -201,7 +203,8 @@ func askAPI(ctx context.Context, client *http.Client, base *url.URL) error {
 	var refusal account.ErrorBody
 	err = json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&refusal)
 	if err != nil || res.StatusCode != http.StatusUnauthorized || refusal.Code != account.CodeNoCredential {
-		return fmt.Errorf("the API answers %s, which is not how fairlead-server refuses a request without a key", res.Status)
+		return fmt.Errorf("the API answers %s, which is not how fairlead-server refuses a request without a key",
+			res.Status)
 	}
 	return nil
 }

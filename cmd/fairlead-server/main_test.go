@@ -172,8 +172,9 @@ func tokensExpire(t *testing.T, data func(args ...string) []string) {
 		"2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
 		out, _ := ok(t, data("authtoken", "create", "-o", "json", "--expires", expires)...)
 		var made credentialJSON
-		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") || want != "" &&
-			made.ExpiresAt.UTC().Format(time.RFC3339) != want {
+		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") ||
+			want != "" &&
+				made.ExpiresAt.UTC().Format(time.RFC3339) != want {
 			t.Errorf("--expires %q made a token that ends %v, want %q: %v", expires, made.ExpiresAt, want, err)
 		}
 		ok(t, data("authtoken", "delete", made.ID)...)

@@ -60,7 +60,8 @@ func TestCommands_OnPostgres(t *testing.T) {
 		t.Errorf("listing: exit %d, %s %s", code, out, errs)
 	}
 	for _, line := range []string{
-		"serve --addr 127.0.0.1:0 --metrics-addr= --data-dir " + filepath.Join(dir, "second") + " --database-url-file " +
+		"serve --addr 127.0.0.1:0 --metrics-addr= --data-dir " + filepath.Join(dir, "second") +
+			" --database-url-file " +
 			file + " --secret-key-file " + key,
 		"store new-epoch --data-dir " + filepath.Join(dir, "third") + " --database-url-file " + file,
 	} {

@@ -38,7 +38,8 @@ func newServe(c console, at *dataLocation) *cobra.Command {
 				return err
 			}
 			o.DataDir = at.dataDir
-			o.APIKeyFile, o.AuthtokenFile = c.env("FAIRLEAD_BOOTSTRAP_API_KEY_FILE"), c.env("FAIRLEAD_BOOTSTRAP_AUTHTOKEN_FILE")
+			o.APIKeyFile, o.AuthtokenFile = c.env("FAIRLEAD_BOOTSTRAP_API_KEY_FILE"),
+				c.env("FAIRLEAD_BOOTSTRAP_AUTHTOKEN_FILE")
 			if c.outTerminal {
 				o.Terminal = c.out
 			}
@@ -88,18 +89,22 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 	f.IntVar(&o.MetricsSeries, "metrics-series", 2000,
 		"how many endpoints, and backends, have metrics of their own; the others are counted together")
 	f.StringSliceVar(&o.StaticAllow, "static-allow", nil,
-		"`CIDR[:PORT]` or address that static backends may reach although it is private, loopback or link-local; may be "+
+		"`CIDR[:PORT]` or address that static backends may reach although it is private, loopback or link-local; "+
+			"may be "+
 			"repeated")
 	f.StringSliceVar(&o.LoginAllow, "login-allow", nil,
-		"`CIDR[:PORT]` or address in which the identity providers of traffic policies may be although it is private or "+
+		"`CIDR[:PORT]` or address in which the identity providers of traffic policies may be although it is "+
+			"private or "+
 			"loopback; may be repeated")
 	f.StringVar(&o.AccessLog, "access-log", "",
-		"`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, stderr for "+
+		"`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, "+
+			"stderr for "+
 			"standard error; default none")
 	f.Float64Var(&o.AccessLogSample, "access-log-sample", 1,
 		"the share, 0 to 1, of requests and connections that is logged; errors always are")
 	f.StringArrayVar(&o.GeoIP, "geoip-database", nil,
-		"`FILE` in MaxMind's format (.mmdb) that says where addresses are, or whose network; reloaded on change; may be "+
+		"`FILE` in MaxMind's format (.mmdb) that says where addresses are, or whose network; reloaded on change; "+
+			"may be "+
 			"repeated")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second,
 		"how long live traffic may take to end when the service stops")
@@ -108,7 +113,8 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 	f.DurationVar(&o.OperatorRetention, "operator-retention", store.DefaultKeepOperators,
 		"how long Kubernetes operators are kept after they were last seen, at least 24h. 0: for ever")
 	f.DurationVar(&o.IdentityRetention, "identity-retention", 0,
-		"how long those who logged in at endpoints are kept after they were last active, at least 24h; then all that is "+
+		"how long those who logged in at endpoints are kept after they were last active, at least 24h; then all "+
+			"that is "+
 			"known of them is deleted. 0: for ever")
 	addPublicFlags(f, &o.Public)
 }
@@ -116,7 +122,8 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 // addPublicFlags adds the flags of the public listeners.
 func addPublicFlags(f *pflag.FlagSet, o *service.PublicOptions) {
 	f.StringVar(&o.HTTPAddr, "public-http-addr", "",
-		"`HOST:PORT` where the internet reaches http endpoints with the public binding, and is redirected to https ones; "+
+		"`HOST:PORT` where the internet reaches http endpoints with the public binding, and is redirected to "+
+			"https ones; "+
 			"default: none")
 	f.StringVar(&o.HTTPSAddr, "public-https-addr", "",
 		"`HOST:PORT` where the internet reaches https endpoints with the public binding; default: none")
@@ -127,7 +134,8 @@ func addPublicFlags(f *pflag.FlagSet, o *service.PublicOptions) {
 	f.StringArrayVar(&o.TLSKeys, "public-tls-key", nil,
 		"PEM `FILE` with the private key of a --public-tls-cert; one for each that is a file, in their order")
 	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil,
-		"`CIDR` of balancers whose X-Forwarded-For and -Proto count, before the public edge and before the dashboard; may "+
+		"`CIDR` of balancers whose X-Forwarded-For and -Proto count, before the public edge and before the "+
+			"dashboard; may "+
 			"be repeated")
 	f.BoolVar(&o.ProxyProtocol, "proxy-protocol", false,
 		"--trusted-proxies begin each public connection with a header of the PROXY protocol, version 1 or 2")

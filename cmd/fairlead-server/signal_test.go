@@ -23,7 +23,8 @@ func TestSignal_SimultaneousInterruptsDrain(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "--addr", "127.0.0.1:0", "--metrics-addr", "", "--data-dir", t.TempDir())
+	cmd := exec.CommandContext(ctx, os.Args[0], "--addr", "127.0.0.1:0", "--metrics-addr", "", "--data-dir",
+		t.TempDir())
 	cmd.Env = []string{asProcess + "=1", "HOME=" + t.TempDir()}
 	log, err := cmd.StderrPipe()
 	if err != nil {

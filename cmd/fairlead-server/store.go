@@ -23,7 +23,8 @@ func withStore(ctx context.Context, at *dataLocation, do func(*store.Store) erro
 	}
 	if _, err := os.Stat(at.dataDir); databaseURL == "" && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf(
-			"data directory %s does not exist; give the server's with --data-dir, or start the server first, which makes it",
+			"data directory %s does not exist; give the server's with --data-dir, or start the server first, which "+
+				"makes it",
 			at.dataDir)
 	}
 	st, err := store.Open(ctx, store.Options{DataDir: at.dataDir, DatabaseURL: databaseURL})
@@ -50,7 +51,9 @@ func findAccount(ctx context.Context, st *store.Store, wanted string) (*account.
 	switch {
 	case len(all) == 0:
 		return nil,
-			errors.New("there is no account yet; start the server once, or make one with `fairlead-server account create NAME`")
+			errors.New(
+				"there is no account yet; start the server once, or make one with `fairlead-server account " +
+					"create NAME`")
 	case wanted != "":
 		return nil, account.Invalid("--account", wanted,
 			"no account has this id or name; there are "+strings.Join(names, ", "))

@@ -68,7 +68,8 @@ func resources() []resource {
 	return append([]resource{
 		{name: "endpoints", path: "/endpoints", list: "endpoints", noun: "endpoint", watch: true,
 			fields: endpointFields(common),
-			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"BINDING", "bindings"}, {"URL", "url"},
+			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"BINDING", "bindings"},
+				{"URL", "url"},
 				{"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, created}},
 		{name: "kubernetes-operators", path: "/kubernetes_operators", list: "operators", noun: "operator",
 			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"},
@@ -82,8 +83,10 @@ func resources() []resource {
 				field{flag: "deployment-name", path: "deployment.name", kind: kindText, help: "`NAME` of the release"},
 				field{flag: "deployment-namespace", path: "deployment.namespace", kind: kindText,
 					help: "`NAMESPACE` of the release"},
-				field{flag: "deployment-version", path: "deployment.version", kind: kindText, help: "`VERSION` of the operator"},
-				field{flag: "cluster-name", path: "deployment.cluster_name", kind: kindText, help: "`NAME` of the cluster"},
+				field{flag: "deployment-version", path: "deployment.version", kind: kindText,
+					help: "`VERSION` of the operator"},
+				field{flag: "cluster-name", path: "deployment.cluster_name", kind: kindText,
+					help: "`NAME` of the cluster"},
 				field{flag: "endpoint-selector", path: "binding.endpoint_selectors", kind: kindList,
 					help: "CEL `EXPRESSION` over ep; may be repeated"},
 				field{flag: "ingress-endpoint", path: "binding.ingress_endpoint", kind: kindText,
@@ -99,10 +102,12 @@ func resources() []resource {
 		{name: "credentials", path: "/credentials", list: "credentials", noun: "authtoken", secret: true,
 			columns: append([]column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
 			fields: append(common, field{flag: "acl", path: "acl", kind: kindList,
-				help: "`RULE`: bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>; may be repeated"},
+				help: "`RULE`: bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>; may be " +
+					"repeated"},
 				expires)},
 		{name: "tunnels", path: "/tunnels", list: "tunnels", noun: "labelled tunnel",
-			columns: []column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"}, {"SESSION", "tunnel_session.id"},
+			columns: []column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"},
+				{"SESSION", "tunnel_session.id"},
 				{"STARTED", "started_at"}}},
 	}, backendResources(common)...)
 }
@@ -158,7 +163,8 @@ func (a *apiCall) command(
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case wantsID && len(args) != 1:
-				return cli.Usagef("%s needs one argument, the ID of %s, and got %d", cmd.CommandPath(), article(r.noun), len(args))
+				return cli.Usagef("%s needs one argument, the ID of %s, and got %d", cmd.CommandPath(), article(r.noun),
+					len(args))
 			case !wantsID:
 				return cli.NoArguments(cmd, args)
 			}
@@ -174,7 +180,8 @@ func (a *apiCall) command(
 			}
 			if api == nil {
 				return cli.Usagef(
-					"no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key create` makes one",
+					"no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key "+
+						"create` makes one",
 					envAPIKey)
 			}
 			defer api.CloseIdleConnections()
@@ -194,7 +201,8 @@ func (a *apiCall) explain(err error) error {
 	var answer *account.Error
 	if problem == trust.NoProblem && errors.As(err, &answer) && answer.Status != 0 && answer.Code != "" {
 		code := " (" + string(answer.Code) + ")"
-		return withMistakes(fmt.Errorf("%w%s", err, code), "the request"+code, "the traffic policy"+code, "", answer.Fields)
+		return withMistakes(fmt.Errorf("%w%s", err, code), "the request"+code, "the traffic policy"+code, "",
+			answer.Fields)
 	}
 	if problem == trust.NoProblem {
 		return err
@@ -298,7 +306,8 @@ func apiUpdate(c console, r resource) *cobra.Command {
 				return err
 			}
 			if len(fields) == 0 {
-				return cli.Usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.command())
+				return cli.Usagef("nothing to change is given; `fairlead api %s update --help` lists the fields",
+					r.command())
 			}
 			changed, err := api.UpdateObject(ctx, r.objectPath(id), fields)
 			if err != nil {

@@ -104,7 +104,8 @@ func TestAPI_Credentials(t *testing.T) {
 		t.Errorf("changed %v", changed)
 	}
 	if table := a.api(0, "credentials", "list").out; !regexp.MustCompile(
-		`(?m)^ID +RULES +CREATED +EXPIRES +LAST USED +DESCRIPTION\n` + id + ` +bind:\* +` + tableTime + ` +- +- +alice\n`).
+		`(?m)^ID +RULES +CREATED +EXPIRES +LAST USED +DESCRIPTION\n` + id + ` +bind:\* +` + tableTime +
+			` +- +- +alice\n`).
 		MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
@@ -114,7 +115,8 @@ func TestAPI_Credentials(t *testing.T) {
 	if one.ID != id || !strings.HasPrefix(text, "id: ") || !strings.Contains(text, `metadata: "7"`) {
 		t.Errorf("yaml:\n%s", text)
 	}
-	if text := a.api(0, "credentials", "get", id).out; !regexp.MustCompile(`(?m)^description +alice$`).MatchString(text) {
+	if text := a.api(0, "credentials", "get", id).out; !regexp.MustCompile(`(?m)^description +alice$`).
+		MatchString(text) {
 		t.Errorf("get:\n%s", text)
 	}
 	if r := a.api(0, "credentials", "delete", id); r.out != "" || !strings.Contains(r.err, id+" deleted") {
@@ -151,7 +153,8 @@ func TestAPI_OperatorsFromFileAndFlags(t *testing.T) {
 	a := newAccountAPI(t)
 	file := filepath.Join(t.TempDir(), "operator.yaml")
 	storetest.Must(t,
-		os.WriteFile(file, []byte("description: eu\nenabled_features: [bindings]\nbinding:\n  ingress_endpoint: x\n"), 0o600))
+		os.WriteFile(file, []byte("description: eu\nenabled_features: [bindings]\nbinding:\n  ingress_endpoint: x\n"),
+			0o600))
 	made := a.object("kubernetes-operators", "create", "-f", file, "--description", "eu-1", "--endpoint-selector",
 		"ep.port == 80", "--deployment-name", "f",
 		"--deployment-namespace", "n", "--cluster-uid", "u")
@@ -167,7 +170,8 @@ func TestAPI_OperatorsFromFileAndFlags(t *testing.T) {
 	a.api(0, "tunnel-sessions", "restart", session)
 	a.api(0, "tunnel-sessions", "stop", session)
 	storetest.Equal(t, "ended", strings.Join(a.ended, ","), "restart "+session+",stop "+session)
-	if table := a.api(0, "tunnel-sessions", "list").out; !regexp.MustCompile(session + ` +203.0.113.9 +linux +1.0.0 +cr-`).
+	if table := a.api(0, "tunnel-sessions", "list").out; !regexp.MustCompile(
+		session + ` +203.0.113.9 +linux +1.0.0 +cr-`).
 		MatchString(table) {
 		t.Errorf("sessions:\n%s", table)
 	}
@@ -202,7 +206,9 @@ func TestAPIWatch_SurvivesOutages(t *testing.T) {
 			ended := make(chan int, 1)
 			go func() {
 				code := run(ctx, []string{"api", "endpoints", "list", "--watch", "-o", format},
-					console{in: strings.NewReader(""), out: w, err: io.Discard, env: func(k string) string { return a.env[k] }})
+					console{in: strings.NewReader(""), out: w, err: io.Discard, env: func(k string) string {
+						return a.env[k]
+					}})
 				_ = w.Close()
 				ended <- code
 			}()
@@ -253,7 +259,8 @@ func TestAPI_WrongUsage(t *testing.T) {
 		"backends failover update --help": {"backends", "failover", "update", "bkdfo-1"},
 		"the ID of a static backend":      {"backends", "static", "get"},
 	} {
-		if r := a.api(exitUsage, args...); !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 || r.out != "" {
+		if r := a.api(exitUsage, args...); !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 ||
+			r.out != "" {
 			t.Errorf("%q: %+v, want %q", args, r, want)
 		}
 	}

@@ -25,7 +25,8 @@ func endpointFields(common []field) []field {
 		field{flag: "url", path: "url", kind: kindText, create: true, help: "`URL` such as http://shop.demo; required"},
 		field{flag: "binding", path: "bindings", kind: kindList, create: true,
 			help: "`BINDING`: kubernetes, internal or public; default kubernetes"},
-		field{flag: "name", path: "name", kind: kindText, create: true, help: "`NAME`, which tells members of a pool apart"},
+		field{flag: "name", path: "name", kind: kindText, create: true,
+			help: "`NAME`, which tells members of a pool apart"},
 		field{flag: "backend-id", path: "backend_id", kind: kindText,
 			help: "`ID` of the backend that answers what the policy sends nowhere else; \"\" for none"},
 		field{flag: "traffic-policy-file", path: "traffic_policy", kind: kindFile,
@@ -38,8 +39,10 @@ func backendResources(common []field) []resource {
 	id := column{"ID", "id"}
 	last := []column{{"CREATED", "created_at"}, {"DESCRIPTION", "description"}}
 	kind := func(name, path, noun string, columns []column, fields ...field) resource {
-		return resource{group: "backends", name: name, path: "/backends/" + path, list: "backends", noun: noun + " backend",
-			columns: append(append([]column{id}, columns...), last...), fields: append(append([]field{}, common...), fields...)}
+		return resource{group: "backends", name: name, path: "/backends/" + path, list: "backends",
+			noun:    noun + " backend",
+			columns: append(append([]column{id}, columns...), last...),
+			fields:  append(append([]field{}, common...), fields...)}
 	}
 	return []resource{
 		kind("failover", "failover", "failover", []column{{"ACTIVE", "active_backend"}, {"BACKENDS", "backends"}},
@@ -63,7 +66,8 @@ func backendResources(common []field) []resource {
 				help: "`LABEL=VALUE` that a tunnel must have; may be repeated"}),
 		kind("static", "static", "static", []column{{"ADDRESS", "address"}, {"TLS", "tls.enabled"}},
 			field{flag: "address", path: "address", kind: kindText, help: "`HOST:PORT`"},
-			field{flag: "tls", path: "tls.enabled", kind: kindFlag, help: "speak TLS to it; the host name is verified"}),
+			field{flag: "tls", path: "tls.enabled", kind: kindFlag,
+				help: "speak TLS to it; the host name is verified"}),
 		kind("http-response", "http_response", "HTTP response", []column{{"STATUS", "status_code"}},
 			field{flag: "status-code", path: "status_code", kind: kindNumber,
 				help: "`STATUS` of the answer, 200 to 599; default 200"},

@@ -29,14 +29,16 @@ func TestAPI_BackendsAndCloudEndpoints(t *testing.T) {
 	storetest.Equal(t, "answer", fmt.Sprint(sorry["status_code"], sorry["headers"], sorry["body"]),
 		"503 map[Retry-After:60 X:a=b]back soon")
 	static := id("backends", "static", "create", "--address", "db.example.com:443", "--tls")
-	group := id("backends", "tunnel-group", "create", "--label", "app=api", "--label", "site=a", "--description", "agents")
+	group := id("backends", "tunnel-group", "create", "--label", "app=api", "--label", "site=a", "--description",
+		"agents")
 	weighted := id("backends", "weighted", "create", "--backend", static+"=3", "--backend", group+"=1")
 	first := id("backends", "failover", "create", "--backend", weighted, "--backend", sorry["id"].(string),
 		"--health-status", "503", "--health-status", "502", "--health-clients", "2")
 	for kind, row := range map[string]string{
-		"failover":     first + ` +- +` + weighted + `,` + sorry["id"].(string) + ` +\S+ +-`,
-		"weighted":     weighted + ` +` + static + `=3,` + group + `=1 +\S+ +-`,
-		"tunnel-group": group + ` +app=api,site=a +- +\S+ +agents`, "static": static + ` +db.example.com:443 +true +\S+ +-`,
+		"failover":      first + ` +- +` + weighted + `,` + sorry["id"].(string) + ` +\S+ +-`,
+		"weighted":      weighted + ` +` + static + `=3,` + group + `=1 +\S+ +-`,
+		"tunnel-group":  group + ` +app=api,site=a +- +\S+ +agents`,
+		"static":        static + ` +db.example.com:443 +true +\S+ +-`,
 		"http_response": sorry["id"].(string) + ` +503 +\S+ +-`,
 	} {
 		if table := a.api(0, "backends", kind, "list").out; !regexp.MustCompile(`(?m)^ID +[A-Z ]+\n` + row + `\n$`).
@@ -50,7 +52,8 @@ func TestAPI_BackendsAndCloudEndpoints(t *testing.T) {
 
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	storetest.Must(t, os.WriteFile(policy, []byte("secret: hush\n"), 0o600))
-	shop := a.object("endpoints", "create", "--url", "http://shop.demo", "--binding", "kubernetes", "--backend-id", first,
+	shop := a.object("endpoints", "create", "--url", "http://shop.demo", "--binding", "kubernetes", "--backend-id",
+		first,
 		"--traffic-policy-file", policy, "--pooling-enabled")
 	if shop["type"] != "cloud" || shop["backend_id"] != first || shop["pooling_enabled"] != true ||
 		!strings.Contains(shop["traffic_policy"].(string), "redacted:") {
@@ -83,7 +86,8 @@ func TestAPI_RefusedPolicyListsMistakes(t *testing.T) {
 	if !strings.HasPrefix(r.err,
 		"fairlead: the server refused the traffic policy (ERR_FL_1040):\nline 2, column 20: there is no action "+
 			"\"nonsense\"") ||
-		!strings.Contains(r.err, "\nline 2, column 38: there is no action \"rubbish\"") || strings.Count(r.err, "\n") != 3 {
+		!strings.Contains(r.err, "\nline 2, column 38: there is no action \"rubbish\"") ||
+		strings.Count(r.err, "\n") != 3 {
 		t.Errorf("a wrong policy: %+v", r)
 	}
 }

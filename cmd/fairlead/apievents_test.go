@@ -53,8 +53,11 @@ func TestAPIEvents_Watch(t *testing.T) {
 			out, in := io.Pipe()
 			ended := make(chan int, 1)
 			go func() {
-				ended <- run(ctx, []string{"api", "events", "list", "--watch", "--type", "credential.created", "-o", format},
-					console{in: strings.NewReader(""), out: in, err: io.Discard, env: func(k string) string { return a.env[k] }})
+				ended <- run(ctx, []string{"api", "events", "list", "--watch", "--type", "credential.created", "-o",
+					format},
+					console{in: strings.NewReader(""), out: in, err: io.Discard, env: func(k string) string {
+						return a.env[k]
+					}})
 				_ = in.Close()
 			}()
 			lines := bufio.NewScanner(out)

@@ -173,7 +173,8 @@ func expiry(flag, text string, now time.Time) (any, error) {
 		return now.Add(d).UTC().Format(time.RFC3339), nil
 	}
 	if _, err := time.Parse(time.RFC3339, text); err != nil {
-		return nil, cli.Usagef("%s %q: must be a duration such as 720h, a time such as 2027-01-31T00:00:00Z, or never", flag,
+		return nil, cli.Usagef("%s %q: must be a duration such as 720h, a time such as 2027-01-31T00:00:00Z, or never",
+			flag,
 			text)
 	}
 	return text, nil

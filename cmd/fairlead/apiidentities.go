@@ -50,7 +50,8 @@ func accessed() resource {
 // apiIdentities makes the commands of identities and their sessions.
 func apiIdentities(c console) *cobra.Command {
 	group := &cobra.Command{Use: "identities", Aliases: []string{"identity"},
-		Short: "List and revoke the identities that logged in at endpoints", Long: identitiesHelp, Args: cli.SubcommandsOnly,
+		Short: "List and revoke the identities that logged in at endpoints", Long: identitiesHelp,
+		Args: cli.SubcommandsOnly,
 		Example: `  fairlead api identities list --search alice
   fairlead api identities sessions au-06hj…
   fairlead api identities revoke au-06hj…`,
@@ -123,7 +124,8 @@ func apiListAppSessions(c console) *cobra.Command {
 				return err
 			}
 			if strings.HasPrefix(userID, account.PrefixAppSession+"-") {
-				return cli.Usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Escape(userID))
+				return cli.Usagef("%s is a session: `fairlead api identities get %[1]s` shows it",
+					screen.Escape(userID))
 			}
 			if userID != "" {
 				query.Set("user_id", userID)
@@ -178,7 +180,8 @@ func apiRevoke(c console) *cobra.Command {
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
 			switch {
 			case (userID == "") == (sessionID == ""):
-				return cli.Usagef("revoking needs the ID of an identity, or --session with that of a session, and not both")
+				return cli.Usagef(
+					"revoking needs the ID of an identity, or --session with that of a session, and not both")
 			case sessionsOnly && sessionID != "":
 				return cli.Usagef("--session ends one session, --sessions-only all of an identity: give one of them")
 			case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
@@ -221,7 +224,8 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 			return err
 		}
 		userID = session.User.ID
-		question = fmt.Sprintf("End the session at %s of %%s? What it has open is cut.", screen.Escape(session.PublicURL))
+		question = fmt.Sprintf("End the session at %s of %%s? What it has open is cut.",
+			screen.Escape(session.PublicURL))
 	} else {
 		sessions, err := api.ListObjects(ctx, appSessions().path, appSessions().list, url.Values{"user_id": {userID}})
 		if err != nil {

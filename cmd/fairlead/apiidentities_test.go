@@ -40,7 +40,8 @@ func TestIdentities_Commands(t *testing.T) {
 	}
 	for args, lines := range map[string]int{"identities list": 3, "identities list --provider git": 2,
 		"identities list --search nobody": 1, "identities sessions": 4, "identities sessions " + alice: 3,
-		"identities sessions --search wiki": 2, "identities sessions --provider GITHUB": 2, "identity endpoints " + alice: 3,
+		"identities sessions --search wiki": 2, "identities sessions --provider GITHUB": 2,
+		"identity endpoints " + alice:           3,
 		"identities sessions --search 2001:db8": 2} {
 		if out := a.api(0, strings.Fields(args)...).out; strings.Count(out, "\n") != lines {
 			t.Errorf("%s prints\n%s", args, out)
@@ -64,7 +65,8 @@ func TestIdentities_Commands(t *testing.T) {
 		t.Errorf("ending all sessions prints %+v", r)
 	}
 	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s2"), a.Lives("s3")), "false true")
-	if r := a.api(0, "identities", "revoke", alice, "--yes"); r.out != "" || !strings.Contains(r.err, alice+" revoked") {
+	if r := a.api(0, "identities", "revoke", alice, "--yes"); r.out != "" ||
+		!strings.Contains(r.err, alice+" revoked") {
 		t.Errorf("revoking prints %+v", r)
 	}
 	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s2"), a.Lives("s3")), "false true")
@@ -76,7 +78,8 @@ func TestIdentities_Commands(t *testing.T) {
 		"list --search " + strings.Repeat("x", 256): "--search", "endpoints": "needs one argument",
 		"sessions a b": "one argument", "get": "the ID of an identity",
 		"sessions " + session: "identities get " + session} {
-		if r := a.api(exitUsage, append([]string{"identities"}, strings.Fields(args)...)...); !strings.Contains(r.err, part) {
+		if r := a.api(exitUsage, append([]string{"identities"}, strings.Fields(args)...)...); !strings.Contains(r.err,
+			part) {
 			t.Errorf("%s: %s", args, r.err)
 		}
 	}

@@ -39,7 +39,8 @@ func accountClient(c console, flags agentconfig.Flags, apiKeyFile, userAgent str
 	}
 	if s.ServerURL.Text == "" {
 		return nil,
-			cli.Usagef("there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
+			cli.Usagef(
+				"there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
 				agentconfig.EnvServerURL)
 	}
 	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()

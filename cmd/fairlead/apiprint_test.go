@@ -19,9 +19,10 @@ func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 	t.Parallel()
 	const object = `{"id":"ep-1","created_at":"2026-11-21T03:04:05.678901Z","updated_at":"2026-11-21T05:04:05.9+02:00","offline_since":"2026-11-21T03:04:05.1Z",` +
 		`"description":"2026-11-21T03:04:05.678901Z","seen":{"last_active":"2026-11-21T03:04:06.5Z"},"expires_at":null,"odd_at":"never"}`
-	r := resource{noun: "endpoint", columns: []column{{"ID", "id"}, {"CREATED", "created_at"}, {"UPDATED", "updated_at"},
-		{"SEEN", "seen.last_active"}, {"EXPIRES", "expires_at"},
-		{"ODD", "odd_at"}, {"DESCRIPTION", "description"}}}
+	r := resource{noun: "endpoint",
+		columns: []column{{"ID", "id"}, {"CREATED", "created_at"}, {"UPDATED", "updated_at"},
+			{"SEEN", "seen.last_active"}, {"EXPIRES", "expires_at"},
+			{"ODD", "odd_at"}, {"DESCRIPTION", "description"}}}
 	shown := func(format string, print func(a *apiCall) error) string {
 		var out bytes.Buffer
 		storetest.Must(t,
@@ -35,7 +36,8 @@ func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 			"ep-1 2026-11-21T03:04:05Z 2026-11-21T03:04:05Z 2026-11-21T03:04:06Z - never 2026-11-21T03:04:05.678901Z")
 	storetest.Equal(t, "get", strings.Join(strings.Fields(shown("table", get)), " "),
 		"id ep-1 created_at 2026-11-21T03:04:05Z updated_at 2026-11-21T03:04:05Z "+
-			"offline_since 2026-11-21T03:04:05Z description 2026-11-21T03:04:05.678901Z seen last_active=2026-11-21T03:04:06Z "+
+			"offline_since 2026-11-21T03:04:05Z description 2026-11-21T03:04:05.678901Z seen "+
+			"last_active=2026-11-21T03:04:06Z "+
 			"expires_at - odd_at never")
 	for _, format := range []string{"json", "yaml"} {
 		for _, print := range []func(*apiCall) error{list, get} {

@@ -129,7 +129,8 @@ const eventRow = "%-9s %-30s %-8s %s\n"
 
 func (a *apiCall) printEvent(e account.EndpointEvent) error {
 	if a.output == "table" {
-		_, err := fmt.Fprintf(a.console.out, eventRow, e.Type, screen.Escape(e.Endpoint.ID), screen.Escape(e.Endpoint.Status),
+		_, err := fmt.Fprintf(a.console.out, eventRow, e.Type, screen.Escape(e.Endpoint.ID),
+			screen.Escape(e.Endpoint.Status),
 			screen.Escape(e.Endpoint.URL))
 		return err
 	}

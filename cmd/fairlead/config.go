@@ -23,8 +23,8 @@ func newConfig(c console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Keep and check this machine's settings",
-		Long: `Keep and check this machine's settings. The config file is $XDG_CONFIG_HOME/fairlead/config.yaml, by default
-~/.config/fairlead/config.yaml; --config or FAIRLEAD_CONFIG name another. All its keys are optional:
+		Long: `Keep and check this machine's settings. The config file is $XDG_CONFIG_HOME/fairlead/config.yaml,
+by default ~/.config/fairlead/config.yaml; --config or FAIRLEAD_CONFIG name another. All its keys are optional:
 
   server_url: https://fairlead.example.net:8443
   authtoken: flt_…
@@ -57,7 +57,8 @@ appears neither in the shell's history nor in the process list.
 			if len(args) == 1 {
 				return nil
 			}
-			return cli.Usagef("%s needs one argument, the authtoken, or - to read it from standard input", cmd.CommandPath())
+			return cli.Usagef("%s needs one argument, the authtoken, or - to read it from standard input",
+				cmd.CommandPath())
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return addAuthtoken(c, flags, args[0]) },
 	}

@@ -84,7 +84,9 @@ func TestAddAuthtoken_ReadsTerminalWithoutEcho(t *testing.T) {
 			var out, errOut bytes.Buffer
 			env := map[string]string{"HOME": t.TempDir()}
 			code := run(t.Context(), []string{"config", "add-authtoken", "-"}, console{
-				in: strings.NewReader("not this"), out: &out, err: &errOut, env: func(k string) string { return env[k] },
+				in: strings.NewReader("not this"), out: &out, err: &errOut, env: func(k string) string {
+					return env[k]
+				},
 				secret: func(string) (string, bool, error) { return c.typed, true, c.err },
 			})
 			if code != c.code {

@@ -61,7 +61,8 @@ func newDoctor(c console) *cobra.Command {
 			if len(args) <= 1 {
 				return nil
 			}
-			return cli.Usagef("%s takes one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo",
+			return cli.Usagef(
+				"%s takes one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo",
 				cmd.CommandPath(), len(args))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), args) },
@@ -141,7 +142,8 @@ func (d *diagnose) parse(args []string) error {
 	case len(args) == 0 && (d.o.Context != "" || d.o.Kubeconfig != "" || d.o.OperatorNamespace != "" ||
 		d.o.FromPod != "" || d.apiKeyFile != ""):
 		return cli.Usagef(
-			"fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor http://hello.demo, " +
+			"fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor " +
+				"http://hello.demo, " +
 				"or leave the flags about it out")
 	case d.output != "table" && d.output != "json":
 		return cli.Usagef("--output %q: must be table or json", d.output)

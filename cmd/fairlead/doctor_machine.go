@@ -174,7 +174,8 @@ func (m *machineDiagnosis) checkSession(ctx context.Context) doctor.Hop {
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: m.o.Address, TLS: m.o.TLS, DialContext: m.o.DialServer, Connections: 1,
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: m.o.Token(), ClientVersion: version.String(), OS: runtime.GOOS,
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: m.o.Token(), ClientVersion: version.String(),
+				OS:         runtime.GOOS,
 				InstanceID: agentconfig.NewInstance().ID}
 		},
 		OnUp: func(_ context.Context, s *tunnel.Session) error {
@@ -197,7 +198,8 @@ func (m *machineDiagnosis) checkSession(ctx context.Context) doctor.Hop {
 		w := s.Welcome()
 		cancel()
 		<-ended
-		return newHop(doctor.OK, "", "the service takes the authtoken (account %s, version %s)", w.AccountID, w.ServerVersion)
+		return newHop(doctor.OK, "", "the service takes the authtoken (account %s, version %s)", w.AccountID,
+			w.ServerVersion)
 	case err = <-down:
 	case <-ctx.Done():
 		err = ctx.Err()

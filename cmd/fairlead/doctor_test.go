@@ -81,7 +81,8 @@ func TestDoctor_OfMachine(t *testing.T) {
 			if strings.Contains(r.out, "SECRET") || strings.Contains(r.out, goodToken) {
 				t.Errorf("the authtoken is shown: %s", r.out)
 			}
-			if table := fairlead(t, env, "", "doctor"); table.code != r.code || !strings.Contains(table.out, "settings") {
+			if table := fairlead(t, env, "", "doctor"); table.code != r.code ||
+				!strings.Contains(table.out, "settings") {
 				t.Errorf("as a table: %+v", table)
 			}
 		})
@@ -102,9 +103,10 @@ func TestDoctor_ComparesClocks(t *testing.T) {
 			}))
 			defer api.Close()
 			m := &machineDiagnosis{console: console{env: func(string) string { return "" }}}
-			m.settings, _ = agentconfig.Load(agentconfig.Flags{ServerURL: api.URL, CAFile: writeCA(t)}, func(k string) string {
-				return map[string]string{agentconfig.EnvAuthtoken: goodToken}[k]
-			}, nil)
+			m.settings, _ = agentconfig.Load(agentconfig.Flags{ServerURL: api.URL, CAFile: writeCA(t)},
+				func(k string) string {
+					return map[string]string{agentconfig.EnvAuthtoken: goodToken}[k]
+				}, nil)
 			if h := m.checkAuthtoken(t.Context()); h.Status != doctor.OK {
 				t.Fatal(h)
 			}

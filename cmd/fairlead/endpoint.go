@@ -71,7 +71,8 @@ func newHTTP(c console) *cobra.Command {
 	}, "fairlead http 8080 --url http://hello.demo")
 	addUpstreamProtocol(cmd, &e.spec.UpstreamProtocol)
 	cmd.Flags().StringVar(&e.spec.HostHeader, "host-header", account.HostPassthrough,
-		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and port), "+
+		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and "+
+			"port), "+
 			"or a `VALUE`")
 	cli.CompleteValues(cmd, "host-header", account.HostPassthrough, account.HostRewrite)
 	return cmd
@@ -105,7 +106,8 @@ func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	flags.StringVar(&s.URL, "url", "", "`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
 	flags.StringVar(&s.Binding, "binding", account.BindingKubernetes,
 		"where the endpoint can be called from: kubernetes (pods of the account's clusters), internal "+
-			"(traffic policies of the account, at a URL below .internal), or public (everywhere, at a URL below a domain "+
+			"(traffic policies of the account, at a URL below .internal), or public (everywhere, at a URL below a "+
+			"domain "+
 			"that the server grants to the account)")
 	cli.CompleteValues(cmd, "binding", account.BindingKubernetes, account.BindingInternal, account.BindingPublic)
 	flags.StringVar(&s.Name, "name", "", fmt.Sprintf("`NAME` of the endpoint, at most %d bytes", account.MaxName))
@@ -113,8 +115,10 @@ func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 		fmt.Sprintf("`TEXT` for people, at most %d bytes", account.MaxDescription))
 	addMetadata(cmd, &s.Metadata)
 	flags.BoolVar(&s.PoolingEnabled, "pooling-enabled", false,
-		"share the URL with every other agent that is started with this flag: each new call goes to the agent that serves "+
-			"the fewest. --name, or else an id that each agent keeps in its state directory, tells the members of such a "+
+		"share the URL with every other agent that is started with this flag: each new call goes to the agent that "+
+			"serves "+
+			"the fewest. --name, or else an id that each agent keeps in its state directory, tells the members of "+
+			"such a "+
 			"pool apart")
 	flags.StringVar(&s.TrafficPolicyFile, "traffic-policy-file", "",
 		fmt.Sprintf("`FILE` with the endpoint's traffic policy (YAML or JSON, at most %d KiB): who may call, and what "+
@@ -128,7 +132,8 @@ func addMetadata(cmd *cobra.Command, to *string) {
 }
 
 func addUpstreamProtocol(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "upstream-protocol", agent.ProtocolHTTP1, "protocol of the upstream: http1 or http2 (gRPC)")
+	cmd.Flags().StringVar(to, "upstream-protocol", agent.ProtocolHTTP1,
+		"protocol of the upstream: http1 or http2 (gRPC)")
 	cli.CompleteValues(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
 }
 
@@ -138,7 +143,8 @@ func oneTarget(forms, example string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return cli.Usagef("%s needs one argument, %s, and got %d; e.g. %s", cmd.CommandPath(), forms, len(args), example)
+		return cli.Usagef("%s needs one argument, %s, and got %d; e.g. %s", cmd.CommandPath(), forms, len(args),
+			example)
 	}
 }
 
@@ -146,8 +152,9 @@ func oneTarget(forms, example string) cobra.PositionalArgs {
 func (e *endpointCommand) endpoint() (agent.Endpoint, error) {
 	s := &e.spec
 	if s.URL == "" {
-		return agent.Endpoint{}, cli.Usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s",
-			e.exampleURL)
+		return agent.Endpoint{},
+			cli.Usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s",
+				e.exampleURL)
 	}
 	if s.TrafficPolicyFile != "" {
 		var err error
@@ -158,7 +165,9 @@ func (e *endpointCommand) endpoint() (agent.Endpoint, error) {
 	u, err := account.ParseBindingURL(s.Binding, s.URL)
 	if command := commandOf(u.Scheme); err == nil && command != e.scheme {
 		return agent.Endpoint{},
-			cli.Usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", s.URL,
+			cli.Usagef(
+				"--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://",
+				s.URL,
 				e.scheme, e.scheme, command, e.scheme)
 	}
 	endpoint, broken := validateSpec(s)

@@ -115,7 +115,8 @@ func identityRemedy(p trust.Problem, s *agentconfig.Settings) string {
 	source := trustSource(s)
 	switch {
 	case p == trust.WrongHost:
-		return "call the server by a name that its certificate holds, or add this name to it (fairlead-server --tls-san)"
+		return "call the server by a name that its certificate holds, or add this name to it (fairlead-server " +
+			"--tls-san)"
 	case p == trust.UnknownAuthority && source == "":
 		return "give the server's authority with --ca-file, or its fingerprint with --ca-sha256"
 	case p == trust.UnknownAuthority, p == trust.WrongPin:

@@ -70,7 +70,8 @@ func TestRefusal_ListsPolicyMistakes(t *testing.T) {
 	}
 	t.Run("for programs", func(t *testing.T) {
 		t.Parallel()
-		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", append(flags, "--log-format", "json")...)
+		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "",
+			append(flags, "--log-format", "json")...)
 		if r.code != exitUsage || strings.Count(r.err, "\n") != 1 ||
 			!strings.Contains(r.err, `"cause":"the server refused http://web.demo: traffic_policy`) {
 			t.Errorf("%+v", r)
@@ -92,7 +93,8 @@ func TestRefusal_ListsPolicyMistakes(t *testing.T) {
 func TestRefusal_ListsSeveralMistakes(t *testing.T) {
 	t.Parallel()
 	name := tunnel.FieldError{Field: "name", Value: "x\x1b", Rule: "is taken"}
-	policy := tunnel.FieldError{Field: "traffic_policy", Value: account.NotShown, Rule: "line 1, column 2: wrong", Line: 1,
+	policy := tunnel.FieldError{Field: "traffic_policy", Value: account.NotShown, Rule: "line 1, column 2: wrong",
+		Line:   1,
 		Column: 2}
 	const intro = "fairlead: the server refused http://web.demo"
 	for _, c := range []struct {

@@ -57,7 +57,8 @@ func newRoot(c console) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c), newConfig(c))
+	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c),
+		newConfig(c))
 	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	return root
 }

@@ -55,7 +55,8 @@ func newService(t *testing.T, helloErr, bindErr error) *service {
 	defer https.Close()
 	svc := &service{caFile: writeCA(t), fingerprint: trust.Fingerprint(https.Certificate()), helloErr: helloErr,
 		bindErr: bindErr,
-		hellos:  make(chan tunnel.Hello, 100), bound: make(chan *tunnel.Session, 100), binds: make(chan tunnel.Bind, 100),
+		hellos:  make(chan tunnel.Hello, 100), bound: make(chan *tunnel.Session, 100),
+		binds:   make(chan tunnel.Bind, 100),
 		unbound: make(chan string, 100), release: make(chan struct{})}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

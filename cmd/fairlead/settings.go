@@ -24,7 +24,8 @@ func addSettings(cmd *cobra.Command, f *agentconfig.Flags) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.Config, "config", "", "config `FILE`; default $XDG_CONFIG_HOME/fairlead/config.yaml")
 	flags.StringVar(&f.ServerURL, "server", "", "`URL` of fairlead-server, https://HOST[:PORT]")
-	flags.StringVar(&f.CAFile, "ca-file", "", "PEM `FILE` of the certificate authorities to trust; default the system's")
+	flags.StringVar(&f.CAFile, "ca-file", "",
+		"PEM `FILE` of the certificate authorities to trust; default the system's")
 	flags.StringVar(&f.CASHA256, "ca-sha256", "",
 		"trust the authority whose key has this SHA-256 `FINGERPRINT`, which fairlead-server prints")
 }

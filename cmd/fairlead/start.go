@@ -76,7 +76,8 @@ func selectEndpoints(s *agentconfig.Settings, names []string, all bool) ([]agent
 	}
 	if len(specs) == 0 {
 		return nil,
-			cli.Usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written",
+			cli.Usagef(
+				"config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written",
 				s.Path)
 	}
 	switch {

@@ -67,7 +67,9 @@ func TestStart_BindsSelectedEntries(t *testing.T) {
 			code := make(chan int, 1)
 			go func() {
 				code <- run(ctx, append([]string{"start", "--config", configFile(t, svc, threeEntries)}, c.args...),
-					console{in: strings.NewReader(""), out: &out, err: &errOut, env: func(k string) string { return env[k] }})
+					console{in: strings.NewReader(""), out: &out, err: &errOut, env: func(k string) string {
+						return env[k]
+					}})
 			}()
 			var got []tunnel.Bind
 			for range c.want {
@@ -172,7 +174,8 @@ func TestConfigCheck_PrintsEntries(t *testing.T) {
 	}
 	r = fairlead(t, nil, "", "config", "check", "--config", configFile(t, nil, "endpoints:\n- {name: a}\ntunnels: x\n"))
 	if r.code != exitUsage || strings.Count(r.err, "\n") != 5 || !strings.Contains(r.err, "no server is configured") ||
-		!strings.Contains(r.err, "no authtoken is configured") || !strings.Contains(r.err, `endpoint "a": url is missing`) {
+		!strings.Contains(r.err, "no authtoken is configured") ||
+		!strings.Contains(r.err, `endpoint "a": url is missing`) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -205,7 +208,8 @@ func TestHTTP_BindsPolicyOfFlag(t *testing.T) {
 	}
 	r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "http", "8080", "--url", "http://a.b",
 		"--server", svc.url, "--ca-file", svc.caFile,
-		"--traffic-policy-file", path, "--host-header", "intranet.corp:8080", "--pooling-enabled", "--replace-pool-policy")
+		"--traffic-policy-file", path, "--host-header", "intranet.corp:8080", "--pooling-enabled",
+		"--replace-pool-policy")
 	if r.code != exitUsage || !strings.Contains(r.err, "traffic_policy: line 1") {
 		t.Errorf("%+v", r)
 	}

@@ -89,13 +89,14 @@ func wrongForAgents(empty string) map[string]wrong {
 		"server scheme":        {ok("--server", "http://s"), `--server "http://s": the scheme must be https`},
 		"server path":          {ok("--server", "https://s/x"), "--server"},
 		"server port":          {ok("--server", "https://s:99999"), "--server"},
-		"no server":            {[]string{"http", "8080", "--url", "http://a.b"}, "no server is configured: give --server"},
-		"no such CA file":      {ok("--ca-file", "/does/not/exist"), "--ca-file: reading CA file"},
-		"empty CA file":        {ok("--ca-file", empty), "holds no PEM certificate"},
-		"bad fingerprint":      {ok("--ca-sha256", "xyz"), `--ca-sha256: ca-sha256 "xyz": want the 64 hex digits`},
-		"both trust flags":     {ok("--ca-sha256", "xyz", "--ca-file", empty), "exclude each other"},
-		"no such config":       {ok("--config", "/does/not/exist"), "does not exist"},
-		"unknown flag":         {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
+		"no server": {[]string{"http", "8080", "--url", "http://a.b"},
+			"no server is configured: give --server"},
+		"no such CA file":  {ok("--ca-file", "/does/not/exist"), "--ca-file: reading CA file"},
+		"empty CA file":    {ok("--ca-file", empty), "holds no PEM certificate"},
+		"bad fingerprint":  {ok("--ca-sha256", "xyz"), `--ca-sha256: ca-sha256 "xyz": want the 64 hex digits`},
+		"both trust flags": {ok("--ca-sha256", "xyz", "--ca-file", empty), "exclude each other"},
+		"no such config":   {ok("--config", "/does/not/exist"), "does not exist"},
+		"unknown flag":     {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
 		"host header": {ok("--host-header", "a b"),
 			`--host-header "a b": must be passthrough, rewrite, or a host name`},
 		"host header of tcp": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--host-header", "x"},
@@ -110,7 +111,8 @@ func wrongForAgents(empty string) map[string]wrong {
 		"label twice":         {[]string{"tunnel", "8080", "--label", "app=a", "--label", "app=b"}, "is given twice"},
 		"empty label": {[]string{"tunnel", "8080", "--label", "=a"},
 			`--label "=a": neither the label nor its value may be empty`},
-		"label with a space": {[]string{"tunnel", "8080", "--label", "app=a b"}, `--label "app=a b": only printable ASCII`},
+		"label with a space": {[]string{"tunnel", "8080", "--label", "app=a b"},
+			`--label "app=a b": only printable ASCII`},
 		"URL of a tunnel": {[]string{"tunnel", "8080", "--label", "app=a", "--url", "http://a.b"},
 			"unknown flag: --url"},
 		"target of a tunnel": {[]string{"tunnel", "ftp://x", "--label", "app=a"},
@@ -168,7 +170,8 @@ func TestRun_WrongUsageExitsWith2(t *testing.T) {
 			t.Parallel()
 			home := t.TempDir()
 			r := fairlead(t, map[string]string{"HOME": home, agentconfig.EnvAuthtoken: goodToken}, "", c.args...)
-			if r.code != exitUsage || r.out != "" || !strings.Contains(r.err, c.want) || strings.Count(r.err, "\n") != 1 {
+			if r.code != exitUsage || r.out != "" || !strings.Contains(r.err, c.want) ||
+				strings.Count(r.err, "\n") != 1 {
 				t.Errorf("got %+v, want code 2 and one line with %q", r, c.want)
 			}
 			if strings.Contains(r.err, goodToken) {
@@ -185,7 +188,8 @@ func TestRun_WrongUsageExitsWith2(t *testing.T) {
 func TestConfigCheck_NamesEverythingWrong(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	const text = "server_url: ftp://x\nauthtokn: flt_a\nauthtoken: flk_a\nca_sha256: zz\nendpoints:\n- name: a\n  url: " +
+	const text = "server_url: ftp://x\nauthtokn: flt_a\nauthtoken: flk_a\nca_sha256: zz\nendpoints:\n- name: " +
+		"a\n  url: " +
 		"http://a\n  upstream: 1\n- url: http://a.b\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -252,7 +256,8 @@ func TestURLFlag_RefusesInvalidServiceNames(t *testing.T) {
 			if strings.HasPrefix(c.url, "tcp:") {
 				command = "tcp"
 			}
-			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", command, "8080", "--url", c.url)
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", command, "8080", "--url",
+				c.url)
 			want := c.want
 			if want == "" {
 				want = "no server is configured" // the URL was accepted, and the next check fails
@@ -279,7 +284,8 @@ func TestHTTP_InvalidAuthtokenIsExitCode3(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: c.token}, "", "http", "8080", "--url", "http://a.b",
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: c.token}, "", "http", "8080", "--url",
+				"http://a.b",
 				"--server", "https://s")
 			if r.code != exitCredentials || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "SECRET") {
 				t.Errorf("got %+v, want code 3 and %q", r, c.want)

@@ -49,7 +49,8 @@ func validateSpec(s *agentconfig.EndpointSpec) (agent.Endpoint, fieldErrors) {
 	broken.checkText("metadata", s.Metadata, account.MaxMetadata)
 	broken.checkText("traffic_policy", s.TrafficPolicy, account.MaxTrafficPolicy)
 	if s.ReplacePoolPolicy && !s.PoolingEnabled {
-		broken.add("replace_pool_policy", "true", "belongs to a pool: it needs --pooling-enabled (pooling_enabled: true)")
+		broken.add("replace_pool_policy", "true",
+			"belongs to a pool: it needs --pooling-enabled (pooling_enabled: true)")
 	}
 	return e, broken
 }
@@ -94,7 +95,8 @@ func parseUpstream(scheme string, s *agentconfig.EndpointSpec, broken *fieldErro
 func (b *fieldErrors) checkText(field, text string, limit int) {
 	switch {
 	case len(text) > limit:
-		b.add(field, account.Shorten(text), fmt.Sprintf("has %d bytes, and %d are allowed; shorten it", len(text), limit))
+		b.add(field, account.Shorten(text), fmt.Sprintf("has %d bytes, and %d are allowed; shorten it", len(text),
+			limit))
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
 		b.add(field, account.Shorten(text), "must be valid UTF-8 without NUL")
 	}

@@ -162,7 +162,8 @@ func TestCodes_DocumentedWithCauseAndRemedy(t *testing.T) {
 	}
 	rows := map[string][]string{}
 	for line := range strings.Lines(string(raw)) {
-		if cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|"); strings.HasPrefix(line, "| `ERR_FL_") {
+		if cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|"); strings.HasPrefix(line,
+			"| `ERR_FL_") {
 			code := strings.Trim(strings.TrimSpace(cells[0]), "`")
 			if rows[code] != nil {
 				t.Errorf("%s has two rows", code)

@@ -91,8 +91,8 @@ type AuditWatchEvent struct {
 type AuditLog interface {
 	AuditEvent(ctx context.Context, accountID, id string) (*AuditEvent, error)
 	AuditEvents(ctx context.Context, accountID string, f AuditFilter, p Page) (*AuditPage, error)
-	// AuditEventsAfter returns at most limit events after v, in order, and the version up to which was
-	// read. CodeGone as for EventLog.
+	// AuditEventsAfter returns at most limit events after v, in order, and the version up to which
+	// was read. CodeGone as for EventLog.
 	AuditEventsAfter(ctx context.Context, accountID string, v ResourceVersion, f AuditFilter, limit int) ([]AuditEvent,
 		ResourceVersion, error)
 	// SubscribeAudit is EventLog.Subscribe for audit events.

@@ -140,7 +140,8 @@ type Backends interface {
 	Backend(ctx context.Context, accountID string, kind BackendKind, id string) (*Backend, error)
 	ListBackends(ctx context.Context, accountID string, kind BackendKind, p Page) (*BackendPage, error)
 	PatchBackend(ctx context.Context, by Caller, kind BackendKind, id string, p BackendPatch) (*Backend, error)
-	// DeleteBackend deletes a backend that nothing refers to: CodeInUse otherwise, naming what does.
+	// DeleteBackend deletes a backend that nothing refers to: CodeInUse otherwise, naming what
+	// does.
 	DeleteBackend(ctx context.Context, by Caller, kind BackendKind, id string) error
 }
 

@@ -45,7 +45,8 @@ func (p BackendPatch) applyFailover(b *Backend, r *rules) {
 	r.children(len(b.Children))
 	for i, id := range b.Children {
 		if slices.Contains(b.Children[:i], id) {
-			r.add("backends["+strconv.Itoa(i)+"]", id, "is given twice; each child stands once, in the order of failover")
+			r.add("backends["+strconv.Itoa(i)+"]", id,
+				"is given twice; each child stands once, in the order of failover")
 		}
 	}
 	if n := len(b.HealthStatus); n > MaxHealthStatuses {
@@ -100,7 +101,8 @@ func (p BackendPatch) applyWeighted(b *Backend, r *rules) {
 func (r *rules) children(n int) {
 	switch {
 	case n == 0:
-		r.add("backends", "", fmt.Sprintf("at least one backend is required, and at most %d are allowed", MaxBackendChildren))
+		r.add("backends", "", fmt.Sprintf("at least one backend is required, and at most %d are allowed",
+			MaxBackendChildren))
 	case n > MaxBackendChildren:
 		r.add("backends", "", fmt.Sprintf("has %d backends; at most %d are allowed", n, MaxBackendChildren))
 	}
@@ -122,8 +124,9 @@ func (p BackendPatch) applyResponse(b *Backend, r *rules) {
 	case code < 200 || code > 599:
 		r.add("status_code", strconv.Itoa(code), "must be the status of a whole answer, from 200 to 599")
 	case (code == 204 || code == 304) && response.Body != "":
-		r.add("body", response.Body, fmt.Sprintf("an answer %d has no body; leave it out, or choose another status_code",
-			code))
+		r.add("body", response.Body,
+			fmt.Sprintf("an answer %d has no body; leave it out, or choose another status_code",
+				code))
 	}
 	r.text("body", response.Body, MaxResponseBody)
 	if n := len(response.Headers); n > MaxResponseHeaders {
@@ -165,8 +168,9 @@ func brokenHeader(name, value string, seen map[string]bool) string {
 
 // notToken reports whether c cannot stand in the name of a header (RFC 9110, section 5.6.2).
 func notToken(c rune) bool {
-	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~",
-		c)
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') &&
+		!strings.ContainsRune("!#$%&'*+-.^_`|~",
+			c)
 }
 
 func (p BackendPatch) applyStatic(b *Backend, r *rules) {
@@ -180,7 +184,8 @@ func (p BackendPatch) applyStatic(b *Backend, r *rules) {
 		static.Address = normal
 	} else {
 		r.add("address", static.Address,
-			"must be HOST:PORT: a host name or an IP address (IPv6 in brackets), and a port from 1 to 65535, for example "+
+			"must be HOST:PORT: a host name or an IP address (IPv6 in brackets), and a port from 1 to 65535, for "+
+				"example "+
 				"db.example.com:5432")
 	}
 	b.Static = &static

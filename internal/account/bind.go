@@ -21,7 +21,8 @@ type BindRequest struct {
 	UpstreamURL      string
 	UpstreamProtocol string // "http1", "http2" or "" for tcp
 	HostMode         string
-	// share the URL with others that do; the row is then that of Name, or of the session's instance id
+	// share the URL with others that do; the row is then that of Name, or of the session's instance
+	// id
 	PoolingEnabled bool
 	ResumeSecret   string // from the previous bind of this endpoint by this process; empty at its start
 
@@ -42,15 +43,15 @@ type BindResult struct {
 // Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
 type Binder interface {
 	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret
-	// fits. CodeURLTaken otherwise, naming the holder. In a pool each member has a row of its own, and
-	// none adopts the row of another. Either all endpoints of a URL pool or none: CodeURLTaken for one
-	// that does not pool where others do, and the reverse.
+	// fits. CodeURLTaken otherwise, naming the holder. In a pool each member has a row of its own,
+	// and none adopts the row of another. Either all endpoints of a URL pool or none: CodeURLTaken
+	// for one that does not pool where others do, and the reverse.
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
 	// Unbind deletes an endpoint that the session holds and its agent has ended. The id stays
 	// reserved. Not held: no-op.
 	Unbind(ctx context.Context, accountID, endpointID, sessionID string) error
-	// EndSession marks everything the session holds offline and ends the session's row; rows are kept
-	// for the grace period. end is for the audit record.
+	// EndSession marks everything the session holds offline and ends the session's row; rows are
+	// kept for the grace period. end is for the audit record.
 	EndSession(ctx context.Context, accountID, sessionID string, end SessionEnd) error
 }
 
@@ -97,8 +98,8 @@ type TunnelSessions interface {
 // SessionEnder ends live sessions of an account's agents. The agent is told at once, and what it
 // has open ends within a second. CodeNotFound for a session that is not live.
 type SessionEnder interface {
-	// StopSession ends a session for good: its agent exits and does not come back. Its endpoints are
-	// offline, as those of a lost agent.
+	// StopSession ends a session for good: its agent exits and does not come back. Its endpoints
+	// are offline, as those of a lost agent.
 	StopSession(ctx context.Context, by Caller, id string) error
 	// RestartSession ends a session whose agent then connects again, with the endpoints it had.
 	RestartSession(ctx context.Context, by Caller, id string) error

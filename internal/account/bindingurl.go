@@ -16,10 +16,12 @@ const maxHostname = 253
 const (
 	ruleBinding      = "must be kubernetes, internal or public"
 	ruleSchemePublic = "the scheme of a public endpoint must be http or https"
-	ruleInternalHost = "the hostname must end in .internal, with at least one DNS label of a-z, 0-9 and '-' before it " +
+	ruleInternalHost = "the hostname must end in .internal, with at least one DNS label of a-z, 0-9 and '-' " +
+		"before it " +
 		"(at most 63 characters each, 253 in all), " +
 		"no wildcard, no IP address"
-	rulePublicHost = "the hostname must be a full domain name: at least two DNS labels of a-z, 0-9 and '-' (at most 63 " +
+	rulePublicHost = "the hostname must be a full domain name: at least two DNS labels of a-z, 0-9 and '-' (at " +
+		"most 63 " +
 		"characters each, 253 in all), " +
 		"no dot at its end, no wildcard, no IP address, not below .internal"
 	ruleInternalPort = "a tcp endpoint needs a port, from 1 to 65535: tcp://<name>.internal:<port>"

@@ -18,8 +18,8 @@ type EndpointPatch struct {
 	Description, Metadata    *string
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
-	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when the
-	// endpoint has another one by now.
+	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
+	// the endpoint has another one by now.
 	ExpectedPolicy *string
 }
 

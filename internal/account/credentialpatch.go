@@ -119,15 +119,15 @@ type APIKeys interface {
 
 // Authtokens keeps the authtokens of an account.
 type Authtokens interface {
-	// CreateAuthtoken makes an authtoken; its Token is set this once. Without rules it has DefaultACL.
-	// CodeLimit when the account has too many.
+	// CreateAuthtoken makes an authtoken; its Token is set this once. Without rules it has
+	// DefaultACL. CodeLimit when the account has too many.
 	CreateAuthtoken(ctx context.Context, by Caller, p AuthtokenPatch) (*Authtoken, error)
 	Authtoken(ctx context.Context, accountID, id string) (*Authtoken, error)
 	ListAuthtokens(ctx context.Context, accountID string, p Page) (*AuthtokenPage, error)
 	// PatchAuthtoken changes an authtoken. Sessions that the new rules do not admit end within a
 	// second.
 	PatchAuthtoken(ctx context.Context, by Caller, id string, p AuthtokenPatch) (*Authtoken, error)
-	// DeleteAuthtoken deletes an authtoken; sessions that it opened, and their streams, end within a
-	// second.
+	// DeleteAuthtoken deletes an authtoken; sessions that it opened, and their streams, end within
+	// a second.
 	DeleteAuthtoken(ctx context.Context, by Caller, id string) error
 }

@@ -65,8 +65,8 @@ type Domains interface {
 type PublicHosts interface {
 	// GrantedHosts returns which of the hosts the account may have now.
 	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
-	// PublicEndpoint finds the endpoint with the public binding at host and port, of whichever account
-	// has the grant; in a pool any member, of those online if there is one. CodeNotFound when there is
-	// none, or no grant covers it any more.
+	// PublicEndpoint finds the endpoint with the public binding at host and port, of whichever
+	// account has the grant; in a pool any member, of those online if there is one. CodeNotFound
+	// when there is none, or no grant covers it any more.
 	PublicEndpoint(ctx context.Context, host string, port int) (*Endpoint, error)
 }

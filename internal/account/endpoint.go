@@ -141,10 +141,11 @@ type EndpointEvent struct {
 // EventLog reads the sequenced log of changes. The event row is written in the transaction of its
 // change.
 type EventLog interface {
-	// EndpointEvents returns at most limit events after v, in order, and the version up to which the
-	// log was read, which is at least that of the last event. The events are the caller's own.
+	// EndpointEvents returns at most limit events after v, in order, and the version up to which
+	// the log was read, which is at least that of the last event. The events are the caller's own.
 	// CodeGone when v was compacted, lies in the future or is another epoch's.
-	EndpointEvents(ctx context.Context, accountID string, v ResourceVersion, f EndpointFilter, limit int) ([]EndpointEvent,
+	EndpointEvents(ctx context.Context, accountID string, v ResourceVersion, f EndpointFilter,
+		limit int) ([]EndpointEvent,
 		ResourceVersion, error)
 	// Subscribe returns a channel that receives (capacity 1, coalesced) after each commit of the
 	// account; it is only a wake-up. The caller calls cancel when done.

@@ -13,7 +13,8 @@ import (
 
 // FuzzResourceVersion: what is read is written the same.
 func FuzzResourceVersion(f *testing.F) {
-	for _, seed := range []string{"7-1042", "0-0", "", "-", "1-2-3", "01-2", "9223372036854775807-9223372036854775808"} {
+	for _, seed := range []string{"7-1042", "0-0", "", "-", "1-2-3", "01-2",
+		"9223372036854775807-9223372036854775808"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -32,7 +33,8 @@ func FuzzACL(f *testing.F) {
 	f.Add("**", "")
 	f.Fuzz(func(t *testing.T, pattern, url string) {
 		token := account.Authtoken{ACL: []string{"bind:" + pattern}}
-		want := regexp.MustCompile(`(?s)^` + strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(pattern, "?")), `\*`,
+		want := regexp.MustCompile(`(?s)^` + strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(pattern, "?")),
+			`\*`,
 			`.*`) + `$`)
 		if strings.ToValidUTF8(pattern+url, "") == pattern+url && token.MayBind(url) != want.MatchString(url) {
 			t.Fatalf("%q admits %q: %t", pattern, url, token.MayBind(url))

@@ -90,13 +90,13 @@ type AccessedEndpoint struct {
 
 // UserFilter narrows a list of users; empty fields match everything.
 type UserFilter struct {
-	// Query holds words. Each is a part of user name, e-mail, name, the provider's name, its id of the
-	// user, or id, whatever their case and accents.
+	// Query holds words. Each is a part of user name, e-mail, name, the provider's name, its id of
+	// the user, or id, whatever their case and accents.
 	Query    string
 	Provider string // the provider's name, or a part of it, likewise
 	UserID   string
-	// AccessFilter selects users by a live session; with Endpoint alone, by every endpoint that they
-	// have accessed.
+	// AccessFilter selects users by a live session; with Endpoint alone, by every endpoint that
+	// they have accessed.
 	AccessFilter
 
 	ByActivity   bool      // the most recently active first, and not the newest
@@ -147,9 +147,9 @@ type RevokeSelector struct {
 
 	// Of a back-channel logout: the sessions of the issuer's client with its sid, or its sub.
 	Issuer, Client, ProviderSession, Subject string
-	// ReplayKey identifies the logout token; it is remembered until ReplayUntil. CodeLoginFailed when
-	// it was used before or is too old. It counts as used only once the sessions have ended, so that a
-	// request that is repeated after a failure succeeds. "" = no replay check.
+	// ReplayKey identifies the logout token; it is remembered until ReplayUntil. CodeLoginFailed
+	// when it was used before or is too old. It counts as used only once the sessions have ended,
+	// so that a request that is repeated after a failure succeeds. "" = no replay check.
 	ReplayKey   string
 	ReplayUntil time.Time
 }
@@ -161,7 +161,8 @@ const (
 	RevokedByBackChannel = "back-channel logout" // by the identity provider
 	RevokedByRetention   = "retention"           // inactive for longer than users are kept
 	RevokedByNewLogin    = "new login"           // in the same browser at the same endpoint
-	// at a login of one session more than a user may have; it was the one that was used least recently
+	// at a login of one session more than a user may have; it was the one that was used least
+	// recently
 	RevokedByLimit = "session limit"
 )
 

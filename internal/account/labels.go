@@ -44,9 +44,9 @@ type LabelledTunnels interface {
 // TunnelStarter records labelled tunnels of live sessions. What a session holds ends with
 // Binder.EndSession, too.
 type TunnelStarter interface {
-	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels, Metadata,
-	// ForwardsTo and UpstreamProtocol of t; the rest is the store's. CodeLimit when the account has
-	// too many.
+	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels,
+	// Metadata, ForwardsTo and UpstreamProtocol of t; the rest is the store's. CodeLimit when the
+	// account has too many.
 	StartTunnel(ctx context.Context, t LabelledTunnel) (*LabelledTunnel, error)
 	// EndTunnel deletes a tunnel that the session holds. Not held: no-op.
 	EndTunnel(ctx context.Context, accountID, id, sessionID string) error
@@ -93,7 +93,9 @@ const ruleLabel = "only printable ASCII without spaces, quotes, '*', ',' and a f
 
 // labelText reports whether every character may stand in a label or its value.
 func labelText(s string) bool {
-	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`*,="'`, c) })
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`*,="'`, c)
+	})
 }
 
 // HasLabels reports whether has contains every label of wanted.

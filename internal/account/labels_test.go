@@ -45,7 +45,8 @@ func TestACL_AdmitsLabels(t *testing.T) {
 	if err != nil || (&account.Authtoken{ACL: acl}).MayBind("http://a.b") {
 		t.Errorf("%v admits a URL, %v", acl, err)
 	}
-	for _, bad := range []string{"bind:=x", "bind:app=", "bind:a=b=c", "bind:a,b=c", "bind:http://a.b?x=1", "bind:*?x=\"",
+	for _, bad := range []string{"bind:=x", "bind:app=", "bind:a=b=c", "bind:a,b=c", "bind:http://a.b?x=1",
+		"bind:*?x=\"",
 		"connect:a=b"} {
 		if got, err := account.NormaliseACL([]string{bad}); account.CodeOf(err) != account.CodeInvalid {
 			t.Errorf("%q: %v, %v", bad, got, err)

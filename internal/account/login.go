@@ -22,8 +22,8 @@ type LoginIdentity struct {
 
 // NewLogin is a login that an identity provider has confirmed.
 type NewLogin struct {
-	// what the person is, for ever: kind, issuer and subject, joined by NUL; never an e-mail address.
-	// Only a keyed hash is stored
+	// what the person is, for ever: kind, issuer and subject, joined by NUL; never an e-mail
+	// address. Only a keyed hash is stored
 	Key       string
 	Provider  IdentityProvider
 	Identity  LoginIdentity // ID is ignored
@@ -37,7 +37,8 @@ type NewLogin struct {
 	ForceReauth bool      // the provider was told to ask, and AuthTime was checked where it tells
 
 	EndpointID, URL string
-	// what the session is good for: a digest of account, URL, auth_id and the issuer, client or entity
+	// what the session is good for: a digest of account, URL, auth_id and the issuer, client or
+	// entity
 	Scope       string
 	TokenHash   []byte // SHA-256 of the browser's secret
 	Replaces    []byte // TokenHash of the browser's session until now, which ends if Scope is the same; nil = none
@@ -61,17 +62,17 @@ type LiveSession struct {
 // store's clock.
 type Logins interface {
 	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when
-	// sessions of the person were revoked, and the login began before that, or nothing says that the
-	// provider asked the person after it: neither ForceReauth nor AuthTime, which counts a minute less
-	// because of clocks. The provider has to be asked again, with ForceReauth. CodeLimit when the
-	// account has as many users as it may.
+	// sessions of the person were revoked, and the login began before that, or nothing says that
+	// the provider asked the person after it: neither ForceReauth nor AuthTime, which counts a
+	// minute less because of clocks. The provider has to be asked again, with ForceReauth.
+	// CodeLimit when the account has as many users as it may.
 	Login(ctx context.Context, accountID string, l NewLogin) (*LiveSession, error)
-	// LiveSession returns the session with the secret's hash, and notes that it was used. CodeNotFound
-	// when there is none, or it is over; CodeUnavailable, and never a session, while the store does
-	// not answer. It reads the store every time.
+	// LiveSession returns the session with the secret's hash, and notes that it was used.
+	// CodeNotFound when there is none, or it is over; CodeUnavailable, and never a session, while
+	// the store does not answer. It reads the store every time.
 	LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*LiveSession, error)
-	// RevokedSince returns when sessions of the person were revoked last; zero: not within the longest
-	// life of a session.
+	// RevokedSince returns when sessions of the person were revoked last; zero: not within the
+	// longest life of a session.
 	RevokedSince(ctx context.Context, accountID, key string) (time.Time, error)
 	// UseOnce reports whether this is the first call with the key, and remembers the key until the
 	// given time. It keeps assertions and logout tokens from being replayed.

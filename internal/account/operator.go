@@ -89,7 +89,8 @@ func (p OperatorPatch) Apply(o Operator) (Operator, error) {
 	p.apply(&o)
 	if o.ClusterUID != "" && (before.Name != o.Deployment.Name || before.Namespace != o.Deployment.Namespace) {
 		return Operator{}, Invalid("deployment", o.Deployment.Namespace+"/"+o.Deployment.Name,
-			"namespace and name identify the installation and do not change; register the new place and delete this operator")
+			"namespace and name identify the installation and do not change; register the new place and delete this "+
+				"operator")
 	}
 	return o, o.Validate()
 }
@@ -147,8 +148,8 @@ type OperatorPage struct {
 
 // Operators keeps the operators of an account.
 type Operators interface {
-	// UpsertOperator registers o by (cluster uid, namespace, name): an operator that registers again
-	// keeps its id, its last_seen_at moves. Values from o replace what was stored; without a
+	// UpsertOperator registers o by (cluster uid, namespace, name): an operator that registers
+	// again keeps its id, its last_seen_at moves. Values from o replace what was stored; without a
 	// difference only last_seen_at moves. Without a cluster uid each call registers a new operator.
 	UpsertOperator(ctx context.Context, o Operator) (op *Operator, created bool, err error)
 	Operator(ctx context.Context, accountID, id string) (*Operator, error)

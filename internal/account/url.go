@@ -38,7 +38,8 @@ func (u EndpointURL) Namespace() string { _, ns, _ := strings.Cut(u.Host, "."); 
 
 const (
 	ruleScheme   = "the scheme must be http or tcp"
-	ruleHostname = "the hostname must be <service>.<namespace>: exactly two DNS labels of a-z, 0-9 and '-' (at most 63 " +
+	ruleHostname = "the hostname must be <service>.<namespace>: exactly two DNS labels of a-z, 0-9 and '-' (at " +
+		"most 63 " +
 		"characters; the service begins with a letter), no wildcard, no IP address"
 	rulePort    = "the port must be a number from 1 to 65535 without leading zeros"
 	ruleTCPPort = "a tcp endpoint needs a port, from 1 to 65535: tcp://<service>.<namespace>:<port>"

@@ -91,7 +91,8 @@ func FuzzParseEndpointURL(f *testing.F) {
 		if account.ValidKubernetesHostname(strings.ToUpper(u.Host)) {
 			t.Fatalf("%q is valid in upper case", u.Host)
 		}
-		for _, problems := range [][]string{validation.IsDNS1035Label(u.Service()), validation.IsDNS1123Label(u.Namespace()),
+		for _, problems := range [][]string{validation.IsDNS1035Label(u.Service()),
+			validation.IsDNS1123Label(u.Namespace()),
 			validation.IsValidPortNum(u.Port), validation.IsDNS1123Subdomain(u.Host)} {
 			if len(problems) > 0 {
 				t.Fatalf("Kubernetes refuses %q: %v", u, problems)
@@ -113,7 +114,8 @@ func TestParseServerURL_NormalisesAndRefuses(t *testing.T) {
 			t.Errorf("%q: %v, %v", raw, got, err)
 		}
 	}
-	for _, raw := range []string{"", "http://h", "https://", "https://h/path", "https://h?q", "https://h#f", "https://u@h",
+	for _, raw := range []string{"", "http://h", "https://", "https://h/path", "https://h?q", "https://h#f",
+		"https://u@h",
 		"h:0", "h:65536", "h:x", "ht tp://h", "https://h\n", ":8443", "::1", "https://::1", "https://::1:8443",
 		"fe80::1:8443", "https://[::1"} {
 		if got, err := account.ParseServerURL("server", raw); account.CodeOf(err) != account.CodeInvalid ||

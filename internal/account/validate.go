@@ -130,7 +130,8 @@ func (o *Operator) Validate() error {
 		for _, f := range []FieldError{{Field: "deployment.name", Value: o.Deployment.Name},
 			{Field: "deployment.namespace", Value: o.Deployment.Namespace}} {
 			if f.Value == "" {
-				r.add(f.Field, "", "is required with cluster_uid: cluster uid, namespace and name identify the installation")
+				r.add(f.Field, "",
+					"is required with cluster_uid: cluster uid, namespace and name identify the installation")
 			}
 		}
 	}
@@ -150,7 +151,8 @@ func (o *Operator) validateBinding(r *rules) {
 	}
 	r.text("binding.ingress_endpoint", o.Binding.IngressEndpoint, MaxShortText)
 	if n := len(o.Binding.EndpointSelectors); n > MaxSelectors {
-		r.add("binding.endpoint_selectors", "", fmt.Sprintf("has %d selectors; at most %d are allowed", n, MaxSelectors))
+		r.add("binding.endpoint_selectors", "",
+			fmt.Sprintf("has %d selectors; at most %d are allowed", n, MaxSelectors))
 		return
 	}
 	for i, s := range o.Binding.EndpointSelectors {
@@ -206,7 +208,8 @@ func normaliseRule(rule string) (normal, problem string) {
 	verb, pattern, _ := strings.Cut(rule, ":")
 	if pattern == "" || verb != "bind" && verb != "connect" {
 		return "",
-			"must be bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>, for example bind:http://*.demo"
+			"must be bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>, for example " +
+				"bind:http://*.demo"
 	}
 	for i := range len(pattern) {
 		if pattern[i] <= ' ' || pattern[i] >= 0x7f {
@@ -250,7 +253,8 @@ func ValidateSecret(field, prefix, secret string) error {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
 	}
 	if len(rest) < 32 || len(rest) > 128 || strings.ContainsFunc(rest, wrong) {
-		return Invalid(field, NotShown, "after "+prefix+" it needs 32 to 128 random characters of a-z, A-Z, 0-9, '-' and '_'")
+		return Invalid(field, NotShown,
+			"after "+prefix+" it needs 32 to 128 random characters of a-z, A-Z, 0-9, '-' and '_'")
 	}
 	return nil
 }

@@ -36,8 +36,8 @@ type Options struct {
 	Endpoints  []Endpoint    // at least one
 
 	Observe func(Event) // must not block; called from many goroutines; nil = discard
-	// OnPanic is called when a goroutine of the agent panics, before the process crashes, to restore
-	// the terminal; nil = nothing.
+	// OnPanic is called when a goroutine of the agent panics, before the process crashes, to
+	// restore the terminal; nil = nothing.
 	OnPanic func()
 	Logger  *slog.Logger
 
@@ -155,7 +155,8 @@ func (a *agent) connect(run context.Context) error {
 		before := a.sessionsSoFar()
 		client := tunnel.NewClient(tunnel.ClientConfig{
 			Address: a.Address, TLS: a.TLS, DialContext: a.DialServer, Hello: a.hello, MaxBackoff: a.MaxBackoff,
-			OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.serve, OnRequestLine: a.requestLine, Logger: a.Logger,
+			OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.serve, OnRequestLine: a.requestLine,
+			Logger: a.Logger,
 		})
 		err := client.Run(run)
 		a.background.Wait()
@@ -248,8 +249,8 @@ func (a *agent) shutDown() (told bool) {
 	if !answered || len(ids) == 0 {
 		return ctx.Err() == nil && a.neverOnline()
 	}
-	// Refuse new streams first: all that the edge has opened are here before the endpoint is deleted,
-	// and the other members of a pool get the rest.
+	// Refuse new streams first: all that the edge has opened are here before the endpoint is
+	// deleted, and the other members of a pool get the rest.
 	if err := h.session.Drain(a.DrainTimeout); err != nil {
 		a.Logger.Debug("shutting down", "error", err)
 	}

@@ -25,8 +25,9 @@ func (a *agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 	h := newSessionBinds(s)
 	a.trackSession(h)
 	w := s.Welcome()
-	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion, AccountID: w.AccountID,
-		Region: w.Region})
+	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion,
+		AccountID: w.AccountID,
+		Region:    w.Region})
 	if a.PingInterval > 0 {
 		a.background.Go(func() { a.measureLatency(ctx, s) })
 	}
@@ -175,7 +176,8 @@ func (a *agent) rebind(ctx context.Context, h *sessionBinds) {
 func (a *agent) bindMissing(ctx context.Context, h *sessionBinds) {
 	for _, index := range h.missing(len(a.Endpoints)) {
 		h.addPending()
-		if a.isShuttingDown() { // checked after addPending: either shutDown waits for this bind, or this sees the shutdown
+		// checked after addPending: either shutDown waits for this bind, or this sees the shutdown
+		if a.isShuttingDown() {
 			h.setAnswer(index, "")
 			return
 		}

@@ -20,7 +20,8 @@ type Endpoint struct {
 	Name        string
 	Description string
 	Metadata    string
-	// account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" = passthrough
+	// account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" =
+	// passthrough
 	HostMode          string
 	PoolingEnabled    bool   // share the URL with the account's other agents that enable pooling
 	TrafficPolicy     string // YAML or JSON; "" = none

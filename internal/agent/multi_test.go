@@ -155,7 +155,8 @@ func TestBind_RefusedEndpointLeavesOthers(t *testing.T) {
 			b.svc.start()
 			r := run(t, b.svc, "8080", several(t, "a", "b"))
 			s := receive(t, b.svc.bound, "bind")
-			if e := next[agent.BindRefused](r); e.Index != 1 || e.URL != "tcp://b.demo:1" || e.Cause != "b.demo is refused" {
+			if e := next[agent.BindRefused](r); e.Index != 1 || e.URL != "tcp://b.demo:1" ||
+				e.Cause != "b.demo is refused" {
 				t.Errorf("%+v", e)
 			}
 			for range 4 { // it is tried again
@@ -317,7 +318,8 @@ func TestParseUpstream_OfTunnels(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", raw, got, err, want)
 		}
 	}
-	if _, err := agent.ParseUpstream("", "ftp://x:1"); err == nil || !strings.Contains(err.Error(), "http, https or tcp") {
+	if _, err := agent.ParseUpstream("", "ftp://x:1"); err == nil ||
+		!strings.Contains(err.Error(), "http, https or tcp") {
 		t.Errorf("error %v", err)
 	}
 }

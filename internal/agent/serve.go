@@ -41,7 +41,8 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	a.reportUpstream(ctx, index, c.HTTP, err)
 	if err != nil {
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		a.Observe(c.withEnd(Connection{Ended: true, Refused: true, Duration: time.Since(start), Cause: upstreamCause(err)}))
+		a.Observe(c.withEnd(Connection{Ended: true, Refused: true, Duration: time.Since(start),
+			Cause: upstreamCause(err)}))
 		return
 	}
 	if err := st.Accept(); err != nil { // the opener is gone

@@ -154,7 +154,8 @@ func TestServe_HalfClosesBothWays(t *testing.T) {
 		if c := next[agent.Connection](r); c.Ended || c.Pod != "demo/client" || c.Client != "10.0.0.5:4242" {
 			t.Errorf("opened: %+v", c)
 		}
-		if c := next[agent.Connection](r); !c.Ended || c.BytesIn != 8 || c.BytesOut != int64(len(want)) || c.Cause != "" {
+		if c := next[agent.Connection](r); !c.Ended || c.BytesIn != 8 || c.BytesOut != int64(len(want)) ||
+			c.Cause != "" {
 			t.Errorf("closed: %+v", c)
 		}
 	})

@@ -60,7 +60,11 @@ func TestReconnect_ReadsTokenAgain(t *testing.T) {
 	svc.hello = func(h tunnel.Hello) error { tokens <- h.Token; return nil }
 	svc.start()
 	var calls atomic.Int64
-	run(t, svc, "8080", func(o *agent.Options) { o.Token = func() string { return fmt.Sprintf("flt_%d", calls.Add(1)) } })
+	run(t, svc, "8080", func(o *agent.Options) {
+		o.Token = func() string {
+			return fmt.Sprintf("flt_%d", calls.Add(1))
+		}
+	})
 	for i := 1; i <= 2; i++ {
 		receive(t, svc.bound, "session")
 		if got := receive(t, tokens, "hello"); got != fmt.Sprintf("flt_%d", i) {

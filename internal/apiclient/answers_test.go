@@ -111,7 +111,8 @@ func TestErrors_KeepStatusAndDetails(t *testing.T) {
 	if !errors.As(err, &e) {
 		t.Fatalf("error %v", err)
 	}
-	storetest.Equal(t, "error", fmt.Sprint(e.HTTPStatus(), e.Details["operation_id"], e.Details["retry_after"], e.Fields),
+	storetest.Equal(t, "error", fmt.Sprint(e.HTTPStatus(), e.Details["operation_id"], e.Details["retry_after"],
+		e.Fields),
 		"429rq-17[f \"v\": r]")
 }
 
@@ -240,7 +241,9 @@ func TestClient_TimesOutSilentServers(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for _, status := range []int{200, 500} {
-		half := serve(t, silent(status, "application/json"), func(o *apiclient.Options) { o.Timeout = 50 * time.Millisecond })
+		half := serve(t, silent(status, "application/json"), func(o *apiclient.Options) {
+			o.Timeout = 50 * time.Millisecond
+		})
 		_, err = half.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{})
 		storetest.MustCode(t, err, account.CodeUnreachable)
 	}

@@ -81,8 +81,8 @@ func New(opt Options) (*Client, error) {
 	if opt.WatchIdleTimeout == 0 {
 		opt.WatchIdleTimeout = watchIdle
 	}
-	// HTTP/1.1: each watch has a connection of its own, and a dead connection ends what runs on it and
-	// nothing else.
+	// HTTP/1.1: each watch has a connection of its own, and a dead connection ends what runs on it
+	// and nothing else.
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if opt.TLS != nil {
 		config = opt.TLS.Clone()
@@ -169,7 +169,8 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		// idle connections are likely broken as well, and the next request would wait on one of them
+		// idle connections are likely broken as well, and the next request would wait on one of
+		// them
 		c.CloseIdleConnections()
 		return nil, unreachable(c.base.Host, err)
 	}
@@ -227,7 +228,8 @@ func badAnswer(res *http.Response, cause error, what string) error {
 		kind = "no content type"
 	}
 	return &account.Error{Code: account.CodeBadAnswer, Status: res.StatusCode, Cause: cause,
-		Msg: fmt.Sprintf("%s answered %d with %s %s; is it a fairlead-server, or a proxy before it?", res.Request.URL.Host,
+		Msg: fmt.Sprintf("%s answered %d with %s %s; is it a fairlead-server, or a proxy before it?",
+			res.Request.URL.Host,
 			res.StatusCode, account.Shorten(kind), what)}
 }
 

@@ -175,7 +175,8 @@ func TestClient_OperatorsAndSessions(t *testing.T) {
 	f, c := real(t)
 	o := account.Operator{Description: "d", ClusterUID: "u", EnabledFeatures: []string{account.FeatureBindings},
 		Deployment: account.OperatorDeployment{Name: "n", Namespace: "ns", Version: "1", ClusterName: "c"},
-		Binding:    &account.OperatorBinding{EndpointSelectors: []string{`ep.name == "a, 'b'` + "\n"}, IngressEndpoint: "x"}}
+		Binding: &account.OperatorBinding{EndpointSelectors: []string{`ep.name == "a, 'b'` + "\n"},
+			IngressEndpoint: "x"}}
 	made, created, err := c.UpsertOperator(t.Context(), o)
 	storetest.Must(t, err)
 	storetest.Equal(t, "created", created, true)
@@ -257,8 +258,9 @@ func TestClient_SetsHeaders(t *testing.T) {
 		_, err := c.Endpoint(t.Context(), "x")
 		storetest.Must(t, err)
 		h := got.Load().(http.Header)
-		storetest.Equal(t, "headers", fmt.Sprint(h.Get("Authorization"), h.Get("Other-Version"), h.Get("Service-Version"),
-			h.Get("User-Agent"), h.Get("Accept-Encoding")),
+		storetest.Equal(t, "headers",
+			fmt.Sprint(h.Get("Authorization"), h.Get("Other-Version"), h.Get("Service-Version"),
+				h.Get("User-Agent"), h.Get("Accept-Encoding")),
 			fmt.Sprint(want, "2", "", "fairlead-operator/1", ""))
 	}
 }

@@ -123,7 +123,8 @@ func (c *Client) UpsertOperator(
 	registered = &account.Operator{}
 	status, err := c.call(ctx, http.MethodPost, "/kubernetes_operators", nil, body, registered)
 	if err == nil && registered.ID == "" {
-		err = &account.Error{Code: account.CodeBadAnswer, Msg: "the answer to the registration has no id", Status: status}
+		err = &account.Error{Code: account.CodeBadAnswer, Msg: "the answer to the registration has no id",
+			Status: status}
 	}
 	if err != nil {
 		return nil, false, err

@@ -145,7 +145,8 @@ func (w *cleaner) checkNoManager(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf(
-		"a manager of %s still runs (%s holds Lease %s/%s) and would re-create what is deleted: stop it first, with `helm "+
+		"a manager of %s still runs (%s holds Lease %s/%s) and would re-create what is deleted: stop it first, "+
+			"with `helm "+
 			"uninstall %s --namespace %s` or with its "+
 			"Deployment scaled to 0, and try again after 15 s; or give --force", w.own, holder, w.Namespace, leaseName,
 		w.Release,
@@ -181,7 +182,8 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, er
 			case w.own.Owns(o):
 				found = append(found, ownedObject{kind, *o})
 			default:
-				w.printf("left alone: %s %s/%s has our label but is a copy made by another client", kind.name, o.Namespace, o.Name)
+				w.printf("left alone: %s %s/%s has our label but is a copy made by another client", kind.name,
+					o.Namespace, o.Name)
 			}
 		}
 		if opts.Continue = page.Continue; opts.Continue == "" {
@@ -266,7 +268,8 @@ func (w *cleaner) deleteOne(ctx context.Context, r ownedObject) error {
 	objects := w.objects.Resource(r.kind.GroupVersionResource).Namespace(r.Namespace)
 	for {
 		err := objects.Delete(ctx, r.Name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID,
+				ResourceVersion: &r.ResourceVersion}})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

@@ -113,7 +113,8 @@ var _ = Describe("cleanup", func() {
 		all := ours(ctx, 1)
 		lease, _ := all[len(all)-1].(*coordinationv1.Lease)
 		lease.Spec = coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("manager-1"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro()),
+			HolderIdentity: ptr.To("manager-1"), LeaseDurationSeconds: ptr.To[int32](15),
+			RenewTime:   ptr.To(metav1.NowMicro()),
 			AcquireTime: ptr.To(metav1.NowMicro()),
 		}
 		Expect(kube.Update(ctx, lease)).To(Succeed())
@@ -121,7 +122,8 @@ var _ = Describe("cleanup", func() {
 		Expect(err).
 			To(
 				MatchError(And(ContainSubstring("manager-1"),
-					ContainSubstring("helm uninstall fairlead --namespace "+own.Namespace), ContainSubstring("--force"))))
+					ContainSubstring("helm uninstall fairlead --namespace "+own.Namespace),
+					ContainSubstring("--force"))))
 		Expect(there(ctx, all[0])).To(BeTrue())
 
 		o.Force = true
@@ -140,7 +142,8 @@ var _ = Describe("cleanup", func() {
 			},
 		} {
 			lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: ptr.To("manager-1"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro()),
+				HolderIdentity: ptr.To("manager-1"), LeaseDurationSeconds: ptr.To[int32](15),
+				RenewTime: ptr.To(metav1.NowMicro()),
 			}}
 			create(ctx, lease, own.Namespace, "fairlead-operator", func(metav1.Object) { change(lease) })
 			web := create(ctx, service(), target, fmt.Sprintf("late-%d", i), own.Mark)

@@ -27,7 +27,8 @@ type fakeAccount struct {
 }
 
 func newFakeAccount() *fakeAccount {
-	return &fakeAccount{endpoints: map[string]account.Endpoint{}, changed: make(chan struct{}), id: "ac-1", store: "st-1"}
+	return &fakeAccount{endpoints: map[string]account.Endpoint{}, changed: make(chan struct{}), id: "ac-1",
+		store: "st-1"}
 }
 
 func (f *fakeAccount) version() account.ResourceVersion {

@@ -43,8 +43,8 @@ type ForwarderOptions struct {
 	HealthAddr    string // empty: none
 	DrainTimeout  time.Duration
 	PodIdentity   bool // name the calling pod to the edge if it is known for certain
-	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names, and
-	// prefixes that end in "*".
+	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names,
+	// and prefixes that end in "*".
 	PodAnnotations []string
 
 	// Kubernetes configures the cluster's client.

@@ -134,28 +134,31 @@ var _ = Describe("the forwarders' status", func() {
 			Consistently(func() int { return counted.take()["PUT boundendpoints/status"] }).
 				WithTimeout(2 * time.Second).Should(BeZero())
 
-			s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":false,"error":"address already in use"}]}`,
-				target, hostname))
+			s.say(
+				fmt.Sprintf(
+					`{"listeners":[{"port":%d,"hostname":%q,"listening":false,"error":"address already in use"}]}`,
+					target, hostname))
 			Eventually(r.ready(ctx, hostname)).WithTimeout(time.Minute).Should(Equal("False ListenerFailed"))
 			Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("0/2"))
 		})
 
-	It("is not needed by anything else: without the right to read pods all but Reachable goes on", func(ctx SpecContext) {
-		r := newRelease(ctx)
-		o := r.options()
-		o.Forwarders = nil
-		o.Kubernetes = rest.CopyConfig(o.Kubernetes)
-		o.Kubernetes.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(req *http.Request) (*http.Response, error) {
-				if resource(req.URL.Path) == "pods" {
-					return nil, errDown
-				}
-				return next.RoundTrip(req)
+	It("is not needed by anything else: without the right to read pods all but Reachable goes on",
+		func(ctx SpecContext) {
+			r := newRelease(ctx)
+			o := r.options()
+			o.Forwarders = nil
+			o.Kubernetes = rest.CopyConfig(o.Kubernetes)
+			o.Kubernetes.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(req *http.Request) (*http.Response, error) {
+					if resource(req.URL.Path) == "pods" {
+						return nil, errDown
+					}
+					return next.RoundTrip(req)
+				})
 			})
+			run(o)
+			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.services(ctx, "ep-1", "api")
+			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("Unknown ServiceUnreachable"))
 		})
-		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
-		r.services(ctx, "ep-1", "api")
-		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("Unknown ServiceUnreachable"))
-	})
 })

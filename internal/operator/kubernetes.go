@@ -87,8 +87,9 @@ func newTargetInformers(
 	log := mgr.GetLogger().WithName("namespaces")
 	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.ServiceTransform(own),
 		cmp.Or(retry, namespaceRetry), log)
-	return targets, &namespaces.UninstallCleanup{Installation: own, Informers: targets, Client: c, Config: mgr.GetConfig(),
-		Log: log}
+	return targets, &namespaces.UninstallCleanup{Installation: own, Informers: targets, Client: c,
+		Config: mgr.GetConfig(),
+		Log:    log}
 }
 
 // clientConfig disables client-side rate limits: the API server has priority levels and answers 429

@@ -23,28 +23,32 @@ import (
 )
 
 var _ = Describe("the manager's objects", func() {
-	It("have owners: the Lease goes with the release, cluster-wide rights go with the namespace", func(ctx SpecContext) {
-		r := newRelease(ctx)
-		stop := run(r.options())
-		defer stop()
-		lease := &coordinationv1.Lease{}
-		Eventually(ctx, func(g Gomega) {
-			g.Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "fairlead-operator"}, lease)).To(Succeed())
-			g.Expect(lease.OwnerReferences).To(HaveLen(1))
-		}).WithTimeout(time.Minute).Should(Succeed())
-		Expect(lease.OwnerReferences[0].Kind).To(Equal("Role"))
-		Expect(lease.OwnerReferences[0].Name).To(Equal(anchor))
-		Expect(lease.Annotations).To(HaveKeyWithValue("bindings.fairlead.dev/installed-by", r.namespace+"/fairlead"))
-		for o, name := range map[client.Object]string{&rbacv1.ClusterRole{}: r.anchor(), &rbacv1.ClusterRole{}: r.user(),
-			&rbacv1.ClusterRoleBinding{}: r.user()} {
+	It("have owners: the Lease goes with the release, cluster-wide rights go with the namespace",
+		func(ctx SpecContext) {
+			r := newRelease(ctx)
+			stop := run(r.options())
+			defer stop()
+			lease := &coordinationv1.Lease{}
 			Eventually(ctx, func(g Gomega) {
-				g.Expect(kube.Get(ctx, client.ObjectKey{Name: name}, o)).To(Succeed())
-				g.Expect(o.GetOwnerReferences()).To(HaveLen(1))
-				g.Expect(o.GetOwnerReferences()[0].Kind + "/" + o.GetOwnerReferences()[0].Name).
-					To(Equal("Namespace/" + r.namespace))
+				g.Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "fairlead-operator"}, lease)).
+					To(Succeed())
+				g.Expect(lease.OwnerReferences).To(HaveLen(1))
 			}).WithTimeout(time.Minute).Should(Succeed())
-		}
-	})
+			Expect(lease.OwnerReferences[0].Kind).To(Equal("Role"))
+			Expect(lease.OwnerReferences[0].Name).To(Equal(anchor))
+			Expect(lease.Annotations).To(HaveKeyWithValue("bindings.fairlead.dev/installed-by",
+				r.namespace+"/fairlead"))
+			for o, name := range map[client.Object]string{&rbacv1.ClusterRole{}: r.anchor(),
+				&rbacv1.ClusterRole{}:        r.user(),
+				&rbacv1.ClusterRoleBinding{}: r.user()} {
+				Eventually(ctx, func(g Gomega) {
+					g.Expect(kube.Get(ctx, client.ObjectKey{Name: name}, o)).To(Succeed())
+					g.Expect(o.GetOwnerReferences()).To(HaveLen(1))
+					g.Expect(o.GetOwnerReferences()[0].Kind + "/" + o.GetOwnerReferences()[0].Name).
+						To(Equal("Namespace/" + r.namespace))
+				}).WithTimeout(time.Minute).Should(Succeed())
+			}
+		})
 
 	DescribeTable("are re-created under re-created anchors, and stay",
 		func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {

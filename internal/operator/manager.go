@@ -128,7 +128,8 @@ func newManager(
 		Metrics:                             metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
 		HealthProbeBindAddress:              orNone(o.HealthAddr),
 		GracefulShutdownTimeout:             ptr.To(10 * time.Second),
-		Controller:                          config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true),
+			CacheSyncTimeout: time.Hour},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the manager: %w", err)
@@ -167,7 +168,8 @@ func addRunnables(
 	}
 	approvals := &endpointsync.Approvals{Notify: forwarderChanges.Notify}
 	feed := &endpointsync.Feed{
-		Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), OnChange: notifyOf(report, changes, availability),
+		Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"),
+		OnChange: notifyOf(report, changes, availability),
 	}
 	sync := &endpointsync.Reconciler{
 		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Approvals: approvals,
@@ -178,8 +180,9 @@ func addRunnables(
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders,
 		Recorder: recorder, Now: time.Now,
 		Approved: approvals.Approved, Layout: o.layout(own, s.domain),
-		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
-		TargetRole: o.ClusterRole, NamespaceTerminating: uninstall.NamespaceTerminating,
+		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.TargetOwner,
+		InvalidateOwner: anchors.Invalidate,
+		TargetRole:      o.ClusterRole, NamespaceTerminating: uninstall.NamespaceTerminating,
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
@@ -213,7 +216,8 @@ func newRegistration(
 	recorder events.EventRecorder, registrar registration.Registrar,
 ) *registration.Registration {
 	return &registration.Registration{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own, Owners: anchors.Owners,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own,
+		Owners:   anchors.Owners,
 		Recorder: recorder, Now: time.Now,
 		Spec: v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled,
 			EndpointSelector: o.EndpointSelector},

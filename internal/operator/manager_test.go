@@ -264,7 +264,8 @@ var _ = Describe("the manager", func() {
 				reasons = append(reasons, e.Reason+" "+e.Note)
 			}
 			return reasons
-		}).Should(ContainElements(ContainSubstring("https://bad."), ContainSubstring("tcp://bad."), ContainSubstring("odd."),
+		}).Should(ContainElements(ContainSubstring("https://bad."), ContainSubstring("tcp://bad."),
+			ContainSubstring("odd."),
 			ContainSubstring("Service "+r.target+"/shop")))
 	})
 

@@ -124,8 +124,10 @@ var _ = Describe("the manager with listed namespaces", func() {
 			r.account.put(endpoint("ep-2", "http://web."+r.second), endpoint("ep-1", "http://api."+r.target))
 			r.services(ctx, "ep-1", "api")
 			Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("False NamespaceForbidden"))
-			c := meta.FindStatusCondition(r.bep(ctx, "web."+r.second).Status.Conditions, v1alpha1.ConditionServicesReady)
-			Expect(c.Message).To(And(ContainSubstring(r.user()), ContainSubstring(r.second), ContainSubstring("forbidden")))
+			c := meta.FindStatusCondition(r.bep(ctx, "web."+r.second).Status.Conditions,
+				v1alpha1.ConditionServicesReady)
+			Expect(c.Message).To(And(ContainSubstring(r.user()), ContainSubstring(r.second),
+				ContainSubstring("forbidden")))
 			give()
 			Eventually(service(ctx, r.second, "web")).ShouldNot(BeZero())
 			Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("True Ready"))
@@ -170,25 +172,27 @@ var _ = Describe("the manager with listed namespaces", func() {
 		Expect(service(ctx, r.second, "web")()).To(Equal(kept))
 	})
 
-	It("removes what it has in a namespace that is off the list while the rights are still there", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, listedNamespaces)
-		stop := run(r.listedOptions())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
-		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
-		stop()
-		o := r.listedOptions()
-		o.AllowNamespaces = []string{r.second}
-		run(o)
-		Eventually(service(ctx, r.target, "api")).Should(BeZero())
-		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("False NamespaceNotAllowed"))
-	})
+	It("removes what it has in a namespace that is off the list while the rights are still there",
+		func(ctx SpecContext) {
+			r := newReleaseOf(ctx, listedNamespaces)
+			stop := run(r.listedOptions())
+			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+			stop()
+			o := r.listedOptions()
+			o.AllowNamespaces = []string{r.second}
+			run(o)
+			Eventually(service(ctx, r.target, "api")).Should(BeZero())
+			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("False NamespaceNotAllowed"))
+		})
 
 	It("leaves nothing when its own namespace is deleted, though nothing there can own the Services",
 		func(ctx SpecContext) {
 			r := newReleaseOf(ctx, listedNamespaces)
 			run(r.listedOptions())
 			for _, name := range []string{"a", "b", "c"} {
-				r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target), endpoint("ep-2"+name, "http://"+name+"."+r.second))
+				r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target),
+					endpoint("ep-2"+name, "http://"+name+"."+r.second))
 			}
 			for _, name := range []string{"a", "b", "c"} {
 				Eventually(r.ready(ctx, name+"."+r.target)).Should(Equal("True Ready"))

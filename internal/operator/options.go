@@ -51,8 +51,8 @@ type ManagerOptions struct {
 
 	AnchorClusterRole string // with AllowNamespaces: the name of a Role in each of them
 	AnchorRole        string
-	// ForwarderClusterRole is the name of the forwarders' ClusterRole and ClusterRoleBinding; empty:
-	// none. They are deleted with the namespace.
+	// ForwarderClusterRole is the name of the forwarders' ClusterRole and ClusterRoleBinding;
+	// empty: none. They are deleted with the namespace.
 	ForwarderClusterRole string
 	// name of the manager's ClusterRole and ClusterRoleBinding; with AllowNamespaces, of Role and
 	// RoleBinding in each of them

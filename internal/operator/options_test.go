@@ -29,9 +29,10 @@ func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 	good := func() ManagerOptions {
 		return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: key, VersionHeader: "Service-Version",
 			Namespace: "fairlead", Release: "fairlead",
-			RemovalDelay: 30 * time.Second, PortRange: "10000-32767", AnchorClusterRole: "fairlead.fairlead-operator-anchor",
-			AnchorRole:    "anchor",
-			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080"}
+			RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+			AnchorClusterRole: "fairlead.fairlead-operator-anchor",
+			AnchorRole:        "anchor",
+			ForwarderName:     "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080"}
 	}
 	o := good()
 	if err := o.Validate(); err != nil {
@@ -63,7 +64,9 @@ func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 			o.AllowNamespaces, o.DenyNamespaces = []string{"kube-public"}, []string{"kube-*"}
 		}},
 		{"--deny-namespaces", "*-prod", "kube-*", func(o *ManagerOptions) { o.DenyNamespaces = []string{"*-prod"} }},
-		{"--namespace-selector", "a in b", "label selector", func(o *ManagerOptions) { o.NamespaceSelector = "a in b" }},
+		{"--namespace-selector", "a in b", "label selector", func(o *ManagerOptions) {
+			o.NamespaceSelector = "a in b"
+		}},
 		{"--namespace-selector", "a=b", "either --allow-namespaces or", func(o *ManagerOptions) {
 			o.AllowNamespaces, o.NamespaceSelector = []string{"team-a"}, "a=b"
 		}},
@@ -114,10 +117,12 @@ func TestForwarderOptions_ErrorsNameFlag(t *testing.T) {
 			t.Errorf("annotations %s: %v", name, o.Validate())
 		}
 	}
-	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIPs: "10.0.0.7,x", MetricsAddr: "x",
-		HealthAddr: "x", DrainTimeout: -1}
+	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIPs: "10.0.0.7,x",
+		MetricsAddr: "x",
+		HealthAddr:  "x", DrainTimeout: -1}
 	err := o.Validate()
-	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release", "POD_IPS",
+	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release",
+		"POD_IPS",
 		"--metrics-addr", "--health-addr", "--drain-timeout"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named: %v", flag, err)

@@ -67,8 +67,8 @@ type release struct {
 }
 
 const (
-	// clusterWide and listedNamespaces are what the chart renders: with rights in all namespaces, and
-	// in listed ones only.
+	// clusterWide and listedNamespaces are what the chart renders: with rights in all namespaces,
+	// and in listed ones only.
 	clusterWide      = "minimal"
 	listedNamespaces = "namespaces"
 	anchor           = "fairlead-operator-anchor"

@@ -22,7 +22,8 @@ var _ = Describe("a forged BoundEndpoint", func() {
 		run(r.options())
 		r.account.put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
-		forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "forged." + r.target}}
+		forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace,
+			Name: "forged." + r.target}}
 		forged.Spec = v1alpha1.BoundEndpointSpec{Service: "forged", Namespace: r.target, ProjectionID: "ep-forged",
 			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 12345}}}
 		installation.Installation{Namespace: r.namespace, Release: "fairlead"}.Mark(forged)

@@ -55,8 +55,9 @@ const (
 	nonJoiner = '\u200c'
 	joiner    = '\u200d'
 	blank     = '\u2800' // a Braille cell without dots
-	// firstJoined is the first character after those of Latin, Greek, Cyrillic and Armenian text. In
-	// the scripts behind it, and in emoji, joiners and variation selectors belong to what is written.
+	// firstJoined is the first character after those of Latin, Greek, Cyrillic and Armenian text.
+	// In the scripts behind it, and in emoji, joiners and variation selectors belong to what is
+	// written.
 	firstJoined = '\u0590'
 )
 

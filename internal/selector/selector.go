@@ -25,8 +25,8 @@ const (
 	// costLimit bounds the work of one evaluation, in CEL's cost units (about one per operation and
 	// per ten bytes of text scanned).
 	costLimit = 100_000
-	// maxNesting is how many levels of anything are in each other; a chain of + counts, too. What is
-	// nested deeper takes seconds to check.
+	// maxNesting is how many levels of anything are in each other; a chain of + counts, too. What
+	// is nested deeper takes seconds to check.
 	maxNesting = 64
 )
 
@@ -91,7 +91,8 @@ func Compile(expression string) (*Selector, error) {
 		if strings.Contains(first.Message, "recursion") {
 			return nil, &Error{Line: 1, Column: 1,
 				Msg: fmt.Sprintf(
-					"the expression is nested too deeply, or a chain of operators in it is too long: at most %d levels", maxNesting)}
+					"the expression is nested too deeply, or a chain of operators in it is too long: at most %d levels",
+					maxNesting)}
 		}
 		return nil, &Error{Line: first.Location.Line(), Column: first.Location.Column() + 1, Msg: first.Message}
 	}
@@ -115,7 +116,8 @@ func (s *Selector) Matches(e *account.Endpoint, u account.EndpointURL) (bool, er
 		return true, nil
 	}
 	ep := &Endpoint{
-		ID: e.ID, URL: u.String(), PublicURL: u.String(), Scheme: u.Scheme, Proto: u.Scheme, Hostname: u.Host, Host: u.Host,
+		ID: e.ID, URL: u.String(), PublicURL: u.String(), Scheme: u.Scheme, Proto: u.Scheme, Hostname: u.Host,
+		Host:     u.Host,
 		HostPort: u.HostPort(), Service: u.Service(), Namespace: u.Namespace(), Port: u.Port,
 		Type: e.Type, Name: e.Name, Description: e.Description, Metadata: e.Metadata, Status: e.Status,
 	}

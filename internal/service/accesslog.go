@@ -62,7 +62,8 @@ type accessLog struct {
 // openAccessLog opens the log and begins to write it. to is a file, "-" for standard output or
 // "stderr"; a value from reopen opens the file again, after it was moved away.
 func openAccessLog(to string, sample float64, reopen <-chan os.Signal, log *slog.Logger) (*accessLog, error) {
-	l := &accessLog{sample: sample, log: log, lines: make(chan accessLine, accessLogQueue), closing: make(chan struct{})}
+	l := &accessLog{sample: sample, log: log, lines: make(chan accessLine, accessLogQueue),
+		closing: make(chan struct{})}
 	switch to {
 	case "-":
 		l.open = func() (io.WriteCloser, error) { return nopCloser{os.Stdout}, nil }

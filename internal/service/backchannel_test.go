@@ -78,7 +78,8 @@ func TestBackChannelLogout_EndsEverySessionOfAProvider(t *testing.T) {
 	took := time.Since(start)
 	page := account.Page{Limit: account.MaxPageLimit}
 	left, _, err := c.tenant.Store.AppSessions(servicetest.Context(t), c.Account, account.AppSessionFilter{}, page)
-	if err != nil || statuses[http.StatusOK] != people || len(left) != 2 { // that of another client, and the fixture's own
+	// that of another client, and the fixture's own
+	if err != nil || statuses[http.StatusOK] != people || len(left) != 2 {
 		t.Errorf("%d logout tokens: statuses %v, %d sessions are left, %v", people, statuses, len(left), err)
 	}
 	t.Logf("%d logout tokens took %s: %v", people, took, statuses)

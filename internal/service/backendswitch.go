@@ -24,7 +24,8 @@ func (s *service) enqueueSwitch(accountID, id, from, to string) {
 	select {
 	case s.backendSwitches <- backendSwitch{accountID, id, from, to}:
 	default:
-		s.log.Warn("the events of backends come faster than the store takes them; one is only in this log", "backend", id)
+		s.log.Warn("the events of backends come faster than the store takes them; one is only in this log", "backend",
+			id)
 	}
 }
 

@@ -47,7 +47,8 @@ func bootstrap(ctx context.Context, st *store.Store, o *Options, w bootstrapMess
 	if dir, err := filepath.Abs(w.DataDir); err == nil {
 		w.DataDir = dir // the commands may be run elsewhere
 	}
-	w.APIKey, w.Authtoken, w.AccountLabel = made.APIKeySecret, made.AuthtokenSecret, made.Account.Name+", "+made.Account.ID
+	w.APIKey, w.Authtoken, w.AccountLabel = made.APIKeySecret, made.AuthtokenSecret, made.Account.Name+", "+
+		made.Account.ID
 	if err := out.write(w.text()); err != nil {
 		return fmt.Errorf(
 			"showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and "+
@@ -119,7 +120,8 @@ func openSecretOutput(o *Options) (*secretOutput, error) {
 	var err error
 	s.tmp, err = os.CreateTemp(filepath.Dir(s.path), ".bootstrap-*") // mode 0600
 	if err != nil {
-		return nil, fmt.Errorf("opening --bootstrap-file %s: %w; name a file in a directory that this user may write", s.path,
+		return nil, fmt.Errorf("opening --bootstrap-file %s: %w; name a file in a directory that this user may write",
+			s.path,
 			err)
 	}
 	return s, nil

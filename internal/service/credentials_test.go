@@ -93,7 +93,8 @@ func TestAuthtoken_EndClosesSessionsAndStreams(t *testing.T) {
 	for name, end := range map[string]endCredential{"deleted": deleteCredential, "expired": expireCredential} {
 		t.Run(name, func(t *testing.T) {
 			var token account.Authtoken
-			createObject(r, "/credentials", map[string]any{"acl": []string{"bind:tcp://*.demo:*", "connect:" + r.OperatorID}},
+			createObject(r, "/credentials",
+				map[string]any{"acl": []string{"bind:tcp://*.demo:*", "connect:" + r.OperatorID}},
 				&token)
 			a := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://" + name + ".demo:1"}, nil)
 			servicetest.Receive(t, a.Bound, "bind")
@@ -145,7 +146,8 @@ func TestAuthtoken_ACLChangeEndsSessions(t *testing.T) {
 		t.Error("an admitted session ended, too")
 	}
 	var refused *tunnel.Error
-	if _, err := session.Bind(servicetest.Context(t), tunnel.Bind{URL: "tcp://more.demo:1"}); !errors.As(err, &refused) ||
+	if _, err := session.Bind(servicetest.Context(t), tunnel.Bind{URL: "tcp://more.demo:1"}); !errors.As(err,
+		&refused) ||
 		refused.Code != tunnel.CodeForbidden {
 		t.Errorf("a bind against the new rules: %v", err)
 	}

@@ -43,7 +43,8 @@ func (p *testBrowser) request(path string, form url.Values) (status int, locatio
 	if form != nil {
 		method, body = http.MethodPost, strings.NewReader(form.Encode())
 	}
-	r, err := http.NewRequestWithContext(servicetest.Context(p.T), method, "https://"+p.Addrs.Service.String()+path, body)
+	r, err := http.NewRequestWithContext(servicetest.Context(p.T), method, "https://"+p.Addrs.Service.String()+path,
+		body)
 	if err != nil {
 		p.T.Fatal(err)
 	}
@@ -103,8 +104,9 @@ func TestDashboard_IsServedBesideTheAPI(t *testing.T) {
 	for path, want := range map[string]string{
 		"/ui/": "Overview", "/ui/endpoints": "http://hello.demo", "/ui/endpoints/" + bound.EndpointID: bound.EndpointID,
 		"/ui/kubernetes-operators": "Kubernetes operators",
-		"/ui/backends":             "Backends", "/ui/agents": "0.0.0-test", "/ui/traffic-policy/identities": "Identities",
-		"/ui/api-keys": "API keys", "/ui/authtokens": "Authtokens",
+		"/ui/backends":             "Backends", "/ui/agents": "0.0.0-test",
+		"/ui/traffic-policy/identities": "Identities",
+		"/ui/api-keys":                  "API keys", "/ui/authtokens": "Authtokens",
 		"/ui/events": bound.EndpointID,
 	} {
 		if status, _, page := p.request(path, nil); status != http.StatusOK || !strings.Contains(page, want) {
@@ -149,7 +151,8 @@ func TestDashboard_SetsHSTS(t *testing.T) {
 	t.Parallel()
 	v := newDashboardBrowser(servicetest.Start(t))
 	for _, path := range []string{"/", "/ui", "/ui/", "/ui/sign-in", "/endpoints"} {
-		for host, want := range map[string]string{"fairlead.example.com:8443": "max-age=15552000", "localhost:8443": ""} {
+		for host, want := range map[string]string{"fairlead.example.com:8443": "max-age=15552000",
+			"localhost:8443": ""} {
 			r, err := http.NewRequestWithContext(servicetest.Context(t), http.MethodGet,
 				"https://"+v.Addrs.Service.String()+path, nil)
 			if err != nil {

@@ -123,5 +123,6 @@ func (a edgeAttempts) Next(ctx context.Context) (edge.Attempt, bool) {
 	if !ok {
 		return edge.Attempt{}, false
 	}
-	return edge.Attempt{BackendID: t.BackendID, Labels: t.Labels, Static: t.Static, Response: t.Response, Outcome: t}, true
+	return edge.Attempt{BackendID: t.BackendID, Labels: t.Labels, Static: t.Static, Response: t.Response, Outcome: t},
+		true
 }

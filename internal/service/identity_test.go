@@ -77,8 +77,10 @@ func TestHello_RefusedWithReason(t *testing.T) {
 		{"unknown token", tunnel.Hello{Role: tunnel.RoleAgent, Token: account.NewSecret(account.AuthtokenPrefix)},
 			tunnel.CodeBadToken, "not known"},
 		{"no token", tunnel.Hello{Role: tunnel.RoleAgent}, tunnel.CodeBadToken, "required"},
-		{"an API key", tunnel.Hello{Role: tunnel.RoleAgent, Token: r.APIKey}, tunnel.CodeBadToken, "this is an API key"},
-		{"agent without bind rule", tunnel.Hello{Role: tunnel.RoleAgent, Token: token("connect:*")}, tunnel.CodeForbidden,
+		{"an API key", tunnel.Hello{Role: tunnel.RoleAgent, Token: r.APIKey}, tunnel.CodeBadToken,
+			"this is an API key"},
+		{"agent without bind rule", tunnel.Hello{Role: tunnel.RoleAgent, Token: token("connect:*")},
+			tunnel.CodeForbidden,
 			"bind rule"},
 		{"forwarder without connect rule", tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("bind:*"),
 			OperatorID: r.OperatorID}, tunnel.CodeForbidden, "connect rule"},
@@ -140,11 +142,12 @@ func TestBind_RefusedWithFieldValueAndRule(t *testing.T) {
 		"public host":      {tunnel.Bind{URL: "https://app", Binding: "public"}, []string{"hostname", "domain name"}},
 		"internal binding": {tunnel.Bind{URL: ok, Binding: "internal"}, []string{"url", ".internal"}},
 		// the session tells no instance id
-		"nameless member":  {tunnel.Bind{URL: ok, PoolingEnabled: true}, []string{"name", "instance id"}},
-		"long description": {tunnel.Bind{URL: ok, Description: strings.Repeat("x", 300)}, []string{"description", "255"}},
-		"long metadata":    {tunnel.Bind{URL: ok, Metadata: strings.Repeat("x", 5000)}, []string{"metadata", "4096"}},
-		"NUL":              {tunnel.Bind{URL: ok, Name: "a\x00b"}, []string{"name", "NUL"}},
-		"protocol":         {tunnel.Bind{URL: ok, UpstreamProtocol: "http3"}, []string{"upstream_protocol", "http3"}},
+		"nameless member": {tunnel.Bind{URL: ok, PoolingEnabled: true}, []string{"name", "instance id"}},
+		"long description": {tunnel.Bind{URL: ok, Description: strings.Repeat("x", 300)},
+			[]string{"description", "255"}},
+		"long metadata": {tunnel.Bind{URL: ok, Metadata: strings.Repeat("x", 5000)}, []string{"metadata", "4096"}},
+		"NUL":           {tunnel.Bind{URL: ok, Name: "a\x00b"}, []string{"name", "NUL"}},
+		"protocol":      {tunnel.Bind{URL: ok, UpstreamProtocol: "http3"}, []string{"upstream_protocol", "http3"}},
 		"tcp protocol": {tunnel.Bind{URL: "tcp://a.b:1", UpstreamProtocol: "http1"},
 			[]string{"upstream_protocol", "tcp"}},
 		"host mode":        {tunnel.Bind{URL: ok, HostMode: "not a host"}, []string{"host_mode", "not a host"}},
@@ -274,7 +277,8 @@ func TestAuthtoken_RevocationEndsSessions(t *testing.T) {
 	}
 	deleted := time.Now()
 	wantCode(t, "agent", servicetest.Receive(t, a.Ended, "end of the agent"), tunnel.CodeTokenRevoked, "deleted")
-	wantCode(t, "forwarder", servicetest.Receive(t, f.Ended, "end of the forwarder"), tunnel.CodeTokenRevoked, "deleted")
+	wantCode(t, "forwarder", servicetest.Receive(t, f.Ended, "end of the forwarder"), tunnel.CodeTokenRevoked,
+		"deleted")
 	if _, err := stream.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the forwarder's open stream read %v", err)
 	}

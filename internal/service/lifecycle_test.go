@@ -192,7 +192,8 @@ func TestLog_HasNoSecrets(t *testing.T) {
 	}})
 	wantCode(t, "wrong token", servicetest.Receive(t, ended, "refusal"), tunnel.CodeBadToken)
 	second := openSession(p.Server, p.Authtoken)
-	_, err := second.Bind(servicetest.Context(t), tunnel.Bind{URL: p.Bound.URL, ResumeSecret: p.Bound.ResumeSecret + "x"})
+	_, err := second.Bind(servicetest.Context(t),
+		tunnel.Bind{URL: p.Bound.URL, ResumeSecret: p.Bound.ResumeSecret + "x"})
 	wantCode(t, "wrong resume secret", err, tunnel.CodeURLTaken)
 	p.Agent.Stop()
 	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/?token=request-secret", nil, header)

@@ -28,8 +28,9 @@ func startLogins(t *testing.T, change ...func(*service.Options)) *loginServer {
 	t.Helper()
 	idp := oidctest.Start(t)
 	idp.Discovery = map[string]any{"authorization_response_iss_parameter_supported": true}
-	idp.Person = map[string]any{"sub": "alice", "sid": "sid-alice", "email": "alice@example.com", "email_verified": true,
-		"name": "Alice Ä", "groups": []string{"staff", "a,b"}}
+	idp.Person = map[string]any{"sub": "alice", "sid": "sid-alice", "email": "alice@example.com",
+		"email_verified": true,
+		"name":           "Alice Ä", "groups": []string{"staff", "a,b"}}
 	return &loginServer{servicetest.StartPublic(t,
 		append([]func(*service.Options){func(o *service.Options) { o.LoginAllow = []string{"127.0.0.1"} }},
 			change...)...), idp}

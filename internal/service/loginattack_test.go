@@ -81,18 +81,22 @@ func TestLogin_ResistsForgery(t *testing.T) {
 		"the cookie of a on b": {"b.example.com",
 			"GET / HTTP/1.1\r\nHost: b.example.com\r\nCookie: __Host-fl-oidc=" + token + "\r\n\r\n", 401},
 		"a tossed cookie": {"a.example.com",
-			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x; __Host-fl-oidc=" + token + "\r\n\r\n", 401},
+			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x; __Host-fl-oidc=" + token + "\r\n\r\n",
+			401},
 		"two lines of cookies": {"a.example.com",
-			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x\r\nCookie: __Host-fl-oidc=" + token + "\r\n\r\n",
+			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x\r\nCookie: __Host-fl-oidc=" + token +
+				"\r\n\r\n",
 			401},
 		"a path that looks like one of the login's": {"a.example.com",
 			"GET /_fairlead/oidc%2fcallback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
 		"dots that lead to one": {"a.example.com",
 			"GET /x/../_fairlead/oidc/callback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
 		"a preflight request": {"a.example.com",
-			"OPTIONS / HTTP/1.1\r\nHost: a.example.com\r\nOrigin: https://b\r\nAccess-Control-Request-Method: GET\r\n\r\n", 401},
+			"OPTIONS / HTTP/1.1\r\nHost: a.example.com\r\nOrigin: https://b\r\nAccess-Control-Request-Method: " +
+				"GET\r\n\r\n", 401},
 		"identity headers": {"a.example.com",
-			"GET / HTTP/1.1\r\nHost: a.example.com\r\nFairlead-Auth-User-Id: au-1\r\nfairlead_auth_user_id: au-1\r\n\r\n", 401},
+			"GET / HTTP/1.1\r\nHost: a.example.com\r\nFairlead-Auth-User-Id: au-1\r\nfairlead_auth_user_id: " +
+				"au-1\r\n\r\n", 401},
 	} {
 		if got := w.rawStatus(c.host, c.request); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)

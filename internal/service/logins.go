@@ -25,7 +25,8 @@ func (s *service) newLoginHandler() *login.Handler {
 		Store: s.loginStore, Revoker: s.revoker, Live: s.liveSessions, Key: s.key, Device: s.deviceOf, Allow: allow,
 		Logger: s.log,
 		Providers: map[trafficpolicy.LoginKind]login.Factory{
-			trafficpolicy.LoginOAuth: factory, trafficpolicy.LoginOIDC: factory, trafficpolicy.LoginSAML: saml.Factory(time.Now),
+			trafficpolicy.LoginOAuth: factory, trafficpolicy.LoginOIDC: factory,
+			trafficpolicy.LoginSAML: saml.Factory(time.Now),
 		},
 	})
 	s.onClose(l.Close)

@@ -62,7 +62,9 @@ func (m *metrics) addGauges(sessions func() tunnelserver.Stats, connections func
 			func() float64 { return float64(value()) }))
 	}
 	const live = "Live tunnel sessions, by role."
-	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleAgent)}, func() int { return sessions().Agents })
+	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleAgent)}, func() int {
+		return sessions().Agents
+	})
 	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleForwarder)}, func() int {
 		return sessions().Forwarders
 	})

@@ -47,7 +47,8 @@ func TestMetrics_OfEndpoint(t *testing.T) {
 		_, _ = io.WriteString(w, "0123456789")
 	})
 	for _, way := range []string{"/", "/", "/teapot"} {
-		_ = servicetest.ReadAll(t, p.Forwarder.Do(p.Transport, "POST", "http://hello.demo"+way, strings.NewReader("abcde"),
+		_ = servicetest.ReadAll(t, p.Forwarder.Do(p.Transport, "POST", "http://hello.demo"+way,
+			strings.NewReader("abcde"),
 			nil).Body)
 	}
 	checkCounted(p,
@@ -55,7 +56,8 @@ func TestMetrics_OfEndpoint(t *testing.T) {
 		`fairlead_server_endpoint_requests_total{class="4xx",endpoint="ID"} 1`,
 		`fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 15`,
 		`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 30`,
-		`fairlead_server_endpoint_duration_seconds_count{endpoint="ID"} 3`, `fairlead_server_endpoint_open{endpoint="ID"} 0`,
+		`fairlead_server_endpoint_duration_seconds_count{endpoint="ID"} 3`,
+		`fairlead_server_endpoint_open{endpoint="ID"} 0`,
 	)
 	p.Agent.Stop()
 	if res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil); res.StatusCode != 503 {
@@ -74,7 +76,8 @@ func TestMetrics_OfOpenUpgradedConnection(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.WriteString(c,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(c, rw)
 		_, _ = io.WriteString(c, "bye")
 	})

@@ -32,8 +32,8 @@ type Options struct {
 	TunnelURL   string // how agents and forwarders reach the service, when that differs from BaseURL
 	DataDir     string // database, authority, lock
 	DatabaseURL string // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
-	// the key that seals what is secret in the store; "" = a file in DataDir, which is made when it is
-	// missing
+	// the key that seals what is secret in the store; "" = a file in DataDir, which is made when it
+	// is missing
 	SecretKeyFile  string
 	TLSCert        string   // PEM files; both or none
 	TLSKey         string   //
@@ -42,8 +42,8 @@ type Options struct {
 	MetricsAddr    string   // health and metrics; "" = none
 	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
 	MetricsSeries  int      // endpoints, and backends, that have metrics of their own
-	// networks and addresses that identity providers may be in although they are private, loopback or
-	// the like
+	// networks and addresses that identity providers may be in although they are private, loopback
+	// or the like
 	LoginAllow []string
 	// networks and addresses that static backends may lie in although they are private, loopback or
 	// the like
@@ -60,7 +60,8 @@ type Options struct {
 	AccessLogSample float64          // the share of requests and connections that is logged, 0 to 1; errors always are
 	ReopenAccessLog <-chan os.Signal // says that the access log's file was moved away; may be nil
 
-	BootstrapFile string    // where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
+	// where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
+	BootstrapFile string
 	Terminal      io.Writer // a terminal that a person looks at, or nil
 	APIKeyFile    string    // files whose secrets are made valid at every start; "" = none
 	AuthtokenFile string    //
@@ -138,12 +139,14 @@ func (o *Options) Validate() error {
 	if o.DatabaseURL != "" && o.SecretKeyFile == "" {
 		note(account.Invalid("--secret-key-file", "",
 			fmt.Sprintf("is required with PostgreSQL, and belongs into the backup of the database: "+
-				"give a file with %d hexadecimal digits, which `openssl rand -hex %d` makes", 2*seal.KeySize, seal.KeySize)))
+				"give a file with %d hexadecimal digits, which `openssl rand -hex %d` makes", 2*seal.KeySize,
+				seal.KeySize)))
 	}
 	o.validateTLS(note)
 	for _, name := range o.VersionHeaders {
 		if !httpguts.ValidHeaderFieldName(name) || slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)) {
-			note(account.Invalid("--version-header", name, "must be the name of an HTTP header that has no other meaning"))
+			note(account.Invalid("--version-header", name,
+				"must be the name of an HTTP header that has no other meaning"))
 		}
 	}
 	note(checkDuration("--drain-timeout", o.DrainTimeout, 0, maxDrain))
@@ -213,7 +216,8 @@ func checkListen(field, addr string) error {
 		return account.Invalid(field, addr, "the port must be a number from 0 to 65535")
 	}
 	if host != "" && !validName(host) {
-		return account.Invalid(field, addr, "the host must be a host name or an IP address, or be left out for all addresses")
+		return account.Invalid(field, addr,
+			"the host must be a host name or an IP address, or be left out for all addresses")
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ import (
 // PublicOptions are those of the public edge. Without an address there is none.
 type PublicOptions struct {
 	HTTPAddr, HTTPSAddr string // host:port; "" = none
-	// PEM files, one key for each certificate in their order; or directories among TLSCerts, without a
-	// key
+	// PEM files, one key for each certificate in their order; or directories among TLSCerts,
+	// without a key
 	TLSCerts, TLSKeys []string
 	ProxyProtocol     bool     // TrustedProxies begin connections with its header
 	TrustedProxies    []string // addresses, or networks as CIDRs; of the API's listener, too
@@ -44,7 +44,8 @@ func (o *PublicOptions) validate(note func(error)) {
 	switch {
 	case o.HTTPSAddr != "" && len(o.TLSCerts) == 0:
 		note(account.Invalid("--public-https-addr", o.HTTPSAddr,
-			"needs certificates: give --public-tls-cert and --public-tls-key; there is no self-signed one for the public"))
+			"needs certificates: give --public-tls-cert and --public-tls-key; there is no self-signed one for "+
+				"the public"))
 	case o.HTTPSAddr == "" && len(o.TLSCerts) > 0:
 		note(account.Invalid("--public-tls-cert", strings.Join(o.TLSCerts, ","), "goes with --public-https-addr"))
 	}
@@ -155,8 +156,9 @@ func (s *service) wirePublic() {
 		WriteError: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
 			edge.WriteErrorPage(w, r, code.Status(), code, msg)
 		},
-		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns, MaxConnsPerClient: o.MaxConnsPerClient,
-		Logger: s.log,
+		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns,
+		MaxConnsPerClient: o.MaxConnsPerClient,
+		Logger:            s.log,
 	})
 	s.meter.addPublicMetrics(s.public.Stats)
 }
@@ -172,7 +174,8 @@ func (s *service) warnUnreachable(ep *account.Endpoint) {
 		s.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr", "url",
 			ep.URL, "endpoint", ep.ID)
 	case s.publicCerts != nil && !s.publicCerts.Covers(ep.Host):
-		s.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert", "url",
+		s.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert",
+			"url",
 			ep.URL, "endpoint", ep.ID)
 	}
 }

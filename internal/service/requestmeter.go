@@ -131,7 +131,8 @@ type activeChildren struct {
 func (s *service) watchBackends() {
 	s.meter.registry.MustRegister(&activeChildren{backends: s.backends, most: s.opt.MetricsSeries,
 		desc: prometheus.NewDesc("fairlead_server_backend_active",
-			"1 for the child that serves a failover's new connections; child \"\": none is up.", []string{"backend", "child"},
+			"1 for the child that serves a failover's new connections; child \"\": none is up.",
+			[]string{"backend", "child"},
 			nil)})
 }
 

@@ -51,7 +51,8 @@ func (v *revoker) Revoke(
 		return done, nil
 	}
 	v.meter.countRevoked(reason, len(done.SessionIDs), done.Streams, cut.Sub(began))
-	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason, "users", done.UserIDs,
+	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason, "users",
+		done.UserIDs,
 		"sessions", len(done.SessionIDs), "streams", done.Streams, "took", cut.Sub(began))
 	if done.Streams > 0 {
 		v.auditCut(ctx, by, sel, reason, done, cut)
@@ -93,7 +94,8 @@ func (s *service) sweepSessions(ctx context.Context) {
 		if err != nil {
 			if !failing && ctx.Err() == nil {
 				s.log.Error(
-					"people's sessions cannot be compared with the store; what is open stays open, new requests are refused", "err",
+					"people's sessions cannot be compared with the store; what is open stays open, new requests are "+
+						"refused", "err",
 					err)
 			}
 			failing = true

@@ -67,8 +67,9 @@ func (p *fakeLoginStore) record(
 	if err != nil || time.Since(at) > time.Hour {
 		return errors.New("no time")
 	}
-	p.told = append(p.told, strings.Join([]string{by.AccountID, by.PrincipalID, string(what), objectID, details["reason"],
-		details["sessions"], details["streams"]}, " "))
+	p.told = append(p.told,
+		strings.Join([]string{by.AccountID, by.PrincipalID, string(what), objectID, details["reason"],
+			details["sessions"], details["streams"]}, " "))
 	return nil
 }
 
@@ -109,7 +110,8 @@ func TestRevoker_CutsAndRecords(t *testing.T) {
 	if err != nil || done.Streams != 2 || cut.n["as_1"] != 2 || cut.n["as_3"] != 0 {
 		t.Errorf("%+v, %v; cut %v", done, err, cut.n)
 	}
-	if want := []string{"acc_1 ak_1 application_session.cut au_1 revoked 2 2"}; len(p.told) != 1 || p.told[0] != want[0] {
+	if want := []string{"acc_1 ak_1 application_session.cut au_1 revoked 2 2"}; len(p.told) != 1 ||
+		p.told[0] != want[0] {
 		t.Errorf("the audit log has %q, want %q", p.told, want)
 	}
 	for _, word := range []string{"by=ak_1", "reason=revoked", "au_1", "sessions=2", "streams=2"} {
@@ -137,7 +139,8 @@ func TestRevoker_CutsAndRecords(t *testing.T) {
 		t.Errorf("told %q; log:\n%s", p.told, log)
 	}
 	p.broken = errors.New("no store")
-	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{SessionID: "as_3"}, account.RevokedByAdmin); !errors.Is(
+	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{SessionID: "as_3"},
+		account.RevokedByAdmin); !errors.Is(
 		err, p.broken) || cut.n["as_3"] != 0 {
 		t.Errorf("a store that does not answer: %v, cut %v", err, cut.n)
 	}

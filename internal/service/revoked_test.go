@@ -109,7 +109,8 @@ func (c *sessionLoad) chain(url string) {
 	servicetest.Receive(c.T, a.Bound, "bind")
 	c.tenant.Cloud("internal", "http://hop.internal", "",
 		c.tenant.Failover(c.tenant.Group(map[string]string{"app": "nobody"}), c.tenant.Group(label)))
-	c.tenant.Cloud("public", url, c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
+	c.tenant.Cloud("public", url,
+		c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
 		"")
 	c.createEndpoint(url)
 }

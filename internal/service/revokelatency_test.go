@@ -43,7 +43,9 @@ func TestRevocation_Latency(t *testing.T) {
 		}
 		kind, client := kinds[i%len(kinds)], shared
 		if kind == "stalled http2" {
-			client = c.http2() // many of them would take the whole window of a connection, and nobody else could send there
+			// many of them would take the whole window of a connection, and nobody else could send
+			// there
+			client = c.http2()
 		}
 		if i < n/3 {
 			single = append(single, c.open(kind, c.addSession(fmt.Sprint("single ", i), loadURL), client))

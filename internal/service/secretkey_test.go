@@ -27,7 +27,8 @@ func TestSecretKey_IsRequiredForStoredPolicies(t *testing.T) {
 	}
 	var wrong struct{ Errors []account.FieldError }
 	if status := r.CallAPI("POST", "/endpoints",
-		map[string]any{"url": "http://shop.demo", "traffic_policy": "on_http_request:\n  - actions: [{type: nonsense}]"},
+		map[string]any{"url": "http://shop.demo",
+			"traffic_policy": "on_http_request:\n  - actions: [{type: nonsense}]"},
 		&wrong); status != http.StatusBadRequest ||
 		len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Rule, "line 2, column ") {
 		t.Errorf("a wrong policy: status %d, %+v", status, wrong)
@@ -43,7 +44,8 @@ func TestSecretKey_IsRequiredForStoredPolicies(t *testing.T) {
 	}
 	other := filepath.Join(t.TempDir(), "other.key")
 	for text, want := range map[string]string{
-		strings.Repeat("ab", 32): "with which this store's traffic policies are sealed", "abc": "64 hexadecimal digits"} {
+		strings.Repeat("ab", 32): "with which this store's traffic policies are sealed",
+		"abc":                    "64 hexadecimal digits"} {
 		if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

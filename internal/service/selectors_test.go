@@ -38,7 +38,8 @@ func TestServer_ListsBoundEndpointsBySelector(t *testing.T) {
 		createObject(r, "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
 			"binding": map[string]any{"endpoint_selectors": c.selectors}}, &o)
 		var got struct{ Endpoints []account.Endpoint }
-		if status := r.CallAPI("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil, &got); status != http.StatusOK {
+		if status := r.CallAPI("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil,
+			&got); status != http.StatusOK {
 			t.Errorf("%v: status %d", c.selectors, status)
 		}
 		var urls []string

@@ -135,7 +135,8 @@ func (s *service) open(ctx context.Context) error {
 	}
 	s.tlsListener = &tlsListener{
 		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()),
-		unauthenticated: newUnauthenticatedLimiter(cmp.Or(s.opt.maxUnauthenticated, maxUnauthenticated), s.log), log: s.log,
+		unauthenticated: newUnauthenticatedLimiter(cmp.Or(s.opt.maxUnauthenticated, maxUnauthenticated), s.log),
+		log:             s.log,
 	}
 	return nil
 }
@@ -197,7 +198,8 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 	case errors.Is(err, syscall.EACCES):
 		return nil, fmt.Errorf("%s %q: this user may not listen there; choose a port above 1023", field, addr)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("%s %q: no network interface of this machine has the address; choose another", field, addr)
+		return nil, fmt.Errorf("%s %q: no network interface of this machine has the address; choose another", field,
+			addr)
 	case err != nil:
 		return nil, fmt.Errorf("listening on %s %s: %w", field, addr, err)
 	}
@@ -234,7 +236,9 @@ func (s *service) wire() {
 			CheckStaticAddress: s.checkStaticAddress, Draining: s.draining.Load, BaseURL: s.baseURL.String(),
 			VersionHeaders: s.opt.VersionHeaders, Logger: s.log, OnAuthenticated: s.markAuthenticated,
 		})),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
 				s.tlsListener.unauthenticated.remove(c)

@@ -304,7 +304,8 @@ func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	_, _ = io.WriteString(conn,
-		"GET /websocket HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie: "+as.cookie+
+		"GET /websocket HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie: "+
+			as.cookie+
 			"\r\nStream: "+id+"\r\n\r\n")
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, nil)
@@ -352,7 +353,8 @@ func (c *sessionLoad) adminClient() func(method, path string) (int, error) {
 	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
 	c.T.Cleanup(tr.CloseIdleConnections)
 	return func(method, path string) (int, error) {
-		r, err := http.NewRequestWithContext(servicetest.Context(c.T), method, "https://"+c.Addrs.Service.String()+path, nil)
+		r, err := http.NewRequestWithContext(servicetest.Context(c.T), method, "https://"+c.Addrs.Service.String()+path,
+			nil)
 		if err != nil {
 			return 0, err
 		}

@@ -30,7 +30,8 @@ func newSessionMetrics(registry *prometheus.Registry) *sessionMetrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: name, Help: help}, []string{label})
 	}
 	m := &sessionMetrics{
-		revocationSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: ns, Name: "session_revocation_seconds",
+		revocationSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: ns,
+			Name:    "session_revocation_seconds",
 			Help:    "Time from the call to the last cut of what was served.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}),
 		ended: counter("application_sessions_ended_total",
@@ -39,7 +40,8 @@ func newSessionMetrics(registry *prometheus.Registry) *sessionMetrics {
 			"Requests under way that were cut because their session had ended.",
 			"reason"),
 		logins: counter("logins_total",
-			"Logins that an identity provider has confirmed, by what became of them: session, again (asked anew after a "+
+			"Logins that an identity provider has confirmed, by what became of them: session, again (asked anew "+
+				"after a "+
 				"revocation), error.", "outcome"),
 		checks: counter("application_session_checks_total", "Look-ups of sessions for requests: live, none, error.",
 			"outcome"),

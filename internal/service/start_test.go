@@ -60,10 +60,12 @@ func TestStart_RefusedWithReason(t *testing.T) {
 		"health port in use": {func(o *service.Options) {
 			o.HealthAddr = taken.Addr().String()
 		}, []string{"--health-addr", "in use"}},
-		"health address":  {func(o *service.Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
-		"address":         {func(o *service.Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
-		"port":            {func(o *service.Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
-		"foreign address": {func(o *service.Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
+		"health address": {func(o *service.Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
+		"address":        {func(o *service.Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
+		"port":           {func(o *service.Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
+		"foreign address": {func(o *service.Options) {
+			o.Addr = "192.0.2.1:0"
+		}, []string{"--addr", "no network interface"}},
 		"base URL": {func(o *service.Options) {
 			o.BaseURL = "http://plain"
 		}, []string{"--base-url", "http://plain", "https"}},
@@ -98,8 +100,12 @@ func TestStart_RefusedWithReason(t *testing.T) {
 		"bootstrap file": {func(o *service.Options) {
 			o.BootstrapFile = filepath.Join(file, "secrets")
 		}, []string{"--bootstrap-file", file}},
-		"API key file": {func(o *service.Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
-		"two at once":  {func(o *service.Options) { o.Addr, o.BaseURL = "x", "y://z" }, []string{"--addr", "--base-url"}},
+		"API key file": {func(o *service.Options) {
+			o.APIKeyFile = "/nowhere/key"
+		}, []string{"API key", "/nowhere/key"}},
+		"two at once": {func(o *service.Options) {
+			o.Addr, o.BaseURL = "x", "y://z"
+		}, []string{"--addr", "--base-url"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,8 @@ func TestServer_RefusesForbiddenStaticAddress(t *testing.T) {
 			ID     string
 			Errors []account.FieldError
 		}
-		if status := r.CallAPI("POST", "/backends/static", map[string]any{"address": address}, &answer); status != want {
+		if status := r.CallAPI("POST", "/backends/static", map[string]any{"address": address},
+			&answer); status != want {
 			t.Errorf("%s: %d", address, status)
 		}
 		switch {

@@ -52,7 +52,9 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if p := os.Getenv(name); p != "" && p != "http/protobuf" {
 			return nil,
-				fmt.Errorf("%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port", name,
+				fmt.Errorf(
+					"%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port",
+					name,
 					p)
 		}
 	}

@@ -78,7 +78,8 @@ func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environ
 		w.WriteHeader(http.StatusTeapot)
 	})
 	p := servicetest.NewPathTo(t, servicetest.Start(t), upstream)
-	header := http.Header{"Traceparent": {clientParent}, "Tracestate": {"vendor=1"}, "Authorization": {"request-secret"}}
+	header := http.Header{"Traceparent": {clientParent}, "Tracestate": {"vendor=1"},
+		"Authorization": {"request-secret"}}
 	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/tea?token=request-secret", nil, header)
 	with := servicetest.Receive(t, parents, "request")
 	p.Forwarder.Do(p.Transport, "BREW", "http://hello.demo/", nil, nil)
@@ -117,7 +118,8 @@ func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environ
 	a := attributesOf(first)
 	if !strings.Contains(a["fairlead.endpoint.id"], p.Bound.EndpointID) ||
 		a["http.response.status_code"] != "int_value:418" || !strings.Contains(a["url.path"], `"/tea"`) ||
-		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"], p.OperatorID) {
+		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"],
+		p.OperatorID) {
 		t.Errorf("attributes %v", a)
 	}
 	if a := attributesOf(got[2]); !strings.Contains(a["error.type"], "ERR_FL_3001") ||
@@ -164,7 +166,8 @@ func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the envi
 		t.Fatalf("%v", got)
 	}
 	at := attributesOf(got[i])
-	if got[i].Name != "tcp" || at["fairlead.bytes_in"] != "int_value:14" || at["fairlead.bytes_out"] != "int_value:14" ||
+	if got[i].Name != "tcp" || at["fairlead.bytes_in"] != "int_value:14" ||
+		at["fairlead.bytes_out"] != "int_value:14" ||
 		!strings.Contains(at["fairlead.endpoint.id"], bound.EndpointID) ||
 		at["server.port"] != "int_value:5432" || !strings.Contains(at["client.address"], "10.1.2.3") ||
 		got[i].Status.GetCode() == v1.Status_STATUS_CODE_ERROR {
@@ -191,7 +194,9 @@ func TestTracing_OffPassesTraceHeaders(t *testing.T) {
 		p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, sent)
 		arrived := servicetest.Receive(t, got, "request")
 		maps.DeleteFunc(arrived, func(name string, _ []string) bool { return !strings.HasPrefix(name, "Trace") })
-		if !maps.EqualFunc(sent, arrived, func(a, b []string) bool { return strings.Join(a, "|") == strings.Join(b, "|") }) {
+		if !maps.EqualFunc(sent, arrived, func(a, b []string) bool {
+			return strings.Join(a, "|") == strings.Join(b, "|")
+		}) {
 			t.Errorf("sent %v, arrived %v", sent, arrived)
 		}
 	}
@@ -211,7 +216,9 @@ func TestStart_RefusesBadObservabilitySettings(t *testing.T) { // not parallel: 
 		}
 	}
 	refused("--access-log-sample", func(o *service.Options) { o.AccessLogSample = 1.5 })
-	refused("--access-log", func(o *service.Options) { o.AccessLog = filepath.Join(t.TempDir(), "missing", "access.log") })
+	refused("--access-log", func(o *service.Options) {
+		o.AccessLog = filepath.Join(t.TempDir(), "missing", "access.log")
+	})
 	refused("--static-allow", func(o *service.Options) { o.StaticAllow = []string{"10.0.0.0/33"} })
 	refused("--metrics-series", func(o *service.Options) { o.MetricsSeries = -1 })
 	for _, endpoint := range []string{"foo", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://",

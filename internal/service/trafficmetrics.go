@@ -52,7 +52,8 @@ func newTrafficMetrics(kind string, most int) *trafficMetrics {
 	}
 	return &trafficMetrics{
 		maxRows: most, rows: map[string]*trafficCounters{}, other: trafficCounters{},
-		requests: desc("requests_total", "HTTP requests by "+kind+" and class of the status (gone: the client left first)",
+		requests: desc("requests_total",
+			"HTTP requests by "+kind+" and class of the status (gone: the client left first)",
 			"class"),
 		errors: desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+
 			" and code of docs/errors.md", "code"),
@@ -182,7 +183,8 @@ func (t *trafficMetrics) collect(to chan<- prometheus.Metric, id string, r *traf
 	count(t.bytes, in, "in")
 	count(t.bytes, out, "out")
 	to <- prometheus.MustNewConstMetric(t.open, prometheus.GaugeValue, float64(r.open.Load()), id)
-	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served), time.Duration(r.durationNanos.Load()).Seconds(),
+	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served),
+		time.Duration(r.durationNanos.Load()).Seconds(),
 		nil,
 		id)
 	r.mu.Lock()

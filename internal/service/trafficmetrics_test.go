@@ -50,7 +50,8 @@ func TestTrafficMetrics_AreBounded(t *testing.T) {
 		fairlead_server_backend_requests_total{backend="bk-c",class="2xx"} 20
 		fairlead_server_backend_requests_total{backend="other",class="2xx"} 40
 	`
-	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(expect), "fairlead_server_endpoint_requests_total",
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(expect),
+		"fairlead_server_endpoint_requests_total",
 		"fairlead_server_endpoint_errors_total",
 		"fairlead_server_backend_requests_total"); err != nil {
 		t.Error(err)

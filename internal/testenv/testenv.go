@@ -52,8 +52,8 @@ func WithoutCRDs() Option { return func(o *options) { o.crds = false } }
 
 // Env is a running control plane.
 type Env struct {
-	// Config is an administrator's, without client-side rate limits that a test would notice. Copy it
-	// before changing it.
+	// Config is an administrator's, without client-side rate limits that a test would notice. Copy
+	// it before changing it.
 	Config *rest.Config
 	// Kubeconfig is the same as a kubeconfig's text, for programs of their own.
 	Kubeconfig []byte
@@ -144,7 +144,8 @@ func assetsDir() (string, error) {
 	}
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
 		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
-			return "", fmt.Errorf("no %s in %s: run `make envtest-assets`, which builds it once (4 minutes), or set %s", program,
+			return "", fmt.Errorf("no %s in %s: run `make envtest-assets`, which builds it once (4 minutes), or set %s",
+				program,
 				dir, assetsVariable)
 		}
 	}

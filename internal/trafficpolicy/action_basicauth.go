@@ -34,7 +34,8 @@ func (a *basicAuth) provision(c *config) {
 	if len(a.realm) > maxRealm || strings.ContainsFunc(a.realm, func(r rune) bool {
 		return r < ' ' || r > '~' || r == '"' || r == '\\'
 	}) {
-		c.c.problem(c.values["realm"], "", "realm has at most %d printable ASCII characters, without quotes and backslashes",
+		c.c.problem(c.values["realm"], "",
+			"realm has at most %d printable ASCII characters, without quotes and backslashes",
 			maxRealm)
 	}
 	items := c.items("credentials", maxCredentials)

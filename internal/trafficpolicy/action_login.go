@@ -92,7 +92,8 @@ func (c *compiler) checkLogin(a *config) {
 		c.problem(a.node, "", "%s is for endpoints that browsers reach: those with the public binding, not with %s",
 			a.kind.name, o.Binding)
 	case o.Binding != "" && o.Scheme != "https":
-		c.problem(a.node, "", "%s needs an endpoint with TLS: browsers keep its cookies only for https:// URLs", a.kind.name)
+		c.problem(a.node, "", "%s needs an endpoint with TLS: browsers keep its cookies only for https:// URLs",
+			a.kind.name)
 	}
 	if c.loginNode != nil && c.loginNode.Line != a.node.Line {
 		c.problem(a.node, "", "a policy has one login action; the first is on line %d", c.loginNode.Line)
@@ -136,7 +137,8 @@ func (c *compiler) checkResultReads() {
 		case f.namespace == c.loginNamespace:
 			continue
 		case c.loginNamespace != "":
-			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", c.loginNode.Line, c.loginNamespace)
+			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", c.loginNode.Line,
+				c.loginNamespace)
 		}
 		c.problems = append(c.problems,
 			Problem{Line: f.line, Column: f.column, Value: f.name, Msg: f.name + " is never known: " + why})

@@ -122,7 +122,8 @@ func TestLoginConfig_Reads(t *testing.T) {
 	a := config(
 		`{type: oauth, config: {provider: google, client_id: a, client_secret: b, ` +
 			`max_session_duration: 90000000000, idle_session_duration: 15m}}`)
-	if a.MaxSession != 90*time.Second || a.IdleSession != 15*time.Minute || a.AuthID != "oauth" || a.Kind != LoginOAuth {
+	if a.MaxSession != 90*time.Second || a.IdleSession != 15*time.Minute || a.AuthID != "oauth" ||
+		a.Kind != LoginOAuth {
 		t.Errorf("got %+v", a)
 	}
 	same := config(
@@ -143,7 +144,8 @@ func TestLoginConfig_Reads(t *testing.T) {
 		t.Errorf("require_auth_time of GitHub: %v", problems)
 	}
 	s := config(`{type: saml, config: {idp_metadata: "<EntityDescriptor/>", upstream_groups: [staff, app-*]}}`)
-	for group, passes := range map[string]bool{"staff": true, "app-a": true, "app-": true, "staff2": false, "ap": false} {
+	for group, passes := range map[string]bool{"staff": true, "app-a": true, "app-": true, "staff2": false,
+		"ap": false} {
 		if s.ForwardsGroup(group) != passes || !a.ForwardsGroup(group) {
 			t.Errorf("the upstream is told of the group %s: %v of %q", group, !passes, s.UpstreamGroups)
 		}
@@ -220,7 +222,8 @@ func TestCheckProviderURL(t *testing.T) {
 	for url, ok := range map[string]bool{
 		"https://idp.example.com": true, "https://idp.example.com/realms/a/": true, "http://localhost:5556/dex": true,
 		"http://dex.localhost:1": true, "http://127.0.0.1:1": true, "http://[::1]:1": true,
-		"http://idp.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false, "ftp://x": false,
+		"http://idp.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false,
+		"ftp://x":         false,
 		"idp.example.com": false, "https://": false, "https://a:b@c": false,
 		"https://a/#b": false, "https://a/?b": false, "javascript:alert(1)": false, "https:idp": false, "": false,
 		"https://a b": false, "https://a/.well-known/openid-configuration": false,
@@ -238,7 +241,8 @@ func TestCheckProviderURL(t *testing.T) {
 func TestDropLoginCookies(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"a=b": "a=b", "a=b;c=d": "a=b;c=d", "a=b; __Host-fl-staff=x; c=\"d e\"": "a=b; c=\"d e\"", "__Host-fl-staff=x": "",
+		"a=b": "a=b", "a=b;c=d": "a=b;c=d", "a=b; __Host-fl-staff=x; c=\"d e\"": "a=b; c=\"d e\"",
+		"__Host-fl-staff=x":              "",
 		"__Host-fl-staff-12345678=x;a=b": "a=b",
 		"=__Host-fl-staff=x; a=b":        "a=b", "__hOST-Fl-staff=x;a": "a", "__Host-fleet=x": "__Host-fleet=x",
 		"a=__Host-fl-staff": "a=__Host-fl-staff",

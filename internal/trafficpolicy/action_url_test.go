@@ -16,7 +16,8 @@ func TestURLSubstitution_ChecksGroups(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{"/a/(.*)", "/b/$2",
 			`[line 3, column 59: the pattern of from has no group 2: it has 1; write $$ for the character $]`},
-		{"/a/.*", "/é/$1", `[line 3, column 57: the pattern of from has no group 1: it has 0; write $$ for the character $]`},
+		{"/a/.*", "/é/$1",
+			`[line 3, column 57: the pattern of from has no group 1: it has 0; write $$ for the character $]`},
 		{"/a/(.*)", "/b/$1x",
 			`[line 3, column 59: the pattern of from has no group "1x"; for group 1 with x after it write $${1}x]`},
 		{"/a/(?P<rest>.*)", "/$rest/$tail",

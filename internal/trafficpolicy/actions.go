@@ -14,9 +14,9 @@ import (
 type action interface {
 	// provision reads and checks the config; mistakes are reported to it.
 	provision(c *config)
-	// serve runs the action. It answers (x.refuse, x.respond, x.forwardTo), which ends the phase, or
-	// calls x.next once, after which the rest of the phase and, for a request, the whole answer are
-	// done.
+	// serve runs the action. It answers (x.refuse, x.respond, x.forwardTo), which ends the phase,
+	// or calls x.next once, after which the rest of the phase and, for a request, the whole answer
+	// are done.
 	serve(x *exchange)
 }
 

@@ -35,11 +35,14 @@ func actionCases() map[string]actionCase {
 			nil},
 		"restrict-ips denies": {"{type: restrict-ips, config: {allow: ['192.0.2.0/24'], deny: [192.0.2.7]}}", "/",
 			nil, 403, "", nil},
-		"restrict-ips by expression": {"{type: restrict-ips, config: {allow: ['${conn.client_ip}']}}", "/", nil, 200, "",
+		"restrict-ips by expression": {"{type: restrict-ips, config: {allow: ['${conn.client_ip}']}}", "/", nil, 200,
+			"",
 			nil},
-		"restrict-ips, unknown allow": {"{type: restrict-ips, config: {allow: ['${conn.geo.city}']}}", "/", nil, 403, "",
+		"restrict-ips, unknown allow": {"{type: restrict-ips, config: {allow: ['${conn.geo.city}']}}", "/", nil, 403,
+			"",
 			nil},
-		"restrict-ips, unknown deny": {"{type: restrict-ips, config: {allow: ['0.0.0.0/0'], deny: ['${conn.geo.city}']}}",
+		"restrict-ips, unknown deny": {
+			"{type: restrict-ips, config: {allow: ['0.0.0.0/0'], deny: ['${conn.geo.city}']}}",
 			"/", nil, 403, "", nil},
 		"restrict-ips as a trial": {"{type: restrict-ips, config: {allow: [10.0.0.1], enforce: false}}", "/", nil, 200,
 			"", nil},
@@ -47,8 +50,9 @@ func actionCases() map[string]actionCase {
 			"{type: custom-response, config: {status_code: 418, body: 'I am ${conn.pod.name}', headers: {x-a: " +
 				"'${req.method}', X-No: '${conn.geo.city}'}}}",
 			"/", nil, 418, "I am cart-1",
-			map[string]string{"X-A": "GET", "X-No": "", "Content-Type": "text/plain; charset=utf-8", "Content-Length": "11",
-				"Upstream": ""}},
+			map[string]string{"X-A": "GET", "X-No": "", "Content-Type": "text/plain; charset=utf-8",
+				"Content-Length": "11",
+				"Upstream":       ""}},
 		"custom-response of JSON": {
 			`{type: custom-response, config: {body: '{"a": "$${x} ${"}" + string(1 + 1)}"}'}}`, "/", nil, 200,
 			`{"a": "${x} }2"}`, map[string]string{"Content-Type": "application/json"}},
@@ -61,8 +65,10 @@ func actionCases() map[string]actionCase {
 		"redirect all": {"{type: redirect, config: {to: 'https://new.example${req.url.uri}'}}", "/p?q=1",
 			nil, 302, "", map[string]string{"Location": "https://new.example/p?q=1"}},
 		"redirect matches": {
-			"{type: redirect, config: {from: '^http://([^/]+)/old/(.*)$', to: 'http://$1/new/$2', status_code: 301, headers: " +
-				"{x-a: b}}}", "/old/x?y", nil, 301, "", map[string]string{"Location": "http://a.b/new/x?y", "X-A": "b"}},
+			"{type: redirect, config: {from: '^http://([^/]+)/old/(.*)$', to: 'http://$1/new/$2', status_code: 301, " +
+				"headers: " +
+				"{x-a: b}}}", "/old/x?y", nil, 301, "",
+			map[string]string{"Location": "http://a.b/new/x?y", "X-A": "b"}},
 		"redirect does not match": {"{type: redirect, config: {from: /old/, to: /new/}}", "/x", nil, 200, "GET /x",
 			nil},
 		"redirect changes nothing": {"{type: redirect, config: {from: /x, to: /x}}", "/x", nil, 200, "GET /x", nil},
@@ -70,7 +76,8 @@ func actionCases() map[string]actionCase {
 			"/x?$1", nil, 200, "", nil},
 		"a client's $1 in a result": {"{type: redirect, config: {from: '^.*/(x).*$', to: '/${req.url.query}/$1'}}",
 			"/x?$1", nil, 302, "", map[string]string{"Location": "/$1/x"}},
-		"an expression in from is a text": {"{type: redirect, config: {from: '${req.host}/x', to: 'c.d/y'}}", "/x", nil, 302,
+		"an expression in from is a text": {"{type: redirect, config: {from: '${req.host}/x', to: 'c.d/y'}}", "/x", nil,
+			302,
 			"", map[string]string{"Location": "http://c.d/y"}},
 		"redirect with a line break": {"{type: redirect, config: {to: 'http://x/${req.url.path}'}}",
 			"/%0d%0aSet-Cookie:a", nil, 500, "", map[string]string{"Set-Cookie": ""}},
@@ -88,13 +95,16 @@ func actionCases() map[string]actionCase {
 				"host: c.d}}}",
 			"/", http.Header{"X-A": {"old"}}, 200, "host=c.d to= X-A=old,new X-Pod=cart-1", nil},
 		"add-headers with a line break": {
-			"{type: add-headers, config: {headers: {x-p: '${req.url.path}', x-q: q, host: '${req.url.path}'}}}", "/%0d%0ax", nil,
+			"{type: add-headers, config: {headers: {x-p: '${req.url.path}', x-q: q, host: '${req.url.path}'}}}",
+			"/%0d%0ax", nil,
 			200, "host=a.b to= X-Q=q", nil},
 		"remove-headers": {"{type: remove-headers, config: {headers: [x-a, X_B, authorization]}}", "/",
 			http.Header{"X-A": {"1", "2"}, "X_b": {"1"}, "X-C": {"c"}}, 200, "to= X-C=c", nil},
-		"basic-auth asks": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word'], realm: here}}", "/", nil,
+		"basic-auth asks": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word'], realm: here}}",
+			"/", nil,
 			401, "",
-			map[string]string{"Www-Authenticate": `Basic realm="here", charset="UTF-8"`, account.CodeHeader: "ERR_FL_3011"}},
+			map[string]string{"Www-Authenticate": `Basic realm="here", charset="UTF-8"`,
+				account.CodeHeader: "ERR_FL_3011"}},
 		"basic-auth admits": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word']}}", "/",
 			http.Header{"Authorization": {"Basic djpwYXNzOndvcmQ="}}, 200, "", nil},
 		"basic-auth refuses": {"{type: basic-auth, config: {credentials: ['u:password']}}", "/",
@@ -103,11 +113,14 @@ func actionCases() map[string]actionCase {
 			200, "", nil},
 		"forward-internal": {"{type: forward-internal, config: {url: 'http://X.Internal/', on_error: halt}}", "/",
 			nil, 200, "to=http://x.internal", nil},
-		"forward-internal, chosen": {"{type: forward-internal, config: {url: 'http://${conn.pod.namespace}.internal:8080'}}",
+		"forward-internal, chosen": {
+			"{type: forward-internal, config: {url: 'http://${conn.pod.namespace}.internal:8080'}}",
 			"/", nil, 200, "to=http://shop.internal:8080", nil},
-		"forward-internal, unknown": {"{type: forward-internal, config: {url: 'http://${conn.geo.city}.internal'}}", "/", nil,
+		"forward-internal, unknown": {"{type: forward-internal, config: {url: 'http://${conn.geo.city}.internal'}}",
+			"/", nil,
 			500, "", nil},
-		"forward-internal, wrong": {"{type: forward-internal, config: {url: 'http://${req.url.query}.internal'}}", "/?a/b",
+		"forward-internal, wrong": {"{type: forward-internal, config: {url: 'http://${req.url.query}.internal'}}",
+			"/?a/b",
 			nil, 500, "", nil},
 		"forward-backend": {"{type: forward-backend, config: {backend_id: bkdst-0123456789abcdefghijklmnop}}", "/",
 			nil, 200, "to=bkdst-", nil},
@@ -265,7 +278,8 @@ func TestHeaderName_RefusesReserved(t *testing.T) {
 		"fairlead-user", "Fairlead_User", "a b", "a\\r\\nb", "", "ä"} {
 		for _, action := range []string{"{type: add-headers, config: {headers: {%q: x}}}",
 			"{type: remove-headers, config: {headers: [%q]}}",
-			"{type: custom-response, config: {headers: {%q: x}}}", "{type: redirect, config: {to: /, headers: {%q: x}}}"} {
+			"{type: custom-response, config: {headers: {%q: x}}}",
+			"{type: redirect, config: {to: /, headers: {%q: x}}}"} {
 			doc := onRequest("", strings.ReplaceAll(fmt.Sprintf(action, name), `\\`, `\`))
 			if _, problems := Check(doc, Options{}); len(problems) != 1 {
 				t.Errorf("%s: %v", doc, problems)
@@ -322,7 +336,8 @@ on_http_response:
 		h["X-User"] != nil {
 		t.Errorf("nothing was sent: %v", h)
 	}
-	if h := send("password").Header; h.Get("X-Auth") != "true" || h.Get("X-Sent") != "true" || h.Get("X-User") != "ann" {
+	if h := send("password").Header; h.Get("X-Auth") != "true" || h.Get("X-Sent") != "true" ||
+		h.Get("X-User") != "ann" {
 		t.Errorf("the right password was sent: %v", h)
 	}
 	if res := send("wrong"); res.StatusCode != 429 || body(t, res) != "too many, ann" {

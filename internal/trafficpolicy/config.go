@@ -272,7 +272,8 @@ func (c *config) headers(key string, allowHost bool) []header {
 		}
 		t := c.c.compileTemplate(value, nil)
 		if s, fixed := t.fixed(); fixed && !validHeaderValue(canonical, s) {
-			c.c.problem(value, "", "the value of %s holds a line break or another character that a header cannot have", name)
+			c.c.problem(value, "", "the value of %s holds a line break or another character that a header cannot have",
+				name)
 		}
 		all = append(all, header{name: canonical, value: t})
 	}

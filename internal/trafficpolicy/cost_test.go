@@ -16,8 +16,9 @@ import (
 
 // ruleTimes is a document with the same rule many times.
 func ruleTimes(times int, expression, action string) string {
-	return "on_http_request:\n" + strings.Repeat(strings.TrimPrefix(onRequest(expression, action), "on_http_request:\n"),
-		times)
+	return "on_http_request:\n" +
+		strings.Repeat(strings.TrimPrefix(onRequest(expression, action), "on_http_request:\n"),
+			times)
 }
 
 const addHeader = "{type: add-headers, config: {headers: {a: b}}}"
@@ -47,7 +48,8 @@ func costlyPolicies() map[string]struct{ doc, path, query string } {
 		"key":          {rule(times(8, "!(req.url.path in req.headers)")), words, ""},
 		"index":        {rule(times(5, "req.headers[req.url.path] == ['']")), words, ""},
 		"equal maps":   {rule("req.url.query_params == req.query_params"), "/", strings.Repeat("a&", 9000)},
-		"loops":        {ruleTimes(60, product+".all(a, "+product+".all(b, "+product+".all(c, true)))", addHeader), "/", ""},
+		"loops": {ruleTimes(60, product+".all(a, "+product+".all(b, "+product+".all(c, true)))", addHeader), "/",
+			""},
 		"shared lists": {ruleTimes(20, dag+" == "+dag, addHeader), "/", ""},
 		"long match":   {onRequest("", "{type: redirect, config: {from: '.*z|a', to: b}}"), words[:16_000], ""},
 		"no match": {ruleTimes(120, "", "{type: url-rewrite, config: {from: '(.*.*.*.*.*)z', to: b}}"), words[:16_000],
@@ -55,10 +57,12 @@ func costlyPolicies() map[string]struct{ doc, path, query string } {
 		"made pattern": {ruleTimes(10, "", `{type: url-rewrite, config: {from: '`+strings.Repeat(`\pL`, 300)+
 			`${req.method}', to: b}}`), "/", ""},
 		"list as key": {ruleTimes(16, "",
-			"{type: rate-limit, config: {name: a, capacity: 9, rate: 1s, bucket_key: [\"req.url.query_params['a']\"]}}"),
+			"{type: rate-limit, config: {name: a, capacity: 9, rate: 1s, bucket_key: "+
+				"[\"req.url.query_params['a']\"]}}"),
 			"/", strings.Repeat("a&", 9000)},
-		"made header": {ruleTimes(120, "", `{type: add-headers, config: {headers: {a: "${req.url.path}"}}}`), words, ""},
-		"made again":  {ruleTimes(120, "!('x' in req.url.query_params)", addHeader), "/", strings.Repeat("a&", 9000)},
+		"made header": {ruleTimes(120, "", `{type: add-headers, config: {headers: {a: "${req.url.path}"}}}`), words,
+			""},
+		"made again": {ruleTimes(120, "!('x' in req.url.query_params)", addHeader), "/", strings.Repeat("a&", 9000)},
 	}
 }
 
@@ -82,7 +86,8 @@ on_http_request:
 - actions: [{type: url-rewrite, config: {from: '/+', to: /}}]
 `
 	p := compile(t, strings.ReplaceAll(doc, "conn.client_ip.inCidrRange(", "inCidrRange(conn.client_ip, "))
-	r := httptest.NewRequest("GET", "/api/v1/files/"+strings.Repeat("a/b//c/", 300)+"?"+strings.Repeat("q=1&", 200), nil)
+	r := httptest.NewRequest("GET", "/api/v1/files/"+strings.Repeat("a/b//c/", 300)+"?"+strings.Repeat("q=1&", 200),
+		nil)
 	for i := range 40 {
 		r.Header.Set(fmt.Sprintf("H-%d", i), strings.Repeat("x", 50))
 	}
@@ -114,7 +119,8 @@ func TestCost_SkipsNoRule(t *testing.T) {
 			t.Errorf("%s: status %d, forwarded %v", action, w.Code, called)
 		}
 	}
-	p := compile(t, onRequest("req.method == 'GET'", "{type: deny}")+strings.TrimPrefix(onRequest(slowPattern, addHeader),
+	p := compile(t, onRequest("req.method == 'GET'", "{type: deny}")+strings.TrimPrefix(
+		onRequest(slowPattern, addHeader),
 		"on_http_request:\n"))
 	if res := do(t, p, fullConn(), longRequest()); res.StatusCode != 403 {
 		t.Errorf("a rule before the costly one: status %d", res.StatusCode)
@@ -143,7 +149,8 @@ func TestCost_CountsResponse(t *testing.T) {
 
 func TestCost_DeniesConnection(t *testing.T) {
 	t.Parallel()
-	doc := "on_tcp_connect:\n- expressions: [\"conn.pod.name.matches('(.*a.*b.*c.*d.*e.*f){8}z')\"]\n  actions: [{type: " +
+	doc := "on_tcp_connect:\n- expressions: [\"conn.pod.name.matches('(.*a.*b.*c.*d.*e.*f){8}z')\"]\n  actions: " +
+		"[{type: " +
 		"forward-internal, config: {url: 'tcp://a.internal:1'}}]\n"
 	c := fullConn()
 	c.Pod.Name = strings.Repeat("abcdef", 2000)
@@ -156,7 +163,9 @@ func TestCost_ReportsRuleOnceAMinute(t *testing.T) {
 	t.Parallel()
 	now := at
 	var rules []string
-	o := Options{Clock: func() time.Time { return now }, OnCostExceeded: func(rule string) { rules = append(rules, rule) }}
+	o := Options{Clock: func() time.Time { return now }, OnCostExceeded: func(rule string) {
+		rules = append(rules, rule)
+	}}
 	p := compile(t, onRequest("req.method == 'GET'", addHeader)+strings.TrimPrefix(onRequest(slowPattern, addHeader),
 		"on_http_request:\n"), o)
 	for range 3 {
@@ -187,14 +196,17 @@ func TestPattern_IsQuadratic(t *testing.T) {
 func TestCost_BoundsPatternsOfDocument(t *testing.T) {
 	t.Parallel()
 	classes := strings.Repeat(`\pL`, 100)
-	rewrite := "on_http_request:\n- actions: [&a {type: url-rewrite, config: {from: '" + classes + "%s', to: '$0'}}]\n" +
+	rewrite := "on_http_request:\n- actions: [&a {type: url-rewrite, config: {from: '" + classes +
+		"%s', to: '$0'}}]\n" +
 		strings.Repeat("- actions: ["+strings.Repeat("*a, ", 15)+"*a]\n", 20)
 	for name, doc := range map[string]string{
 		"fixed": fmt.Sprintf(rewrite, ""),
-		"expressions": "on_http_request:\n- expressions: [&a \"req.url.path.matches('" + strings.ReplaceAll(classes, `\`,
+		"expressions": "on_http_request:\n- expressions: [&a \"req.url.path.matches('" + strings.ReplaceAll(classes,
+			`\`,
 			`\\\\`) +
-			"')\"]\n  actions: [{type: deny}]\n" + strings.Repeat("- expressions: [*a, *a, *a, *a]\n  actions: [{type: deny}]\n",
-			100),
+			"')\"]\n  actions: [{type: deny}]\n" +
+			strings.Repeat("- expressions: [*a, *a, *a, *a]\n  actions: [{type: deny}]\n",
+				100),
 	} {
 		_, problems := Check(doc, Options{})
 		if len(problems) != 1 || !strings.Contains(problems[0].Msg, "too much together") {

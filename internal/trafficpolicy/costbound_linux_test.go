@@ -33,7 +33,8 @@ func TestCost_BoundsRequest(t *testing.T) {
 			if took := threadCPU(t) - began; took > maxThreadCPU {
 				t.Errorf("took %v of CPU time", took)
 			}
-			if code := res.Header.Get(account.CodeHeader); res.StatusCode != 500 || code != string(account.CodePolicyCost) {
+			if code := res.Header.Get(account.CodeHeader); res.StatusCode != 500 ||
+				code != string(account.CodePolicyCost) {
 				t.Errorf("status %d, code %q", res.StatusCode, code)
 			}
 		})

@@ -88,15 +88,17 @@ func truncate(s string) string {
 
 func (c *compiler) compileDocument(text string) *Problem {
 	if len(text) > MaxBytes {
-		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text),
-			MaxBytes)}
+		return &Problem{Line: 1, Column: 1,
+			Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text),
+				MaxBytes)}
 	}
 	text = fromJSON(text)
 	c.lines = lineBreak.Split(text, -1)
 	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) ||
 		!slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
 		return &Problem{Line: 1, Column: 1,
-			Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme, o.Binding)}
+			Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme,
+				o.Binding)}
 	}
 	root, problem := parse(text)
 	if problem != nil {
@@ -156,7 +158,8 @@ func parse(text string) (*yaml.Node, *Problem) {
 		return nil, syntaxProblem(err)
 	}
 	if err := dec.Decode(&second); err == nil {
-		return nil, &Problem{Line: second.Line, Column: 1, Msg: "a second document begins here; a policy is one document"}
+		return nil, &Problem{Line: second.Line, Column: 1,
+			Msg: "a second document begins here; a policy is one document"}
 	} else if !errors.Is(err, io.EOF) {
 		return nil, syntaxProblem(err)
 	}
@@ -185,7 +188,8 @@ func syntaxProblem(err error) *Problem {
 func (c *compiler) resolve(n *yaml.Node, depth int) (*yaml.Node, *Problem) {
 	if c.nodes++; c.nodes > maxNodes || depth > maxDepth {
 		return nil, &Problem{Line: n.Line, Column: n.Column,
-			Msg: fmt.Sprintf("the document has more than %d values with its aliases followed, or goes deeper than %d levels",
+			Msg: fmt.Sprintf(
+				"the document has more than %d values with its aliases followed, or goes deeper than %d levels",
 				maxNodes, maxDepth)}
 	}
 	if n.Kind == yaml.AliasNode {

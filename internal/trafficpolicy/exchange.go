@@ -131,7 +131,8 @@ func (x *exchange) fail() {
 		return
 	}
 	x.refuse(account.CodePolicyFailed.Status(), account.CodePolicyFailed,
-		"The traffic policy of this endpoint could not be carried out for this request: an expression in it has no value, "+
+		"The traffic policy of this endpoint could not be carried out for this request: an expression in it has no "+
+			"value, "+
 			"or an unusable one.")
 }
 

@@ -147,8 +147,9 @@ func checkNesting(a *cel.Ast) (location, error) {
 			}
 			if depth > limit.most {
 				start := a.NativeRep().SourceInfo().GetStartLocation(e.ID())
-				return location{start.Line(), start.Column()}, fmt.Errorf("%s are nested in each other more than %d times",
-					limit.what, limit.most)
+				return location{start.Line(), start.Column()},
+					fmt.Errorf("%s are nested in each other more than %d times",
+						limit.what, limit.most)
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func FuzzCompile(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("(?s)```(?:yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?s)```(?:yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(string(text),
+		-1) {
 		f.Add(m[2], m[1] != "")
 	}
 	f.Add("\r\r0", false) // YAML has more line breaks than one
@@ -60,10 +61,11 @@ func FuzzCompile(f *testing.F) {
 			p.Connect(t.Context(), c)
 			w := httptest.NewRecorder()
 			called := 0
-			p.ServeHTTP(w, httptest.NewRequest("GET", "/a?b=c", nil), c, func(w http.ResponseWriter, r *http.Request, _ Target) {
-				called++
-				w.WriteHeader(502)
-			})
+			p.ServeHTTP(w, httptest.NewRequest("GET", "/a?b=c", nil), c,
+				func(w http.ResponseWriter, r *http.Request, _ Target) {
+					called++
+					w.WriteHeader(502)
+				})
 			if called > 1 {
 				t.Fatalf("forward was called %d times", called)
 			}

@@ -42,7 +42,8 @@ func TestCompile_Golden(t *testing.T) {
 			if got != string(want) {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
-			if strings.Contains(file, "secrets") && (strings.Contains(got, "hunter2") || strings.Contains(got, "987654321")) {
+			if strings.Contains(file, "secrets") &&
+				(strings.Contains(got, "hunter2") || strings.Contains(got, "987654321")) {
 				t.Error("a message repeats a credential")
 			}
 		})
@@ -60,7 +61,8 @@ func report(text string) string {
 	}
 	if p != nil {
 		s := p.Summary()
-		fmt.Fprintf(&b, "phases %s\nrules %d\nactions %s\nbackends %s\ndigest %s\n", strings.Join(s.Phases, " "), s.Rules,
+		fmt.Fprintf(&b, "phases %s\nrules %d\nactions %s\nbackends %s\ndigest %s\n", strings.Join(s.Phases, " "),
+			s.Rules,
 			strings.Join(s.Actions, " "),
 			strings.Join(p.Facts().Backends, " "), p.Facts().Digest)
 	}

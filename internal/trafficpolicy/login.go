@@ -26,14 +26,15 @@ const (
 // secrets: never log it.
 type LoginConfig struct {
 	Kind LoginKind
-	// AuthID distinguishes the login actions of one host in cookies and paths: 1-64 of a-z, 0-9, "-"
-	// and "_".
+	// AuthID distinguishes the login actions of one host in cookies and paths: 1-64 of a-z, 0-9,
+	// "-" and "_".
 	AuthID             string
 	MaxSession         time.Duration
 	IdleSession        time.Duration // 0 = none
 	AllowCORSPreflight bool          // OPTIONS requests of CORS pass without a login
-	UpstreamGroups     []string      // that are sent to the upstream: names, or beginnings before a final "*"; nil = all
-	Digest             string        // the same for equal configs; not for people, who could guess at secrets with it
+	// that are sent to the upstream: names, or beginnings before a final "*"; nil = all
+	UpstreamGroups []string
+	Digest         string // the same for equal configs; not for people, who could guess at secrets with it
 
 	// Of oauth and openid-connect.
 	Provider       string // of oauth: github, gitlab, google, microsoft

@@ -34,7 +34,8 @@ const useOIDC = "the action openid-connect takes any provider that speaks OpenID
 func (l *LoginConfig) provisionOAuth(c *config) {
 	if l.Kind == LoginOAuth {
 		if l.Provider = c.str("provider", ""); !c.has("provider") {
-			c.missing("provider", "github, gitlab, google or microsoft; for any other there is the action openid-connect")
+			c.missing("provider",
+				"github, gitlab, google or microsoft; for any other there is the action openid-connect")
 		} else if hint, known := oauthProviders[l.Provider]; !known || hint != "" {
 			c.c.problem(c.values["provider"], l.Provider, "provider is github, gitlab, google or microsoft, not %q; %s",
 				truncate(l.Provider), useOIDC)
@@ -43,7 +44,8 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 	} else {
 		if l.IssuerURL = c.providerURL("issuer_url"); !c.has("issuer_url") {
 			c.missing("issuer_url",
-				"the provider's URL, such as https://login.example.com; its /.well-known/openid-configuration says the rest")
+				"the provider's URL, such as https://login.example.com; its /.well-known/openid-configuration says "+
+					"the rest")
 		}
 	}
 	l.ClientID, l.ClientSecret = c.secret("client_id"), c.secret("client_secret")
@@ -91,7 +93,8 @@ func (l *LoginConfig) provisionParams(c *config) {
 		case slices.Contains(ownParams, strings.ToLower(name)):
 			c.c.problem(o.keys[name], name, "the parameter %s is the login's own to set", name)
 		case name == "" || len(name)+len(value) > maxLoginText:
-			c.c.problem(o.keys[name], name, "a parameter has a name, and no more than %d bytes with its value", maxLoginText)
+			c.c.problem(o.keys[name], name, "a parameter has a name, and no more than %d bytes with its value",
+				maxLoginText)
 		}
 		if l.AuthzURLParams == nil {
 			l.AuthzURLParams = map[string]string{}
@@ -104,7 +107,8 @@ func (l *LoginConfig) provisionSAML(c *config) {
 	l.IdPMetadata, l.IdPMetadataURL = c.str("idp_metadata", ""), c.providerURL("idp_metadata_url")
 	switch inline, from := c.has("idp_metadata"), c.has("idp_metadata_url"); {
 	case inline && from:
-		c.c.problem(c.keys["idp_metadata_url"], "idp_metadata_url", "give one of idp_metadata and idp_metadata_url, not both")
+		c.c.problem(c.keys["idp_metadata_url"], "idp_metadata_url",
+			"give one of idp_metadata and idp_metadata_url, not both")
 	case !inline && !from:
 		c.missing("idp_metadata_url", "the URL of the provider's metadata; or idp_metadata, the metadata itself")
 	case inline && !strings.Contains(l.IdPMetadata, "EntityDescriptor"):
@@ -116,7 +120,8 @@ func (l *LoginConfig) provisionSAML(c *config) {
 		l.AuthorizedGroups = append(l.AuthorizedGroups, item.Value)
 	}
 	const nameIDs = "urn:oasis:names:tc:SAML:"
-	if l.NameIDFormat = c.str("nameid_format", nameIDs+"2.0:nameid-format:persistent"); !strings.HasPrefix(l.NameIDFormat,
+	if l.NameIDFormat = c.str("nameid_format", nameIDs+"2.0:nameid-format:persistent"); !strings.HasPrefix(
+		l.NameIDFormat,
 		nameIDs) || len(l.NameIDFormat) > 128 {
 		c.c.problem(c.values["nameid_format"], l.NameIDFormat,
 			"nameid_format is a URN such as %s2.0:nameid-format:persistent", nameIDs)
@@ -129,12 +134,14 @@ func (c *config) secret(key string) string {
 	switch {
 	case text == "" && (!c.has(key) || c.values[key].Value == ""):
 		c.missing(key,
-			"what the provider gave when the application was registered there; there is no application of the service's own")
+			"what the provider gave when the application was registered there; there is no application of the "+
+				"service's own")
 	case len(text) > maxLoginText:
 		c.c.problem(c.values[key], "", "%s has at most %d bytes", key, maxLoginText)
 	case strings.TrimSpace(text) != text:
 		c.c.problem(c.values[key], "",
-			"%s begins or ends with white space: remove it; a text that begins with | ends with a line break in YAML", key)
+			"%s begins or ends with white space: remove it; a text that begins with | ends with a line break in YAML",
+			key)
 	case strings.Contains(text, "${"):
 		c.c.problem(c.values[key], "", "expressions in %s are not offered by this version", key)
 	}
@@ -201,7 +208,8 @@ func (c *config) duration(key string, def time.Duration, none bool) time.Duratio
 	}
 	if err != nil || d > account.MaxSessionDuration || d < time.Second && (d != 0 || !none) {
 		c.c.problem(n, scalarValue(n),
-			"%s is a duration from 1s to %gh, such as 15m or 36h (there is no unit for days), or a number of nanoseconds", key,
+			"%s is a duration from 1s to %gh, such as 15m or 36h (there is no unit for days), or a number of "+
+				"nanoseconds", key,
 			account.MaxSessionDuration.Hours())
 		return def
 	}

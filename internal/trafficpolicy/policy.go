@@ -158,7 +158,8 @@ func (p *Policy) Summary() Summary { return p.summary }
 // reportCostExceeded reports that a request has used up its steps at a rule.
 func (p *Policy) reportCostExceeded(rule string) {
 	now, last := p.clock().UnixNano(), p.costReportedAt.Load()
-	if p.reportCost != nil && (last == 0 || now-last >= int64(time.Minute)) && p.costReportedAt.CompareAndSwap(last, now) {
+	if p.reportCost != nil && (last == 0 || now-last >= int64(time.Minute)) && p.costReportedAt.CompareAndSwap(last,
+		now) {
 		p.reportCost(rule)
 	}
 }

@@ -60,7 +60,8 @@ func do(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.Hand
 			return
 		}
 		w.Header().Set("Upstream", "yes")
-		_, _ = fmt.Fprintf(w, "%s %s host=%s to=%s%s", r.Method, r.URL.RequestURI(), r.Host, to.InternalURL, to.BackendID)
+		_, _ = fmt.Fprintf(w, "%s %s host=%s to=%s%s", r.Method, r.URL.RequestURI(), r.Host, to.InternalURL,
+			to.BackendID)
 		for _, name := range slices.Sorted(func(yield func(string) bool) {
 			for n := range r.Header {
 				if !yield(n) {
@@ -122,9 +123,11 @@ func TestVariables_Absent(t *testing.T) {
 		"conn.geo.city": "San Francisco", "conn.geo.country": "United States", "conn.geo.country_code": "US",
 		"conn.geo.latitude": "37.77", "conn.geo.longitude": "-122.42",
 		"conn.geo.radius": "5", "conn.geo.subdivision": "California",
-		"endpoint.id": "ep-1", "endpoint.url": "http://api.shop", "endpoint.protocol": "http", "endpoint.addr": "api.shop:80",
+		"endpoint.id": "ep-1", "endpoint.url": "http://api.shop", "endpoint.protocol": "http",
+		"endpoint.addr": "api.shop:80",
 		"endpoint.host": "api.shop", "endpoint.port": "80", "time.now": "2026-11-20T12:00:00Z",
-		"req.method": "POST", "req.host": "API.shop:8080", "req.path": "/a/b", "req.url": "https://api.shop:8080/a/b?q=1&q=2",
+		"req.method": "POST", "req.host": "API.shop:8080", "req.path": "/a/b",
+		"req.url":     "https://api.shop:8080/a/b?q=1&q=2",
 		"req.url.raw": "https://API.shop:8080/a/./%62?q=1&q=2", "req.url.scheme": "https",
 		"req.url.authority": "API.shop:8080",
 		"req.url.host":      "API.shop", "req.url.port": "8080", "req.url.path": "/a/b", "req.url.raw_path": "/a/./%62",
@@ -159,9 +162,12 @@ func TestVariables_Absent(t *testing.T) {
 	bare.Host, bare.ContentLength = "a.b", -1
 	alwaysThere := []string{"time.now", "req.method", "req.host", "req.path", "req.version", "req.ts.header_received"}
 	for name, want := range known {
-		p := compile(t, onRequest("", fmt.Sprintf(`{type: custom-response, config: {body: "${%s}"}}`, name))+loginOf(name))
+		p := compile(t, onRequest("", fmt.Sprintf(`{type: custom-response, config: {body: "${%s}"}}`, name))+loginOf(
+			name))
 		conn := fullConn()
-		conn.Geo = func() Geo { return Geo{"San Francisco", "United States", "US", "37.77", "-122.42", "5", "California"} }
+		conn.Geo = func() Geo {
+			return Geo{"San Francisco", "United States", "US", "37.77", "-122.42", "5", "California"}
+		}
 		res := do(t, p, conn, full)
 		if want == "" {
 			if res.StatusCode != 500 || res.Header.Get(account.CodeHeader) != string(account.CodePolicyFailed) {
@@ -171,7 +177,8 @@ func TestVariables_Absent(t *testing.T) {
 			t.Errorf("%s = %q, want %q", name, got, want)
 		}
 		res = do(t, p, &Conn{}, bare)
-		there := slices.Contains(alwaysThere, name) || strings.HasPrefix(name, "req.url") && !strings.Contains(name, "[") &&
+		there := slices.Contains(alwaysThere, name) || strings.HasPrefix(name, "req.url") &&
+			!strings.Contains(name, "[") &&
 			name != "req.url.port"
 		if there != (res.StatusCode == 200) && name != "req.headers['host'][0]" {
 			t.Errorf("%s: status %d for a connection of which nothing is known", name, res.StatusCode)
@@ -203,9 +210,10 @@ func TestRules_FailClosedWithoutValue(t *testing.T) {
 		"deny applies to the negation, too": {"!(" + unknown + ")", "{type: deny}", 403},
 		"restrict-ips applies":              {unknown, "{type: restrict-ips, config: {allow: [10.0.0.0/8]}}", 403},
 		"restrict-ips applies and admits":   {unknown, "{type: restrict-ips, config: {allow: [192.0.2.0/24]}}", 200},
-		"a login applies":                   {unknown, "{type: basic-auth, config: {credentials: ['u:password']}}", 401},
-		"an answer is skipped":              {unknown, "{type: custom-response, config: {status_code: 418}}", 200},
-		"a redirect is skipped":             {unknown, "{type: redirect, config: {to: 'http://x/'}}", 200},
+		"a login applies": {unknown, "{type: basic-auth, config: {credentials: ['u:password']}}",
+			401},
+		"an answer is skipped":  {unknown, "{type: custom-response, config: {status_code: 418}}", 200},
+		"a redirect is skipped": {unknown, "{type: redirect, config: {to: 'http://x/'}}", 200},
 		"a limit is skipped": {unknown,
 			"{type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [conn.client_ip]}}", 200},
 		"false decides": {unknown + " && req.method == 'POST'", "{type: deny}", 200},
@@ -239,7 +247,8 @@ func TestRules_FailClosedWithoutValue(t *testing.T) {
 	}
 	// Several expressions are one with && between them.
 	p := compile(t,
-		"on_http_request:\n- expressions: [\"conn.pod.name == 'a'\", \"req.method == 'POST'\"]\n  actions: [{type: deny}]\n")
+		"on_http_request:\n- expressions: [\"conn.pod.name == 'a'\", \"req.method == 'POST'\"]\n  actions: [{type: "+
+			"deny}]\n")
 	if res := do(t, p, &Conn{}, httptest.NewRequest("GET", "/", nil)); res.StatusCode != 200 {
 		t.Errorf("a rule that cannot match denied: %d", res.StatusCode)
 	}
@@ -275,11 +284,12 @@ on_tcp_connect:
 		conn *Conn
 		want Verdict
 	}{
-		"internal": {fullConn(), Verdict{Target: Target{InternalURL: "tcp://db.internal:5432"}, Rule: "on_tcp_connect[1]"}},
-		"backend":  {other, Verdict{Target: Target{BackendID: bkd}, Rule: "on_tcp_connect[2]"}},
-		"address":  {denied, Verdict{Deny: true, Rule: "on_tcp_connect[1]"}},
-		"no pod":   {unidentified, Verdict{Deny: true, Rule: "unidentified"}},
-		"nothing":  {&Conn{}, Verdict{Deny: true, Rule: "unidentified"}},
+		"internal": {fullConn(), Verdict{Target: Target{InternalURL: "tcp://db.internal:5432"},
+			Rule: "on_tcp_connect[1]"}},
+		"backend": {other, Verdict{Target: Target{BackendID: bkd}, Rule: "on_tcp_connect[2]"}},
+		"address": {denied, Verdict{Deny: true, Rule: "on_tcp_connect[1]"}},
+		"no pod":  {unidentified, Verdict{Deny: true, Rule: "unidentified"}},
+		"nothing": {&Conn{}, Verdict{Deny: true, Rule: "unidentified"}},
 	} {
 		if got := p.Connect(t.Context(), c.conn); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
@@ -338,16 +348,21 @@ func TestCompile_RefusesBombs(t *testing.T) {
 		"rules": {"on_http_request:\n" + strings.Repeat(one, maxRules+1), "at most 128 rules"},
 		"cost": {"on_http_request:\n" +
 			strings.Repeat(
-				"- expressions: [\"req.headers.all(a, req.headers.exists(b, b == 'x'))\"]\n  actions: [{type: deny}]\n", 120),
+				"- expressions: [\"req.headers.all(a, req.headers.exists(b, b == 'x'))\"]\n  actions: [{type: deny}]\n",
+				120),
 			"together"},
 		"limits": {
 			onRequest("",
 				strings.TrimPrefix(
-					strings.Repeat("\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}", 16),
+					strings.Repeat(
+						"\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}",
+						16),
 					"\n  - ")) +
-				"- actions:\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}\n",
+				"- actions:\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: " +
+				"[req.host]}}\n",
 			"at most 16 rate limits"},
-		"texts": {onRequest("", "{type: custom-response, config: {body: \""+strings.Repeat("${1}", maxExpressions+1)+"\"}}"),
+		"texts": {onRequest("", "{type: custom-response, config: {body: \""+strings.Repeat("${1}", maxExpressions+1)+
+			"\"}}"),
 			"at most 512 expressions"},
 		"size": {strings.Repeat("#", MaxBytes+1), "at most 65536"},
 	} {

@@ -172,7 +172,10 @@ func TestResponse_ReplacesEndlessBody(t *testing.T) {
 	p := compile(t, "on_http_response:\n- actions: [{type: custom-response, config: {body: instead}}]\n")
 	for _, h2 := range []bool{false, true} {
 		for name, upstream := range map[string]http.HandlerFunc{
-			"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); panic(http.ErrAbortHandler) },
+			"silent": func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				panic(http.ErrAbortHandler)
+			},
 			"chatty": func(w http.ResponseWriter, _ *http.Request) {
 				for {
 					if _, err := io.WriteString(w, "more"); err != nil {

@@ -66,7 +66,8 @@ func TestSlidingWindow_KeepsToCapacity(t *testing.T) {
 			case wait == 0:
 				admitted = append(admitted, now)
 			case in(rate+late) < capacity:
-				t.Fatalf("capacity %d: refused although there were %d in the stretch, and %d in one that is %v longer", capacity, n,
+				t.Fatalf("capacity %d: refused although there were %d in the stretch, and %d in one that is %v longer",
+					capacity, n,
 					in(rate+late), late)
 			}
 		}

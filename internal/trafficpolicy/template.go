@@ -54,7 +54,8 @@ func (c *compiler) compileTemplate(n *yaml.Node, escape func(string) string) *te
 		if end < 0 {
 			line, column := c.position(n, offset-2)
 			c.problems = append(c.problems,
-				Problem{Line: line, Column: column, Msg: "${ is not closed by }; write $${ for the characters themselves"})
+				Problem{Line: line, Column: column,
+					Msg: "${ is not closed by }; write $${ for the characters themselves"})
 			return t
 		}
 		if e := c.compileExpression(n, offset, rest[:end]); e != nil {

@@ -87,7 +87,9 @@ func connVariables() []variable {
 			}
 			return c.ClientIP.Unmap().WithZone("").String()
 		}),
-		{"conn.client_port", cel.IntType, allPhases, func(x *exchange) (any, bool) { return nonZero(x.conn.ClientPort) }},
+		{"conn.client_port", cel.IntType, allPhases, func(x *exchange) (any, bool) {
+			return nonZero(x.conn.ClientPort)
+		}},
 		text("conn.operator.id", func(c *Conn) string { return c.OperatorID }),
 		text("conn.cluster", func(c *Conn) string { return c.Cluster }),
 		pod("conn.pod.namespace", func(p *Pod) string { return p.Namespace }),

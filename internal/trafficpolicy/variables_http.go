@@ -20,15 +20,21 @@ func requestVariables() []variable {
 		return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) { return get(x), true }}
 	}
 	optional := func(name string, get func(x *exchange) string) variable {
-		return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) { return nonEmpty(get(x)) }}
+		return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) {
+			return nonEmpty(get(x))
+		}}
 	}
 	query := func(x *exchange) (any, bool) {
-		return x.cached("query", len(x.r.URL.RawQuery), func() any { return map[string][]string(x.r.URL.Query()) }), true
+		return x.cached("query", len(x.r.URL.RawQuery), func() any {
+			return map[string][]string(x.r.URL.Query())
+		}), true
 	}
 	lists := cel.MapType(cel.StringType, cel.ListType(cel.StringType))
 	host := func(x *exchange) string { h, _ := splitHost(x.r.Host); return h }
 	uri := func(x *exchange) string {
-		return x.cached("uri", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any { return requestURI(x.r.URL) }).(string)
+		return x.cached("uri", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any {
+			return requestURI(x.r.URL)
+		}).(string)
 	}
 	all := []variable{
 		text("req.method", func(x *exchange) string { return x.r.Method }),
@@ -36,7 +42,8 @@ func requestVariables() []variable {
 		text("req.path", (*exchange).cleanPath),
 		text("req.url", func(x *exchange) string {
 			return x.cached("url", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any {
-				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: x.cleanPath(), RawQuery: x.r.URL.RawQuery}
+				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: x.cleanPath(),
+					RawQuery: x.r.URL.RawQuery}
 				return u.String()
 			}).(string)
 		}),
@@ -72,7 +79,9 @@ func requestVariables() []variable {
 			return x.startedAt, true
 		}},
 	}
-	return append(all, contentVariables("req", requestAndResponse, func(x *exchange) http.Header { return x.r.Header })...)
+	return append(all, contentVariables("req", requestAndResponse, func(x *exchange) http.Header {
+		return x.r.Header
+	})...)
 }
 
 func responseVariables() []variable {
@@ -115,10 +124,11 @@ func contentVariables(of string, when []phase, header func(x *exchange) http.Hea
 		{of + ".content_type.raw", cel.StringType, when, func(x *exchange) (any, bool) {
 			return nonEmpty(header(x).Get("Content-Type"))
 		}},
-		{of + ".content_type.parameters", cel.MapType(cel.StringType, cel.StringType), when, func(x *exchange) (any, bool) {
-			_, params, ok := media(x)
-			return params, ok
-		}},
+		{of + ".content_type.parameters", cel.MapType(cel.StringType, cel.StringType), when,
+			func(x *exchange) (any, bool) {
+				_, params, ok := media(x)
+				return params, ok
+			}},
 		{of + ".content_encoding", cel.ListType(cel.StringType), when, func(x *exchange) (any, bool) {
 			values := header(x)["Content-Encoding"]
 			all := x.cached(of+".content_encoding", size(values), func() any {

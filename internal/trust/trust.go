@@ -44,7 +44,8 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 	case o.CASHA256 != "":
 		want, err := hex.DecodeString(strings.ReplaceAll(strings.ToLower(o.CASHA256), ":", ""))
 		if err != nil || len(want) != sha256.Size {
-			return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start", o.CASHA256)
+			return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start",
+				o.CASHA256)
 		}
 		// VerifyConnection below verifies the chain to the pinned CA and the host name instead
 		cfg.InsecureSkipVerify = true

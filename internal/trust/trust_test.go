@@ -323,7 +323,8 @@ func TestClientConfig_RefusesInvalidOptions(t *testing.T) {
 
 func TestProblemOf_OtherErrorsAreNoProblem(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{nil, io.EOF, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, tls.AlertError(40)} {
+	for _, err := range []error{nil, io.EOF, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
+		tls.AlertError(40)} {
 		if p := trust.ProblemOf(err); p != trust.NoProblem {
 			t.Errorf("%v is %q", err, p)
 		}

@@ -35,20 +35,20 @@ type ClientConfig struct {
 	Hello      func() Hello
 	MaxBackoff time.Duration // the longest wait between two attempts; default 10 s
 	// Connections is the number of connections of a session, 1-16. 0: two, up to eight while they
-	// carry bulk, up to sixteen while packets are lost without bbr. A number in the server's Welcome
-	// has precedence; the session does not grow then either.
+	// carry bulk, up to sixteen while packets are lost without bbr. A number in the server's
+	// Welcome has precedence; the session does not grow then either.
 	Connections int
 
-	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An error
-	// closes the session; the Client tries again later, unless it is an *Error whose Code is final.
-	// ctx ends with the session.
+	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An
+	// error closes the session; the Client tries again later, unless it is an *Error whose Code is
+	// final. ctx ends with the session.
 	OnUp func(ctx context.Context, s *Session) error
 	// OnDown is called when a session has ended, when the server drains, and for each attempt that
 	// failed. The next attempt follows after retryIn.
 	OnDown func(err error, retryIn time.Duration)
-	// OnStream serves a stream that the server opened, in a goroutine of its own. It must call Accept
-	// or Refuse; the stream is ended when it returns. ctx ends with the stream's connection. Default:
-	// streams are refused.
+	// OnStream serves a stream that the server opened, in a goroutine of its own. It must call
+	// Accept or Refuse; the stream is ended when it returns. ctx ends with the stream's connection.
+	// Default: streams are refused.
 	OnStream func(ctx context.Context, s *Session, st *Stream)
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// must not block.

@@ -258,7 +258,8 @@ func TestHeader_RefusesMalformedBytes(t *testing.T) {
 			"annotations are too long"},
 		"NUL in pod name": {whole(id + field(tagPodName, "a\x00")), "control character"},
 	} {
-		if _, err := readHeader(strings.NewReader(c.in), func(int) {}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readHeader(strings.NewReader(c.in), func(int) {}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
 		}
 	}

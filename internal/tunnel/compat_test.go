@@ -157,7 +157,8 @@ func TestBind_FitsLargestPolicy(t *testing.T) {
 			t.Errorf("%d bytes arrived, not as they were sent", len(got))
 		}
 	}
-	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b", TrafficPolicy: strings.Repeat("x", 600<<10)}); err == nil ||
+	if _, err := s.Bind(t.Context(),
+		Bind{URL: "http://a.b", TrafficPolicy: strings.Repeat("x", 600<<10)}); err == nil ||
 		!strings.Contains(err.Error(), "at most 524288 are allowed") {
 		t.Errorf("error %v", err)
 	}
@@ -181,9 +182,11 @@ func TestError_WireFormat(t *testing.T) {
 	if s := fmt.Sprint(RefuseCode(77)); s != "code 77" {
 		t.Error(s)
 	}
-	for code, final := range map[Code]bool{CodeBadToken: true, CodeTokenRevoked: true, CodeVersion: true, CodeStop: true,
+	for code, final := range map[Code]bool{CodeBadToken: true, CodeTokenRevoked: true, CodeVersion: true,
+		CodeStop:      true,
 		CodeForbidden: true,
-		CodeURLTaken:  false, CodeDraining: false, CodeUnavailable: false, CodeInternal: false, "OF_A_LATER_VERSION": false} {
+		CodeURLTaken:  false, CodeDraining: false, CodeUnavailable: false, CodeInternal: false,
+		"OF_A_LATER_VERSION": false} {
 		if code.Final() != final {
 			t.Errorf("%s is final: %v", code, code.Final())
 		}

@@ -28,7 +28,8 @@ type connManager struct {
 
 // manageConnections dials and retires further connections of a live session until it ends.
 func (c *Client) manageConnections(ctx context.Context, s *Session) {
-	k := &connManager{client: c, session: s, fixed: min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections),
+	k := &connManager{client: c, session: s,
+		fixed:   min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections),
 		results: make(chan error, maxPendingDials)}
 	for k.awaitDialNeeded(ctx) {
 		k.pendingDials++

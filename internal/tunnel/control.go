@@ -20,9 +20,10 @@ const (
 	helloLimit = 16 << 10 // bytes of a hello, as JSON
 	// bytes of a bind, as JSON: fits a traffic policy of 64 KiB with all its JSON escapes
 	bindLimit       = 512 << 10
-	messageLimit    = 60 << 10         // bytes of any other message, as JSON: with its length it fits one frame
-	maxReusedBuffer = 8 << 10          // a message buffer up to this size is reused
-	controlTimeout  = 10 * time.Second // for a handshake, a hello, a request and its answer, and for writing one message
+	messageLimit    = 60 << 10 // bytes of any other message, as JSON: with its length it fits one frame
+	maxReusedBuffer = 8 << 10  // a message buffer up to this size is reused
+	// for a handshake, a hello, a request and its answer, and for writing one message
+	controlTimeout = 10 * time.Second
 )
 
 // control is the control stream of a connection: messages, each preceded by its length (32 bits,
@@ -58,8 +59,9 @@ func (c *control) sendMessage(m *message, last bool) error {
 		limit = bindLimit
 	}
 	if len(b) > limit {
-		return &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the %s has %d bytes, at most %d are allowed: shorten its texts",
-			m.Type, len(b), limit)}
+		return &Error{Code: CodeInvalid,
+			Msg: fmt.Sprintf("the %s has %d bytes, at most %d are allowed: shorten its texts",
+				m.Type, len(b), limit)}
 	}
 	frame := make([]byte, lengthSize, lengthSize+len(b))
 	binary.BigEndian.PutUint32(frame, uint32(len(b)))

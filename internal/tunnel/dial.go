@@ -115,7 +115,8 @@ var errProtocol = errors.New("no common protocol")
 // protocolError returns the error of a server that refused the ALPN.
 func protocolError(addr string) error {
 	return fmt.Errorf("%w: %w", errProtocol, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
-		"%s does not speak %s: either it is not a Fairlead server, or it and this program are too far apart in version", addr,
+		"%s does not speak %s: either it is not a Fairlead server, or it and this program are too far apart in version",
+		addr,
 		ALPN)})
 }
 

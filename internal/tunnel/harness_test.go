@@ -172,7 +172,8 @@ func newTestServer(t *testing.T, transport string, handler *testHandler) *testSe
 	cert, _ := authority()
 	ctx, stop := context.WithCancel(context.Background())
 	h := &testServer{t: t, handler: handler, server: NewServer(ServerConfig{Handler: handler}), stop: stop,
-		tls: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}, MinVersion: tls.VersionTLS13,
+		tls: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN},
+			MinVersion:                  tls.VersionTLS13,
 			DynamicRecordSizingDisabled: true}}
 	t.Cleanup(func() {
 		stop()

@@ -38,8 +38,8 @@ type PodIdentity struct {
 	Truncated      bool // a name was longer than the header allows and is truncated
 
 	// Annotations are the pod's annotations that the forwarder's operator passes to policies; nil =
-	// unknown. They must not be changed. If they have more than 2 KiB, none are sent: a part of them
-	// could mean something else.
+	// unknown. They must not be changed. If they have more than 2 KiB, none are sent: a part of
+	// them could mean something else.
 	Annotations map[string]string
 	// AnnotationsCut reports that the pod has annotations, which were too long.
 	AnnotationsCut bool
@@ -205,7 +205,8 @@ func readHeader(r io.Reader, needs func(n int)) (OpenHeader, error) {
 	}
 	if prefix[0] != headerVersion {
 		return OpenHeader{},
-			fmt.Errorf("stream header: version %d is unknown, this side speaks version %d: update the older side", prefix[0],
+			fmt.Errorf("stream header: version %d is unknown, this side speaks version %d: update the older side",
+				prefix[0],
 				headerVersion)
 	}
 	size := int(binary.BigEndian.Uint16(prefix[2:]))

@@ -150,7 +150,9 @@ func TestServer_RefusesHello(t *testing.T) {
 	t.Parallel()
 	for _, code := range []Code{CodeBadToken, CodeForbidden, CodeVersion} {
 		handler := newHandler()
-		handler.hello = func(context.Context, Hello) (Welcome, error) { return Welcome{}, &Error{Code: code, Msg: "no"} }
+		handler.hello = func(context.Context, Hello) (Welcome, error) {
+			return Welcome{}, &Error{Code: code, Msg: "no"}
+		}
 		r := newTestServer(t, overTCP, handler).startClient(ClientConfig{})
 		var e *Error
 		if err := wait.Receive(t, "Run", r.result); !errors.As(err, &e) || e.Code != code || e.Msg != "no" {

@@ -169,7 +169,8 @@ func (l *link) endReason(err error) error {
 	case errors.Is(reason, mux.ErrKeepAlive):
 		return errors.New("the peer did not answer a ping for 30 s")
 	default:
-		return fmt.Errorf("the tunnel's connection broke: %v", reason) //nolint:errorlint // callers must not match its cause
+		//nolint:errorlint // callers must not match its cause
+		return fmt.Errorf("the tunnel's connection broke: %v", reason)
 	}
 }
 

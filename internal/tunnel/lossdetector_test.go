@@ -15,9 +15,10 @@ func TestLossDetector_Update(t *testing.T) {
 		lossy      bool
 	}
 	for name, looks := range map[string][]look{
-		"few packets":                 {{4, 20, false}, {1, 10, true}, {0, 900, true}},
-		"one of a thousand":           {{1, 1000, false}, {20, 20_000, false}, {4, 3000, false}},
-		"one of a hundred":            {{2, 200, false}, {3, 300, true}, {5, 500, true}, {0, 10, true}, {10, 1000, true}},
+		"few packets":       {{4, 20, false}, {1, 10, true}, {0, 900, true}},
+		"one of a thousand": {{1, 1000, false}, {20, 20_000, false}, {4, 3000, false}},
+		"one of a hundred": {{2, 200, false}, {3, 300, true}, {5, 500, true}, {0, 10, true},
+			{10, 1000, true}},
 		"none for long, then many":    {{0, 100_000_000, false}, {5, 500, true}},
 		"many in the beginning":       {{10_000, 100_000, true}, {0, 999, true}, {0, 1, false}, {0, 10, false}},
 		"many in the beginning, fast": {{10_000, 100_000, true}, {10, 100_000, false}},

@@ -45,8 +45,8 @@ type Welcome struct {
 	// how many connections the session should have; 0 = the client decides
 	Connections int `json:"connections,omitempty"`
 
-	// Features are the parts of the protocol that this server supports beyond the first release. The
-	// Server sets them.
+	// Features are the parts of the protocol that this server supports beyond the first release.
+	// The Server sets them.
 	Features []Feature `json:"features,omitempty"`
 }
 
@@ -76,9 +76,10 @@ type Bind struct {
 	UpstreamURL      string            `json:"upstream_url,omitempty"`
 	UpstreamProtocol string            `json:"upstream_protocol,omitempty"`
 	HostMode         string            `json:"host_mode,omitempty"`
-	ResumeSecret     string            `json:"resume_secret,omitempty"` // of this process's previous bind of the endpoint
-	PoolingEnabled   bool              `json:"pooling_enabled,omitempty"`
-	TrafficPolicy    string            `json:"traffic_policy,omitempty"` // YAML or JSON
+	// of this process's previous bind of the endpoint
+	ResumeSecret   string `json:"resume_secret,omitempty"`
+	PoolingEnabled bool   `json:"pooling_enabled,omitempty"`
+	TrafficPolicy  string `json:"traffic_policy,omitempty"` // YAML or JSON
 	// the other members of the pool get this policy, too
 	ReplacePoolPolicy bool `json:"replace_pool_policy,omitempty"`
 }
@@ -187,7 +188,8 @@ func parseHello(b []byte) (*Hello, error) {
 	}
 	if head.Protocol != protocolVersion {
 		return nil, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
-			"the server speaks version %d of the tunnel protocol, the client version %d: update the older one", protocolVersion,
+			"the server speaks version %d of the tunnel protocol, the client version %d: update the older one",
+			protocolVersion,
 			head.Protocol)}
 	}
 	m, err := parseMessage(b)
@@ -195,8 +197,9 @@ func parseHello(b []byte) (*Hello, error) {
 		return nil, &Error{Code: CodeInvalid, Msg: "the hello is not readable"}
 	}
 	if h := m.Hello; h.Role != RoleAgent && h.Role != RoleForwarder {
-		return nil, &Error{Code: CodeInvalid, Msg: fmt.Sprintf("role %q is unknown: it must be %q or %q", h.Role, RoleAgent,
-			RoleForwarder)}
+		return nil, &Error{Code: CodeInvalid,
+			Msg: fmt.Sprintf("role %q is unknown: it must be %q or %q", h.Role, RoleAgent,
+				RoleForwarder)}
 	}
 	return m.Hello, nil
 }

@@ -18,7 +18,8 @@ import (
 
 func fullLine() RequestLine {
 	return RequestLine{
-		EndpointID: "ep_2a7pKd0QmXzYv3bN1cT", Method: "GET", Path: "/api/v1/things/42", Code: "ERR_FL_2004", Status: 502,
+		EndpointID: "ep_2a7pKd0QmXzYv3bN1cT", Method: "GET", Path: "/api/v1/things/42", Code: "ERR_FL_2004",
+		Status:   502,
 		Duration: 1234567,
 		At:       time.Unix(1795230000, 123456789).UTC(),
 	}
@@ -77,7 +78,8 @@ func TestRequestLines_RoundTripOfRandomValues(t *testing.T) {
 		l := RequestLine{EndpointID: string(id), Method: string(method), Path: string(bytes.Repeat(path, 20)),
 			Code: string(code), Status: int(status), Duration: time.Duration(duration), At: at}
 		want := l
-		want.EndpointID, want.Method, want.Path, want.Code = truncateText(l.EndpointID, 128), truncateText(l.Method, 32),
+		want.EndpointID, want.Method, want.Path, want.Code = truncateText(l.EndpointID, 128),
+			truncateText(l.Method, 32),
 			truncateText(l.Path, 512), truncateText(l.Code, 64)
 		if want.At = at.UTC(); at.Unix() < earliestLine {
 			want.At = time.Time{}
@@ -97,7 +99,8 @@ func TestRequestLines_TruncateLongTexts(t *testing.T) {
 		"texts": {
 			RequestLine{EndpointID: strings.Repeat("e", 300), Method: strings.Repeat("m", 300),
 				Path: strings.Repeat("p", 100_000), Code: strings.Repeat("c", 300)},
-			RequestLine{EndpointID: strings.Repeat("e", 128), Method: strings.Repeat("m", 32), Path: strings.Repeat("p", 512),
+			RequestLine{EndpointID: strings.Repeat("e", 128), Method: strings.Repeat("m", 32),
+				Path: strings.Repeat("p", 512),
 				Code: strings.Repeat("c", 64)},
 		},
 		"not within a rune": {RequestLine{Path: strings.Repeat("x", 511) + "äö"},
@@ -107,7 +110,8 @@ func TestRequestLines_TruncateLongTexts(t *testing.T) {
 		"a negative status":          {RequestLine{Status: -1, Path: "/"}, RequestLine{Path: "/"}},
 		"a status that is too large": {RequestLine{Status: 70_000}, RequestLine{Status: 65535}},
 		"a time out of range":        {RequestLine{At: time.Unix(math.MaxInt64, 0), Path: "/"}, RequestLine{Path: "/"}},
-		"a time somewhere else":      {RequestLine{At: time.Unix(1, 5).In(east)}, RequestLine{At: time.Unix(1, 5).UTC()}},
+		"a time somewhere else": {RequestLine{At: time.Unix(1, 5).In(east)},
+			RequestLine{At: time.Unix(1, 5).UTC()}},
 		"a time with a monotonic one": {RequestLine{At: time.Unix(1, 0).Add(time.Nanosecond)},
 			RequestLine{At: time.Unix(1, 1).UTC()}},
 	} {

@@ -83,7 +83,9 @@ func TestRequestLines_ArriveSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestServer(t, overPipe, newHandler())
 		lines := make(chan RequestLine, 2)
-		h.startClient(ClientConfig{Hello: agentHello, Connections: 1, OnRequestLine: func(l RequestLine) { lines <- l }}).
+		h.startClient(ClientConfig{Hello: agentHello, Connections: 1, OnRequestLine: func(l RequestLine) {
+			lines <- l
+		}}).
 			awaitSession(t)
 		far := <-h.handler.ups
 		for gap := time.Duration(0); gap < 10*time.Millisecond; gap += 300 * time.Microsecond {
@@ -91,7 +93,8 @@ func TestRequestLines_ArriveSoon(t *testing.T) {
 			began := time.Now()
 			far.SendRequestLine(fullLine())
 			<-lines
-			if d := time.Since(began); d > 5*time.Millisecond || d == 0 && gap == 0 { // it is not written on its own account
+			// it is not written on its own account
+			if d := time.Since(began); d > 5*time.Millisecond || d == 0 && gap == 0 {
 				t.Errorf("it took %s", d)
 			}
 			time.Sleep(time.Second)
@@ -170,7 +173,8 @@ func TestRequestLines_KeepOrderWithMessages(t *testing.T) {
 	up <- r.awaitSession(t)
 	far := wait.Receive(t, "the session", h.handler.ups)
 	l := firstLink(far)
-	if err := open(t, far).WaitOpened(timeoutContext(t)); err != nil { // which keeps the session while the server drains
+	// which keeps the session while the server drains
+	if err := open(t, far).WaitOpened(timeoutContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	send := func(path string) {
@@ -230,28 +234,29 @@ func TestClient_SkipsLinesBeforeWelcome(t *testing.T) {
 	t.Parallel()
 	cert, _ := authority()
 	h := &testServer{t: t}
-	r := h.startClient(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		go func() {
-			c := tls.Server(far, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}})
-			mux, err := yamux.Server(c, yamux.DefaultConfig(), nil)
-			if err != nil {
-				return
-			}
-			defer func() { _ = mux.Close() }()
-			st, err := mux.AcceptStream()
-			if err != nil {
-				return
-			}
-			if _, err := readFrame(st, nil, helloLimit, func(int) error { return nil }); err != nil {
-				return
-			}
-			welcome, _ := json.Marshal(&message{Type: typeWelcome, Welcome: &Welcome{SessionID: "ts_1"}})
-			_, _ = st.Write(append(appendLines(nil, &RequestLine{Path: "/"}, nil), encodeFrame(string(welcome))...))
-			_, _ = io.Copy(io.Discard, st)
-		}()
-		return near, nil
-	}})
+	r := h.startClient(ClientConfig{Connections: 1,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				c := tls.Server(far, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}})
+				mux, err := yamux.Server(c, yamux.DefaultConfig(), nil)
+				if err != nil {
+					return
+				}
+				defer func() { _ = mux.Close() }()
+				st, err := mux.AcceptStream()
+				if err != nil {
+					return
+				}
+				if _, err := readFrame(st, nil, helloLimit, func(int) error { return nil }); err != nil {
+					return
+				}
+				welcome, _ := json.Marshal(&message{Type: typeWelcome, Welcome: &Welcome{SessionID: "ts_1"}})
+				_, _ = st.Write(append(appendLines(nil, &RequestLine{Path: "/"}, nil), encodeFrame(string(welcome))...))
+				_, _ = io.Copy(io.Discard, st)
+			}()
+			return near, nil
+		}})
 	if s := r.awaitSession(t); s.ID() != "ts_1" {
 		t.Errorf("session %s", s.ID())
 	}

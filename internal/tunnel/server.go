@@ -29,8 +29,8 @@ type Handler interface {
 	// connections. Errors as with Hello.
 	Bind(ctx context.Context, s *Session, b Bind) (Bound, error)
 	Unbind(ctx context.Context, s *Session, endpointID string) error
-	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It must call Accept
-	// or Refuse; the stream is ended when it returns. ctx ends with the stream's connection.
+	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It must call
+	// Accept or Refuse; the stream is ended when it returns. ctx ends with the stream's connection.
 	Stream(ctx context.Context, s *Session, st *Stream)
 	// Down is called once for each Up, after the session's last connection ended and after its last
 	// Bind or Unbind returned. Stream handlers may still be returning.
@@ -48,8 +48,8 @@ type ServerConfig struct {
 	// MaxPending is how many connections may be between TLS and Welcome at a time; further ones are
 	// closed at once. Default 1024. The listener limits them per address.
 	MaxPending int
-	// OnWelcome is called for each connection whose hello was accepted, so that the listener can count
-	// the others. May be nil.
+	// OnWelcome is called for each connection whose hello was accepted, so that the listener can
+	// count the others. May be nil.
 	OnWelcome func(*tls.Conn)
 }
 

@@ -19,8 +19,8 @@ const maxConnections = 16
 
 // sideHandler is the part of a session that differs between client and server.
 type sideHandler interface {
-	// handleMessage handles a control message that Session does not handle itself. An error ends the
-	// connection.
+	// handleMessage handles a control message that Session does not handle itself. An error ends
+	// the connection.
 	handleMessage(l *link, m *message) error
 	// handleRequestLine handles a request line.
 	handleRequestLine(l RequestLine)

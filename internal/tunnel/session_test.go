@@ -220,7 +220,8 @@ func TestSession_BindAndUnbind(t *testing.T) {
 		h := newTestServer(t, transport, handler)
 		s := h.startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
 		got, err := s.Bind(t.Context(), Bind{URL: "http://a.b", Metadata: strings.Repeat("m", 20_000)})
-		if d := cmp.Diff(Bound{EndpointID: "ep_1", URL: "http://a.b", ResumeSecret: s.ID()}, got); err != nil || d != "" {
+		if d := cmp.Diff(Bound{EndpointID: "ep_1", URL: "http://a.b", ResumeSecret: s.ID()}, got); err != nil ||
+			d != "" {
 			t.Errorf("%v %s", err, d)
 		}
 		var e *Error
@@ -256,7 +257,8 @@ func TestServer_RefusesRequestsOfOtherRole(t *testing.T) {
 		t.Errorf("a forwarder bound an endpoint: %v", err)
 	}
 	var refused *RefusedError
-	if err := open(t, agent).WaitOpened(timeoutContext(t)); !errors.As(err, &refused) || refused.Code != RefusedForbidden {
+	if err := open(t, agent).WaitOpened(timeoutContext(t)); !errors.As(err, &refused) ||
+		refused.Code != RefusedForbidden {
 		t.Errorf("an agent's stream: %v", err)
 	}
 	if err := open(t, fromServer).WaitOpened(timeoutContext(t)); !errors.As(err, &refused) ||

@@ -202,12 +202,13 @@ func TestSession_PingsDetectVanishedPeer(t *testing.T) {
 		shut := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
-		r := h.startClient(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-			h.serve(ctx, blackholeConn{far, shut})
-			return blackholeConn{near, shut}, nil
-		}})
+		r := h.startClient(ClientConfig{Connections: 1,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+				h.serve(ctx, blackholeConn{far, shut})
+				return blackholeConn{near, shut}, nil
+			}})
 		s := r.awaitSession(t)
 		time.Sleep(time.Hour) // idle, but alive
 		if s.Err() != nil {

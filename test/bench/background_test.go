@@ -37,8 +37,8 @@ func (r *chainBench) pingPong() {
 			pings       int
 			p50, slower goal
 		}{
-			// Endless streams take all CPU there is: what waits then waits for the scheduler, in every
-			// chain.
+			// Endless streams take all CPU there is: what waits then waits for the scheduler, in
+			// every chain.
 			{"beside 4 bulk streams", 0, 125, goal{over: plain, most: 1}, goal{}},
 			{"beside 4 paced streams", pacedRate, 4 * r.size.pings, goal{}, goal{most: 3}},
 		} {

@@ -49,7 +49,8 @@ func BenchmarkChain(b *testing.B) {
 	r := &chainBench{b: b, report: &report{Machine: thisMachine(), Quick: *quick}, size: loadSize{
 		rounds: 5, setUps: 200, concurrent: 2000, pings: 2000, idle: 5000, requests: 10_000, bulk: 300 << 20}}
 	if *quick {
-		r.size = loadSize{rounds: 3, setUps: 100, concurrent: 500, pings: 500, idle: 500, requests: 2000, bulk: 80 << 20}
+		r.size = loadSize{rounds: 3, setUps: 100, concurrent: 500, pings: 500, idle: 500, requests: 2000,
+			bulk: 80 << 20}
 	}
 	needs(b, 2*r.size.idle+1000) // the upstream's ends are this process', too
 	keys, err := makeKeys()
@@ -105,7 +106,8 @@ func (r *chainBench) baseline() *report {
 		r.b.Fatal(err)
 	}
 	if unlike := r.report.differences(baseline); len(unlike) > 0 {
-		fmt.Printf("\nthe baseline cannot be compared with this run, only the goals count: %s\n", strings.Join(unlike, "; "))
+		fmt.Printf("\nthe baseline cannot be compared with this run, only the goals count: %s\n",
+			strings.Join(unlike, "; "))
 		return nil
 	}
 	return baseline
@@ -153,7 +155,8 @@ func (r *chainBench) bulk() {
 				cpu, took := c.busy(r.b, func() error { return bulk(c.tcp, upwards, r.size.bulk, streams) })
 				gb := float64(r.size.bulk) / 1e9
 				r.report.add(name+": CPU", "s/GB", goal{over: rawTLS, most: 1.20}, c.name, cpu.Seconds()/gb)
-				r.report.add(name+": throughput", "MB/s", goal{over: rawTLS, least: 0.90}, c.name, gb*1000/took.Seconds())
+				r.report.add(name+": throughput", "MB/s", goal{over: rawTLS, least: 0.90}, c.name,
+					gb*1000/took.Seconds())
 			}
 		}
 	}

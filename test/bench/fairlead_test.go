@@ -63,7 +63,8 @@ func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 	up, ended := make(chan service.Addresses, 1), make(chan error, 1)
 	drop := memory.Ballast() // as its command does
 	o := service.Options{
-		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second,
+		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir,
+		DrainTimeout:  time.Second,
 		EndpointGrace: time.Minute,
 		Logger:        slog.New(slog.DiscardHandler), OnReady: func(a service.Addresses) { up <- a },
 	}

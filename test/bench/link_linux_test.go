@@ -78,7 +78,8 @@ func newLink(b testing.TB, congestion string, delay time.Duration, rate, loss fl
 			ip, peer, congestion string
 		}{{end.ip, end.peer, ofChain}, {end.direct, end.directPeer, ofDirect}} {
 			run(b, "ip -n "+end.ns+" addr add "+a.ip+" peer "+a.peer+" dev "+device)
-			run(b, "ip -n "+end.ns+" route replace "+a.peer+" dev "+device+" proto kernel scope link src "+a.ip+" congctl "+
+			run(b, "ip -n "+end.ns+" route replace "+a.peer+" dev "+device+" proto kernel scope link src "+a.ip+
+				" congctl "+
 				a.congestion)
 		}
 	}

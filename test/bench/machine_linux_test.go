@@ -16,7 +16,8 @@ import (
 func needs(b *testing.B, descriptors int) {
 	b.Helper()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		b.Fatalf("the memory of the processes and the CPU time of the machine are read from /proc, which is not mounted: %v",
+		b.Fatalf(
+			"the memory of the processes and the CPU time of the machine are read from /proc, which is not mounted: %v",
 			err)
 	}
 	var limit unix.Rlimit
@@ -24,7 +25,8 @@ func needs(b *testing.B, descriptors int) {
 		b.Fatal(err)
 	}
 	if limit.Cur < uint64(descriptors) { // the Go runtime has raised it as far as it may
-		b.Fatalf("%d open files are needed, and %d are the most for this process: raise the limit (ulimit -Hn)", descriptors,
+		b.Fatalf("%d open files are needed, and %d are the most for this process: raise the limit (ulimit -Hn)",
+			descriptors,
 			limit.Cur)
 	}
 }

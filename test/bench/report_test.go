@@ -122,9 +122,11 @@ func (r *row) verdict() string {
 // print writes the table.
 func (r *report) print(w io.Writer) {
 	_, _ = fmt.Fprintf(w,
-		"\n%s, %d CPUs, %s, %s, load %s; %s\nmedians of the rounds, which go through all chains in turn; CPU is that of "+
+		"\n%s, %d CPUs, %s, %s, load %s; %s\nmedians of the rounds, which go through all chains in turn; CPU is "+
+			"that of "+
 			"all three relays\n\n",
-		r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go, r.Machine.Load, r.Machine.Time.Format(time.DateTime))
+		r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go, r.Machine.Load,
+		r.Machine.Time.Format(time.DateTime))
 	all := slices.DeleteFunc([]string{ours, rawTLS, plain, haproxy, direct}, func(chain string) bool {
 		return !slices.ContainsFunc(r.Rows, func(x *row) bool { return len(x.Rounds[chain]) > 0 })
 	})
@@ -162,7 +164,8 @@ func (r *report) summary() string {
 			count[x.verdict()]++
 		}
 	}
-	text := fmt.Sprintf("goals: %d met, %d within noise, %d missed", count["met"], count["within noise"], count["MISSED"])
+	text := fmt.Sprintf("goals: %d met, %d within noise, %d missed", count["met"], count["within noise"],
+		count["MISSED"])
 	if n := count[""]; n > 0 {
 		text += fmt.Sprintf(", %d without anything to compare with", n)
 	}
@@ -219,7 +222,8 @@ func (r *report) differences(baseline *report) (why []string) {
 		why = append(why, fmt.Sprintf("this CPU is %q, the baseline's %q", r.Machine.CPU, baseline.Machine.CPU))
 	}
 	if r.Machine.CPUs != baseline.Machine.CPUs {
-		why = append(why, fmt.Sprintf("this machine has %d CPUs, the baseline's %d", r.Machine.CPUs, baseline.Machine.CPUs))
+		why = append(why, fmt.Sprintf("this machine has %d CPUs, the baseline's %d", r.Machine.CPUs,
+			baseline.Machine.CPUs))
 	}
 	return why
 }
@@ -246,8 +250,9 @@ func (r *report) check(baseline *report) []string {
 			worse = -worse
 		}
 		if bound := noise + wasNoise + 0.05*was; worse > bound {
-			wrong = append(wrong, fmt.Sprintf("%s: %.3g, and %.3g in the baseline; %.2g is more than the noise of both (%.2g)",
-				x.Name, score, was, worse, bound))
+			wrong = append(wrong,
+				fmt.Sprintf("%s: %.3g, and %.3g in the baseline; %.2g is more than the noise of both (%.2g)",
+					x.Name, score, was, worse, bound))
 		}
 	}
 	return wrong

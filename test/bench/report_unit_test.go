@@ -147,7 +147,8 @@ func TestReport_RoundTrip(t *testing.T) {
 	var before, after bytes.Buffer
 	r.print(&before)
 	again.print(&after)
-	if before.String() != after.String() || !strings.Contains(after.String(), "1.5 ± 0.03 of tls (at most 1.2: MISSED)") {
+	if before.String() != after.String() ||
+		!strings.Contains(after.String(), "1.5 ± 0.03 of tls (at most 1.2: MISSED)") {
 		t.Errorf("before:%s\nafter:%s", &before, &after)
 	}
 	if score, _ := (&row{Over: plain}).score(); !math.IsNaN(score) {

@@ -104,7 +104,9 @@ func (c wanCase) measure(b *testing.B, r *report) {
 	agent := spawnIn(b, l.far, ours, "agent", "", i.String())
 	entry := spawnIn(b, l.near, ours, "forwarder", "", strings.Join(agent.told[1:], " ")).told[0]
 	for round := range c.rounds {
-		for _, way := range []struct{ name, addr string }{{ours, entry}, {direct, net.JoinHostPort(directFarIP, port)}} {
+		for _, way := range []struct {
+			name, addr string
+		}{{ours, entry}, {direct, net.JoinHostPort(directFarIP, port)}} {
 			progress("%s, round %d of %d: %s", c, round+1, c.rounds, way.name)
 			c.order.Addr = way.addr
 			l.fullestSecond()
@@ -114,13 +116,15 @@ func (c wanCase) measure(b *testing.B, r *report) {
 				b.Fatal(err)
 			}
 			if len(got.Broken) > 0 {
-				r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %d streams broke; the first: %s", c, way.name, len(got.Broken),
+				r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %d streams broke; the first: %s", c, way.name,
+					len(got.Broken),
 					got.Broken[0]))
 				b.Error(r.Notes[len(r.Notes)-1])
 			}
 			c.add(r, way.name, got, l.fullestSecond())
 			if way.name == ours {
-				r.add(c.String()+": "+connectionsRow, "number", c.goals().connections, ours, float64(agent.connectionsTo(b, edge)))
+				r.add(c.String()+": "+connectionsRow, "number", c.goals().connections, ours,
+					float64(agent.connectionsTo(b, edge)))
 			}
 		}
 	}
@@ -156,7 +160,8 @@ func (c wanCase) add(r *report, way string, got wanResult, fullest float64) {
 	if way == direct && c.congestion == bbr && c.loss == 0 && fullest < 90 {
 		r.Notes = append(r.Notes,
 			fmt.Sprintf(
-				"the emulated link carried at most %.0f %% of its rate, for connections without a chain: this machine is too "+
+				"the emulated link carried at most %.0f %% of its rate, for connections without a chain: this "+
+					"machine is too "+
 					"busy for it", fullest))
 	}
 }

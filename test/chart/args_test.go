@@ -152,7 +152,8 @@ func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"0s": 315, "90s": 405, "15m": 1215, "2h": 7515} {
 		got := forwarder(t,
-			render(t, validValues().set("forwarder.drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds
+			render(t, validValues().set("forwarder.drainTimeout",
+				drain))).Spec.Template.Spec.TerminationGracePeriodSeconds
 		if got == nil || *got != want {
 			t.Errorf("%s: grace period %v, want %d", drain, got, want)
 		}

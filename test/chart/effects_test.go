@@ -89,17 +89,21 @@ func podEffects() []effect {
 			effect{component + ".tolerations",
 				[]any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
 			effect{component + ".affinity",
-				map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
-					"nodeSelectorTerms": []any{
-						map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
-				}}}, nil},
+				map[string]any{"nodeAffinity": map[string]any{
+					"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
+						"nodeSelectorTerms": []any{
+							map[string]any{
+								"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
+					}}}, nil},
 			effect{component + ".topologySpreadConstraints", []any{
-				map[string]any{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"},
+				map[string]any{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
+					"whenUnsatisfiable": "DoNotSchedule"},
 				map[string]any{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway",
 					"labelSelector": map[string]any{"matchLabels": texts}},
 			}, nil},
 			effect{component + ".podLabels", texts, nil},
-			effect{component + ".podAnnotations", map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"},
+			effect{component + ".podAnnotations",
+				map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"},
 				nil},
 		)
 	}
@@ -127,7 +131,8 @@ func everyValue(
 	}
 	if diff := cmp.Diff(documented(t, dir), slices.Sorted(slices.Values(covered))); diff != "" {
 		t.Fatalf(
-			"values of values.yaml (-) against cases of effects (+): add a case and run `go test ./test/chart -update`:\n%s",
+			"values of values.yaml (-) against cases of effects (+): add a case and run `go test ./test/chart "+
+				"-update`:\n%s",
 			diff)
 	}
 	results := make([]string, len(cases))

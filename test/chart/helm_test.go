@@ -127,7 +127,8 @@ func validValues() values {
 func template(t *testing.T, v values, args ...string) (string, error) {
 	t.Helper()
 	return helm(t, os.DevNull, v,
-		append([]string{"template", release, chartDir, "--namespace", namespace, "--kube-version", kubeVersion}, args...)...)
+		append([]string{"template", release, chartDir, "--namespace", namespace, "--kube-version", kubeVersion},
+			args...)...)
 }
 
 // rendered is the chart's output as objects.
@@ -169,7 +170,8 @@ func get[T any](t *testing.T, all rendered, kind, name string) T {
 		if o.GetKind() != kind || o.GetName() != name {
 			continue
 		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &result, true); err != nil {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &result,
+			true); err != nil {
 			t.Fatalf("%s %s: %v", kind, name, err)
 		}
 		return result

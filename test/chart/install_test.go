@@ -44,7 +44,8 @@ func startCluster(t *testing.T) *cluster {
 	})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, apiextensionsv1.AddToScheme,
+		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme,
+		apiextensionsv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -121,7 +122,8 @@ func (c *cluster) checkPodAdmission() {
 		c.t.Fatalf("%d Deployments, %v", len(all.Items), err)
 	}
 	for _, d := range all.Items {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: d.Name, Labels: d.Spec.Template.Labels},
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: d.Name,
+			Labels: d.Spec.Template.Labels},
 			Spec: d.Spec.Template.Spec}
 		if err := c.Create(ctx, pod.DeepCopy(), client.DryRunAll); err != nil {
 			c.t.Errorf("a pod of %s is refused: %v", d.Name, err)
@@ -203,13 +205,14 @@ func (c *cluster) checkCRDHandOver() {
 	c.t.Helper()
 	c.install("other", "third")
 	for _, to := range []client.ObjectKey{{Namespace: "third", Name: "other"}, {Namespace: namespace, Name: release}} {
-		for _, name := range []string{"boundendpoints.bindings.fairlead.dev", "kubernetesoperators.bindings.fairlead.dev"} {
+		for _, name := range []string{"boundendpoints.bindings.fairlead.dev",
+			"kubernetesoperators.bindings.fairlead.dev"} {
 			crd := &apiextensionsv1.CustomResourceDefinition{}
 			if err := c.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {
 				c.t.Fatal(err)
 			}
-			crd.Annotations["meta.helm.sh/release-namespace"], crd.Annotations["meta.helm.sh/release-name"] = to.Namespace,
-				to.Name
+			crd.Annotations["meta.helm.sh/release-namespace"] = to.Namespace
+			crd.Annotations["meta.helm.sh/release-name"] = to.Name
 			if err := c.Update(context.Background(), crd); err != nil {
 				c.t.Fatal(err)
 			}

@@ -18,7 +18,8 @@ func targetRights() []string {
 	for _, verb := range []string{"create", "delete", "get", "list", "update", "watch"} {
 		rights = append(rights, right{resource: "services", verb: verb, who: "manager"}.String())
 	}
-	rights = append(rights, right{group: rbacv1.GroupName, resource: "roles", name: namespace + "." + release + "-anchor",
+	rights = append(rights, right{group: rbacv1.GroupName, resource: "roles",
+		name: namespace + "." + release + "-anchor",
 		verb: "get", who: "manager"}.String())
 	slices.Sort(rights)
 	return rights
@@ -45,7 +46,8 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 				continue
 			}
 			if !strings.HasSuffix(role.Name, "-forwarder") {
-				perNamespace[role.Namespace] = append(perNamespace[role.Namespace], flattenRules("manager", false, role.Rules)...)
+				perNamespace[role.Namespace] = append(perNamespace[role.Namespace],
+					flattenRules("manager", false, role.Rules)...)
 			}
 		case "RoleBinding":
 			b := get[rbacv1.RoleBinding](t, rendered{o}, "RoleBinding", o.GetName())

@@ -124,7 +124,8 @@ func TestProgram_AcceptsFirstChartArguments(t *testing.T) {
 		"disabled": validValues().set("binding.enabled", false),
 		"more": validValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n").set("edge.address", "edge:1").
 			set("clusterDomain", "corp.example").
-			set("binding.endpointSelector", "ep.port == 80").set("description", "text").set("forwarder.drainTimeout", "2h").
+			set("binding.endpointSelector", "ep.port == 80").set("description", "text").set("forwarder.drainTimeout",
+			"2h").
 			set("binding.removalDelay", "5m"),
 	} {
 		text, err := helm(t, os.DevNull, v, "template", release, first, "--namespace", namespace, "--kube-version",

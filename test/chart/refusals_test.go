@@ -24,14 +24,15 @@ func TestRefusals(t *testing.T) {
 		"unknown nested value": {set("binding.selector", "true"), "additional properties 'selector' not allowed"},
 		"unknown deep value": {set("manager.resources.limit", map[string]any{}),
 			"additional properties 'limit' not allowed"},
-		"removed value":            {set("binding.enabled", nil), "missing property 'enabled'"},
-		"removed group":            {set("api", nil), "missing property 'api'"},
-		"text for a boolean":       {set("binding.enabled", "yes"), "'/binding/enabled': got string, want boolean"},
-		"number for a text":        {set("description", 7), "'/description': got number, want string"},
-		"text for replicas":        {set("manager.replicas", "two"), "'/manager/replicas': got string, want integer"},
-		"no replicas":              {set("forwarder.replicas", 0), "'/forwarder/replicas': minimum: got 0, want 1"},
-		"pull policy":              {set("image.pullPolicy", "Sometimes"), "'/image/pullPolicy': value must be one of"},
-		"pull secret without name": {set("imagePullSecrets", []any{map[string]any{"secret": "x"}}), "'/imagePullSecrets/0'"},
+		"removed value":      {set("binding.enabled", nil), "missing property 'enabled'"},
+		"removed group":      {set("api", nil), "missing property 'api'"},
+		"text for a boolean": {set("binding.enabled", "yes"), "'/binding/enabled': got string, want boolean"},
+		"number for a text":  {set("description", 7), "'/description': got number, want string"},
+		"text for replicas":  {set("manager.replicas", "two"), "'/manager/replicas': got string, want integer"},
+		"no replicas":        {set("forwarder.replicas", 0), "'/forwarder/replicas': minimum: got 0, want 1"},
+		"pull policy":        {set("image.pullPolicy", "Sometimes"), "'/image/pullPolicy': value must be one of"},
+		"pull secret without name": {set("imagePullSecrets", []any{map[string]any{"secret": "x"}}),
+			"'/imagePullSecrets/0'"},
 
 		"no API URL": {set("api.url", ""), "api.url is required: give the address of your fairlead-server"},
 		"API URL http": {set("api.url", "http://a.example"),
@@ -39,14 +40,18 @@ func TestRefusals(t *testing.T) {
 		"API URL with path":    {set("api.url", "https://a.example/v1"), "without user, path or query"},
 		"API URL with user":    {set("api.url", "https://u:p@a.example"), "give it as https://HOST[:PORT]"},
 		"API URL without host": {set("api.url", "https://:8443"), "give it as https://HOST[:PORT]"},
-		"API URL, port":        {set("api.url", "https://a.example:70000"), "the port must be a number from 1 to 65535"},
-		"API URL, port 0":      {set("api.url", "https://a.example:0"), "give it as https://HOST[:PORT]"},
-		"API URL, line end":    {set("api.url", "https://a.example\n--x"), "give it as https://HOST[:PORT]"},
-		"edge without port":    {set("edge.address", "edge.example"), `edge.address "edge.example": give it as HOST:PORT`},
-		"edge with scheme":     {set("edge.address", "https://edge.example:443"), "give it as HOST:PORT"},
-		"edge, port":           {set("edge.address", "edge.example:65536"), "the port must be a number from 1 to 65535"},
-		"CA without certs":     {set("api.caBundle", "ca.crt"), "api.caBundle holds no PEM certificate"},
-		"CA with a private key": {set("api.caBundle", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nflk_secret"),
+		"API URL, port": {set("api.url", "https://a.example:70000"),
+			"the port must be a number from 1 to 65535"},
+		"API URL, port 0":   {set("api.url", "https://a.example:0"), "give it as https://HOST[:PORT]"},
+		"API URL, line end": {set("api.url", "https://a.example\n--x"), "give it as https://HOST[:PORT]"},
+		"edge without port": {set("edge.address", "edge.example"),
+			`edge.address "edge.example": give it as HOST:PORT`},
+		"edge with scheme": {set("edge.address", "https://edge.example:443"), "give it as HOST:PORT"},
+		"edge, port": {set("edge.address", "edge.example:65536"),
+			"the port must be a number from 1 to 65535"},
+		"CA without certs": {set("api.caBundle", "ca.crt"), "api.caBundle holds no PEM certificate"},
+		"CA with a private key": {set("api.caBundle",
+			"-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nflk_secret"),
 			"api.caBundle holds a private key"},
 	} {
 		refused(t, name, tt.values, tt.want)
@@ -96,7 +101,8 @@ func TestRefusals_CredentialsAndBinding(t *testing.T) {
 			"forwarder.podIdentity.annotations needs forwarder.podIdentity.enabled"},
 		"all annotations": {set("forwarder.podIdentity.annotations", []string{"*"}).set("forwarder.podIdentity.enabled",
 			true), `forwarder.podIdentity.annotations "*": give names of annotations, or beginnings`},
-		"own namespace listed": {set("binding.namespaces.allow", []string{namespace}), "is the operator's own namespace"},
+		"own namespace listed": {set("binding.namespaces.allow", []string{namespace}),
+			"is the operator's own namespace"},
 		"listed and denied": {set("binding.namespaces.allow", []string{"kube-public"}),
 			`binding.namespaces.allow "kube-public" is denied by "kube-*"`},
 		"listed no name": {set("binding.namespaces.allow", []string{"team-*"}),
@@ -126,7 +132,8 @@ func TestRefusals_Pods(t *testing.T) {
 		"no version header": {set("api.versionHeader", ""), `api.versionHeader "" is no name of a header`},
 		"range": {set("binding.portRange", "10000"),
 			`binding.portRange "10000": give the first and the last port as FIRST-LAST`},
-		"range backwards":   {set("binding.portRange", "20000-10000"), "give the first and the last port as FIRST-LAST"},
+		"range backwards": {set("binding.portRange", "20000-10000"),
+			"give the first and the last port as FIRST-LAST"},
 		"range too low":     {set("binding.portRange", "1000-2000"), "both from 1024 to 65535"},
 		"range too high":    {set("binding.portRange", "60000-70000"), "both from 1024 to 65535"},
 		"range, octal":      {set("binding.portRange", "010000-20000"), "FIRST-LAST"},
@@ -139,7 +146,8 @@ func TestRefusals_Pods(t *testing.T) {
 		"monitor alone": {set("metrics",
 			map[string]any{"enabled": false, "podMonitor": map[string]any{"enabled": true}}),
 			"metrics.podMonitor.enabled needs metrics"},
-		"monitor's interval": {set("metrics.podMonitor.interval", "30"), `metrics.podMonitor.interval "30" is no duration`},
+		"monitor's interval": {set("metrics.podMonitor.interval", "30"),
+			`metrics.podMonitor.interval "30" is no duration`},
 		"monitor's label": {set("metrics.podMonitor.labels", text("helm.sh/chart", "x")),
 			`metrics.podMonitor.labels holds "helm.sh/chart", which the chart sets itself`},
 
@@ -149,7 +157,8 @@ func TestRefusals_Pods(t *testing.T) {
 			"with the scheme http only"},
 		"proxy with path": {set("proxy.httpsProxy", "http://u:secret-of-the-proxy@proxy.example/x"),
 			"proxy.httpsProxy: give it as"},
-		"exceptions alone": {set("proxy.noProxy", "a.example"), `proxy.noProxy "a.example" has no effect without a proxy`},
+		"exceptions alone": {set("proxy.noProxy", "a.example"),
+			`proxy.noProxy "a.example" has no effect without a proxy`},
 		"exceptions, space": {set("proxy", map[string]any{"httpsProxy": "http://p", "noProxy": "a, b"}),
 			`proxy.noProxy "a, b" holds spaces`},
 
@@ -322,7 +331,8 @@ func everyValueIsDescribed(t *testing.T, dir string) {
 			if at = at.Properties[part]; at == nil {
 				t.Fatalf("%s is not in the schema", path)
 			}
-			if at.Description == "" && (at.Ref == "" || schema.Defs[strings.TrimPrefix(at.Ref, "#/$defs/")].Description == "") {
+			if at.Description == "" &&
+				(at.Ref == "" || schema.Defs[strings.TrimPrefix(at.Ref, "#/$defs/")].Description == "") {
 				t.Errorf("%s: %s has no description", path, walked[1:])
 			}
 		}

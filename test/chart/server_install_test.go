@@ -68,7 +68,8 @@ func (c *cluster) checkServerPodAdmission(ns string) {
 	}
 	all := renderServer(c.t, values{}.set("tls.existingSecret", "certificate"))
 	test := get[corev1.Pod](c.t, all, "Pod", serverRelease+"-test")
-	for name, spec := range map[string]corev1.PodSpec{"server": server(c.t, all).Spec.Template.Spec, "test": test.Spec} {
+	for name, spec := range map[string]corev1.PodSpec{"server": server(c.t, all).Spec.Template.Spec,
+		"test": test.Spec} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: spec}
 		if err := c.Create(ctx, pod.DeepCopy(), client.DryRunAll); err != nil {
 			c.t.Errorf("the pod %s is refused: %v", name, err)

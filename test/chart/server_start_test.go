@@ -106,7 +106,8 @@ func untilUp(cmd *exec.Cmd, log io.Reader) error {
 		}
 	}
 	if err := cmd.Wait(); err != nil || !up {
-		return fmt.Errorf("it ended with exit code %d and said %s", cmd.ProcessState.ExitCode(), strings.Join(said, "\n"))
+		return fmt.Errorf("it ended with exit code %d and said %s", cmd.ProcessState.ExitCode(),
+			strings.Join(said, "\n"))
 	}
 	return nil
 }
@@ -170,10 +171,12 @@ func serverFiles(t *testing.T) string {
 	secret := strings.Repeat("A", 43)
 	for name, content := range map[string]string{
 		"tls/tls.crt": string(pair), "tls/tls.key": string(pair), "public-tls-0/tls.crt": string(pair),
-		"public-tls-0/tls.key": string(pair), "public-tls-1/tls.crt": string(pair), "public-tls-1/tls.key": string(pair),
-		"bootstrap/api-key": "flk_" + secret + "\n", "bootstrap/authtoken": "flt_" + secret + "\n",
-		"database/url": "postgres://fairlead:password@" + closedAddr + "/fairlead\n", "geoip/city.mmdb": database.String(),
-		"geoip/asn.mmdb": database.String(), "secret-key/key": strings.Repeat("0a", 32) + "\n",
+		"public-tls-0/tls.key": string(pair), "public-tls-1/tls.crt": string(pair),
+		"public-tls-1/tls.key": string(pair),
+		"bootstrap/api-key":    "flk_" + secret + "\n", "bootstrap/authtoken": "flt_" + secret + "\n",
+		"database/url":    "postgres://fairlead:password@" + closedAddr + "/fairlead\n",
+		"geoip/city.mmdb": database.String(),
+		"geoip/asn.mmdb":  database.String(), "secret-key/key": strings.Repeat("0a", 32) + "\n",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

@@ -138,10 +138,11 @@ func serverPodEffects() []effect {
 		{"nodeSelector", texts, nil},
 		{"tolerations", []any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
 		{"affinity",
-			map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
-				"nodeSelectorTerms": []any{
-					map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
-			}}}, nil},
+			map[string]any{"nodeAffinity": map[string]any{
+				"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
+					"nodeSelectorTerms": []any{
+						map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
+				}}}, nil},
 		{"podLabels", texts, nil},
 		{"podAnnotations", texts, nil},
 		{"podDisruptionBudget.enabled", true, nil},
@@ -188,7 +189,8 @@ func TestServerChart_GracePeriodAndTestPods(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"10s": 30, "2m": 140, "1h": 3620} {
 		if got := *server(t,
-			renderServer(t, values{}.set("drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds; got != want {
+			renderServer(t, values{}.set("drainTimeout",
+				drain))).Spec.Template.Spec.TerminationGracePeriodSeconds; got != want {
 			t.Errorf("drainTimeout %s: the pod is killed after %d s, want %d", drain, got, want)
 		}
 	}

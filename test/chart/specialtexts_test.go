@@ -90,7 +90,8 @@ func serverNames(name string) values {
 	return values{}.set("tls.existingSecret", name).set("bootstrap.existingSecret", name).
 		set("versionHeaders", []any{name}).set("database.urlSecret.name", name).set("database.urlSecret.key", name).
 		set("secretKey.name", name).set("secretKey.key", name).
-		set("persistence.storageClass", name).set("service.type", "LoadBalancer").set("service.loadBalancerClass", name).
+		set("persistence.storageClass", name).set("service.type", "LoadBalancer").set("service.loadBalancerClass",
+		name).
 		set("service.annotations", labels).set("public.enabled", true).set("public.tlsSecrets", []any{name}).
 		set("geoip.existingClaim", name).set("geoip.databases", []any{name}).set("image.tag", name).
 		set("imagePullSecrets", []any{map[string]any{"name": name}}).set("priorityClassName", name).
@@ -164,7 +165,8 @@ func TestTexts_RoundTrip(t *testing.T) {
 				"forwarder": forwarder(t, all).Spec.Template.Annotations["example.com/text"],
 				"server":    server(t, served).Spec.Template.Annotations["example.com/text"],
 				"Service":   get[corev1.Service](t, served, "Service", serverRelease).Annotations["example.com/text"],
-				"argument":  strings.TrimPrefix(arguments(server(t, served).Spec.Template.Spec.Containers[0])[1], "--a="),
+				"argument": strings.TrimPrefix(arguments(server(t, served).Spec.Template.Spec.Containers[0])[1],
+					"--a="),
 			}
 			for what, value := range got {
 				if value != text {

@@ -41,7 +41,8 @@ func TestInstall_ProgramsStart(t *testing.T) {
 	mounts := mountedFiles(t)
 	for _, input := range inputs {
 		t.Run(filepath.Base(input), func(t *testing.T) {
-			if out, err := helm(t, c.kubeconfig, nil, "upgrade", "--install", release, chartDir, "--namespace", namespace,
+			if out, err := helm(t, c.kubeconfig, nil, "upgrade", "--install", release, chartDir, "--namespace",
+				namespace,
 				"--create-namespace", "--values", input); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

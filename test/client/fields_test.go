@@ -46,24 +46,30 @@ func requests(child, other string) []request {
 				return ngrok.APIKeyUpdate{ID: id, Description: description, Metadata: metadata}
 			}},
 		{path: "/credentials", made: reflect.TypeFor[ngrok.Credential](),
-			create: ngrok.CredentialCreate{Description: *description, Metadata: *metadata, ACL: []string{"bind:*.example.com"},
+			create: ngrok.CredentialCreate{Description: *description, Metadata: *metadata,
+				ACL:     []string{"bind:*.example.com"},
 				OwnerID: text("usr_1")},
 			update: func(id string) any {
-				return ngrok.CredentialUpdate{ID: id, Description: description, Metadata: metadata, ACL: []string{"bind:foo=bar"}}
+				return ngrok.CredentialUpdate{ID: id, Description: description, Metadata: metadata,
+					ACL: []string{"bind:foo=bar"}}
 			}},
 		{path: "/endpoints", made: reflect.TypeFor[ngrok.Endpoint](), required: []string{"url"},
-			create: ngrok.EndpointCreate{URL: "http://shop.demo", Type: "cloud", TrafficPolicy: `{"on_http_request":[]}`,
-				Description: description, Metadata: metadata,
+			create: ngrok.EndpointCreate{URL: "http://shop.demo", Type: "cloud",
+				TrafficPolicy: `{"on_http_request":[]}`,
+				Description:   description, Metadata: metadata,
 				Bindings: []string{"kubernetes"}, PoolingEnabled: ngrok.Bool(true)},
 			update: func(id string) any {
-				return ngrok.EndpointUpdate{ID: id, Url: text("http://shop.demo"), TrafficPolicy: text("on_http_request: []"),
-					Description: description, Metadata: metadata,
+				return ngrok.EndpointUpdate{ID: id, Url: text("http://shop.demo"),
+					TrafficPolicy: text("on_http_request: []"),
+					Description:   description, Metadata: metadata,
 					Bindings: []string{"kubernetes"}, PoolingEnabled: ngrok.Bool(true)}
 			}},
 		{path: "/backends/failover", made: reflect.TypeFor[ngrok.FailoverBackend](), required: []string{"backends"},
-			create: ngrok.FailoverBackendCreate{Description: *description, Metadata: *metadata, Backends: []string{child}},
+			create: ngrok.FailoverBackendCreate{Description: *description, Metadata: *metadata,
+				Backends: []string{child}},
 			update: func(id string) any {
-				return ngrok.FailoverBackendUpdate{ID: id, Description: description, Metadata: metadata, Backends: []string{other}}
+				return ngrok.FailoverBackendUpdate{ID: id, Description: description, Metadata: metadata,
+					Backends: []string{other}}
 			}},
 		{path: "/backends/weighted", made: reflect.TypeFor[ngrok.WeightedBackend](), required: []string{"backends"},
 			create: ngrok.WeightedBackendCreate{Description: *description, Metadata: *metadata,
@@ -72,7 +78,8 @@ func requests(child, other string) []request {
 				return ngrok.WeightedBackendUpdate{ID: id, Description: description, Metadata: metadata,
 					Backends: map[string]int64{other: 2}}
 			}},
-		{path: "/backends/tunnel_group", made: reflect.TypeFor[ngrok.TunnelGroupBackend](), required: []string{"labels"},
+		{path: "/backends/tunnel_group", made: reflect.TypeFor[ngrok.TunnelGroupBackend](),
+			required: []string{"labels"},
 			create: ngrok.TunnelGroupBackendCreate{Description: *description, Metadata: *metadata,
 				Labels: map[string]string{"app": "api"}},
 			update: func(id string) any {
@@ -83,14 +90,16 @@ func requests(child, other string) []request {
 			create: ngrok.StaticBackendCreate{Description: *description, Metadata: *metadata, Address: "example.com:80",
 				TLS: ngrok.StaticBackendTLS{Enabled: true}},
 			update: func(id string) any {
-				return ngrok.StaticBackendUpdate{ID: id, Description: description, Metadata: metadata, Address: "example.org:80",
-					TLS: ngrok.StaticBackendTLS{Enabled: true}}
+				return ngrok.StaticBackendUpdate{ID: id, Description: description, Metadata: metadata,
+					Address: "example.org:80",
+					TLS:     ngrok.StaticBackendTLS{Enabled: true}}
 			}},
 		{path: "/backends/http_response", made: reflect.TypeFor[ngrok.HTTPResponseBackend](),
 			create: ngrok.HTTPResponseBackendCreate{Description: *description, Metadata: *metadata, Body: "body",
 				Headers: map[string]string{"x-a": "b"}, StatusCode: status(404)},
 			update: func(id string) any {
-				return ngrok.HTTPResponseBackendUpdate{ID: id, Description: description, Metadata: metadata, Body: text("b"),
+				return ngrok.HTTPResponseBackendUpdate{ID: id, Description: description, Metadata: metadata,
+					Body:    text("b"),
 					Headers: map[string]string{"x-b": "c"}, StatusCode: status(410)}
 			}},
 		{path: "/kubernetes_operators", made: reflect.TypeFor[ngrok.KubernetesOperator](),
@@ -104,7 +113,8 @@ func requests(child, other string) []request {
 				return ngrok.KubernetesOperatorUpdate{ID: id, Description: description, Metadata: metadata,
 					EnabledFeatures: []string{"bindings"}, Region: text("eu"),
 					Deployment: &ngrok.KubernetesOperatorDeploymentUpdate{Name: text("o"), Version: text("1.0.1")},
-					Binding: &ngrok.KubernetesOperatorBindingUpdate{EndpointSelectors: []string{"true"}, CSR: text("csr"),
+					Binding: &ngrok.KubernetesOperatorBindingUpdate{EndpointSelectors: []string{"true"},
+						CSR:             text("csr"),
 						IngressEndpoint: text("example.com:443")}}
 			}},
 	}
@@ -220,14 +230,16 @@ func missingFields(where string, of reflect.Type, fields map[string]any) (missin
 // request, sorted.
 func argumentTypes(t *testing.T) []string {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/ngrok/ngrok-api-go/v7").
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/ngrok/ngrok-api-go/v7").
 		Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]bool{}
 	for _, pkg := range offered {
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), pkg, "client.go"),
+		parsed, err := parser.ParseFile(token.NewFileSet(),
+			filepath.Join(strings.TrimSpace(string(dir)), pkg, "client.go"),
 			nil, 0)
 		if err != nil {
 			t.Fatal(err)

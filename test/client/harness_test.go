@@ -240,7 +240,8 @@ func (a *tenant) configWith(key string) *ngrok.ClientConfig {
 		},
 	}
 	a.Cleanup(transport.CloseIdleConnections)
-	return ngrok.NewClientConfig(key, ngrok.WithBaseURL(baseURL), ngrok.WithHTTPClient(&http.Client{Transport: transport}))
+	return ngrok.NewClientConfig(key, ngrok.WithBaseURL(baseURL),
+		ngrok.WithHTTPClient(&http.Client{Transport: transport}))
 }
 
 // raw is the answer to a GET as it came.
@@ -268,7 +269,8 @@ type agent struct {
 func (a *tenant) agent(authtoken string, args ...string) *agent {
 	a.Helper()
 	cmd := exec.Command(filepath.Join(server.dir, "fairlead"), append(args, "--log-format", "json")...)
-	cmd.Env = append(environment(a.TempDir()), "FAIRLEAD_SERVER_URL=https://"+server.addr, "FAIRLEAD_CA_FILE="+server.ca,
+	cmd.Env = append(environment(a.TempDir()), "FAIRLEAD_SERVER_URL=https://"+server.addr,
+		"FAIRLEAD_CA_FILE="+server.ca,
 		"FAIRLEAD_AUTHTOKEN="+authtoken)
 	started := &agent{ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &started.output, &started.output

@@ -133,7 +133,8 @@ func (r resource[C, U, I]) list(t *testing.T, a *tenant, made []string, before i
 	}
 	page := a.raw(r.path + "?limit=2")
 	next, err := url.Parse(fmt.Sprint(page["next_page_uri"]))
-	if err != nil || next.Scheme+"://"+next.Host+next.Path != baseURL+r.path || next.Query().Get("before_id") != made[1] ||
+	if err != nil || next.Scheme+"://"+next.Host+next.Path != baseURL+r.path || next.Query().
+		Get("before_id") != made[1] ||
 		next.Query().Get("limit") != "2" {
 		t.Errorf("next_page_uri of a page is %v, want it after %s with the same limit", page["next_page_uri"], made[1])
 	}
@@ -165,7 +166,8 @@ func (r resource[C, U, I]) change(t *testing.T, a *tenant, id string) {
 			t.Errorf("after an update: %s", problem)
 		}
 		for name := range was {
-			if _, changed := sent[name]; !changed && !slices.Contains([]string{"updated_at", "resource_version"}, name) &&
+			if _, changed := sent[name]; !changed && !slices.Contains([]string{"updated_at", "resource_version"},
+				name) &&
 				!reflect.DeepEqual(was[name], answer[name]) {
 				t.Errorf("an update without %s changed it from %v to %v", name, was[name], answer[name])
 			}
@@ -252,7 +254,8 @@ func wantNotFound(t *testing.T, what string, err error) {
 func wantError(t *testing.T, what string, err error, status int) *ngrok.Error {
 	t.Helper()
 	var e *ngrok.Error
-	if !errors.As(err, &e) || int(e.StatusCode) != status || !strings.HasPrefix(e.ErrorCode, "ERR_FL_") || e.Msg == "" ||
+	if !errors.As(err, &e) || int(e.StatusCode) != status || !strings.HasPrefix(e.ErrorCode, "ERR_FL_") ||
+		e.Msg == "" ||
 		!strings.HasPrefix(e.OperationID(), "rq-") {
 		t.Fatalf("%s: %#v, want status %d, a code, a message and an operation id", what, err, status)
 	}

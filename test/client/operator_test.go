@@ -36,9 +36,10 @@ func TestOperators_OfThePublicAPIRegister(t *testing.T) {
 	features := []string{"ingress", "gateway", "bindings"}
 	const name, csr = "ngrok-operator", "-----BEGIN CERTIFICATE REQUEST-----"
 	made, err := operators.Create(a.ctx, &ngrok.KubernetesOperatorCreate{
-		Metadata: `{"namespace.uid":"6c0f","owned-by":"ngrok-operator"}`, Description: "mine", EnabledFeatures: features,
-		Deployment: ngrok.KubernetesOperatorDeployment{Name: name, Namespace: name, Version: "0.22.0"},
-		Binding:    &ngrok.KubernetesOperatorBindingCreate{EndpointSelectors: []string{"true"}, CSR: csr},
+		Metadata: `{"namespace.uid":"6c0f","owned-by":"ngrok-operator"}`, Description: "mine",
+		EnabledFeatures: features,
+		Deployment:      ngrok.KubernetesOperatorDeployment{Name: name, Namespace: name, Version: "0.22.0"},
+		Binding:         &ngrok.KubernetesOperatorBindingCreate{EndpointSelectors: []string{"true"}, CSR: csr},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,8 @@ func TestOperators_OfThePublicAPIRegister(t *testing.T) {
 		{"", "tcp db.prod:5432, http shop.demo:80"},
 	} {
 		_, err := operators.Update(a.ctx, &ngrok.KubernetesOperatorUpdate{
-			ID: made.ID, Description: text("mine"), Metadata: &made.Metadata, EnabledFeatures: features, Region: text(""),
+			ID: made.ID, Description: text("mine"), Metadata: &made.Metadata, EnabledFeatures: features,
+			Region:     text(""),
 			Deployment: &ngrok.KubernetesOperatorDeploymentUpdate{Name: text(name), Version: text("0.22.0")},
 			Binding:    &ngrok.KubernetesOperatorBindingUpdate{EndpointSelectors: []string{c.selector}, CSR: text(csr)},
 		})

@@ -84,7 +84,8 @@ func TestClient_Identities(t *testing.T) {
 	wantError(t, "get a session", err, http.StatusNotFound)
 	wantError(t, "delete a user", users.Delete(a.ctx, user), http.StatusNotFound)
 	wantError(t, "delete a session", sessions.Delete(a.ctx, session), http.StatusNotFound)
-	for path, key := range map[string]string{"/app/users": "application_users", "/app/sessions": "application_sessions"} {
+	for path, key := range map[string]string{"/app/users": "application_users",
+		"/app/sessions": "application_sessions"} {
 		if list, ok := a.raw(path)[key].([]any); !ok || len(list) > 0 {
 			t.Errorf("%s has %s %v", path, key, list)
 		}
@@ -120,7 +121,8 @@ func TestClient_Backends(t *testing.T) {
 		resource[ngrok.FailoverBackendCreate, ngrok.FailoverBackendUpdate, ngrok.FailoverBackend]{
 			path: "/backends/failover", key: "backends", client: failover.NewClient(a.config),
 			create: func(n int) ngrok.FailoverBackendCreate {
-				return ngrok.FailoverBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Backends: []string{first, second}}
+				return ngrok.FailoverBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+					Backends: []string{first, second}}
 			},
 			update: ngrok.FailoverBackendUpdate{Metadata: text("changed"), Backends: []string{second, first}},
 		}.live(t, a)
@@ -145,7 +147,8 @@ func TestClient_Backends(t *testing.T) {
 				return ngrok.TunnelGroupBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
 					Labels: map[string]string{"app": "api", "n": fmt.Sprint(n)}}
 			},
-			update: ngrok.TunnelGroupBackendUpdate{Metadata: text("changed"), Labels: map[string]string{"app": "web", "n": "1"}},
+			update: ngrok.TunnelGroupBackendUpdate{Metadata: text("changed"),
+				Labels: map[string]string{"app": "web", "n": "1"}},
 		}.live(t, a)
 	})
 	t.Run("static", func(t *testing.T) {
@@ -153,10 +156,12 @@ func TestClient_Backends(t *testing.T) {
 		resource[ngrok.StaticBackendCreate, ngrok.StaticBackendUpdate, ngrok.StaticBackend]{
 			path: "/backends/static", key: "backends", client: static_address.NewClient(a.config),
 			create: func(n int) ngrok.StaticBackendCreate {
-				return ngrok.StaticBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Address: "api.example.com:443",
-					TLS: ngrok.StaticBackendTLS{Enabled: true}}
+				return ngrok.StaticBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+					Address: "api.example.com:443",
+					TLS:     ngrok.StaticBackendTLS{Enabled: true}}
 			},
-			update: ngrok.StaticBackendUpdate{Address: "api.example.org:443"}, // with an empty tls, which changes nothing
+			// with an empty tls, which changes nothing
+			update: ngrok.StaticBackendUpdate{Address: "api.example.org:443"},
 		}.live(t, a)
 	})
 	t.Run("http_response", func(t *testing.T) {
@@ -201,7 +206,8 @@ func TestClient_Operators(t *testing.T) {
 		},
 		update: ngrok.KubernetesOperatorUpdate{Region: text("eu"),
 			Deployment: &ngrok.KubernetesOperatorDeploymentUpdate{Name: text("operator"), Version: text("0.2.0")},
-			Binding:    &ngrok.KubernetesOperatorBindingUpdate{CSR: text("another"), EndpointSelectors: []string{"true"}}},
+			Binding: &ngrok.KubernetesOperatorBindingUpdate{CSR: text("another"),
+				EndpointSelectors: []string{"true"}}},
 		ignored: []string{"binding.csr", "binding.cert"},
 	}.live(t, a)
 

@@ -59,7 +59,8 @@ func (c cli) want(code int, says string, args ...string) {
 	c.t.Helper()
 	got, out := c.run(args...)
 	if got != code || !strings.Contains(out, says) {
-		c.t.Errorf("cluster %s: exit code %d, want %d; said %q, want %q in it", strings.Join(args, " "), got, code, out, says)
+		c.t.Errorf("cluster %s: exit code %d, want %d; said %q, want %q in it", strings.Join(args, " "), got, code, out,
+			says)
 	}
 }
 

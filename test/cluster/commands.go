@@ -59,7 +59,8 @@ func (w *which) running() (*state.Cluster, error) {
 		return nil, err
 	}
 	if !have.Alive() {
-		return nil, fmt.Errorf("the cluster %s is not running: start it with `cluster up --name %s`", want.Name, want.Name)
+		return nil, fmt.Errorf("the cluster %s is not running: start it with `cluster up --name %s`", want.Name,
+			want.Name)
 	}
 	return have, nil
 }
@@ -123,9 +124,10 @@ func downCommand() *cobra.Command {
 func execCommand() *cobra.Command {
 	var w which
 	cmd := &cobra.Command{
-		Use:   "exec [flags] [--] COMMAND [ARG…]",
-		Short: "Run a command in the node: its network and processes, KUBECONFIG set, kubectl, helm and nettool in PATH",
-		Args:  cobra.MinimumNArgs(1),
+		Use: "exec [flags] [--] COMMAND [ARG…]",
+		Short: "Run a command in the node: its network and processes, KUBECONFIG set, kubectl, helm and nettool " +
+			"in PATH",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := w.running()
 			if err != nil {

@@ -66,9 +66,10 @@ func buildCommand() *cobra.Command {
 	var only []string
 	var printDir bool
 	cmd := &cobra.Command{
-		Use:   "build",
-		Short: "Build what is not in the cache: Kubernetes, containerd, CoreDNS, helm (about 5 minutes on two cores, once)",
-		Args:  cobra.NoArgs,
+		Use: "build",
+		Short: "Build what is not in the cache: Kubernetes, containerd, CoreDNS, helm (about 5 minutes on two " +
+			"cores, once)",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := cache()
 			if err != nil {

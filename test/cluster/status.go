@@ -54,7 +54,8 @@ func statusCommand() *cobra.Command {
 			}
 			s := status{Cluster: &want}
 			if have.Alive() {
-				s = status{Cluster: have, Running: true, Ready: node.ReadProgress(have).Ready, Kubeconfig: have.Kubeconfig()}
+				s = status{Cluster: have, Running: true, Ready: node.ReadProgress(have).Ready,
+					Kubeconfig: have.Kubeconfig()}
 			}
 			if output == "json" {
 				e := json.NewEncoder(os.Stdout)

@@ -64,7 +64,8 @@ func (s *Service) failover(t testing.TB, url string) {
 	second := s.make(t, "/backends/http_response", map[string]any{"status_code": 200, "body": secondChild})
 	failover := s.make(t, "/backends/failover", map[string]any{"backends": []string{group, second}})
 	s.make(t, "/endpoints", map[string]any{"url": url, "type": "cloud", "bindings": []string{"kubernetes"},
-		"traffic_policy": fmt.Sprintf("on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]",
+		"traffic_policy": fmt.Sprintf(
+			"on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]",
 			failover)})
 }
 

@@ -66,7 +66,8 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 	})
 	t.Run("the name is an alias of the Service's", func(t *testing.T) {
 		out, exit := c.RunPod(t, Pod{Namespace: demo, Image: ImageNettool, Args: []string{"lookup", "echo." + demo}})
-		if want := "is echo-id." + operator + ".svc.cluster.local. at [10.96."; exit != 0 || !strings.Contains(out, want) {
+		if want := "is echo-id." + operator + ".svc.cluster.local. at [10.96."; exit != 0 ||
+			!strings.Contains(out, want) {
 			t.Errorf("exit code %d, output %q; want %q in it", exit, out, want)
 		}
 	})

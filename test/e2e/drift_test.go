@@ -133,5 +133,6 @@ func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.
 func asMade(s, good *corev1.Service) bool {
 	return s.DeletionTimestamp == nil && equality.Semantic.DeepEqual(s.Spec, good.Spec) &&
 		equality.Semantic.DeepEqual(s.OwnerReferences, good.OwnerReferences) &&
-		equality.Semantic.DeepEqual(s.Labels, good.Labels) && equality.Semantic.DeepEqual(s.Annotations, good.Annotations)
+		equality.Semantic.DeepEqual(s.Labels, good.Labels) && equality.Semantic.DeepEqual(s.Annotations,
+		good.Annotations)
 }

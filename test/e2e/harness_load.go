@@ -149,7 +149,8 @@ func (l *load) stop(t testing.TB) tally {
 func (c *Cluster) answering(t testing.TB, pod *corev1.Pod, urls ...string) {
 	t.Helper()
 	c.Eventually(t, time.Minute, "first answers", func(ctx context.Context) error {
-		args := append([]string{"/nettool", "load", "-for", "1s", "-rate", strconv.Itoa(4 * len(urls)), "-timeout", "5s"},
+		args := append([]string{"/nettool", "load", "-for", "1s", "-rate", strconv.Itoa(4 * len(urls)), "-timeout",
+			"5s"},
 			urls...)
 		out, err := c.PodExec(ctx, pod, args...)
 		if err == nil && strings.Contains(out, "FAIL") {

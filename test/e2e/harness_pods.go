@@ -50,7 +50,8 @@ func (p Pod) object() *corev1.Pod {
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace, EnableServiceLinks: &links,
 			Containers: []corev1.Container{{
-				Name: "main", Image: p.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: p.Command, Args: p.Args,
+				Name: "main", Image: p.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: p.Command,
+				Args: p.Args,
 			}},
 		},
 	}
@@ -124,9 +125,11 @@ func describePod(o *corev1.Pod) error {
 	for _, s := range o.Status.ContainerStatuses {
 		switch {
 		case s.State.Waiting != nil:
-			return fmt.Errorf("pod %s is %s: %s: %s", o.Name, o.Status.Phase, s.State.Waiting.Reason, s.State.Waiting.Message)
+			return fmt.Errorf("pod %s is %s: %s: %s", o.Name, o.Status.Phase, s.State.Waiting.Reason,
+				s.State.Waiting.Message)
 		case s.State.Terminated != nil:
-			return fmt.Errorf("pod %s ended: exit code %d: %s", o.Name, s.State.Terminated.ExitCode, s.State.Terminated.Message)
+			return fmt.Errorf("pod %s ended: exit code %d: %s", o.Name, s.State.Terminated.ExitCode,
+				s.State.Terminated.Message)
 		}
 	}
 	return fmt.Errorf("pod %s is %s %s", o.Name, o.Status.Phase, o.Status.Message)

@@ -61,8 +61,8 @@ func (c *Cluster) start(t testing.TB, name string, env []string, stdin *os.File,
 	if stdin != nil {
 		p.cmd.Stdin = stdin
 	}
-	// Its own process group: Ctrl-C at the terminal reaches the suite only, which ends its processes
-	// in order.
+	// Its own process group: Ctrl-C at the terminal reaches the suite only, which ends its
+	// processes in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", name, err)

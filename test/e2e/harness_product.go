@@ -110,7 +110,8 @@ func (s *Service) Start(t testing.TB) {
 	t.Helper()
 	args := append([]string{binary(t, "fairlead-server"), "--addr", s.addr, "--base-url", s.URL, "--data-dir",
 		filepath.Join(s.dir, "data"),
-		"--bootstrap-file", filepath.Join(s.dir, "bootstrap"), "--metrics-addr", strings.TrimPrefix(s.metricsURL, "http://")},
+		"--bootstrap-file", filepath.Join(s.dir, "bootstrap"), "--metrics-addr",
+		strings.TrimPrefix(s.metricsURL, "http://")},
 		s.flags...)
 	s.Process = s.c.Start(t, "fairlead-server", args...)
 	s.c.Eventually(t, 20*time.Second, "fairlead-server ready", func(ctx context.Context) error {

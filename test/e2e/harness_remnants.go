@@ -129,8 +129,9 @@ func bindMany(t testing.TB, session *tunnel.Session, namespace string, n int) {
 	for i := range n {
 		<-pace.C
 		url := fmt.Sprintf("http://e-%d.%s", i, namespace)
-		if _, err := session.Bind(t.Context(), tunnel.Bind{URL: url, Binding: "kubernetes", UpstreamURL: "http://localhost:1",
-			UpstreamProtocol: "http1"}); err != nil {
+		if _, err := session.Bind(t.Context(),
+			tunnel.Bind{URL: url, Binding: "kubernetes", UpstreamURL: "http://localhost:1",
+				UpstreamProtocol: "http1"}); err != nil {
 			t.Fatal(err)
 		}
 	}

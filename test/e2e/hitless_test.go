@@ -99,7 +99,8 @@ func (f *traffic) unharmed(t *testing.T, stage string) {
 		if i == 10 {
 			break
 		}
-		t.Errorf("%s: a call failed at %s after %v: %s: %s", stage, s.at.Format(time.StampMilli), s.took, s.url, s.reason)
+		t.Errorf("%s: a call failed at %s after %v: %s: %s", stage, s.at.Format(time.StampMilli), s.took, s.url,
+			s.reason)
 	}
 }
 
@@ -147,7 +148,9 @@ func TestRollout_LosesNoRequest(t *testing.T) {
 	for range rollouts {
 		f.roll(t, deployment+"forwarder")
 		if many {
-			f.oldGone(t) // Kubernetes writes 20 EndpointSlices a second: rollouts on top of each other would measure its queue
+			// Kubernetes writes 20 EndpointSlices a second: rollouts on top of each other would
+			// measure its queue
+			f.oldGone(t)
 		}
 		f.unharmed(t, "rolling the forwarders")
 	}
@@ -156,7 +159,8 @@ func TestRollout_LosesNoRequest(t *testing.T) {
 		t.Errorf("a connection that ended before the drain did: %q, %v", last, err)
 	}
 	if lived := f.cut(t, long).Sub(began); lived < drainTimeout-time.Second { // Kubernetes tells whole seconds
-		t.Errorf("the long connection lived for %v after the rollout began, promised the drain's %v", lived, drainTimeout)
+		t.Errorf("the long connection lived for %v after the rollout began, promised the drain's %v", lived,
+			drainTimeout)
 	} else {
 		t.Logf("the long connection was reset %v after the rollout began, with a drain of %v", lived.Round(time.Second),
 			drainTimeout)

@@ -25,7 +25,9 @@ func TestIPv6(t *testing.T) {
 	c := Shared(t)
 	var kubernetes corev1.Node
 	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "node"}, &kubernetes); err != nil ||
-		!slices.ContainsFunc(kubernetes.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == nodeIPv6 }) {
+		!slices.ContainsFunc(kubernetes.Status.Addresses, func(a corev1.NodeAddress) bool {
+			return a.Address == nodeIPv6
+		}) {
 		t.Skipf("the cluster has no IPv6 (%v): start it with `cluster up --dual-stack`", err)
 	}
 	s := c.StartServiceAt(t, nodeIPv6)

@@ -69,7 +69,8 @@ func TestProjection_Latency(t *testing.T) {
 		case got <= 250*time.Millisecond:
 		case byHand < stalled:
 			t.Errorf(
-				"%v from creation to both Services, promised 250ms at most; meanwhile the API server took %v for two by hand", got,
+				"%v from creation to both Services, promised 250ms at most; meanwhile the API server took %v for two "+
+					"by hand", got,
 				byHand)
 		default:
 			excused = append(excused, fmt.Sprintf("%v while two by hand took %v", got, byHand))
@@ -134,7 +135,8 @@ func openSession(t *testing.T, c *Cluster, s *Service) *tunnel.Session {
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: s.addr, TLS: tlsConfig, DialContext: c.DialContext,
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: s.Authtoken, ClientVersion: version.String(), OS: runtime.GOOS,
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: s.Authtoken, ClientVersion: version.String(),
+				OS:         runtime.GOOS,
 				InstanceID: "latency"}
 		},
 		OnStream: func(_ context.Context, _ *tunnel.Session, st *tunnel.Stream) { answerOK(st) },
@@ -226,8 +228,8 @@ func (m *measurement) round(t *testing.T, name string, timeout time.Duration) {
 			t.Fatalf("%s: Service %s did not appear", name, service)
 		}
 	}
-	// From the request to bind: the commit, which is the creation, comes after it, so that this is an
-	// upper bound.
+	// From the request to bind: the commit, which is the creation, comes after it, so that this is
+	// an upper bound.
 	m.services = append(m.services, last.Sub(before))
 	for answer, into := range map[<-chan time.Time]*[]time.Duration{ours: &m.ours, byHand: &m.byHand} {
 		select {
@@ -287,7 +289,8 @@ func (c *Cluster) startProbe(t *testing.T, pod *corev1.Pod) *probe {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = write.Close() })
-	p := c.StartInput(t, "probe", read, "kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool",
+	p := c.StartInput(t, "probe", read, "kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--",
+		"/nettool",
 		"first")
 	_ = read.Close() // the process has its own
 	return &probe{process: p, stdin: write}

@@ -83,12 +83,13 @@ func TestPod_CallsEndpoint(t *testing.T) {
 	})
 }
 
-// checkServices checks name, selector and port of the upstream Service, and where the target Service
-// leads.
+// checkServices checks name, selector and port of the upstream Service, and where the target
+// Service leads.
 func checkServices(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
 	upstream, target := r.Services(t, bep)
 	if upstream.Name != bep.Spec.Endpoints[0].ID {
-		t.Errorf("the upstream Service is called %q, want the endpoint's id %q", upstream.Name, bep.Spec.Endpoints[0].ID)
+		t.Errorf("the upstream Service is called %q, want the endpoint's id %q", upstream.Name,
+			bep.Spec.Endpoints[0].ID)
 	}
 	if got := upstream.Spec.Selector["app.kubernetes.io/name"]; got != "fairlead-forwarder" {
 		t.Errorf("selector %v", upstream.Spec.Selector)
@@ -154,7 +155,9 @@ func TestPod_CallsTCPEndpoint(t *testing.T) {
 		t.Logf("%s: %s", strings.Join(args, " "), out)
 		return out
 	}
-	t.Run("half-close: the answer comes after the end", func(t *testing.T) { run("send", "db."+ns+":5433", "10000000") })
+	t.Run("half-close: the answer comes after the end", func(t *testing.T) {
+		run("send", "db."+ns+":5433", "10000000")
+	})
 	t.Run("1 GiB there and back, byte-exact", func(t *testing.T) { run("transfer", "db."+ns+":5432", "1073741824") })
 	t.Run("an abort is not an end", func(t *testing.T) {
 		run("abort", "db."+ns+":5433", "1000000")

@@ -68,8 +68,8 @@ func rightsTakenAndGiven(t *testing.T, r *Release, open, shut string) {
 	if err := c.Client.Delete(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
-	// one that is there cannot be re-created, one that is new cannot be made; the other namespace does
-	// not notice
+	// one that is there cannot be re-created, one that is new cannot be made; the other namespace
+	// does not notice
 	c.Kubectl(t, "delete", "service", "web", "--namespace", shut)
 	bep := r.BoundEndpoint(t, "web."+shut, v1alpha1.ConditionServicesReady, "False", v1alpha1.ReasonNamespaceForbidden)
 	if said := conditionMessage(bep, v1alpha1.ConditionServicesReady); !strings.Contains(said, name) ||
@@ -86,8 +86,9 @@ func rightsTakenAndGiven(t *testing.T, r *Release, open, shut string) {
 	r.BoundEndpoint(t, "web."+open, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	r.BoundEndpoint(t, "web."+shut, v1alpha1.ConditionServicesReady, "False", v1alpha1.ReasonNamespaceForbidden)
 	again := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: shut, Name: name, Labels: binding.Labels, Annotations: binding.Annotations},
-		RoleRef:    binding.RoleRef, Subjects: binding.Subjects,
+		ObjectMeta: metav1.ObjectMeta{Namespace: shut, Name: name, Labels: binding.Labels,
+			Annotations: binding.Annotations},
+		RoleRef: binding.RoleRef, Subjects: binding.Subjects,
 	}
 	if err := c.Client.Create(t.Context(), again); err != nil {
 		t.Fatal(err)

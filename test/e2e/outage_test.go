@@ -26,11 +26,11 @@ const (
 	forwarderBack = 3 * time.Second
 	agentBack     = 12 * time.Second
 	answerWithin  = 5 * time.Second
-	// silentSession is how long a session may stand on which nothing comes any more: a ping after 15
-	// s, unanswered for 30 s.
+	// silentSession is how long a session may stand on which nothing comes any more: a ping after
+	// 15 s, unanswered for 30 s.
 	silentSession = 50 * time.Second
-	// slack is what a busy machine may add, on which two cores run a cluster and the tests beside this
-	// one. The logs say what it was; the product's own waiting is held to the moment by
+	// slack is what a busy machine may add, on which two cores run a cluster and the tests beside
+	// this one. The logs say what it was; the product's own waiting is held to the moment by
 	// internal/operator/forwarder's tests.
 	slack = 2 * time.Second
 	// chatter bounds the lines that a program may log in an outage, however long.
@@ -240,7 +240,8 @@ func (o *ordeal) back(ctx context.Context) (string, error) {
 		what   string
 		at     time.Time
 		within time.Duration
-	}{{"the watch", watch, watchBack}, {"the forwarders", forwarders, forwarderBack}, {"the agents", agents, agentBack}} {
+	}{{"the watch", watch, watchBack}, {"the forwarders", forwarders, forwarderBack},
+		{"the agents", agents, agentBack}} {
 		if took := c.at.Sub(first); took > c.within+slack {
 			errs = append(errs, fmt.Errorf("%s came back after %v, promised %v", c.what, took, c.within))
 		}
@@ -295,8 +296,9 @@ func (o *ordeal) answers() error {
 	var errs []error
 	asked, refused := 0, 0
 	for _, s := range o.asking.samples() {
-		if s.url != o.rig.web && s.url != o.rig.echo || s.at.Add(-s.took).Before(o.began.Add(slack)) || s.at.Add(-s.took).
-			After(o.over) {
+		if s.url != o.rig.web && s.url != o.rig.echo || s.at.Add(-s.took).Before(o.began.Add(slack)) ||
+			s.at.Add(-s.took).
+				After(o.over) {
 			continue
 		}
 		asked++

@@ -68,7 +68,8 @@ func TestPool_AgentsShareURL(t *testing.T) {
 	sum := asking.stop(t)
 	for _, q := range asking.samples() {
 		if !q.ok && !near(q.at, died) && !near(q.at, left) {
-			t.Errorf("a request failed %v after the death and %v after the departure: %s", q.at.Sub(died), q.at.Sub(left),
+			t.Errorf("a request failed %v after the death and %v after the departure: %s", q.at.Sub(died),
+				q.at.Sub(left),
 				q.reason)
 		}
 	}
@@ -113,19 +114,20 @@ func served(t *testing.T, agent *Process, more int) {
 func (r *Release) endpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int) string {
 	t.Helper()
 	var ids []string
-	r.c.Eventually(t, 30*time.Second, fmt.Sprintf("%s has %d endpoints", bep.Name, want), func(ctx context.Context) error {
-		if err := r.c.Client.Get(ctx, client.ObjectKeyFromObject(bep), bep); err != nil {
-			return err
-		}
-		ids = nil
-		for _, e := range bep.Spec.Endpoints {
-			ids = append(ids, e.ID)
-		}
-		if len(ids) != want {
-			return fmt.Errorf("it has %v", ids)
-		}
-		return nil
-	})
+	r.c.Eventually(t, 30*time.Second, fmt.Sprintf("%s has %d endpoints", bep.Name, want),
+		func(ctx context.Context) error {
+			if err := r.c.Client.Get(ctx, client.ObjectKeyFromObject(bep), bep); err != nil {
+				return err
+			}
+			ids = nil
+			for _, e := range bep.Spec.Endpoints {
+				ids = append(ids, e.ID)
+			}
+			if len(ids) != want {
+				return fmt.Errorf("it has %v", ids)
+			}
+			return nil
+		})
 	return strings.Join(ids, " ")
 }
 

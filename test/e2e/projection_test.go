@@ -31,7 +31,9 @@ func TestProjection(t *testing.T) {
 	c.Start(t, "hello", "nettool", "serve", "127.0.0.1:8201").WaitOutput(t, 10*time.Second, "serving")
 
 	t.Run("a foreign Service is never touched", func(t *testing.T) { foreignService(t, r, ns) })
-	t.Run("a missing namespace is a condition, and its appearance projects", func(t *testing.T) { missingNamespace(t, r) })
+	t.Run("a missing namespace is a condition, and its appearance projects", func(t *testing.T) {
+		missingNamespace(t, r)
+	})
 	t.Run("agents come and go, Services stay", func(t *testing.T) { agentFlaps(t, r, ns, pod) })
 	t.Run("a service that restarts costs no Service", func(t *testing.T) { serviceRestarts(t, r, ns, pod) })
 }

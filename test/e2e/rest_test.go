@@ -123,7 +123,8 @@ func writes(t *testing.T, client kubernetes.Interface) map[string]int {
 		}
 		switch verb {
 		case "POST", "PUT", "PATCH", "DELETE", "APPLY":
-			// The kubelet reports its node's status every five minutes; nothing of ours may write nodes.
+			// The kubelet reports its node's status every five minutes; nothing of ours may write
+			// nodes.
 			if resource != "nodes" && !strings.HasSuffix(resource, "reviews") {
 				count[resource] += int(n)
 			}

@@ -63,13 +63,15 @@ func TestServerChart(t *testing.T) {
 			t.Errorf("helm does not say that the claim stays: %s", out)
 		}
 		c.Gone(t, time.Minute, r.namespace, "fairlead-fairlead-server", &appsv1.Deployment{})
-		if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: r.namespace, Name: "fairlead-fairlead-server-data"},
+		if err := c.Client.Get(t.Context(),
+			client.ObjectKey{Namespace: r.namespace, Name: "fairlead-fairlead-server-data"},
 			&corev1.PersistentVolumeClaim{}); err != nil {
 			t.Errorf("the claim is gone: %v", err)
 		}
 		var pods corev1.PodList
 		if err := c.Client.List(t.Context(), &pods, client.InNamespace(r.namespace),
-			client.MatchingLabels{"app.kubernetes.io/name": "fairlead-server-test"}); err != nil || len(pods.Items) > 0 {
+			client.MatchingLabels{"app.kubernetes.io/name": "fairlead-server-test"}); err != nil ||
+			len(pods.Items) > 0 {
 			t.Errorf("%d pods of tests stay, %v", len(pods.Items), err)
 		}
 	})
@@ -128,8 +130,9 @@ func (c *Cluster) volume(t *testing.T, namespace, claim string) {
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: t.TempDir()}},
-			ClaimRef:                      &corev1.ObjectReference{Namespace: namespace, Name: claim},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				Local: &corev1.LocalVolumeSource{Path: t.TempDir()}},
+			ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: claim},
 			NodeAffinity: &corev1.VolumeNodeAffinity{
 				Required: &corev1.NodeSelector{
 					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
@@ -160,7 +163,8 @@ func (r *serverRelease) test(t *testing.T) {
 func (r *serverRelease) readCredentials(t *testing.T) {
 	t.Helper()
 	exec := func(command ...string) string {
-		return r.c.Kubectl(t, append([]string{"--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--",
+		return r.c.Kubectl(t, append([]string{"--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server",
+			"--",
 			"/fairlead-server"}, command...)...)
 	}
 	if err := os.WriteFile(r.CAFile, []byte(exec("ca")), 0o600); err != nil {
@@ -200,13 +204,15 @@ func (r *serverRelease) pod(t *testing.T) string {
 // sameAgain waits until another pod serves and the agent is back, with the endpoint that it had.
 func (r *serverRelease) sameAgain(t *testing.T, id, oldPod string) {
 	t.Helper()
-	r.c.Kubectl(t, "--namespace", r.namespace, "rollout", "status", "deployment/fairlead-fairlead-server", "--timeout=90s")
+	r.c.Kubectl(t, "--namespace", r.namespace, "rollout", "status", "deployment/fairlead-fairlead-server",
+		"--timeout=90s")
 	if pod := r.pod(t); pod == oldPod || pod == "" {
 		t.Fatalf("the pod is %q and was %q", pod, oldPod)
 	}
 	secret := fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", r.APIKey)
 	r.c.Eventually(t, time.Minute, "the agent back", func(ctx context.Context) error {
-		out, err := r.c.ExecInput(ctx, strings.NewReader(secret), "curl", "-K", "-", "-sS", "-m", "5", "--cacert", r.CAFile,
+		out, err := r.c.ExecInput(ctx, strings.NewReader(secret), "curl", "-K", "-", "-sS", "-m", "5", "--cacert",
+			r.CAFile,
 			"-H", "Service-Version: 2", r.URL+"/tunnel_sessions")
 		if err == nil && !strings.Contains(out, `"id":"ts`) {
 			err = fmt.Errorf("sessions: %s", out)

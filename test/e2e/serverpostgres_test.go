@@ -68,7 +68,8 @@ func installOnPostgres(t *testing.T, c *Cluster) *serverRelease {
 	issueFor(t, dir, NodeIP)
 	for _, args := range [][]string{
 		{"generic", "database", "--from-file=url=" + write(t, filepath.Join(dir, "url"), database)},
-		{"generic", "sealing", "--from-file=secret-key=" + write(t, filepath.Join(dir, "seal"), hex.EncodeToString(seal))},
+		{"generic", "sealing", "--from-file=secret-key=" + write(t, filepath.Join(dir, "seal"),
+			hex.EncodeToString(seal))},
 		{"tls", "tls", "--cert=" + filepath.Join(dir, "tls.crt"), "--key=" + filepath.Join(dir, "tls.key")},
 	} {
 		c.Kubectl(t, append([]string{"--namespace", r.namespace, "create", "secret"}, args...)...)

@@ -93,10 +93,13 @@ func leavesNothing(t *testing.T, s *Service, w way) {
 		return
 	}
 	r.nothingLeft(t, collected)
-	t.Logf("%s: the command took %v; no Service of ours after %v, nothing of ours at all, pods included, after %v", w.name,
-		said.Sub(start).Round(time.Millisecond), services.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+	t.Logf("%s: the command took %v; no Service of ours after %v, nothing of ours at all, pods included, after %v",
+		w.name,
+		said.Sub(start).Round(time.Millisecond), services.Round(time.Millisecond),
+		time.Since(start).Round(time.Millisecond))
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}, crd); err != nil {
+	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"},
+		crd); err != nil {
 		t.Errorf("crds.keep is true: %v", err)
 	}
 }
@@ -198,10 +201,13 @@ func TestUninstall_ManyEndpoints(t *testing.T) {
 			})
 			start := time.Now()
 			w.remove(t, r, ns)
-			c.Eventually(t, 5*time.Minute, "no Services", func(ctx context.Context) error { return r.countServices(ctx, 0) })
+			c.Eventually(t, 5*time.Minute, "no Services", func(ctx context.Context) error {
+				return r.countServices(ctx, 0)
+			})
 			services := time.Since(start)
 			r.nothingLeft(t, 5*time.Minute)
-			t.Logf("%s with %d endpoints: no Service of ours after %v, nothing of ours at all after %v", w.name, endpoints,
+			t.Logf("%s with %d endpoints: no Service of ours after %v, nothing of ours at all after %v", w.name,
+				endpoints,
 				services.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 			if limit := limits[w.name]; limit > 0 && services > limit {
 				t.Errorf("the Services took %v to go; want %v", services, limit)

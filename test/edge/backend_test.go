@@ -70,7 +70,8 @@ func TestEdge_FailoverServesHTTPFromFirstChildUp(t *testing.T) {
 	servicetest.Eventually(t, "the switches are told", func() bool {
 		var list struct{ Events []account.AuditEvent }
 		r.CallAPI("GET", "/events?type=backend.switched&object_id="+order, nil, &list)
-		return len(list.Events) >= 2 && list.Events[0].Details["from"] == group && list.Events[0].Details["to"] == static
+		return len(list.Events) >= 2 && list.Events[0].Details["from"] == group &&
+			list.Events[0].Details["to"] == static
 	})
 	var failover struct {
 		Active string `json:"active_backend"`
@@ -98,7 +99,8 @@ func TestEdge_RetriesWithinTunnelGroup(t *testing.T) {
 	r := servicetest.Start(t)
 	f, a := r.StartForwarder(), r.Tenant()
 	var asked atomic.Int32
-	bad := r.StartAgentWith(r.Authtoken, tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
+	bad := r.StartAgentWith(r.Authtoken,
+		tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
 		countStreams(&asked, refuseStream))
 	servicetest.Receive(t, bad.Bound, "the tunnel that refuses")
 	group := a.Group(map[string]string{"app": "api"})
@@ -165,7 +167,8 @@ func TestEdge_RefusesStaticAddressesOfOwnNetwork(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	f, a := r.StartForwarder(), r.Tenant()
-	for i, address := range []string{namedServer(t, "loopback").Listener.Addr().String(), "169.254.169.254:80", "[::1]:80",
+	for i, address := range []string{namedServer(t, "loopback").Listener.Addr().String(), "169.254.169.254:80",
+		"[::1]:80",
 		"[::ffff:127.0.0.1]:80", "10.0.0.1:80"} {
 		b := a.Cloud(account.BindingKubernetes, fmt.Sprintf("http://s%d.demo", i), "", a.Static(address))
 		if status, body := f.Get(b); status != 503 || !strings.Contains(body, string(account.CodeNoChild)) ||
@@ -181,7 +184,8 @@ func TestEdge_FailoverUnderLoadFailsNoRequest(t *testing.T) {
 	f, a := r.StartForwarder(), r.Tenant()
 	first := namedServer(t, "first").Listener.Addr().String()
 	b := a.Cloud(account.BindingKubernetes, "http://cloud.demo", "",
-		a.Failover(a.Group(map[string]string{"app": "api"}), a.Static(namedServer(t, "second").Listener.Addr().String())))
+		a.Failover(a.Group(map[string]string{"app": "api"}),
+			a.Static(namedServer(t, "second").Listener.Addr().String())))
 	tun := startLabelledAgent(r, "api", first)
 	stop := make(chan struct{})
 	var served sync.Map

@@ -25,7 +25,8 @@ func addToPool(a *servicetest.Tenant, binding, url, backendID string) tunnel.Bou
 		a.T.Fatal(err)
 	}
 	made, err := a.Store.CreateEndpoint(servicetest.Context(a.T),
-		account.Endpoint{AccountID: a.Account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme, Host: u.Host,
+		account.Endpoint{AccountID: a.Account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme,
+			Host: u.Host,
 			Port: u.Port,
 			Type: account.TypeCloud, BackendID: backendID, PoolingEnabled: true}, account.PolicyFacts{})
 	if err != nil {

@@ -187,9 +187,11 @@ func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 	}{
 		{"a small body", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 20000\r\n\r\n", 20000, true},
 		{"a large body", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4000000\r\n\r\n", 4000000, false},
-		{"a body that never comes", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 20000\r\n\r\n", 0, false},
+		{"a body that never comes", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 20000\r\n\r\n", 0,
+			false},
 		{"a body that is not asked for",
-			"POST /early HTTP/1.1\r\nHost: hello.demo\r\nExpect: 100-continue\r\nContent-Length: 20000\r\n\r\n", 0, false},
+			"POST /early HTTP/1.1\r\nHost: hello.demo\r\nExpect: 100-continue\r\nContent-Length: 20000\r\n\r\n", 0,
+			false},
 	} {
 		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_ = st.SetReadDeadline(time.Now().Add(servicetest.MaxWait))

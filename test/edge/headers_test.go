@@ -146,9 +146,10 @@ func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 					}
 				}
 			}
-			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(servicetest.Context(t), &httptrace.ClientTrace{
-				Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { check("interim", h); return nil },
-			}), "GET", "http://hello.demo/", nil)
+			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(servicetest.Context(t),
+				&httptrace.ClientTrace{
+					Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { check("interim", h); return nil },
+				}), "GET", "http://hello.demo/", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -89,7 +89,8 @@ func TestEdge_RemovesForwardingHeaders(t *testing.T) {
 	})
 	h := servicetest.Receive(t, got, "request")
 	for name, values := range h {
-		if strings.Contains(strings.Join(values, ","), "6.6.6.6") || strings.Contains(strings.Join(values, ","), "evil") {
+		if strings.Contains(strings.Join(values, ","), "6.6.6.6") || strings.Contains(strings.Join(values, ","),
+			"evil") {
 			t.Errorf("%s: %v came through", name, values)
 		}
 	}
@@ -101,7 +102,9 @@ func TestEdge_RemovesForwardingHeaders(t *testing.T) {
 
 func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 	t.Parallel()
-	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) })
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "hello "+r.Host)
+	})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "other")
 	}))
@@ -119,7 +122,8 @@ func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if got := servicetest.ReadAll(t, res.Body); res.StatusCode != http.StatusBadRequest || strings.Contains(got, "hello") {
+	if got := servicetest.ReadAll(t, res.Body); res.StatusCode != http.StatusBadRequest ||
+		strings.Contains(got, "hello") {
 		t.Errorf("by absolute form: %d %q", res.StatusCode, got)
 	}
 }
@@ -171,7 +175,8 @@ func TestEdge_ErrorPages(t *testing.T) {
 			t.Parallel()
 			p := c.path(t)
 			for _, method := range []string{"GET", "POST"} {
-				res := p.Forwarder.Do(p.Transport, method, "http://hello.demo/", strings.NewReader(strings.Repeat("x", 100)), nil)
+				res := p.Forwarder.Do(p.Transport, method, "http://hello.demo/",
+					strings.NewReader(strings.Repeat("x", 100)), nil)
 				checkJSONPage(t, res, c.status, c.code, c.says)
 			}
 			res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil,
@@ -215,7 +220,8 @@ func TestEdge_EndpointReturnsOnSameConnection(t *testing.T) {
 	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") })
 	upstream := strings.TrimPrefix(upstreamURL(p), "http://")
 	p.Agent.Stop()
-	checkJSONPage(t, p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil), 503, account.CodeEndpointOffline,
+	checkJSONPage(t, p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil), 503,
+		account.CodeEndpointOffline,
 		"offline")
 	again := p.Server.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
 	if b := servicetest.Receive(t, again.Bound, "second bind"); b.EndpointID != p.Bound.EndpointID {
@@ -336,9 +342,11 @@ func TestEdge_AnswersBadRequestsItself(t *testing.T) {
 	})
 	for _, c := range []struct{ name, request, status, body string }{
 		{"CONNECT", "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n", "400", "ERR_FL_3031"},
-		{"large header", "GET / HTTP/1.1\r\nHost: hello.demo\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431",
+		{"large header", "GET / HTTP/1.1\r\nHost: hello.demo\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\n",
+			"431",
 			""},
-		{"two lengths", "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "400", ""},
+		{"two lengths", "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+			"400", ""},
 		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400", ""},
 		{"no HTTP", "HELO mail.example.com\r\n\r\n", "400", ""},
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: hello.demo\r\n\r\n", "200", "OPTIONS *"}, // passed on

@@ -135,7 +135,8 @@ func TestEdge_SetsIdentityHeadersItself(t *testing.T) {
 	r := servicetest.Receive(t, got, "request")
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name := range h {
-			if lower := strings.ToLower(name); strings.HasPrefix(lower, "fairlead-") || strings.HasPrefix(lower, "fairlead_") {
+			if lower := strings.ToLower(name); strings.HasPrefix(lower, "fairlead-") ||
+				strings.HasPrefix(lower, "fairlead_") {
 				t.Errorf("the upstream got %s: %v", name, h[name])
 			}
 		}
@@ -233,7 +234,8 @@ func TestPolicy_InternalEndpointRunsItsOwn(t *testing.T) {
 	stranger := &servicetest.Tenant{T: t, Store: a.Store, Account: other.ID}
 	stranger.Cloud(account.BindingInternal, "http://theirs.internal", "", stranger.Answer(200, "theirs"))
 	a.Cloud(account.BindingInternal, "http://ours.internal",
-		"on_http_request: [{actions: [{type: custom-response, config: {status_code: 418, body: 'internal says no'}}]}]", "")
+		"on_http_request: [{actions: [{type: custom-response, config: {status_code: 418, body: 'internal says no'}}]}]",
+		"")
 	to := func(name string) string {
 		return "on_http_request: [{actions: [{type: forward-internal, config: {url: 'http://" + name + ".internal'}}]}]"
 	}

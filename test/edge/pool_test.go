@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// startTCPMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then
-// repeats what it gets. It serves its own endpoint only, as an agent does.
+// startTCPMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and
+// then repeats what it gets. It serves its own endpoint only, as an agent does.
 func startTCPMember(r *servicetest.Server, token, name string) (*servicetest.Agent, tunnel.Bound) {
 	r.T.Helper()
 	upstream := servicetest.ServeTCP(r.T, func(c *net.TCPConn) {

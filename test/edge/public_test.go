@@ -80,7 +80,8 @@ func TestPublic_ServesWebSocketsAndStreams(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.WriteString(c,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(c, buffered)
 	})
 	c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.Roots,
@@ -188,7 +189,8 @@ func TestPublic_RevokedDomainIsNotServed(t *testing.T) {
 	if err := servicetest.Receive(t, cut, "end of the request"); err == nil {
 		t.Error("a request went through after the grant was revoked")
 	}
-	unbound := func() bool { // the session looks at its grants every second, and misses what is granted again in between
+	// the session looks at its grants every second, and misses what is granted again in between
+	unbound := func() bool {
 		ep, err := st.Endpoint(servicetest.Context(t), w.Account, first.EndpointID)
 		return err == nil && ep.Status == account.StatusOffline
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// An https endpoint that no certificate covers can be bound, and the log says why clients cannot reach
-// it; the listeners' connections are counted.
+// An https endpoint that no certificate covers can be bound, and the log says why clients cannot
+// reach it; the listeners' connections are counted.
 func TestPublic_WarnsOfEndpointWithoutCertificate(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t)

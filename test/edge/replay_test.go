@@ -128,12 +128,14 @@ func TestEdge_RetriesBeforeBodyIsComplete(t *testing.T) {
 	startMember(r, "http://hello.demo", "good", servicetest.RelayTo(up.Listener.Addr().String()))
 	for range 4 {
 		st := f.Open(servicetest.OpenHeader(t, bound))
-		_, _ = io.WriteString(st, "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1000\r\n\r\nfirst\n") // and no more
+		// and no more
+		_, _ = io.WriteString(st, "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1000\r\n\r\nfirst\n")
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || got != "first\n" || res.StatusCode != 200 {
+		if got, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || got != "first\n" ||
+			res.StatusCode != 200 {
 			t.Errorf("answer %d %q %v", res.StatusCode, got, err)
 		}
 		_ = res.Body.Close()

@@ -34,13 +34,15 @@ func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = io.WriteString(c,
-			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: "+
+				"x\r\n\r\n")
 		_, _ = io.Copy(c, rw)
 		_, _ = io.WriteString(c, "bye")
 	})
 	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(st,
-		"GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
+		"GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: "+
+			"k\r\n\r\n")
 	in := bufio.NewReader(st)
 	res, err := http.ReadResponse(in, nil) //nolint:bodyclose // 101 has none
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Sec-WebSocket-Accept") != "x" {
@@ -185,7 +187,8 @@ func TestEdge_PassesExpect100Continue(t *testing.T) {
 	})
 	ask := func(path string) (*tunnel.Stream, *bufio.Reader, string) {
 		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
-		_, _ = fmt.Fprintf(st, "PUT %s HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
+		_, _ = fmt.Fprintf(st,
+			"PUT %s HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
 			path)
 		in := bufio.NewReader(st)
 		line, err := in.ReadString('\n')
@@ -241,7 +244,8 @@ func TestEdge_PassesLargeBodiesBothWays(t *testing.T) {
 			res := p.Forwarder.Do(tr, "POST", "http://hello.demo/", noise(large, sent), nil)
 			n, err := io.Copy(got, res.Body)
 			if err != nil || n != large || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
-				t.Errorf("%d of %d bytes came back, equal %v, %v", n, large, bytes.Equal(sent.Sum(nil), got.Sum(nil)), err)
+				t.Errorf("%d of %d bytes came back, equal %v, %v", n, large, bytes.Equal(sent.Sum(nil), got.Sum(nil)),
+					err)
 			}
 		})
 	}
@@ -298,7 +302,8 @@ func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 	for path, want := range map[string]int{"/status": http.StatusOK, "/nothing": http.StatusNoContent} {
 		res := p.Forwarder.Do(tr, "GET", "http://hello.demo"+path, nil, nil)
 		if res.StatusCode != want || res.ContentLength != 0 { // -1: the stream goes on behind the header
-			t.Errorf("%s: %d of length %d, want %d and the end of the stream", path, res.StatusCode, res.ContentLength, want)
+			t.Errorf("%s: %d of length %d, want %d and the end of the stream", path, res.StatusCode, res.ContentLength,
+				want)
 		}
 		if path == "/status" && res.Header.Get("Grpc-Status") != "9" {
 			t.Errorf("the header came as %v", res.Header)

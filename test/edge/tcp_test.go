@@ -156,10 +156,11 @@ func TestTCP_TellsAgentTheClient(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	got := make(chan tunnel.OpenHeader, 1)
-	a := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"}, func(_ context.Context, st *tunnel.Stream) {
-		got <- st.Header()
-		_ = st.Refuse(tunnel.RefusedUpstream)
-	})
+	a := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"},
+		func(_ context.Context, st *tunnel.Stream) {
+			got <- st.Header()
+			_ = st.Refuse(tunnel.RefusedUpstream)
+		})
 	h := servicetest.OpenHeader(t, servicetest.Receive(t, a.Bound, "bind"))
 	h.TraceID, h.Pod = "trace-1", &tunnel.PodIdentity{Namespace: "demo", Name: "curl",
 		Annotations: map[string]string{"team": "red"}}

@@ -95,13 +95,16 @@ func TestEdge_LeavesUnresponsiveAgent(t *testing.T) {
 		},
 		"pool": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
 			first := startFrozenAgent(r, tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true}, up)
-			startMember(r, "http://hello.demo", "other", servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
+			startMember(r, "http://hello.demo", "other",
+				servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
 			return first, first.boundTo
 		},
 		"pool of http2": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
-			bind := tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true, UpstreamProtocol: "http2"}
+			bind := tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true,
+				UpstreamProtocol: "http2"}
 			first := startFrozenAgent(r, bind, up)
-			startMember(r, "http://hello.demo", "other", servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
+			startMember(r, "http://hello.demo", "other",
+				servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
 			return first, first.boundTo
 		},
 	} {

@@ -39,7 +39,8 @@ func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 	for binding, dial := range map[string]func() net.Conn{
 		"kubernetes": func() net.Conn { return p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound)) },
 		"public": func() net.Conn {
-			c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.Roots})
+			c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(),
+				&tls.Config{ServerName: "app.example.com", RootCAs: w.Roots})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +62,8 @@ func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 func deliverEarly(t *testing.T, c net.Conn, path, early string, sent chan<- struct{}) {
 	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(servicetest.MaxWait))
-	_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n%s",
+	_, err := fmt.Fprintf(c,
+		"GET %s HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n%s",
 		path, early)
 	if close(sent); err != nil {
 		t.Fatal(err)

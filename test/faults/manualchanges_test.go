@@ -104,12 +104,14 @@ func (w *testCluster) restrict() (cluster client.Object) {
 			rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
 		if role.Kind == "ClusterRole" {
 			w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
-			cluster = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref, Subjects: subjects}
+			cluster = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref,
+				Subjects: subjects}
 			w.create(cluster)
 			continue
 		}
 		w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, Rules: role.Rules})
-		w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, RoleRef: ref,
+		w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user},
+			RoleRef:  ref,
 			Subjects: subjects})
 	}
 	w.config = rest.CopyConfig(config)
@@ -241,7 +243,8 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 		w.createInitialState()
 		w.awaitConverged("after the beginning")
 		stop()
-		if err := kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{}, client.InNamespace(w.own.Namespace)); err != nil {
+		if err := kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{},
+			client.InNamespace(w.own.Namespace)); err != nil {
 			t.Fatal(err)
 		}
 		w.account.delete("ep-api")

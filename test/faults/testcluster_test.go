@@ -130,7 +130,8 @@ func (w *testCluster) start(through ...transport) (stop func(), ended <-chan str
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := operator.RunManager(ctx, w.options(append(through, w.traffic.transport))); err != nil && ctx.Err() == nil {
+		if err := operator.RunManager(ctx, w.options(append(through, w.traffic.transport))); err != nil &&
+			ctx.Err() == nil {
 			w.Errorf("the manager ended: %v", err)
 		}
 	}()
@@ -148,9 +149,10 @@ func (w *testCluster) options(through []transport) operator.ManagerOptions {
 		c.Wrap(through[i])
 	}
 	return operator.ManagerOptions{
-		Namespace: w.own.Namespace, Release: w.own.Release, BindingEnabled: true, EndpointSelector: "ep.name != 'hidden'",
-		PortRange:     "10000-32767",
-		ClusterDomain: "cluster.local", AnchorClusterRole: w.anchor(), AnchorRole: w.anchor(),
+		Namespace: w.own.Namespace, Release: w.own.Release, BindingEnabled: true,
+		EndpointSelector: "ep.name != 'hidden'",
+		PortRange:        "10000-32767",
+		ClusterDomain:    "cluster.local", AnchorClusterRole: w.anchor(), AnchorRole: w.anchor(),
 		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 		Kubernetes: c, Logger: slog.New(slog.DiscardHandler), Account: w.account, Registrar: w.account,
 		Metrics: prometheus.NewRegistry(),
@@ -200,7 +202,8 @@ func (w *testCluster) checkPortReuse(when string) {
 	}
 	for _, o := range objects.Items {
 		for _, port := range o.Spec.Ports {
-			if last, used := w.users[port.TargetPort]; used && last.hostname != o.Name && time.Since(last.at) < time.Minute {
+			if last, used := w.users[port.TargetPort]; used && last.hostname != o.Name &&
+				time.Since(last.at) < time.Minute {
 				w.Errorf("%s: target port %d of %s was that of %s %s ago", when, port.TargetPort, o.Name, last.hostname,
 					time.Since(last.at))
 			}

@@ -49,7 +49,8 @@ func startChain(t *testing.T) *chain {
 	up := make(chan service.Addresses, 1)
 	ended := background(t, func(ctx context.Context) error {
 		return service.Run(ctx, service.Options{
-			Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), DrainTimeout: 10 * time.Second, EndpointGrace: time.Minute,
+			Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), DrainTimeout: 10 * time.Second,
+			EndpointGrace: time.Minute,
 			Public: service.PublicOptions{
 				HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{c.certs.cert}, TLSKeys: []string{c.certs.key},
 			},

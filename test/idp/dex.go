@@ -55,7 +55,8 @@ func newDex(ctx context.Context, base string, log *slog.Logger) (*dex, error) {
 		return nil, err
 	}
 	d.Server, err = server.NewServer(ctx, server.Config{
-		Issuer: d.issuer, Storage: d.store, SupportedResponseTypes: []string{"code"}, SkipApprovalScreen: true, Logger: log,
+		Issuer: d.issuer, Storage: d.store, SupportedResponseTypes: []string{"code"}, SkipApprovalScreen: true,
+		Logger: log,
 		Signer: signs, IDTokensValidFor: tokenLife,
 		SessionConfig: &session.Config{CookieName: "dex_session", CookieEncryptionKey: key, AbsoluteLifetime: time.Hour,
 			ValidIfNotUsedFor:          time.Hour,

@@ -26,7 +26,8 @@ type provider interface {
 	putClient(ctx context.Context, c client) error
 	// forget: tokens of the old key are no good any more
 	rotate(ctx context.Context, forget bool) error
-	endSessions(ctx context.Context, email string) (ended int, err error) // and notifies the clients of the ended sessions
+	// and notifies the clients of the ended sessions
+	endSessions(ctx context.Context, email string) (ended int, err error)
 }
 
 // description has the addresses of a provider.
@@ -71,7 +72,8 @@ var people = sync.OnceValues(func() ([]user, error) {
 	all := []user{
 		{Email: "alice@example.com", Password: "alice-password", Username: "alice", Name: "Alice Arnold",
 			Groups: []string{"engineering", "admins"}},
-		{Email: "bob@example.com", Password: "bob-password", Username: "bob", Name: "Bob Brown", Groups: []string{"support"}},
+		{Email: "bob@example.com", Password: "bob-password", Username: "bob", Name: "Bob Brown",
+			Groups: []string{"support"}},
 		{Email: "eve@example.com", Password: "eve-password", Username: "eve", Name: "Éve \"Œ\"", Unverified: true},
 	}
 	for i := range all {

@@ -163,7 +163,8 @@ func (p *samlIDP) putServiceProvider(ctx context.Context, name string, metadata 
 
 // putShortcut makes /login/NAME begin a login at the service provider.
 func (p *samlIDP) putShortcut(name, entity string, relayState *string) error {
-	return p.store.Put("/shortcuts/"+name, samlidp.Shortcut{Name: name, ServiceProviderID: entity, RelayState: relayState})
+	return p.store.Put("/shortcuts/"+name,
+		samlidp.Shortcut{Name: name, ServiceProviderID: entity, RelayState: relayState})
 }
 
 // request puts something by the provider's own API.

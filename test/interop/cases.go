@@ -57,7 +57,8 @@ var cases = map[string]func(caller, *grpc.ClientConn){
 		interop.DoUnimplementedService(context.Background(), testgrpc.NewUnimplementedServiceClient(conn))
 	},
 	"orca_per_rpc": func(c caller, _ *grpc.ClientConn) {
-		conn := c.must(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"test_backend_metrics_load_balancer": {}}]}`))
+		conn := c.must(grpc.WithDefaultServiceConfig(
+			`{"loadBalancingConfig": [{"test_backend_metrics_load_balancer": {}}]}`))
 		defer func() { _ = conn.Close() }()
 		interop.DoORCAPerRPCTest(context.Background(), testgrpc.NewTestServiceClient(conn))
 	},

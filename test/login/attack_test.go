@@ -93,7 +93,8 @@ func TestSession_RefusesForeignCookies(t *testing.T) {
 	}
 	// Forged flows, and more than the limit.
 	c := newBrowser(t)
-	c.extra.Set("Cookie", strings.Repeat("__Host-fl-oidc-AAAAAAAA=x; ", 30)+"__Host-fl-oidc-x; __Host-fl-oidc-AAAAAAAB=")
+	c.extra.Set("Cookie", strings.Repeat("__Host-fl-oidc-AAAAAAAA=x; ", 30)+
+		"__Host-fl-oidc-x; __Host-fl-oidc-AAAAAAAB=")
 	if end := c.step(one.url + "/"); end.status/100 != 3 {
 		t.Errorf("tossed flows: %s", end)
 	}
@@ -180,7 +181,8 @@ func TestSession_ResistsFixation(t *testing.T) {
 	attacker, victim := newBrowser(t), newBrowser(t)
 	attacker.signIn(attacker.visit(s.url+"/"), bob).echo(t)
 	known := attacker.session(s, "oidc")
-	victim.jar.SetCookies(parse(t, s.url), []*http.Cookie{{Name: "__Host-fl-oidc", Value: known, Path: "/", Secure: true}})
+	victim.jar.SetCookies(parse(t, s.url),
+		[]*http.Cookie{{Name: "__Host-fl-oidc", Value: known, Path: "/", Secure: true}})
 	end := victim.signIn(victim.visit(s.at("oidc", "login")+"?return_to=/"), alice)
 	if e := end.echo(t); e.Header.Get("Fairlead-Auth-Email") != alice.email {
 		t.Errorf("after the login the upstream sees %v", e.Header)

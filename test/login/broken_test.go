@@ -128,7 +128,8 @@ func TestProvider_ForbiddenAddresses(t *testing.T) {
 		fmt.Fprintf(w,
 			`{"issuer":%q,"authorization_endpoint":"javascript:alert(1)","token_endpoint":%q,"jwks_uri":%q,`+
 				`"response_types_supported":["code"],`+
-				`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/scheme",
+				`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`,
+			srv.URL+"/scheme",
 			srv.URL+"/t", srv.URL+"/k")
 	})
 	issuers := []string{"https://169.254.169.254", "https://[fe80::1]", "https://10.0.0.1",
@@ -155,8 +156,9 @@ func TestProvider_ForbiddenAddresses(t *testing.T) {
 		t.Parallel()
 		s := newTenant(t).site("ssrf")
 		s.serve(
-			always(action{Type: "openid-connect", Config: map[string]any{"issuer_url": srv.URL + "/endpoints", "client_id": "x",
-				"client_secret": secretOf("x")}}))
+			always(action{Type: "openid-connect",
+				Config: map[string]any{"issuer_url": srv.URL + "/endpoints", "client_id": "x",
+					"client_secret": secretOf("x")}}))
 		b := newBrowser(t)
 		begun := b.step(s.url + "/")
 		to := parse(t, begun.header.Get("Location"))

@@ -40,9 +40,9 @@ func (a *tenant) admin() *tab {
 	return c
 }
 
-// TestChromium_OIDC logs users in, each with a page and a websocket open, and revokes one of them in
-// the dashboard: that page loses its websocket, the next one asks for the password, the login works
-// again, and the other users' sessions stay.
+// TestChromium_OIDC logs users in, each with a page and a websocket open, and revokes one of them
+// in the dashboard: that page loses its websocket, the next one asks for the password, the login
+// works again, and the other users' sessions stay.
 func TestChromium_OIDC(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

@@ -97,7 +97,8 @@ func serviceKey(t testing.TB) string {
 
 func startChromium() {
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath("chromium"), chromedp.Flag("no-sandbox", os.Getuid() == 0), chromedp.Flag("disable-gpu", true),
+		chromedp.ExecPath("chromium"), chromedp.Flag("no-sandbox", os.Getuid() == 0),
+		chromedp.Flag("disable-gpu", true),
 		chromedp.Flag("host-resolver-rules", fmt.Sprintf("MAP *.%s:443 %s,MAP %s %s", domain, world.at.HTTPS, apiHost,
 			world.at.Service)),
 		chromedp.Flag("ignore-certificate-errors-spki-list", world.certs.spki+","+theChromium.serviceKey))

@@ -83,8 +83,8 @@ func TestGitHub_LogsIn(t *testing.T) {
 		want   string
 	}{
 		"verified": {
-			`[{"email":"old@example.com","primary":false,"verified":true},{"email":"alice@example.com","primary":true,` +
-				`"verified":true}]`, alice.email},
+			`[{"email":"old@example.com","primary":false,"verified":true},` +
+				`{"email":"alice@example.com","primary":true,"verified":true}]`, alice.email},
 		"not verified":  {`[{"email":"alice@example.com","primary":true,"verified":false}]`, ""},
 		"no permission": {"", ""},
 	} {
@@ -102,7 +102,8 @@ func TestGitHub_LogsIn(t *testing.T) {
 			back := b.visit(s.url + "/x?y=1")
 			e := back.echo(t)
 			if e.URL != "/x?y=1" || e.Header.Get("Fairlead-Auth-Email") != test.want ||
-				e.Header.Get("Fairlead-Auth-Name") != "Alice Arnold" || e.Header.Get("Fairlead-Auth-Provider") != "GitHub" {
+				e.Header.Get("Fairlead-Auth-Name") != "Alice Arnold" ||
+				e.Header.Get("Fairlead-Auth-Provider") != "GitHub" {
 				t.Errorf("the upstream was asked %+v", e)
 			}
 			checkCookies(t, back, s, "oauth")

@@ -89,8 +89,9 @@ func resolve(query []byte) ([]byte, error) {
 	case addr == "":
 		m.RCode = dnsmessage.RCodeNameError
 	case q.Type == dnsmessage.TypeA:
-		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
-			Body: &dnsmessage.AResource{A: [4]byte(net.ParseIP(addr).To4())}}}
+		m.Answers = []dnsmessage.Resource{
+			{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+				Body: &dnsmessage.AResource{A: [4]byte(net.ParseIP(addr).To4())}}}
 	}
 	return m.Pack()
 }

@@ -50,8 +50,9 @@ func TestOIDC_LogsIn(t *testing.T) {
 			if !asking.asksPassword() || siteOf(asking.url.String()) != siteOf(p.URL) {
 				t.Fatalf("the browser is not sent to the provider: %s", asking)
 			}
-			if first := asking.hops[0]; first.header.Get("Cache-Control") != "no-store" || first.status != http.StatusSeeOther &&
-				first.status != http.StatusFound {
+			if first := asking.hops[0]; first.header.Get("Cache-Control") != "no-store" ||
+				first.status != http.StatusSeeOther &&
+					first.status != http.StatusFound {
 				t.Errorf("the way to the provider may be kept: %d %v", first.status, first.header)
 			}
 			back := b.signIn(asking, alice)
@@ -93,7 +94,8 @@ func checkCookies(t *testing.T, back page, s *site, authID string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasPrefix(c.Name, "__Host-fl-"+authID) || !c.Secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" ||
+			if !strings.HasPrefix(c.Name, "__Host-fl-"+authID) || !c.Secure || !c.HttpOnly || c.Path != "/" ||
+				c.Domain != "" ||
 				c.SameSite != http.SameSiteLaxMode {
 				t.Errorf("a cookie of the login: %s", line)
 			}
@@ -112,7 +114,8 @@ func TestOIDC_GroupsAndAddresses(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("groups")
 	s.serve(always(s.oidc(world.provider("dex"), "staff")),
-		rule{Expressions: []string{"req.url.path.startsWith('/eng')", "!('engineering' in actions.oidc.identity.groups)"},
+		rule{Expressions: []string{"req.url.path.startsWith('/eng')",
+			"!('engineering' in actions.oidc.identity.groups)"},
 			Actions: []action{{Type: "deny"}}},
 		rule{Expressions: []string{"req.url.path.startsWith('/mail')",
 			"!actions.oidc.identity.email.endsWith('@example.com')"}, Actions: []action{{Type: "deny"}}})
@@ -135,7 +138,8 @@ func TestOIDC_GroupsAndAddresses(t *testing.T) {
 			if got := e.Header.Get("Fairlead-Auth-Name"); got != test.name {
 				t.Errorf("name: %q", got)
 			}
-			if eng, mail := b.visit(s.url+"/eng").status, b.visit(s.url+"/mail").status; eng != test.eng || mail != test.mail {
+			if eng, mail := b.visit(s.url+"/eng").status, b.visit(s.url+"/mail").status; eng != test.eng ||
+				mail != test.mail {
 				t.Errorf("/eng: %d, /mail: %d", eng, mail)
 			}
 			if got := e.Header.Values("Fairlead-Auth-Email"); test.mail == 403 && len(got) != 0 {
@@ -161,7 +165,8 @@ func TestLogin_RedirectsNavigationsOnly(t *testing.T) {
 		for _, call := range []page{b.call(s.url + "/api"),
 			b.call(s.url+"/api", "Sec-Fetch-Mode", "", "X-Requested-With", "XMLHttpRequest", "Accept", "text/html"),
 			b.call(s.url+"/api", "Sec-Fetch-Mode", "", "Accept", "application/json"),
-			b.call(s.url+"/api", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "Accept", "image/*,text/html")} {
+			b.call(s.url+"/api", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "Accept",
+				"image/*,text/html")} {
 			if call.status != want || call.header.Get("Location") != "" || len(call.header.Values("Set-Cookie")) > 0 {
 				t.Errorf("want %d: %s %v", want, call, call.header)
 			}
@@ -308,7 +313,8 @@ func TestLogin_AtCloudEndpoint(t *testing.T) {
 		if status := a.api("GET", path, nil, &all); status != http.StatusOK {
 			t.Errorf("%s: %d", path, status)
 		}
-		if text := fmt.Sprint(all); strings.Contains(text, secretPrefix) || strings.Contains(text, b.session(s, "oidc")) {
+		if text := fmt.Sprint(all); strings.Contains(text, secretPrefix) ||
+			strings.Contains(text, b.session(s, "oidc")) {
 			t.Errorf("%s gives a secret out: %s", path, text)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// secrets are the cookies, codes, states, tokens and passwords sent in all tests. No log may contain
-// them.
+// secrets are the cookies, codes, states, tokens and passwords sent in all tests. No log may
+// contain them.
 var secrets struct {
 	sync.Mutex
 	seen map[string]string // what it is, by the text

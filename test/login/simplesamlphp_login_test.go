@@ -69,8 +69,9 @@ func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 			who: alice, sentence: "was refused"},
 		"encrypted": {more: map[string]any{"assertion.encryption": true, "certData": idp.certificate()}, who: alice,
 			sentence: "encrypts its assertions"},
-		"another format": {config: map[string]any{"nameid_format": "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"},
-			who: alice, sentence: "ERR_FL_3015"},
+		"another format": {
+			config: map[string]any{"nameid_format": "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"},
+			who:    alice, sentence: "ERR_FL_3015"},
 		"in no group": {config: map[string]any{"authorized_groups": []string{"eng"}}, who: bob,
 			sentence: "none of the groups"},
 		"another service": {more: map[string]any{"AssertionConsumerService": tenant.site("signed-response").
@@ -147,7 +148,8 @@ func TestSimpleSAMLphp_IdPInitiated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := idp.site(tenant, "initiated-"+strings.ReplaceAll(name, " ", "-"), c.more, c.config)
 			b := newBrowser(t)
-			end := b.signIn(b.visit(idp.initiate(s.at("saml", "metadata"))+"&RelayState="+url.QueryEscape("/x?y=1")), alice)
+			end := b.signIn(b.visit(idp.initiate(s.at("saml", "metadata"))+"&RelayState="+url.QueryEscape("/x?y=1")),
+				alice)
 			if c.sentence == "" {
 				if e := end.echo(t); e.URL != "/x?y=1" || e.Header.Get("Fairlead-Auth-Email") != alice.email {
 					t.Errorf("the upstream was asked %+v", e)
@@ -171,8 +173,9 @@ func TestSAML_RefusesForgedAssertions(t *testing.T) {
 	idp := startSimpleSAML(t)
 	tenant := newTenant(t)
 	b := newBrowser(t)
-	s := idp.site(tenant, "forged", nil, map[string]any{"idp_metadata": b.visit(idp.url + "/saml2/idp/metadata.php").body,
-		"allow_idp_initiated": true})
+	s := idp.site(tenant, "forged", nil,
+		map[string]any{"idp_metadata": b.visit(idp.url + "/saml2/idp/metadata.php").body,
+			"allow_idp_initiated": true})
 	other := idp.site(tenant, "elsewhere", nil, map[string]any{"allow_idp_initiated": true})
 	sent := b.answer(b.visit(s.url+"/mine"), alice)
 	f, ok := sent.form("SAMLResponse")

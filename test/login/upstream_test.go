@@ -136,7 +136,8 @@ func (u *upstream) websocket(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn,
-		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: "+
+			"%s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(sum[:]))
 	fmt.Fprint(conn, "\x81\x05hello")
 	_, _ = io.Copy(io.Discard, bufio.NewReader(buffered))

@@ -107,8 +107,9 @@ func start(program string) (*running, error) {
 		DataDir:   filepath.Join(dir, "data"),
 		AccessLog: filepath.Join(dir, "access.log"), AccessLogSample: 1, DrainTimeout: 10 * time.Second,
 		EndpointGrace: 10 * time.Minute,
-		Public: service.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{w.certs.cert},
-			TLSKeys: []string{w.certs.key}},
+		Public: service.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0",
+			TLSCerts: []string{w.certs.cert},
+			TLSKeys:  []string{w.certs.key}},
 		Logger:  slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		OnReady: func(a service.Addresses) { up <- a },
 	}

@@ -104,7 +104,8 @@ func TestContributing_NamesFilesThatExist(t *testing.T) {
 	t.Parallel()
 	found := 0
 	for _, span := range codeSpan.FindAllStringSubmatch(string(read(t, "CONTRIBUTING.md")), -1) {
-		if path := span[1]; strings.Contains(path, "/") && !strings.ContainsAny(path, " …<") && path != "testing/synctest" {
+		if path := span[1]; strings.Contains(path, "/") && !strings.ContainsAny(path, " …<") &&
+			path != "testing/synctest" {
 			found++
 			if _, err := os.Stat(filepath.Join("../..", path)); err != nil {
 				t.Errorf("CONTRIBUTING.md names `%s`: %v", path, err)

@@ -76,7 +76,8 @@ func TestFiles_AreSmall(t *testing.T) {
 	t.Parallel()
 	for _, file := range tracked(t, "*") {
 		if info, err := os.Stat(filepath.Join("../..", file)); err != nil || info.Size() > maxFileBytes {
-			t.Errorf("%s: has more than %d bytes, or cannot be read (%v); is it the output of a build?", file, maxFileBytes, err)
+			t.Errorf("%s: has more than %d bytes, or cannot be read (%v); is it the output of a build?", file,
+				maxFileBytes, err)
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 var vagueWords = regexp.MustCompile(
 	`\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Ss]ees\s+to\s+it|[Ss]ays\s+whether|[Mm]ission|product\.md)\b`)
 
-// wordsAllowedIn are the folders whose comments or pages still have vagueWords; "folder/*" means the
-// files directly in it, without those below. Remove an entry when its folder is clean.
+// wordsAllowedIn are the folders whose comments or pages still have vagueWords; "folder/*" means
+// the files directly in it, without those below. Remove an entry when its folder is clean.
 var wordsAllowedIn = []string{
 	"internal/account", "internal/apiclient", "internal/service/*", "internal/service/apiserver",
 	"internal/service/dashboard",

@@ -28,9 +28,10 @@ func BindingURLs() []BindingURL {
 	for raw, normal := range map[string]string{
 		"https://app.example.com": "https://app.example.com", "https://APP.Example.COM:443/": "https://app.example.com",
 		"https://app.example.com:":     "https://app.example.com",
-		"https://app.example.com:8443": "https://app.example.com:8443", "http://app.example.com:80": "http://app.example.com",
-		"http://app.example.com:443": "http://app.example.com:443",
-		"https://example.com:80":     "https://example.com:80", "https://1.example": "https://1.example",
+		"https://app.example.com:8443": "https://app.example.com:8443",
+		"http://app.example.com:80":    "http://app.example.com",
+		"http://app.example.com:443":   "http://app.example.com:443",
+		"https://example.com:80":       "https://example.com:80", "https://1.example": "https://1.example",
 		"https://xn--bcher-kva.example": "https://xn--bcher-kva.example",
 		"https://app.localhost":         "https://app.localhost", "https://" + widest: "https://" + widest,
 		"https://a.0xg": "https://a.0xg",

@@ -29,9 +29,11 @@ func RefusedURLs() []Refusal {
 	)
 	long := strings.Repeat("a", 64)
 	rows := []Refusal{
-		{"a.b:8080", `"http://a.b:8080"`}, {"a.b", `"http://a.b"`}, {"//a.b", `"http://a.b"`}, {"", "the scheme is missing"},
+		{"a.b:8080", `"http://a.b:8080"`}, {"a.b", `"http://a.b"`}, {"//a.b", `"http://a.b"`},
+		{"", "the scheme is missing"},
 		{"a", "the scheme is missing"},
-		{"tcp://a.b", "needs a port"}, {"tcp://a.b:", "needs a port"}, {"http://a.b/path", "path"}, {"http://a.b//", "path"},
+		{"tcp://a.b", "needs a port"}, {"tcp://a.b:", "needs a port"}, {"http://a.b/path", "path"},
+		{"http://a.b//", "path"},
 		{"http://a.b?q", "query"},
 		{"http://a.b/?q=1", "query"}, {"http://a.b#f", "fragment"}, {"http://user:pw@a.b", "user name and password"},
 		{"http://@a.b", "user name and password"},
@@ -43,7 +45,8 @@ func RefusedURLs() []Refusal {
 	for _, s := range []string{"https", "tls", "ftp", "", "tcp4", "udp"} {
 		rows = append(rows, Refusal{s + "://a.b", scheme})
 	}
-	for _, h := range []string{"a", "a.b.c", ".b", "a.", "a.b.", "*.b", "a.*", "*", "10.0", "1a.b", "[::1]", "[a.b]", "",
+	for _, h := range []string{"a", "a.b.c", ".b", "a.", "a.b.", "*.b", "a.*", "*", "10.0", "1a.b", "[::1]", "[a.b]",
+		"",
 		".", "..", "-a.b", "a-.b", "a.-b", "a.b-", "a_c.b",
 		"a.b_c", "a%2e.b", "10.0.0.1", "a,b.c", "a..b", long + ".b", "a." + long, "xn--.b-"} {
 		rows = append(rows, Refusal{"http://" + h, host})

@@ -30,7 +30,8 @@ func CheckAuthtoken(source, token string) error {
 	case token == "":
 		return bad("is empty; " + AuthtokenHint)
 	case strings.HasPrefix(token, account.APIKeyPrefix):
-		return bad("is an API key (" + account.APIKeyPrefix + "…), which is for the HTTP API; an agent needs an authtoken (" +
+		return bad("is an API key (" + account.APIKeyPrefix +
+			"…), which is for the HTTP API; an agent needs an authtoken (" +
 			account.AuthtokenPrefix + "…), made by `fairlead-server authtoken create`")
 	case !strings.HasPrefix(token, account.AuthtokenPrefix):
 		return bad("is not an authtoken: those begin with " + account.AuthtokenPrefix + "; " + AuthtokenHint)

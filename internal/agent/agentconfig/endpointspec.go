@@ -65,7 +65,8 @@ func (s *Settings) EndpointSpecs() (specs []*EndpointSpec, problems []error) {
 		case node == nil || node.Kind == yaml.ScalarNode && node.Tag == "!!null":
 			continue
 		case node.Kind != yaml.SequenceNode:
-			problems = append(problems, s.file.errorAt(node, "%s must be a list: each item begins with \"- name: …\"", key))
+			problems = append(problems, s.file.errorAt(node, "%s must be a list: each item begins with \"- name: …\"",
+				key))
 			continue
 		}
 		for i, item := range node.Content {
@@ -76,7 +77,8 @@ func (s *Settings) EndpointSpecs() (specs []*EndpointSpec, problems []error) {
 			}
 			if twin := slices.IndexFunc(specs, func(o *EndpointSpec) bool { return o.Name == e.Name }); twin >= 0 {
 				problems = append(problems,
-					s.file.errorAt(item, "the name %q is taken by the entry at line %d; names are unique over endpoints and tunnels",
+					s.file.errorAt(item,
+						"the name %q is taken by the entry at line %d; names are unique over endpoints and tunnels",
 						e.Name, specs[twin].Line))
 			}
 			specs = append(specs, e)
@@ -182,7 +184,8 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 			return
 		}
 		*map[string]*string{
-			"name": &e.Name, "url": &e.URL, "binding": &e.Binding, "description": &e.Description, "metadata": &e.Metadata,
+			"name": &e.Name, "url": &e.URL, "binding": &e.Binding, "description": &e.Description,
+			"metadata": &e.Metadata,
 			"upstream": &e.Upstream, "upstream_protocol": &e.UpstreamProtocol, "host_header": &e.HostHeader,
 		}[field] = scalarText(n)
 	}
@@ -256,7 +259,8 @@ func ReadPolicyFile(path string) (string, error) {
 	case strings.TrimSpace(string(data)) == "":
 		return "", fmt.Errorf("%q is empty; write the policy, or leave the file out", path)
 	case len(data) > account.MaxTrafficPolicy:
-		return "", fmt.Errorf("%q has %d bytes; a traffic policy has at most %d", path, len(data), account.MaxTrafficPolicy)
+		return "", fmt.Errorf("%q has %d bytes; a traffic policy has at most %d", path, len(data),
+			account.MaxTrafficPolicy)
 	}
 	return string(data), nil
 }

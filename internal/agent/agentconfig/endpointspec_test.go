@@ -66,9 +66,11 @@ tunnels:
 	want := []*EndpointSpec{
 		{Name: "web", Line: 4, URL: "http://web.demo", Binding: "internal", Upstream: "8080", UpstreamProtocol: "http2",
 			Description: "d", Metadata: "m",
-			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true, TrafficPolicy: "on_http_request: []\n",
+			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true,
+			TrafficPolicy:     "on_http_request: []\n",
 			TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")},
-		{Name: "inline", Line: 15, Binding: "kubernetes", TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"},
+		{Name: "inline", Line: 15, Binding: "kubernetes",
+			TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"},
 		{Name: "text", Line: 16, Binding: "kubernetes", TrafficPolicy: "on_tcp_connect: []\n"},
 		{Name: "api", Line: 21, Tunnel: true, Labels: map[string]string{"app": "api", "port": "8080"},
 			Upstream: "http://localhost:80", Metadata: "mm"},

@@ -53,7 +53,8 @@ func readFile(path string, mustExist bool) (*file, error) {
 	data, mode, err := readLimited(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if mustExist {
-			return nil, fmt.Errorf("config file %q does not exist; create it, or leave out --config and %s", path, EnvConfig)
+			return nil, fmt.Errorf("config file %q does not exist; create it, or leave out --config and %s", path,
+				EnvConfig)
 		}
 		return f, nil
 	}
@@ -114,7 +115,8 @@ func (f *file) parse(data []byte) (*file, error) {
 		f.leadingComments = data
 		return f, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("config file %q is not valid YAML: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("config file %q is not valid YAML: %s", f.path,
+			strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("config file %q holds more than one document; keep one", f.path)

@@ -40,7 +40,8 @@ func TestLoad_ErrorsNameFileLineAndRemedy(t *testing.T) {
 		"alias":         {"server_url: &x a\nca_file: *x\n", `line 2: the value of "ca_file" must be a text`},
 		"far too large": {strings.Repeat("# filler\n", 200000), "is larger than 1024 KiB"},
 		"several mistakes": {"serve: a\nca_file: [a]\nca_file: b\n",
-			`line 1: unknown key "serve"; known keys are server_url, authtoken, ca_file, ca_sha256, endpoints, tunnels`},
+			`line 1: unknown key "serve"; known keys are ` +
+				`server_url, authtoken, ca_file, ca_sha256, endpoints, tunnels`},
 		"and the next":     {"serve: a\nca_file: [a]\n", `line 2: the value of "ca_file" must be a text`},
 		"key is a mapping": {"? {a: b}\n: c\n", "unknown key"},
 	} {

@@ -65,7 +65,8 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 		Value{f.values[KeyServerURL], f.source(KeyServerURL)})}
 	err = errors.Join(err, s.resolveTrust(flags, env, f), s.resolveToken(flags, env, f, stdin))
 	if f.readableByOthers() {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("others can read the authtoken in %s; run: chmod 600 %s", path, path))
+		s.Warnings = append(s.Warnings, fmt.Sprintf("others can read the authtoken in %s; run: chmod 600 %s", path,
+			path))
 	}
 	return s, err
 }

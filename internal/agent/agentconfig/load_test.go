@@ -40,10 +40,12 @@ func TestLoad_Precedence(t *testing.T) {
 		"file alone": {Flags{}, env(EnvConfig, path),
 			"https://file", tokenA, filepath.Join(dir, "sub/ca.pem"), "", "server_url in " + path},
 		"file by XDG": {Flags{}, env("XDG_CONFIG_HOME", dir, "HOME", "/nowhere"), "", "", "", "", ""},
-		"environment over file": {Flags{}, env(EnvConfig, path, EnvServerURL, "https://env", EnvAuthtoken, tokenB, EnvCAFile,
-			"/env.pem"),
+		"environment over file": {Flags{},
+			env(EnvConfig, path, EnvServerURL, "https://env", EnvAuthtoken, tokenB, EnvCAFile,
+				"/env.pem"),
 			"https://env", tokenB, "/env.pem", "", EnvServerURL},
-		"flags over both": {Flags{Config: path, ServerURL: "https://flag", AuthtokenFile: tokenFile, CAFile: "flag.pem"},
+		"flags over both": {Flags{Config: path, ServerURL: "https://flag", AuthtokenFile: tokenFile,
+			CAFile: "flag.pem"},
 			env(EnvConfig, "/no/such", EnvServerURL, "https://env", EnvAuthtoken, tokenA, EnvCAFile, "/env.pem"),
 			"https://flag", tokenB, "flag.pem", "", "--server"},
 		"token from standard input": {Flags{Config: path, AuthtokenFile: "-"}, noEnv, "https://file", tokenB,
@@ -52,7 +54,8 @@ func TestLoad_Precedence(t *testing.T) {
 			"https://file", tokenA, "", "ab", "server_url in " + path},
 		"empty variables are not set": {Flags{Config: path}, env(EnvServerURL, "", EnvAuthtoken, ""),
 			"https://file", tokenA, filepath.Join(dir, "sub/ca.pem"), "", "server_url in " + path},
-		"no home, all given": {Flags{}, env(EnvServerURL, "https://env", EnvAuthtoken, tokenB), "https://env", tokenB, "", "",
+		"no home, all given": {Flags{}, env(EnvServerURL, "https://env", EnvAuthtoken, tokenB), "https://env", tokenB,
+			"", "",
 			EnvServerURL},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +146,8 @@ func TestCheckAuthtoken_HintsWithoutToken(t *testing.T) {
 			_, byStdin := Load(Flags{AuthtokenFile: "-"}, env("HOME", dir), strings.NewReader(c.token))
 			for from, err := range map[string]error{EnvAuthtoken: byEnv, tokenFile: byFile, "standard input": byStdin} {
 				var bad *CredentialError
-				if !errors.As(err, &bad) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), from) {
+				if !errors.As(err, &bad) || !strings.Contains(err.Error(), c.want) ||
+					!strings.Contains(err.Error(), from) {
 					t.Errorf("got %v, want a CredentialError with %q and %q", err, from, c.want)
 				}
 				if strings.Contains(err.Error(), "SECRET") {
@@ -211,7 +215,8 @@ func TestLoad_WarnsOfReadableAuthtoken(t *testing.T) {
 			if err != nil || (len(s.Warnings) > 0) != c.warn {
 				t.Fatalf("warnings %q, %v", s.Warnings, err)
 			}
-			if c.warn && (!strings.Contains(s.Warnings[0], "chmod 600 "+path) || strings.Contains(s.Warnings[0], tokenA)) {
+			if c.warn && (!strings.Contains(s.Warnings[0], "chmod 600 "+path) ||
+				strings.Contains(s.Warnings[0], tokenA)) {
 				t.Errorf("warning %q", s.Warnings[0])
 			}
 		})

@@ -80,7 +80,8 @@ func (f *file) mapping() *yaml.Node {
 	}
 	root := f.doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		*root = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", HeadComment: root.HeadComment, LineComment: root.LineComment,
+		*root = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", HeadComment: root.HeadComment,
+			LineComment: root.LineComment,
 			FootComment: root.FootComment}
 	}
 	return root

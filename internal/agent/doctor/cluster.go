@@ -21,13 +21,15 @@ func (w *diagnosis) checkCluster(ctx context.Context) Hop {
 		case noKubectl:
 			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
 		case unreachable:
-			return broken("name the cluster with --context and --kubeconfig, and see that\n"+w.command("get namespace %s", ns),
+			return broken("name the cluster with --context and --kubeconfig, and see that\n"+
+				w.command("get namespace %s", ns),
 				"%s does not answer: %s", which, r.message)
 		case unauthorized:
 			return broken("log in to the cluster, so that this works:\n"+w.command("get namespace %s", ns),
 				"%s does not know you: %s", which, r.message)
 		case other:
-			return broken("see that this works:\n"+w.command("get services --namespace %s", ns), "%s: %s", which, r.message)
+			return broken("see that this works:\n"+w.command("get services --namespace %s", ns), "%s: %s", which,
+				r.message)
 		}
 	}
 	w.findOperators(ctx)
@@ -48,7 +50,8 @@ func (w *diagnosis) checkNamespace(ctx context.Context) Hop {
 		return broken("create it, and the endpoint projects at that moment:\n"+w.command("create namespace %s", name),
 			"the second part of the hostname names namespace %s, which does not exist", name)
 	case ns.Metadata.DeletionTimestamp != nil || ns.Status.Phase == "Terminating":
-		return broken("wait until it is gone, create it anew, and the endpoint projects", "namespace %s is being deleted",
+		return broken("wait until it is gone, create it anew, and the endpoint projects",
+			"namespace %s is being deleted",
 			name)
 	}
 	return ok("%s exists", name)
@@ -115,7 +118,8 @@ func (w *diagnosis) chooseOperator(beps []boundEndpoint) {
 		id = w.target.Metadata.Labels[labelInstallation]
 	}
 	for i := range beps {
-		if have := beps[i].Metadata.Labels[labelInstallation]; have != "" && (have == id || id == "" && w.bound == nil) {
+		if have := beps[i].Metadata.Labels[labelInstallation]; have != "" &&
+			(have == id || id == "" && w.bound == nil) {
 			w.bound = &beps[i]
 		}
 	}
@@ -130,7 +134,8 @@ func (w *diagnosis) chooseOperator(beps []boundEndpoint) {
 		}
 	}
 	for i := range w.operators {
-		if o := &w.operators[i]; id == "" && (w.operator == nil || o.Spec.BindingEnabled && !w.operator.Spec.BindingEnabled) {
+		if o := &w.operators[i]; id == "" &&
+			(w.operator == nil || o.Spec.BindingEnabled && !w.operator.Spec.BindingEnabled) {
 			w.operator = o
 		}
 	}

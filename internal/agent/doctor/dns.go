@@ -31,14 +31,17 @@ func (w *diagnosis) dnsServers(ctx context.Context) Hop {
 		return refusedHop("the cluster's DNS ("+where+")", err)
 	}
 	if len(slices.Items) == 0 {
-		return unknown("there are no %s, so this cluster's DNS is elsewhere; --from-pod NAMESPACE/POD asks from a pod", where)
+		return unknown("there are no %s, so this cluster's DNS is elsewhere; --from-pod NAMESPACE/POD asks from a pod",
+			where)
 	}
 	addresses, _ := readyEndpoints(slices.Items)
 	if len(addresses) == 0 {
-		return broken("see why its pods are not ready:\n"+w.command("--namespace kube-system get pods -l k8s-app=kube-dns"),
+		return broken("see why its pods are not ready:\n"+
+			w.command("--namespace kube-system get pods -l k8s-app=kube-dns"),
 			"the cluster's DNS has no ready server (%s)", where)
 	}
-	h := ok("the cluster's DNS has ready servers: %d", len(addresses)).with(where + ": " + strings.Join(addresses, ", "))
+	h := ok("the cluster's DNS has ready servers: %d", len(addresses)).
+		with(where + ": " + strings.Join(addresses, ", "))
 	if w.o.FromPod == "" {
 		h.Detail += "; no pod was asked (--from-pod)"
 	}
@@ -88,13 +91,15 @@ func (w *diagnosis) resolveInPod(ctx context.Context) Hop {
 			continue
 		case strings.Contains(err.message, "command terminated with exit code"):
 			return broken(
-				"CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's /etc/resolv.conf "+
+				"CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's "+
+					"/etc/resolv.conf "+
 					"and dnsPolicy",
 				"pod %s cannot resolve %s (%s)", w.o.FromPod, host, tool[0])
 		}
 		return unknown("pod %s cannot be asked: %s", w.o.FromPod, err.message)
 	}
-	return unknown("pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one",
+	return unknown(
+		"pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one",
 		w.o.FromPod)
 }
 

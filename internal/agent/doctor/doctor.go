@@ -19,12 +19,13 @@ type Options struct {
 	Kubectl Runner
 	// Context and Kubeconfig are passed on to kubectl; empty: its own choice.
 	Context, Kubeconfig string
-	// OperatorNamespace is where the operator is installed; empty: it is looked for in all namespaces.
+	// OperatorNamespace is where the operator is installed; empty: it is looked for in all
+	// namespaces.
 	OperatorNamespace string
 	// FromPod is a "<namespace>/<pod>" that is asked to resolve the hostname; empty: none is.
 	FromPod string
-	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns; nil
-	// where there is no API key, and the operator's word is taken.
+	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns;
+	// nil where there is no API key, and the operator's word is taken.
 	ListEndpoints func(ctx context.Context, url string) (accountID string, endpoints []account.Endpoint, err error)
 	// Timeout bounds each call of kubectl and the one to the account; 10 s by default.
 	Timeout time.Duration

@@ -107,7 +107,8 @@ func TestRun_SurvivesInvalidOutput(t *testing.T) {
 	for _, ask := range asks {
 		for _, junk := range []string{"", "{}", "null", "[]", `{"items":null}`, `{"items":[{}]}`, `{"items":[null]}`,
 			`{"items":[{"status":{"conditions":7}}]}`, "\x00<html>", `{"metadata":{"name":"api"}}`,
-			`{"listeners":[{}]}`, `{"listeners":[{"port":22240,"listening":true,"last_success":"","last_failure":{}}]}`} {
+			`{"listeners":[{}]}`,
+			`{"listeners":[{"port":22240,"listening":true,"last_success":"","last_failure":{}}]}`} {
 			f := recorded(t)
 			f.put(ask, junk)
 			r := Run(t.Context(), f.o)

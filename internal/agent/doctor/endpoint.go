@@ -27,7 +27,8 @@ func (w *diagnosis) checkEndpoint(ctx context.Context) Hop {
 	}
 	if w.operator != nil && id != "" && w.operator.Status.AccountID != "" && id != w.operator.Status.AccountID {
 		h := w.endpointByOperator()
-		h.Detail += fmt.Sprintf(" (your API key is of account %s, the operator's of %s)", id, w.operator.Status.AccountID)
+		h.Detail += fmt.Sprintf(" (your API key is of account %s, the operator's of %s)", id,
+			w.operator.Status.AccountID)
 		return h
 	}
 	w.accountEndpoints = found
@@ -36,7 +37,8 @@ func (w *diagnosis) checkEndpoint(ctx context.Context) Hop {
 		return broken("start its agent:\n"+w.agentCommand(), "the account has no endpoint %s", w.url)
 	case w.bound == nil && w.boundErr == nil && w.operator != nil && !w.hasStatus(HopOperator, Broken):
 		return broken(
-			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is of the "+
+			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is "+
+				"of the "+
 				"same account",
 			"the account has %s, but the operator does not project it; %s", found[0].ID,
 			joinNonEmpty(", ", w.selector(), "its account is "+w.operator.Status.AccountID))
@@ -82,7 +84,8 @@ func (w *diagnosis) endpointByOperator() Hop {
 		if s := w.selector(); s != "" {
 			why += ", or the operator leaves it out: " + s
 		}
-		return broken("start its agent:\n"+w.agentCommand(), "the operator, which reads the account, has no endpoint %s: %s",
+		return broken("start its agent:\n"+w.agentCommand(),
+			"the operator, which reads the account, has no endpoint %s: %s",
 			w.url,
 			why)
 	}
@@ -127,7 +130,8 @@ func (w *diagnosis) removedPort() *Hop {
 		if p.RemoveAfter != nil && p.State != "Released" {
 			when = ", and its Services go at " + p.RemoveAfter.UTC().Format(time.TimeOnly) + " UTC"
 		}
-		h := broken("start its agent again:\n"+w.agentCommand(), "the account no longer has %s: its agent was stopped%s",
+		h := broken("start its agent again:\n"+w.agentCommand(),
+			"the account no longer has %s: its agent was stopped%s",
 			w.url,
 			when)
 		return &h

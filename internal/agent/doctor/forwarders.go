@@ -124,9 +124,12 @@ func (w *diagnosis) behindService(ctx context.Context, ready []pod) Hop {
 	addresses, serving := readyEndpoints(slices.Items)
 	if len(serving) == 0 {
 		return broken(
-			"Kubernetes fills them in a moment; if they stay empty, compare the Service's selector with the pods' labels:\n"+
-				w.command("--namespace %s get endpointslices -l kubernetes.io/service-name=%s", w.forwarderNamespace, name),
-			"forwarders are ready, but the EndpointSlices of Service %s/%s name none of them", w.forwarderNamespace, name)
+			"Kubernetes fills them in a moment; if they stay empty, compare the Service's selector with the pods' "+
+				"labels:\n"+
+				w.command("--namespace %s get endpointslices -l kubernetes.io/service-name=%s", w.forwarderNamespace,
+					name),
+			"forwarders are ready, but the EndpointSlices of Service %s/%s name none of them", w.forwarderNamespace,
+			name)
 	}
 	w.podsInService = serving
 	return good.with(fmt.Sprintf("EndpointSlices of %s: %v", name, addresses))
@@ -141,7 +144,8 @@ func (w *diagnosis) fetchStatuses(ctx context.Context, ready []pod) {
 		f.pod = ready[i]
 		wg.Go(func() {
 			var s forwarderStatus
-			path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy/status", w.forwarderNamespace, f.pod.Metadata.Name,
+			path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy/status", w.forwarderNamespace,
+				f.pod.Metadata.Name,
 				healthPort)
 			if f.refusal = w.k.raw(ctx, &s, path+w.statusToken(f.pod)); f.refusal == nil {
 				f.status = &s
@@ -194,8 +198,10 @@ func (w *diagnosis) checkListener(context.Context) Hop {
 		}
 	}
 	if bad != "" {
-		return broken("another process on the port, or a forwarder that cannot read BoundEndpoints; its log says more:\n"+
-			w.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20", w.forwarderNamespace),
+		return broken(
+			"another process on the port, or a forwarder that cannot read BoundEndpoints; its log says more:\n"+
+				w.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
+					w.forwarderNamespace),
 			"port %d is not open in every forwarder: %s", w.targetPort, bad)
 	}
 	return ok("port %d is open in %s", w.targetPort, pluralize(len(known), "forwarder", "forwarders"))
@@ -211,9 +217,11 @@ func (w *diagnosis) listenerByConditions(why *refusal) Hop {
 	listening, of, _ := strings.Cut(w.bound.Status.Forwarders, "/")
 	switch {
 	case c.Reason == "ListenerFailed" && strings.Contains(c.Message, fmt.Sprintf("port %d:", w.targetPort)):
-		return broken("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).with(h.Detail)
+		return broken("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).
+			with(h.Detail)
 	case c.Reason != "ListenerFailed" && listening == of && of != "" && of != "0":
-		return ok("port %d is open in %s forwarders, as the BoundEndpoint says", w.targetPort, w.bound.Status.Forwarders).
+		return ok("port %d is open in %s forwarders, as the BoundEndpoint says", w.targetPort,
+			w.bound.Status.Forwarders).
 			with(h.Detail)
 	}
 	return h
@@ -246,7 +254,8 @@ func (w *diagnosis) checkEdge(context.Context) Hop {
 	}
 	if bad != "" {
 		return broken(
-			"see that fairlead-server runs, that pods reach it (api.url, edge.address, proxy) and that the authtoken is good",
+			"see that fairlead-server runs, that pods reach it (api.url, edge.address, proxy) and that the authtoken "+
+				"is good",
 			"%s no session with the edge: %s", pluralize(len(known)-up, "forwarder has", "forwarders have"), bad)
 	}
 	h := ok("%s a session with the edge", pluralize(up, "forwarder has", "forwarders have"))

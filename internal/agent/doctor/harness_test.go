@@ -99,7 +99,8 @@ func recorded(t *testing.T) *fake {
 	for _, ask := range []string{askOne, askTwo} { // as one asks who may not read the KubernetesOperator
 		path, _, _ := strings.Cut(ask, "?")
 		f.answers[path] = &answer{
-			stderr: "Error from server (Forbidden): the status is for those who may read the KubernetesOperator; fairlead " +
+			stderr: "Error from server (Forbidden): the status is for those who may read the KubernetesOperator; " +
+				"fairlead " +
 				"doctor asks for them",
 			err: errors.New("exit status 1"),
 		}
@@ -143,7 +144,8 @@ func (f *fake) run(ctx context.Context, args []string) (stdout, stderr []byte, e
 	case a.err != nil:
 		return nil, nil, a.err
 	case a.stderr != "":
-		return nil, []byte("E1120 14:05:12.000000 1 memcache.go:287] noise\n" + a.stderr + "\n"), errors.New("exit status 1")
+		return nil, []byte("E1120 14:05:12.000000 1 memcache.go:287] noise\n" + a.stderr + "\n"),
+			errors.New("exit status 1")
 	}
 	return []byte(a.out), nil, nil
 }
@@ -175,7 +177,8 @@ func (f *fake) none(asks ...string) {
 func (f *fake) forbid(asks ...string) {
 	for _, ask := range asks {
 		resource, _, _ := strings.Cut(strings.Fields(ask)[1], ".")
-		f.refuse(ask, `Error from server (Forbidden): `+resource+` is forbidden: User "dev" cannot get resource "`+resource+
+		f.refuse(ask, `Error from server (Forbidden): `+resource+` is forbidden: User "dev" cannot get resource "`+
+			resource+
 			`" in API group "" at the cluster scope`)
 	}
 }

@@ -45,14 +45,16 @@ func (w *diagnosis) checkOperator(ctx context.Context) Hop {
 			"see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
 	} {
 		if found := conditions.get(c.typ); found.Status == c.bad {
-			h = broken(c.fix, "%s: %s (%s)", place, found.Message, joinNonEmpty(", ", c.typ+"="+found.Status, found.Reason))
+			h = broken(c.fix, "%s: %s (%s)", place, found.Message,
+				joinNonEmpty(", ", c.typ+"="+found.Status, found.Reason))
 			break
 		}
 	}
 	switch {
 	case h.Status == Broken:
 	case !o.Spec.BindingEnabled:
-		h = broken("upgrade the release with --set binding.enabled=true", "%s binds nothing: binding.enabled is false", place)
+		h = broken("upgrade the release with --set binding.enabled=true", "%s binds nothing: binding.enabled is false",
+			place)
 	case conditions.get("Registered").Status == "":
 		h = unknown("%s has not registered yet", place)
 		h.Fix = "see whether its manager runs:\n" +

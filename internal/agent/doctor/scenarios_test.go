@@ -72,10 +72,12 @@ func serviceScenarios() []scenario {
 				"Service demo/api belongs to the Helm release demo/shop and stays as it is")
 		}},
 		{"copied Service", HopService, func(f *fake) {
-			f.replace(askTarget, `"bindings.fairlead.dev/place": "demo/api"`, `"bindings.fairlead.dev/place": "prod/api"`)
+			f.replace(askTarget, `"bindings.fairlead.dev/place": "demo/api"`,
+				`"bindings.fairlead.dev/place": "prod/api"`)
 		}},
 		{"Service of another hostname", HopService, func(f *fake) {
-			f.replace(askTarget, `"bindings.fairlead.dev/hostname": "api.demo"`, `"bindings.fairlead.dev/hostname": "web.demo"`)
+			f.replace(askTarget, `"bindings.fairlead.dev/hostname": "api.demo"`,
+				`"bindings.fairlead.dev/hostname": "web.demo"`)
 		}},
 		{"quota exceeded", HopService, func(f *fake) {
 			f.none(askTarget)
@@ -86,11 +88,14 @@ func serviceScenarios() []scenario {
 				`creating Service demo/api: services \"api\" is forbidden: exceeded quota: none, requested: services=1, used: services=0, limited: services=0`)
 		}},
 		{"Service deleted, manager gone", HopService, func(f *fake) { f.none(askTarget, askManagers) }},
-		{"type changed", HopService, func(f *fake) { f.replace(askTarget, `"type": "ExternalName"`, `"type": "ClusterIP"`) }},
+		{"type changed", HopService, func(f *fake) {
+			f.replace(askTarget, `"type": "ExternalName"`, `"type": "ClusterIP"`)
+		}},
 		{"left over from an operator that is gone", HopOperator, func(f *fake) { f.none(askOps, askBEP, askUpstream) }},
 		{"upstream Service missing", HopUpstreamService, func(f *fake) { f.none(askUpstream) }},
 		{"upstream Service foreign", HopUpstreamService, func(f *fake) {
-			f.replace(askUpstream, `"bindings.fairlead.dev/place": "fairlead/ep-06gvigq0knnbvqpcfa72pab358"`, `"x": "y"`)
+			f.replace(askUpstream, `"bindings.fairlead.dev/place": "fairlead/ep-06gvigq0knnbvqpcfa72pab358"`,
+				`"x": "y"`)
 		}},
 		{"another port", HopEndpoint, func(f *fake) { f.o.URL = parse(f.t, "http://api.demo:8080") }},
 		{"another scheme", "", func(f *fake) { f.o.URL = parse(f.t, "tcp://api.demo:80") }},
@@ -99,13 +104,15 @@ func serviceScenarios() []scenario {
 		{"pod resolves", "", func(f *fake) {
 			f.o.FromPod = "demo/web-0"
 			f.put(execGetent,
-				"10.96.106.83    STREAM ep-06gvigq0knnbvqpcfa72pab358.fairlead.svc.cluster.local\n10.96.106.83    DGRAM\n")
+				"10.96.106.83    STREAM ep-06gvigq0knnbvqpcfa72pab358.fairlead.svc.cluster.local\n10.96.106.83    "+
+					"DGRAM\n")
 		}},
 		{"pod resolves by nslookup", "", func(f *fake) {
 			f.o.FromPod = "demo/web-0"
 			f.refuse(execGetent, lacksWords)
 			f.put(execLookup,
-				"Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\napi.demo.svc.cluster.local\tcanonical name = ep-…\nAddress: "+
+				"Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\napi.demo.svc.cluster.local\tcanonical name = "+
+					"ep-…\nAddress: "+
 					"10.96.106.83\n")
 		}},
 		{"pod resolves to something else", HopDNS, func(f *fake) {
@@ -149,10 +156,13 @@ func forwarderScenarios() []scenario {
 			f.replace(askTwo, `"listening": true`,
 				`"listening": false, "error": "listening on port 22240: listen tcp :22240: bind: address already in use"`)
 		}},
-		{"port unknown to a forwarder", HopListener, func(f *fake) { f.replace(askOne, `"port": 22240`, `"port": 22241`) }},
+		{"port unknown to a forwarder", HopListener, func(f *fake) {
+			f.replace(askOne, `"port": 22240`, `"port": 22241`)
+		}},
 		{"no session with the edge", HopEdge, func(f *fake) {
 			for _, ask := range []string{askOne, askTwo} {
-				f.replace(ask, `"up": true`, `"up": false, "error": "dialing 10.99.0.2:18444: connect: connection refused"`)
+				f.replace(ask, `"up": true`,
+					`"up": false, "error": "dialing 10.99.0.2:18444: connect: connection refused"`)
 			}
 			f.replace(askOps, `"reason": "Online",
       "status": "True"`, `"reason": "Unreachable",

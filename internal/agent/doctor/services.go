@@ -30,12 +30,14 @@ func (w *diagnosis) checkTarget(context.Context) Hop {
 	switch {
 	case !w.isFairleads():
 		h := broken(
-			"delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been free for "+
+			"delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been "+
+				"free for "+
 				"a minute",
 			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).with(says)
 		return h.with(w.boundCondition("ServicesReady")...)
 	case m.DeletionTimestamp != nil:
-		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted", place).
+		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted",
+			place).
 			with(says)
 	case w.target.Spec.Type != "ExternalName":
 		return broken(w.managerRemedy(), "Service %s is Fairlead's, but its type was changed to %s", place,
@@ -125,7 +127,8 @@ func (w *diagnosis) checkUpstreamService(ctx context.Context) Hop {
 	case !found:
 		return broken(w.managerRemedy(), "%s leads to Service %s, which does not exist", w.o.URL.Host, place)
 	case !s.Metadata.isMarked():
-		return broken("delete it, or rename it", "Service %s is not Fairlead's: it belongs to %s", place, ownerOf(s.Metadata))
+		return broken("delete it, or rename it", "Service %s is not Fairlead's: it belongs to %s", place,
+			ownerOf(s.Metadata))
 	}
 	w.upstream = &s
 	p := s.port(w.o.URL.Port)

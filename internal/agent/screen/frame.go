@@ -100,7 +100,8 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 		if each == 1 {
 			add(
 				append(
-					[]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Escape(r.Upstream), upstreamWidth) +
+					[]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Escape(r.Upstream),
+						upstreamWidth) +
 						"  "}}, r.statistics()...)...)
 			continue
 		}
@@ -162,7 +163,8 @@ func (m *model) recentLine(s timedEvent, columns int) []span {
 		path := max(columns-len(stamp.text)-8-5-10-printable.Width(which), 10)
 		color := map[int]string{2: green, 3: cyan, 4: yellow, 5: red}[e.Status/100]
 		return []span{
-			stamp, {"", printable.Pad(Escape(e.Method), 7) + " " + printable.Pad(Escape(readablePath(e.Path)), path) + " "},
+			stamp, {"", printable.Pad(Escape(e.Method), 7) + " " + printable.Pad(Escape(readablePath(e.Path)), path) +
+				" "},
 			{color, printable.Pad(strconv.Itoa(e.Status), 3)}, {"", "  " + took},
 		}
 	case agent.Connection:

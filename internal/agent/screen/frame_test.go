@@ -120,7 +120,8 @@ func TestFrame_Golden(t *testing.T) {
 				t.Errorf("%d lines on a terminal of %d", len(lines), c.rows)
 			}
 			for _, line := range lines {
-				if !c.color && (printable.Width(line) > max(c.columns, minColumns) || strings.ContainsAny(line, "\x1b\r\u202e")) {
+				if !c.color && (printable.Width(line) > max(c.columns, minColumns) ||
+					strings.ContainsAny(line, "\x1b\r\u202e")) {
 					t.Errorf("%d columns of %d: %q", printable.Width(line), c.columns, line)
 				}
 			}

@@ -24,7 +24,8 @@ const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	frameBegins = "\x1b[H"
-	// what the frame before left there; behind a line of full width it would erase its last character
+	// what the frame before left there; behind a line of full width it would erase its last
+	// character
 	lineBegins = "\x1b[K"
 	lineEnds   = "\r\n"
 	restBegins = "\x1b[J" // the last line, and all below
@@ -37,9 +38,9 @@ type terminal interface {
 	size() (columns, rows int)
 	// foreground reports whether the process may draw: it is in the terminal's foreground group.
 	foreground() bool
-	// changes gets a value when the size may have changed. stops gets one when the process is to stop
-	// for a while, or to quit; suspend does that, once the terminal was left, and returns when the
-	// process goes on.
+	// changes gets a value when the size may have changed. stops gets one when the process is to
+	// stop for a while, or to quit; suspend does that, once the terminal was left, and returns when
+	// the process goes on.
 	changes() <-chan os.Signal
 	stops() <-chan os.Signal
 	suspend(os.Signal)

@@ -41,7 +41,8 @@ func shown() []struct {
 				`info","event":"starting","version":"0.1.0","server":"https://s:8443","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
 		{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", RetryIn: time.Second},
 			"12:00:00  cannot connect to https://s:8443: nothing listens there; trying again until it works\n",
-			at + `warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there","retry_in_seconds":1}`},
+			at +
+				`warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there","retry_in_seconds":1}`},
 		{agent.Connected{SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0", AccountID: "ac-1",
 			Region: "home"},
 			"",
@@ -54,18 +55,21 @@ func shown() []struct {
 			at +
 				`info","event":"online","server":"https://s:8443","server_version":"0.1.0","url":"http://hello.demo","upstream":"http://localhost:8080","endpoint_id":"ep-1","session_id":"ts-1","again":false}`},
 		{agent.UpstreamDown{EndpointInfo: hello, Cause: "connection refused", HTTP: true},
-			"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it answers\n",
+			"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it " +
+				"answers\n",
 			at +
 				`warn","event":"upstream_down","url":"http://hello.demo","upstream":"http://localhost:8080","cause":"connection refused"}`},
 		{agent.UpstreamDown{EndpointInfo: group, Cause: "no answer in time"},
-			"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; callers' connections are closed until " +
+			"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; callers' connections are " +
+				"closed until " +
 				"it answers\n",
 			at +
 				`warn","event":"upstream_down","labels":"app=api site=a","upstream":"tcp://localhost:5432","cause":"no answer in time"}`},
 		{agent.UpstreamUp{EndpointInfo: hello},
 			"12:00:00  upstream reachable: http://localhost:8080\n",
 			at + `info","event":"upstream_up","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
-		{agent.Request{EndpointInfo: hello, Method: "GET", Path: "/a?b=c", Status: 200, Duration: 12345 * time.Microsecond},
+		{agent.Request{EndpointInfo: hello, Method: "GET", Path: "/a?b=c", Status: 200,
+			Duration: 12345 * time.Microsecond},
 			"12:00:00  GET     /a?b=c                           200  12ms\n",
 			at +
 				`info","event":"request","url":"http://hello.demo","method":"GET","path":"/a?b=c","status":200,"duration_seconds":0.012345}`},
@@ -73,9 +77,11 @@ func shown() []struct {
 		{agent.Latency{RoundTrip: time.Second}, "", ""},
 		{agent.Connection{EndpointInfo: group, Client: "10.0.0.5:4242", Pod: "demo/client"},
 			"12:00:00  open    demo/client (10.0.0.5:4242)\n",
-			at + `info","event":"connection_open","labels":"app=api site=a","client":"10.0.0.5:4242","pod":"demo/client"}`},
-		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, BytesIn: 12, BytesOut: 3456789, Duration: 2 * time.Second,
-			Cause: "reset"},
+			at +
+				`info","event":"connection_open","labels":"app=api site=a","client":"10.0.0.5:4242","pod":"demo/client"}`},
+		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, BytesIn: 12, BytesOut: 3456789,
+			Duration: 2 * time.Second,
+			Cause:    "reset"},
 			"12:00:00  closed  10.0.0.5:4242  12 B in, 3.5 MB out  2s  reset\n",
 			at +
 				`info","event":"connection_closed","cause":"reset","duration_seconds":2,"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789}`},
@@ -104,7 +110,8 @@ func shown() []struct {
 			at + `info","event":"stopping","connections":1}`},
 		{agent.Stopped{ServerTold: true}, "12:00:00  stopped\n", at + `info","event":"stopped","server_told":true}`},
 		{agent.Stopped{},
-			"12:00:00  stopped, but the server could not be told: it keeps the endpoint, offline, for the grace period\n",
+			"12:00:00  stopped, but the server could not be told: it keeps the endpoint, offline, for the grace " +
+				"period\n",
 			at + `warn","event":"stopped","server_told":false}`},
 	}
 }
@@ -276,7 +283,8 @@ func TestScreen_StoppedTerminalDropsMinorLinesOnly(t *testing.T) {
 		dropped += r.Dropped
 	}
 	if counts["draining"] != 1 || counts["request"] != maxQueue || dropped != 500 {
-		t.Errorf("printed %v and %d dropped; want the state line, %d requests and 500 dropped", counts, dropped, maxQueue)
+		t.Errorf("printed %v and %d dropped; want the state line, %d requests and 500 dropped", counts, dropped,
+			maxQueue)
 	}
 }
 

@@ -32,7 +32,8 @@ type text struct {
 func (t *text) line(s timedEvent) []byte {
 	stamp := s.time.Format(time.TimeOnly) + "  "
 	if s.dropped > 0 {
-		return fmt.Appendf(nil, "%s%d lines were left out: this terminal is slower than the traffic\n", stamp, s.dropped)
+		return fmt.Appendf(nil, "%s%d lines were left out: this terminal is slower than the traffic\n", stamp,
+			s.dropped)
 	}
 	switch e := s.event.(type) {
 	case agent.Starting:
@@ -42,7 +43,8 @@ func (t *text) line(s timedEvent) []byte {
 		if !t.multiple {
 			return nil // the endpoint's own line comes next, and says it
 		}
-		return []byte(stamp + t.paint(green, "connected") + " to " + Escape(e.Server) + ", session " + Escape(e.SessionID) +
+		return []byte(stamp + t.paint(green, "connected") + " to " + Escape(e.Server) + ", session " +
+			Escape(e.SessionID) +
 			"\n")
 	case agent.Online:
 		return t.online(stamp, e)
@@ -113,7 +115,8 @@ func (t *text) sentence(event agent.Event) string {
 		if e.HTTP {
 			fate = "callers get a 502"
 		}
-		return t.paint(yellow, "upstream unreachable") + ": " + Escape(e.Upstream) + ": " + Escape(e.Cause) + "; " + fate +
+		return t.paint(yellow, "upstream unreachable") + ": " + Escape(e.Upstream) + ": " + Escape(e.Cause) + "; " +
+			fate +
 			" until it answers"
 	case agent.UpstreamUp:
 		return t.paint(green, "upstream reachable") + ": " + Escape(e.Upstream)

@@ -44,7 +44,8 @@ func limit(root fs.FS, goLimit int64) int64 {
 		if err != nil {
 			continue
 		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 { // "max" means no limit
+		// "max" means no limit
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 {
 			least = min(least, n)
 		}
 	}

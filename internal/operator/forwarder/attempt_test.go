@@ -221,7 +221,8 @@ func TestAttempt_BuffersNothingOnceOpen(t *testing.T) {
 		_, _ = io.WriteString(far, "more") // which need not be kept
 		_ = far.CloseWrite()
 	}()
-	c := r.newClientConn(near, &portAssignment{account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-tcp"},
+	c := r.newClientConn(near, &portAssignment{account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
+		"ep-tcp"},
 		&portStats{hostStats: r.metrics.statsOf("db.demo")})
 	open := r.openStream(c)
 	if open == nil {
@@ -260,7 +261,8 @@ func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 		c := r.dial(15432)
 		dialled := time.Now()
 		wait.Until(t, "the time to be over", func() bool { return time.Since(dialled) > open+open/4 })
-		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonSilent))) > 0 && open < testTimeout {
+		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonSilent))) > 0 &&
+			open < testTimeout {
 			continue // a slow machine
 		}
 		close(late)
@@ -315,7 +317,8 @@ func TestMetrics_CountsAbortsOfOpenStreams(t *testing.T) {
 		}
 		abort(c)
 		wait.Until(t, "the abort to be counted", func() bool {
-			return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonAborted))) == float64(i+1)
+			return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonAborted))) == float64(
+				i+1)
 		})
 	}
 	if out := testutil.ToFloat64(r.metrics.statsOf("db.demo").toClient); out != 6 {

@@ -36,7 +36,8 @@ type testCluster struct {
 func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme,
+		v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -169,10 +170,12 @@ func TestClusterSource_WatchesRealCluster(t *testing.T) {
 func (k *testCluster) listed() {
 	k.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-abc"}, AddressType: discoveryv1.AddressTypeIPv4,
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-abc"},
+		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.0.0.7"},
-				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true),
+					Terminating: ptr.To(true)}},
 			{Addresses: []string{"10.0.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}},
 			{Addresses: []string{"10.0.0.9"}},
 		},
@@ -190,7 +193,8 @@ func (k *testCluster) listed() {
 	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd00::8"}}}
 	k.create(six)
 	for ips, want := range map[string]bool{
-		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "fd00:0::0008": true, "fd00::7": false,
+		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "fd00:0::0008": true,
+		"fd00::7":          false,
 		"10.0.0.7,fd00::8": true, "10.0.0.7,fd00::7": false,
 	} {
 		var parsed []netip.Addr

@@ -35,13 +35,16 @@ func shutdownTests() map[string]shutdownTest {
 		return func(_ context.Context, since time.Duration) (bool, error) { return since >= d, nil }
 	}
 	return map[string]shutdownTest{
-		"before the order to stop":     {still, removedAfter(0), long, 0, 2 * time.Second, 1},
-		"with a shorter drain":         {still, removedAfter(0), time.Second, 0, time.Second, 1},
-		"while EndpointSlices name it": {still, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
+		"before the order to stop": {still, removedAfter(0), long, 0, 2 * time.Second, 1},
+		"with a shorter drain":     {still, removedAfter(0), time.Second, 0, time.Second, 1},
+		"while EndpointSlices name it": {still, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second,
+			1},
 		"while they cannot be read": {unreadable, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second,
 			1},
-		"while kube-proxy follows": {unlisted, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
-		"as the last thing of leaving": {unlisted, removedAfter(9 * time.Second), long, 10 * time.Second, 12 * time.Second,
+		"while kube-proxy follows": {unlisted, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second,
+			1},
+		"as the last thing of leaving": {unlisted, removedAfter(9 * time.Second), long, 10 * time.Second,
+			12 * time.Second,
 			1},
 		"never": {unlisted, removedAfter(time.Hour), long, 10 * time.Second, 10*time.Second + long, 0},
 		"an error, whatever comes with it": {
@@ -49,7 +52,10 @@ func shutdownTests() map[string]shutdownTest {
 			10 * time.Second, 10*time.Second + long, 0,
 		},
 		"no answer": {
-			unlisted, func(ctx context.Context, _ time.Duration) (bool, error) { <-ctx.Done(); return true, ctx.Err() }, long,
+			unlisted, func(ctx context.Context, _ time.Duration) (bool, error) {
+				<-ctx.Done()
+				return true, ctx.Err()
+			}, long,
 			10 * time.Second, 10*time.Second + long, 0,
 		},
 		"while connections drain": {unlisted, removedAfter(5 * time.Minute), long, 10 * time.Second,
@@ -97,7 +103,9 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 				}
 				synctest.Wait() // the connection is served: one that is not yet is reset when the listener closes
 				begun := time.Now()
-				b.source.setDeleted(func(ctx context.Context) (bool, error) { return tt.removed(ctx, time.Since(begun)) })
+				b.source.setDeleted(func(ctx context.Context) (bool, error) {
+					return tt.removed(ctx, time.Since(begun))
+				})
 				b.stop()
 				<-b.ln.Closed()
 				if took := time.Since(begun); took != tt.accept {

@@ -20,11 +20,14 @@ func TestEdgeClient_LogsCauseOnce(t *testing.T) {
 	e := newEdgeClient(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, func() {},
 		func(tunnel.RequestLine) {})
 	for _, text := range []string{
-		"greeting edge:8443: the tunnel's connection broke: read tcp 10.244.0.5:40001->10.99.0.2:8443: read: connection " +
+		"greeting edge:8443: the tunnel's connection broke: read tcp 10.244.0.5:40001->10.99.0.2:8443: read: " +
+			"connection " +
 			"reset by peer",
-		"greeting edge:8443: the tunnel's connection broke: read tcp 10.244.0.5:40002->10.99.0.2:8443: read: connection " +
+		"greeting edge:8443: the tunnel's connection broke: read tcp 10.244.0.5:40002->10.99.0.2:8443: read: " +
+			"connection " +
 			"reset by peer",
-		"greeting edge:8443: the tunnel's connection broke: read tcp [fd00::5]:40003->10.99.0.2:8443: read: connection " +
+		"greeting edge:8443: the tunnel's connection broke: read tcp [fd00::5]:40003->10.99.0.2:8443: read: " +
+			"connection " +
 			"reset by peer",
 	} {
 		e.recordError(errors.New(text))

@@ -47,7 +47,8 @@ func TestHTTP1Response(t *testing.T) {
 				res.Header.Get("Content-Type") != tt.contentType {
 				t.Errorf("got %s, close %v, %s", res.Status, res.Close, res.Header.Get("Content-Type"))
 			}
-			if policy := res.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") {
+			if policy := res.Header.Get("Content-Security-Policy"); !strings.Contains(policy,
+				"frame-ancestors 'none'") {
 				t.Errorf("Content-Security-Policy %q", policy)
 			}
 			switch {
@@ -56,7 +57,8 @@ func TestHTTP1Response(t *testing.T) {
 					t.Errorf("HEAD: body %q, Content-Length %d", body, res.ContentLength)
 				}
 			case strings.HasPrefix(tt.contentType, "text/html"):
-				if !strings.Contains(string(body), "ERR_FL_3004") || !strings.Contains(string(body), "No &lt;edge&gt; for") {
+				if !strings.Contains(string(body), "ERR_FL_3004") ||
+					!strings.Contains(string(body), "No &lt;edge&gt; for") {
 					t.Errorf("body %s", body)
 				}
 			default:

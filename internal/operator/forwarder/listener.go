@@ -211,7 +211,8 @@ func (l *listener) accept(ln net.Listener) {
 		default:
 			l.stats.recordFailure(reasonAccept, err.Error())
 			if pause == firstPause {
-				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.url.String(), "error", err)
+				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.url.String(),
+					"error", err)
 			}
 			if !timer.Sleep(l.ctx, pause) {
 				return

@@ -32,7 +32,8 @@ func newTestListeners(
 	listen func(context.Context, int) (net.Listener, error), serve func(connection, *portAssignment, *portStats),
 ) *listeners {
 	return &listeners{
-		listen: listen, relayConn: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler), timing: defaultTiming(),
+		listen: listen, relayConn: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler),
+		timing:  defaultTiming(),
 		changed: func() {}, byPort: map[int]*listener{},
 	}
 }
@@ -52,7 +53,8 @@ func TestListener_RetriesListenAndAccept(t *testing.T) {
 			func(c connection, to *portAssignment, _ *portStats) { _ = c.Close(); served <- *to })
 		want := portAssignment{account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-1"}
 		set.apply(map[int]portAssignment{15432: want})
-		if st := set.status(); len(st) != 1 || st[0].Listening || st[0].Error == "" || st[0].URL != "tcp://db.demo:5432" {
+		if st := set.status(); len(st) != 1 || st[0].Listening || st[0].Error == "" ||
+			st[0].URL != "tcp://db.demo:5432" {
 			t.Errorf("status while the port is taken: %+v", st)
 		}
 		begun := time.Now()
@@ -79,11 +81,15 @@ func TestListener_RetriesListenAndAccept(t *testing.T) {
 func TestListener_CloseEndsRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return nil, syscall.EADDRINUSE }, nil)
-		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-1"}})
+		set := newTestListeners(func(context.Context, int) (net.Listener, error) {
+			return nil, syscall.EADDRINUSE
+		}, nil)
+		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
+			"ep-1"}})
 		set.close()
 		_ = set.wait(t.Context()) // hangs, which synctest reports, if a retry goes on
-		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-1"}})
+		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
+			"ep-1"}})
 		if st := set.status(); len(st) != 0 {
 			t.Errorf("listening again after close: %+v", st)
 		}
@@ -179,7 +185,8 @@ func TestListener_ResetsConnectionAcceptedAfterClose(t *testing.T) {
 		ln := pipelistener.New()
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return ln, nil },
 			func(connection, *portAssignment, *portStats) { t.Error("served") })
-		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "old.demo", Port: 5432}, "ep-old"}})
+		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "old.demo", Port: 5432},
+			"ep-old"}})
 		l := set.byPort[15432]
 		a, b := net.Pipe()
 		set.close()

@@ -47,10 +47,12 @@ func newMetrics() *metrics {
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fairlead_forwarder_connections_active", Help: "Connections being served."}, label),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fairlead_forwarder_bytes_total", Help: "Bytes of ended connections, from the client (in) and to it (out)."},
+			Name: "fairlead_forwarder_bytes_total",
+			Help: "Bytes of ended connections, from the client (in) and to it (out)."},
 			append(label, "direction")),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fairlead_forwarder_errors_total", Help: "Connections that failed, by reason."}, append(label, "reason")),
+			Name: "fairlead_forwarder_errors_total", Help: "Connections that failed, by reason."},
+			append(label, "reason")),
 		hosts: map[string]*hostStats{},
 	}
 	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, collectors.NewGoCollector(),

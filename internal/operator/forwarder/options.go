@@ -28,11 +28,11 @@ type Options struct {
 	TLS *tls.Config
 	// Dial connects to EdgeAddress. Optional: the default is a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no restart.
-	// While it is empty or unreadable, the last valid token stays in use.
+	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no
+	// restart. While it is empty or unreadable, the last valid token stays in use.
 	AuthtokenFile string
-	// InstanceID is the pod's name; it distinguishes the forwarders of an operator. Optional: without
-	// it, /status refuses all requests.
+	// InstanceID is the pod's name; it distinguishes the forwarders of an operator. Optional:
+	// without it, /status refuses all requests.
 	InstanceID string
 
 	// Kubernetes configures the cluster's client. Not needed when Source is set.
@@ -40,8 +40,8 @@ type Options struct {
 	// Namespace and Release select the objects: the BoundEndpoints in Namespace and the
 	// KubernetesOperator named Release.
 	Namespace, Release string
-	// Owns reports whether a BoundEndpoint belongs to this installation; others are ignored. Optional:
-	// by default all belong.
+	// Owns reports whether a BoundEndpoint belongs to this installation; others are ignored.
+	// Optional: by default all belong.
 	Owns func(metav1.Object) bool
 	// PodIPs are the pod's addresses, one for each family, as EndpointSlices list them. Optional:
 	// without any, a stopping forwarder waits as if it could not read EndpointSlices.
@@ -55,10 +55,10 @@ type Options struct {
 	// HealthAddr and MetricsAddr are listen addresses: of /healthz, /readyz and /status, and of
 	// /metrics. Empty disables that listener.
 	HealthAddr, MetricsAddr string
-	// DrainTimeout is how long a stopping forwarder waits for its connections after pods have ceased
-	// to connect. Deregistration takes up to DeregistrationTimeout before that; if it takes longer,
-	// the time is subtracted from DrainTimeout. When the namespace is being deleted, the forwarder
-	// waits at most 2 s in all.
+	// DrainTimeout is how long a stopping forwarder waits for its connections after pods have
+	// ceased to connect. Deregistration takes up to DeregistrationTimeout before that; if it takes
+	// longer, the time is subtracted from DrainTimeout. When the namespace is being deleted, the
+	// forwarder waits at most 2 s in all.
 	DrainTimeout time.Duration
 	// Logger is optional.
 	Logger *slog.Logger
@@ -76,30 +76,31 @@ type Objects struct {
 	BoundEndpoints []*v1alpha1.BoundEndpoint
 	// OperatorID is the installation's id in the account, or "" while it is not registered.
 	OperatorID string
-	// OperatorUID is the UID of the installation's KubernetesOperator, or "" while there is none. The
-	// token of /status is derived from it.
+	// OperatorUID is the UID of the installation's KubernetesOperator, or "" while there is none.
+	// The token of /status is derived from it.
 	OperatorUID string
 }
 
 // Source reads the cluster.
 type Source interface {
-	// Watch calls update with all objects once the BoundEndpoints are listed, and again after changes,
-	// one call at a time. It returns when ctx is done; an error means that watching is not possible at
-	// all.
+	// Watch calls update with all objects once the BoundEndpoints are listed, and again after
+	// changes, one call at a time. It returns when ctx is done; an error means that watching is not
+	// possible at all.
 	Watch(ctx context.Context, update func(Objects)) error
-	// InEndpointSlices reports whether an EndpointSlice of the namespace lists one of the addresses as
-	// ready.
+	// InEndpointSlices reports whether an EndpointSlice of the namespace lists one of the addresses
+	// as ready.
 	InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error)
 	// NamespaceDeleted reports whether the namespace is being deleted or gone. An error means that
-	// this is unknown; repeated Unauthorized errors mean that the forwarder's ServiceAccount is gone.
+	// this is unknown; repeated Unauthorized errors mean that the forwarder's ServiceAccount is
+	// gone.
 	NamespaceDeleted(ctx context.Context) (bool, error)
 }
 
 // timing holds the durations that the design fixes. Tests shorten them.
 type timing struct {
 	sessionWait time.Duration // how long a connection waits for a session with the edge
-	// how long a connection waits for the edge to open its stream, including the wait for a session;
-	// together with headTimeout 5 s
+	// how long a connection waits for the edge to open its stream, including the wait for a
+	// session; together with headTimeout 5 s
 	openTimeout    time.Duration
 	headTimeout    time.Duration // how long a request's head may take before an error response is sent
 	linger         time.Duration // how long input is read and dropped after that response
@@ -115,8 +116,8 @@ type timing struct {
 	// how often a forwarder that is not stopping checks whether the namespace is being deleted;
 	// Kubernetes marks it about 5 s before it deletes pods
 	namespacePoll time.Duration
-	// how long a stopping forwarder's credential must be refused before its ServiceAccount counts as
-	// deleted
+	// how long a stopping forwarder's credential must be refused before its ServiceAccount counts
+	// as deleted
 	unauthorizedGrace time.Duration
 	namespaceTimeout  time.Duration // how long reading the namespace may take
 	// how long connections may continue when the namespace is being deleted: Kubernetes delays the
@@ -148,7 +149,8 @@ func (o *Options) complete() error {
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("drain timeout %s: give a duration of 0 or more", o.DrainTimeout)
 	case o.Source == nil && (o.Kubernetes == nil || o.Namespace == "" || o.Release == ""):
-		return errors.New("namespace, release and the configuration of a Kubernetes client belong together: give all three")
+		return errors.New(
+			"namespace, release and the configuration of a Kubernetes client belong together: give all three")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -35,7 +35,8 @@ func assignPorts(objects []*v1alpha1.BoundEndpoint) map[int]portAssignment {
 			}
 			u := account.EndpointURL{Scheme: port.Scheme, Host: object.Spec.Service + "." + object.Spec.Namespace,
 				Port: int(port.Port)}
-			result[int(port.TargetPort)] = portAssignment{EndpointURL: u, endpointID: firstEndpointID(u, object.Spec.Endpoints)}
+			result[int(port.TargetPort)] = portAssignment{EndpointURL: u,
+				endpointID: firstEndpointID(u, object.Spec.Endpoints)}
 		}
 	}
 	return result

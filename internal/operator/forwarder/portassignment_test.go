@@ -46,7 +46,8 @@ func TestAssignPorts(t *testing.T) {
 		"one": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "ep-1")},
 			map[int]portAssignment{10001: {api, "ep-1"}}},
 		"released": {
-			[]*v1alpha1.BoundEndpoint{released(bep("api", "demo", "http", 80, 10001, "ep-1"))}, map[int]portAssignment{}},
+			[]*v1alpha1.BoundEndpoint{released(bep("api", "demo", "http", 80, 10001, "ep-1"))},
+			map[int]portAssignment{}},
 		"without endpoint, within removalDelay": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "")},
 			map[int]portAssignment{10001: {api, ""}}},
 		"two ports of one hostname": {[]*v1alpha1.BoundEndpoint{twoPorts}, map[int]portAssignment{
@@ -55,7 +56,8 @@ func TestAssignPorts(t *testing.T) {
 		"one of two ports at rest": {[]*v1alpha1.BoundEndpoint{onePortResting},
 			map[int]portAssignment{10002: {account.EndpointURL{Scheme: "tcp", Host: "db.prod", Port: 5432}, "ep-tcp"}}},
 		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool}, map[int]portAssignment{10001: {api, "ep-1"}}},
-		"odd endpoints stop nothing":   {[]*v1alpha1.BoundEndpoint{odd}, map[int]portAssignment{10001: {api, "ep-good"}}},
+		"odd endpoints stop nothing": {[]*v1alpha1.BoundEndpoint{odd},
+			map[int]portAssignment{10001: {api, "ep-good"}}},
 		"one port, two objects: the older has it": {[]*v1alpha1.BoundEndpoint{
 			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000),
 			aged(bep("api", "demo", "http", 80, 10001, "ep-old"), 1000)},

@@ -185,8 +185,10 @@ func TestShutdown_Timeouts(t *testing.T) {
 		"EndpointSlices are never right": {func() (bool, error) {
 			return true, nil
 		}, DeregistrationTimeout + 5*time.Minute, 0},
-		"EndpointSlices are right at once": {func() (bool, error) { return false, nil }, 10 * time.Second, 5 * time.Minute},
-		"a thousand EndpointSlices":        {after(100 * time.Second), 110 * time.Second, 5 * time.Minute},
+		"EndpointSlices are right at once": {func() (bool, error) {
+			return false, nil
+		}, 10 * time.Second, 5 * time.Minute},
+		"a thousand EndpointSlices": {after(100 * time.Second), 110 * time.Second, 5 * time.Minute},
 		"thousands of EndpointSlices": {after(7 * time.Minute), 7*time.Minute + 10*time.Second,
 			DeregistrationTimeout - 2*time.Minute - 10*time.Second},
 	} {

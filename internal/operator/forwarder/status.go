@@ -106,7 +106,8 @@ const (
 func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 	switch uid := f.operatorUID.Load(); {
 	case uid == nil:
-		http.Error(w, "the KubernetesOperator, from which the token is made, is not known yet", http.StatusServiceUnavailable)
+		http.Error(w, "the KubernetesOperator, from which the token is made, is not known yet",
+			http.StatusServiceUnavailable)
 		return
 	case !statustoken.Valid(r, statustoken.Derive(*uid, f.options.InstanceID)):
 		http.Error(w, "the status needs a token that is made from the KubernetesOperator; use fairlead doctor",

@@ -83,9 +83,11 @@ func TestStatusWatch_SendsFullStatusThenDeltas(t *testing.T) {
 		if err := w.lines.Decode(&full); err != nil {
 			t.Fatal(err)
 		}
-		want := ListenerStatus{Port: 15432, Hostname: "db.demo", ServicePort: 5432, Scheme: "tcp", URL: "tcp://db.demo:5432",
+		want := ListenerStatus{Port: 15432, Hostname: "db.demo", ServicePort: 5432, Scheme: "tcp",
+			URL:      "tcp://db.demo:5432",
 			Endpoint: "ep-tcp", Listening: true}
-		if full.Pod != "pod-1" || full.Session.Up || full.Session.Address != "edge.invalid:1" || len(full.Listeners) != 1 ||
+		if full.Pod != "pod-1" || full.Session.Up || full.Session.Address != "edge.invalid:1" ||
+			len(full.Listeners) != 1 ||
 			full.Listeners[0] != want {
 			t.Errorf("first line %+v", full)
 		}
@@ -201,7 +203,8 @@ func TestStatus_SessionAndConnections(t *testing.T) {
 	if res, _ := get(t, c, "/"); res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status)
 	}
-	if l := r.status().Listeners[0]; l.Connections != 1 || l.Active != 1 || l.LastSuccess == nil || l.LastFailure != nil {
+	if l := r.status().Listeners[0]; l.Connections != 1 || l.Active != 1 || l.LastSuccess == nil ||
+		l.LastFailure != nil {
 		t.Errorf("with a connection: %+v", l)
 	}
 	_ = c.Close()
@@ -282,7 +285,8 @@ func TestStatus_NeedsTheToken(t *testing.T) {
 		b.source.update(tcpObjects())
 		b.source.update(unknown) // it was deleted: it stays the one that is known
 		for path, want := range map[string]int{
-			"/status": http.StatusForbidden, "/status?watch=true": http.StatusForbidden, "/status?token=": http.StatusForbidden,
+			"/status": http.StatusForbidden, "/status?watch=true": http.StatusForbidden,
+			"/status?token=":               http.StatusForbidden,
 			"/status?token=" + operatorUID: http.StatusForbidden, "/status" + statusQuery + "0": http.StatusForbidden,
 			"/status" + statusQuery: http.StatusOK, "/healthz": http.StatusOK,
 		} {

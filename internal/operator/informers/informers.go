@@ -29,7 +29,9 @@ func NewSet() *Set { return &Set{changed: make(chan struct{}, 1)} }
 func (s *Set) Add(lw cache.ListerWatcher, kind runtime.Object, transform cache.TransformFunc) (cache.Store, error) {
 	informer := cache.NewSharedInformer(lw, kind, 0)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { s.notify() }, UpdateFunc: func(any, any) { s.notify() }, DeleteFunc: func(any) { s.notify() },
+		AddFunc: func(any) { s.notify() }, UpdateFunc: func(any, any) { s.notify() }, DeleteFunc: func(any) {
+			s.notify()
+		},
 	})
 	if err := errors.Join(err, informer.SetTransform(transform)); err != nil {
 		return nil, fmt.Errorf("watching %T: %w", kind, err)

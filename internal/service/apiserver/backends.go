@@ -110,7 +110,8 @@ func (h backendHandlers) readPatch(o *object) account.BackendPatch {
 		if health, null := o.object("health"); health != nil {
 			p.HealthStatus = health.integers("http_status")
 			p.HealthRule = account.HealthRulePatch{
-				WindowSeconds: health.integerOrDefault("window_seconds", 0), MinAnswers: health.integerOrDefault("min_answers", 0),
+				WindowSeconds:  health.integerOrDefault("window_seconds", 0),
+				MinAnswers:     health.integerOrDefault("min_answers", 0),
 				FailurePercent: health.integerOrDefault("failure_percent", 0),
 				MinClients:     health.integerOrDefault("min_clients", 0),
 			}

@@ -55,7 +55,8 @@ func TestBackends_Shapes(t *testing.T) {
 	ref := fmt.Sprintf(`{"id":%q,"uri":"%s/tunnels/%s"}`, tunnel.ID, base, tunnel.ID)
 	child := a.Static().ID
 	for kind, own := range map[account.BackendKind]string{
-		account.BackendFailover:     `"backends":["` + child + `"],"health":{"http_status":[]},"active_backend":"bkdst-1"`,
+		account.BackendFailover: `"backends":["` + child +
+			`"],"health":{"http_status":[]},"active_backend":"bkdst-1"`,
 		account.BackendWeighted:     `"backends":{"` + child + `":5}`,
 		account.BackendTunnelGroup:  `"labels":{"app":"api"},"tunnels":[` + ref + `]`,
 		account.BackendHTTPResponse: `"status_code":503,"headers":{"Content-Type":"text/plain"},"body":"down"`,
@@ -66,7 +67,8 @@ func TestBackends_Shapes(t *testing.T) {
 		made := a.do("POST", "/backends/"+string(kind), a.admin, backendBodies(child)[kind]).want(201)
 		id := into[madeBackend](made).ID
 		want := fmt.Sprintf(
-			`{"id":%q,"uri":"%s/backends/%s/%s","created_at":%q,"updated_at":%q,"description":"","metadata":"",%s}`, id, base,
+			`{"id":%q,"uri":"%s/backends/%s/%s","created_at":%q,"updated_at":%q,"description":"","metadata":"",%s}`, id,
+			base,
 			kind, id, at, at, own)
 		storetest.Equal(t, "made", strings.TrimSpace(made.text), want)
 		storetest.Equal(t, "read", strings.TrimSpace(a.get("/backends/"+string(kind)+"/"+id).want(200).text), want)
@@ -99,7 +101,8 @@ func TestBackends_Patches(t *testing.T) {
 		{account.BackendStatic, `{"tls":{}}`, `"tls":{"enabled":true}`},
 		{account.BackendStatic, `{"tls":null,"address":"Other.example.com:1"}`,
 			`"address":"other.example.com:1","tls":{"enabled":false}`},
-		{account.BackendHTTPResponse, `{"body":"x"}`, `"status_code":503,"headers":{"Content-Type":"text/plain"},"body":"x"`},
+		{account.BackendHTTPResponse, `{"body":"x"}`,
+			`"status_code":503,"headers":{"Content-Type":"text/plain"},"body":"x"`},
 		{account.BackendHTTPResponse, `{"status_code":null,"headers":null,"body":null}`,
 			`"status_code":200,"headers":{},"body":""`},
 		{account.BackendTunnelGroup, `{"labels":{"site":"a"},"description":"d"}`, `"labels":{"site":"a"}`},
@@ -129,13 +132,15 @@ func TestBackends_RefuseInvalid(t *testing.T) {
 		{"failover", `{}`, []string{"backends"}},
 		{"failover", `{"backends":null,"health":7,"metadata":7}`, []string{"backends", "health", "metadata"}},
 		{"failover", `{"backends":["x",7],"health":{"http_status":[1,"x",null],"y":1}}`,
-			[]string{"backends[1]", "health.http_status[0]", "health.http_status[1]", "health.http_status[2]", "health.y"}},
+			[]string{"backends[1]", "health.http_status[0]", "health.http_status[1]", "health.http_status[2]",
+				"health.y"}},
 		{"failover", `{"backends":["x"]}`, []string{"backends"}},
 		{"failover", `{"backends":["` + ids[account.BackendStatic] + `"],` +
 			`"health":{"window_seconds":301,"min_answers":-1,"failure_percent":101,"min_clients":1.5}}`,
 			[]string{"health.min_clients", "health.window_seconds", "health.min_answers", "health.failure_percent"}},
 		{"weighted", `{"backends":["x"]}`, []string{"backends"}},
-		{"weighted", `{"backends":{"x":"y","z":null,"a":-1,"a":1.5}}`, []string{"backends.x", "backends.z", "backends.a"}},
+		{"weighted", `{"backends":{"x":"y","z":null,"a":-1,"a":1.5}}`,
+			[]string{"backends.x", "backends.z", "backends.a"}},
 		{"tunnel_group", `{"labels":{"a":7,"":"x"}}`, []string{"labels.a", "labels"}},
 		{"tunnel_group", `{"labels":"app=api","tunnels":[]}`, []string{"labels", "tunnels"}},
 		{"http_response", `{"status_code":"x","headers":{"a b":"c","n":null},"body":7}`,

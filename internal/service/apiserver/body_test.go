@@ -49,7 +49,8 @@ func FuzzBody(f *testing.F) {
 			}
 		}
 		for _, broken := range b.fieldErrors {
-			if broken.Field == "" && !strings.Contains(raw, `""`) || broken.Rule == "" || !utf8.ValidString(broken.Value) {
+			if broken.Field == "" && !strings.Contains(raw, `""`) || broken.Rule == "" ||
+				!utf8.ValidString(broken.Value) {
 				t.Fatalf("%q: %+v", raw, broken)
 			}
 		}

@@ -69,8 +69,9 @@ func TestBoundEndpoints_MatchSelectors(t *testing.T) {
 		storetest.Equal(t, "of one selector"+query, fmt.Sprint(a.bound(a.admin, odd, query)),
 			"[http://e5.prod http://e3.prod http://e1.prod]")
 	}
-	storetest.Equal(t, "of two", fmt.Sprint(a.bound(a.admin, a.operatorWith(a.admin, `{"endpoint_selectors":["e0","e5"]}`),
-		"")), "[http://e5.prod http://e0.demo]")
+	storetest.Equal(t, "of two",
+		fmt.Sprint(a.bound(a.admin, a.operatorWith(a.admin, `{"endpoint_selectors":["e0","e5"]}`),
+			"")), "[http://e5.prod http://e0.demo]")
 	storetest.Equal(t, "of none", len(a.bound(a.admin, a.operatorWith(a.admin, `{}`), "?limit=4")), 7)
 	storetest.Equal(t, "without a binding", len(a.bound(a.admin, a.operatorWith(a.admin, `null`), "")), 0)
 	idle := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, `{"binding":{}}`).want(201)).ID
@@ -119,7 +120,8 @@ func TestBoundEndpoints_SlowSelectorShortensPages(t *testing.T) {
 	if n := len(first.Endpoints); n != 1 || first.NextPageURI == nil {
 		t.Errorf("the first page has %d endpoints, next %v", n, first.NextPageURI)
 	}
-	storetest.Equal(t, "all pages", fmt.Sprint(a.bound(a.admin, o, "")), "[http://e2.demo http://e1.demo http://e0.demo]")
+	storetest.Equal(t, "all pages", fmt.Sprint(a.bound(a.admin, o, "")),
+		"[http://e2.demo http://e1.demo http://e0.demo]")
 }
 
 func TestBoundEndpoints_StoreDown(t *testing.T) {

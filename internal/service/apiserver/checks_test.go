@@ -63,7 +63,8 @@ func checks(k checkKeys) map[string]check {
 		"scope before an unknown route": {key: k.operator, path: "/none", status: 403, code: account.CodeScope},
 		"a reader may not register": {key: k.reader, method: "POST", path: "/kubernetes_operators", body: "{}",
 			status: 403, code: account.CodeScope},
-		"an operator sees no sessions":     {key: k.operator, path: "/tunnel_sessions", status: 403, code: account.CodeScope},
+		"an operator sees no sessions": {key: k.operator, path: "/tunnel_sessions", status: 403,
+			code: account.CodeScope},
 		"an operator reads endpoints":      {key: k.operator, status: 200},
 		"a reader reads sessions":          {key: k.reader, path: "/tunnel_sessions", status: 200},
 		"unknown route":                    {path: "/endpoint", status: 404, code: account.CodeNoRoute},
@@ -72,10 +73,11 @@ func checks(k checkKeys) map[string]check {
 		"a double slash is no redirect":    {path: "//endpoints", status: 404, code: account.CodeNoRoute},
 		"dots are no redirect":             {path: "/x/../endpoints", status: 404, code: account.CodeNoRoute},
 		"wrong method before a wrong body": {method: "PUT", body: "{", status: 405, code: account.CodeMethod},
-		"another method":                   {method: "PURGE", path: "/endpoints/x", status: 405, code: account.CodeMethod},
-		"unknown id":                       {path: "/endpoints/ep-x", status: 404, code: account.CodeNotFound},
-		"an id with a slash":               {path: "/endpoints/ep%2Fx", status: 404, code: account.CodeNotFound},
-		"an id with a NUL":                 {path: "/endpoints/ep%00x", status: 404, code: account.CodeNotFound},
+		"another method": {method: "PURGE", path: "/endpoints/x", status: 405,
+			code: account.CodeMethod},
+		"unknown id":         {path: "/endpoints/ep-x", status: 404, code: account.CodeNotFound},
+		"an id with a slash": {path: "/endpoints/ep%2Fx", status: 404, code: account.CodeNotFound},
+		"an id with a NUL":   {path: "/endpoints/ep%00x", status: 404, code: account.CodeNotFound},
 	}
 }
 
@@ -110,7 +112,8 @@ func TestRoute_ChecksInOrder(t *testing.T) {
 			if got.want(c.status); c.code != "" {
 				got.want(c.status, c.code)
 			}
-			if allow := got.header.Get("Allow"); c.status == 405 && !slices.Contains(strings.Split(allow, ", "), "GET") {
+			if allow := got.header.Get("Allow"); c.status == 405 && !slices.Contains(strings.Split(allow, ", "),
+				"GET") {
 				t.Errorf("Allow: %q", allow)
 			}
 			if c.status == 401 && got.header.Get("WWW-Authenticate") == "" {

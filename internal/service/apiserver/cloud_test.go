@@ -83,7 +83,8 @@ func TestCloudEndpoints_RefuseInvalid(t *testing.T) {
 		`{"url":"https://app.example.com","bindings":["public"]}`:               "url: ",
 	} {
 		field, rule, _ := strings.Cut(want, ": ")
-		if got := a.do("POST", "/endpoints", a.admin, body).want(400, account.CodeInvalid).rules()[field]; !strings.HasPrefix(
+		if got := a.do("POST", "/endpoints", a.admin, body).want(400, account.CodeInvalid).
+			rules()[field]; !strings.HasPrefix(
 			got, rule) || got == "" {
 			t.Errorf("%.80s: %s: %q, want %q", body, field, got, rule)
 		}
@@ -117,7 +118,8 @@ func TestCloudEndpoints_RedactPolicySecrets(t *testing.T) {
 	start := a.List().Version
 	id := a.cloud("http://shop.demo", `,"traffic_policy":"`+loginPolicy+`"`)
 	path := "/endpoints/" + id
-	marked := strings.Replace(strings.ReplaceAll(loginPolicy, `\n`, "\n"), "hush", `"`+testMark(a.AccountID, "hush")+`"`,
+	marked := strings.Replace(strings.ReplaceAll(loginPolicy, `\n`, "\n"), "hush",
+		`"`+testMark(a.AccountID, "hush")+`"`,
 		1)
 	shown := into[account.Endpoint](a.get(path).want(200)).TrafficPolicy
 	storetest.Equal(t, "shown", shown, marked)
@@ -135,7 +137,8 @@ func TestCloudEndpoints_RedactPolicySecrets(t *testing.T) {
 	o := a.operatorWith(a.admin, "{}")
 	w := a.watch(a.admin, start, "")
 	var all strings.Builder
-	fmt.Fprint(&all, a.get("/endpoints").text, a.get("/kubernetes_operators/"+o+"/bound_endpoints").text, a.get(path).text,
+	fmt.Fprint(&all, a.get("/endpoints").text, a.get("/kubernetes_operators/"+o+"/bound_endpoints").text,
+		a.get(path).text,
 		a.log.String())
 	for range 2 {
 		fmt.Fprintf(&all, "%+v", w.nextChange())
@@ -156,7 +159,8 @@ func TestTunnels_List(t *testing.T) {
 	storetest.Must(t, err)
 	want := fmt.Sprintf(
 		`{"id":%q,"uri":"%s/tunnels/%s","labels":{"app":"api"},"metadata":"m","forwards_to":"http://localhost:8080","upstream_protocol":"http1","region":"home",`+
-			`"started_at":"2026-11-20T08:00:00Z","tunnel_session":{"id":%q,"uri":"%s/tunnel_sessions/%s"}}`, made.ID, base,
+			`"started_at":"2026-11-20T08:00:00Z","tunnel_session":{"id":%q,"uri":"%s/tunnel_sessions/%s"}}`, made.ID,
+		base,
 		made.ID, session, base, session)
 	storetest.Equal(t, "read", strings.TrimSpace(a.get("/tunnels/"+made.ID).want(200).text), want)
 	storetest.Equal(t, "list", strings.TrimSpace(a.get("/tunnels").want(200).text),

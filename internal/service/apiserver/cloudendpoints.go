@@ -27,7 +27,8 @@ func readEndpointFields(c *call) (*body, endpointFields, error) {
 	}
 	o := b.top
 	f.url, f.kind, f.name, f.bindings = o.text("url"), o.text("type"), o.text("name"), o.texts("bindings")
-	f.Description, f.Metadata, f.PoolingEnabled = o.text("description"), o.text("metadata"), o.boolean("pooling_enabled")
+	f.Description, f.Metadata, f.PoolingEnabled = o.text("description"), o.text("metadata"),
+		o.boolean("pooling_enabled")
 	f.TrafficPolicy, f.BackendID = o.text("traffic_policy"), o.text("backend_id")
 	o.rejectUnknown()
 	return b, f, nil
@@ -188,7 +189,8 @@ func (s *server) checkPolicy(text string, e *account.Endpoint) (account.PolicyFa
 		return account.PolicyFacts{}, nil
 	case s.opt.CheckPolicy == nil:
 		return account.PolicyFacts{},
-			account.Invalid("traffic_policy", "", "this server does not run traffic policies; leave it out, and use backend_id")
+			account.Invalid("traffic_policy", "",
+				"this server does not run traffic policies; leave it out, and use backend_id")
 	}
 	return s.opt.CheckPolicy(text, e.Scheme, e.Bindings[0])
 }

@@ -202,8 +202,9 @@ func TestCredentials_HideOtherAccounts(t *testing.T) {
 		for method, body := range map[string]string{"GET": "", "PATCH": `{"description":"theirs"}`, "DELETE": ""} {
 			foreign, none := a.do(method, path, theirs, body).want(404, account.CodeNotFound),
 				a.do(method, unknown, theirs, body).want(404, account.CodeNotFound)
-			storetest.Equal(t, "message", strings.ReplaceAll(foreign.body["msg"].(string), path[strings.LastIndex(path, "/")+1:],
-				"ID"),
+			storetest.Equal(t, "message",
+				strings.ReplaceAll(foreign.body["msg"].(string), path[strings.LastIndex(path, "/")+1:],
+					"ID"),
 				strings.ReplaceAll(none.body["msg"].(string), unknown[strings.LastIndex(unknown, "/")+1:], "ID"))
 		}
 		storetest.Equal(t, "unchanged", a.get(path).want(200).body["description"], any("mine"))

@@ -54,8 +54,9 @@ func (s *server) watchAuditEvents(c *call, f account.AuditFilter, v account.Reso
 			lines := make([]any, 0, len(events))
 			for i := range events {
 				s.setAuditURIs(&events[i])
-				lines = append(lines, &account.AuditWatchEvent{Type: account.Added, ResourceVersion: events[i].ResourceVersion,
-					Event: &events[i]})
+				lines = append(lines, &account.AuditWatchEvent{Type: account.Added,
+					ResourceVersion: events[i].ResourceVersion,
+					Event:           &events[i]})
 			}
 			return lines, len(events) == watchBatch, nil
 		},

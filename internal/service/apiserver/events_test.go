@@ -34,7 +34,8 @@ func TestEvents_NamePrincipalAndObject(t *testing.T) {
 	storetest.Equal(t, "object", *got.Object, account.Ref{ID: key.ID, URI: base + "/api_keys/" + key.ID})
 	storetest.Equal(t, "uri", got.URI, base+"/events/"+got.ID)
 	storetest.Equal(t, "description", got.Details["description"], "for ci")
-	if got.Principal == nil || !strings.HasPrefix(got.Principal.URI, base+"/api_keys/ak-") || got.Principal.ID == key.ID {
+	if got.Principal == nil || !strings.HasPrefix(got.Principal.URI, base+"/api_keys/ak-") ||
+		got.Principal.ID == key.ID {
 		t.Errorf("principal %+v is not the admin's key", got.Principal)
 	}
 	if strings.Contains(text.text, *key.Token) || page.NextPageURI == nil {
@@ -57,8 +58,9 @@ func TestEvents_Watch(t *testing.T) {
 	a := newAPI(t, func(o *apiserver.Options) { o.Heartbeat = 50 * time.Millisecond })
 	v := into[auditPage](a.get("/events").want(200)).ResourceVersion
 	a.do("POST", "/api_keys", a.admin, `{"description":"before"}`).want(201)
-	res, err := a.srv.Client().Do(a.request("GET", "/events?watch=true&type=api_key.created&resource_version="+v.String(),
-		a.admin, ""))
+	res, err := a.srv.Client().
+		Do(a.request("GET", "/events?watch=true&type=api_key.created&resource_version="+v.String(),
+			a.admin, ""))
 	storetest.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	storetest.Equal(t, "status", res.StatusCode, http.StatusOK)

@@ -27,8 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http gives a client that it has refused half a second to read why, even after the server is
-	// closed: longer than goleak waits.
+	// net/http gives a client that it has refused half a second to read why, even after the server
+	// is closed: longer than goleak waits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 

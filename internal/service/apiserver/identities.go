@@ -29,8 +29,9 @@ type accessedList struct {
 }
 
 var (
-	appSessionParameters = append(slices.Clone(pagingParameters), "q", "provider", "user_id", "endpoint", "ip", "country")
-	userParameters       = append(slices.Clone(appSessionParameters), "sort", "before_active")
+	appSessionParameters = append(slices.Clone(pagingParameters), "q", "provider", "user_id", "endpoint", "ip",
+		"country")
+	userParameters = append(slices.Clone(appSessionParameters), "sort", "before_active")
 )
 
 func (s *server) addIdentityRoutes(routes map[string]methods) {
@@ -159,7 +160,8 @@ func revokeHandler(prefix string, selectBy func(id string) account.RevokeSelecto
 }
 
 func (q *query) userFilter() account.UserFilter {
-	f := account.UserFilter{Query: q.values.Get("q"), Provider: q.values.Get("provider"), UserID: q.values.Get("user_id"),
+	f := account.UserFilter{Query: q.values.Get("q"), Provider: q.values.Get("provider"),
+		UserID: q.values.Get("user_id"),
 		AccessFilter: account.AccessFilter{Endpoint: q.values.Get("endpoint"), IP: q.values.Get("ip"),
 			Country: q.values.Get("country")}}
 	q.fieldErrors = append(q.fieldErrors, account.FieldsOf(f.Validate())...)
@@ -171,7 +173,8 @@ func (q *query) userFilter() account.UserFilter {
 
 func (q *query) appSessionFilter() account.AppSessionFilter {
 	f := q.userFilter()
-	return account.AppSessionFilter{Query: f.Query, Provider: f.Provider, UserID: f.UserID, AccessFilter: f.AccessFilter}
+	return account.AppSessionFilter{Query: f.Query, Provider: f.Provider, UserID: f.UserID,
+		AccessFilter: f.AccessFilter}
 }
 
 // readUserOrder reads the order of a list of users, and the position that goes with it.

@@ -22,10 +22,12 @@ func (a *api) login(who string) (userID, sessionID string) {
 	country, latitude, longitude, radius := "US", 37.77, -122.42, 5
 	live := a.Login(who, "secret of "+who, func(l *account.NewLogin) {
 		l.Device = account.Device{IPAddress: "203.0.113.9",
-			UserAgent: account.UserAgent{Raw: "Mozilla/5.0", BrowserName: "Chrome", BrowserVersion: "142", DeviceType: "Desktop",
-				OSName: "macOS", OSVersion: "10.15.7"},
-			Location: &account.Location{CountryCode: &country, Latitude: &latitude, Longitude: &longitude, RadiusKM: &radius},
-			Network:  &account.Network{ASN: 64500, Organization: "Example"}}
+			UserAgent: account.UserAgent{Raw: "Mozilla/5.0", BrowserName: "Chrome", BrowserVersion: "142",
+				DeviceType: "Desktop",
+				OSName:     "macOS", OSVersion: "10.15.7"},
+			Location: &account.Location{CountryCode: &country, Latitude: &latitude, Longitude: &longitude,
+				RadiusKM: &radius},
+			Network: &account.Network{ASN: 64500, Organization: "Example"}}
 	})
 	return live.UserID, live.ID
 }
@@ -67,19 +69,22 @@ func TestIdentities_Shapes(t *testing.T) {
 		`{"application_users":[],"uri":"`+base+`/app/users","next_page_uri":null}`)
 	same(t, "accessed", a.get("/app/users/"+user+"/endpoints").want(200).text,
 		`{"endpoints":[{"url":"https://app.example.com","endpoint":{"id":"ep-1","uri":"`+base+`/endpoints/ep-1"},
-		"first_accessed":"2026-11-20T08:00:00Z","last_accessed":"2026-11-20T08:00:00Z"}],"uri":"`+base+`/app/users/`+user+
+		"first_accessed":"2026-11-20T08:00:00Z","last_accessed":"2026-11-20T08:00:00Z"}],"uri":"`+base+`/app/users/`+
+			user+
 			`/endpoints"}`)
 	other := a.get("/app/sessions/" + plain.ID).want(200)
 	if !strings.Contains(other.text, `"location":null`) || !strings.Contains(other.text, `"network":null`) {
 		t.Errorf("without a database: %s", other.text)
 	}
-	for path, of := range map[string]string{"/app/users": "application_users", "/app/sessions": "application_sessions"} {
+	for path, of := range map[string]string{"/app/users": "application_users",
+		"/app/sessions": "application_sessions"} {
 		filters := "&limit=1&provider=example+id&q=example.com"
 		first := a.get(path + "?" + strings.TrimPrefix(filters, "&")).want(200)
 		next, err := url.Parse(fmt.Sprint(first.body["next_page_uri"]))
 		storetest.Must(t, err)
-		storetest.Equal(t, "filters of the next page", next.Query().Get("limit")+next.Query().Get("provider")+next.Query().
-			Get("q"), "1example idexample.com")
+		storetest.Equal(t, "filters of the next page",
+			next.Query().Get("limit")+next.Query().Get("provider")+next.Query().
+				Get("q"), "1example idexample.com")
 		last := a.get(next.RequestURI()).want(200)
 		one, two := last.body[of].([]any), first.body[of].([]any)
 		if len(one) != 1 || len(two) != 1 || one[0].(map[string]any)["id"] == two[0].(map[string]any)["id"] ||
@@ -115,7 +120,8 @@ func TestIdentities_Revoke(t *testing.T) {
 	storetest.Must(t, err)
 	storetest.Equal(t, "an issuer", *into[auditPage](a.get("/events?limit=1").want(200)).Events[0].Principal,
 		account.Ref{ID: "https://id.example"})
-	storetest.Equal(t, "told", strings.Join(told[:2], "\n"), "application_user.revoked "+base+"/app/users/"+user+" "+base+
+	storetest.Equal(t, "told", strings.Join(told[:2], "\n"), "application_user.revoked "+base+"/app/users/"+user+" "+
+		base+
 		"/api_keys/"+key.ID+
 		"\napplication_session.revoked "+base+"/app/sessions/"+session+" "+base+"/api_keys/"+key.ID)
 	if len(told) != 4 || !strings.HasSuffix(told[3], " "+base+"/app/users/"+user) {
@@ -132,7 +138,8 @@ func TestIdentities_Scope(t *testing.T) {
 	secret, reader, operator := a.key(a.AccountID, account.ScopeIdentities), a.key(a.AccountID, account.ScopeRead),
 		a.key(a.AccountID, account.ScopeOperator)
 	a.description().eachOperation(func(method, pattern string, _ object) {
-		path, body := strings.ReplaceAll(pattern, "{id}", "none"), map[string]string{"PATCH": "{}", "POST": "{}"}[method]
+		path, body := strings.ReplaceAll(pattern, "{id}", "none"),
+			map[string]string{"PATCH": "{}", "POST": "{}"}[method]
 		refused := a.do(method, path, secret, body).status == 403
 		if ours := strings.HasPrefix(pattern, "/app/") || pattern == "/openapi.json"; refused == ours {
 			t.Errorf("%s %s with scope identities: refused %t", method, pattern, refused)

@@ -50,7 +50,8 @@ func TestRoutes_IsolateAccounts(t *testing.T) {
 		`{"address":"db.example.com:1","description":"mine"}`).want(201)).ID
 	for kind, body := range backendBodies(leaf) {
 		body = strings.Replace(body, "{", `{"description":"mine",`, 1)
-		ids["backends/"+string(kind)] = into[madeBackend](a.do("POST", "/backends/"+string(kind), a.admin, body).want(201)).ID
+		ids["backends/"+string(kind)] = into[madeBackend](a.do("POST", "/backends/"+string(kind), a.admin, body).
+			want(201)).ID
 	}
 	tunnel, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
@@ -66,7 +67,8 @@ func TestRoutes_IsolateAccounts(t *testing.T) {
 			want(404, account.CodeNotFound)
 	}
 	for field, url := range map[string]string{"backend_id": "http://a.demo", "traffic_policy": "http://b.demo"} {
-		got := a.do("POST", "/endpoints", theirs, `{"url":"`+url+`","`+field+`":"`+leaf+`"}`).want(400, account.CodeInvalid).
+		got := a.do("POST", "/endpoints", theirs, `{"url":"`+url+`","`+field+`":"`+leaf+`"}`).
+			want(400, account.CodeInvalid).
 			rules()[field]
 		storetest.Equal(t, "their use of my backend", got, "names no backend of this account")
 	}

@@ -58,7 +58,8 @@ func (s *server) describe() ([]byte, error) {
 		"openapi": "3.1.0",
 		"info": schema{"title": "The account API of fairlead-server", "version": Version,
 			"license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "Absent fields of a PATCH stay, null is the default, lists are replaced, objects merged one level. " +
+			"description": "Absent fields of a PATCH stay, null is the default, lists are replaced, objects merged " +
+				"one level. " +
 				"Limits of texts are in bytes."},
 		"servers":  []any{schema{"url": s.opt.BaseURL}},
 		"security": []any{schema{"api_key": []string{}}},
@@ -105,11 +106,13 @@ func (o operation) describe(types *schemas, method, pattern string, scopes []acc
 	for _, name := range o.query {
 		query = append(query, reference("parameters", name))
 	}
-	out := schema{"operationId": o.id, "summary": o.summary, "description": "Scope: " + httpkit.ScopeAlternatives(scopes) +
-		".",
+	out := schema{"operationId": o.id, "summary": o.summary,
+		"description": "Scope: " + httpkit.ScopeAlternatives(scopes) +
+			".",
 		"parameters": query, "responses": answers}
 	if o.body != nil {
-		out["requestBody"] = schema{"required": !o.optional, "content": schema{"application/json": schema{"schema": o.body}}}
+		out["requestBody"] = schema{"required": !o.optional,
+			"content": schema{"application/json": schema{"schema": o.body}}}
 	}
 	return out
 }
@@ -173,17 +176,20 @@ func parameters(versionHeader string) schema {
 		"before_id": query("before_id", "a position in the list: the page begins after it; it need not exist any more",
 			schema{"type": "string", "pattern": positionPattern.String()}),
 		"limit": query("limit", "how many objects a page has at most",
-			schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit, "default": account.DefaultPageLimit}),
+			schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit,
+				"default": account.DefaultPageLimit}),
 		"binding": query("binding", "only endpoints with this binding", schema{"enum": bindings}),
 		"url":     query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
 		"type":    query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
 		"object_id": query("object_id", "only events about this object",
 			schema{"type": "string", "pattern": positionPattern.String()}),
 		"q": query("q", "only what has each of these words: of a user, in the user name, e-mail address, "+
-			"name, provider's name, provider_user_id or id; of a session, in these of its user, the URL or the IP address; "+
+			"name, provider's name, provider_user_id or id; of a session, in these of its user, the URL or the IP "+
+			"address; "+
 			"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
-		"provider": query("provider", "only users, and sessions of users, whose identity provider's name has this part; "+
-			"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
+		"provider": query("provider",
+			"only users, and sessions of users, whose identity provider's name has this part; "+
+				"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
 		"user_id": query("user_id", "only the user with this id, or the user's sessions",
 			schema{"type": "string", "pattern": positionPattern.String()}),
 		"endpoint": query("endpoint",
@@ -191,7 +197,8 @@ func parameters(versionHeader string) schema {
 				"of users those with such a session, and without ip and country those who have ever accessed one",
 			schema{"type": "string", "maxLength": account.MaxSearch}),
 		"ip": query("ip",
-			"only sessions that logged in from this IP address, or from addresses that begin with this; of users those with one",
+			"only sessions that logged in from this IP address, or from addresses that begin with this; of users "+
+				"those with one",
 			schema{"type": "string", "pattern": "^[0-9A-Fa-f:.]{0,45}$"}),
 		"country": query("country",
 			"only sessions that logged in from this country, by its code of ISO 3166-1; of users those with one",

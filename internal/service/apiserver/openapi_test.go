@@ -186,7 +186,8 @@ func TestOpenAPI_MatchesAnswers(t *testing.T) {
 	seen := map[string]bool{}
 	cases := []operationCase{
 		{"GET", "/openapi.json", "", ""},
-		{"GET", "/events", "", ""}, {"GET", "/events/{id}", into[auditPage](a.get("/events").want(200)).Events[0].ID, ""},
+		{"GET", "/events", "", ""}, {"GET", "/events/{id}", into[auditPage](a.get("/events").want(200)).Events[0].ID,
+			""},
 		{"GET", "/endpoints", "", ""}, {"GET", "/endpoints/{id}", e.ID, ""}, {"GET", "/endpoints/{id}", "ep-none", ""},
 		{"POST", "/kubernetes_operators", "", full}, {"POST", "/kubernetes_operators", "", "{}"},
 		{"POST", "/kubernetes_operators", "", `{"x":1,"description":2}`},
@@ -195,7 +196,8 @@ func TestOpenAPI_MatchesAnswers(t *testing.T) {
 		{"GET", "/kubernetes_operators/{id}/bound_endpoints", o, ""}, {"DELETE", "/kubernetes_operators/{id}", o, ""},
 		{"GET", "/tunnel_sessions", "", ""}, {"GET", "/tunnel_sessions/{id}", session, ""},
 		{"POST", "/tunnel_sessions/{id}/stop", session, ""}, {"POST", "/tunnel_sessions/{id}/restart", session, "{}"},
-		{"POST", "/api_keys", "", `{"expires_at":` + until + `,"scopes":["read","operator"]}`}, {"GET", "/api_keys", "", ""},
+		{"POST", "/api_keys", "", `{"expires_at":` + until + `,"scopes":["read","operator"]}`},
+		{"GET", "/api_keys", "", ""},
 		{"GET", "/api_keys/{id}", key, ""},
 		{"PATCH", "/api_keys/{id}", key, `{"metadata":"x"}`}, {"DELETE", "/api_keys/{id}", key, ""},
 		{"DELETE", "/api_keys/{id}", key, ""},
@@ -209,12 +211,14 @@ func TestOpenAPI_MatchesAnswers(t *testing.T) {
 		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""},
 		{"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
 		{"PATCH", "/endpoints/{id}", e.ID, `{"description":"x"}`}, {"DELETE", "/endpoints/{id}", cloud, ""},
-		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""}, {"GET", "/app/users/{id}/endpoints", user, ""},
+		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""},
+		{"GET", "/app/users/{id}/endpoints", user, ""},
 		{"GET", "/app/sessions", "", ""},
 		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""},
 		{"DELETE", "/app/users/{id}/sessions", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
 		{"DELETE", "/app/users/{id}", user, ""},
-		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""}, {"DELETE", "/backends/static/{id}", leaf, ""},
+		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""},
+		{"DELETE", "/backends/static/{id}", leaf, ""},
 	}
 	cases = append(cases, operationCase{"PATCH", "/backends/failover/{id}", unused[account.BackendFailover],
 		`{"health":{"http_status":[503],"window_seconds":30,"min_answers":7,"failure_percent":60,"min_clients":2}}`})
@@ -246,7 +250,8 @@ func TestOpenAPI_MatchesAnswers(t *testing.T) {
 func (a *api) linesAreAs(d description) {
 	t := a.t
 	t.Helper()
-	line, _ := d.at("paths", "/endpoints", "get", "responses", "200", "content", "application/x-ndjson", "schema").(object)
+	line, _ := d.at("paths", "/endpoints", "get", "responses", "200", "content", "application/x-ndjson",
+		"schema").(object)
 	w := a.watch(a.admin, account.ResourceVersion{Epoch: a.List().Version.Epoch}, "")
 	for range 2 {
 		var sent any
@@ -365,7 +370,9 @@ func TestOpenAPI_MatchesDocs(t *testing.T) {
 	offered := map[string]string{}
 	d.eachOperation(func(method, pattern string, _ object) {
 		all := append(strings.FieldsFunc(offered[pattern], func(r rune) bool { return r == ',' || r == ' ' }), method)
-		slices.SortFunc(all, func(x, y string) int { return slices.Index(methodOrder, x) - slices.Index(methodOrder, y) })
+		slices.SortFunc(all, func(x, y string) int {
+			return slices.Index(methodOrder, x) - slices.Index(methodOrder, y)
+		})
 		offered[pattern] = strings.Join(all, ", ")
 	})
 	if !maps.Equal(told, offered) {

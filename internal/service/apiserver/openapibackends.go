@@ -19,7 +19,8 @@ func withBackends(all map[string]operation) map[string]operation {
 			words[i] = strings.ToUpper(w[:1]) + w[1:]
 		}
 		id := strings.Join(words, "") + "Backend"
-		all["GET "+at] = operation{id: "list" + id + "s", summary: "List " + name + " backends", query: pagingParameters,
+		all["GET "+at] = operation{id: "list" + id + "s", summary: "List " + name + " backends",
+			query:   pagingParameters,
 			answers: map[int]any{200: types.list}}
 		all["POST "+at] = operation{id: "create" + id, summary: "Make a " + name + " backend", body: backendBody(kind),
 			answers: map[int]any{201: types.object}}
@@ -69,7 +70,8 @@ func backendBody(kind account.BackendKind) schema {
 		all["labels"] = mapSchema(schema{"type": "string", "maxLength": account.MaxLabel}, account.MaxLabels)
 	case account.BackendHTTPResponse:
 		all["status_code"] = schema{"type": []string{"integer", "null"}, "minimum": 200, "maximum": 599, "default": 200}
-		all["headers"] = mapSchema(schema{"type": "string", "maxLength": account.MaxHeaderValue}, account.MaxResponseHeaders)
+		all["headers"] = mapSchema(schema{"type": "string", "maxLength": account.MaxHeaderValue},
+			account.MaxResponseHeaders)
 		all["body"] = text(account.MaxResponseBody)
 	case account.BackendStatic:
 		all["address"] = text(account.MaxShortText + len(":65535"))

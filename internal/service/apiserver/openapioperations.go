@@ -24,7 +24,8 @@ var operations = withBackends(map[string]operation{
 		summary: "Read an endpoint; secrets of its traffic_policy are shown as redacted:…",
 		answers: map[int]any{200: account.Endpoint{}}},
 	"PATCH /endpoints/{id}": {id: "updateEndpoint",
-		summary: "Change an endpoint of type cloud; a redacted:… in traffic_policy keeps the secret", body: endpointBody(),
+		summary: "Change an endpoint of type cloud; a redacted:… in traffic_policy keeps the secret",
+		body:    endpointBody(),
 		answers: map[int]any{200: account.Endpoint{}}},
 	"DELETE /endpoints/{id}": {id: "deleteEndpoint",
 		summary: "Delete an endpoint of type cloud; its id stays reserved for its URL", answers: map[int]any{204: nil}},
@@ -59,7 +60,8 @@ var operations = withBackends(map[string]operation{
 		answers: map[int]any{201: account.Operator{}, 200: account.Operator{}}},
 	"GET /kubernetes_operators/{id}": {id: "getOperator", summary: "Read an operator",
 		answers: map[int]any{200: account.Operator{}}},
-	"PATCH /kubernetes_operators/{id}": {id: "updateOperator", summary: "Change an operator", body: operatorFields(false),
+	"PATCH /kubernetes_operators/{id}": {id: "updateOperator", summary: "Change an operator",
+		body:    operatorFields(false),
 		answers: map[int]any{200: account.Operator{}}},
 	"DELETE /kubernetes_operators/{id}": {id: "deleteOperator",
 		summary: "Delete an operator; its forwarders lose their sessions", answers: map[int]any{204: nil}},
@@ -75,8 +77,9 @@ var operations = withBackends(map[string]operation{
 	"POST /tunnel_sessions/{id}/stop": {id: "stopTunnelSession", summary: "End a session; its agent exits",
 		body: fields(schema{}), optional: true,
 		answers: map[int]any{204: nil}},
-	"POST /tunnel_sessions/{id}/restart": {id: "restartTunnelSession", summary: "End a session; its agent connects again",
-		body: fields(schema{}), optional: true,
+	"POST /tunnel_sessions/{id}/restart": {id: "restartTunnelSession",
+		summary: "End a session; its agent connects again",
+		body:    fields(schema{}), optional: true,
 		answers: map[int]any{204: nil}},
 
 	"GET /api_keys": {id: "listAPIKeys", summary: "List API keys", query: pagingParameters,
@@ -131,7 +134,8 @@ func moment() schema { return schema{"type": []string{"string", "null"}, "format
 
 func operatorFields(create bool) schema {
 	all := schema{
-		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "region": text(account.MaxRegion),
+		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata),
+		"region":           text(account.MaxRegion),
 		"enabled_features": texts(schema{"type": "string", "enum": account.Features()}, len(account.Features())),
 		"deployment": inner(schema{"name": text(account.MaxShortText), "namespace": text(account.MaxShortText),
 			"version":      text(account.MaxShortText),

@@ -21,7 +21,9 @@ func (s *server) operators() kind[account.Operator] {
 			o.URI = s.uri("kubernetes_operators", o.ID)
 			s.setPrincipalURI(o.Principal)
 		},
-		func(operators []account.Operator, l pageLinks) any { return operatorList{operators, l} }, "kubernetes_operators")
+		func(operators []account.Operator, l pageLinks) any {
+			return operatorList{operators, l}
+		}, "kubernetes_operators")
 }
 
 // listOperators reads a page of the operators that the key may see.

@@ -35,7 +35,8 @@ func TestEndpoints_Shape(t *testing.T) {
 	session := a.Session()
 	e := a.Bind(session, "http://api.demo").Endpoint
 	got := a.get("/endpoints/" + e.ID).want(200)
-	fields := []string{"id", "uri", "url", "public_url", "proto", "scheme", "hostport", "host", "port", "type", "bindings",
+	fields := []string{"id", "uri", "url", "public_url", "proto", "scheme", "hostport", "host", "port", "type",
+		"bindings",
 		"name", "description", "metadata",
 		"pooling_enabled", "upstream_url", "upstream_protocol", "tunnel_session", "principal", "region", "created_at",
 		"updated_at", "status", "offline_since",
@@ -56,8 +57,10 @@ func TestEndpoints_Shape(t *testing.T) {
 		}
 	}
 	read := into[account.Endpoint](got)
-	storetest.Equal(t, "session", *read.TunnelSession, account.Ref{ID: session, URI: base + "/tunnel_sessions/" + session})
-	storetest.Equal(t, "principal", *read.Principal, account.Ref{ID: a.TokenID, URI: base + "/credentials/" + a.TokenID})
+	storetest.Equal(t, "session", *read.TunnelSession,
+		account.Ref{ID: session, URI: base + "/tunnel_sessions/" + session})
+	storetest.Equal(t, "principal", *read.Principal,
+		account.Ref{ID: a.TokenID, URI: base + "/credentials/" + a.TokenID})
 }
 
 func TestEndpoints_PagesKeepFiltersAndVersion(t *testing.T) {
@@ -106,7 +109,8 @@ func TestEndpoints_PagesKeepFiltersAndVersion(t *testing.T) {
 func TestQuery_ListsAllBrokenRules(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	rules := a.get("/endpoints?limit=0&before_id=%00&binding=x&url=a.b:1&watch=yes&resource_version=1&colour=red&limit=1").
+	rules := a.get(
+		"/endpoints?limit=0&before_id=%00&binding=x&url=a.b:1&watch=yes&resource_version=1&colour=red&limit=1").
 		want(400, account.CodeInvalid).rules()
 	for _, field := range []string{"limit", "before_id", "binding", "url", "watch", "resource_version", "colour"} {
 		if rules[field] == "" {
@@ -131,7 +135,8 @@ func TestCloudEndpoints_URLTable(t *testing.T) {
 	a.Bind(a.Session(), "http://a.b")
 	at := func(raw string) *answer { return a.get("/endpoints?url=" + url.QueryEscape(raw)) }
 	for _, raw := range accounttest.SameURLs() {
-		if page := into[endpointPage](at(raw).want(200)); len(page.Endpoints) != 1 || page.Endpoints[0].URL != "http://a.b" {
+		if page := into[endpointPage](at(raw).want(200)); len(page.Endpoints) != 1 ||
+			page.Endpoints[0].URL != "http://a.b" {
 			t.Errorf("%q is not http://a.b", raw)
 		}
 	}
@@ -200,7 +205,8 @@ func TestTunnelSessions_StopAndRestart(t *testing.T) {
 	want := fmt.Sprintf("[stop %[1]s ts-1 restart %[1]s ts-2 stop %[2]s ts-3 stop %[1]s ts-none]", a.AccountID, other)
 	storetest.Equal(t, "asked", fmt.Sprint(ended.asked), want)
 	for _, path := range []string{"/tunnel_sessions/ts-4/stop", "/tunnel_sessions/ts-4/restart"} {
-		a.do("POST", path, a.key(a.AccountID, account.ScopeRead, account.ScopeOperator), "").want(403, account.CodeScope)
+		a.do("POST", path, a.key(a.AccountID, account.ScopeRead, account.ScopeOperator), "").
+			want(403, account.CodeScope)
 		a.do("POST", path, a.admin, `{"id":"ts-5"}`).want(400, account.CodeInvalid)
 		a.do("POST", path, a.admin, `[]`).want(400, account.CodeMalformed)
 		a.do("POST", path+"?force=true", a.admin, "").want(400, account.CodeInvalid)
@@ -217,7 +223,8 @@ func TestObjects_HideOtherAccounts(t *testing.T) {
 	session := a.Session()
 	e := a.Bind(session, "http://api.demo").Endpoint
 	o := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, `{"description":"mine"}`).want(201))
-	for _, path := range []string{"/endpoints/" + e.ID, "/tunnel_sessions/" + session, "/kubernetes_operators/" + o.ID} {
+	for _, path := range []string{"/endpoints/" + e.ID, "/tunnel_sessions/" + session,
+		"/kubernetes_operators/" + o.ID} {
 		unknown := a.do("GET", path[:len(path)-1]+"0", theirs, "").want(404, account.CodeNotFound)
 		foreign := a.do("GET", path, theirs, "").want(404, account.CodeNotFound)
 		if strip := strings.NewReplacer(path[strings.LastIndex(path, "/")+1:], "ID",
@@ -264,7 +271,8 @@ func TestOperators_CreateUpdateDelete(t *testing.T) {
 	a.Clock.Step(time.Minute)
 	storetest.Equal(t, "empty patch", a.do("PATCH", at, a.admin, "{}").want(200).text, made.text)
 	patched := into[account.Operator](
-		a.do("PATCH", at, a.admin, `{"description":null,"deployment":{"version":"1.1"},"binding":{"endpoint_selectors":[]}}`).
+		a.do("PATCH", at, a.admin,
+			`{"description":null,"deployment":{"version":"1.1"},"binding":{"endpoint_selectors":[]}}`).
 			want(200))
 	storetest.Equal(t, "null is the default", patched.Description, "")
 	storetest.Equal(t, "absent is unchanged", patched.Metadata, "m")

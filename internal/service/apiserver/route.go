@@ -48,7 +48,8 @@ func (rt *route) handle(c *call) error {
 	}
 	if wait := s.rates.takeToken(c.Key.ID, s.opt.Clock()); wait > 0 {
 		c.SetRetryAfter(wait)
-		return account.Errorf(account.CodeTooMany, "this API key sends more than %g requests/s; slow down", s.opt.Limits.Rate)
+		return account.Errorf(account.CodeTooMany, "this API key sends more than %g requests/s; slow down",
+			s.opt.Limits.Rate)
 	}
 	if err := s.checkVersion(c.Request.Header); err != nil {
 		return err
@@ -68,7 +69,8 @@ func (rt *route) handle(c *call) error {
 	case !offered:
 		allowed := strings.Join(slices.Sorted(maps.Keys(rt.methods)), ", ")
 		c.Writer.Header().Set("Allow", allowed)
-		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(method), rt.pattern,
+		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(method),
+			rt.pattern,
 			allowed)
 	case method != http.MethodGet && !m.whileDraining && s.opt.Draining():
 		return account.Errorf(account.CodeUnavailable, "the server is about to stop; try again in a moment")
@@ -110,10 +112,12 @@ func (s *server) checkVersion(h http.Header) error {
 	case len(given) == 0:
 		return account.Errorf(account.CodeVersionHeader, "send the header %s: %s", s.opt.VersionHeaders[0], Version)
 	case len(given) > 1:
-		return account.Errorf(account.CodeVersionHeader, "the version header has conflicting values %s; send %s: %s once",
+		return account.Errorf(account.CodeVersionHeader,
+			"the version header has conflicting values %s; send %s: %s once",
 			account.Shorten(strings.Join(given, ", ")), s.opt.VersionHeaders[0], Version)
 	case given[0] != Version:
-		return account.Errorf(account.CodeVersionHeader, "version %q is not offered; send %s: %s", account.Shorten(given[0]),
+		return account.Errorf(account.CodeVersionHeader, "version %q is not offered; send %s: %s",
+			account.Shorten(given[0]),
 			s.opt.VersionHeaders[0], Version)
 	}
 	return nil

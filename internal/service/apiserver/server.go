@@ -59,20 +59,20 @@ type Options struct {
 	SessionEnder account.SessionEnder
 	Revoker      account.Revoker // ends sessions and their open connections
 
-	// RedactionMark returns the text that is shown in place of a secret of a policy: "redacted:" and 8
-	// hexadecimal digits, the same for the same account and secret.
+	// RedactionMark returns the text that is shown in place of a secret of a policy: "redacted:"
+	// and 8 hexadecimal digits, the same for the same account and secret.
 	RedactionMark func(accountID, secret string) string
 	// CheckPolicy compiles a policy before it is stored; nil refuses every policy.
 	CheckPolicy account.PolicyChecker
-	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the server
-	// would not connect; nil admits all.
+	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the
+	// server would not connect; nil admits all.
 	CheckStaticAddress func(address string) error
 	// ActiveChild returns the child of a failover backend that serves now, "" when it is not known;
 	// nil knows none.
 	ActiveChild func(accountID, backendID string) string
-	// MatchSelectors compiles an operator's selectors to a function that reports whether an endpoint
-	// is the operator's; without selectors every endpoint is. CodeInvalid for a selector that does not
-	// compile.
+	// MatchSelectors compiles an operator's selectors to a function that reports whether an
+	// endpoint is the operator's; without selectors every endpoint is. CodeInvalid for a selector
+	// that does not compile.
 	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
 	// Draining reports whether the server is about to stop. Then writes are refused with
 	// CodeUnavailable, but for revocations. nil means never.

@@ -19,8 +19,8 @@ const watchBatch = 200
 // watchSource is a log that a watch streams.
 type watchSource struct {
 	subscribe func(accountID string) (wake <-chan struct{}, cancel func())
-	// next reads at most watchBatch lines after those that it has returned; CodeGone when the log does
-	// not reach back as far.
+	// next reads at most watchBatch lines after those that it has returned; CodeGone when the log
+	// does not reach back as far.
 	next     func() (lines []any, more bool, err error)
 	bookmark func() any // a line with the version up to which next has read
 }
@@ -52,7 +52,8 @@ func (s *server) stream(c *call, log watchSource) error {
 	release, ok := s.watches.Acquire(c.AccountID())
 	if !ok {
 		c.SetRetryAfter(5 * time.Second)
-		return account.Errorf(account.CodeTooMany, "the account has %d open watches, which is its limit; close some of them",
+		return account.Errorf(account.CodeTooMany,
+			"the account has %d open watches, which is its limit; close some of them",
 			s.watches.Max)
 	}
 	defer release()

@@ -119,7 +119,8 @@ func TestWatch_ContinuesAfterRestart(t *testing.T) {
 	b.serve(apiserver.Options{Store: a.Store, BaseURL: base})
 	w = b.watch(a.admin, v, "")
 	e := w.nextChange()
-	storetest.Equal(t, "after the restart", fmt.Sprint(string(e.Type), " ", e.Endpoint.Status, " ", e.ResourceVersion.Seq),
+	storetest.Equal(t, "after the restart",
+		fmt.Sprint(string(e.Type), " ", e.Endpoint.Status, " ", e.ResourceVersion.Seq),
 		fmt.Sprint("MODIFIED offline ", v.Seq+1))
 }
 

@@ -142,7 +142,8 @@ func TestWatch_BookmarksEvery15Seconds(t *testing.T) {
 				m.add("") // a change does not put the heartbeat off
 				storetest.Equal(t, "change", strings.Contains(chunk(t, r), `"MODIFIED"`), true)
 			}
-			storetest.Equal(t, "bookmark", chunk(t, r), fmt.Sprintf(`{"type":"BOOKMARK","resource_version":"1-%d"}`+"\n", i/3))
+			storetest.Equal(t, "bookmark", chunk(t, r),
+				fmt.Sprintf(`{"type":"BOOKMARK","resource_version":"1-%d"}`+"\n", i/3))
 			storetest.Equal(t, "at", time.Since(began), time.Duration(i)*15*time.Second)
 		}
 		storetest.Must(t, conn.Close())

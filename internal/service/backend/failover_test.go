@@ -242,8 +242,8 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 	})
 }
 
-// A client that disconnects neither counts as a failure of the upstream nor keeps other clients from
-// trying it for long.
+// A client that disconnects neither counts as a failure of the upstream nor keeps other clients
+// from trying it for long.
 func TestAttempt_IgnoresClientsThatLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,8 @@ func TestGuard_RefusesNonPublicAddresses(t *testing.T) {
 		"239.255.255.255", "240.0.0.1", "255.255.255.255",
 		"::", "::1", "::127.0.0.1", "::8.8.8.8", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254",
 		"::ffff:0:127.0.0.1",
-		"fe80::1", "fe80::1%eth0", "2606:4700::1111%eth0", "fec0::1", "fc00::1", "fd00:ec2::254", "fd12:3456::1", "ff02::1",
+		"fe80::1", "fe80::1%eth0", "2606:4700::1111%eth0", "fec0::1", "fc00::1", "fd00:ec2::254", "fd12:3456::1",
+		"ff02::1",
 		"ff0e::1",
 		"64:ff9b::127.0.0.1", "64:ff9b::10.1.2.3", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "64:ff9b:1:7f00:0:100::",
 		"2002:7f00:1::1", "2002:a00:1::", "2002:a9fe:a9fe::1", "2002:c0a8:101::1", "2001:0:7f00:1::1", "2001:db8::1",
@@ -50,7 +51,8 @@ func TestGuard_RefusesNonPublicAddresses(t *testing.T) {
 func TestGuard_PermitsPublicAddresses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1", "172.15.255.255", "172.32.0.1",
+		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1", "172.15.255.255",
+		"172.32.0.1",
 		"192.167.1.1", "223.255.255.255",
 		"::ffff:8.8.8.8", "2606:4700:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "64:ff9b::808:808",
 		"2002:808:808::1",
@@ -248,9 +250,11 @@ func respond(query []byte, answer func(string, dnsmessage.Type) []string) []byte
 		h := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
 		switch {
 		case q.Type == dnsmessage.TypeA && addr.Is4():
-			msg.Answers = append(msg.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: addr.As4()}})
+			msg.Answers = append(msg.Answers,
+				dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: addr.As4()}})
 		case q.Type == dnsmessage.TypeAAAA && addr.Is6():
-			msg.Answers = append(msg.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}})
+			msg.Answers = append(msg.Answers,
+				dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}})
 		}
 	}
 	reply, err := msg.Pack()

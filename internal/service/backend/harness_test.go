@@ -212,7 +212,8 @@ func static(id string) account.Backend {
 }
 
 func tunnels(id string) account.Backend {
-	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendTunnelGroup, Labels: map[string]string{"g": id}}
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendTunnelGroup,
+		Labels: map[string]string{"g": id}}
 }
 
 func answer(id string) account.Backend {

@@ -29,8 +29,8 @@ type Options struct {
 	WatchBackends func(accountID string) (<-chan struct{}, func())
 	// TunnelOnline reports whether a labelled tunnel with all these labels is online.
 	TunnelOnline func(accountID string, labels map[string]string) bool
-	// OnActiveChange is called when the active child of a failover changed; "" = no child is up. Calls
-	// for one failover are sequential. May be nil.
+	// OnActiveChange is called when the active child of a failover changed; "" = no child is up.
+	// Calls for one failover are sequential. May be nil.
 	OnActiveChange func(accountID, backendID, from, to string)
 	Clock          func() time.Time // default time.Now
 }

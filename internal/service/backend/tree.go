@@ -89,7 +89,8 @@ func (b *builder) build(id string, depth int) (*node, error) {
 	}
 	bk, ok := b.tree.All[id]
 	if !ok || depth > account.MaxBackendDepth {
-		return nil, account.Errorf(account.CodeInternal, "the tree of backend %s is broken at %s, depth %d", b.tree.Root, id,
+		return nil, account.Errorf(account.CodeInternal, "the tree of backend %s is broken at %s, depth %d",
+			b.tree.Root, id,
 			depth)
 	}
 	n := &node{id: id, kind: bk.Kind, backend: bk}

@@ -67,7 +67,8 @@ func everyPageIsAccessible(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		checkTree(t, b, p.name)
 		for _, width := range []int64{320, 768, 2560} {
 			b.size(width, 720, "light")
-			if is := eval[int64](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); is > 0 {
+			if is := eval[int64](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); is >
+				0 {
 				t.Errorf("%s at %d pixels: %d pixels lie outside", p.name, width, is)
 			}
 		}
@@ -144,12 +145,14 @@ func searching(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 		t.Errorf("the number of results is told as %q", got)
 	}
 	if got := eval[string](b,
-		"location.search + ' ' + document.activeElement.id + ' ' + document.activeElement.value + ' ' + window.same"); got !=
+		"location.search + ' ' + document.activeElement.id + ' ' + document.activeElement.value + ' ' + "+
+			"window.same"); got !=
 		"?q=chia q chia true" {
 		t.Errorf("address, focus, text, and whether the page is still the same: %s", got)
 	}
 	b.press("zzz")
-	b.until("that nothing matches", "document.querySelector('#live .empty')?.textContent.includes('No identity matches')")
+	b.until("that nothing matches",
+		"document.querySelector('#live .empty')?.textContent.includes('No identity matches')")
 	b.write("q", "github")
 	b.until("who is of the provider",
 		"document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live "+
@@ -218,7 +221,8 @@ func liveUpdates(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		f.endpoints[0].Status, f.endpoints[0].OfflineSince = account.StatusOffline, new(f.now)
 		e := f.endpoints[1]
 		e.ID, e.URL = account.NewID(account.PrefixEndpoint, f.now), "http://brand-new.demo"
-		f.endpoints, f.owner[e.ID] = append(f.endpoints[:2:2], append(f.endpoints[3:], e)...), mine // one is gone, one is new
+		// one is gone, one is new
+		f.endpoints, f.owner[e.ID] = append(f.endpoints[:2:2], append(f.endpoints[3:], e)...), mine
 	})
 	b.until("the news", `document.querySelector("#live").textContent.includes("http://brand-new.demo")`)
 	state := eval[string](b,
@@ -243,7 +247,8 @@ func theServerStopsAnswering(_ *testing.T, b *tab, f *fake, _ *httptest.Server) 
 	f.change(func() { f.down = true })
 	eval[bool](b, "(document.dispatchEvent(new Event('visibilitychange')), true)")
 	b.until("that what is shown may be old",
-		"document.querySelector('.stale')?.textContent.includes('may be old') && document.querySelectorAll('#live tbody "+
+		"document.querySelector('.stale')?.textContent.includes('may be old') && "+
+			"document.querySelectorAll('#live tbody "+
 			"tr').length > 0")
 	f.change(func() { f.down = false })
 	eval[bool](b, "(document.dispatchEvent(new Event('visibilitychange')), true)")
@@ -260,7 +265,8 @@ func signingIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.write("key", "flk_wrong")
 	b.press(kb.Enter)
 	b.until("the refusal, and the focus on the field",
-		"document.querySelector('[role=alert]')?.textContent.includes('not known') && document.activeElement.id === 'key'")
+		"document.querySelector('[role=alert]')?.textContent.includes('not known') && document.activeElement.id "+
+			"=== 'key'")
 	b.write("key", "flk_read")
 	b.press(kb.Enter)
 	b.until("the page that was asked for",
@@ -286,7 +292,8 @@ func withoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.until("the search", "location.search.includes('q=dmitri') && document.querySelectorAll('tbody tr').length === 1")
 	b.do(chromedp.Click(chromedp.CSS("a[data-dialog]")))
 	b.until("the page that asks",
-		"location.pathname.endsWith('/revoke') && document.querySelector('h1')?.textContent === 'Revoke Dmitri Denisov?'")
+		"location.pathname.endsWith('/revoke') && document.querySelector('h1')?.textContent === 'Revoke Dmitri "+
+			"Denisov?'")
 	b.do(chromedp.Click(chromedp.CSS("button.destroy")))
 	b.until("what was done", "document.querySelector('.notice')?.textContent.includes('1 session has ended')")
 	if got := eval[string](b, "location.pathname + location.search"); !strings.HasPrefix(got,
@@ -314,7 +321,8 @@ func focusCanBeSeen(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 			t.Errorf("the focus on %s cannot be seen: %s", at[0], at[1:3])
 		}
 	}
-	for _, one := range []string{"a.skip", "a.brand", "a.", "button.quiet", "input.", "select.", "a.icon-button danger"} {
+	for _, one := range []string{"a.skip", "a.brand", "a.", "button.quiet", "input.", "select.",
+		"a.icon-button danger"} {
 		if !seen[one] {
 			t.Errorf("the tab key does not come to %s, only to %v", one, seen)
 		}

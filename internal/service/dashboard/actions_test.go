@@ -116,11 +116,13 @@ func TestSignIn_Ends(t *testing.T) {
 			}
 			end(f, b)
 			b.cookie[CookieName] = held // a copy of the cookie is worth nothing
-			if a := b.get("/ui/endpoints"); a.status != http.StatusSeeOther || !strings.HasPrefix(a.header.Get("Location"),
-				"/ui/sign-in") {
+			if a := b.get("/ui/endpoints"); a.status != http.StatusSeeOther ||
+				!strings.HasPrefix(a.header.Get("Location"),
+					"/ui/sign-in") {
 				t.Errorf("afterwards: %d", a.status)
 			}
-			if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke", ""); a.status != http.StatusSeeOther ||
+			if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke",
+				""); a.status != http.StatusSeeOther ||
 				len(f.revoked) != 0 {
 				t.Errorf("afterwards a form: %d, revoked %v", a.status, f.revoked)
 			}
@@ -232,7 +234,8 @@ func TestHeaders(t *testing.T) {
 	for _, path := range []string{"/ui/", "/ui/sign-in", "/ui/none", style, "/ui/static/app.js"} {
 		a := b.get(path)
 		csp := a.header.Get("Content-Security-Policy")
-		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'",
+		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'",
+			"frame-ancestors 'none'",
 			"base-uri 'none'", "form-action 'self'"} {
 			if !strings.Contains(csp, part) {
 				t.Errorf("%s: the policy %q lacks %s", path, csp, part)
@@ -343,7 +346,8 @@ func TestCredentials(t *testing.T) {
 	key := f.keys[len(f.keys)-1]
 	secret := secretOf(a, account.APIKeyPrefix)
 	if a.status != http.StatusCreated || secret == "" || key.Description != "CI" ||
-		!slices.Equal(key.Scopes, []account.Scope{"read", "identities"}) || !key.ExpiresAt.Equal(f.now.Add(30*24*time.Hour)) {
+		!slices.Equal(key.Scopes, []account.Scope{"read", "identities"}) ||
+		!key.ExpiresAt.Equal(f.now.Add(30*24*time.Hour)) {
 		t.Errorf("a new key: %d, %+v", a.status, key)
 	}
 	if a.header.Get("Cache-Control") != "no-store" {

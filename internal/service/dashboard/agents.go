@@ -126,8 +126,9 @@ func (s *server) confirmStop(c *call) error {
 
 func (s *server) confirmRestart(c *call) error {
 	return s.confirmEndAgent(c, confirmation{Question: "Restart this agent’s session?", Verb: "Restart session",
-		Busy:   "Restarting",
-		Effect: "The agent connects again at once, with the endpoints that it has. Connections that are open are closed."})
+		Busy: "Restarting",
+		Effect: "The agent connects again at once, with the endpoints that it has. Connections that are open are " +
+			"closed."})
 }
 
 func (s *server) stopAgent(c *call) error {

@@ -174,7 +174,8 @@ func (s *server) backend(c *call) error {
 		}
 	}
 	if kind == account.BackendTunnelGroup {
-		page, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels, account.Page{Limit: pageSize})
+		page, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels,
+			account.Page{Limit: pageSize})
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,8 @@ func (rt *route) handle(c *call) error {
 		return account.Errorf(account.CodeNoRoute, "there is no such page")
 	case handle == nil || writes && c.Request.Method != http.MethodPost:
 		c.Writer.Header().Set("Allow", rt.allowedMethods())
-		return account.Errorf(account.CodeMethod, "this page cannot be asked with %s", account.Shorten(c.Request.Method))
+		return account.Errorf(account.CodeMethod, "this page cannot be asked with %s",
+			account.Shorten(c.Request.Method))
 	case !rt.public && !c.hasScope(scopes...):
 		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s; yours has %s",
 			httpkit.ScopeAlternatives(scopes),
@@ -105,7 +106,8 @@ func (c *call) readForm() error {
 		if errors.As(err, &large) {
 			return account.Errorf(account.CodeTooLarge, "the form has more than %d bytes", maxForm)
 		}
-		return account.Errorf(account.CodeMalformed, "the form cannot be read; open the page again and send it from there")
+		return account.Errorf(account.CodeMalformed,
+			"the form cannot be read; open the page again and send it from there")
 	}
 	done()
 	return nil

@@ -32,8 +32,8 @@ type credentialKind struct {
 
 	list func(ctx context.Context, accountID string, p account.Page) ([]credential, bool, error)
 	get  func(ctx context.Context, accountID, id string) (*credential, error)
-	// create returns the credential that the form asks for, and its secret. CodeInvalid and CodeLimit
-	// are shown in the form.
+	// create returns the credential that the form asks for, and its secret. CodeInvalid and
+	// CodeLimit are shown in the form.
 	create func(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, *string, error)
 	remove func(ctx context.Context, by account.Caller, id string) error
 }

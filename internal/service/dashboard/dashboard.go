@@ -50,13 +50,14 @@ type Options struct {
 	GeoIP       bool // the server has a database of the locations of addresses
 	// RedactionMark returns the text that is shown in place of a secret of a policy, as in the API.
 	RedactionMark func(accountID, secret string) string
-	// MatchSelectors compiles an operator's selectors to a function that reports whether an endpoint
-	// is the operator's, as in the API.
+	// MatchSelectors compiles an operator's selectors to a function that reports whether an
+	// endpoint is the operator's, as in the API.
 	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
 
 	BaseURL string // of the API, as pages show it
 	Version string // of the server
-	// Draining reports whether the server is about to stop. Then changes are refused. nil means never.
+	// Draining reports whether the server is about to stop. Then changes are refused. nil means
+	// never.
 	Draining func() bool
 	// ClientIP returns the address by which attempts to sign in are counted; default the address of
 	// the connection.
@@ -117,7 +118,8 @@ type server struct {
 // end them at shutdown.
 func New(opt Options) http.Handler {
 	opt.setDefaults()
-	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), countries: parseCountries()}
+	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
+		countries: parseCountries()}
 	s.attempts = clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)
 	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock}
 	s.streams = httpkit.StreamLimit{Max: opt.Limits.StreamsPerAccount}

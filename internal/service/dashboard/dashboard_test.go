@@ -58,7 +58,8 @@ func TestPages_ShowTheirObjects(t *testing.T) {
 		policy + "identities?q=partner.example/meta": {"Dmitri Denisov", "Hiroshi Honda"},
 		policy + "identities?provider=GitHub":        {"erin-dev", "1 identity<"},
 		policy + "identities/" + f.users[0].ID: {"Alice Amari", "https://accounts.google.com", "107834512098",
-			"https://app.example.com", "https://reports.example.com", "Safari 19.1", "Example Telecom, AS64500", "Germany",
+			"https://app.example.com", "https://reports.example.com", "Safari 19.1", "Example Telecom, AS64500",
+			"Germany",
 			"3 live sessions"},
 		policy + "sessions/" + f.sessions[0].ID: {"Mozilla/5.0 (Macintosh", "52.52, 13.40 (within 20 km)",
 			"203.0.113.90", "AS64500"},
@@ -120,7 +121,8 @@ func TestScan_FindsOldMatches(t *testing.T) {
 	f := newFake(testTime())
 	for i := range 2500 {
 		e := account.Endpoint{ID: f.id(account.PrefixEndpoint, time.Duration(i)*time.Second, 1000+i),
-			URL: fmt.Sprintf("http://e%d.many", i), Host: "x", Bindings: []string{"kubernetes"}, Type: "agent", Status: "online"}
+			URL: fmt.Sprintf("http://e%d.many", i), Host: "x", Bindings: []string{"kubernetes"}, Type: "agent",
+			Status: "online"}
 		f.endpoints, f.owner[e.ID] = append(f.endpoints, e), mine
 	}
 	srv := dashboardOf(t, f, nil)
@@ -129,7 +131,8 @@ func TestScan_FindsOldMatches(t *testing.T) {
 		t.Error("an endpoint behind 2,500 others is not found")
 	}
 	a := b.get("/ui/endpoints?q=many")
-	if n := strings.Count(a.body, `data-key="ep-`); n != pageSize || !strings.Contains(a.body, "The newest 50 endpoints") {
+	if n := strings.Count(a.body, `data-key="ep-`); n != pageSize ||
+		!strings.Contains(a.body, "The newest 50 endpoints") {
 		t.Errorf("a page of a filtered list has %d rows, want %d", n, pageSize)
 	}
 	if a := b.get("/ui/"); !strings.Contains(a.body, "2,507") {
@@ -148,14 +151,16 @@ func TestScopes(t *testing.T) {
 		"/ui/backends": readers, "/ui/backends/" + f.backends[0].ID: readers, "/ui/agents": readers,
 		"/ui/agents/" + f.agents[0].ID: readers, "/ui/events": readers,
 		"/ui/api-keys": readers, "/ui/authtokens": readers, "/ui/": readers,
-		policy + "identities": everyone, policy + "identities/" + user: everyone, policy + "sessions/" + session: everyone,
+		policy + "identities": everyone, policy + "identities/" + user: everyone,
+		policy + "sessions/" + session:            everyone,
 		policy + "identities/" + user + "/revoke": revokers, policy + "sessions/" + session + "/revoke": revokers,
 		"/ui/agents/" + f.agents[0].ID + "/stop": admins, "/ui/agents/" + f.agents[0].ID + "/restart": admins,
 		"/ui/api-keys/new": admins, "/ui/authtokens/new": admins,
 		"/ui/api-keys/" + f.keys[1].ID + "/delete": admins, "/ui/authtokens/" + f.tokens[0].ID + "/delete": admins,
 		"POST /ui/agents/" + f.agents[0].ID + "/stop": admins, "POST /ui/agents/" + f.agents[0].ID + "/restart": admins,
 		"POST /ui/api-keys/new": admins, "POST /ui/authtokens/new": admins,
-		"POST /ui/api-keys/" + f.keys[3].ID + "/delete": admins, "POST /ui/authtokens/" + f.tokens[0].ID + "/delete": admins,
+		"POST /ui/api-keys/" + f.keys[3].ID + "/delete":              admins,
+		"POST /ui/authtokens/" + f.tokens[0].ID + "/delete":          admins,
 		"POST " + policy + "identities/" + f.users[1].ID + "/revoke": revokers,
 		"POST " + policy + "sessions/" + session + "/revoke":         revokers,
 	}
@@ -314,18 +319,22 @@ func TestPages_EscapeHostileNames(t *testing.T) {
 	}
 	for i := range f.sessions {
 		s := &f.sessions[i]
-		s.PublicURL, s.Device.IPAddress, s.Device.UserAgent = evil, evil, account.UserAgent{Raw: evil, BrowserName: evil,
+		s.PublicURL, s.Device.IPAddress, s.Device.UserAgent = evil, evil, account.UserAgent{Raw: evil,
+			BrowserName:    evil,
 			BrowserVersion: evil, DeviceType: evil, OSName: evil, OSVersion: evil}
-		s.Device.Location, s.Device.Network = &account.Location{CountryCode: &evil}, &account.Network{Organization: evil}
+		s.Device.Location, s.Device.Network = &account.Location{CountryCode: &evil},
+			&account.Network{Organization: evil}
 	}
 	for i := range f.endpoints {
 		e := &f.endpoints[i]
-		e.URL, e.Name, e.Description, e.Metadata, e.UpstreamURL, e.Status, e.Type, e.Bindings, e.TrafficPolicy = evil, evil,
+		e.URL, e.Name, e.Description, e.Metadata, e.UpstreamURL, e.Status, e.Type, e.Bindings, e.TrafficPolicy = evil,
+			evil,
 			evil, evil, evil, evil, evil, []string{evil}, "a: '"+strings.ReplaceAll(evil, "'", "")+"'"
 	}
 	for i := range f.ops {
 		o := &f.ops[i]
-		o.Description, o.Metadata, o.Region, o.ClusterUID, o.Deployment, o.Binding.EndpointSelectors = evil, evil, evil, evil,
+		o.Description, o.Metadata, o.Region, o.ClusterUID, o.Deployment, o.Binding.EndpointSelectors = evil, evil, evil,
+			evil,
 			account.OperatorDeployment{Name: evil, Namespace: evil, Version: evil, ClusterName: evil}, []string{evil}
 	}
 	for i := range f.backends {
@@ -357,7 +366,8 @@ func TestPages_EscapeHostileNames(t *testing.T) {
 	srv := dashboardOf(t, f, nil)
 	b := signedInAs(t, srv, "flk_admin")
 	pages := []string{"/ui/events", "/ui/sign-in?return=" + url.QueryEscape("/ui/endpoints?q="+evil),
-		"/ui/endpoints?q=" + url.QueryEscape(evil), "/ui/traffic-policy/identities?provider=" + url.QueryEscape(evil+"x"),
+		"/ui/endpoints?q=" + url.QueryEscape(evil),
+		"/ui/traffic-policy/identities?provider=" + url.QueryEscape(evil+"x"),
 		"/ui/traffic-policy/sessions/" + f.sessions[0].ID + "/revoke", "/ui/api-keys/" + f.keys[0].ID + "/delete",
 		"/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/agents/" + f.agents[0].ID + "/stop",
 		"/ui/backends?kind=static", "/ui/backends/" + f.backends[1].ID}
@@ -367,7 +377,8 @@ func TestPages_EscapeHostileNames(t *testing.T) {
 	for _, path := range pages {
 		a := b.get(path)
 		low := strings.ToLower(a.body)
-		if strings.Contains(low, "<script>") || strings.Contains(low, "<img") || strings.Contains(low, `href="javascript:`) ||
+		if strings.Contains(low, "<script>") || strings.Contains(low, "<img") ||
+			strings.Contains(low, `href="javascript:`) ||
 			strings.Contains(a.body, "ZgotmplZ") {
 			t.Errorf("%s (%d) shows a name as HTML", path, a.status)
 		}

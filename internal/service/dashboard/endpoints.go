@@ -28,7 +28,8 @@ func (s *server) endpoints(c *call) error {
 		Bindings: bindings, Statuses: []string{account.StatusOnline, account.StatusOffline}}
 	p.Filtered = p.Query != "" || p.Binding != "" || p.Status != ""
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
-		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{Binding: p.Binding}, page)
+		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{Binding: p.Binding},
+			page)
 		if err != nil {
 			return nil, false, err
 		}
@@ -46,7 +47,8 @@ func (s *server) endpoints(c *call) error {
 		return err
 	}
 	p.Rows = rows
-	p.Pager = c.newPager(len(rows), more, last, url.Values{"q": {p.Query}, "binding": {p.Binding}, "status": {p.Status}})
+	p.Pager = c.newPager(len(rows), more, last,
+		url.Values{"q": {p.Query}, "binding": {p.Binding}, "status": {p.Status}})
 	return c.show(http.StatusOK, view{Page: "endpoints", Title: "Endpoints", Nav: "endpoints", Live: "endpoints audit",
 		Data: p})
 }

@@ -91,6 +91,7 @@ func (s *server) events(c *call) error {
 	for _, e := range found.Events {
 		p.Rows = append(p.Rows, eventRow{e})
 	}
-	p.Pager = pagerOf(c, found.Events, found.More, auditEventID, url.Values{"type": {p.Type}, "object_id": {p.ObjectID}})
+	p.Pager = pagerOf(c, found.Events, found.More, auditEventID,
+		url.Values{"type": {p.Type}, "object_id": {p.ObjectID}})
 	return c.show(http.StatusOK, view{Page: "events", Title: "Events", Nav: "events", Live: "audit", Data: p})
 }

@@ -247,7 +247,9 @@ func (f *fake) ListBackends(
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(f, f.backends, backendID, accountID, p, func(b *account.Backend) bool { return b.Kind == kind })
+	page, more := pageOf(f, f.backends, backendID, accountID, p, func(b *account.Backend) bool {
+		return b.Kind == kind
+	})
 	return &account.BackendPage{Backends: page, More: more}, nil
 }
 

@@ -58,7 +58,8 @@ func (f *fake) addCredentials() {
 		{"Security desk", "flk_identities", []account.Scope{account.ScopeIdentities}, 41 * 24 * time.Hour,
 			200 * 24 * time.Hour},
 		{"Cluster eu-1", "flk_operator", []account.Scope{account.ScopeOperator}, 30 * 24 * time.Hour, 0},
-		{"Migration in autumn", "flk_old", []account.Scope{account.ScopeAdmin}, 20 * 24 * time.Hour, 3 * 24 * time.Hour},
+		{"Migration in autumn", "flk_old", []account.Scope{account.ScopeAdmin}, 20 * 24 * time.Hour,
+			3 * 24 * time.Hour},
 	} {
 		key := account.APIKey{ID: f.id(account.PrefixAPIKey, k.age, i+1), AccountID: mine, Description: k.what,
 			Scopes: k.scopes, CreatedAt: ago(f, k.age)}
@@ -76,9 +77,11 @@ func (f *fake) addCredentials() {
 	}{{"Laptops", []string{"bind:http://*.demo", "bind:https://*.example.com"}},
 		{"Warehouse gateway", []string{"bind:tcp://*.prod:5432", "bind:app=api"}},
 		{"Forwarders of eu-1", []string{"connect:*"}}} {
-		token := account.Authtoken{ID: f.id(account.PrefixCredential, time.Duration(50-i)*24*time.Hour, i+1), AccountID: mine,
+		token := account.Authtoken{ID: f.id(account.PrefixCredential, time.Duration(50-i)*24*time.Hour, i+1),
+			AccountID:   mine,
 			Description: t.what, ACL: t.acl,
-			CreatedAt: ago(f, time.Duration(50-i)*24*time.Hour), LastUsedAt: new(ago(f, time.Duration(i+1)*time.Minute))}
+			CreatedAt:  ago(f, time.Duration(50-i)*24*time.Hour),
+			LastUsedAt: new(ago(f, time.Duration(i+1)*time.Minute))}
 		f.tokens, f.owner[token.ID] = append(f.tokens, token), mine
 	}
 }
@@ -137,8 +140,9 @@ func (f *fake) addEndpoints() {
 	} {
 		age := time.Duration(i*31+2) * time.Hour
 		u, _ := account.ParseBindingURL(e.binding, e.url)
-		one := account.Endpoint{ID: f.id(account.PrefixEndpoint, age, i+1), AccountID: mine, URL: e.url, PublicURL: e.url,
-			Scheme: u.Scheme, Host: u.Host, Port: u.Port, Type: e.kind, Bindings: []string{e.binding},
+		one := account.Endpoint{ID: f.id(account.PrefixEndpoint, age, i+1), AccountID: mine, URL: e.url,
+			PublicURL: e.url,
+			Scheme:    u.Scheme, Host: u.Host, Port: u.Port, Type: e.kind, Bindings: []string{e.binding},
 			Description: e.about, Status: e.status, CreatedAt: ago(f, age), UpdatedAt: ago(f, age/2),
 			Principal: &account.Ref{ID: f.tokens[0].ID}}
 		switch {
@@ -152,7 +156,8 @@ func (f *fake) addEndpoints() {
 			one.BackendID = f.backends[3].ID
 		}
 		if e.binding == "public" {
-			one.TrafficPolicy = "on_http_request:\n  - actions:\n      - type: openid-connect\n        config:\n          " +
+			one.TrafficPolicy = "on_http_request:\n  - actions:\n      - type: openid-connect\n        config:\n   " +
+				"       " +
 				"issuer_url: https://login.example.com\n          client_id: fairlead\n" +
 				"          client_secret: hunter2-hunter2\n  - expressions:\n      - " +
 				"\"!actions.oidc.identity.email.endsWith('@example.com')\"\n    actions:\n      - type: deny\n"
@@ -174,7 +179,8 @@ func (f *fake) addOperators() {
 			EnabledFeatures: []string{account.FeatureBindings},
 			Deployment: account.OperatorDeployment{Name: "fairlead-operator", Namespace: "fairlead", Version: "0.5.0",
 				ClusterName: o.cluster},
-			Binding: &account.OperatorBinding{EndpointSelectors: o.selector}, CreatedAt: ago(f, age), UpdatedAt: ago(f, age),
+			Binding: &account.OperatorBinding{EndpointSelectors: o.selector}, CreatedAt: ago(f, age),
+			UpdatedAt:  ago(f, age),
 			LastSeenAt: ago(f, o.seen)}
 		f.ops, f.owner[op.ID] = append(f.ops, op), mine
 	}
@@ -225,7 +231,8 @@ func (f *fake) addTheirs() {
 	f.keys = append(f.keys, account.APIKey{ID: f.id(account.PrefixAPIKey, age, 999),
 		Scopes: []account.Scope{account.ScopeAdmin}})
 	f.tokens = append(f.tokens, account.Authtoken{ID: f.id(account.PrefixCredential, age, 999)})
-	for _, prefix := range []string{account.PrefixEndpoint, account.PrefixOperator, "bkdst", account.PrefixTunnelSession,
+	for _, prefix := range []string{account.PrefixEndpoint, account.PrefixOperator, "bkdst",
+		account.PrefixTunnelSession,
 		account.PrefixUser, account.PrefixAppSession, account.PrefixAPIKey, account.PrefixCredential} {
 		f.owner[f.id(prefix, age, 999)] = theirs
 	}
@@ -241,7 +248,8 @@ func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server 
 		MatchSelectors: func(selectors []string) (func(*account.Endpoint) bool, error) {
 			return func(e *account.Endpoint) bool {
 				return len(selectors) == 0 ||
-					strings.HasSuffix(e.Host, strings.TrimSuffix(strings.TrimPrefix(selectors[0], "ep.hostname.endsWith('"), "')"))
+					strings.HasSuffix(e.Host,
+						strings.TrimSuffix(strings.TrimPrefix(selectors[0], "ep.hostname.endsWith('"), "')"))
 			}, nil
 		},
 		Limits: Limits{SignInBurst: 1000},

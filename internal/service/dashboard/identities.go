@@ -70,7 +70,8 @@ func (s *server) users(c *call) error {
 	filter, page := account.UserFilter{Query: p.Query, Provider: p.Provider, AccessFilter: p.AccessFilter,
 		ByActivity: p.ByActivity}, c.page()
 	if p.ByActivity {
-		if filter.ActiveBefore, err = time.Parse(time.RFC3339Nano, c.Request.URL.Query().Get("before_active")); err != nil {
+		if filter.ActiveBefore, err = time.Parse(time.RFC3339Nano,
+			c.Request.URL.Query().Get("before_active")); err != nil {
 			page.BeforeID = "" // the position needs the time and the ID
 		}
 	}

@@ -19,7 +19,8 @@ import (
 // rowsOf returns the names in the rows of a page of identities, in their order.
 func rowsOf(a answer) []string {
 	var names []string
-	for _, m := range regexp.MustCompile(`<th scope="row"><a href="[^"]*">([^<]*)</a>`).FindAllStringSubmatch(a.body, -1) {
+	for _, m := range regexp.MustCompile(`<th scope="row"><a href="[^"]*">([^<]*)</a>`).FindAllStringSubmatch(a.body,
+		-1) {
 		names = append(names, strings.Fields(m[1])[0])
 	}
 	return names
@@ -219,14 +220,18 @@ func TestRevoke_DescribesNextLogin(t *testing.T) {
 	srv := dashboardOf(t, f, nil)
 	b := signedInAs(t, srv, "flk_admin")
 	for _, u := range []account.User{f.users[0], f.users[4]} {
-		session := f.sessions[slices.IndexFunc(f.sessions, func(s account.AppSession) bool { return s.User.ID == u.ID })]
-		for _, path := range []string{identitiesPath + "/" + u.ID + "/revoke", identitiesPath + "/" + u.ID + "/sign-out",
+		session := f.sessions[slices.IndexFunc(f.sessions, func(s account.AppSession) bool {
+			return s.User.ID == u.ID
+		})]
+		for _, path := range []string{identitiesPath + "/" + u.ID + "/revoke",
+			identitiesPath + "/" + u.ID + "/sign-out",
 			Path + "traffic-policy/sessions/" + session.ID + "/revoke"} {
 			body := b.get(path).body
 			if !strings.Contains(body, ">"+u.ID+"<") || !strings.Contains(body, ">"+u.ProviderUserID+"<") {
 				t.Errorf("%s does not show both ids", path)
 			}
-			asks, warns := strings.Contains(body, "is told to ask"), strings.Contains(body, "GitHub cannot be told to ask again")
+			asks, warns := strings.Contains(body, "is told to ask"),
+				strings.Contains(body, "GitHub cannot be told to ask again")
 			if github := u.Provider.Name == "GitHub"; asks == github || warns != github {
 				t.Errorf("%s of %s: it asks again: %t; it cannot: %t", path, u.Provider.Name, asks, warns)
 			}

@@ -60,7 +60,8 @@ func (s *server) userPage(c *call) (*userPage, error) {
 	}
 	for _, one := range sessions {
 		if _, known := byURL[one.PublicURL]; !known {
-			add(account.AccessedEndpoint{URL: one.PublicURL, Endpoint: one.Endpoint, First: one.CreatedAt, Last: one.LastActive})
+			add(account.AccessedEndpoint{URL: one.PublicURL, Endpoint: one.Endpoint, First: one.CreatedAt,
+				Last: one.LastActive})
 		}
 		at := &p.Accessed[byURL[one.PublicURL]]
 		at.Sessions = append(at.Sessions, one)

@@ -21,7 +21,8 @@ func (s *server) liveUpdates(c *call) error {
 	if !ok {
 		c.SetRetryAfter(30 * time.Second)
 		c.Writer.WriteHeader(http.StatusTooManyRequests)
-		return account.Errorf(account.CodeTooMany, "the account has %d streams of live updates open, which is its limit",
+		return account.Errorf(account.CodeTooMany,
+			"the account has %d streams of live updates open, which is its limit",
 			s.streams.Max)
 	}
 	defer release()

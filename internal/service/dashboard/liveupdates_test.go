@@ -103,7 +103,8 @@ func TestLiveUpdates_LimitStreams(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, func(o *Options) {
-		o.Limits.StreamsPerAccount, o.Limits.SignInCheckInterval, o.Limits.StreamLifetime = 2, 10*time.Millisecond, time.Hour
+		o.Limits.StreamsPerAccount, o.Limits.SignInCheckInterval, o.Limits.StreamLifetime = 2, 10*time.Millisecond,
+			time.Hour
 	})
 	b := signedInAs(t, srv, "flk_read")
 	_, first, stop := b.listen("")

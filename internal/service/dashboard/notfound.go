@@ -53,7 +53,8 @@ func (s *server) missingIdentity(c *call) *notFoundPage {
 // link to its identity.
 func (s *server) missingSession(c *call) *notFoundPage {
 	p := &notFoundPage{Title: "This session is not there", Back: link{"Back to the identities", identitiesPath},
-		Text: "There is no live session with this id. What is known of a session's device and place is deleted when it ends."}
+		Text: "There is no live session with this id. What is known of a session's device and place is deleted when " +
+			"it ends."}
 	e := s.lastEvent(c, c.ID(), account.AuditAppSessionRevoked)
 	if e != nil {
 		p.At = e.OccurredAt
@@ -63,7 +64,8 @@ func (s *server) missingSession(c *call) *notFoundPage {
 	} else {
 		return p
 	}
-	p.Title, p.Back = "This session has ended", link{"Back to the identity", identitiesPath + "/" + e.Details["user_id"]}
+	p.Title, p.Back = "This session has ended", link{"Back to the identity",
+		identitiesPath + "/" + e.Details["user_id"]}
 	return p
 }
 

@@ -224,7 +224,8 @@ func (s *server) addAgents(ctx context.Context, accountID string, m *summary) er
 }
 
 func (s *server) addIdentities(ctx context.Context, accountID string, m *summary) error {
-	users, more, err := s.opt.Store.Users(ctx, accountID, account.UserFilter{}, account.Page{Limit: account.MaxPageLimit})
+	users, more, err := s.opt.Store.Users(ctx, accountID, account.UserFilter{},
+		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}

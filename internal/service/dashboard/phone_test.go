@@ -34,8 +34,8 @@ func aPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	if got := eval[string](b, exact); !strings.Contains(got, title) || !strings.HasSuffix(title, "UTC") {
 		t.Errorf("a finger gets %s, want %s", got, title)
 	}
-	// Every value of a row begins where the others do. A text without an element has a box of its own
-	// by a range.
+	// Every value of a row begins where the others do. A text without an element has a box of its
+	// own by a range.
 	starts := eval[[]float64](b, `[...document.querySelectorAll("tbody tr:first-child td[data-label]")].map((td) => {
 		const range = document.createRange();
 		range.selectNodeContents(td);
@@ -50,7 +50,8 @@ func aPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	closed := eval[float64](b, "document.querySelector('.menu summary').getBoundingClientRect().top")
 	b.do(chromedp.Click(chromedp.CSS(".menu summary")))
 	b.until("the menu",
-		"document.querySelector('.menu').open && document.querySelector('.menu nav').getBoundingClientRect().height > 100")
+		"document.querySelector('.menu').open && document.querySelector('.menu "+
+			"nav').getBoundingClientRect().height > 100")
 	if open := eval[float64](b, "document.querySelector('.menu summary').getBoundingClientRect().top"); open != closed {
 		t.Errorf("opening the menu moves its control from %g to %g", closed, open)
 	}

@@ -15,7 +15,8 @@ func personFacts(u *account.User) []fact {
 	if u.Email != "" && u.Email != personName(*u) {
 		facts = append(facts, fact{"Email", u.Email})
 	}
-	return append(facts, fact{"Provider", u.Provider.Name}, fact{"Id at the provider", u.ProviderUserID}, fact{"Id", u.ID})
+	return append(facts, fact{"Provider", u.Provider.Name}, fact{"Id at the provider", u.ProviderUserID},
+		fact{"Id", u.ID})
 }
 
 // noReauthProvider is the name of the provider that cannot be told to authenticate a person again:

@@ -68,7 +68,8 @@ func (s *server) signIn(c *call) error {
 	if client, now := s.opt.ClientIP(c.Request), s.opt.Clock(); !s.attempts.Allow(client, now) {
 		seconds := int(s.attempts.Wait(client, now).Seconds()) + 1
 		c.Writer.Header().Set("Retry-After", strconv.Itoa(seconds))
-		return refuse(http.StatusTooManyRequests, "Too many attempts from your address. Try again in "+strconv.Itoa(seconds)+
+		return refuse(http.StatusTooManyRequests, "Too many attempts from your address. Try again in "+
+			strconv.Itoa(seconds)+
 			" s.")
 	}
 	secret := strings.TrimSpace(c.Request.PostForm.Get("key"))

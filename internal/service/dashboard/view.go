@@ -100,7 +100,8 @@ func (c *call) menu(current string) []menuGroup {
 	}
 	return []menuGroup{
 		{Items: []menuItem{item("Overview", ""), item("Endpoints", "endpoints"),
-			item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"), item("Agents", "agents")}},
+			item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"),
+			item("Agents", "agents")}},
 		policy,
 		{Name: "Access", Items: []menuItem{item("API keys", "api-keys"), item("Authtokens", "authtokens")}},
 		{Name: "History", Items: []menuItem{item("Events", "events")}},
@@ -113,7 +114,8 @@ func (c *call) show(status int, v view) error {
 	s := c.server
 	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"),
 		Here:  c.Request.URL.RequestURI(),
-		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg"), GeoIP: s.opt.GeoIP,
+		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg"),
+		GeoIP:   s.opt.GeoIP,
 		BaseURL: s.opt.BaseURL}
 	if c.Key != nil {
 		f.SignedIn, f.Key, f.Menu = true, *c.Key, c.menu(v.Nav)

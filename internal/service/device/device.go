@@ -58,7 +58,8 @@ var (
 func parseUserAgent(raw string) account.UserAgent {
 	raw = printable.Escape(strings.TrimSpace(raw), maxAgent)
 	ua := useragent.Parse(raw)
-	a := account.UserAgent{Raw: raw, OSName: fieldText(ua.OS), OSVersion: fieldText(ua.OSVersion), DeviceType: "Unknown"}
+	a := account.UserAgent{Raw: raw, OSName: fieldText(ua.OS), OSVersion: fieldText(ua.OSVersion),
+		DeviceType: "Unknown"}
 	if productName.MatchString(ua.Name) && productVersion.MatchString(ua.Version) {
 		a.BrowserName, a.BrowserVersion = fieldText(ua.Name), fieldText(ua.Version)
 	}

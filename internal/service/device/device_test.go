@@ -19,21 +19,28 @@ func TestFromRequest_ParsesUserAgents(t *testing.T) {
 	for said, want := range map[string]account.UserAgent{
 		"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 " +
 			"Safari/537.36": {
-			BrowserName: "Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Desktop", OSName: "macOS", OSVersion: "10.15.7"},
-		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.1 " +
+			BrowserName: "Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Desktop", OSName: "macOS",
+			OSVersion: "10.15.7"},
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) " +
+			"Version/18.1 " +
 			"Mobile/15E148 Safari/604.1": {
 			BrowserName: "Safari", BrowserVersion: "18.1", DeviceType: "Mobile", OSName: "iOS", OSVersion: "18.1"},
-		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/142.0.0.0 Safari/537.36": {
+		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/142.0.0.0 " +
+			"Safari/537.36": {
 			BrowserName: "Headless Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Bot", OSName: "Linux"},
 		"Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0": {
 			BrowserName: "Firefox", BrowserVersion: "145.0", DeviceType: "Desktop", OSName: "Linux"},
-		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36 " +
+		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 " +
+			"Safari/537.36 " +
 			"Edg/142.0.0.0": {
-			BrowserName: "Edge", BrowserVersion: "142.0.0.0", DeviceType: "Desktop", OSName: "Windows", OSVersion: "10.0"},
+			BrowserName: "Edge", BrowserVersion: "142.0.0.0", DeviceType: "Desktop", OSName: "Windows",
+			OSVersion: "10.0"},
 		"Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Mobile " +
 			"Safari/537.36": {
-			BrowserName: "Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Mobile", OSName: "Android", OSVersion: "15"},
-		"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 Mobile/15E148 " +
+			BrowserName: "Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Mobile", OSName: "Android",
+			OSVersion: "15"},
+		"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 " +
+			"Mobile/15E148 " +
 			"Safari/604.1": {
 			BrowserName: "Safari", BrowserVersion: "17.0", DeviceType: "Tablet", OSName: "iOS", OSVersion: "17.0"},
 		"curl/8.5.0":                  {BrowserName: "curl", BrowserVersion: "8.5.0", DeviceType: "Unknown"},

@@ -76,8 +76,8 @@ func (e *Edge) newAgentPool(agent Agent) *agentPool {
 			if err != nil {
 				return nil, err
 			}
-			// A connection serves many requests: the first one waits for the answer, so that a refusal is
-			// not taken for a broken connection.
+			// A connection serves many requests: the first one waits for the answer, so that a
+			// refusal is not taken for a broken connection.
 			if ep.UpstreamProtocol == protocolHTTP2 {
 				if err := s.waitOpened(); err != nil {
 					_ = s.Stream.Close()

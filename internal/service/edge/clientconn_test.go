@@ -191,9 +191,11 @@ func TestWantsHTML_FollowsAccept(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"": false, "*/*": false, "application/json": false, "text/html": true, "TEXT/HTML; charset=utf-8": true,
 		"application/xhtml+xml": true,
-		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": true, "application/json, text/html;q=0.5": false,
-		"text/html;q=0, */*":  false,
-		"text/html; q=0, */*": false, "text/html;q=0.5": true, "text/plain, text/html": true,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": true,
+		"application/json, text/html;q=0.5":                               false,
+		"text/html;q=0, */*":                                              false,
+		"text/html; q=0, */*":                                             false, "text/html;q=0.5": true,
+		"text/plain, text/html": true,
 	} {
 		if got := wantsHTML(http.Header{"Accept": {accept}}); got != want {
 			t.Errorf("Accept %q: %v, want %v", accept, got, want)

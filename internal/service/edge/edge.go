@@ -38,7 +38,8 @@ type ClientInfo struct {
 	Cluster    string     // cluster of that operator, as registered
 	ClientAddr string     // host:port of the client, as the forwarder states it
 	ClientIP   netip.Addr // address in ClientAddr; the zero Addr = unknown
-	// TLS reports whether the client speaks TLS with the listener or with a trusted proxy before it.
+	// TLS reports whether the client speaks TLS with the listener or with a trusted proxy before
+	// it.
 	TLS        bool
 	ServerName string // SNI of the client; "" = none
 	// Forwarded reports whether X-Forwarded-* of the requests are true: the listener has set them.
@@ -48,8 +49,8 @@ type ClientInfo struct {
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
 	Draining <-chan struct{} // closed when the forwarder is about to stop; nil = never
-	// Abort resets the client's connection and drops what is queued for it; nil where the connection
-	// carries other requests too.
+	// Abort resets the client's connection and drops what is queued for it; nil where the
+	// connection carries other requests too.
 	Abort func()
 	// Geo returns the location of ClientIP; nil = unknown.
 	Geo func() trafficpolicy.Geo
@@ -63,11 +64,11 @@ type ClientInfo struct {
 
 // Agent is an agent that holds an endpoint now. Each bind is another Agent; values are compared.
 type Agent interface {
-	// Endpoint returns the endpoint with the attributes that the agent bound it with. In a pool it may
-	// be another than the one that was asked for.
+	// Endpoint returns the endpoint with the attributes that the agent bound it with. In a pool it
+	// may be another than the one that was asked for.
 	Endpoint() *account.Endpoint
-	// Open opens a stream without waiting for the agent's answer. It returns CodeEndpointOffline when
-	// the agent is gone, tunnel.ErrUnresponsive when it does not respond.
+	// Open opens a stream without waiting for the agent's answer. It returns CodeEndpointOffline
+	// when the agent is gone, tunnel.ErrUnresponsive when it does not respond.
 	Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream, error)
 	// Report shows a request on the agent's screen; it does not block.
 	Report(tunnel.RequestLine)
@@ -85,7 +86,8 @@ type Meter interface {
 	Start(*RequestRecord)
 	// Finish is called once at its end.
 	Finish(*RequestRecord)
-	// CountStream counts a stream to an agent by its outcome: "opened" or the reason of the failure.
+	// CountStream counts a stream to an agent by its outcome: "opened" or the reason of the
+	// failure.
 	CountStream(outcome string)
 	// CountBytes counts bytes to and from agents.
 	CountBytes(toAgent, fromAgent int)
@@ -95,25 +97,26 @@ type Meter interface {
 type Options struct {
 	// ChooseAgent chooses the agent that serves a connection or request to the endpoint's URL. It
 	// returns CodeEndpointOffline when no agent holds the URL, CodeAgentSilent when none that does
-	// responds. It may wait for an agent that reconnects or has just become unresponsive, but not for
-	// one other than those in tried.
+	// responds. It may wait for an agent that reconnects or has just become unresponsive, but not
+	// for one other than those in tried.
 	ChooseAgent func(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
-	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way; nil = there are none.
+	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way; nil = there are
+	// none.
 	ChooseTunnel func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
-	// BackendAttempts starts a connection or request to a backend; CodeNotFound when the account has
-	// none of the id. nil = there are none.
+	// BackendAttempts starts a connection or request to a backend; CodeNotFound when the account
+	// has none of the id. nil = there are none.
 	BackendAttempts func(ctx context.Context, accountID, backendID string, info *ClientInfo) (Attempts, error)
 	// GetEndpoint reads an endpoint that no agent holds, with its current policy and backend. nil =
 	// such endpoints do not change.
 	GetEndpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
-	// GetInternal reads an internal endpoint by its URL; CodeNotFound when the account has none. nil =
-	// there are none.
+	// GetInternal reads an internal endpoint by its URL; CodeNotFound when the account has none.
+	// nil = there are none.
 	GetInternal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
 	// ListPool lists all endpoints with the URL of a cloud endpoint, in any order and without their
 	// policies. nil = there are no pools.
 	ListPool func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
-	// DialStatic connects to a static address, which a tenant configured. nil = static addresses are
-	// not offered.
+	// DialStatic connects to a static address, which a tenant configured. nil = static addresses
+	// are not offered.
 	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logins runs the login actions of traffic policies; nil = they deny.
 	Logins      trafficpolicy.LoginHandler

@@ -123,7 +123,8 @@ func (c *endpointCache) load(
 	if err == nil || account.CodeOf(err) == account.CodeNotFound || entry.endpoint == nil {
 		entry.endpoint, entry.err = ep, err
 	} else {
-		c.log.Debug("an endpoint could not be read again; it is used as it was", "endpoint", entry.endpoint.ID, "err", err)
+		c.log.Debug("an endpoint could not be read again; it is used as it was", "endpoint", entry.endpoint.ID, "err",
+			err)
 	}
 	return entry.endpoint, entry.err
 }

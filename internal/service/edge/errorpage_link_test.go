@@ -33,7 +33,8 @@ func TestWriteErrorPage_LinksAddresses(t *testing.T) {
 		}
 		r.Header.Set("Accept", "*/*")
 		w = httptest.NewRecorder()
-		if WriteErrorPage(w, r, http.StatusForbidden, account.CodeLoginFailed, "Open https://a now."); !strings.Contains(
+		if WriteErrorPage(w, r, http.StatusForbidden, account.CodeLoginFailed,
+			"Open https://a now."); !strings.Contains(
 			w.Body.String(), `"msg":"Open https://a now."`) {
 			t.Errorf("JSON: %s", w.Body)
 		}

@@ -70,10 +70,13 @@ func (p *policies) forEndpoint(ep *account.Endpoint) (*trafficpolicy.Policy, err
 	})
 	switch {
 	case err != nil:
-		p.log.Error("traffic policy does not compile; all traffic is refused", "endpoint", ep.ID, "url", ep.URL, "err", err)
-		err = &account.Error{Code: account.CodePolicyBroken, Msg: "the traffic policy of " + ep.URL + " cannot be applied",
+		p.log.Error("traffic policy does not compile; all traffic is refused", "endpoint", ep.ID, "url", ep.URL, "err",
+			err)
+		err = &account.Error{Code: account.CodePolicyBroken,
+			Msg:   "the traffic policy of " + ep.URL + " cannot be applied",
 			Cause: err}
-	case entry.policy != nil && compiled.Facts().Digest == entry.policy.Facts().Digest && len(entry.sources) < maxSources:
+	case entry.policy != nil && compiled.Facts().Digest == entry.policy.Facts().Digest &&
+		len(entry.sources) < maxSources:
 		entry.sources = append(entry.sources, ep.TrafficPolicy)
 		return entry.policy, nil
 	}

@@ -43,7 +43,8 @@ func TestEdge_RefusesRequestTooCostlyForPolicy(t *testing.T) {
 		if w.Header().Get("Secret") != "" || strings.Contains(w.Body.String(), "secret") {
 			t.Errorf("%s: the response got through: %v %.200s", phase, w.Header(), w.Body)
 		}
-		if text := logged.String(); !strings.Contains(text, `rule="slow one"`) || !strings.Contains(text, "endpoint=ep-1") {
+		if text := logged.String(); !strings.Contains(text, `rule="slow one"`) ||
+			!strings.Contains(text, "endpoint=ep-1") {
 			t.Errorf("%s: logged %q", phase, text)
 		}
 	}

@@ -105,7 +105,8 @@ func (e *Edge) routeToBackend(
 	ctx context.Context, ep *account.Endpoint, backendID string, info *ClientInfo,
 ) (route, error) {
 	if e.opt.BackendAttempts == nil {
-		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here", ep.URL,
+		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here",
+			ep.URL,
 			backendID)
 	}
 	a, err := e.opt.BackendAttempts(ctx, ep.AccountID, backendID, info)
@@ -204,7 +205,8 @@ func (r *route) recordFailure(t *target, err error) (again bool) {
 func (r *route) finalError(last, failed error) error {
 	switch {
 	case r.attempts != nil:
-		return &account.Error{Code: account.CodeNoChild, Msg: r.endpoint.URL + ": no child of its backend could be reached",
+		return &account.Error{Code: account.CodeNoChild,
+			Msg:   r.endpoint.URL + ": no child of its backend could be reached",
 			Cause: failed}
 	case failed != nil:
 		return failed

@@ -57,7 +57,8 @@ func (e *Edge) nextHop(
 	case t.InternalURL != "":
 		next, err = e.endpoints.getInternal(ctx, ep.AccountID, t.InternalURL)
 		if err == nil && (next.Scheme == "tcp") != (ep.Scheme == "tcp") {
-			return nil, route{}, account.Errorf(account.CodeNoInternal, "%s forwards to %s, which is of another scheme", ep.URL,
+			return nil, route{}, account.Errorf(account.CodeNoInternal, "%s forwards to %s, which is of another scheme",
+				ep.URL,
 				t.InternalURL)
 		}
 	case t.BackendID != "":
@@ -103,7 +104,8 @@ func (e *Edge) evaluateConn(
 	}
 	v := info.verdicts.verdict(ctx, policy, info.policyConn(ep))
 	if v.Deny {
-		return v, account.Errorf(account.CodeDenied, "the traffic policy of %s denies the connection by %s", ep.URL, v.Rule)
+		return v, account.Errorf(account.CodeDenied, "the traffic policy of %s denies the connection by %s", ep.URL,
+			v.Rule)
 	}
 	return v, nil
 }

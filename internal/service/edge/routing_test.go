@@ -141,7 +141,8 @@ func TestRoute_TriesLeavesInOrderAndReports(t *testing.T) {
 			t.Parallel()
 			e := newEdge(t, dialing(c.leaves))
 			w := ask(e, cloudEndpoint("", "b"), c.method, c.body)
-			if got := w.Body.String(); w.Code != c.status || !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			if got := w.Body.String(); w.Code != c.status || !strings.Contains(got, c.want) || c.want == "" &&
+				got != "" {
 				t.Errorf("%d %q, want %d %q", w.Code, got, c.status, c.want)
 			}
 			if !slices.Equal(c.leaves.told, c.told) {

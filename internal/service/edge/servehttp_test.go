@@ -46,7 +46,8 @@ func newEdge(t *testing.T, change ...func(*Options)) *Edge {
 }
 
 func httpEndpoint() *account.Endpoint {
-	return &account.Endpoint{ID: "ep-1", AccountID: "ac-1", URL: "http://hello.demo", Scheme: "http", Host: "hello.demo",
+	return &account.Endpoint{ID: "ep-1", AccountID: "ac-1", URL: "http://hello.demo", Scheme: "http",
+		Host: "hello.demo",
 		Port: 80, HostPort: "hello.demo:80",
 		Type: account.TypeAgent, Bindings: []string{account.BindingKubernetes}}
 }
@@ -100,7 +101,8 @@ func TestServeHTTP_ServesRequestsOfOtherServers(t *testing.T) {
 	cancel()
 	func() {
 		defer func() {
-			if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // the very value is what net/http asks for
+			//nolint:errorlint // the very value is what net/http asks for
+			if p := recover(); p != http.ErrAbortHandler {
 				t.Errorf("a request whose client left ended in %v", p)
 			}
 		}()
@@ -128,7 +130,8 @@ func TestServeHTTP_SetsForwardingHeaders(t *testing.T) {
 			http.Header{"X_forwarded_for": {"6.6.6.6"}, "X.forwarded.host": {"evil"}}, "10.0.0.1:4",
 			"192.0.2.7 https hello.demo"},
 		"behind a trusted": {ClientInfo{Forwarded: true},
-			http.Header{"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.example"}},
+			http.Header{"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"},
+				"X-Forwarded-Host": {"shop.example"}},
 			"10.0.0.1:4", "192.0.2.7 https shop.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +147,8 @@ func TestServeHTTP_SetsForwardingHeaders(t *testing.T) {
 			x.rewrite(p)
 			h := p.Out.Header
 			if got := h.Get("X-Forwarded-For") + " " + h.Get("X-Forwarded-Proto") + " " +
-				h.Get("X-Forwarded-Host"); got != c.want || h["X_forwarded_for"] != nil || h["X.forwarded.host"] != nil {
+				h.Get("X-Forwarded-Host"); got != c.want || h["X_forwarded_for"] != nil ||
+				h["X.forwarded.host"] != nil {
 				t.Errorf("%s (%v), want %s", got, h, c.want)
 			}
 		})
@@ -156,7 +160,8 @@ func TestServeHTTP_SetsForwardingHeaders(t *testing.T) {
 func TestServeHTTP_DropsLoginCookies(t *testing.T) {
 	t.Parallel()
 	in := httptest.NewRequestWithContext(t.Context(), "GET", "https://app.example.com/open", nil)
-	in.Header["Cookie"] = []string{"a=b; __Host-fl-oidc=secret; __host-fl-oidc-abcdefgh=secret", "__Host-fl-oidc=secret"}
+	in.Header["Cookie"] = []string{"a=b; __Host-fl-oidc=secret; __host-fl-oidc-abcdefgh=secret",
+		"__Host-fl-oidc=secret"}
 	p := &httputil.ProxyRequest{In: in, Out: in.Clone(t.Context())}
 	(&exchange{info: &ClientInfo{}}).rewrite(p)
 	if got := p.Out.Header["Cookie"]; !slices.Equal(got, []string{"a=b"}) {

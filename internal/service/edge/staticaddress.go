@@ -145,7 +145,8 @@ func staticHost(s *account.StaticAddress) string {
 // fixedResponse returns the answer of an http_response backend.
 func fixedResponse(r *http.Request, configured *account.HTTPResponse) *http.Response {
 	res := &http.Response{
-		StatusCode: configured.StatusCode, Status: http.StatusText(configured.StatusCode), Proto: "HTTP/1.1", ProtoMajor: 1,
+		StatusCode: configured.StatusCode, Status: http.StatusText(configured.StatusCode), Proto: "HTTP/1.1",
+		ProtoMajor: 1,
 		ProtoMinor: 1,
 		Header:     make(http.Header, len(configured.Headers)), Body: http.NoBody, Request: r,
 	}

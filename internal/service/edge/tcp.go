@@ -40,7 +40,8 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 	moved, err := relay.Join(ctx, c, &countingConn{pending, record}, relay.Options{})
 	e.finishConnRecord(record, pending.target.leaf.BackendID, pending.err)
 	if err != nil {
-		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent", moved.AToB,
+		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent",
+			moved.AToB,
 			"from_agent", moved.BToA)
 	}
 }

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// maxFile bounds what is read of a file, in bytes: the largest of the usual ones have a third of
-	// it.
+	// maxFile bounds what is read of a file, in bytes: the largest of the usual ones have a third
+	// of it.
 	maxFile     = 512 << 20
 	reloadEvery = 10 * time.Second
 )
@@ -109,7 +109,8 @@ func (d *Databases) refresh() {
 		}
 		if changed {
 			m := f.reader.Load().Metadata
-			d.log.Info("a GeoIP database was read again", "file", f.path, "type", m.DatabaseType, "built", m.BuildTime().UTC())
+			d.log.Info("a GeoIP database was read again", "file", f.path, "type", m.DatabaseType, "built",
+				m.BuildTime().UTC())
 		}
 	}
 }
@@ -134,12 +135,14 @@ func (f *file) load() (changed bool, err error) {
 	_, err = io.ReadFull(open, content)
 	if after, err2 := versionOf(open); err != nil || err2 != nil || after != before {
 		return false,
-			errors.Join(fmt.Errorf("GeoIP database %s changed while it was read; replace it by renaming another file to it",
-				f.path), err, err2)
+			errors.Join(
+				fmt.Errorf("GeoIP database %s changed while it was read; replace it by renaming another file to it",
+					f.path), err, err2)
 	}
 	reader, err := maxminddb.OpenBytes(content, maxminddb.DisableStringCache())
 	if f.loaded, f.contentErr = before, nil; err != nil {
-		f.contentErr = fmt.Errorf("GeoIP database %s is not in MaxMind's format (.mmdb), or is incomplete: %w", f.path, err)
+		f.contentErr = fmt.Errorf("GeoIP database %s is not in MaxMind's format (.mmdb), or is incomplete: %w", f.path,
+			err)
 		return false, f.contentErr
 	}
 	f.reader.Store(reader)

@@ -185,7 +185,8 @@ func TestDatabases_ReloadChangedFile(t *testing.T) {
 		{"unchanged", nested(t), "US", 0},
 		{"broken", []byte("half a file"), "US", 1},
 		{"gone", nil, "US", 2},
-		{"new", database(t, "x", map[string]mmdbtype.Map{"203.0.113.0/24": {"country_code": mmdbtype.String("NL")}}), "NL",
+		{"new", database(t, "x", map[string]mmdbtype.Map{"203.0.113.0/24": {"country_code": mmdbtype.String("NL")}}),
+			"NL",
 			3},
 		{"broken again", []byte("half a file"), "NL", 4},
 	} {

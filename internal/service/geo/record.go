@@ -26,7 +26,8 @@ func (l *Location) add(record any) {
 	if l.ASN == 0 {
 		if n := asn(first(r, "autonomous_system_number", "asn")); n > 0 {
 			l.ASN = n
-			l.Organization = name(first(r, "autonomous_system_organization", "as_organization", "as_name", "organization"))
+			l.Organization = name(first(r, "autonomous_system_organization", "as_organization", "as_name",
+				"organization"))
 		}
 	}
 }

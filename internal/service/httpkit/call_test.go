@@ -81,7 +81,8 @@ func TestHandler_RunRecoversPanics(t *testing.T) {
 	call, _, h, log = newTestCall("GET", "/", "")
 	defer func() {
 		p := recover()
-		if err, _ := p.(error); !errors.Is(err, http.ErrAbortHandler) || !strings.Contains(log.String(), "panic: broken") {
+		if err, _ := p.(error); !errors.Is(err, http.ErrAbortHandler) ||
+			!strings.Contains(log.String(), "panic: broken") {
 			t.Errorf("a panic after the head continues as %v, logged %s", p, log)
 		}
 	}()

@@ -213,7 +213,8 @@ func TestAbortable_ClosesUpgradedConnection(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+				_, _ = io.WriteString(c,
+					"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 				_, err = io.Copy(c, buffered)
 				ended <- err
 			}))

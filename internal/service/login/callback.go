@@ -64,8 +64,9 @@ func (q *request) handleACS() {
 	}
 	if c.InResponseTo == "" && !q.Config.AllowIdPInitiated {
 		q.writeError(
-			RefusedError("This login began at the identity provider; this endpoint admits only those that begin here. Open "+
-				q.action.EndpointURL+".", nil))
+			RefusedError(
+				"This login began at the identity provider; this endpoint admits only those that begin here. Open "+
+					q.action.EndpointURL+".", nil))
 		return
 	}
 	if err := q.checkReplay(r, c); err != nil {
@@ -171,14 +172,16 @@ func (q *request) completeLogin(c *Authentication, f *Flow) {
 		return
 	case account.CodeOf(err) == account.CodeLoginAgain:
 		q.writeError(&account.Error{Code: account.CodeLoginAgain,
-			Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. Log out " +
+			Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. " +
+				"Log out " +
 				"there, and open " + q.action.EndpointURL + " again.", Cause: err})
 		return
 	case account.CodeOf(err) == account.CodeLoginFailed:
 		q.writeError(err)
 		return
 	case account.CodeOf(err) == account.CodeLimit:
-		q.writeError(RefusedError("No more people can log in here. Ask the owner of this endpoint to remove some.", err))
+		q.writeError(RefusedError("No more people can log in here. Ask the owner of this endpoint to remove some.",
+			err))
 		return
 	case err != nil:
 		q.writeError(unavailable("keeping a session", err))
@@ -204,8 +207,10 @@ func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
 	switch {
 	case !f.ForceReauth:
 	case c.AuthTime.IsZero() && c.AuthTimeRequired:
-		return RefusedError(sentence+"does not say that it has.", errors.New("the ID token has no auth_time, or one in the "+
-			"future, although max_age was asked for; for a provider that cannot say it there is require_auth_time: false"))
+		return RefusedError(sentence+"does not say that it has.",
+			errors.New("the ID token has no auth_time, or one in the "+
+				"future, although max_age was asked for; for a provider that cannot say it there is "+
+				"require_auth_time: false"))
 	case !c.AuthTime.IsZero() && c.AuthTime.Before(f.StartedAt.Add(-ClockSkew)):
 		return RefusedError(sentence+"has not done so.",
 			fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.StartedAt))

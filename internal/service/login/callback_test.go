@@ -52,9 +52,13 @@ func TestACS_FinishesPostedLogin(t *testing.T) {
 func TestFinish_RefusesInvalidTickets(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]func(w *harness, b *browser) *browser{
-		"in another browser":  func(w *harness, _ *browser) *browser { return w.browser() },
-		"in one with its own": func(w *harness, _ *browser) *browser { other := w.browser(); other.get("/"); return other },
-		"at another host":     func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
+		"in another browser": func(w *harness, _ *browser) *browser { return w.browser() },
+		"in one with its own": func(w *harness, _ *browser) *browser {
+			other := w.browser()
+			other.get("/")
+			return other
+		},
+		"at another host": func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
 		"after the flow's life": func(w *harness, b *browser) *browser {
 			w.now = w.now.Add(flowLifetime + time.Second)
 			return b
@@ -115,7 +119,8 @@ func TestLogout_EndsSession(t *testing.T) {
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 		{"Origin", "https://evil.example"},
 		{"Origin", "http://app.example.com"}} {
-		if res := b.post(path, "", header...); res.Code != 403 || len(w.store.revoked) != 0 || b.get("/").upstream == nil {
+		if res := b.post(path, "", header...); res.Code != 403 || len(w.store.revoked) != 0 ||
+			b.get("/").upstream == nil {
 			t.Errorf("%v: %d", header, res.Code)
 		}
 	}

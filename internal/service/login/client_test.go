@@ -20,13 +20,15 @@ import (
 // never one.
 func TestClient_GuardsAddresses(t *testing.T) {
 	t.Parallel()
-	everywhere := []backend.Allowed{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}, {Prefix: netip.MustParsePrefix("::/0")}}
+	everywhere := []backend.Allowed{{Prefix: netip.MustParsePrefix("0.0.0.0/0")},
+		{Prefix: netip.MustParsePrefix("::/0")}}
 	for name, c := range map[string]struct {
 		allow []backend.Allowed
 		urls  []string
 	}{
 		"by default": {nil, []string{
-			"http://127.0.0.1:1/", "http://localhost:1/", "http://idp.localhost:1/", "http://[::1]:1/", "http://10.0.0.1/",
+			"http://127.0.0.1:1/", "http://localhost:1/", "http://idp.localhost:1/", "http://[::1]:1/",
+			"http://10.0.0.1/",
 			"http://192.168.1.1/", "http://172.16.0.1/", "http://100.64.0.1/",
 			"http://169.254.169.254/latest/meta-data/", "http://[fe80::1]/", "http://[fd00:ec2::254]/",
 			"http://[::ffff:127.0.0.1]:1/", "http://0.0.0.0:1/", "http://[::ffff:169.254.169.254]/",

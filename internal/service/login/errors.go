@@ -19,7 +19,8 @@ func RefusedError(sentence string, cause error) error {
 // ProviderError makes the error of a provider that fails. The cause is logged.
 func ProviderError(cause error) error {
 	return &account.Error{Code: account.CodeProviderFailed,
-		Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; the owner of the " +
+		Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; the owner " +
+			"of the " +
 			"endpoint finds the cause in the server's log.", Cause: cause}
 }
 

@@ -17,14 +17,17 @@ import (
 
 // openRedirects are return paths that lead to another host after a login.
 var openRedirects = []string{
-	"", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `\/evil.example`, "https://evil.example",
+	"", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `\/evil.example`,
+	"https://evil.example",
 	"https:evil.example", "HTTPS://app.example.com", "javascript:alert(1)",
 	"data:text/html,x", "evil.example", "@evil.example", ".evil.example", "/\t/evil.example", "/\n/evil.example",
 	"/\r\nLocation: https://evil.example", "\t//evil.example", " //evil.example",
-	"/ /evil", "/\x00", "/\x7f", "/é", "/\u2028", "/\u202e", "/%zz", "?x", "#x", "/_fairlead/staff/logout", "/_fairlead",
+	"/ /evil", "/\x00", "/\x7f", "/é", "/\u2028", "/\u202e", "/%zz", "?x", "#x", "/_fairlead/staff/logout",
+	"/_fairlead",
 	"/_fairlead/staff/callback?code=x", "/%5ffairlead/x",
 	"/x/../_fairlead/staff/logout", "/x/%2e%2e/_fairlead/staff/logout", "/x/.%2E/_fairlead/staff/logout",
-	"/x%2f..%2f_fairlead/staff/logout", `/x/..\_fairlead\staff\logout`, "/x/..%5c_fairlead/x", "/./_fairlead/staff/logout",
+	"/x%2f..%2f_fairlead/staff/logout", `/x/..\_fairlead\staff\logout`, "/x/..%5c_fairlead/x",
+	"/./_fairlead/staff/logout",
 	"/.//_fairlead/staff/logout", "/x//../../_fairlead/staff/logout", "/../_fairlead/staff/logout",
 	"/x/../%5Ffairlead/staff/logout", "/x/../_fairlead?y", "/_fairlead//../x", "/_fairlead/x/..", "/x;y/../_fairlead/",
 	"/" + strings.Repeat("a", maxReturnPath),
@@ -94,7 +97,8 @@ func FuzzReturnPath(f *testing.F) {
 // breaks.
 func FuzzCookies(f *testing.F) {
 	for _, s := range []string{
-		"__Host-fl-staff=x", "a=b; __Host-fl-staff=x; c=d", `__Host-fl-staff="x"`, "=__Host-fl-staff=x", "__host-FL-staff=x",
+		"__Host-fl-staff=x", "a=b; __Host-fl-staff=x; c=d", `__Host-fl-staff="x"`, "=__Host-fl-staff=x",
+		"__host-FL-staff=x",
 		"__Host-fl-staff", ";;;=;", "__Host-fl-staff-12345678=AQ",
 		" \t__Host-fl-x = y", "a=\"__Host-fl-staff=x\"", "__Host-fl-staff=" + randomToken(),
 	} {
@@ -163,7 +167,10 @@ func TestCallback_RefusesForeignFlows(t *testing.T) {
 			}
 			return b
 		},
-		"refused by the provider": func(w *harness, b *browser) *browser { w.idp.err = RefusedError("no", nil); return b },
+		"refused by the provider": func(w *harness, b *browser) *browser {
+			w.idp.err = RefusedError("no", nil)
+			return b
+		},
 	} {
 		w := newHarness(t)
 		b := w.browser()
@@ -220,7 +227,8 @@ func TestLogin_RestartsAfterRevocation(t *testing.T) {
 		"that does not say":              {time.Time{}, false, true},
 		"that says it without having to": {w.now.Add(-time.Hour), false, false},
 	} {
-		w.store.loginAgain, w.idp.authentication.AuthTime, w.idp.authentication.AuthTimeRequired = 1, time.Time{}, c.required
+		w.store.loginAgain, w.idp.authentication.AuthTime, w.idp.authentication.AuthTimeRequired = 1, time.Time{},
+			c.required
 		b = w.browser()
 		b.login("/x") // asked for without max_age, nothing has to be said
 		before := len(w.store.logins)

@@ -40,7 +40,8 @@ type fakeStore struct {
 }
 
 func newFakeStore() *fakeStore {
-	return &fakeStore{sessions: map[string]*account.LiveSession{}, tickets: map[string][]byte{}, used: map[string]bool{}}
+	return &fakeStore{sessions: map[string]*account.LiveSession{}, tickets: map[string][]byte{},
+		used: map[string]bool{}}
 }
 
 func (m *fakeStore) Login(_ context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
@@ -209,8 +210,9 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 		t.Fatal(err)
 	}
 	w := &harness{t: t, store: newFakeStore(), live: live.New(), log: &bytes.Buffer{}, now: time.Unix(1_800_000_000, 0),
-		idp:    &fakeProvider{scope: "issuer and client"},
-		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour, Digest: "d"}}
+		idp: &fakeProvider{scope: "issuer and client"},
+		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour,
+			Digest: "d"}}
 	w.idp.authentication = Authentication{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann",
 		Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
 	for _, f := range change {
@@ -219,7 +221,9 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 	w.handler = New(Options{Store: w.store, Revoker: w.store, Live: w.live, Key: key,
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() time.Time { return w.now },
 		Providers: map[trafficpolicy.LoginKind]Factory{
-			trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) { return w.idp, nil }}})
+			trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) {
+				return w.idp, nil
+			}}})
 	t.Cleanup(w.handler.Close)
 	return w
 }

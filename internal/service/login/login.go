@@ -35,16 +35,17 @@ type Options struct {
 	Logger    *slog.Logger
 	Clock     func() time.Time // nil = time.Now
 
-	// of logins that one client begins, of callbacks, of posts and of logouts: each for itself; 0 = 10
-	// a second
+	// of logins that one client begins, of callbacks, of posts and of logouts: each for itself; 0 =
+	// 10 a second
 	Rate  rate.Limit
 	Burst int // 0 = 100
 }
 
 // Limits of a login.
 const (
-	flowLifetime    = 10 * time.Minute
-	maxRestarts     = 3                // times that one login is begun anew, because of revocations while it was under way
+	flowLifetime = 10 * time.Minute
+	// times that one login is begun anew, because of revocations while it was under way
+	maxRestarts     = 3
 	maxFlows        = 5                // logins that one browser can have begun at an action
 	providerTimeout = 20 * time.Second // of all that one step asks a provider
 	maxPost         = 512 << 10        // bytes of a post to acs

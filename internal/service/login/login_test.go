@@ -49,7 +49,8 @@ func TestLogin_MakesSession(t *testing.T) {
 		t.Fatalf("%d %s", in.Code, in.Body)
 	}
 	for name, want := range map[string]string{"Fairlead-Auth-User-Id": "au-ann", "Fairlead-Auth-Name": "Ann",
-		"Fairlead-Auth-Groups": "staff", "Fairlead-Auth-Provider": "IdP", "Cookie": "theme=dark", "Connection": "close"} {
+		"Fairlead-Auth-Groups": "staff", "Fairlead-Auth-Provider": "IdP", "Cookie": "theme=dark",
+		"Connection": "close"} {
 		if got := in.upstream.Header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -92,18 +93,21 @@ func TestUnauthenticated_RedirectsNavigationsOnly(t *testing.T) {
 		"a navigation":            {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 303},
 		"a form":                  {"POST", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
 		"an older browser's form": {"POST", http.Header{"Accept": {"text/html"}}, 401},
-		"a page loaded ahead": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Sec-Purpose": {"prefetch;prerender"}},
+		"a page loaded ahead": {"GET",
+			http.Header{"Sec-Fetch-Mode": {"navigate"}, "Sec-Purpose": {"prefetch;prerender"}},
 			401},
-		"an older browser":        {"GET", http.Header{"Accept": {"text/html,*/*"}}, 303},
-		"a script":                {"GET", http.Header{"Sec-Fetch-Mode": {"cors"}, "Accept": {"text/html"}}, 401},
-		"an image":                {"GET", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, 401},
-		"an older script":         {"GET", http.Header{"Accept": {"text/html"}, "X-Requested-With": {"XMLHttpRequest"}}, 401},
+		"an older browser": {"GET", http.Header{"Accept": {"text/html,*/*"}}, 303},
+		"a script":         {"GET", http.Header{"Sec-Fetch-Mode": {"cors"}, "Accept": {"text/html"}}, 401},
+		"an image":         {"GET", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, 401},
+		"an older script": {"GET", http.Header{"Accept": {"text/html"}, "X-Requested-With": {"XMLHttpRequest"}},
+			401},
 		"a program":               {"GET", http.Header{"Accept": {"*/*"}}, 401},
 		"a program's post":        {"POST", http.Header{"Accept": {"*/*"}}, 401},
 		"a websocket":             {"GET", http.Header{"Sec-Fetch-Mode": {"websocket"}, "Upgrade": {"websocket"}}, 401},
 		"a websocket that claims": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Upgrade": {"websocket"}}, 401},
 		"an update":               {"DELETE", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
-		"a preflight request": {"OPTIONS", http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}},
+		"a preflight request": {"OPTIONS",
+			http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}},
 			401},
 	} {
 		w := newHarness(t)
@@ -123,7 +127,8 @@ func TestUnauthenticated_AnswersFormPost(t *testing.T) {
 	b := w.browser()
 	res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate")
 	if text := res.Body.String(); res.Code != http.StatusUnauthorized || code(res) != account.CodeLoginNeeded ||
-		!strings.Contains(text, "not passed on") || !strings.Contains(text, "https://app.example.com/_fairlead/staff/login") {
+		!strings.Contains(text, "not passed on") ||
+		!strings.Contains(text, "https://app.example.com/_fairlead/staff/login") {
 		t.Errorf("%d %s", res.Code, res.Body)
 	}
 	if len(b.cookies) != 0 || len(w.idp.flows) != 0 {
@@ -196,10 +201,14 @@ func TestAuthenticate_RefusesInvalidSessions(t *testing.T) {
 			w.config.AuthID = "staff2"
 			b.cookies["__Host-fl-staff2"] = b.cookies["__Host-fl-staff"]
 		}, 303},
-		"a token that is none":        {func(_ *harness, b *browser) { b.cookies["__Host-fl-staff"] = "x" }, 303},
-		"another token":               {func(_ *harness, b *browser) { b.cookies["__Host-fl-staff"] = randomToken() }, 303},
+		"a token that is none": {func(_ *harness, b *browser) { b.cookies["__Host-fl-staff"] = "x" }, 303},
+		"another token": {func(_ *harness, b *browser) {
+			b.cookies["__Host-fl-staff"] = randomToken()
+		}, 303},
 		"a token written differently": {func(_ *harness, b *browser) { b.cookies["__Host-fl-staff"] += "=" }, 303},
-		"no member of the groups":     {func(w *harness, _ *browser) { w.config.AuthorizedGroups = []string{"admins"} }, 403},
+		"no member of the groups": {func(w *harness, _ *browser) {
+			w.config.AuthorizedGroups = []string{"admins"}
+		}, 403},
 	} {
 		w := newHarness(t)
 		b := w.browser()
@@ -232,7 +241,8 @@ func TestAuthenticate_RefusesDuplicateCookies(t *testing.T) {
 	eve.login("/")
 	for _, order := range [][]*browser{{b, eve}, {eve, b}} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Header.Set("Cookie", fmt.Sprintf("__Host-fl-staff=%s; __Host-fl-staff=%s", order[0].cookies["__Host-fl-staff"],
+		r.Header.Set("Cookie", fmt.Sprintf("__Host-fl-staff=%s; __Host-fl-staff=%s",
+			order[0].cookies["__Host-fl-staff"],
 			order[1].cookies["__Host-fl-staff"]))
 		if res := w.browser().do(r); res.upstream != nil || res.Code != 401 {
 			t.Errorf("%d", res.Code)

@@ -39,7 +39,8 @@ func (q *request) handleLogout() {
 		return
 	}
 	if err := checkOrigin(q.r); err != nil {
-		q.writeError(RefusedError("Another site asked for this logout. Open "+q.action.URL(PathLogout)+" to log out.", err))
+		q.writeError(RefusedError("Another site asked for this logout. Open "+q.action.URL(PathLogout)+" to log out.",
+			err))
 		return
 	}
 	if hash := q.sessionTokenHash(); hash != nil {
@@ -104,7 +105,8 @@ func (q *request) handleBackChannelLogout(r *http.Request) {
 		q.writeError(unavailable("ending the sessions of a logout token", err))
 		return
 	}
-	q.log.Info("the identity provider has ended sessions", "endpoint", q.Endpoint.ID, "auth_id", q.Config.AuthID, "issuer",
+	q.log.Info("the identity provider has ended sessions", "endpoint", q.Endpoint.ID, "auth_id", q.Config.AuthID,
+		"issuer",
 		t.Issuer, "sessions", len(done.SessionIDs))
 	q.w.Header().Set("Content-Length", "0")
 	q.w.WriteHeader(http.StatusOK)

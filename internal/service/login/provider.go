@@ -85,8 +85,8 @@ type Authentication struct {
 type Provider interface {
 	// StartFlow returns where to send the browser of a new flow.
 	StartFlow(ctx context.Context, f *Flow, at Action) (Redirect, error)
-	// Scope identifies the provider in the scope of a session: issuer and client, or entity. It makes
-	// no request, and holds no secret.
+	// Scope identifies the provider in the scope of a session: issuer and client, or entity. It
+	// makes no request, and holds no secret.
 	Scope() string
 }
 

@@ -75,7 +75,8 @@ func (q *request) unauthenticated(next func(http.ResponseWriter, *http.Request, 
 		q.startFlow(returnPath(trafficpolicy.ClientRequestURI(q.r)), 0)
 	case isFormPost(q.r): // a redirect would lose what was filled in
 		q.writePage(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+
-			q.action.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
+			q.action.URL(PathLogin)+
+			" in another tab and log in; then reload this page, and your browser sends it again.")
 	default:
 		q.writePage(account.CodeLoginNeeded, "This endpoint asks for a login. Open "+q.action.EndpointURL+
 			" in a browser and log in.")
@@ -152,6 +153,7 @@ func (q *request) sessionTokenHash() []byte {
 // scope digests account, URL, auth_id and provider: where a session is valid.
 func (q *request) scope() string {
 	sum := sha256.Sum256(
-		[]byte(strings.Join([]string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()}, "\x00")))
+		[]byte(strings.Join([]string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()},
+			"\x00")))
 	return hex.EncodeToString(sum[:])
 }

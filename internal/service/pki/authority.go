@@ -51,7 +51,8 @@ func openAuthority(dir string, now time.Time) (*authority, error) {
 	if err != nil {
 		return nil,
 			fmt.Errorf(
-				"reading the key of the certificate authority (restore %s from a backup, or remove %s too to start a new "+
+				"reading the key of the certificate authority (restore %s from a backup, or remove %s too to "+
+					"start a new "+
 					"authority that every client has to trust anew): %w",
 				keyPath, filepath.Join(dir, caCertFile), err)
 	}
@@ -61,7 +62,8 @@ func openAuthority(dir string, now time.Time) (*authority, error) {
 	if now.After(cert.NotAfter) {
 		return nil,
 			fmt.Errorf(
-				"the certificate authority in %s expired on %s: remove %s and %s to start a new one, and give its certificate to "+
+				"the certificate authority in %s expired on %s: remove %s and %s to start a new one, and give its "+
+					"certificate to "+
 					"every client",
 				dir, cert.NotAfter.Format(time.DateOnly), caCertFile, caKeyFile)
 	}

@@ -43,7 +43,8 @@ func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate
 	if err != nil {
 		return nil,
 			fmt.Errorf(
-				"loading --tls-cert %s and --tls-key %s (PEM, the certificate's chain leaf first, and its private key): %w",
+				"loading --tls-cert %s and --tls-key %s (PEM, the certificate's chain leaf first, and its private "+
+					"key): %w",
 				f.certFile, f.keyFile, err)
 	}
 	f.loadedCert, f.loadedKey = cert, key

@@ -256,7 +256,8 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 func TestOpen_NamesMismatchedFiles(t *testing.T) {
 	t.Parallel()
 	_, err := Open(Options{CertFile: "/nowhere/tls.crt", KeyFile: "/nowhere/tls.key"})
-	if err == nil || !strings.Contains(err.Error(), "--tls-cert") || !strings.Contains(err.Error(), "/nowhere/tls.crt") {
+	if err == nil || !strings.Contains(err.Error(), "--tls-cert") ||
+		!strings.Contains(err.Error(), "/nowhere/tls.crt") {
 		t.Errorf("error %v, want the flag and the file", err)
 	}
 }

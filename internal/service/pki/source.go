@@ -102,7 +102,8 @@ func (s *Source) refresh(now time.Time, failing bool) bool {
 		return true
 	case cert != old:
 		s.current.Store(cert)
-		s.log.Info("new certificate in service", "serial", cert.Leaf.SerialNumber.Text(16), "not_after", cert.Leaf.NotAfter)
+		s.log.Info("new certificate in service", "serial", cert.Leaf.SerialNumber.Text(16), "not_after",
+			cert.Leaf.NotAfter)
 	}
 	return false
 }

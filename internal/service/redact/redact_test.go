@@ -51,7 +51,8 @@ func TestText_ReplacesSecretsOnly(t *testing.T) {
 		if regexp.MustCompile(`hu.{0,2}sh|74757368`).MatchString(shown) || !strings.Contains(shown, "redacted:") {
 			t.Errorf("%s: shows\n%s", name, shown)
 		}
-		// The same text comes back byte by byte; a changed one with the same secrets means the same.
+		// The same text comes back byte by byte; a changed one with the same secrets means the
+		// same.
 		back, err := redact.Restore(shown, text, mark)
 		if err != nil || back != text {
 			t.Errorf("%s: restored\n%s\n%v", name, back, err)

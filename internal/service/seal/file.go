@@ -20,8 +20,9 @@ import (
 func Read(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("secret key file %s: %w; `openssl rand -hex %d` makes one, for a store that has none yet",
-			path, fs.ErrNotExist, KeySize)
+		return nil,
+			fmt.Errorf("secret key file %s: %w; `openssl rand -hex %d` makes one, for a store that has none yet",
+				path, fs.ErrNotExist, KeySize)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("secret key file: %w", err)
@@ -34,7 +35,9 @@ func Read(path string) (*Key, error) {
 	raw, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(raw) != KeySize {
 		return nil,
-			fmt.Errorf("secret key file %s: must hold %d hexadecimal digits and nothing else; `openssl rand -hex %d` makes them",
+			fmt.Errorf(
+				"secret key file %s: must hold %d hexadecimal digits and nothing else; `openssl rand -hex %d` "+
+					"makes them",
 				path, 2*KeySize, KeySize)
 	}
 	return New(raw)

@@ -18,7 +18,7 @@ import (
 
 // Main runs a package's tests, and fails when goroutines are left after them.
 func Main(m *testing.M) {
-	// net/http gives a client that it has refused half a second to read why, even after the server is
-	// closed: longer than goleak waits.
+	// net/http gives a client that it has refused half a second to read why, even after the server
+	// is closed: longer than goleak waits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }

@@ -60,7 +60,8 @@ type Server struct {
 	OperatorID        string // of StartForwarder; "" before
 }
 
-// Start runs a service on ports of its own, with the options changed by change, until the test ends.
+// Start runs a service on ports of its own, with the options changed by change, until the test
+// ends.
 func Start(t *testing.T, change ...func(*service.Options)) *Server {
 	t.Helper()
 	r := &Server{T: t, Log: &logbuffer.Buffer{}, ForceStop: make(chan struct{}), Finished: make(chan error, 1)}

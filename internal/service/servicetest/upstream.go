@@ -55,6 +55,7 @@ func ServeHTTP(t *testing.T, h http.HandlerFunc) string {
 // X-Forwarded-Proto, body.
 func DescribeRequest(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	_, _ = io.WriteString(w, r.Host+r.URL.Path+"|"+r.Header.Get("X-Forwarded-For")+"|"+r.Header.Get("X-Forwarded-Proto")+
+	_, _ = io.WriteString(w, r.Host+r.URL.Path+"|"+r.Header.Get("X-Forwarded-For")+"|"+
+		r.Header.Get("X-Forwarded-Proto")+
 		"|"+string(body))
 }

@@ -34,7 +34,8 @@ func (q *query) andAccess(f account.AccessFilter) {
 func (q *query) andEndpoint(table, endpoint string) {
 	if endpoint != "" {
 		q.args = append(q.args, `%`+likeEscapes.Replace(strings.ToLower(endpoint))+`%`, endpoint)
-		q.text += fmt.Sprintf(` AND (%[1]s.url LIKE $%[2]d ESCAPE '\' OR %[1]s.endpoint_id = $%[3]d)`, table, len(q.args)-1,
+		q.text += fmt.Sprintf(` AND (%[1]s.url LIKE $%[2]d ESCAPE '\' OR %[1]s.endpoint_id = $%[3]d)`, table,
+			len(q.args)-1,
 			len(q.args))
 	}
 }
@@ -68,7 +69,8 @@ func (s *Store) AccessChoices(ctx context.Context, accountID string) (*account.A
 			}
 		}
 		err := t.each(into(&choices.Endpoints), `SELECT DISTINCT a.url
-			FROM app_accesses AS a JOIN app_users AS u ON u.id = a.user_id WHERE u.account_id = $1 ORDER BY a.url LIMIT $2`,
+			FROM app_accesses AS a JOIN app_users AS u ON u.id = a.user_id
+			WHERE u.account_id = $1 ORDER BY a.url LIMIT $2`,
 			accountID, account.MaxAccessChoices)
 		if err != nil {
 			return err

@@ -138,6 +138,7 @@ func (t *tx) requireOtherAdmin(key *account.APIKey) error {
 	}) {
 		return nil
 	}
-	return account.Errorf(account.CodeInUse, "API key %s is the account's last admin key; create another admin key first",
+	return account.Errorf(account.CodeInUse,
+		"API key %s is the account's last admin key; create another admin key first",
 		key.ID)
 }

@@ -125,7 +125,8 @@ func (s *Store) liveRow(ctx context.Context, accountID string, tokenHash []byte)
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
 	err := s.reader.QueryRowContext(ctx, selectLive, s.engine.args([]any{notNil(tokenHash), accountID})...).Scan(
-		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle, &l.Provider.Name,
+		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
+		&l.Provider.Name,
 		&l.Provider.URL)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, errNoSession()

@@ -24,8 +24,9 @@ type auditRecord struct {
 
 // audit notes that something happened to an object. Details hold no secrets.
 func (t *tx) audit(by account.Caller, what account.AuditType, objectID string, details map[string]string) {
-	t.audits[by.AccountID] = append(t.audits[by.AccountID], auditRecord{what: what, by: by.PrincipalID, objectID: objectID,
-		details: details})
+	t.audits[by.AccountID] = append(t.audits[by.AccountID],
+		auditRecord{what: what, by: by.PrincipalID, objectID: objectID,
+			details: details})
 }
 
 // logAudits writes the audit events with numbers from each account's counter, after all else of the
@@ -47,7 +48,8 @@ func (t *tx) logAudits() error {
 			err = t.exec(
 				`INSERT INTO audit_events (id, account_id, seq, at, type, principal_id, object_id, details)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-				account.NewID(account.PrefixEvent, t.now), accountID, last-int64(len(records)-1-i), micros(t.now), string(r.what),
+				account.NewID(account.PrefixEvent, t.now), accountID, last-int64(len(records)-1-i), micros(t.now),
+				string(r.what),
 				r.by, r.objectID, string(details))
 			if err != nil {
 				return fmt.Errorf("writing an audit event: %w", err)
@@ -117,8 +119,10 @@ func (s *Store) AuditEvents(
 		q := auditQuery(accountID, f)
 		if p.BeforeID != "" { // events of one moment have ids in no order, so the position is that of their number
 			q.args = append(q.args, p.BeforeID)
-			q.text += fmt.Sprintf(` AND seq < COALESCE((SELECT MAX(seq) FROM audit_events WHERE account_id = $1 AND id = $%d),
-				(SELECT MIN(seq) FROM audit_events WHERE account_id = $1 AND id > $%d), %d)`, len(q.args), len(q.args), seq+1)
+			q.text += fmt.Sprintf(
+				` AND seq < COALESCE((SELECT MAX(seq) FROM audit_events WHERE account_id = $1 AND id = $%d),
+				(SELECT MIN(seq) FROM audit_events WHERE account_id = $1 AND id > $%d), %d)`, len(q.args), len(q.args),
+				seq+1)
 		}
 		page.Events, err = t.auditRows(q.text+fmt.Sprintf(` ORDER BY seq DESC LIMIT %d`, limit+1), q.args)
 		return err
@@ -203,7 +207,8 @@ func (s *Store) sweepAudit(ctx context.Context) error {
 		return err
 	}
 	if !some {
-		some, err = s.exists(ctx, `SELECT 1 FROM accounts WHERE audit_seq - audit_compacted_seq > $1 LIMIT 1`, most+most/100)
+		some, err = s.exists(ctx, `SELECT 1 FROM accounts WHERE audit_seq - audit_compacted_seq > $1 LIMIT 1`,
+			most+most/100)
 		if err != nil || !some {
 			return err
 		}
@@ -220,7 +225,8 @@ func (t *tx) compactAudit(before int64, most int) error {
 		upTo[id] = max(upTo[id], seq)
 		return err
 	}, `SELECT account_id, MAX(seq) FROM audit_events WHERE at <= $1 GROUP BY account_id
-		UNION ALL SELECT id, audit_seq - $2 FROM accounts WHERE audit_seq - audit_compacted_seq > $2 + $2 / 100`, before,
+		UNION ALL SELECT id, audit_seq - $2 FROM accounts WHERE audit_seq - audit_compacted_seq > $2 + $2 / 100`,
+		before,
 		most)
 	if err != nil {
 		return err
@@ -229,7 +235,8 @@ func (t *tx) compactAudit(before int64, most int) error {
 		if err := t.exec(`DELETE FROM audit_events WHERE account_id = $1 AND seq <= $2`, id, upTo[id]); err != nil {
 			return err
 		}
-		if err := t.exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`, upTo[id],
+		if err := t.exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`,
+			upTo[id],
 			id); err != nil {
 			return err
 		}

@@ -28,7 +28,9 @@ var authtokens = credentialTable[account.Authtoken]{
 		},
 		created: account.AuditCredentialCreated, updated: account.AuditCredentialUpdated,
 		deleted: account.AuditCredentialDeleted,
-		details: func(a *account.Authtoken) map[string]string { return map[string]string{"description": a.Description} },
+		details: func(a *account.Authtoken) map[string]string {
+			return map[string]string{"description": a.Description}
+		},
 	}),
 	prefix:    account.AuthtokenPrefix,
 	expiresAt: func(a *account.Authtoken) *time.Time { return a.ExpiresAt },

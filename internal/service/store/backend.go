@@ -23,7 +23,9 @@ var backends = newTable(table[account.Backend]{
 		return []column{
 			{"id", &b.ID, insertOnly},
 			{"account_id", &b.AccountID, insertOnly},
-			{"kind", convert(func() string { return string(b.Kind) }, func(k string) { b.Kind = account.BackendKind(k) }),
+			{"kind", convert(func() string { return string(b.Kind) }, func(k string) {
+				b.Kind = account.BackendKind(k)
+			}),
 				insertOnly},
 			{"description", &b.Description, updatable},
 			{"metadata", &b.Metadata, updatable},
@@ -68,7 +70,8 @@ func (t *tx) saveChildren(b account.Backend) error {
 		return err
 	}
 	for i, child := range childrenOf(b) {
-		err := t.exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`, b.ID, i,
+		err := t.exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`,
+			b.ID, i,
 			child, b.Weights[child])
 		if err != nil {
 			return err

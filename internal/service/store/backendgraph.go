@@ -99,7 +99,8 @@ func (g *backendGraph) hasHTTPResponse(id string) bool {
 
 const (
 	ruleUnknownBackend = "names no backend of this account"
-	ruleTCPAnswer      = "a tcp endpoint cannot forward to an http_response backend, at any depth; leave it out there, " +
+	ruleTCPAnswer      = "a tcp endpoint cannot forward to an http_response backend, at any depth; leave it out " +
+		"there, " +
 		"or use an http endpoint"
 )
 

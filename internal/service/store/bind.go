@@ -77,7 +77,8 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 // liveSession returns region and instance id of a live session. A session that has ended cannot
 // bind: its endpoint would stay online for ever.
 func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string, err error) {
-	err = t.row(`SELECT region, instance_id FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
+	err = t.row(`SELECT region, instance_id FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID,
+		accountID).
 		Scan(&region, &instanceID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", "", account.Errorf(account.CodeNotFound, "tunnel session %s has ended", sessionID)
@@ -151,7 +152,8 @@ func (t *tx) slotID(r account.BindRequest, slot string) (string, error) {
 // hostname is in use from now on.
 func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, error) {
 	var projection string
-	err := t.row(`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
+	err := t.row(
+		`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
 		ON CONFLICT (account_id, binding, host) DO UPDATE SET expires_at = 0, projection_id =
 			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5
 				THEN excluded.projection_id ELSE hostnames.projection_id END
@@ -225,10 +227,12 @@ func (s *Store) EndSession(ctx context.Context, accountID, sessionID string, end
 		if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
 			return err
 		}
-		if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
+		if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID,
+			accountID); err != nil {
 			return err
 		}
-		rows, err := t.endpointsWhere(`session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`, sessionID, accountID)
+		rows, err := t.endpointsWhere(`session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`, sessionID,
+			accountID)
 		for _, row := range rows {
 			row.setOffline(t.now)
 			t.changed(account.Modified, row)
@@ -254,7 +258,8 @@ func (t *tx) deleteEndpoint(row *endpointRow) error {
 		return err
 	}
 	err = t.exec(`UPDATE hostnames SET expires_at = $1 WHERE account_id = $2 AND binding = $3 AND host = $4
-		AND NOT EXISTS (SELECT 1 FROM endpoints WHERE account_id = $2 AND binding = $3 AND host = $4)`, expires, e.AccountID,
+		AND NOT EXISTS (SELECT 1 FROM endpoints WHERE account_id = $2 AND binding = $3 AND host = $4)`, expires,
+		e.AccountID,
 		e.Bindings[0], e.Host)
 	if err != nil {
 		return err

@@ -32,7 +32,8 @@ func (s *Store) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool
 		}
 		made = &Bootstrapped{Account: *a, APIKeySecret: account.NewSecret(account.APIKeyPrefix),
 			AuthtokenSecret: account.NewSecret(account.AuthtokenPrefix)}
-		if _, err := t.createAPIKey(account.Caller{AccountID: a.ID}, account.APIKeyPatch{Description: new("first start")},
+		if _, err := t.createAPIKey(account.Caller{AccountID: a.ID},
+			account.APIKeyPatch{Description: new("first start")},
 			made.APIKeySecret); err != nil {
 			return err
 		}
@@ -67,12 +68,13 @@ func (s *Store) EnsureAuthtoken(ctx context.Context, secret string) (created boo
 	if err := account.ValidateSecret("bootstrap authtoken", account.AuthtokenPrefix, secret); err != nil {
 		return false, err
 	}
-	err = s.ensure(ctx, `SELECT id FROM authtokens WHERE secret_hash = $1`, secret, func(t *tx, accountID string) error {
-		created = true
-		_, err := t.createAuthtoken(account.Caller{AccountID: accountID},
-			account.AuthtokenPatch{Description: new("bootstrap file"), ACL: new(allRules())}, secret)
-		return err
-	})
+	err = s.ensure(ctx, `SELECT id FROM authtokens WHERE secret_hash = $1`, secret,
+		func(t *tx, accountID string) error {
+			created = true
+			_, err := t.createAuthtoken(account.Caller{AccountID: accountID},
+				account.AuthtokenPatch{Description: new("bootstrap file"), ACL: new(allRules())}, secret)
+			return err
+		})
 	return created && err == nil, err
 }
 

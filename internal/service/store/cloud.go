@@ -43,7 +43,8 @@ func (s *Store) CreateEndpoint(
 		row.slot, row.onlineSince = slot, t.now
 		made := &row.e
 		made.Type, made.Status, made.Principal = account.TypeCloud, account.StatusOnline, e.Principal
-		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata, e.PoolingEnabled
+		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata,
+			e.PoolingEnabled
 		policy, err := t.newPolicy(e.TrafficPolicy, facts)
 		if err != nil {
 			return err
@@ -88,7 +89,8 @@ func (t *tx) refuseAgents(r account.BindRequest) error {
 	return &account.Error{Code: account.CodeURLTaken,
 		Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL},
 		Msg: fmt.Sprintf(
-			"%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent that is lost keeps "+
+			"%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent that is "+
+				"lost keeps "+
 				"its URL for %s", r.URL, row.e.ID, state, t.s.opt.Grace)}
 }
 
@@ -99,9 +101,11 @@ func (t *tx) refuseCloud(r account.BindRequest) error {
 		return err
 	}
 	id := rows[0].e.ID
-	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL},
+	return &account.Error{Code: account.CodeURLTaken,
+		Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL},
 		Msg: fmt.Sprintf(
-			"%s is a cloud endpoint (%s), which no agent shares; choose another URL, or delete it: fairlead api endpoints "+
+			"%s is a cloud endpoint (%s), which no agent shares; choose another URL, or delete it: fairlead api "+
+				"endpoints "+
 				"delete %s", r.URL, id, id)}
 }
 
@@ -146,8 +150,9 @@ func (t *tx) joinCloud(row *endpointRow) error {
 	case other.slot == row.slot:
 		why = fmt.Sprintf("it has the name %q already; give this member of the pool another name", e.Name)
 	}
-	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": other.e.ID, "url": e.URL},
-		Msg: fmt.Sprintf("%s is that of cloud endpoint %s: %s", e.URL, other.e.ID, why)}
+	return &account.Error{Code: account.CodeURLTaken,
+		Details: map[string]string{"endpoint_id": other.e.ID, "url": e.URL},
+		Msg:     fmt.Sprintf("%s is that of cloud endpoint %s: %s", e.URL, other.e.ID, why)}
 }
 
 // PatchEndpoint implements account.CloudEndpoints.
@@ -182,7 +187,8 @@ func (s *Store) PatchEndpoint(
 		if err != nil {
 			return err
 		}
-		row.e.Description, row.e.Metadata, row.e.PoolingEnabled = after.Description, after.Metadata, after.PoolingEnabled
+		row.e.Description, row.e.Metadata, row.e.PoolingEnabled = after.Description, after.Metadata,
+			after.PoolingEnabled
 		changed, err := t.setPolicy(row, now, after.BackendID)
 		if err != nil || !changed && !differs(before, row.e) {
 			return err

@@ -37,7 +37,8 @@ func (ct *credentialTable[T]) bySecret(
 	case secret == "":
 		return nil, account.Errorf(account.CodeNoCredential, "an %s is required", ct.noun)
 	case strings.HasPrefix(secret, otherPrefix):
-		return nil, account.Errorf(account.CodeWrongKind, "this is an %s (%s…); an %s (%s…) is required here", otherNoun,
+		return nil, account.Errorf(account.CodeWrongKind, "this is an %s (%s…); an %s (%s…) is required here",
+			otherNoun,
 			otherPrefix, ct.noun, ct.prefix)
 	}
 	var found *T
@@ -47,7 +48,8 @@ func (ct *credentialTable[T]) bySecret(
 		case err != nil:
 			return err
 		case found == nil:
-			return account.Errorf(account.CodeUnknownCredential, "the %s is not known; it may have been deleted", ct.noun)
+			return account.Errorf(account.CodeUnknownCredential, "the %s is not known; it may have been deleted",
+				ct.noun)
 		}
 		if expires := ct.expiresAt(found); expires != nil && !expires.After(t.now) {
 			return account.Errorf(account.CodeExpired, "the %s expired at %s", ct.noun, expires.Format(time.RFC3339))

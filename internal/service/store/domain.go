@@ -31,7 +31,8 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 			return err
 		}
 		var made int64
-		err := t.row(`SELECT created_at FROM domains WHERE account_id = $1 AND pattern = $2`, accountID, pattern).Scan(&made)
+		err := t.row(`SELECT created_at FROM domains WHERE account_id = $1 AND pattern = $2`, accountID, pattern).
+			Scan(&made)
 		if err == nil {
 			d.CreatedAt = fromMicros(made)
 			return nil
@@ -65,8 +66,9 @@ func (t *tx) refuseOverlap(accountID, pattern string) error {
 		overlaps += fmt.Sprintf(` OR pattern LIKE $%d`, len(q.args))
 	}
 	var taken, owner string
-	err := t.row(`SELECT pattern, (SELECT name FROM accounts WHERE accounts.id = domains.account_id) FROM domains WHERE `+
-		q.text+` AND (`+overlaps+`)
+	err := t.row(
+		`SELECT pattern, (SELECT name FROM accounts WHERE accounts.id = domains.account_id) FROM domains WHERE `+
+			q.text+` AND (`+overlaps+`)
 		ORDER BY pattern LIMIT 1`, q.args...).Scan(&taken, &owner)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -75,7 +77,8 @@ func (t *tx) refuseOverlap(accountID, pattern string) error {
 		return err
 	}
 	return account.Errorf(account.CodeInUse,
-		"%s overlaps %s, which is granted to account %s; a host belongs to one account: revoke that grant first", pattern,
+		"%s overlaps %s, which is granted to account %s; a host belongs to one account: revoke that grant first",
+		pattern,
 		taken, owner)
 }
 
@@ -97,7 +100,8 @@ func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
 	}
 	return s.write(ctx, "revoking a domain", func(t *tx) error {
 		var found string
-		err := t.row(`DELETE FROM domains WHERE account_id = $1 AND pattern = $2 RETURNING pattern`, accountID, pattern).
+		err := t.row(`DELETE FROM domains WHERE account_id = $1 AND pattern = $2 RETURNING pattern`, accountID,
+			pattern).
 			Scan(&found)
 		if errors.Is(err, sql.ErrNoRows) {
 			return account.Errorf(account.CodeNotFound, "%s is not granted to this account", pattern)
@@ -167,7 +171,8 @@ func (s *Store) ListDomains(ctx context.Context, accountID string) ([]account.Do
 			d.CreatedAt = fromMicros(made)
 			all = append(all, d)
 			return err
-		}, `SELECT pattern, account_id, created_at FROM domains WHERE account_id = $1 OR $1 = '' ORDER BY pattern`, accountID)
+		}, `SELECT pattern, account_id, created_at FROM domains WHERE account_id = $1 OR $1 = '' ORDER BY pattern`,
+			accountID)
 	})
 	return all, err
 }
@@ -236,7 +241,8 @@ func (s *Store) PublicEndpoint(ctx context.Context, host string, port int) (*acc
 			return err
 		}
 		if row == nil {
-			return account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d", account.Shorten(host), port)
+			return account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d", account.Shorten(host),
+				port)
 		}
 		p, err := t.policyOf(row) // an endpoint without its policy must not be served
 		row.e.TrafficPolicy, e = p.text, &row.e

@@ -146,7 +146,8 @@ func (s *Store) Endpoint(ctx context.Context, accountID, id string) (*account.En
 func (s *Store) EndpointReserved(ctx context.Context, accountID, id string) (reserved bool, err error) {
 	err = s.read(ctx, "looking for a reservation", func(t *tx) error {
 		var n int
-		err := t.row(`SELECT COUNT(*) FROM slot_reservations WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`,
+		err := t.row(
+			`SELECT COUNT(*) FROM slot_reservations WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`,
 			accountID, id, micros(t.now)).Scan(&n)
 		reserved = n > 0
 		return err

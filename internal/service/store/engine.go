@@ -73,9 +73,10 @@ func (s *Store) migrate(ctx context.Context) error {
 		if !fresh {
 			return nil
 		}
-		// The epoch begins with the clock, so that versions of a store that was lost and made anew are
-		// foreign here.
-		return t.exec(`INSERT INTO store (id, store_id, epoch) VALUES (1, $1, $2)`, account.NewID(account.PrefixStore, t.now),
+		// The epoch begins with the clock, so that versions of a store that was lost and made anew
+		// are foreign here.
+		return t.exec(`INSERT INTO store (id, store_id, epoch) VALUES (1, $1, $2)`,
+			account.NewID(account.PrefixStore, t.now),
 			t.now.Unix())
 	})
 }

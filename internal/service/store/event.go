@@ -39,7 +39,8 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 			e, err := s.scanEvent(from)
 			events = append(events, e)
 			return err
-		}, `SELECT seq, type, snapshot FROM events WHERE `+q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit), q.args...)
+		}, `SELECT seq, type, snapshot FROM events WHERE `+q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit),
+			q.args...)
 	})
 	if err != nil {
 		return nil, account.ResourceVersion{}, err
@@ -62,7 +63,8 @@ func (s *Store) checkVersion(v account.ResourceVersion, seq, compacted int64) er
 	default:
 		return nil
 	}
-	return account.Errorf(account.CodeGone, "resource_version %s %s; list again and watch from the list's version", v, why)
+	return account.Errorf(account.CodeGone, "resource_version %s %s; list again and watch from the list's version", v,
+		why)
 }
 
 func (s *Store) scanEvent(from scanner) (account.EndpointEvent, error) {

@@ -54,7 +54,8 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errReadOnlyFilesystem) {
 		return nil,
 			fmt.Errorf(
-				"data directory %s is not writable for user %d: %w; give it to that user, or choose another with --data-dir",
+				"data directory %s is not writable for user %d: %w; give it to that user, or choose another with "+
+					"--data-dir",
 				dataDir, os.Getuid(), err)
 	}
 	if err != nil {
@@ -62,7 +63,8 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	}
 	if !locked {
 		return nil,
-			fmt.Errorf("data directory %s is in use by another fairlead-server; stop that one, or choose another --data-dir",
+			fmt.Errorf(
+				"data directory %s is in use by another fairlead-server; stop that one, or choose another --data-dir",
 				dataDir)
 	}
 	return lock, nil

@@ -57,26 +57,28 @@ func (s *Store) Login(ctx context.Context, accountID string, l account.NewLogin)
 // saveUser makes the user at the first login, and updates what the provider reports.
 func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err error) {
 	key, who := t.s.identityKey(accountID, l.Key), l.Identity
-	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL), providerText(who.ProviderUserID)
+	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL),
+		providerText(who.ProviderUserID)
 	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
 	err = t.row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).Scan(&id)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		if err := t.checkLimit("app_users", "application users", accountID, t.s.opt.MaxUsers, deleteUnused); err != nil {
+		if err := t.checkLimit("app_users", "application users", accountID, t.s.opt.MaxUsers,
+			deleteUnused); err != nil {
 			return "", err
 		}
 		id = account.NewID(account.PrefixUser, t.now)
 		err = t.exec(
-			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email,
-			name, search, provider_search, created_at, last_active, last_login)
+			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id,
+			username, email, name, search, provider_search, created_at, last_active, last_login)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
 			id, accountID, key, name, url, providerID,
 			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
 			micros(t.now))
 	case err == nil:
 		err = t.exec(
-			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4, email = $5,
-			name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
+			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
+			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
 			name, url, providerID, username, email, fullName,
 			userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now), id)
 	}
@@ -91,7 +93,8 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 	}
 	if len(identity) > account.MaxIdentity {
 		return nil, account.Errorf(account.CodeLoginFailed,
-			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer groups or "+
+			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer "+
+				"groups or "+
 				"attributes", len(identity), account.MaxIdentity)
 	}
 	life := lifetime{lastActive: micros(t.now), endsAt: micros(sessionEnd(l, t.now)), idle: l.Idle.Microseconds()}
@@ -122,7 +125,8 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
 	return &live,
 		t.exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`, live.UserID,
+		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
+			live.UserID,
 			l.URL, l.EndpointID, micros(t.now))
 }
 

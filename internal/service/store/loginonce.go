@@ -62,7 +62,8 @@ func (s *Store) RedeemTicket(ctx context.Context, accountID string, hash []byte)
 		err := t.row(`DELETE FROM login_tickets WHERE hash = $1 AND account_id = $2 AND until > $3 RETURNING data`,
 			notNil(hash), accountID, micros(t.now)).Scan(&sealed)
 		if errors.Is(err, sql.ErrNoRows) {
-			return account.Errorf(account.CodeNotFound, "this login is finished already, or took too long; begin it again")
+			return account.Errorf(account.CodeNotFound,
+				"this login is finished already, or took too long; begin it again")
 		}
 		if err != nil {
 			return err
@@ -92,7 +93,8 @@ func (s *Store) sweepSessions(ctx context.Context) error {
 		some, err := s.exists(ctx,
 			`SELECT 1 WHERE EXISTS (SELECT 1 FROM app_sessions WHERE expires_at <= $1)
 			OR EXISTS (SELECT 1 FROM login_tombstones WHERE until <= $2)
-			OR EXISTS (SELECT 1 FROM login_once WHERE until <= $2) OR EXISTS (SELECT 1 FROM login_tickets WHERE until <= $2)
+			OR EXISTS (SELECT 1 FROM login_once WHERE until <= $2)
+			OR EXISTS (SELECT 1 FROM login_tickets WHERE until <= $2)
 			OR EXISTS (SELECT 1 FROM dashboard_sessions WHERE expires_at <= $2)`, now-activeEvery.Microseconds(), now)
 		if err != nil || !some {
 			return err

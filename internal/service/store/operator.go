@@ -73,7 +73,8 @@ func (s *Store) UpsertOperator(ctx context.Context, o account.Operator) (*accoun
 		}
 		what, save := operators.updated, operators.update
 		if created = existing == nil; created {
-			if err := operators.checkLimit(t, o.AccountID, t.s.opt.MaxOperators, "delete those that are gone"); err != nil {
+			if err := operators.checkLimit(t, o.AccountID, t.s.opt.MaxOperators,
+				"delete those that are gone"); err != nil {
 				return err
 			}
 			what, save = operators.created, func(t *tx, o *account.Operator) error { return operators.insert(t, o) }

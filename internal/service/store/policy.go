@@ -29,8 +29,9 @@ var errNoKey = errors.New("the store was opened without a secret key")
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.read(ctx, "checking the secret key", func(t *tx) error {
 		for what, query := range map[string]string{
-			"traffic policies": `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' ORDER BY id LIMIT 1`,
-			"identities":       `SELECT id, identity FROM app_sessions ORDER BY id LIMIT 1`,
+			"traffic policies": `SELECT id, traffic_policy FROM endpoints
+				WHERE policy_digest <> '' ORDER BY id LIMIT 1`,
+			"identities": `SELECT id, identity FROM app_sessions ORDER BY id LIMIT 1`,
 		} {
 			err := t.each(func(from scanner) error {
 				var id string
@@ -39,8 +40,9 @@ func (s *Store) CheckKey(ctx context.Context) error {
 					return err
 				}
 				if _, err := t.unseal(sealed, id); err != nil {
-					return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's %s are sealed; "+
-						"give that one with --secret-key-file, or put it back into the data directory", what)
+					return account.Errorf(account.CodeInvalid,
+						"the secret key is not the one with which this store's %s are sealed; "+
+							"give that one with --secret-key-file, or put it back into the data directory", what)
 				}
 				return nil
 			}, query)
@@ -135,7 +137,8 @@ func (t *tx) setPolicy(row *endpointRow, p policy, backendID string) (changed bo
 func (t *tx) mayForward(row *endpointRow, ofPolicy []string, own string) error {
 	if own != "" && len(ofPolicy) > 0 {
 		return account.Invalid("backend_id", own,
-			"the traffic_policy has a forward-backend action, of which backend_id is the short form; give one of the two")
+			"the traffic_policy has a forward-backend action, of which backend_id is the short form; give one of "+
+				"the two")
 	}
 	if own == "" && len(ofPolicy) == 0 {
 		return nil
@@ -151,7 +154,8 @@ func (t *tx) mayForward(row *endpointRow, ofPolicy []string, own string) error {
 	check := func(field, id string) {
 		switch _, known := g.kinds[id]; {
 		case !known:
-			broken = append(broken, account.FieldError{Field: field, Value: account.Shorten(id), Rule: ruleUnknownBackend})
+			broken = append(broken, account.FieldError{Field: field, Value: account.Shorten(id),
+				Rule: ruleUnknownBackend})
 		case row.e.Scheme == "tcp" && g.hasHTTPResponse(id):
 			broken = append(broken, account.FieldError{Field: field, Value: id, Rule: ruleTCPAnswer})
 		}
@@ -215,7 +219,8 @@ func (t *tx) agreePolicy(row *endpointRow, p policy, replace bool) error {
 		return &account.Error{Code: account.CodeURLTaken,
 			Details: map[string]string{"endpoint_id": others[0].e.ID, "url": e.URL},
 			Msg: fmt.Sprintf(
-				"%s is shared by a pool whose members have another traffic policy (endpoint %s); give the same one, or replace "+
+				"%s is shared by a pool whose members have another traffic policy (endpoint %s); give the same one, "+
+					"or replace "+
 					"theirs by --replace-pool-policy",
 				e.URL, others[0].e.ID)}
 	}

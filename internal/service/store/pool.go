@@ -32,7 +32,8 @@ func requestedSlot(r account.BindRequest, instanceID string) (string, error) {
 	slot := poolMemberSlot(r.Name, instanceID)
 	if slot == "" {
 		return "", account.Invalid("name", "",
-			"an endpoint of a pool needs a name, or an agent that tells its instance id: the members are told apart by it")
+			"an endpoint of a pool needs a name, or an agent that tells its instance id: the members are told "+
+				"apart by it")
 	}
 	return slot, nil
 }
@@ -69,7 +70,8 @@ func (t *tx) rowFor(r account.BindRequest, slot, memberSlot string) (*endpointRo
 	return nil, &account.Error{Code: account.CodeURLTaken,
 		Details: map[string]string{"endpoint_id": rows[0].e.ID, "url": rows[0].e.URL},
 		Msg: fmt.Sprintf(
-			"%s is shared by a pool (endpoints: %d, online: %d); join it with --pooling-enabled, or choose another URL", r.URL,
+			"%s is shared by a pool (endpoints: %d, online: %d); join it with --pooling-enabled, or choose another URL",
+			r.URL,
 			members, online)}
 }
 

@@ -44,7 +44,8 @@ func (postgresEngine) open(ctx context.Context, s *Store) error {
 		return explainPostgresError(name, err)
 	}
 	s.reader = openPostgres(config, postgresReaders, postgresIdleReaders)
-	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).Scan(&s.storeID, &s.epoch); err != nil {
+	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).
+		Scan(&s.storeID, &s.epoch); err != nil {
 		return explainPostgresError(name, err)
 	}
 	return nil
@@ -76,7 +77,8 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 	config, err = pgx.ParseConfig(raw)
 	if err != nil { // its text may hold the password
 		return nil, "", account.Invalid(field, "(not shown)", "cannot be read: it must look like "+form+
-			", with special characters of user and password percent-encoded, a known sslmode, and certificate files that can "+
+			", with special characters of user and password percent-encoded, a known sslmode, and certificate files "+
+			"that can "+
 			"be read")
 	}
 	for parameter, value := range map[string]string{

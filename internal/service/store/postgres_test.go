@@ -84,7 +84,8 @@ func TestMigrations_MakeSameTables(t *testing.T) {
 			AND indexname NOT LIKE '%_key' AND indexname NOT LIKE '%_pkey'
 			ORDER BY 1, 2`),
 		count("sqlite", filepath.Join(dir, "fairlead.db"),
-			`SELECT tbl_name, name, '' FROM sqlite_master WHERE type = 'index' AND name NOT LIKE 'sqlite_%' ORDER BY 1, 2`))
+			`SELECT tbl_name, name, '' FROM sqlite_master WHERE type = 'index'
+			AND name NOT LIKE 'sqlite_%' ORDER BY 1, 2`))
 }
 
 func TestOpen_ExplainsPostgresErrors(t *testing.T) {
@@ -182,7 +183,8 @@ func TestOpen_NeverShowsDatabasePassword(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Options{DatabaseURL: u.String()})
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, s.Close()) }()
-	if place := s.DisplayName(); strings.Contains(place, "hunter2") || !strings.HasPrefix(place, "postgres://fairlead@") {
+	if place := s.DisplayName(); strings.Contains(place, "hunter2") ||
+		!strings.HasPrefix(place, "postgres://fairlead@") {
 		t.Errorf("DisplayName is %s", place)
 	}
 }

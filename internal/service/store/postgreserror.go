@@ -33,16 +33,19 @@ func explainPostgresError(name string, err error) error {
 	var connecting *pgconn.ConnectError
 	switch {
 	case errors.As(err, &newer):
-		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --database-url",
+		return fmt.Errorf(
+			"database %s cannot be used: %w; run that version or a newer one, or choose another --database-url",
 			name, newer)
 	case errors.Is(err, errForeignDatabase):
 		return fmt.Errorf("database %s cannot be used: %w; choose another --database-url", name, errForeignDatabase)
 	case errors.As(err, &pgErr) && (pgErr.Code == "42501" || pgErr.Code == "3F000"):
 		return fmt.Errorf(
-			"database %s cannot be used: %s; make its user the owner of the database, or of a schema in its search_path", name,
+			"database %s cannot be used: %s; make its user the owner of the database, or of a schema in its "+
+				"search_path", name,
 			pgErr.Message)
 	case errors.As(err, &pgErr) && errors.As(err, &connecting):
-		return &openError{fmt.Sprintf("database %s cannot be used: %s%s", name, pgErr.Message, loginRemedy(pgErr.Code)), err}
+		return &openError{fmt.Sprintf("database %s cannot be used: %s%s", name, pgErr.Message, loginRemedy(pgErr.Code)),
+			err}
 	case errors.As(err, &connecting):
 		return &openError{fmt.Sprintf("database %s cannot be reached: %s", name, connectCause(connecting)), err}
 	}

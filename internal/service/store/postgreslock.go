@@ -57,7 +57,8 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 	if errors.Is(err, errLockedElsewhere) {
 		return nil,
 			fmt.Errorf(
-				"database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose another "+
+				"database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose "+
+					"another "+
 					"--database-url", name, err)
 	}
 	if err != nil {

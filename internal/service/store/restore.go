@@ -61,7 +61,8 @@ func Restore(ctx context.Context, opt Options, file string) (restored *Restored,
 		return nil, err
 	}
 	explain := func(err error) error {
-		return explainFileError("backup "+file, "give a file that `fairlead-server backup` wrote", "take another backup", err)
+		return explainFileError("backup "+file, "give a file that `fairlead-server backup` wrote",
+			"take another backup", err)
 	}
 	if err := checkOurs(ctx, fresh, explain); err != nil {
 		return nil, err

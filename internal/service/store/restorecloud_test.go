@@ -106,7 +106,8 @@ func TestRestore_RestoresDomainsBackendsAndEndpoints(t *testing.T) {
 			t.Errorf("before (-) and after (+) the restore:\n%s", diff)
 		}
 		// It is in use, not only there: what a cloud endpoint refers to cannot be deleted.
-		err := f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, f.order)
+		err := f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover,
+			f.order)
 		storetest.MustCode(t, err, account.CodeInUse)
 	}
 	t.Run("sqlite", func(t *testing.T) {

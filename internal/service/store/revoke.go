@@ -150,7 +150,8 @@ func (t *tx) deleteUser(
 	}
 	var provider, providerID string
 	err = t.row(
-		`DELETE FROM app_users WHERE account_id = $1 AND id = $2 RETURNING identity_key, provider_name, provider_user_id`,
+		`DELETE FROM app_users WHERE account_id = $1 AND id = $2
+			RETURNING identity_key, provider_name, provider_user_id`,
 		by.AccountID, userID).
 		Scan(&identityKey, &provider, &providerID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -170,7 +171,8 @@ func (t *tx) deleteUser(
 // session, too: a login may be under way.
 func (t *tx) revokeSessionsOf(done *account.Revocation, by account.Caller, userID, reason string) error {
 	var key string
-	err := t.row(`SELECT identity_key FROM app_users WHERE account_id = $1 AND id = $2`, by.AccountID, userID).Scan(&key)
+	err := t.row(`SELECT identity_key FROM app_users WHERE account_id = $1 AND id = $2`, by.AccountID, userID).
+		Scan(&key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return notFound("application user", userID)
 	}
@@ -220,7 +222,8 @@ func (t *tx) revokeOfProvider(
 			return err
 		}
 		if !first {
-			return account.Errorf(account.CodeLoginFailed, "this logout of the identity provider was used before, or is too old")
+			return account.Errorf(account.CodeLoginFailed,
+				"this logout of the identity provider was used before, or is too old")
 		}
 	}
 	whose := audience(sel.Issuer, sel.Client)
@@ -229,7 +232,8 @@ func (t *tx) revokeOfProvider(
 	q.andIf(sel.Subject != "", `subject = `, sel.Subject)
 	if sel.ProviderSession != "" { // or the subject's whose session the provider did not name
 		q.args = append(q.args, sel.ProviderSession, sel.Subject)
-		q.text += fmt.Sprintf(` AND (provider_session = $%d OR provider_session = '' AND subject = $%d AND subject <> '')`,
+		q.text += fmt.Sprintf(
+			` AND (provider_session = $%d OR provider_session = '' AND subject = $%d AND subject <> '')`,
 			len(q.args)-1, len(q.args))
 	}
 	if err := t.auditSessions(by, reason, `s.id IN (SELECT id FROM app_sessions WHERE `+q.text+`)`,

@@ -44,10 +44,12 @@ func TestIdentities_SealedOnDisk(t *testing.T) {
 	})
 	f.Login("alice", "browser-secret", func(l *account.NewLogin) {
 		l.Key, l.Identity.Name, l.SessionID = "identity-key", "not-hidden", "sid"
-		l.Identity.Groups, l.Identity.Attributes = []string{"secret-group"}, map[string][]string{"secret-attribute": {"x"}}
+		l.Identity.Groups, l.Identity.Attributes = []string{"secret-group"},
+			map[string][]string{"secret-attribute": {"x"}}
 	})
 	f.Clock.Step(time.Second)
-	storetest.Must(t, f.Store.SaveTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("secret-ticket"),
+	storetest.Must(t, f.Store.SaveTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"),
+		[]byte("secret-ticket"),
 		f.Clock.Now().Add(time.Hour)))
 	_, err := f.Store.UseOnce(t.Context(), f.AccountID, "secret-assertion", f.Clock.Now().Add(time.Hour))
 	storetest.Must(t, err)
@@ -55,7 +57,8 @@ func TestIdentities_SealedOnDisk(t *testing.T) {
 		account.RevokeSelector{Issuer: "https://id.example", Subject: "gone", ProviderSession: "secret-sid"},
 		account.RevokedByBackChannel)
 	storetest.Must(t, err)
-	notOnDisk(t, dir, "not-hidden", "browser-secret", "identity-key", "secret-group", "secret-attribute", "secret-ticket",
+	notOnDisk(t, dir, "not-hidden", "browser-secret", "identity-key", "secret-group", "secret-attribute",
+		"secret-ticket",
 		"secret-assertion", "secret-sid")
 }
 

@@ -66,7 +66,8 @@ func (t *tx) foldUsers() error {
 		err := t.each(func(from scanner) error {
 			var id, provider, providerUserID, username, email, name string
 			err := from.Scan(&id, &provider, &providerUserID, &username, &email, &name)
-			args = append(args, id, userSearch(id, provider, providerUserID, username, email, name), searchable(provider))
+			args = append(args, id, userSearch(id, provider, providerUserID, username, email, name),
+				searchable(provider))
 			fmt.Fprintf(&rows, `, ($%d, $%d, $%d)`, len(args)-2, len(args)-1, len(args))
 			last = id
 			return err

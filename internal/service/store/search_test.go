@@ -51,7 +51,8 @@ func TestSearch_FindsUsersOfAnOlderStore(t *testing.T) {
 			for query, want := range map[string]int{
 				"opa ODEG": 1000, "odegard user1203": 1, "sub1203 au-1203": 1, "": 1000, "none": 0,
 			} {
-				found, _, err := s.Users(t.Context(), made.ID, account.UserFilter{Query: query}, account.Page{Limit: 1000})
+				found, _, err := s.Users(t.Context(), made.ID, account.UserFilter{Query: query},
+					account.Page{Limit: 1000})
 				storetest.Must(t, err)
 				storetest.Equal(t, query, len(found), want)
 			}

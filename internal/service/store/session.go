@@ -73,7 +73,8 @@ func (t *tx) endSessions(end account.SessionEnd, condition string, args ...any) 
 		if end.CausedByID != "" {
 			details["because"] = end.CausedByID
 		}
-		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: by}, account.AuditSessionEnded, session.ID, details)
+		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: by}, account.AuditSessionEnded, session.ID,
+			details)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
-// TestPing_ReportsFullDisk holds that Ping tells within a second that a disk is full, and that it is
-// not any more.
+// TestPing_ReportsFullDisk holds that Ping tells within a second that a disk is full, and that it
+// is not any more.
 func TestPing_ReportsFullDisk(t *testing.T) {
 	t.Parallel()
 	storetest.OnSmallDisk(t, 6, func(d *storetest.SmallDisk) {

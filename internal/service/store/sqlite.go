@@ -53,7 +53,8 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 	}
 	s.reader.SetMaxOpenConns(max(4, runtime.NumCPU()))
 	s.reader.SetMaxIdleConns(max(4, runtime.NumCPU()))
-	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).Scan(&s.storeID, &s.epoch); err != nil {
+	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).
+		Scan(&s.storeID, &s.epoch); err != nil {
 		return explainOpenError(path, err)
 	}
 	return nil
@@ -89,7 +90,8 @@ func preparePrivateFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errReadOnlyFilesystem) {
 		return fmt.Errorf(
-			"data directory %s is not writable for user %d: %w; give it to that user, or choose another with --data-dir",
+			"data directory %s is not writable for user %d: %w; give it to that user, or choose another with "+
+				"--data-dir",
 			filepath.Dir(path), os.Getuid(), err)
 	}
 	if err != nil {

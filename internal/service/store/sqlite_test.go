@@ -148,7 +148,8 @@ func TestOpen_ExplainsSQLiteErrors(t *testing.T) {
 		}, []string{"not a database of fairlead-server"}},
 		"no database": {func(t *testing.T) string {
 			dir := t.TempDir()
-			storetest.Must(t, os.WriteFile(filepath.Join(dir, "fairlead.db"), []byte(strings.Repeat("rubbish ", 1000)), 0o600))
+			storetest.Must(t, os.WriteFile(filepath.Join(dir, "fairlead.db"), []byte(strings.Repeat("rubbish ", 1000)),
+				0o600))
 			return dir
 		}, []string{"no SQLite file or damaged", "backup"}},
 		"a file": {func(t *testing.T) string {
@@ -268,9 +269,11 @@ func TestSweep_DeletesExpiredLogins(t *testing.T) {
 		t.Helper()
 		var counts [5]int
 		storetest.Must(t, db.QueryRowContext(t.Context(),
-			`SELECT (SELECT COUNT(*) FROM app_sessions), (SELECT COUNT(*) FROM login_once), (SELECT COUNT(*) FROM login_tickets),
-			(SELECT COUNT(*) FROM dashboard_sessions), (SELECT COUNT(*) FROM login_tombstones)`).Scan(&counts[0], &counts[1],
-			&counts[2], &counts[3], &counts[4]))
+			`SELECT (SELECT COUNT(*) FROM app_sessions), (SELECT COUNT(*) FROM login_once),
+			(SELECT COUNT(*) FROM login_tickets),
+			(SELECT COUNT(*) FROM dashboard_sessions), (SELECT COUNT(*) FROM login_tombstones)`).
+			Scan(&counts[0], &counts[1],
+				&counts[2], &counts[3], &counts[4]))
 		return fmt.Sprint(counts)
 	}
 	for _, step := range []struct {

@@ -44,8 +44,8 @@ const (
 	DefaultMaxAuditEvents = 100_000
 	DefaultKeepOperators  = 30 * 24 * time.Hour
 
-	// operatorSweep is how often vanished operators are looked for, and so how long operators may take
-	// to register again after a server's start.
+	// operatorSweep is how often vanished operators are looked for, and so how long operators may
+	// take to register again after a server's start.
 	operatorSweep = time.Hour
 )
 

@@ -65,7 +65,8 @@ func (s *Store) sweepGrace(ctx context.Context) error {
 			return err
 		}
 		err = s.write(ctx, "deleting endpoints after their grace", func(t *tx) error {
-			rows, err := t.endpointsWhere(expired+` ORDER BY grace_from, id LIMIT $3`, before, account.TypeAgent, sweepBatch)
+			rows, err := t.endpointsWhere(expired+` ORDER BY grace_from, id LIMIT $3`, before, account.TypeAgent,
+				sweepBatch)
 			if err != nil {
 				return err
 			}

@@ -52,7 +52,8 @@ func (s *Store) StartTunnel(ctx context.Context, started account.LabelledTunnel)
 // EndTunnel implements account.TunnelStarter.
 func (s *Store) EndTunnel(ctx context.Context, accountID, id, sessionID string) error {
 	return s.write(ctx, "ending a labelled tunnel", func(t *tx) error {
-		return t.exec(`DELETE FROM tunnels WHERE id = $1 AND account_id = $2 AND session_id = $3`, id, accountID, sessionID)
+		return t.exec(`DELETE FROM tunnels WHERE id = $1 AND account_id = $2 AND session_id = $3`, id, accountID,
+			sessionID)
 	})
 }
 

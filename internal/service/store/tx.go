@@ -77,7 +77,8 @@ func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 		return err
 	}
 	defer func() { _ = begun.Rollback() }() // after a commit it does nothing
-	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), changes: map[string][]change{}, audits: map[string][]auditRecord{}}
+	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), changes: map[string][]change{},
+		audits: map[string][]auditRecord{}}
 	if err := fn(t); err != nil {
 		return err
 	}
@@ -138,7 +139,8 @@ func (t *tx) changed(kind account.EventType, row *endpointRow) {
 	details := map[string]string{"url": e.URL, "type": e.Type, "binding": e.Bindings[0]}
 	switch kind {
 	case account.Added:
-		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: idOf(e.Principal)}, account.AuditEndpointCreated, e.ID,
+		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: idOf(e.Principal)}, account.AuditEndpointCreated,
+			e.ID,
 			details)
 	case account.Deleted:
 		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: t.by}, account.AuditEndpointDeleted, e.ID, details)

@@ -36,7 +36,8 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	if s.opt.OnBind != nil {
 		s.opt.OnBind(&result.Endpoint)
 	}
-	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret}, nil
+	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret},
+		nil
 }
 
 // agentSession returns the session of an agent.
@@ -115,7 +116,8 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		}
 	}
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
-	broken = append(broken, account.FieldsOf(account.ValidateHTTPOptions(r.URL.Scheme, r.UpstreamProtocol, r.HostMode))...)
+	broken = append(broken,
+		account.FieldsOf(account.ValidateHTTPOptions(r.URL.Scheme, r.UpstreamProtocol, r.HostMode))...)
 	if len(broken) > 0 {
 		return account.BindRequest{}, account.InvalidAll(broken)
 	}

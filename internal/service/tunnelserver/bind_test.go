@@ -22,8 +22,9 @@ func TestBind_URLTable(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	bind := func(url string) (account.BindRequest, error) {
-		return bindRequest(&session{token: &account.Authtoken{}}, tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080",
-			UpstreamProtocol: "http1"})
+		return bindRequest(&session{token: &account.Authtoken{}},
+			tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080",
+				UpstreamProtocol: "http1"})
 	}
 	for _, url := range accounttest.SameURLs() {
 		if r, err := bind(url); err != nil || r.URL.String() != "http://a.b" {
@@ -39,7 +40,8 @@ func TestBind_URLTable(t *testing.T) {
 		fields, told := account.FieldsOf(err), s.refusal(err)
 		if len(fields) == 0 || fields[0].Field != "url" || told.Code != tunnel.CodeInvalid ||
 			!strings.Contains(told.Msg, row.Names) {
-			t.Errorf("%q: the agent is told %s %q, which does not name %q of field url", row.URL, told.Code, told.Msg, row.Names)
+			t.Errorf("%q: the agent is told %s %q, which does not name %q of field url", row.URL, told.Code, told.Msg,
+				row.Names)
 		}
 	}
 }
@@ -74,7 +76,8 @@ func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 	few := []account.FieldError{{Field: "name", Value: "x", Rule: "is taken"},
 		{Field: "traffic_policy", Rule: "line 3, column 5: x", Line: 3, Column: 5}}
 	got := s.refusal(account.InvalidAll(few))
-	if len(got.Errors) != 2 || account.FieldError(got.Errors[0]) != few[0] || account.FieldError(got.Errors[1]) != few[1] {
+	if len(got.Errors) != 2 || account.FieldError(got.Errors[0]) != few[0] ||
+		account.FieldError(got.Errors[1]) != few[1] {
 		t.Errorf("%+v", got)
 	}
 	many := slices.Repeat([]account.FieldError{{Field: "traffic_policy", Value: strings.Repeat("\x01", 80),

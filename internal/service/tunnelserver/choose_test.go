@@ -22,8 +22,9 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 		after time.Duration // since the start
 		want  time.Duration
 	}{
-		"lost when the last life was killed":        {lost: time.Microsecond, want: maxReconnectWait},
-		"lost at an orderly stop":                   {lost: 5 * time.Second, after: 2 * time.Second, want: maxReconnectWait},
+		"lost when the last life was killed": {lost: time.Microsecond, want: maxReconnectWait},
+		"lost at an orderly stop": {lost: 5 * time.Second, after: 2 * time.Second,
+			want: maxReconnectWait},
 		"when most are back":                        {lost: time.Second, after: 11 * time.Second, want: time.Second},
 		"when all are back":                         {lost: time.Second, after: 12 * time.Second},
 		"offline long before":                       {lost: 2 * time.Minute},
@@ -117,7 +118,8 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 				if waited := time.Since(asked); waited != c.want {
 					t.Errorf("waited %v, want %v", waited, c.want)
 				}
-				if c.pooling && (pool.filter != account.EndpointFilter{Binding: account.BindingKubernetes, URL: "http://a.b"}) {
+				if c.pooling && (pool.filter != account.EndpointFilter{Binding: account.BindingKubernetes,
+					URL: "http://a.b"}) {
 					t.Errorf("looked for %+v", pool.filter)
 				}
 			})

@@ -33,9 +33,11 @@ func (s *Server) endUngranted(ctx context.Context) error {
 			if granted[h.endpoint.Host] || s.isStopping(h.session) {
 				continue
 			}
-			s.log.Info("session ended: the domain of its endpoint is no longer granted", "session", h.session.id, "account",
+			s.log.Info("session ended: the domain of its endpoint is no longer granted", "session", h.session.id,
+				"account",
 				accountID, "url", h.endpoint.URL)
-			s.evict(h.session, tunnel.CodeUnavailable, "the domain of "+h.endpoint.URL+" is no longer granted to this account",
+			s.evict(h.session, tunnel.CodeUnavailable,
+				"the domain of "+h.endpoint.URL+" is no longer granted to this account",
 				account.SessionEnd{})
 		}
 	}

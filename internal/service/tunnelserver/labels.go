@@ -40,7 +40,8 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
 		return tunnel.Bound{}, s.evictForbidden(t, errNoLabelRule(t, b.Labels))
 	}
-	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id, "account",
+	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id,
+		"account",
 		t.accountID,
 		"resumed", b.ResumeSecret != "")
 	return tunnel.Bound{EndpointID: started.ID, ResumeSecret: secret}, nil
@@ -96,7 +97,8 @@ func (s *Server) addTunnel(t *session, started *account.LabelledTunnel, secret, 
 		endpoint: account.Endpoint{
 			ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline,
 			Metadata: started.Metadata, Region: started.Region,
-			UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol, HostMode: account.HostPassthrough,
+			UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol,
+			HostMode:      account.HostPassthrough,
 			TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt,
 		}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())

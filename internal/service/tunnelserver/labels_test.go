@@ -125,7 +125,8 @@ func TestBindLabels_NeedsRule(t *testing.T) {
 	for _, labels := range []map[string]string{{"app": "web"}, {"app": "api", "site": "b"}, {"other": "x"}} {
 		var refused *tunnel.Error
 		_, err := a.Bind(t.Context(), tunnel.Bind{Labels: labels})
-		if !errors.As(err, &refused) || refused.Code != tunnel.CodeForbidden || !strings.Contains(refused.Msg, l.tokenID) {
+		if !errors.As(err, &refused) || refused.Code != tunnel.CodeForbidden ||
+			!strings.Contains(refused.Msg, l.tokenID) {
 			t.Errorf("%v: %v", labels, err)
 		}
 	}

@@ -40,7 +40,8 @@ func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tu
 	s.sessions[t.id] = t
 	s.mu.Unlock()
 	s.opt.OnHello(h.Role, "accepted")
-	return tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID, ServerVersion: s.opt.Version},
+	return tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID,
+			ServerVersion: s.opt.Version},
 		nil
 }
 
@@ -50,8 +51,9 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 		return nil, err
 	}
 	now := time.Now()
-	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID, credentialID: token.ID,
-		token: token, hello: h, accepted: now}
+	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID,
+		credentialID: token.ID,
+		token:        token, hello: h, accepted: now}
 	t.hello.Token = ""
 	if err := validateHello(h); err != nil {
 		return nil, err
@@ -59,7 +61,8 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 	switch h.Role {
 	case tunnel.RoleAgent:
 		if !slices.ContainsFunc(token.ACL, func(rule string) bool { return strings.HasPrefix(rule, "bind:") }) {
-			return nil, account.Errorf(account.CodeScope, "authtoken %s has no bind rule: an agent needs one, such as bind:*",
+			return nil, account.Errorf(account.CodeScope,
+				"authtoken %s has no bind rule: an agent needs one, such as bind:*",
 				token.ID)
 		}
 	case tunnel.RoleForwarder:
@@ -103,7 +106,8 @@ func (s *Server) findOperator(
 
 func errNoConnectRule(credentialID, operatorID string) *account.Error {
 	return account.Errorf(account.CodeScope,
-		"authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create --connect '*'`",
+		"authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create "+
+			"--connect '*'`",
 		credentialID, operatorID)
 }
 
@@ -111,7 +115,8 @@ func errNoConnectRule(credentialID, operatorID string) *account.Error {
 func errUnregistered(operatorID string) *tunnel.Error {
 	return &tunnel.Error{
 		Code: tunnel.CodeUnavailable, Detail: string(account.CodeNotFound),
-		Msg: fmt.Sprintf("operator %s is not registered in this account; its manager has to register first", operatorID),
+		Msg: fmt.Sprintf("operator %s is not registered in this account; its manager has to register first",
+			operatorID),
 	}
 }
 
@@ -130,7 +135,8 @@ func (s *Server) Up(ts *tunnel.Session) {
 	case draining: // its hello came before the drain
 		s.stop(ts, tunnel.CodeDraining, "the server is about to stop; try again in a moment")
 	}
-	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential", t.credentialID,
+	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential",
+		t.credentialID,
 		"operator", t.operatorID,
 		"ip", t.ip, "version", t.hello.ClientVersion)
 	if t.hello.Role != tunnel.RoleAgent {
@@ -139,9 +145,10 @@ func (s *Server) Up(ts *tunnel.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	err := s.opt.Store.StartSession(ctx, account.TunnelSession{
-		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion, Credential: account.Ref{ID: t.credentialID},
-		IP:       t.ip,
-		Metadata: t.hello.Metadata, OS: t.hello.OS, StartedAt: t.accepted.UTC(), Transport: tunnel.ALPN,
+		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion,
+		Credential: account.Ref{ID: t.credentialID},
+		IP:         t.ip,
+		Metadata:   t.hello.Metadata, OS: t.hello.OS, StartedAt: t.accepted.UTC(), Transport: tunnel.ALPN,
 		InstanceID: t.hello.InstanceID, ServerID: s.opt.ServerID,
 	})
 	if err != nil {
@@ -176,7 +183,8 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 		return
 	}
 	if err := s.recordSessionEnd(context.Background(), t); err != nil {
-		s.log.Error("the endpoints of a lost session could not be marked offline; it is tried again", "session", t.id, "err",
+		s.log.Error("the endpoints of a lost session could not be marked offline; it is tried again", "session", t.id,
+			"err",
 			err)
 		s.mu.Lock()
 		s.unrecorded = append(s.unrecorded, t)

@@ -93,14 +93,17 @@ func (s *Server) endTakenOver(from, t *session) {
 	if from == nil || from == t || from.tun == nil {
 		return
 	}
-	s.setEndReason(from, account.SessionEnd{Reason: "its agent connected again, as " + t.id, PrincipalID: t.credentialID})
+	s.setEndReason(from, account.SessionEnd{Reason: "its agent connected again, as " + t.id,
+		PrincipalID: t.credentialID})
 	s.closing.Go(func() { _ = from.tun.Close() })
 }
 
 // syncPoolPolicy gives all members of a pool the traffic policy of the bind that the store recorded
 // last, which may have replaced theirs. mu must be held.
 func (s *Server) syncPoolPolicy(key poolKey) {
-	last := slices.MaxFunc(s.pools[key], func(a, b *Member) int { return cmp.Compare(a.policyVersion, b.policyVersion) })
+	last := slices.MaxFunc(s.pools[key], func(a, b *Member) int {
+		return cmp.Compare(a.policyVersion, b.policyVersion)
+	})
 	policy := last.Endpoint().TrafficPolicy
 	for _, h := range s.pools[key] {
 		if h.policyVersion = last.policyVersion; h.Endpoint().TrafficPolicy != policy {

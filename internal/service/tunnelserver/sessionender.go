@@ -30,7 +30,8 @@ func (s *Server) stopByCaller(by account.Caller, id string, code tunnel.Code, ms
 	live := t != nil && t.accountID == by.AccountID && t.hello.Role == tunnel.RoleAgent && t.tun != nil && !t.stopping
 	s.mu.Unlock()
 	if !live {
-		return account.Errorf(account.CodeNotFound, "there is no tunnel session %q in this account", account.Shorten(id))
+		return account.Errorf(account.CodeNotFound, "there is no tunnel session %q in this account",
+			account.Shorten(id))
 	}
 	s.log.Info("session ended over the API", "session", id, "account", by.AccountID, "by", by.PrincipalID, "code", code)
 	s.evict(t, code, msg, account.SessionEnd{Reason: reason, PrincipalID: by.PrincipalID})

@@ -23,7 +23,8 @@ const (
 	operatorSeenInterval = time.Hour
 	// startTimeout is how long a session may take from its accepted hello to up.
 	startTimeout = time.Minute
-	// evictGrace is how long a session without a credential may read the reason before it is closed.
+	// evictGrace is how long a session without a credential may read the reason before it is
+	// closed.
 	evictGrace = 250 * time.Millisecond
 )
 
@@ -72,13 +73,15 @@ func (s *Server) endRevoked(ctx context.Context) error {
 	for _, t := range live {
 		token := tokens[t.credentialID]
 		if token == nil {
-			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential", t.credentialID)
+			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential",
+				t.credentialID)
 			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired",
 				account.SessionEnd{CausedByID: t.credentialID})
 			continue
 		}
 		if problem := s.updateToken(t, token); problem != nil {
-			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential", t.credentialID)
+			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential",
+				t.credentialID)
 			_ = s.evictForbidden(t, problem)
 			continue
 		}

@@ -74,7 +74,8 @@ func validateProxyURL(raw string) error {
 		return errors.New("HTTPS_PROXY is not a URL; give http://[user:password@]host:port")
 	case u.Scheme != "http":
 		return fmt.Errorf(
-			"HTTPS_PROXY %q: a tunnel passes proxies with the scheme http only; give http://host:port, or add the server to "+
+			"HTTPS_PROXY %q: a tunnel passes proxies with the scheme http only; give http://host:port, or add the "+
+				"server to "+
 				"NO_PROXY", u.Redacted())
 	}
 	return nil
@@ -105,7 +106,8 @@ func dialViaProxy(ctx context.Context, dial DialFunc, proxy *url.URL, address st
 }
 
 func sendConnect(conn net.Conn, proxy *url.URL, address string) error {
-	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address,
+		Header: http.Header{}}
 	if user := proxy.User; user != nil {
 		password, _ := user.Password()
 		req.Header.Set("Proxy-Authorization",

@@ -126,7 +126,8 @@ func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
 			req := <-w.request
 			if req.Method != http.MethodConnect || req.Host != c.address || req.RequestURI != c.address ||
 				req.Header.Get("Proxy-Authorization") != c.auth {
-				t.Errorf("the proxy was asked %s %s with %q", req.Method, req.RequestURI, req.Header.Get("Proxy-Authorization"))
+				t.Errorf("the proxy was asked %s %s with %q", req.Method, req.RequestURI,
+					req.Header.Get("Proxy-Authorization"))
 			}
 		})
 	}

@@ -174,8 +174,8 @@ func TestStream_WriteDeadlineWhileWaitingForTurn(t *testing.T) {
 		if got := payload(all, streams[2].ID()); string(got) != string(randomBytes(7, 100<<10)) {
 			t.Errorf("%d bytes of the third went out, or others than were written", len(got))
 		}
-		// Bytes that were not sent did not use up the window: all of it but the byte of the opening is
-		// left.
+		// Bytes that were not sent did not use up the window: all of it but the byte of the opening
+		// is left.
 		g.open.Store(true)
 		noError(t, "SetWriteDeadline", streams[1].SetWriteDeadline(time.Time{}))
 		startCall("Write", write(streams[1], make([]byte, initialWindow-1-waits.n))).wantError(t, nil)

@@ -88,7 +88,8 @@ func TestSession_BulkStreamsTakeTurns(t *testing.T) {
 		}
 		for i, c := range calls {
 			c.wantError(t, nil)
-			if got, want := payload(all, streams[i].ID()), randomBytes(int(streams[i].ID()), 4*maxFrame-1); !bytes.Equal(got,
+			if got, want := payload(all, streams[i].ID()), randomBytes(int(streams[i].ID()),
+				4*maxFrame-1); !bytes.Equal(got,
 				want) {
 				t.Errorf("stream %d: other bytes than were written", streams[i].ID())
 			}
@@ -166,7 +167,10 @@ func TestSession_OpenDoesNotWaitForBulk(t *testing.T) {
 		bulk := startCall("Write", write(st, make([]byte, 200<<10)))
 		bulk.wantBlocked(t)
 		_ = g.begun(t)
-		opening := startCall("Open", func() (int, error) { _, err := s.Open(t.Context(), []byte("first")); return 0, err })
+		opening := startCall("Open", func() (int, error) {
+			_, err := s.Open(t.Context(), []byte("first"))
+			return 0, err
+		})
 		opening.wantError(t, nil)
 		if got := payload(g.next(t), st.ID()+2); string(got) != "first" {
 			t.Errorf("the write after the first frame of the bulk has %q for the new stream", got)

@@ -41,7 +41,8 @@ func FuzzFrames(f *testing.F) {
 func fromScript(script []byte) []byte {
 	var b []byte
 	for ; len(script) >= 4; script = script[4:] {
-		f := frame{kind: script[0] & 3, flags: uint16(script[1] & 15), id: uint32(script[2] & 7), length: uint32(script[3])}
+		f := frame{kind: script[0] & 3, flags: uint16(script[1] & 15), id: uint32(script[2] & 7),
+			length: uint32(script[3])}
 		switch {
 		case script[0]&0xc0 == 0xc0:
 			f.length <<= 24

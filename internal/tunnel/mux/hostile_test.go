@@ -117,7 +117,8 @@ func TestSession_ToleratesOddFrames(t *testing.T) {
 				synctest.Wait()
 				wantAlive(t, s)
 				// Both streams still work.
-				p.send(frame{kind: typeData, id: 1, data: []byte("abc")}, frame{kind: typeData, id: 2, data: []byte("def")})
+				p.send(frame{kind: typeData, id: 1, data: []byte("abc")},
+					frame{kind: typeData, id: 2, data: []byte("def")})
 				if got := readFull(t, theirs, 4); string(got) != "xabc" {
 					t.Errorf("read %q of stream 1", got)
 				}
@@ -151,7 +152,8 @@ func TestStream_IgnoresFramesAfterEnd(t *testing.T) {
 				p.send(frame{kind: typeWindow, flags: end, id: 1, length: 0}, late)
 				synctest.Wait()
 				if s.Err() == nil {
-					p.wants(frame{kind: typePing, flags: flagACK, length: 9}, frame{kind: typePing, flags: flagSYN, length: 9})
+					p.wants(frame{kind: typePing, flags: flagACK, length: 9},
+						frame{kind: typePing, flags: flagSYN, length: 9})
 				}
 				got, err := io.ReadAll(theirs)
 				var r *mux.ResetError

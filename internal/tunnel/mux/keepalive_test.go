@@ -281,7 +281,10 @@ func TestSession_OpenEndsWithContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		first := startCall("Open beyond 4096", func() (int, error) { _, err := s.Open(ctx, nil); return 0, err })
-		second := startCall("Open beyond 4096", func() (int, error) { _, err := s.Open(t.Context(), nil); return 0, err })
+		second := startCall("Open beyond 4096", func() (int, error) {
+			_, err := s.Open(t.Context(), nil)
+			return 0, err
+		})
 		first.wantBlocked(t)
 		second.wantBlocked(t)
 		cancel()

@@ -114,7 +114,8 @@ func (m *model) open() {
 func (h *modelHalf) wantError(err error) error {
 	var r *mux.ResetError
 	switch {
-	case h.reset && err == net.ErrClosed, h.gotReset && errors.As(err, &r) && r.Code == h.code: //nolint:errorlint // bare
+	//nolint:errorlint // bare
+	case h.reset && err == net.ErrClosed, h.gotReset && errors.As(err, &r) && r.Code == h.code:
 		return nil
 	}
 	return fmt.Errorf("another error: %w", err)
@@ -156,7 +157,8 @@ func (m *model) read(h *modelHalf) {
 		got, err = h.st.Next()
 	}
 	switch {
-	case h.peer.closed && len(h.unread) == 0 && len(got) == 0 && errors.Is(err, io.EOF): // the end came before any reset
+	// the end came before any reset
+	case h.peer.closed && len(h.unread) == 0 && len(got) == 0 && errors.Is(err, io.EOF):
 	case h.reset || h.gotReset:
 		if !bytes.HasPrefix(h.unread, got) || (len(got) == 0 && h.wantError(err) != nil) {
 			m.t.Errorf("%s: reading after a reset: %d bytes, %v", h.name, len(got), err)

@@ -108,8 +108,8 @@ func TestSession_SlowAnswerIsNotUnresponsive(t *testing.T) {
 		time.Sleep(time.Second)
 		before = w.near.pings.Load()
 		time.Sleep(10 * time.Minute)
-		// Each side pings after 15 s without a frame, and answers the other's; a call that waits would
-		// cost 300.
+		// Each side pings after 15 s without a frame, and answers the other's; a call that waits
+		// would cost 300.
 		if n := w.near.pings.Load() - before; n > 2*40 {
 			t.Errorf("%d pings and answers in ten minutes without a call", n)
 		}

@@ -13,7 +13,8 @@ import (
 const (
 	maxPending    = 64 << 10 // bytes of small frames that are pending; above it, a small frame waits for its turn, too
 	maxReplyBytes = 64 << 10 // bytes of pending replies to the peer, above which the session ends
-	// how often a writer sends the frames that others have added, before a goroutine of its own does
+	// how often a writer sends the frames that others have added, before a goroutine of its own
+	// does
 	maxFlushRounds = 2
 	// a writer whose write took longer leaves the frames of others to another goroutine
 	maxSharedWrite = 5 * time.Millisecond

@@ -44,8 +44,8 @@ type Config struct {
 	Timeout    time.Duration // of a write (up to half more) and of a ping, after which the session ends; 0 = 30 s
 
 	// OnProbe is called when the session pings a peer that has been silent while calls wait for it.
-	// OnResponsiveness is called when the result of Unresponsive has changed. Neither may block; both
-	// may be nil.
+	// OnResponsiveness is called when the result of Unresponsive has changed. Neither may block;
+	// both may be nil.
 	OnProbe, OnResponsiveness func()
 }
 

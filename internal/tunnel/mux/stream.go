@@ -86,7 +86,8 @@ func newStream(s *Session, id uint32, local bool) *Stream {
 		window = initialWindow
 	}
 	st := &Stream{
-		id: id, local: local, session: s, synSent: !local, windowSize: window, recvWindow: window, sendWindow: initialWindow,
+		id: id, local: local, session: s, synSent: !local, windowSize: window, recvWindow: window,
+		sendWindow:  initialWindow,
 		extraWindow: window - initialWindow,
 		readable:    make(chan struct{}, 1), writable: make(chan struct{}, 1), epochStart: time.Now(),
 	}

@@ -227,7 +227,8 @@ func TestStream_ResetReachesBothEnds(t *testing.T) {
 			mine, theirs := startCall("Read", read(a)), startCall("the peer's Read", read(b))
 			full, theirFull := startCall("Write", write(a, make([]byte, 2<<20))),
 				startCall("the peer's Write", write(b, make([]byte, 2<<20)))
-			// The reads above get bytes: they are over, and the next ones too until the windows are full.
+			// The reads above get bytes: they are over, and the next ones too until the windows are
+			// full.
 			full.wantBlocked(t)
 			theirFull.wantBlocked(t)
 			mine.wantError(t, nil)

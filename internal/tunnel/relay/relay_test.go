@@ -196,14 +196,16 @@ func TestJoin_CopiesBothWays(t *testing.T) {
 				sent := make(chan []byte)
 				go func() {
 					h := sha256.New()
-					_, err := io.CopyBuffer(onlyWriter{io.MultiWriter(c, h)}, onlyReader{random(seed, size)}, make([]byte, 40_000))
+					_, err := io.CopyBuffer(onlyWriter{io.MultiWriter(c, h)}, onlyReader{random(seed, size)},
+						make([]byte, 40_000))
 					if err = errors.Join(err, c.CloseWrite()); err != nil {
 						t.Errorf("sending: %v", err)
 					}
 					sent <- h.Sum(nil)
 				}()
 				h := sha256.New()
-				if n, err := io.CopyBuffer(onlyWriter{h}, onlyReader{c}, make([]byte, 50_000)); err != nil || n != size {
+				if n, err := io.CopyBuffer(onlyWriter{h}, onlyReader{c}, make([]byte, 50_000)); err != nil ||
+					n != size {
 					t.Errorf("received %d bytes: %v", n, err)
 				}
 				sums <- [2][]byte{<-sent, h.Sum(nil)}

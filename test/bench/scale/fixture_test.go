@@ -223,7 +223,8 @@ func startManager(b *testing.B, w *controlPlane, s *service, program string) *pr
 	p := &process{b: b, log: &bytes.Buffer{}, metrics: metrics}
 	p.cmd = exec.CommandContext(context.WithoutCancel(b.Context()), program, "manager", "--api-url", s.server.URL,
 		"--api-key-file", s.keyFile, "--ca-file", s.caFile,
-		"--namespace", operatorNamespace, "--release", release, "--removal-delay", "1s", "--cluster-domain", "cluster.local",
+		"--namespace", operatorNamespace, "--release", release, "--removal-delay", "1s", "--cluster-domain",
+		"cluster.local",
 		"--anchor-cluster-role", anchor, "--anchor-role", anchor, "--forwarder-instance", release, "--metrics-addr",
 		p.metrics, "--health-addr", "", "--leader-elect")
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)

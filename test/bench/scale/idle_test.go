@@ -41,9 +41,10 @@ func BenchmarkIdleOperators(b *testing.B) {
 		o := operator.ManagerOptions{
 			APIURL: s.server.URL, APIKeyFile: s.keyFile, CAFile: s.caFile, VersionHeader: "Service-Version",
 			Namespace: namespace, Release: release,
-			BindingEnabled: true, PortRange: "10000-32767", ClusterDomain: "cluster.local", AnchorClusterRole: namespace,
-			AnchorRole:    anchor,
-			ForwarderName: "fairlead-forwarder", ForwarderInstance: release, Kubernetes: w.env.Config,
+			BindingEnabled: true, PortRange: "10000-32767", ClusterDomain: "cluster.local",
+			AnchorClusterRole: namespace,
+			AnchorRole:        anchor,
+			ForwarderName:     "fairlead-forwarder", ForwarderInstance: release, Kubernetes: w.env.Config,
 			Logger:  slog.New(slog.DiscardHandler),
 			Metrics: prometheus.NewRegistry(),
 		}

@@ -82,7 +82,8 @@ func (w *controlPlane) makePods() {
 		}
 		ip := fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
 		p.Status = corev1.PodStatus{
-			Phase: corev1.PodRunning, HostIP: fmt.Sprintf("192.0.2.%d", i%200), PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+			Phase: corev1.PodRunning, HostIP: fmt.Sprintf("192.0.2.%d", i%200), PodIP: ip,
+			PodIPs: []corev1.PodIP{{IP: ip}},
 		}
 		return w.kube.Status().Update(ctx, p)
 	})

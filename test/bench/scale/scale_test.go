@@ -164,7 +164,8 @@ func (r *scaleRun) measureOneMore() {
 	worst := times[len(times)-1]
 	r.atMost("one more endpoint, ms", float64(worst.Milliseconds()), 250)
 	r.f.add(fmt.Sprintf("one more endpoint, bind to both Services: median; p99; max of %d", oneMore),
-		fmt.Sprintf("%s; %s; %s", round(times[len(times)/2]), round(times[len(times)*99/100]), round(worst)), "<= 250ms")
+		fmt.Sprintf("%s; %s; %s", round(times[len(times)/2]), round(times[len(times)*99/100]), round(worst)),
+		"<= 250ms")
 }
 
 // measureChurn binds and unbinds for a while and waits for what is left.
@@ -263,8 +264,10 @@ func createServices(ctx context.Context, w *controlPlane, made <-chan int) error
 	for i := range made {
 		b := boundEndpoint(i)
 		ports := []corev1.ServicePort{{Name: "http-80", Port: 80, AppProtocol: ptr.To("http")}}
-		upstream := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: b.Spec.ProjectionID},
-			Spec: corev1.ServiceSpec{Selector: map[string]string{"app.kubernetes.io/name": "fairlead-forwarder"}, Ports: ports}}
+		upstream := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace,
+			Name: b.Spec.ProjectionID},
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app.kubernetes.io/name": "fairlead-forwarder"},
+				Ports: ports}}
 		if err := w.kube.Create(ctx, upstream); err != nil {
 			return err
 		}

@@ -78,12 +78,14 @@ func (c *identityStore) fill(driver, dataSource string) {
 		name, newest string // the column with the id of the newest user
 		changed      map[string]string
 	}{
-		{"app_users", "id", map[string]string{"id": number("au"), "identity_key": "'k' || i", "username": "'other' || i",
-			"search": "'other' || i || ' other' || i || '@example.org'"}},
+		{"app_users", "id", map[string]string{"id": number("au"), "identity_key": "'k' || i",
+			"username": "'other' || i",
+			"search":   "'other' || i || ' other' || i || '@example.org'"}},
 		{"app_sessions", "user_id", map[string]string{"id": number("as"), "user_id": number("au"), "token_hash": hash,
 			"search": "'https://other.example.com 198.51.100.' || i"}},
 	} {
-		copyRows(c.b, db, table.name, fmt.Sprintf("%s = '%s'", table.newest, c.newest), table.changed, loggedIn+1, people)
+		copyRows(c.b, db, table.name, fmt.Sprintf("%s = '%s'", table.newest, c.newest), table.changed, loggedIn+1,
+			people)
 	}
 	if driver == "pgx" {
 		_, err = db.ExecContext(c.b.Context(), "ANALYZE")
@@ -100,10 +102,12 @@ var reads = map[string]func(*identityStore){
 	"no-session":         func(c *identityStore) { _, _ = c.LiveSession(c.b.Context(), c.account, secretOf(-1)) },
 	"page":               func(c *identityStore) { c.users(account.UserFilter{}, 100) },
 	"search-one-of-many": func(c *identityStore) { c.users(account.UserFilter{Query: "OTHER1234@"}, 1) },
-	"search-no-match":    func(c *identityStore) { c.users(account.UserFilter{Query: "unknown", Provider: "example"}, 0) },
-	"search-many":        func(c *identityStore) { c.users(account.UserFilter{Query: "other"}, 100) },
-	"sessions-search":    func(c *identityStore) { c.sessions(account.AppSessionFilter{Query: "no such address"}, 0) },
-	"sessions-of-user":   func(c *identityStore) { c.sessions(account.AppSessionFilter{UserID: c.newest}, 1) },
+	"search-no-match": func(c *identityStore) {
+		c.users(account.UserFilter{Query: "unknown", Provider: "example"}, 0)
+	},
+	"search-many":      func(c *identityStore) { c.users(account.UserFilter{Query: "other"}, 100) },
+	"sessions-search":  func(c *identityStore) { c.sessions(account.AppSessionFilter{Query: "no such address"}, 0) },
+	"sessions-of-user": func(c *identityStore) { c.sessions(account.AppSessionFilter{UserID: c.newest}, 1) },
 }
 
 func (c *identityStore) users(f account.UserFilter, want int) {

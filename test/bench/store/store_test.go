@@ -173,7 +173,8 @@ func copyRows(b *testing.B, db *sql.DB, table, condition string, changed map[str
 		}
 	}
 	_, err = db.ExecContext(b.Context(), fmt.Sprintf(
-		"WITH RECURSIVE numbers (i) AS (SELECT %d UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) "+
+		"WITH RECURSIVE numbers (i) AS (SELECT %d UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO "+
+			"%s (%s) "+
 			"SELECT %s FROM %[3]s, numbers WHERE %[6]s",
 		from, last, table, strings.Join(columns, ", "), strings.Join(values, ", "), condition))
 	must(b, err)
@@ -207,7 +208,8 @@ func BenchmarkSize(b *testing.B) {
 			for what, samples := range took {
 				small, large := percentile(samples[0], 0.5), percentile(samples[1], 0.5)
 				ratio := float64(large) / float64(small)
-				b.Logf("%s: p50 %s with %d endpoints, %s with %d: ratio %.2f, goal at most %.1f", what, small, few, large, many,
+				b.Logf("%s: p50 %s with %d endpoints, %s with %d: ratio %.2f, goal at most %.1f", what, small, few,
+					large, many,
 					ratio, maxRatio)
 				b.ReportMetric(ratio, what+"-ratio")
 				if ratio > maxRatio {

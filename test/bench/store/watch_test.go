@@ -50,7 +50,8 @@ func BenchmarkWatchers(b *testing.B) {
 			defer cancel()
 			run := &watchLatency{b: b, begun: map[int64]time.Time{}}
 			for range watchers {
-				w, err := client.WatchEndpoints(ctx, account.EndpointFilter{Binding: account.BindingKubernetes}, page.Version)
+				w, err := client.WatchEndpoints(ctx, account.EndpointFilter{Binding: account.BindingKubernetes},
+					page.Version)
 				must(b, err)
 				run.readers.Go(func() { defer w.Close(); run.read(w, page.Version.Seq, b.N*creates) })
 			}
@@ -58,7 +59,8 @@ func BenchmarkWatchers(b *testing.B) {
 			run.create(f, page.Version.Seq, b.N*creates)
 			run.readers.Wait()
 			p50, p99 := percentile(run.took, 0.5), percentile(run.took, 0.99)
-			b.Logf("%d creates a second reached %d watchers in %s (p50), %s (p99); goal p99 at most %s", perSecond, watchers,
+			b.Logf("%d creates a second reached %d watchers in %s (p50), %s (p99); goal p99 at most %s", perSecond,
+				watchers,
 				p50, p99, maxLatency)
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(float64(p99.Milliseconds()), "p99-ms")

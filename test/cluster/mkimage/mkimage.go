@@ -152,7 +152,8 @@ func (a *archive) image(opts Options, img Image) (descriptor, error) {
 	d, err := a.addJSON(manifest, map[string]any{
 		"schemaVersion": 2, "mediaType": manifest, "config": c, "layers": []descriptor{l},
 	})
-	d.Annotations = map[string]string{"io.containerd.image.name": img.Name, "org.opencontainers.image.ref.name": img.Name}
+	d.Annotations = map[string]string{"io.containerd.image.name": img.Name,
+		"org.opencontainers.image.ref.name": img.Name}
 	return d, err
 }
 

@@ -152,7 +152,8 @@ func TestFilesBringTheirFolders(t *testing.T) {
 			continue
 		}
 		names, _ := entries(t, data)
-		if want := []string{"etc/", "etc/passwd", "tmp/", "usr/", "usr/lib/", "usr/lib/f", "usr/lib/g"}; !slices.Equal(names,
+		if want := []string{"etc/", "etc/passwd", "tmp/", "usr/", "usr/lib/", "usr/lib/f",
+			"usr/lib/g"}; !slices.Equal(names,
 			want) {
 			t.Errorf("layer holds %q, want %q", names, want)
 		}

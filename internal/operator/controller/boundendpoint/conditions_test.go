@@ -23,7 +23,8 @@ var _ = Describe("Reconciler: a condition", func() {
 	BeforeEach(func(ctx SpecContext) { h = newHarness(ctx) })
 
 	It(
-		"reports a Service of another owner: it stays byte for byte, the condition names its owner, and it is left alone "+
+		"reports a Service of another owner: it stays byte for byte, the condition names its owner, and it is "+
+			"left alone "+
 			"on release", func(ctx SpecContext) {
 			foreign := h.createForeign(ctx, h.Target, "api")
 			b := h.object(ctx, "api", h.Target)
@@ -77,7 +78,8 @@ var _ = Describe("Reconciler: a condition", func() {
 			first := h.object(ctx, "api", h.Target)
 			h.reconcile(ctx, first)
 			original, elsewhere := h.target(ctx, first), h.Namespace(ctx, "team-")
-			theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels,
+			theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api",
+				Labels:      original.Labels,
 				Annotations: map[string]string{}, OwnerReferences: original.OwnerReferences}, Spec: original.Spec}
 			for key, value := range original.Annotations { // as sed does
 				theCopy.Annotations[key] = strings.ReplaceAll(value, h.Target, elsewhere)
@@ -99,7 +101,8 @@ var _ = Describe("Reconciler: a condition", func() {
 		for i := range owners {
 			owners[i].UID = "00000000-0000-0000-0000-000000000001"
 		}
-		theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: h.Target, Name: "api", OwnerReferences: owners}}
+		theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: h.Target, Name: "api",
+			OwnerReferences: owners}}
 		theirs.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
 		h.Installation.Mark(theirs)
 		Expect(h.Client.Create(ctx, theirs)).To(Succeed())
@@ -121,7 +124,8 @@ var _ = Describe("Reconciler: a condition", func() {
 		h.reconcile(ctx, first)
 		original := h.target(ctx, first)
 		elsewhere := h.Namespace(ctx, "team-")
-		theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels,
+		theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api",
+			Labels:      original.Labels,
 			Annotations: original.Annotations}, Spec: original.Spec}
 		Expect(h.Client.Create(ctx, theCopy)).To(Succeed())
 		b := h.object(ctx, "api", elsewhere)
@@ -141,7 +145,8 @@ var _ = Describe("Reconciler: a condition", func() {
 		Expect(h.Client.Create(ctx, s)).To(Succeed())
 		b := h.object(ctx, "api", h.Target)
 		h.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "the Fairlead installation elsewhere/blue")
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict",
+			"the Fairlead installation elsewhere/blue")
 	})
 
 	It("reports a hostname to which a faulty API gives the same projection id", func(ctx SpecContext) {
@@ -232,17 +237,18 @@ var _ = Describe("Reconciler: a condition", func() {
 		Expect(meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)).To(Equal(before))
 	})
 
-	It("ignores a spec that the manager did not write: it gets nothing, and no forwarder listens", func(ctx SpecContext) {
-		h.unapproved = true
-		b := h.object(ctx, "api", h.Target)
-		h.reconcile(ctx, b)
-		h.expectNoService(ctx, h.Target, "api")
-		h.expectNoService(ctx, h.Installation.Namespace, "ep-api")
-		Expect(b.Observed()).To(BeFalse())
-		h.unapproved = false
-		h.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
-	})
+	It("ignores a spec that the manager did not write: it gets nothing, and no forwarder listens",
+		func(ctx SpecContext) {
+			h.unapproved = true
+			b := h.object(ctx, "api", h.Target)
+			h.reconcile(ctx, b)
+			h.expectNoService(ctx, h.Target, "api")
+			h.expectNoService(ctx, h.Installation.Namespace, "ep-api")
+			Expect(b.Observed()).To(BeFalse())
+			h.unapproved = false
+			h.reconcile(ctx, b)
+			expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
+		})
 
 	It("ignores an object without our marks, which gets nothing", func(ctx SpecContext) {
 		b := h.object(ctx, "api", h.Target)

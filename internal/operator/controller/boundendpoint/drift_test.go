@@ -28,8 +28,8 @@ var _ = Describe("Reconciler: drift", func() {
 		h.counter.takeWrites()
 	})
 
-	// repairs changes one Service as another client would and expects it to be as before after exactly
-	// one write, with the other client's labels and annotations kept.
+	// repairs changes one Service as another client would and expects it to be as before after
+	// exactly one write, with the other client's labels and annotations kept.
 	repairs := func(ctx context.Context, good *corev1.Service, drift func(*corev1.Service)) {
 		GinkgoHelper()
 		changed := good.DeepCopy()
@@ -96,14 +96,19 @@ var _ = Describe("Reconciler: drift", func() {
 		Entry("all labels but theirs", func(s *corev1.Service) { s.Labels = map[string]string{"theirs": "stays"} }),
 		Entry("the place", func(s *corev1.Service) { delete(s.Annotations, installation.AnnotationPlace) }),
 		Entry("another place", func(s *corev1.Service) { s.Annotations[installation.AnnotationPlace] = "a/b" }),
-		Entry("all annotations but theirs", func(s *corev1.Service) { s.Annotations = map[string]string{"theirs": "stays"} }),
+		Entry("all annotations but theirs", func(s *corev1.Service) {
+			s.Annotations = map[string]string{"theirs": "stays"}
+		}),
 		Entry("the hostname", func(s *corev1.Service) { s.Annotations[installation.AnnotationHostname] = "web.other" }),
-		Entry("the projection id", func(s *corev1.Service) { delete(s.Annotations, installation.AnnotationProjectionID) }),
+		Entry("the projection id", func(s *corev1.Service) {
+			delete(s.Annotations, installation.AnnotationProjectionID)
+		}),
 	)
 
-	DescribeTable("of the target Service is repaired with one write", func(ctx SpecContext, drift func(*corev1.Service)) {
-		repairs(ctx, h.target(ctx, b), drift)
-	},
+	DescribeTable("of the target Service is repaired with one write",
+		func(ctx SpecContext, drift func(*corev1.Service)) {
+			repairs(ctx, h.target(ctx, b), drift)
+		},
 		Entry("external name", func(s *corev1.Service) { s.Spec.ExternalName = "example.net" }),
 		Entry("made a ClusterIP", func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeClusterIP, ""
@@ -156,7 +161,8 @@ var _ = Describe("Reconciler: drift", func() {
 		Expect(h.Client.Delete(ctx, target)).To(Succeed())
 		h.reconcile(ctx, b)
 		Expect(h.counter.takeWrites()).
-			To(Equal([]string{"create " + up.Namespace + "/" + up.Name, "create " + target.Namespace + "/" + target.Name}))
+			To(Equal([]string{"create " + up.Namespace + "/" + up.Name,
+				"create " + target.Namespace + "/" + target.Name}))
 		Expect(h.upstream(ctx, b).Spec).To(Equal(up.Spec))
 		Expect(h.target(ctx, b).Spec).To(Equal(target.Spec))
 	})
@@ -187,24 +193,28 @@ var _ = Describe("Reconciler: drift", func() {
 		h.expectNoService(ctx, up.Namespace, up.Name)
 	})
 
-	DescribeTable("to what is not ours: the Service is left alone", func(ctx SpecContext, change func(s *corev1.Service)) {
-		target := h.target(ctx, b)
-		change(target)
-		if target.UID == "" {
-			Expect(h.Client.Delete(ctx, h.target(ctx, b))).To(Succeed())
-			Expect(h.Client.Create(ctx, target)).To(Succeed())
-		} else {
-			Expect(h.Client.Update(ctx, target)).To(Succeed())
-		}
-		h.reconcile(ctx, b)
-		h.reconcile(ctx, b)
-		Expect(h.counter.takeWrites()).To(BeEmpty())
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", client.ObjectKeyFromObject(target).String())
-		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
-		h.reconcile(ctx, b)
-		Expect(h.target(ctx, b)).To(Equal(target))
-	},
-		Entry("both marks are taken off: it was given away", func(s *corev1.Service) { s.Labels, s.Annotations = nil, nil }),
+	DescribeTable("to what is not ours: the Service is left alone",
+		func(ctx SpecContext, change func(s *corev1.Service)) {
+			target := h.target(ctx, b)
+			change(target)
+			if target.UID == "" {
+				Expect(h.Client.Delete(ctx, h.target(ctx, b))).To(Succeed())
+				Expect(h.Client.Create(ctx, target)).To(Succeed())
+			} else {
+				Expect(h.Client.Update(ctx, target)).To(Succeed())
+			}
+			h.reconcile(ctx, b)
+			h.reconcile(ctx, b)
+			Expect(h.counter.takeWrites()).To(BeEmpty())
+			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict",
+				client.ObjectKeyFromObject(target).String())
+			h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+			h.reconcile(ctx, b)
+			Expect(h.target(ctx, b)).To(Equal(target))
+		},
+		Entry("both marks are taken off: it was given away", func(s *corev1.Service) {
+			s.Labels, s.Annotations = nil, nil
+		}),
 		Entry("another installation has it", func(s *corev1.Service) {
 			installation.Installation{Namespace: "other", Release: "blue"}.Mark(s)
 		}),

@@ -40,7 +40,8 @@ var _ = Describe("Reconciler: the forwarders", func() {
 			Expect(b.ResourceVersion).To(Equal(version))
 		},
 		Entry("one that cannot listen", func(r *forwarderstatus.Report) {
-			r.Listening, r.Failures = 1, []forwarderstatus.Failure{{Pod: "fwd-1", Port: 20080, Error: "address already in use"}}
+			r.Listening, r.Failures = 1, []forwarderstatus.Failure{
+				{Pod: "fwd-1", Port: 20080, Error: "address already in use"}}
 		}, "False ListenerFailed", "forwarder fwd-1 does not listen on port 20080: address already in use", "1/2"),
 		Entry("one that has not received the port", func(r *forwarderstatus.Report) {
 			r.Listening, r.Failures = 1, []forwarderstatus.Failure{{Pod: "fwd-1", Port: 20080}}
@@ -76,7 +77,8 @@ var _ = Describe("Reconciler: the forwarders", func() {
 		h.forwarders.report.Settled = true
 		h.reconcile(ctx, b)
 		Expect(b.ResourceVersion).To(Equal(version))
-		h.forwarders.report = forwarderstatus.Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3, Settled: true}
+		h.forwarders.report = forwarderstatus.Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3,
+			Settled: true}
 		h.reconcile(ctx, b)
 		Expect(b.Status.Forwarders).To(Equal("3/3"))
 	})
@@ -178,11 +180,13 @@ var _ = Describe("Reconciler: the forwarders", func() {
 			h.forwarders.report = good
 			Expect(at(objects[2])).To(BeZero())
 			Expect(at(objects[3])).To(BeZero())
-			for i, want := range []string{"False ServiceUnreachable", "False ServiceUnreachable", "True Ready", "True Ready"} {
+			for i, want := range []string{"False ServiceUnreachable", "False ServiceUnreachable", "True Ready",
+				"True Ready"} {
 				Expect(h.Live.Get(ctx, client.ObjectKeyFromObject(objects[i]), objects[i])).To(Succeed())
 				expectCondition(objects[i], v1alpha1.ConditionReady, want, "")
 			}
-			Expect(at(objects[0])).To(Equal(20*time.Millisecond), "queue places that no object needs any more are free again")
+			Expect(at(objects[0])).To(Equal(20*time.Millisecond),
+				"queue places that no object needs any more are free again")
 			Expect(h.EventNotes()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
 		})
 })

@@ -33,8 +33,9 @@ func TestLayout_Services(t *testing.T) {
 		ClusterDomain: "cluster.local",
 		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"}
 	owner := func(kind string) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind, Name: "fairlead-operator-anchor",
-			UID: "00000000-0000-0000-0000-000000000000"}
+		return metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind,
+			Name: "fairlead-operator-anchor",
+			UID:  "00000000-0000-0000-0000-000000000000"}
 	}
 	inputs, err := filepath.Glob("testdata/*.in.yaml")
 	if err != nil || len(inputs) == 0 {
@@ -50,7 +51,8 @@ func TestLayout_Services(t *testing.T) {
 			t.Fatalf("%s: %v", input, err)
 		}
 		var out bytes.Buffer
-		for _, s := range []*corev1.Service{l.upstreamService(&b, owner("Role")), l.targetService(&b, owner("ClusterRole"))} {
+		for _, s := range []*corev1.Service{l.upstreamService(&b, owner("Role")),
+			l.targetService(&b, owner("ClusterRole"))} {
 			doc, err := yaml.Marshal(s)
 			if err != nil {
 				t.Fatal(err)
@@ -78,7 +80,8 @@ func TestUpstreamName_ValidAndUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, id := range []string{
-		"ep-00000000000000000000000001", "a", "EP-1", "ep_1", "1ep", "ep-", "ep.1", "ep-1/../x", strings.Repeat("a", 63),
+		"ep-00000000000000000000000001", "a", "EP-1", "ep_1", "1ep", "ep-", "ep.1", "ep-1/../x",
+		strings.Repeat("a", 63),
 		strings.Repeat("a", 64), strings.Repeat("b", 253),
 	} {
 		name := upstreamName(id)
@@ -111,10 +114,12 @@ func TestProblemFromError(t *testing.T) {
 	}{
 		{"quota", forbidden("exceeded quota: none, requested: services=1, used: services=0, limited: services=0"),
 			v1alpha1.ReasonQuotaExceeded, true, false},
-		{"webhook", forbidden(`admission webhook "policy.example" denied the request: no`), v1alpha1.ReasonAdmissionDenied,
+		{"webhook", forbidden(`admission webhook "policy.example" denied the request: no`),
+			v1alpha1.ReasonAdmissionDenied,
 			true, false},
 		{"policy", apierrors.NewInvalid(schema.GroupKind{Kind: "Service"},
-			"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", nil), v1alpha1.ReasonAdmissionDenied, true,
+			"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", nil), v1alpha1.ReasonAdmissionDenied,
+			true,
 			false},
 		{"no right", forbidden(`User "x" cannot create resource "services" in API group "" in the namespace "demo"`),
 			v1alpha1.ReasonNamespaceForbidden, true, false},
@@ -123,9 +128,11 @@ func TestProblemFromError(t *testing.T) {
 			v1alpha1.ReasonNamespaceNotFound, true, false},
 		{"addresses", apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full")),
 			v1alpha1.ReasonClusterIPExhausted, true, false},
-		{"invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "api", nil), v1alpha1.ReasonInvalidEndpoint, true,
+		{"invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "api", nil), v1alpha1.ReasonInvalidEndpoint,
+			true,
 			false},
-		{"server", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), v1alpha1.ReasonAPIError, false,
+		{"server", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), v1alpha1.ReasonAPIError,
+			false,
 			true},
 	} {
 		p := problemFromError(tc.err)
@@ -133,7 +140,8 @@ func TestProblemFromError(t *testing.T) {
 			t.Errorf("%s: got %+v", tc.name, p)
 		}
 	}
-	if p := problemFromError(errors.Join(nil, apierrors.NewConflict(services, "api", errors.New("changed")))); !p.stale {
+	if p := problemFromError(errors.Join(nil,
+		apierrors.NewConflict(services, "api", errors.New("changed")))); !p.stale {
 		t.Errorf("a conflict: got %+v", p)
 	}
 }
@@ -143,9 +151,10 @@ func TestServiceTransform_KeepsOursAndOwnersOfOthers(t *testing.T) {
 	own := installation.Installation{Namespace: "fairlead", Release: "fairlead"}
 	made := []metav1.ManagedFieldsEntry{{Manager: "kubectl-create", FieldsV1: &metav1.FieldsV1{}}, {Manager: "second"}}
 	full := func(mark bool) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u", ResourceVersion: "7",
-			ManagedFields: made,
-			Labels:        map[string]string{"app": "x"}, Annotations: map[string]string{"big": "y"}},
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u",
+			ResourceVersion: "7",
+			ManagedFields:   made,
+			Labels:          map[string]string{"app": "x"}, Annotations: map[string]string{"big": "y"}},
 			Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
 		if mark {
 			own.Mark(s)
@@ -158,8 +167,9 @@ func TestServiceTransform_KeepsOursAndOwnersOfOthers(t *testing.T) {
 		t.Errorf("ours: %+v", s)
 	}
 	got, _ = trim(full(false))
-	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u", ResourceVersion: "7",
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-create"}}}}
+	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u",
+		ResourceVersion: "7",
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl-create"}}}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

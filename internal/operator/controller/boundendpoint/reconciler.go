@@ -33,8 +33,8 @@ const conflictRetry = 50 * time.Millisecond
 
 // Account reports the availability of a hostname in the account, from memory.
 type Account interface {
-	// Availability returns whether the account has been read, how many endpoints the hostname has, and
-	// which of its URLs have none online.
+	// Availability returns whether the account has been read, how many endpoints the hostname has,
+	// and which of its URLs have none online.
 	Availability(hostname string) (known bool, endpoints int, offline []string)
 }
 
@@ -60,22 +60,22 @@ type Options struct {
 	// Targets reads the Services of listed namespaces, which Client then does not cover. Nil if
 	// Namespaces lists none.
 	Targets *namespaces.Informers
-	// TargetOwner returns the owner reference for the target Services of a namespace. An error of the
-	// API server counts as the namespace's refusal.
+	// TargetOwner returns the owner reference for the target Services of a namespace. An error of
+	// the API server counts as the namespace's refusal.
 	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
-	// InvalidateOwner drops the cached anchors of a namespace's Services: a Service that is gone may
-	// have been deleted with its anchor.
+	// InvalidateOwner drops the cached anchors of a namespace's Services: a Service that is gone
+	// may have been deleted with its anchor.
 	InvalidateOwner func(namespace string)
 	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have;
 	// messages name it.
 	TargetRole string
-	// NamespaceTerminating reports whether the operator's own namespace is being deleted, so that no
-	// target Service may stay. Nil: never.
+	// NamespaceTerminating reports whether the operator's own namespace is being deleted, so that
+	// no target Service may stay. Nil: never.
 	NamespaceTerminating func() bool
 	// TakeoverDelay is how long the name of a foreign Service must be free before it is used.
 	TakeoverDelay time.Duration
-	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand
-	// is re-created.
+	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by
+	// hand is re-created.
 	OrphanDelay time.Duration
 }
 
@@ -149,8 +149,9 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 		return serviceState{services: b.Status.Services}, missing
 	}
 	if err != nil {
-		return serviceState{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(),
-			err: err}
+		return serviceState{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError,
+			message: err.Error(),
+			err:     err}
 	}
 	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, metav1.OwnerReference{})
 	madeUpstream, problem := r.ensure(ctx, b, upstream)

@@ -38,7 +38,8 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 	}
 
 	It(
-		"is not all that takes Services away: when a namespace is denied: both Services go at once, and come back with "+
+		"is not all that takes Services away: when a namespace is denied: both Services go at once, and come "+
+			"back with "+
 			"their address", func(ctx SpecContext) {
 			h.reconcile(ctx, b)
 			up := h.upstream(ctx, b)
@@ -93,11 +94,12 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.ValidatingAdmissionPolicySpec{
 				MatchConstraints: &admissionv1.MatchResources{
-					ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-						Operations: []admissionv1.OperationType{admissionv1.Create},
-						Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
-							Resources: []string{"services"}},
-					}}}},
+					ResourceRules: []admissionv1.NamedRuleWithOperations{
+						{RuleWithOperations: admissionv1.RuleWithOperations{
+							Operations: []admissionv1.OperationType{admissionv1.Create},
+							Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+								Resources: []string{"services"}},
+						}}}},
 				Validations: []admissionv1.Validation{{Expression: "object.spec.type != 'ExternalName'",
 					Message: "no external names here"}},
 			}}
@@ -105,7 +107,8 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 				PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 				MatchResources: &admissionv1.MatchResources{
-					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: h.Target}}},
+					NamespaceSelector: &metav1.LabelSelector{
+						MatchLabels: map[string]string{corev1.LabelMetadataName: h.Target}}},
 			}}
 		Expect(h.Live.Create(ctx, policy)).To(Succeed())
 		Expect(h.Live.Create(ctx, binding)).To(Succeed())

@@ -28,12 +28,12 @@ import (
 
 const (
 	workers = 8
-	// createdDelay is the delay before a Service that this manager has just created is reconciled; its
-	// event usually has no news.
+	// createdDelay is the delay before a Service that this manager has just created is reconciled;
+	// its event usually has no news.
 	createdDelay = time.Second
 
-	// indexHostname indexes our Services by hostname, indexUpstream and indexNamespace BoundEndpoints
-	// by upstream Service and target namespace.
+	// indexHostname indexes our Services by hostname, indexUpstream and indexNamespace
+	// BoundEndpoints by upstream Service and target namespace.
 	indexHostname  = "fairlead.hostname"
 	indexUpstream  = "fairlead.upstream"
 	indexNamespace = "fairlead.namespace"
@@ -96,7 +96,8 @@ func (r *Reconciler) namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, now := r.Namespaces.MissingConsent(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
 			r.Namespaces.MissingConsent(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
-		return before != now || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+		return before != now ||
+			(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 	}}
 }
 

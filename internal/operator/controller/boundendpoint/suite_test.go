@@ -171,7 +171,8 @@ func (h *harness) object(
 	}
 	b := &v1alpha1.BoundEndpoint{
 		ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace, Name: service + "." + namespace},
-		Spec: v1alpha1.BoundEndpointSpec{Service: service, Namespace: namespace, ProjectionID: "ep-" + service, Ports: ports,
+		Spec: v1alpha1.BoundEndpointSpec{Service: service, Namespace: namespace, ProjectionID: "ep-" + service,
+			Ports:     ports,
 			Endpoints: []v1alpha1.EndpointRef{{ID: "ep-" + service, URL: "http://" + service + "." + namespace}}},
 	}
 	h.Installation.Mark(b)
@@ -243,8 +244,9 @@ func (h *harness) expectNoService(ctx context.Context, namespace, name string) {
 func (h *harness) createForeign(ctx context.Context, namespace, name string) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-		Labels:      map[string]string{"app.kubernetes.io/managed-by": "Helm"},
-		Annotations: map[string]string{"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}}}
+		Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"},
+		Annotations: map[string]string{"meta.helm.sh/release-name": "shop",
+			"meta.helm.sh/release-namespace": namespace}}}
 	s.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
 	Expect(h.Client.Create(ctx, s)).To(Succeed())
 	return h.service(ctx, namespace, name)

@@ -11,8 +11,8 @@ import (
 const (
 	// throttleInterval limits deferrable writes to 50 a second.
 	throttleInterval = 20 * time.Millisecond
-	// firstStatusTimeout is how long the first status of a spec waits for the forwarders to listen, so
-	// that one write suffices.
+	// firstStatusTimeout is how long the first status of a spec waits for the forwarders to listen,
+	// so that one write suffices.
 	firstStatusTimeout = 3 * time.Second
 	// firstStatusStartTimeout is how long it waits while the first forwarder of the installation
 	// starts.

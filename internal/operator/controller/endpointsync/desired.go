@@ -27,13 +27,14 @@ type Desired struct {
 	ProjectionID string
 	// OldestID is the id of the oldest endpoint.
 	OldestID string
-	// Immediate reports whether a port without endpoints is released without delay: it was deselected,
-	// or deleted through the API.
+	// Immediate reports whether a port without endpoints is released without delay: it was
+	// deselected, or deleted through the API.
 	Immediate func(port int32) bool
 	// MayRelease reports whether a port without endpoints may be released before a second list, or
 	// before the account is accepted.
 	MayRelease func(port int32) bool
-	// Frozen reports whether the endpoints are listed by another account that has not been accepted.
+	// Frozen reports whether the endpoints are listed by another account that has not been
+	// accepted.
 	Frozen bool
 	// Refused are admitted endpoints that conflict with older ones.
 	Refused []Problem

@@ -108,7 +108,8 @@ func TestFeed_ResumesBrokenWatch(t *testing.T) {
 		watches++
 		if watches == 1 {
 			return &fakeWatch{err: io.ErrUnexpectedEOF, events: []account.EndpointEvent{
-				event(account.Added, 6, agentEndpoint("ep-1", "http://a.b")), {Type: account.Bookmark, ResourceVersion: version(9)},
+				event(account.Added, 6, agentEndpoint("ep-1", "http://a.b")),
+				{Type: account.Bookmark, ResourceVersion: version(9)},
 			}}, nil
 		}
 		return &fakeWatch{}, nil

@@ -147,7 +147,8 @@ func (l *lifecycle) check(hostname string, current, next *v1alpha1.BoundEndpoint
 
 // use checks that a target port rests for a minute between two hostnames.
 func (l *lifecycle) use(key portKey, p v1alpha1.BoundPort) {
-	if user, used := l.lastUser[p.TargetPort]; used && user != key && l.now.Sub(l.lastBound[p.TargetPort]) < time.Minute {
+	if user, used := l.lastUser[p.TargetPort]; used && user != key &&
+		l.now.Sub(l.lastBound[p.TargetPort]) < time.Minute {
 		l.t.Fatalf("%v has target port %d, which %v had %s ago", key, p.TargetPort, user,
 			l.now.Sub(l.lastBound[p.TargetPort]))
 	}

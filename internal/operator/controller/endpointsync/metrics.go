@@ -12,7 +12,8 @@ import (
 // RegisterMetrics registers gauges that read the Set and the Feed on every scrape.
 func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error {
 	gauge := func(name, help string, value func() float64) error {
-		return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead_operator", Name: name,
+		return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead_operator",
+			Name: name,
 			Help: help}, value))
 	}
 	count := func(i int) func() float64 {
@@ -25,7 +26,8 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 		gauge("endpoints_admitted", "Endpoints of the account that are to be projected.", count(0)),
 		gauge("endpoints_excluded", "Endpoints of the account that the selector excludes.", count(1)),
 		gauge("endpoints_invalid",
-			"Endpoints of the account that cannot be projected: an impossible URL, or a selector that cannot be evaluated "+
+			"Endpoints of the account that cannot be projected: an impossible URL, or a selector that cannot be "+
+				"evaluated "+
 				"for them.", count(2)),
 		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 {
 			return gaugeValue(feed.Status().Err == nil)
@@ -33,7 +35,8 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 		gauge("account_polling", "1 while the server does not support watches and is polled.", func() float64 {
 			return gaugeValue(feed.Status().Polling)
 		}),
-		gauge("removals_held", "Hostnames whose removal waits for a second list, or for a changed account to be accepted.",
+		gauge("removals_held",
+			"Hostnames whose removal waits for a second list, or for a changed account to be accepted.",
 			func() float64 {
 				if r := set.Removals(); r.Held || r.Frozen {
 					return float64(r.Pending)
@@ -41,7 +44,8 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 				return 0
 			}),
 		gauge("account_changed",
-			"1 while the lists come from another account or store than recorded, and nothing is removed.", func() float64 {
+			"1 while the lists come from another account or store than recorded, and nothing is removed.",
+			func() float64 {
 				return gaugeValue(set.Removals().Frozen)
 			}),
 	)

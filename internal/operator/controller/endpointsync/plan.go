@@ -76,7 +76,9 @@ func (p planner) withHeldEndpoints(current []v1alpha1.EndpointRef) []v1alpha1.En
 			continue
 		}
 		_, served := p.desired.Ports[int32(u.Port)]
-		if !served && !slices.ContainsFunc(p.desired.Endpoints, func(e v1alpha1.EndpointRef) bool { return e.ID == ref.ID }) {
+		if !served && !slices.ContainsFunc(p.desired.Endpoints, func(e v1alpha1.EndpointRef) bool {
+			return e.ID == ref.ID
+		}) {
 			all = append(all, ref)
 		}
 	}

@@ -67,7 +67,8 @@ var _ = Describe("Reconciler: endpoints of a pool", func() {
 				continue
 			}
 			Expect(b.Spec.State).To(Equal(v1alpha1.StateBound))
-			Expect(b.Spec.RemoveAfter.Time).To(BeTemporally("==", h.Clock.Now().Add(30*time.Second)), "the last one has gone")
+			Expect(b.Spec.RemoveAfter.Time).To(BeTemporally("==", h.Clock.Now().Add(30*time.Second)),
+				"the last one has gone")
 			Expect(b.Spec.Ports[0].TargetPort).To(Equal(before.Spec.Ports[0].TargetPort))
 		}
 	},
@@ -75,10 +76,12 @@ var _ = Describe("Reconciler: endpoints of a pool", func() {
 			step{account.Deleted, "ep-2"}),
 		Entry("the first goes last", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-2"},
 			step{account.Deleted, "ep-1"}),
-		Entry("the first goes and comes back", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"},
+		Entry("the first goes and comes back", step{id: "ep-1"}, step{account.Added, "ep-2"},
+			step{account.Deleted, "ep-1"},
 			step{account.Added, "ep-1"},
 			step{account.Deleted, "ep-2"}, step{account.Deleted, "ep-1"}),
-		Entry("the later one is listed first", step{id: "ep-2"}, step{account.Added, "ep-1"}, step{account.Deleted, "ep-2"},
+		Entry("the later one is listed first", step{id: "ep-2"}, step{account.Added, "ep-1"},
+			step{account.Deleted, "ep-2"},
 			step{account.Deleted, "ep-1"}),
 		Entry("three, each replaced", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"},
 			step{account.Added, "ep-3"}, step{account.Deleted, "ep-2"},

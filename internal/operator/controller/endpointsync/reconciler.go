@@ -31,11 +31,11 @@ import (
 
 const (
 	workers = 4
-	// conflictRetry is the delay before a write that lost against a concurrent one, or was based on a
-	// stale cache, is repeated.
+	// conflictRetry is the delay before a write that lost against a concurrent one, or was based on
+	// a stale cache, is repeated.
 	conflictRetry = 50 * time.Millisecond
-	// refusalRetry is the delay before a write that the API server refused, or a port allocation, is
-	// repeated.
+	// refusalRetry is the delay before a write that the API server refused, or a port allocation,
+	// is repeated.
 	refusalRetry = 30 * time.Second
 )
 
@@ -99,7 +99,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		spec = r.trustedSpec(current)
 	}
 	now := r.Now()
-	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name, desired: desired}.plan(spec)
+	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name,
+		desired: desired}.plan(spec)
 	r.Report.ReportPortsExhausted(req.Name, exhausted, r.Ports.portRange)
 	written, err := r.write(ctx, req.Name, current, next)
 	if err != nil {
@@ -170,7 +171,8 @@ func (r *Reconciler) write(
 		if isTopLevelDomain(spec.Namespace) && r.Report.ReportTopLevelDomain(next) {
 			log.FromContext(ctx).
 				Info(
-					"The namespace is named like a top-level domain: pods that look up this name on the internet reach the endpoint " +
+					"The namespace is named like a top-level domain: pods that look up this name on the internet " +
+						"reach the endpoint " +
 						"instead")
 		}
 	case !equality.Semantic.DeepEqual(current, next):

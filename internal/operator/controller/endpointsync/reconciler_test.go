@@ -149,7 +149,8 @@ var _ = Describe("Reconciler: the BoundEndpoint of a hostname", func() {
 		Expect(b.OwnerReferences).To(Equal([]metav1.OwnerReference{owners.Local}))
 
 		h.reconcile(ctx, "api.demo")
-		Expect(h.object(ctx, "api.demo").ResourceVersion).To(Equal(b.ResourceVersion), "nothing differs, nothing is written")
+		Expect(h.object(ctx, "api.demo").ResourceVersion).To(Equal(b.ResourceVersion),
+			"nothing differs, nothing is written")
 	})
 
 	It("holds the ports of several URLs; one of them comes and goes without moving the others", func(ctx SpecContext) {
@@ -201,7 +202,8 @@ var _ = Describe("Reconciler: the BoundEndpoint of a hostname", func() {
 			h.observe()
 			changed := h.object(ctx, "api.demo")
 			changed.Spec.Ports[0].TargetPort = 12345
-			changed.Spec.Ports = append(changed.Spec.Ports, v1alpha1.BoundPort{Port: 81, Scheme: "http", TargetPort: 12346})
+			changed.Spec.Ports = append(changed.Spec.Ports,
+				v1alpha1.BoundPort{Port: 81, Scheme: "http", TargetPort: 12346})
 			Expect(h.Client.Update(ctx, changed)).To(Succeed())
 			Expect(h.reconciler.Approvals.Approved(changed)).To(BeFalse())
 			h.reconcile(ctx, "api.demo")
@@ -274,7 +276,10 @@ var _ = Describe("Reconciler: the BoundEndpoint of a hostname", func() {
 			Expect(h.object(ctx, "api.demo").Spec.State).To(Equal(v1alpha1.StateReleased))
 		},
 		Entry("an endpoint deleted at the API", func(e account.Endpoint) { h.event(account.Deleted, e) }),
-		Entry("a selector that no longer admits it", func(e account.Endpoint) { h.restart("ep.id != 'ep-1'"); h.list(e) }),
+		Entry("a selector that no longer admits it", func(e account.Endpoint) {
+			h.restart("ep.id != 'ep-1'")
+			h.list(e)
+		}),
 		Entry("binding.enabled=false", func(account.Endpoint) { h.restart(""); h.set.Disable() }),
 	)
 
@@ -369,7 +374,8 @@ var _ = Describe("Reconciler: the BoundEndpoint of a hostname", func() {
 		h.event(account.Added, h.endpoint("ep-1", "http://api.demo"))
 		h.reconcile(ctx, "api.demo")
 		taken := h.object(ctx, "api.demo").Spec.Ports[0].TargetPort
-		odd := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace, Name: "odd.demo"},
+		odd := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace,
+			Name: "odd.demo"},
 			Spec: v1alpha1.BoundEndpointSpec{Service: "odd", Namespace: "demo", ProjectionID: "x",
 				Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: taken}}}}
 		h.Installation.Mark(odd)

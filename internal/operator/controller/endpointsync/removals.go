@@ -57,12 +57,13 @@ func newRemovals(removalDelay time.Duration, accept string) removals {
 type Removals struct {
 	// Known reports whether the account has been listed and the existing objects are known.
 	Known bool
-	// Recorded is the account whose lists may remove, Listed the one that the latest list came from;
-	// empty before the first list.
+	// Recorded is the account whose lists may remove, Listed the one that the latest list came
+	// from; empty before the first list.
 	Recorded, Listed SourceIdentity
 	// Frozen reports that nothing is removed until Listed is accepted.
 	Frozen bool
-	// Held reports that a mass removal was noticed at Since and waits for a list at ListDue or later.
+	// Held reports that a mass removal was noticed at Since and waits for a list at ListDue or
+	// later.
 	Held           bool
 	Since, ListDue time.Time
 	// Pending is how many of the Projected hostnames wait for their removal.

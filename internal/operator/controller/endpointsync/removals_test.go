@@ -76,7 +76,8 @@ func TestRemovals_MassThreshold(t *testing.T) {
 	for _, tc := range []struct {
 		hostnames, lost int
 		held            bool
-	}{{10, 10, false}, {11, 5, false}, {11, 6, true}, {20, 10, false}, {20, 11, true}, {100, 50, false}, {100, 51, true},
+	}{{10, 10, false}, {11, 5, false}, {11, 6, true}, {20, 10, false}, {20, 11, true}, {100, 50, false},
+		{100, 51, true},
 		{1, 1, false}} {
 		m := newRemovalTest(t, tc.hostnames, 0)
 		m.list(m.endpoints[tc.lost:]...)
@@ -221,7 +222,8 @@ func TestRemovals_OtherAccountFreezesUntilAccepted(t *testing.T) {
 		{"an account is not accepted by its store", first, SourceIdentity{"ac-2", "st-2"}, "st-2", true, first},
 		{"a store is accepted by its own id", first, SourceIdentity{"ac-1", "st-2"}, "st-2", false,
 			SourceIdentity{"ac-1", "st-2"}},
-		{"a store is not accepted by an account of long ago", first, SourceIdentity{"ac-1", "st-2"}, "ac-1", true, first},
+		{"a store is not accepted by an account of long ago", first, SourceIdentity{"ac-1", "st-2"}, "ac-1", true,
+			first},
 		{"a third account", first, SourceIdentity{"ac-3", "st-1"}, "ac-2", true, first},
 		{"accepted for good, and the first one is back", SourceIdentity{"ac-2", "st-1"}, first, "ac-2", true,
 			SourceIdentity{"ac-2", "st-1"}},
@@ -309,14 +311,17 @@ func TestFeed_ListsWhenHeldMassIsDue(t *testing.T) {
 	})
 	s.calls, s.list = nil, listOf(5, endpoints...)
 	playFrom(t, s, begin, 2*time.Minute, func(_ *Feed, set *Set) {
-		if want := []string{"list", "watch 1-5", "list", "watch 1-16"}; !slices.Equal(s.calls, want) || set.Removals().Held {
+		if want := []string{"list", "watch 1-5", "list", "watch 1-16"}; !slices.Equal(s.calls, want) ||
+			set.Removals().Held {
 			t.Errorf("got %v, want %v", s.calls, want)
 		}
 	})
 }
 
 func TestFeed_ListsOnRequest(t *testing.T) {
-	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &fakeWatch{}, nil }}
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
+		return &fakeWatch{}, nil
+	}}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
 		set.RequestList()
 		time.Sleep(time.Second)
@@ -329,7 +334,9 @@ func TestFeed_ListsOnRequest(t *testing.T) {
 
 func TestFeed_LoadsRecordedSourceBeforeList(t *testing.T) {
 	tries := 0
-	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &fakeWatch{}, nil }}
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
+		return &fakeWatch{}, nil
+	}}
 	playFrom(t, s, func(f *Feed) {
 		f.RecordedSource = func(context.Context) (SourceIdentity, error) {
 			if tries++; tries < 5 {

@@ -76,7 +76,8 @@ func (r *Reporter) ReportRefused(hostname string, refused []Problem) {
 func (r *Reporter) ReportForeignObject(o *v1alpha1.BoundEndpoint) {
 	r.emit("object "+string(o.UID), boundEndpointRef(o.Name), v1alpha1.ReasonConflict,
 		fmt.Sprintf(
-			"BoundEndpoint %s was not made by this installation and stays as it is; %s is projected once it is deleted", o.Name,
+			"BoundEndpoint %s was not made by this installation and stays as it is; %s is projected once it is deleted",
+			o.Name,
 			o.Name))
 }
 
@@ -92,7 +93,8 @@ func (r *Reporter) ReportTopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
 	r.lastNote[subject] = o.Name
 	r.recorder.Eventf(r.regarding(), boundEndpointRef(o.Name), corev1.EventTypeWarning, v1alpha1.ReasonTopLevelDomain,
 		"Project",
-		"Namespace %s is named like a top-level domain: pods that look up %s on the internet reach this endpoint instead; "+
+		"Namespace %s is named like a top-level domain: pods that look up %s on the internet reach this endpoint "+
+			"instead; "+
 			"rename the namespace, or let them "+
 			"ask for %s. with a dot at its end", o.Spec.Namespace, o.Name, o.Name)
 	return true

@@ -48,7 +48,8 @@ func TestSet_InvalidEndpointAffectsNoOther(t *testing.T) {
 		"http://a.b:080", "http://a.b:8x",
 		"https://a.b", "tls://a.b", "ftp://a.b", "http://a", "http://a.b.c", "http://.b", "http://a.", "http://a.b.",
 		"http://*.b", "http://10.0",
-		"http://[::1]:80", "http://a.b/path", "http://a.b?q", "http://a.b#f", "http://user:pw@a.b", "http://" + long + ".b",
+		"http://[::1]:80", "http://a.b/path", "http://a.b?q", "http://a.b#f", "http://user:pw@a.b",
+		"http://" + long + ".b",
 		"http://a." + long,
 		"http://a_b.c", "http://ä.b", "http://a\x01.b", "http://a\x00.b", "",
 	}
@@ -98,9 +99,11 @@ func TestSet_Apply(t *testing.T) {
 		{"offline", event(account.Modified, 8, offline), nil, []string{"a.b"}},
 		{"deleted", event(account.Deleted, 8, web), []string{"a.b"}, []string{"a.b"}},
 		{"another epoch's", account.EndpointEvent{Type: account.Deleted,
-			ResourceVersion: account.ResourceVersion{Epoch: 2, Seq: 1}, Endpoint: &web}, []string{"a.b"}, []string{"a.b"}},
+			ResourceVersion: account.ResourceVersion{Epoch: 2, Seq: 1}, Endpoint: &web}, []string{"a.b"},
+			[]string{"a.b"}},
 		{"a bookmark", account.EndpointEvent{Type: account.Bookmark, ResourceVersion: version(9)}, nil, nil},
-		{"a URL that changed, which cannot be", event(account.Modified, 8, moved), []string{"a.b", "c.d"}, []string{"a.b"}},
+		{"a URL that changed, which cannot be", event(account.Modified, 8, moved), []string{"a.b", "c.d"},
+			[]string{"a.b"}},
 		{"an unknown endpoint deleted", event(account.Deleted, 8, agentEndpoint("ep-9", "http://x.y")), nil, nil},
 	} {
 		s := newSet(admitFunc(all))
@@ -139,7 +142,8 @@ func TestSet_SelectorErrorExcludesEndpoint(t *testing.T) {
 		return true, nil
 	}))
 	c := s.Replace(listed(agentEndpoint("ep-1", "http://a.b"), agentEndpoint("ep-2", "http://c.d")), time.Now())
-	if len(c.Problems) != 1 || c.Problems[0].EndpointID != "ep-2" || !strings.Contains(c.Problems[0].Text, "cost limit") {
+	if len(c.Problems) != 1 || c.Problems[0].EndpointID != "ep-2" ||
+		!strings.Contains(c.Problems[0].Text, "cost limit") {
 		t.Errorf("got %v", c.Problems)
 	}
 	if d := s.Desired("c.d"); len(d.Endpoints) != 0 || !d.Immediate(80) {

@@ -17,8 +17,8 @@ var ErrWatchUnsupported = errors.New("this server does not support watches")
 type Source interface {
 	// List returns all of them, or an error: a Snapshot is complete.
 	List(ctx context.Context) (Snapshot, error)
-	// Watch streams the events after the version. The error has account.CodeGone if the version is no
-	// longer available.
+	// Watch streams the events after the version. The error has account.CodeGone if the version is
+	// no longer available.
 	Watch(ctx context.Context, after account.ResourceVersion) (Watcher, error)
 }
 

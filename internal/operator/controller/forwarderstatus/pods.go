@@ -48,7 +48,8 @@ func livePods(objects []any) []Pod {
 	var pods []Pod
 	for _, object := range objects {
 		p, ok := object.(*corev1.Pod)
-		if !ok || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		if !ok || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded ||
+			p.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		pod := Pod{UID: string(p.UID), Name: p.Name, IP: p.Status.PodIP}
@@ -67,7 +68,8 @@ func transformPod(object any) (any, error) {
 		return object, nil
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion,
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID,
+			ResourceVersion:   p.ResourceVersion,
 			DeletionTimestamp: p.DeletionTimestamp},
 		Status: corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, Conditions: p.Status.Conditions},
 	}, nil

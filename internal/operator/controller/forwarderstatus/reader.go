@@ -20,11 +20,11 @@ const (
 	// Port is where a forwarder serves /status.
 	Port = 8081
 
-	// streamTimeout is how long a stream may be silent, and how long its last state is valid after it
-	// broke.
+	// streamTimeout is how long a stream may be silent, and how long its last state is valid after
+	// it broke.
 	streamTimeout = 25 * time.Second
-	// settleTime is how long the set of forwarders must be stable before all hostnames are notified: a
-	// rollout changes it repeatedly.
+	// settleTime is how long the set of forwarders must be stable before all hostnames are
+	// notified: a rollout changes it repeatedly.
 	settleTime = 10 * time.Second
 
 	firstPause = 200 * time.Millisecond
@@ -41,16 +41,16 @@ type Pod struct {
 
 // Options of a Reader. All are required but Dial.
 type Options struct {
-	// Pods calls update with all pods at first and after each change, one call at a time, until ctx is
-	// done.
+	// Pods calls update with all pods at first and after each change, one call at a time, until ctx
+	// is done.
 	Pods func(ctx context.Context, update func([]Pod)) error
 	// Hostnames returns all hostnames.
 	Hostnames func(ctx context.Context) []string
-	// NotifyNow is called with hostnames whose first status waits, NotifyLater with others. They must
-	// not block.
+	// NotifyNow is called with hostnames whose first status waits, NotifyLater with others. They
+	// must not block.
 	NotifyNow, NotifyLater func(hostnames []string)
-	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token for
-	// the forwarders' status is derived; empty while it is not known.
+	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token
+	// for the forwarders' status is derived; empty while it is not known.
 	OperatorUID func(ctx context.Context) string
 	// Dial connects to the pods. Optional.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -80,7 +80,8 @@ func New(o Options) *Reader {
 	}
 	return &Reader{
 		Options: o, byUID: map[string]*forwarder{}, awaited: map[string]struct{}{},
-		http: &http.Client{Transport: &http.Transport{DialContext: o.Dial, DisableKeepAlives: true, DisableCompression: true,
+		http: &http.Client{Transport: &http.Transport{DialContext: o.Dial, DisableKeepAlives: true,
+			DisableCompression:    true,
 			ResponseHeaderTimeout: 10 * time.Second}},
 	}
 }

@@ -24,7 +24,8 @@ const (
 )
 
 func full(session string, listeners ...string) string {
-	return `{"pod":"x","ready":true,"draining":false,` + session + `,"listeners":[` + strings.Join(listeners, ",") + `]}`
+	return `{"pod":"x","ready":true,"draining":false,` + session + `,"listeners":[` + strings.Join(listeners, ",") +
+		`]}`
 }
 
 func ready(name string) Pod { return Pod{UID: "uid-" + name, Name: name, IP: name, Ready: true} }
@@ -106,7 +107,8 @@ func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 		if _, later := h.told(); !slices.Equal(later, []string{"api.demo", "db.demo"}) {
 			t.Errorf("a port that changed hands: told %v", later)
 		}
-		if got := h.Report("api.demo", []int{20080}).Failures; len(got) != 2 || got[1] != (Failure{Pod: "b", Port: 20080}) {
+		if got := h.Report("api.demo", []int{20080}).Failures; len(got) != 2 ||
+			got[1] != (Failure{Pod: "b", Port: 20080}) {
 			t.Errorf("a port of another hostname counts: %+v", got)
 		}
 	})

@@ -12,8 +12,8 @@ import (
 type Report struct {
 	// Known is false until every forwarder has reported once.
 	Known bool
-	// Forwarders is how many run: their pods are ready and not being deleted. Listening of them have
-	// every port of the hostname, NotReporting of them do not report their status.
+	// Forwarders is how many run: their pods are ready and not being deleted. Listening of them
+	// have every port of the hostname, NotReporting of them do not report their status.
 	Forwarders, Listening, NotReporting int
 	// Sessions is how many of them have a session with the service's edge.
 	Sessions int
@@ -29,8 +29,8 @@ type Report struct {
 type Failure struct {
 	Pod  string
 	Port int
-	// Error is why; empty if the forwarder has no listener for the port, because it has not received
-	// the object yet.
+	// Error is why; empty if the forwarder has no listener for the port, because it has not
+	// received the object yet.
 	Error string
 }
 

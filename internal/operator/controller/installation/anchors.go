@@ -38,16 +38,16 @@ type Anchors struct {
 	Installation Installation
 	// ClusterRole and Role are the names of the anchors.
 	ClusterRole, Role string
-	// Rights is the name of the manager's ClusterRole and ClusterRoleBinding; empty if it has neither.
-	// They are deleted with the namespace, as the anchor is: a binding that outlives its
+	// Rights is the name of the manager's ClusterRole and ClusterRoleBinding; empty if it has
+	// neither. They are deleted with the namespace, as the anchor is: a binding that outlives its
 	// ServiceAccount would give its rights to a new ServiceAccount of that name.
 	Rights string
 	// ForwarderRights is the same for the forwarders; empty if they have no rights in the cluster.
 	ForwarderRights string
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
-	// Listed reports that there is no ClusterRole: a Role of that name in each listed namespace owns
-	// the target Services there.
+	// Listed reports that there is no ClusterRole: a Role of that name in each listed namespace
+	// owns the target Services there.
 	Listed bool
 
 	mu     sync.Mutex // guards reading, and readAt
@@ -146,7 +146,8 @@ func roleReference(role *rbacv1.Role) metav1.OwnerReference {
 
 func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	var role rbacv1.Role
-	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Installation.Namespace, Name: a.Role}, &role); err != nil {
+	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Installation.Namespace, Name: a.Role},
+		&role); err != nil {
 		return Owners{}, fmt.Errorf("reading anchor Role %s/%s: %w", a.Installation.Namespace, a.Role, err)
 	}
 	if a.Listed {

@@ -26,16 +26,16 @@ const (
 	Label = "bindings.fairlead.dev/installation"
 	// AnnotationPlace holds the object's own "<namespace>/<name>".
 	AnnotationPlace = "bindings.fairlead.dev/place"
-	// AnnotationChecksum holds a hash of Label and AnnotationPlace. Objects of earlier versions lack
-	// it.
+	// AnnotationChecksum holds a hash of Label and AnnotationPlace. Objects of earlier versions
+	// lack it.
 	AnnotationChecksum = "bindings.fairlead.dev/checksum"
 	// AnnotationInstallation holds "<namespace>/<release>", for people and for conflict messages of
 	// other installations.
 	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
 	// AnnotationHostname holds, on a Service, the hostname it belongs to.
 	AnnotationHostname = "bindings.fairlead.dev/hostname"
-	// AnnotationProjectionID holds, on an upstream Service, the projection id, which may differ from
-	// its name.
+	// AnnotationProjectionID holds, on an upstream Service, the projection id, which may differ
+	// from its name.
 	AnnotationProjectionID = "bindings.fairlead.dev/projection-id"
 
 	managedByLabel = "app.kubernetes.io/managed-by"

@@ -34,10 +34,12 @@ func TestInstallation_OwnsByLabelAndPlace(t *testing.T) {
 		"copied to a namespace, and its place edited": func(s *corev1.Service) {
 			s.Namespace, s.Annotations[AnnotationPlace] = "other", "other/api"
 		},
-		"copied to a namespace":  func(s *corev1.Service) { s.Namespace = "other" },
-		"copied under a name":    func(s *corev1.Service) { s.Name = "other" },
-		"another installation's": func(s *corev1.Service) { Installation{Namespace: "fairlead", Release: "green"}.Mark(s) },
-		"made by hand":           func(s *corev1.Service) { s.Labels, s.Annotations = nil, nil },
+		"copied to a namespace": func(s *corev1.Service) { s.Namespace = "other" },
+		"copied under a name":   func(s *corev1.Service) { s.Name = "other" },
+		"another installation's": func(s *corev1.Service) {
+			Installation{Namespace: "fairlead", Release: "green"}.Mark(s)
+		},
+		"made by hand": func(s *corev1.Service) { s.Labels, s.Annotations = nil, nil },
 	} {
 		s := service()
 		change(s)

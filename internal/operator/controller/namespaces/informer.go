@@ -66,7 +66,8 @@ func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger
 			return
 		}
 		if !refused {
-			log.Info("The Services of the namespace cannot be read; asking again", "every", retry, "refusal", err.Error())
+			log.Info("The Services of the namespace cannot be read; asking again", "every", retry, "refusal",
+				err.Error())
 		}
 		refused = true
 		n.setState(nil, err)
@@ -132,7 +133,8 @@ func (n *informer) handler() toolscache.ResourceEventHandler {
 		},
 		UpdateFunc: func(before, now any) {
 			notify(func(ctx context.Context, h handler.EventHandler, q queue) {
-				h.Update(ctx, event.UpdateEvent{ObjectOld: before.(*corev1.Service), ObjectNew: now.(*corev1.Service)}, q)
+				h.Update(ctx, event.UpdateEvent{ObjectOld: before.(*corev1.Service), ObjectNew: now.(*corev1.Service)},
+					q)
 			})
 		},
 		DeleteFunc: func(o any) {

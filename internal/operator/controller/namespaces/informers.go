@@ -24,8 +24,8 @@ import (
 // NotSyncedError means that the Services of a namespace are not known.
 type NotSyncedError struct {
 	Namespace string
-	// Err is the API server's refusal; nil while the first list is awaited. An event follows when that
-	// changes.
+	// Err is the API server's refusal; nil while the first list is awaited. An event follows when
+	// that changes.
 	Err error
 }
 

@@ -101,7 +101,8 @@ func (p Policy) denialReason(namespace string) string {
 	for _, pattern := range p.Deny {
 		prefix, isPrefix := strings.CutSuffix(pattern, "*")
 		if namespace == pattern || isPrefix && strings.HasPrefix(namespace, prefix) {
-			return fmt.Sprintf("no endpoints are projected into namespace %s: binding.namespaces.deny has %s", namespace,
+			return fmt.Sprintf("no endpoints are projected into namespace %s: binding.namespaces.deny has %s",
+				namespace,
 				pattern)
 		}
 	}

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// cleanupTimeout bounds the deletion: the manager's pod, ServiceAccount and token are deleted as
-	// well.
+	// cleanupTimeout bounds the deletion: the manager's pod, ServiceAccount and token are deleted
+	// as well.
 	cleanupTimeout = 15 * time.Second
 	cleanupWorkers = 16
 	watchRetry     = 10 * time.Second
@@ -39,8 +39,8 @@ type UninstallCleanup struct {
 	Informers    *Informers
 	// Client deletes Services.
 	Client client.Client
-	// Config configures the client that watches the namespace by its own path, for which a Role in it
-	// suffices.
+	// Config configures the client that watches the namespace by its own path, for which a Role in
+	// it suffices.
 	Config *rest.Config
 	Log    logr.Logger
 

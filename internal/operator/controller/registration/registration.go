@@ -38,21 +38,23 @@ import (
 
 const (
 	heartbeatInterval = time.Minute
-	// pollInterval is how often the counts are updated, and how soon a failed heartbeat is repeated.
+	// pollInterval is how often the counts are updated, and how soon a failed heartbeat is
+	// repeated.
 	pollInterval = 10 * time.Second
-	// accountTimeout bounds the account's answer to a heartbeat. Reporting has a deadline of its own,
-	// so that an account that never answers is reported.
+	// accountTimeout bounds the account's answer to a heartbeat. Reporting has a deadline of its
+	// own, so that an account that never answers is reported.
 	accountTimeout = 10 * time.Second
 	// clusterTimeout bounds reading and writing the object.
 	clusterTimeout = 10 * time.Second
-	// watchGrace is how long the endpoints may be unreadable before that is reported: a reopened watch
-	// proves that it works with its next BOOKMARK, up to 15 s later.
+	// watchGrace is how long the endpoints may be unreadable before that is reported: a reopened
+	// watch proves that it works with its next BOOKMARK, up to 15 s later.
 	watchGrace = 20 * time.Second
 )
 
 // Registrar registers operators with the account.
 type Registrar interface {
-	// UpsertOperator registers by (cluster uid, namespace, name) and returns the operator with its id.
+	// UpsertOperator registers by (cluster uid, namespace, name) and returns the operator with its
+	// id.
 	UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error)
 }
 
@@ -69,8 +71,8 @@ type Registration struct {
 	Version      string
 	// ClusterName is the cluster's display name in the account.
 	ClusterName string
-	// FeedStatus returns whether the account's endpoints can be read, and Removals which of them are
-	// held.
+	// FeedStatus returns whether the account's endpoints can be read, and Removals which of them
+	// are held.
 	FeedStatus func() endpointsync.FeedStatus
 	Removals   func() endpointsync.Removals
 	// OnOperatorIDChange is called when the account returns another id for this installation than
@@ -86,8 +88,8 @@ type Registration struct {
 	AccountTimeout time.Duration
 
 	clusterUID string
-	// attempted reports whether this process has sent a heartbeat; lastError is the error of the last
-	// one.
+	// attempted reports whether this process has sent a heartbeat; lastError is the error of the
+	// last one.
 	attempted bool
 	lastError error
 }
@@ -255,7 +257,8 @@ func (r *Registration) operator(clusterUID string) account.Operator {
 		Description:     r.Spec.Description,
 		EnabledFeatures: r.features(),
 		Deployment: account.OperatorDeployment{
-			Name: r.Installation.Release, Namespace: r.Installation.Namespace, Version: r.Version, ClusterName: r.ClusterName,
+			Name: r.Installation.Release, Namespace: r.Installation.Namespace, Version: r.Version,
+			ClusterName: r.ClusterName,
 		},
 		Binding:    r.binding(),
 		ClusterUID: clusterUID,

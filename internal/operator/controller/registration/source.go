@@ -66,10 +66,12 @@ func (r *Registration) accountChangedCondition(removals endpointsync.Removals) m
 			shellSafeID(recorded.StoreID))
 	}
 	return newCondition(v1alpha1.ConditionAccountChanged, metav1.ConditionTrue, reason, fmt.Sprintf(
-		"the endpoints are now listed by %s, so %d of %d hostnames that it lacks are kept and nothing is removed until "+
+		"the endpoints are now listed by %s, so %d of %d hostnames that it lacks are kept and nothing is "+
+			"removed until "+
 			"this is confirmed: "+
 			"helm upgrade %s CHART --namespace %s --reuse-values --set binding.acceptAccount=%s",
-		what, removals.Pending, removals.Projected, r.Installation.Release, r.Installation.Namespace, shellSafeID(accept)))
+		what, removals.Pending, removals.Projected, r.Installation.Release, r.Installation.Namespace,
+		shellSafeID(accept)))
 }
 
 // shellSafePattern matches ids that may be pasted into a shell.
@@ -88,7 +90,8 @@ func removalsHeldCondition(r endpointsync.Removals) metav1.Condition {
 			"no removal is held")
 	}
 	return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionTrue, v1alpha1.ReasonMassRemoval, fmt.Sprintf(
-		"%d of %d hostnames lost endpoints at %s or soon after; they are kept until the account is listed again, at %s "+
+		"%d of %d hostnames lost endpoints at %s or soon after; they are kept until the account is listed "+
+			"again, at %s "+
 			"or later",
 		r.Pending, r.Projected, r.Since.UTC().Format(time.RFC3339), r.ListDue.UTC().Format(time.RFC3339)))
 }

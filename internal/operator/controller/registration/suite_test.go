@@ -46,7 +46,8 @@ type fakeAccount struct {
 func (a *fakeAccount) UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error) {
 	if a.hangs {
 		<-ctx.Done()
-		return nil, &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer", Cause: ctx.Err()}
+		return nil, &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer",
+			Cause: ctx.Err()}
 	}
 	if a.err != nil {
 		return nil, a.err
@@ -84,7 +85,8 @@ var _ = Describe("Registration", func() {
 	object := func(ctx context.Context) *v1alpha1.KubernetesOperator {
 		GinkgoHelper()
 		k := &v1alpha1.KubernetesOperator{}
-		Expect(f.Live.Get(ctx, client.ObjectKey{Namespace: f.Installation.Namespace, Name: "fairlead"}, k)).To(Succeed())
+		Expect(f.Live.Get(ctx, client.ObjectKey{Namespace: f.Installation.Namespace, Name: "fairlead"}, k)).
+			To(Succeed())
 		return k
 	}
 	beat := func(ctx context.Context, healthy bool) *v1alpha1.KubernetesOperator {
@@ -184,18 +186,23 @@ var _ = Describe("Registration", func() {
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "")
 	})
 
-	DescribeTable("names the condition and the reason of a failure", func(ctx SpecContext, err error, typ, reason string) {
-		api.err = err
-		expect(beat(ctx, false), typ, "False "+reason, "")
-	},
-		Entry("no API at this address", account.Errorf(account.CodeNoRoute, "no such route"), "APIReachable", "BadAnswer"),
-		Entry("another program's 404", &account.Error{Code: "ERR_X_1", Status: 404, Msg: "?"}, "APIReachable", "BadAnswer"),
-		Entry("a page", &account.Error{Code: account.CodeBadAnswer, Status: 200, Msg: "?"}, "APIReachable", "BadAnswer"),
+	DescribeTable("names the condition and the reason of a failure",
+		func(ctx SpecContext, err error, typ, reason string) {
+			api.err = err
+			expect(beat(ctx, false), typ, "False "+reason, "")
+		},
+		Entry("no API at this address", account.Errorf(account.CodeNoRoute, "no such route"), "APIReachable",
+			"BadAnswer"),
+		Entry("another program's 404", &account.Error{Code: "ERR_X_1", Status: 404, Msg: "?"}, "APIReachable",
+			"BadAnswer"),
+		Entry("a page", &account.Error{Code: account.CodeBadAnswer, Status: 200, Msg: "?"}, "APIReachable",
+			"BadAnswer"),
 		Entry("no store", account.Errorf(account.CodeUnavailable, "the store is away"), "APIReachable", "Unavailable"),
 		Entry("too many requests", account.Errorf(account.CodeTooMany, "slower"), "APIReachable", "Unavailable"),
 		Entry("a dead network", errors.New("i/o timeout"), "APIReachable", "Unreachable"),
 		Entry("a scope", account.Errorf(account.CodeScope, "the key may not"), "Registered", "Unauthorized"),
-		Entry("another program's 403", &account.Error{Code: "ERR_X_2", Status: 403, Msg: "no"}, "Registered", "Unauthorized"),
+		Entry("another program's 403", &account.Error{Code: "ERR_X_2", Status: 403, Msg: "no"}, "Registered",
+			"Unauthorized"),
 		Entry("too many operators", account.Errorf(account.CodeLimit, "delete some"), "Registered", "LimitReached"),
 		Entry("a rule", account.Invalid("description", "x", "too long"), "Registered", "Rejected"),
 	)
@@ -223,7 +230,8 @@ var _ = Describe("Registration", func() {
 
 	It("records the first account, never another one by itself, and reports what is frozen and how to accept it",
 		func(ctx SpecContext) {
-			removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "st-1"), Listed: source("ac-1", "st-1")}
+			removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "st-1"),
+				Listed: source("ac-1", "st-1")}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
 			f.EventNotes()
 			removals.Frozen, removals.Listed.AccountID, removals.Pending, removals.Projected = true, "ac-2", 12, 20
@@ -238,9 +246,11 @@ var _ = Describe("Registration", func() {
 			Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
 
 			removals.Listed = source("ac-1", "st-2")
-			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "store st-2 instead of store st-1")
+			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged",
+				"store st-2 instead of store st-1")
 			removals.Listed.StoreID = "$(reboot)"
-			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged).Message).
+			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions,
+				v1alpha1.ConditionAccountChanged).Message).
 				NotTo(ContainSubstring("reboot"))
 
 			By("deleting the object, and asking as a manager does at its start")
@@ -252,7 +262,8 @@ var _ = Describe("Registration", func() {
 			removals = endpointsync.Removals{}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
 			r.Spec.BindingEnabled = false
-			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).To(BeNil())
+			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).
+				To(BeNil())
 		})
 
 	It("reports which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
@@ -270,7 +281,8 @@ var _ = Describe("Registration", func() {
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
 		removals = endpointsync.Removals{Known: true}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "False NothingHeld", "")
-		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning MassRemoval"), ContainSubstring("Normal NothingHeld")))
+		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning MassRemoval"),
+			ContainSubstring("Normal NothingHeld")))
 	})
 
 	It("has the account listed again when it answers with another operator", func(ctx SpecContext) {
@@ -303,7 +315,8 @@ var _ = Describe("Registration", func() {
 			Expect(f.Client.Create(ctx, b)).To(Succeed())
 			if i == 0 {
 				meta.SetStatusCondition(&b.Status.Conditions,
-					metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady})
+					metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
+						Reason: v1alpha1.ReasonReady})
 				Expect(f.Client.Status().Update(ctx, b)).To(Succeed())
 			}
 		}
@@ -312,7 +325,8 @@ var _ = Describe("Registration", func() {
 		Expect(k.Status.ReadyEndpoints).To(BeEquivalentTo(1))
 
 		api.last = account.Operator{}
-		gone := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: f.Installation.Namespace, Name: "b.demo"}}
+		gone := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: f.Installation.Namespace,
+			Name: "b.demo"}}
 		Expect(f.Client.Delete(ctx, gone)).To(Succeed())
 		Expect(r.Refresh(ctx)).To(Succeed())
 		Expect(object(ctx).Status.BoundEndpoints).To(BeEquivalentTo(1))

@@ -44,8 +44,9 @@ func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 	for {
 		k, pod, changed := p.table.lookup(ip)
 		if k.name != "" {
-			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: pod.account.Value(),
-				Annotations: pod.annotations}
+			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name,
+				ServiceAccount: pod.account.Value(),
+				Annotations:    pod.annotations}
 		}
 		if changed == nil {
 			return nil

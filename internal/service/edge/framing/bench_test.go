@@ -33,7 +33,8 @@ func BenchmarkConn_FirstHead(b *testing.B) {
 	buffer := make([]byte, 4<<10)
 	b.ReportAllocs()
 	for b.Loop() {
-		c := New(&onceConn{head: head}, Options{Protocol: HTTP1OrHTTP2, StartTimeout: time.Minute, HeadTimeout: HeadTimeout})
+		c := New(&onceConn{head: head},
+			Options{Protocol: HTTP1OrHTTP2, StartTimeout: time.Minute, HeadTimeout: HeadTimeout})
 		if n, err := c.Read(buffer); err != nil || n != len(head) {
 			b.Fatal(n, err)
 		}

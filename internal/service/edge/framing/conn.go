@@ -17,9 +17,9 @@ import (
 const (
 	// MaxHeaderBytes is what an http.Server behind a Conn allows for a request's header.
 	MaxHeaderBytes = 64 << 10
-	// MaxFrameSize is the largest HTTP/2 frame, in bytes, that such a server allows: what every client
-	// may send without asking (RFC 9113, section 4.2). The server keeps a buffer of that size for a
-	// connection.
+	// MaxFrameSize is the largest HTTP/2 frame, in bytes, that such a server allows: what every
+	// client may send without asking (RFC 9113, section 4.2). The server keeps a buffer of that
+	// size for a connection.
 	MaxFrameSize = 16 << 10
 	// HeadTimeout is how long a request's head may take, from its first byte to its last.
 	HeadTimeout = 10 * time.Second

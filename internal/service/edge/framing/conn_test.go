@@ -56,7 +56,8 @@ func TestConn_EndsIncompleteHeads(t *testing.T) {
 				defer client.Close()
 				defer server.Close()
 				begun := time.Now()
-				conn := New(server, Options{Protocol: HTTP1OrHTTP2, StartTimeout: startTimeout, HeadTimeout: HeadTimeout})
+				conn := New(server, Options{Protocol: HTTP1OrHTTP2, StartTimeout: startTimeout,
+					HeadTimeout: HeadTimeout})
 				_ = conn.SetReadDeadline(begun.Add(serverTimeout))
 				go func() { _, _ = io.WriteString(client, c.send) }()
 				_, err := io.ReadAll(conn)

@@ -30,7 +30,8 @@ func TestClient_AbortResetsConnection(t *testing.T) {
 				}
 				o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, c Client) {
 					if r.ProtoMajor == 2 {
-						_, _ = io.WriteString(rw, map[bool]string{true: "stays", false: "can be severed"}[c.Abort == nil])
+						_, _ = io.WriteString(rw,
+							map[bool]string{true: "stays", false: "can be severed"}[c.Abort == nil])
 						return
 					}
 					_, _ = io.WriteString(rw, "beginning")

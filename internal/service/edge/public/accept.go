@@ -97,8 +97,9 @@ func (s *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, e
 
 // framed makes the HTTP server read only what every program reads alike.
 func (s *Server) framed(c net.Conn, p framing.Protocol) *framing.Conn {
-	return framing.New(c, framing.Options{Protocol: p, StartTimeout: s.opt.headerTimeout, HeadTimeout: s.opt.headerTimeout,
-		Linger: true})
+	return framing.New(c, framing.Options{Protocol: p, StartTimeout: s.opt.headerTimeout,
+		HeadTimeout: s.opt.headerTimeout,
+		Linger:      true})
 }
 
 // conn is a client's connection below TLS.
@@ -150,7 +151,8 @@ func (c *conn) tcp() *net.TCPConn {
 // readProxyHeader reads the client's address from the PROXY header of a trusted proxy, which must
 // send one.
 func (c *conn) readProxyHeader(timeout time.Duration) error {
-	pc := proxyproto.NewConn(c.Conn, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(timeout))
+	pc := proxyproto.NewConn(c.Conn, proxyproto.WithPolicy(proxyproto.REQUIRE),
+		proxyproto.SetReadHeaderTimeout(timeout))
 	h := pc.ProxyHeader()
 	if h == nil {
 		return errors.New("the proxy sent no header of the PROXY protocol")

@@ -82,7 +82,8 @@ func (c *Certificates) Run(ctx context.Context) {
 func (c *Certificates) refresh(now time.Time) {
 	before := c.current.Load().names()
 	for _, err := range c.reload(now) {
-		c.log.Error("a public certificate could not be reloaded; the old one, where there is one, stays in service", "err",
+		c.log.Error("a public certificate could not be reloaded; the old one, where there is one, stays in service",
+			"err",
 			err)
 	}
 	if after := c.current.Load().names(); !slices.Equal(before, after) {
@@ -148,11 +149,13 @@ func (c *Certificates) load(at CertFiles) (loadedPair, error) {
 	if err != nil {
 		return old,
 			fmt.Errorf(
-				"loading --public-tls-cert %s and its key %s (PEM, the certificate's chain leaf first, and its private key): %w",
+				"loading --public-tls-cert %s and its key %s (PEM, the certificate's chain leaf first, and its "+
+					"private key): %w",
 				at.Cert, at.Key, err)
 	}
 	if len(pair.Leaf.DNSNames) == 0 {
-		return old, fmt.Errorf("--public-tls-cert %s: the certificate has no DNS name (subject alternative name)", at.Cert)
+		return old, fmt.Errorf("--public-tls-cert %s: the certificate has no DNS name (subject alternative name)",
+			at.Cert)
 	}
 	return loadedPair{cert, key, &pair}, nil
 }

@@ -88,7 +88,8 @@ func (l *connLimiter) addForClient(c *conn) bool {
 	ok, firstRefusal := l.perClient.Acquire(client)
 	if !ok {
 		if firstRefusal {
-			l.log.Warn("public connections are closed: a client has too many", "client", client, "limit", l.maxPerClient)
+			l.log.Warn("public connections are closed: a client has too many", "client", client, "limit",
+				l.maxPerClient)
 		}
 		l.stats.OverClientLimit++
 		return false

@@ -121,9 +121,12 @@ func TestServer_DeterminesClient(t *testing.T) {
 		"rubbish": {trusting, []string{"X-Forwarded-For", "unknown"}, "127.0.0.1|false|127.0.0.1|http"},
 		"rubbish before a good one": {trusting, []string{"X-Forwarded-For", "192.0.2.1, x, 10.1.1.1"},
 			"10.1.1.1|false|10.1.1.1|http"},
-		"only proxies":                {trusting, []string{"X-Forwarded-For", "10.1.1.1"}, "10.1.1.1|false|10.1.1.1|http"},
-		"a proxy's word, misspelt":    {trusting, []string{"X_Forwarded_For", "192.0.2.1"}, "127.0.0.1|false|127.0.0.1|http"},
-		"a proxy that redirects http": {trusting, []string{"X-Forwarded-Proto", "http"}, "127.0.0.1|false|127.0.0.1|http"},
+		"only proxies": {trusting, []string{"X-Forwarded-For", "10.1.1.1"},
+			"10.1.1.1|false|10.1.1.1|http"},
+		"a proxy's word, misspelt": {trusting, []string{"X_Forwarded_For", "192.0.2.1"},
+			"127.0.0.1|false|127.0.0.1|http"},
+		"a proxy that redirects http": {trusting, []string{"X-Forwarded-Proto", "http"},
+			"127.0.0.1|false|127.0.0.1|http"},
 	} {
 		_, body := c.w.get("http://plain.example.com/", func(r *http.Request) {
 			for i := 0; i < len(c.headers); i += 2 {
@@ -158,7 +161,8 @@ func TestServer_ReadsPROXYProtocol(t *testing.T) {
 		source, dest := netip.MustParseAddrPort(from), netip.MustParseAddrPort("203.0.113.1:443")
 		h := proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source), tcpAddr(dest))
 		if source.Addr().Is6() {
-			h = proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source), tcpAddr(netip.MustParseAddrPort("[2001:db8::9]:443")))
+			h = proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source),
+				tcpAddr(netip.MustParseAddrPort("[2001:db8::9]:443")))
 		}
 		b, err := h.Format()
 		if err != nil {
@@ -183,7 +187,8 @@ func TestServer_ReadsPROXYProtocol(t *testing.T) {
 		"a header too long":   {"PROXY TCP4 " + strings.Repeat("1", 4096) + "\r\n", ""},
 		"a signature only":    {"\r\n\r\n\x00\r\nQUIT\n", ""},
 		"version 2 cut short": {v2("192.0.2.1:4711")[:20], ""},
-		"a header, then other": {"PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\nPROXY TCP4 192.0.2.2 203.0.113.1 4711 80\r\n",
+		"a header, then other": {
+			"PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\nPROXY TCP4 192.0.2.2 203.0.113.1 4711 80\r\n",
 			"400"},
 	} {
 		conn := w.dial(w.http)
@@ -253,8 +258,9 @@ func TestServer_DropsForwardingHeadersInAnySpelling(t *testing.T) {
 		r.Header[name] = []string{"evil"}
 	}
 	r.Header["X-Forward"] = []string{"kept"}
-	New(Options{Logger: slog.New(slog.DiscardHandler)}).setForwarded(&conn{client: netip.MustParseAddrPort("192.0.2.7:4")},
-		r, Client{}, "http")
+	New(Options{Logger: slog.New(slog.DiscardHandler)}).
+		setForwarded(&conn{client: netip.MustParseAddrPort("192.0.2.7:4")},
+			r, Client{}, "http")
 	if len(r.Header) != 4 || r.Header.Get("X-Forwarded-For") != "192.0.2.7" || r.Header.Get("X-Forward") != "kept" {
 		t.Errorf("left: %v", r.Header)
 	}

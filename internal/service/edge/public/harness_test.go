@@ -33,8 +33,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http gives a client that it has refused half a second to read why, even after the server is
-	// closed: longer than goleak waits.
+	// net/http gives a client that it has refused half a second to read why, even after the server
+	// is closed: longer than goleak waits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
@@ -90,7 +90,8 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 func find(_ context.Context, host string, port int) (*account.Endpoint, error) {
 	for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com",
 		"http://app.example.com:8080", "https://app.other.test"} {
-		if u, err := account.ParseBindingURL(account.BindingPublic, raw); err == nil && u.Host == host && u.Port == port {
+		if u, err := account.ParseBindingURL(account.BindingPublic, raw); err == nil && u.Host == host &&
+			u.Port == port {
 			return &account.Endpoint{URL: raw, Scheme: u.Scheme, Host: host, Port: port}, nil
 		}
 	}

@@ -45,7 +45,8 @@ func (h *h2Conn) ask(stream uint32, end bool, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		_ = enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
 	}
-	if err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndStream: end,
+	if err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(),
+		EndStream:  end,
 		EndHeaders: true}); err != nil {
 		h.t.Fatal(err)
 	}
@@ -117,7 +118,8 @@ func TestServer_ChecksHTTP2Heads(t *testing.T) {
 		"another authority": {[]string{":method", "GET", ":scheme", "https", ":authority", "app.other.test", ":path",
 			"/a"}, "421"},
 		"CONNECT": {[]string{":method", "CONNECT", ":authority", "app.example.com:443"}, "400"},
-		"an extended CONNECT": {[]string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "https", ":authority",
+		"an extended CONNECT": {[]string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "https",
+			":authority",
 			"app.example.com", ":path", "/"}, "400 reset"},
 	} {
 		h := w.h2("app.example.com")

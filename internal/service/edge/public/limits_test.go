@@ -73,7 +73,8 @@ func TestConnLimiter_LimitsPerClient(t *testing.T) {
 
 	// A proxy has many clients: counted is whom its header names.
 	proxied := newWorld(t, func(o *Options) {
-		o.MaxConnsPerClient, o.ProxyProtocol, o.TrustedProxies = 1, true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		o.MaxConnsPerClient, o.ProxyProtocol, o.TrustedProxies = 1, true,
+			[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
 	from := func(ip string) string { return "PROXY TCP4 " + ip + " 203.0.113.1 4711 80\r\n" }
 	hold(t, proxied, from("192.0.2.1"))

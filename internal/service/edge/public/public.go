@@ -29,8 +29,8 @@ const (
 	pingAfter       = 30 * time.Second // of silence on an HTTP/2 connection
 
 	// uploadBuffer and connUploadBuffer are the bytes of uploads that one stream and one HTTP/2
-	// connection take before an upstream reads them. The latter is several times the former, so that
-	// an upstream that does not read delays its own upload and not those beside it.
+	// connection take before an upstream reads them. The latter is several times the former, so
+	// that an upstream that does not read delays its own upload and not those beside it.
 	uploadBuffer     = 1 << 20
 	connUploadBuffer = 16 << 20
 )
@@ -53,11 +53,12 @@ type Options struct {
 
 	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
 	FindEndpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
-	// ServeEndpoint answers a request to the endpoint. The server has set X-Forwarded-For, -Proto and
+	// ServeEndpoint answers a request to the endpoint. The server has set X-Forwarded-For, -Proto
+	// and
 	// -Host of the request.
 	ServeEndpoint func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
-	// GrantedHosts reports which of the hosts the account may have now; requests to others are ended.
-	// nil = grants are never revoked.
+	// GrantedHosts reports which of the hosts the account may have now; requests to others are
+	// ended. nil = grants are never revoked.
 	GrantedHosts func(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 	// WriteError answers a request with an error page.
 	WriteError func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)

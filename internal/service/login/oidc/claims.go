@@ -117,7 +117,8 @@ func (c *personClaims) identity(issuer, subject string, groups []string) (accoun
 	for _, name := range groups {
 		list, whole := stringList(c.all[name], maxGroups)
 		if !whole {
-			return id, fmt.Errorf("the claim %s has more than %d groups, or one of more than %d bytes", name, maxGroups, maxText)
+			return id, fmt.Errorf("the claim %s has more than %d groups, or one of more than %d bytes", name, maxGroups,
+				maxText)
 		}
 		if list != nil {
 			id.Groups = list

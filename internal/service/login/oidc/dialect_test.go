@@ -35,15 +35,18 @@ func TestProvider_ChecksTenantOfIssuer(t *testing.T) {
 		"the template": {"/{tenantid}/v2.0", map[string]any{"tid": "{tenantid}", "iss": "/{tenantid}/v2.0"}, false},
 		"a tenant of one's own": {"/" + tenant + "/v2.0", map[string]any{"tid": tenant, "iss": "/" + tenant + "/v2.0"},
 			true},
-		"not of one's own":       {"/" + tenant + "/v2.0", map[string]any{"tid": tenant, "iss": "/{tenantid}/v2.0"}, false},
-		"an issuer of elsewhere": {"https://evil.example/{tenantid}", map[string]any{"tid": tenant, "iss": "/x"}, false},
+		"not of one's own": {"/" + tenant + "/v2.0", map[string]any{"tid": tenant, "iss": "/{tenantid}/v2.0"},
+			false},
+		"an issuer of elsewhere": {"https://evil.example/{tenantid}", map[string]any{"tid": tenant, "iss": "/x"},
+			false},
 	} {
 		p := startProvider(t)
 		p.Discovery = map[string]any{"issuer": p.URL + c.issuer}
 		if strings.HasPrefix(c.issuer, "https:") {
 			p.Discovery["issuer"] = c.issuer
 		}
-		p.Claims = map[string]any{"tid": c.claims["tid"], "iss": p.URL + c.claims["iss"].(string), "email_verified": nil}
+		p.Claims = map[string]any{"tid": c.claims["tid"], "iss": p.URL + c.claims["iss"].(string),
+			"email_verified": nil}
 		config := configOf(p)
 		config.Kind, config.Provider = trafficpolicy.LoginOAuth, "microsoft"
 		got, err := handleCallback(t, newTestProvider(t, p, config), "code=c")
@@ -160,8 +163,9 @@ func TestDiscovery_RetriesAndKeeps(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			} else {
 				oidctest.WriteJSON(w, map[string]any{"issuer": "https://idp.example.com",
-					"authorization_endpoint": "https://idp.example.com/a", "token_endpoint": "https://idp.example.com/t",
-					"jwks_uri": "https://idp.example.com/k"})
+					"authorization_endpoint": "https://idp.example.com/a",
+					"token_endpoint":         "https://idp.example.com/t",
+					"jwks_uri":               "https://idp.example.com/k"})
 			}
 			return w.Result(), nil
 		})}

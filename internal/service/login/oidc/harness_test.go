@@ -49,8 +49,9 @@ func newTestProvider(t *testing.T, p *oidctest.Provider, c trafficpolicy.LoginCo
 func handleCallback(t *testing.T, p login.CallbackProvider, query string) (*login.Authentication, error) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/_fairlead/oidc/callback?"+query, nil)
-	return p.HandleCallback(t.Context(), r, &login.Flow{State: "state", Nonce: "nonce", Verifier: strings.Repeat("v", 43),
-		StartedAt: time.Now()}, testAction)
+	return p.HandleCallback(t.Context(), r,
+		&login.Flow{State: "state", Nonce: "nonce", Verifier: strings.Repeat("v", 43),
+			StartedAt: time.Now()}, testAction)
 }
 
 // verifyLogout posts a logout token to the provider.

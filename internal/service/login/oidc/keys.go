@@ -32,7 +32,8 @@ const (
 
 // algorithms are the signatures that are accepted: asymmetric ones only.
 var algorithms = []jose.SignatureAlgorithm{
-	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512, jose.EdDSA,
+	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512,
+	jose.EdDSA,
 }
 
 // keySets holds one keySet for each jwks_uri, shared by all actions. It is safe for concurrent use.

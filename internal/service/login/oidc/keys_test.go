@@ -25,7 +25,8 @@ import (
 func inJSON(token string, general bool) string {
 	parts := strings.Split(token, ".")
 	if general {
-		return fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q}]}`, parts[1], parts[0], parts[2])
+		return fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q}]}`, parts[1], parts[0],
+			parts[2])
 	}
 	return fmt.Sprintf(`{"payload":%q,"protected":%q,"signature":%q}`, parts[1], parts[0], parts[2])
 }

@@ -137,7 +137,8 @@ func (p *provider) checkClaims(d *providerInfo, id *goidc.IDToken, f *login.Flow
 	case isTemplate(d.issuer) && !isIssuerOfTenant(d.issuer, id.Issuer, more.Tenant):
 		return fmt.Errorf("the ID token of the tenant %.100q has the issuer %.100q", more.Tenant, id.Issuer)
 	case id.IssuedAt.Before(f.StartedAt.Add(-login.ClockSkew)):
-		return fmt.Errorf("the ID token was issued (iat) at %s, before the login began at %s", id.IssuedAt.UTC(), f.StartedAt)
+		return fmt.Errorf("the ID token was issued (iat) at %s, before the login began at %s", id.IssuedAt.UTC(),
+			f.StartedAt)
 	}
 	return checkIssuedAt(id.IssuedAt)
 }
@@ -192,7 +193,8 @@ func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*log
 	if err != nil {
 		return nil,
 			login.RefusedError(
-				"The identity provider says more of your groups than this endpoint takes. Its administrator can have it "+
+				"The identity provider says more of your groups than this endpoint takes. Its administrator can "+
+					"have it "+
 					"say fewer.", err)
 	}
 	required := p.dialect.maxAge

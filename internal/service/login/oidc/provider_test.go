@@ -125,7 +125,8 @@ func TestProvider_RefusesInvalidTokens(t *testing.T) {
 				claims)
 		}},
 		"signed with the secret": {sign: func(p *oidctest.Provider, claims map[string]any) string {
-			return p.SignWith(jose.SigningKey{Algorithm: jose.HS256, Key: []byte(strings.Repeat(oidctest.ClientSecret, 3))},
+			return p.SignWith(jose.SigningKey{Algorithm: jose.HS256,
+				Key: []byte(strings.Repeat(oidctest.ClientSecret, 3))},
 				claims)
 		}},
 		"not signed": {sign: func(p *oidctest.Provider, claims map[string]any) string {
@@ -181,8 +182,8 @@ func TestProvider_RefusesInvalidCallbacks(t *testing.T) {
 		"code=c&iss="+url.QueryEscape(advertises.URL)); err != nil {
 		t.Errorf("with its issuer: %v", err)
 	}
-	// What the token endpoint says: a code that was used is the person's to repeat, anything else the
-	// endpoint's owner's to repair.
+	// What the token endpoint says: a code that was used is the person's to repeat, anything else
+	// the endpoint's owner's to repair.
 	for body, code := range map[string]account.Code{`{"error":"invalid_grant"}`: account.CodeLoginFailed,
 		`{"error":"invalid_client","error_description":"wrong"}`: account.CodeProviderFailed,
 		`hush/secret`: account.CodeProviderFailed, ``: account.CodeProviderFailed} {
@@ -207,9 +208,10 @@ func TestProvider_ReadsIdentity(t *testing.T) {
 		claims, userinfo map[string]any
 		want             func(id *account.LoginIdentity)
 	}{
-		"an address that is not verified": {map[string]any{"email_verified": false}, nil, func(id *account.LoginIdentity) {
-			id.Email = ""
-		}},
+		"an address that is not verified": {map[string]any{"email_verified": false}, nil,
+			func(id *account.LoginIdentity) {
+				id.Email = ""
+			}},
 		"of which nothing is said": {map[string]any{"email_verified": nil}, nil, func(id *account.LoginIdentity) {
 			id.Email = ""
 		}},
@@ -265,7 +267,8 @@ func TestProvider_ReadsIdentity(t *testing.T) {
 func TestProvider_ReadsAuthTime(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
-	for said, want := range map[any]time.Time{1_700_000_000: time.Unix(1_700_000_000, 0).UTC(), 0: {}, -1: {}, nil: {}} {
+	for said, want := range map[any]time.Time{1_700_000_000: time.Unix(1_700_000_000, 0).UTC(), 0: {}, -1: {},
+		nil: {}} {
 		p.Claims = map[string]any{"auth_time": said}
 		if got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c"); err != nil ||
 			!got.AuthTime.Equal(want) {
@@ -317,7 +320,8 @@ func TestProvider_VerifiesLogoutTokens(t *testing.T) {
 		"expired": {"exp": time.Now().Add(-time.Hour).Unix()}, "without an end": {"exp": nil},
 		"without an id": {"jti": nil}, "without session and subject": {"sid": nil, "sub": nil},
 		"with a nonce":     {"nonce": "n"},
-		"of another event": {"events": map[string]any{"x": map[string]any{}}}, "an ID token": {"events": nil, "nonce": "n"},
+		"of another event": {"events": map[string]any{"x": map[string]any{}}},
+		"an ID token":      {"events": nil, "nonce": "n"},
 	} {
 		if got, err := take(p.Sign(oidctest.Changed(good, change))); err == nil {
 			t.Errorf("%s: %+v", name, got)

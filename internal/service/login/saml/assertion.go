@@ -63,7 +63,8 @@ func (v *validator) readAssertion(e *etree.Element) (*assertion, error) {
 		return nil, err
 	}
 	if issued.After(v.now.Add(login.ClockSkew)) {
-		return nil, fmt.Errorf("the assertion was issued at %s, in the future: the clocks differ", attr(e, "IssueInstant"))
+		return nil, fmt.Errorf("the assertion was issued at %s, in the future: the clocks differ",
+			attr(e, "IssueInstant"))
 	}
 	a.validUntil = issued.Add(maxAssertionAge)
 	for _, step := range []func(*etree.Element, *assertion) error{v.checkIssuer, v.readSubject, v.checkConditions,
@@ -141,8 +142,8 @@ func (v *validator) readNameID(subject *etree.Element, a *assertion) error {
 	if a.format = attr(id, "Format"); a.format == "" {
 		a.format = formatUnspecified
 	}
-	// A persistent id is one person's only together with its qualifiers: those of others, that a proxy
-	// passes on, are not this provider's.
+	// A persistent id is one person's only together with its qualifiers: those of others, that a
+	// proxy passes on, are not this provider's.
 	if q := attr(id, "NameQualifier"); q != "" && q != v.entity {
 		return fmt.Errorf("the NameID is qualified by %.256q, another identity provider", q)
 	}
@@ -242,7 +243,8 @@ func (v *validator) readAuthnStatement(e *etree.Element, a *assertion) error {
 		return err
 	}
 	if a.authnInstant.After(v.now.Add(login.ClockSkew)) {
-		return fmt.Errorf("the person was asked at %s, in the future: the clocks differ", attr(statement, "AuthnInstant"))
+		return fmt.Errorf("the person was asked at %s, in the future: the clocks differ",
+			attr(statement, "AuthnInstant"))
 	}
 	if attr(statement, "SessionNotOnOrAfter") == "" {
 		return nil

@@ -69,7 +69,8 @@ func attributes(e *etree.Element) (map[string][]string, error) {
 	if values > maxValues || size > maxText {
 		return nil,
 			fmt.Errorf(
-				"the assertion has %d values in %d bytes, more than %d or %d: let the identity provider send fewer groups", values,
+				"the assertion has %d values in %d bytes, more than %d or %d: let the identity provider send "+
+					"fewer groups", values,
 				size, maxValues, maxText)
 	}
 	return found, nil

@@ -104,12 +104,14 @@ func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authenticatio
 	if a.inResponseTo == "" {
 		if !p.config.AllowIdPInitiated {
 			return nil, account.Errorf(account.CodeLoginFailed,
-				"This login began at the identity provider, which this endpoint does not admit. Start from the endpoint's own "+
+				"This login began at the identity provider, which this endpoint does not admit. Start from the "+
+					"endpoint's own "+
 					"address.")
 		}
 		if p.config.ForceAuthn {
 			return nil, account.Errorf(account.CodeLoginFailed,
-				"This endpoint wants the identity provider to ask you again at every login. Start from the endpoint's own address.")
+				"This endpoint wants the identity provider to ask you again at every login. Start from the "+
+					"endpoint's own address.")
 		}
 	}
 	id := a.identity()
@@ -208,7 +210,8 @@ func (e *statusError) Error() string {
 
 func newStatusError(status, code *etree.Element) error {
 	e := &statusError{name: "with a status that is not known here"}
-	for _, c := range append([]*etree.Element{code}, children(code, nsProtocol, "StatusCode")...) { // the second says more
+	// the second says more
+	for _, c := range append([]*etree.Element{code}, children(code, nsProtocol, "StatusCode")...) {
 		if name := strings.TrimPrefix(attr(c, "Value"), statusPrefix); statusName.MatchString(name) {
 			e.name = name
 		}
@@ -221,7 +224,8 @@ func newStatusError(status, code *etree.Element) error {
 
 // refusedError makes the error of an invalid response. Text of the response is logged, not shown.
 func refusedError(cause error) error {
-	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the server's " +
+	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the " +
+		"server's " +
 		"log says what was wrong with it."
 	var status *statusError
 	var format *formatError
@@ -229,13 +233,16 @@ func refusedError(cause error) error {
 	case errors.As(cause, &status):
 		msg = "The identity provider did not confirm the login (" + status.name + ")."
 	case errors.As(cause, &format):
-		msg = "The identity provider names people in another way than this endpoint expects. Its administrator has to set " +
+		msg = "The identity provider names people in another way than this endpoint expects. Its administrator has " +
+			"to set " +
 			"the same NameID format on both sides (nameid_format)."
 	case errors.Is(cause, errTransient):
-		msg = "The identity provider gives people another name at every login (a transient NameID). Its administrator has " +
+		msg = "The identity provider gives people another name at every login (a transient NameID). Its " +
+			"administrator has " +
 			"to choose a persistent one."
 	case errors.Is(cause, errEncrypted):
-		msg = "The identity provider encrypts its assertions, which is not offered here. Its administrator has to switch " +
+		msg = "The identity provider encrypts its assertions, which is not offered here. Its administrator has to " +
+			"switch " +
 			"that off; the connection is encrypted all the same."
 	}
 	return &account.Error{Code: account.CodeLoginFailed, Msg: msg, Cause: cause}

@@ -31,7 +31,8 @@ func TestConsume_AcceptsResponse(t *testing.T) {
 		{name: "both are signed", say: func(s *responseSpec) { s.signResponse, s.assertion.by = true, ours() }},
 		{name: "with KeyInfo", say: func(s *responseSpec) { s.assertion.keyInfo = ours() }},
 		{name: "with a prefix list", say: func(s *responseSpec) {
-			s.assertion.transforms = `<ds:Transform Algorithm="` + enveloped + `"/><ds:Transform Algorithm="` + exclusiveC14N +
+			s.assertion.transforms = `<ds:Transform Algorithm="` + enveloped + `"/><ds:Transform Algorithm="` +
+				exclusiveC14N +
 				`"><ec:InclusiveNamespaces xmlns:ec="` + exclusiveC14N + `" PrefixList=""/></ds:Transform>`
 		}},
 		{name: "without an issuer of the response", say: func(s *responseSpec) { s.ResponseIssuer = "" }},
@@ -45,10 +46,12 @@ func TestConsume_AcceptsResponse(t *testing.T) {
 			s.NotOnOrAfter, s.ConfirmedUntil = timestamp(-59*time.Second), timestamp(-59*time.Second)
 		}},
 		{name: "clocks 59 s apart, early", say: func(s *responseSpec) {
-			s.NotBefore, s.Issued, s.Asked = timestamp(59*time.Second), timestamp(59*time.Second), timestamp(59*time.Second)
+			s.NotBefore, s.Issued, s.Asked = timestamp(59*time.Second), timestamp(59*time.Second),
+				timestamp(59*time.Second)
 		}},
 		{name: "used once, and several audiences", say: func(s *responseSpec) {
-			s.Conditions = `<saml:OneTimeUse/><saml:AudienceRestriction><saml:Audience>urn:x</saml:Audience><saml:Audience>` +
+			s.Conditions = `<saml:OneTimeUse/><saml:AudienceRestriction>` +
+				`<saml:Audience>urn:x</saml:Audience><saml:Audience>` +
 				ourID + `</saml:Audience></saml:AudienceRestriction>`
 		}},
 		{name: "the second key", config: func(c *trafficpolicy.LoginConfig) {
@@ -124,7 +127,8 @@ func TestConsume_ReturnsAuthentication(t *testing.T) {
 	want := &login.Authentication{
 		Key:      "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice",
 		Provider: account.IdentityProvider{Name: idpID, URL: idpID},
-		Identity: account.LoginIdentity{ProviderUserID: "alice", Username: "alice@example.com", Email: "alice@example.com",
+		Identity: account.LoginIdentity{ProviderUserID: "alice", Username: "alice@example.com",
+			Email:      "alice@example.com",
 			Groups:     []string{"eng", "ops"},
 			Attributes: map[string][]string{"mail": {"alice@example.com"}, "groups": {"eng", "ops"}}},
 		AuthTime: today.Add(-10 * time.Second), NotAfter: today.Add(8 * time.Hour), InResponseTo: "_q1",
@@ -180,14 +184,17 @@ func TestAttributes_LimitAndSkip(t *testing.T) {
 	}{
 		{name: "SimpleSAMLphp, Okta, Google", attributes: map[string][]string{"uid": {"alice"}, "mail": {"a@x.org"},
 			"displayName": {"Alice A"}, "groups": {"eng", "ops"}},
-			want: account.LoginIdentity{Username: "alice", Email: "a@x.org", Name: "Alice A", Groups: []string{"eng", "ops"}}},
+			want: account.LoginIdentity{Username: "alice", Email: "a@x.org", Name: "Alice A",
+				Groups: []string{"eng", "ops"}}},
 		{name: "Entra ID", attributes: map[string][]string{claims + "emailaddress": {"a@x.org"},
 			claims + "name": {"alice@x.org"}, claims + "givenname": {"Alice"}, claims + "surname": {"A"},
 			"http://schemas.microsoft.com/ws/2008/06/identity/claims/groups": {"7d1c"}},
-			want: account.LoginIdentity{Username: "alice@x.org", Email: "a@x.org", Name: "Alice A", Groups: []string{"7d1c"}}},
+			want: account.LoginIdentity{Username: "alice@x.org", Email: "a@x.org", Name: "Alice A",
+				Groups: []string{"7d1c"}}},
 		{name: "Keycloak, by OIDs", attributes: map[string][]string{"urn:oid:1.2.840.113549.1.9.1": {"a@x.org"},
 			"urn:oid:2.5.4.42": {"Alice"}, "urn:oid:2.5.4.4": {"A"}, "memberOf": {"/eng"}},
-			want: account.LoginIdentity{Username: "a@x.org", Email: "a@x.org", Name: "Alice A", Groups: []string{"/eng"}}},
+			want: account.LoginIdentity{Username: "a@x.org", Email: "a@x.org", Name: "Alice A",
+				Groups: []string{"/eng"}}},
 		{name: "Shibboleth", attributes: map[string][]string{"urn:oid:0.9.2342.19200300.100.1.1": {"alice"},
 			"urn:oid:0.9.2342.19200300.100.1.3": {"a@x.org"}, "urn:oid:1.3.6.1.4.1.5923.1.5.1.1": {"eng"}},
 			want: account.LoginIdentity{Username: "alice", Email: "a@x.org", Groups: []string{"eng"}}},
@@ -226,8 +233,10 @@ func TestRefusedError_Messages(t *testing.T) {
 		}), "did not confirm the login (with a status that is not known here)"},
 		"format":    {editedResponse(func(s *responseSpec) { s.Format = formatEmail }), "nameid_format"},
 		"transient": {editedResponse(func(s *responseSpec) { s.Format = formatTransient }), "choose a persistent one"},
-		"encrypted": {editedResponse(func(s *responseSpec) { s.NameID = "<saml:EncryptedID/>" }), "encrypts its assertions"},
-		"other":     {replaced(">alice<", ">mallory<"), "Start again from the endpoint's own address"},
+		"encrypted": {editedResponse(func(s *responseSpec) {
+			s.NameID = "<saml:EncryptedID/>"
+		}), "encrypts its assertions"},
+		"other": {replaced(">alice<", ">mallory<"), "Start again from the endpoint's own address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -99,7 +99,8 @@ func metadataOf(id string, keys ...*signer) string {
 // providerWith makes a provider of the metadata with our key; edit may change its config.
 func providerWith(t testing.TB, edit func(*trafficpolicy.LoginConfig)) *Provider {
 	t.Helper()
-	c := &trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginSAML, AuthID: "staff", IdPMetadata: metadataOf(idpID, ours())}
+	c := &trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginSAML, AuthID: "staff",
+		IdPMetadata: metadataOf(idpID, ours())}
 	if edit != nil {
 		edit(c)
 	}
@@ -127,7 +128,8 @@ func timestamp(d time.Duration) string { return today.Add(d).Format(time.RFC3339
 // validResponse is the identity provider's valid response for alice.
 func validResponse() *responseSpec {
 	return &responseSpec{
-		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL, Recipient: acsURL,
+		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL,
+		Recipient:            acsURL,
 		Status:               statusSuccess,
 		ResponseInResponseTo: "_q1", InResponseTo: "_q1", NameID: "alice", Format: formatPersistent,
 		Confirmation: confirmationBearer,
@@ -147,8 +149,8 @@ var responseTemplate = template.Must(template.New("").
 	Parse(
 		`<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" ` +
 			`xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.ResponseID}}" Version="2.0" ` +
-			`IssueInstant="{{.Issued}}"{{with .Destination}} Destination="{{.}}"{{end}}{{with .ResponseInResponseTo}} ` +
-			`InResponseTo="{{.}}"{{end}}>
+			`IssueInstant="{{.Issued}}"{{with .Destination}} Destination="{{.}}"{{end}}` +
+			`{{with .ResponseInResponseTo}} InResponseTo="{{.}}"{{end}}>
 {{with .ResponseIssuer}}<saml:Issuer>{{.}}</saml:Issuer>{{end}}{{.Extensions}}
 <samlp:Status><samlp:StatusCode Value="{{.Status}}"/></samlp:Status>
 <saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.AssertionID}}" Version="2.0" ` +
@@ -245,7 +247,8 @@ func (s signatureSpec) sign(t testing.TB, e *etree.Element) {
 			nsSignature, firstNonEmpty(s.c14n, exclusiveC14N), firstNonEmpty(s.method, signatureMethods[0]),
 			firstNonEmpty(s.uri, "#"+e.SelectAttrValue("ID", "")),
 			transforms, firstNonEmpty(s.digest, digestMethods[0]),
-			base64.StdEncoding.EncodeToString(digest(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))),
+			base64.StdEncoding.EncodeToString(
+				digest(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))),
 			s.reference, s.within)); err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +306,8 @@ func canonical(t testing.TB, e *etree.Element, comments bool) []byte {
 // post is the browser's post of a response.
 func post(response string) *http.Request {
 	// the rest may stay as it is
-	form := "RelayState=state&SAMLResponse=" + strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(response)), "+",
+	form := "RelayState=state&SAMLResponse=" + strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(response)),
+		"+",
 		"%2B")
 	r := httptest.NewRequest(http.MethodPost, acsURL, strings.NewReader(form))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -45,16 +45,19 @@ func TestParseXML_RefusesDangerousDocuments(t *testing.T) {
 		{name: "a CDATA section in the NameID", make: inNameID("alice<![CDATA[@example.com]]>"), reason: notPlain},
 		{name: "a document type", make: before("<!DOCTYPE samlp:Response>"), reason: notPlain},
 		{name: "an external entity", make: func(t testing.TB) string {
-			return `<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>` + strings.Replace(validResponse().xml(t), ">alice<",
+			return `<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>` + strings.Replace(validResponse().xml(t),
+				">alice<",
 				">&x;<",
 				1)
 		}, reason: notPlain},
 		{name: "a billion laughs", make: func(t testing.TB) string {
 			return `<!DOCTYPE r [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">` +
-				`<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]>` + strings.Replace(validResponse().xml(t), ">alice<", ">&c;<", 1)
+				`<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]>` + strings.Replace(validResponse().xml(t), ">alice<",
+				">&c;<", 1)
 		}, reason: notPlain},
 		{name: "an entity without a document type", make: replaced(">alice<", ">&alice;<"), reason: "reading XML"},
-		{name: "a processing instruction in the NameID", make: inNameID("alice<?x y?>"), reason: "a processing instruction"},
+		{name: "a processing instruction in the NameID", make: inNameID("alice<?x y?>"),
+			reason: "a processing instruction"},
 		{name: "a stylesheet", make: before(`<?xml-stylesheet href="x"?>`), reason: "a processing instruction"},
 		{name: "a declaration in the middle", make: replaced("<samlp:Status>", `<?xml version="1.0"?><samlp:Status>`),
 			reason: "a processing instruction"},
@@ -103,7 +106,9 @@ func TestParseXML_RefusesDangerousDocuments(t *testing.T) {
 			return strings.Replace(validResponse().xml(t), "<samlp:Response", "<samlp:Response"+b.String(), 1)
 		}, reason: "more than 32 prefixes"},
 
-		{name: "the response's ID is the assertion's", make: editedResponse(func(s *responseSpec) { s.ResponseID = "_a1" }),
+		{name: "the response's ID is the assertion's", make: editedResponse(func(s *responseSpec) {
+			s.ResponseID = "_a1"
+		}),
 			reason: "an ID is there twice"},
 		{name: "an ID twice, by another element", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			root.SelectElement("samlp:Status").CreateAttr("ID", "_a1")
@@ -127,19 +132,23 @@ func TestParseXML_RefusesDangerousDocuments(t *testing.T) {
 			make:   replaced(` Destination=`, ` Destination="https://evil.example/acs" Destination=`),
 			reason: `the attribute "Destination" twice`},
 		{name: "an attribute twice, under two prefixes of one namespace",
-			make: replaced(` Destination=`, ` xmlns:p="urn:p" xmlns:q="urn:p" p:x="1" q:x="2" Destination=`), reason: "twice"},
+			make:   replaced(` Destination=`, ` xmlns:p="urn:p" xmlns:q="urn:p" p:x="1" q:x="2" Destination=`),
+			reason: "twice"},
 
 		{name: "a prefix that is not declared", make: replaced("<samlp:Status>", "<evil:x/><samlp:Status>"),
 			reason: "in no namespace"},
-		{name: "an attribute's prefix that is not declared", make: replaced("<samlp:Status>", `<samlp:Status evil:x="">`),
+		{name: "an attribute's prefix that is not declared",
+			make:   replaced("<samlp:Status>", `<samlp:Status evil:x="">`),
 			reason: "is not declared"},
 		{name: "an element with two colons", make: replaced("<samlp:Status>", "<samlp:a:b/><samlp:Status>"),
 			reason: "reading XML"},
 		{name: "an element with an empty prefix", make: replaced("<samlp:Status>", "<:x/><samlp:Status>"),
 			reason: "the name"},
 		{name: "the prefix xml is taken for another namespace",
-			make: replaced("<samlp:Status>", `<samlp:Status xmlns:xml="urn:evil">`), reason: `prefix has the name "xml"`},
-		{name: "the prefix xmlns is declared", make: replaced("<samlp:Status>", `<samlp:Status xmlns:xmlns="urn:evil">`),
+			make:   replaced("<samlp:Status>", `<samlp:Status xmlns:xml="urn:evil">`),
+			reason: `prefix has the name "xml"`},
+		{name: "the prefix xmlns is declared",
+			make:   replaced("<samlp:Status>", `<samlp:Status xmlns:xmlns="urn:evil">`),
 			reason: `prefix has the name "xmlns"`},
 		{name: "an element of the prefix xmlns", make: replaced("<samlp:Status>", "<xmlns:x/><samlp:Status>"),
 			reason: "the name"},
@@ -156,7 +165,8 @@ func TestParseXML_RefusesDangerousDocuments(t *testing.T) {
 			return strings.ReplaceAll(validResponse().xml(t), `xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion"`,
 				`xmlns:saml="urn:evil"`)
 		}, reason: "has a child Issuer"},
-		{name: "letters that only look like the name", make: replaced("<samlp:Status>", "<samlp:\u0455tatus/><samlp:Status>"),
+		{name: "letters that only look like the name",
+			make:   replaced("<samlp:Status>", "<samlp:\u0455tatus/><samlp:Status>"),
 			reason: "the name"},
 	})
 }
@@ -180,10 +190,12 @@ func TestValidator_RefusesInvalidAssertions(t *testing.T) {
 		{name: "the audience of another action", make: editedResponse(func(s *responseSpec) {
 			s.Audience = "https://app.example.com/_fairlead/admins/metadata"
 		}), reason: "for the audience"},
-		{name: "no audience", make: editedResponse(func(s *responseSpec) { s.Audience = "" }), reason: "names no audience"},
+		{name: "no audience", make: editedResponse(func(s *responseSpec) {
+			s.Audience = ""
+		}), reason: "names no audience"},
 		{name: "two audiences, of which one is ours only in part", make: editedResponse(func(s *responseSpec) {
-			s.Conditions =
-				`<saml:AudienceRestriction><saml:Audience>https://other.example.com</saml:Audience></saml:AudienceRestriction>`
+			s.Conditions = `<saml:AudienceRestriction><saml:Audience>https://other.example.com</saml:Audience>` +
+				`</saml:AudienceRestriction>`
 		}), reason: "for the audience"},
 		{name: "a condition that is not known", make: editedResponse(func(s *responseSpec) {
 			s.Conditions = `<saml:Condition/>`
@@ -222,7 +234,9 @@ func TestValidator_RefusesInvalidAssertions(t *testing.T) {
 		{name: "expired", make: editedResponse(func(s *responseSpec) {
 			s.NotOnOrAfter = minutes(-1)
 		}), reason: "was of use until"},
-		{name: "the confirmation expired", make: editedResponse(func(s *responseSpec) { s.ConfirmedUntil = minutes(-1) }),
+		{name: "the confirmation expired", make: editedResponse(func(s *responseSpec) {
+			s.ConfirmedUntil = minutes(-1)
+		}),
 			reason: "was of use until"},
 		{name: "no end", make: editedResponse(func(s *responseSpec) {
 			s.NotOnOrAfter = ""
@@ -236,7 +250,9 @@ func TestValidator_RefusesInvalidAssertions(t *testing.T) {
 		{name: "not yet", make: editedResponse(func(s *responseSpec) {
 			s.NotBefore = minutes(2)
 		}), reason: "not of use before"},
-		{name: "the response was issued in the future", make: editedResponse(func(s *responseSpec) { s.Issued = minutes(2) }),
+		{name: "the response was issued in the future", make: editedResponse(func(s *responseSpec) {
+			s.Issued = minutes(2)
+		}),
 			reason: "the response was issued in the future"},
 		{name: "the assertion was issued in the future", make: editedResponse(func(s *responseSpec) {
 			s.AssertionIssued = minutes(2)
@@ -244,7 +260,9 @@ func TestValidator_RefusesInvalidAssertions(t *testing.T) {
 			reason: "the assertion was issued at"},
 		{name: "asked in the future", make: editedResponse(func(s *responseSpec) { s.Asked = minutes(2) }),
 			reason: "asked at"},
-		{name: "the provider's session is over", make: editedResponse(func(s *responseSpec) { s.SessionEnd = minutes(0) }),
+		{name: "the provider's session is over", make: editedResponse(func(s *responseSpec) {
+			s.SessionEnd = minutes(0)
+		}),
 			reason: "session ended"},
 		{name: "a time without a zone", make: editedResponse(func(s *responseSpec) {
 			s.NotOnOrAfter = "2031-11-20T13:00:00"
@@ -260,9 +278,13 @@ func TestValidator_RefusesInvalidAssertions(t *testing.T) {
 			s.NameID = `alice</saml:NameID><saml:NameID>mallory`
 		}),
 			reason: "2 elements NameID"},
-		{name: "an element in the NameID", make: editedResponse(func(s *responseSpec) { s.NameID = `alice<saml:x/>@evil` }),
+		{name: "an element in the NameID", make: editedResponse(func(s *responseSpec) {
+			s.NameID = `alice<saml:x/>@evil`
+		}),
 			reason: "where text belongs"},
-		{name: "an empty NameID", make: editedResponse(func(s *responseSpec) { s.NameID = "" }), reason: "NameID is empty"},
+		{name: "an empty NameID", make: editedResponse(func(s *responseSpec) {
+			s.NameID = ""
+		}), reason: "NameID is empty"},
 		{name: "spaces around the NameID", make: editedResponse(func(s *responseSpec) { s.NameID = "alice " }),
 			reason: "spaces around it"},
 		{name: "a line end in the NameID", make: editedResponse(func(s *responseSpec) {
@@ -287,8 +309,9 @@ func TestValidator_RefusesInvalidAssertions(t *testing.T) {
 		{name: "in none of the groups", make: validResponse().xml, reason: `the groups ["eng" "ops"]`,
 			config: func(c *trafficpolicy.LoginConfig) { c.AuthorizedGroups = []string{"admins", "Eng"} }},
 		{name: "too many values", make: editedResponse(func(s *responseSpec) {
-			s.Attributes = `<saml:Attribute Name="groups">` + strings.Repeat(`<saml:AttributeValue>g</saml:AttributeValue>`,
-				900) + `</saml:Attribute>`
+			s.Attributes = `<saml:Attribute Name="groups">` +
+				strings.Repeat(`<saml:AttributeValue>g</saml:AttributeValue>`,
+					900) + `</saml:Attribute>`
 		}), reason: "900 values"},
 		{name: "too much text", make: editedResponse(func(s *responseSpec) {
 			s.Attributes = `<saml:Attribute Name="x"><saml:AttributeValue>` + strings.Repeat("x", 65<<10) +
@@ -329,7 +352,8 @@ func TestDecodeForm(t *testing.T) {
 	}
 	t.Run("in the query", func(t *testing.T) {
 		t.Parallel()
-		r := httptest.NewRequest(http.MethodPost, acsURL+"?"+url.Values{"SAMLResponse": {encoded}}.Encode(), http.NoBody)
+		r := httptest.NewRequest(http.MethodPost, acsURL+"?"+url.Values{"SAMLResponse": {encoded}}.Encode(),
+			http.NoBody)
 		_, err := providerWith(t, nil).ConsumeResponse(t.Context(), r, place)
 		if cause := causeOf(t, err); !strings.Contains(cause, "0 fields") {
 			t.Errorf("got %v", cause)

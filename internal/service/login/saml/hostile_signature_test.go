@@ -118,20 +118,23 @@ func TestConsume_RefusesSignatureWrapping(t *testing.T) {
 				assertionOf(root).FindElement(".//saml:NameID").SetText("mallory")
 				root.InsertChildAt(0, original)
 			}), reason: "a response in the response"},
-		{name: "XSW3, an evil assertion before the signed one", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			a := assertionOf(root)
-			root.InsertChildAt(a.Index(), evilCopy(a, "_evil"))
-		}), reason: elsewhere},
-		{name: "XSW3, an evil assertion behind the signed one", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			root.AddChild(evilCopy(assertionOf(root), "_evil"))
-		}), reason: elsewhere},
-		{name: "XSW4, the signed assertion within an evil one", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			a := assertionOf(root)
-			evil := evilCopy(a, "_evil")
-			root.RemoveChild(a)
-			evil.AddChild(a)
-			root.AddChild(evil)
-		}), reason: elsewhere},
+		{name: "XSW3, an evil assertion before the signed one",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				a := assertionOf(root)
+				root.InsertChildAt(a.Index(), evilCopy(a, "_evil"))
+			}), reason: elsewhere},
+		{name: "XSW3, an evil assertion behind the signed one",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				root.AddChild(evilCopy(assertionOf(root), "_evil"))
+			}), reason: elsewhere},
+		{name: "XSW4, the signed assertion within an evil one",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				a := assertionOf(root)
+				evil := evilCopy(a, "_evil")
+				root.RemoveChild(a)
+				evil.AddChild(a)
+				root.AddChild(evil)
+			}), reason: elsewhere},
 		{name: "XSW5, the signature in an evil assertion, the signed one at the end",
 			make: signedThen(func(_ testing.TB, root *etree.Element) {
 				a := assertionOf(root)
@@ -232,7 +235,8 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 		{name: "of the whole document", make: func(t testing.TB) string {
 			return strings.Replace(validResponse().xml(t), `URI="#_a1"`, `URI=""`, 1)
 		}, reason: "is of something else"},
-		{name: "of an XPointer", make: with(signatureSpec{uri: "#xpointer(id('_a1'))"}), reason: "is of something else"},
+		{name: "of an XPointer", make: with(signatureSpec{uri: "#xpointer(id('_a1'))"}),
+			reason: "is of something else"},
 		{name: "of another element, moved to the assertion",
 			make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
 				assertionOf(root).InsertChildAt(0, root.RemoveChild(root.SelectElement("ds:Signature")))
@@ -251,13 +255,15 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 		{name: "a good one of the response, a bad one of the assertion", make: editedResponse(func(s *responseSpec) {
 			s.signResponse, s.assertion.by = true, others()
 		}), reason: "verifying the assertion: crypto/rsa"},
-		{name: "SHA-1", make: with(signatureSpec{hash: crypto.SHA1, method: "http://www.w3.org/2000/09/xmldsig#rsa-sha1",
-			digest: "http://www.w3.org/2000/09/xmldsig#sha1"}), reason: "not RSA with SHA-256"},
+		{name: "SHA-1",
+			make: with(signatureSpec{hash: crypto.SHA1, method: "http://www.w3.org/2000/09/xmldsig#rsa-sha1",
+				digest: "http://www.w3.org/2000/09/xmldsig#sha1"}), reason: "not RSA with SHA-256"},
 		{name: "SHA-1 of the digest", make: with(signatureSpec{digest: "http://www.w3.org/2000/09/xmldsig#sha1"}),
 			reason: "not SHA-256 or more"},
 		{name: "no algorithm", make: with(signatureSpec{method: "none"}), reason: "not RSA with SHA-256"},
 		{name: "HMAC with the public certificate",
-			make:   with(signatureSpec{method: "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256", secret: ours().cert.Raw}),
+			make: with(signatureSpec{method: "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256",
+				secret: ours().cert.Raw}),
 			reason: "not RSA with SHA-256"},
 		{name: "HMAC with the public certificate, called RSA", make: with(signatureSpec{secret: ours().cert.Raw}),
 			reason: "verifying the assertion: crypto/rsa"},
@@ -267,25 +273,31 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 		}, reason: "SignatureMethod of the signature has parameters"},
 		{name: "canonical form with comments",
 			make: with(signatureSpec{transforms: transforms(enveloped, exclusiveC14N+"WithComments")}), reason: other},
-		{name: "SignedInfo in canonical form with comments", make: with(signatureSpec{c14n: exclusiveC14N + "WithComments"}),
+		{name: "SignedInfo in canonical form with comments",
+			make:   with(signatureSpec{c14n: exclusiveC14N + "WithComments"}),
 			reason: other},
 		{name: "inclusive canonical form",
-			make:   with(signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")}),
+			make: with(
+				signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")}),
 			reason: other},
 		{name: "XPath",
-			make:   with(signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/TR/1999/REC-xpath-19991116")}),
+			make: with(
+				signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/TR/1999/REC-xpath-19991116")}),
 			reason: other},
 		{name: "XSLT",
-			make:   with(signatureSpec{transforms: transforms("http://www.w3.org/TR/1999/REC-xslt-19991116", exclusiveC14N)}),
+			make: with(signatureSpec{transforms: transforms("http://www.w3.org/TR/1999/REC-xslt-19991116",
+				exclusiveC14N)}),
 			reason: other},
 		{name: "base64",
 			make:   with(signatureSpec{transforms: transforms(enveloped, "http://www.w3.org/2000/09/xmldsig#base64")}),
 			reason: other},
-		{name: "three transforms", make: with(signatureSpec{transforms: transforms(enveloped, exclusiveC14N, exclusiveC14N)}),
+		{name: "three transforms",
+			make:   with(signatureSpec{transforms: transforms(enveloped, exclusiveC14N, exclusiveC14N)}),
 			reason: "has another element Transform"},
 		{name: "one transform", make: with(signatureSpec{transforms: transforms(enveloped)}),
 			reason: "has not the one Transform"},
-		{name: "enveloped twice", make: with(signatureSpec{transforms: transforms(enveloped, enveloped)}), reason: other},
+		{name: "enveloped twice", make: with(signatureSpec{transforms: transforms(enveloped, enveloped)}),
+			reason: other},
 		{name: "a transform with a parameter",
 			make: with(signatureSpec{transforms: transforms(enveloped) + `<ds:Transform Algorithm="` + exclusiveC14N +
 				`"><ds:XPath>1</ds:XPath></ds:Transform>`}), reason: "has a parameter XPath"},
@@ -323,7 +335,8 @@ func TestConsume_ChecksSignatures(t *testing.T) {
 				root.RemoveChild(assertionOf(root))
 				data := root.CreateElement("saml:EncryptedAssertion").CreateElement("xenc:EncryptedData")
 				data.CreateAttr("xmlns:xenc", "http://www.w3.org/2001/04/xmlenc#")
-				data.CreateElement("xenc:EncryptionMethod").CreateAttr("Algorithm", "http://www.w3.org/2001/04/xmlenc#aes128-cbc")
+				data.CreateElement("xenc:EncryptionMethod").
+					CreateAttr("Algorithm", "http://www.w3.org/2001/04/xmlenc#aes128-cbc")
 				data.CreateElement("xenc:CipherData").CreateElement("xenc:CipherValue").
 					SetText(base64.StdEncoding.EncodeToString([]byte("x")))
 			}), reason: "encrypted"},

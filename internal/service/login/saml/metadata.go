@@ -86,7 +86,8 @@ func findDescriptor(root *etree.Element) (*etree.Element, error) {
 	if !isElement(root, nsMetadata, "EntitiesDescriptor") {
 		return nil,
 			errors.New(
-				"its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: give the metadata of an identity provider")
+				"its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: give the metadata of an identity " +
+					"provider")
 	}
 	if found := children(root, nsMetadata, "EntityDescriptor"); len(found) == 1 &&
 		len(children(root, nsMetadata, "EntitiesDescriptor")) == 0 {
@@ -105,7 +106,8 @@ func redirectURL(role *etree.Element) (*url.URL, error) {
 		u, err := url.Parse(attr(s, "Location"))
 		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" ||
 			(u.Scheme != "https" && (u.Scheme != "http" || !trafficpolicy.IsLoopbackHost(u.Hostname()))) {
-			return nil, fmt.Errorf("its SingleSignOnService is at %.256q: it has to be an https URL", attr(s, "Location"))
+			return nil, fmt.Errorf("its SingleSignOnService is at %.256q: it has to be an https URL",
+				attr(s, "Location"))
 		}
 		return u, nil
 	}

@@ -27,7 +27,8 @@ func TestParseMetadata(t *testing.T) {
 	for _, c := range []struct{ name, metadata, wrong string }{
 		{name: "good", metadata: good},
 		{name: "with a declaration and comments", metadata: `<?xml version="1.0"?><!-- ours --><md:x` +
-			good[len("<md:EntityDescriptor"):len(good)-len("</md:EntityDescriptor>")] + "</md:x>", wrong: "its root is neither"},
+			good[len("<md:EntityDescriptor"):len(good)-len("</md:EntityDescriptor>")] + "</md:x>",
+			wrong: "its root is neither"},
 		{name: "with comments", metadata: "<?xml version='1.0' encoding='UTF-8'?>\n<!-- ours -->" +
 			replaced("<md:KeyDescriptor", "<!-- key --><md:KeyDescriptor")},
 		{name: "one in a list", metadata: `<md:EntitiesDescriptor xmlns:md="` + nsMetadata + `">` + good +
@@ -69,7 +70,8 @@ func TestParseMetadata(t *testing.T) {
 			metadata: replaced("https://idp.example.com/sso", "http://saml.localhost:8080/sso")},
 		{name: "a script", metadata: replaced("https://idp.example.com/sso", "javascript:alert(1)//"),
 			wrong: "has to be an https URL"},
-		{name: "a user in the URL", metadata: replaced("https://idp", "https://a:b@idp"), wrong: "has to be an https URL"},
+		{name: "a user in the URL", metadata: replaced("https://idp", "https://a:b@idp"),
+			wrong: "has to be an https URL"},
 		{name: "until a word", metadata: replaced("<md:IDPSSODescriptor", `<md:IDPSSODescriptor validUntil="soon"`),
 			wrong: "is no time"},
 	} {

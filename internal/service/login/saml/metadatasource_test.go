@@ -102,7 +102,8 @@ func TestMetadataSource_FailsWithoutMetadata(t *testing.T) {
 	for name, answer := range map[string]string{
 		"status 500": "", "a page": "<html/>", "a document type": "<!DOCTYPE x>" + metadataOf(idpID, ours()),
 		"huge": metadataOf(idpID, ours()) + strings.Repeat(" ", 2<<20),
-		"over": strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1),
+		"over": strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`,
+			1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

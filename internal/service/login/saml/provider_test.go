@@ -146,7 +146,8 @@ func TestValidateConfig(t *testing.T) {
 		metadataOf(idpID, ours()): "", metadataOf(idpID, expiredSigner(), ours()): "",
 		metadataOf(idpID, expiredSigner()): "certificates have expired", over: "validUntil", "<html/>": "its root",
 	} {
-		if err := ValidateConfig(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today); (err == nil) != (wrong == "") ||
+		if err := ValidateConfig(&trafficpolicy.LoginConfig{IdPMetadata: metadata},
+			today); (err == nil) != (wrong == "") ||
 			err != nil && !strings.Contains(err.Error(), wrong) {
 			t.Errorf("got %v, want %q", err, wrong)
 		}

@@ -50,7 +50,8 @@ func parseResponse(root *etree.Element) (*response, error) {
 			r.assertion = c
 		case isElement(c, nsSignature, "Signature"):
 			r.rootSignature = c
-		case isElement(c, nsAssertion, "Issuer"), isElement(c, nsProtocol, "Status"), isElement(c, nsProtocol, "Extensions"):
+		case isElement(c, nsAssertion, "Issuer"), isElement(c, nsProtocol, "Status"),
+			isElement(c, nsProtocol, "Extensions"):
 		default:
 			return nil, fmt.Errorf("the response has a child %s", c.Tag)
 		}

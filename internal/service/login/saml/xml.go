@@ -111,7 +111,8 @@ func isElement(e *etree.Element, namespace, name string) bool {
 func namespaceOf(e *etree.Element, prefix string) string {
 	for ; e != nil; e = e.Parent() {
 		for _, a := range e.Attr {
-			if (prefix != "" && a.Space == "xmlns" && a.Key == prefix) || (prefix == "" && a.Space == "" && a.Key == "xmlns") {
+			if (prefix != "" && a.Space == "xmlns" && a.Key == prefix) ||
+				(prefix == "" && a.Space == "" && a.Key == "xmlns") {
 				return a.Value
 			}
 		}

@@ -202,7 +202,8 @@ func (s *Server) url(query url.Values) string {
 		query = url.Values{}
 	}
 	query.Set("host", s.dir)
-	return (&url.URL{Scheme: "postgres", User: url.User("fairlead"), Path: "/postgres", RawQuery: query.Encode()}).String()
+	return (&url.URL{Scheme: "postgres", User: url.User("fairlead"), Path: "/postgres",
+		RawQuery: query.Encode()}).String()
 }
 
 // URL makes an empty schema and returns a URL in which it is the only one.

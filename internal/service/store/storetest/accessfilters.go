@@ -56,7 +56,8 @@ var accessFilters = map[string]func(*testing.T, Open){
 			{account.AccessFilter{Endpoint: "wiki", Country: "DE"}, "", 0}, // of one and the same session
 			{account.AccessFilter{IP: "198.51.100.7", Endpoint: "app"}, "bob", 1},
 		} {
-			Equal(t, fmt.Sprintf("users of %+v", c.filter), names(f.Users(account.UserFilter{AccessFilter: c.filter})), c.users)
+			Equal(t, fmt.Sprintf("users of %+v", c.filter), names(f.Users(account.UserFilter{AccessFilter: c.filter})),
+				c.users)
 			Equal(t, fmt.Sprintf("sessions of %+v", c.filter),
 				len(f.Sessions(account.AppSessionFilter{AccessFilter: c.filter})), c.sessions)
 		}
@@ -74,7 +75,8 @@ var accessFilters = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		f.Login("alice", "a1", from("https://app.example.com", "203.0.113.9", "DE"))
 		f.Clock.Step(time.Hour)
-		Equal(t, "by country", names(f.Users(account.UserFilter{AccessFilter: account.AccessFilter{Country: "DE"}})), "")
+		Equal(t, "by country", names(f.Users(account.UserFilter{AccessFilter: account.AccessFilter{Country: "DE"}})),
+			"")
 		Equal(t, "by endpoint", names(f.Users(account.UserFilter{AccessFilter: account.AccessFilter{Endpoint: "app"}})),
 			"alice")
 		choices, err := f.Store.AccessChoices(t.Context(), f.AccountID)

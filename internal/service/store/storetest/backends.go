@@ -143,7 +143,8 @@ var backends = map[string]func(*testing.T, Open){
 			wake, cancel := f.Store.Subscribe(f.AccountID)
 			f.Clock.Step(time.Minute)
 			for _, same := range []account.BackendPatch{{}, patch} {
-				got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, kind, made.ID, same)
+				got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, kind, made.ID,
+					same)
 				Must(t, err)
 				if !reflect.DeepEqual(got, made) {
 					t.Fatalf("%s: no difference made %+v of %+v", kind, got, made)
@@ -185,10 +186,12 @@ var backends = map[string]func(*testing.T, Open){
 			_, err := f.newBackend(f.AccountID, account.BackendFailover, account.BackendPatch{Children: &[]string{id}})
 			mustSay(t, err, account.CodeInvalid, "backends", "names no backend of this account")
 			texts = append(texts, strings.ReplaceAll(err.Error(), id, "ID"))
-			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, mine.ID,
+			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover,
+				mine.ID,
 				account.BackendPatch{Children: &[]string{id}})
 			Equal(t, "a patch says", strings.ReplaceAll(err.Error(), id, "ID"), texts[0])
-			_, err = f.newBackend(f.AccountID, account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{id: 1}})
+			_, err = f.newBackend(f.AccountID, account.BackendWeighted,
+				account.BackendPatch{Weights: &map[string]int{id: 1}})
 			Equal(t, "a weighted one says", strings.ReplaceAll(err.Error(), id, "ID"), texts[0])
 		}
 		Equal(t, "one text", texts[0] == texts[1] && texts[1] == texts[2], true)
@@ -203,7 +206,8 @@ var backends = map[string]func(*testing.T, Open){
 			account.BackendPatch{Children: &[]string{leaf.ID, four.ID}})
 		mustSay(t, err, account.CodeInvalid, "5 deep", "at most 4")
 		patch := func(id string, child string) error {
-			_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, id,
+			_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover,
+				id,
 				account.BackendPatch{Children: &[]string{child}})
 			return err
 		}
@@ -227,7 +231,8 @@ var backends = map[string]func(*testing.T, Open){
 			for i, pair := range [][2]string{{a, b}, {b, a}} {
 				through := []*store.Store{f.Store, beside}[i]
 				all.Go(func() {
-					_, errs[i] = through.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover,
+					_, errs[i] = through.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID},
+						account.BackendFailover,
 						pair[0], account.BackendPatch{Children: &[]string{pair[1]}})
 				})
 			}
@@ -265,7 +270,8 @@ var backends = map[string]func(*testing.T, Open){
 		last := f.Static()
 		_, err := f.newBackend(f.AccountID, account.BackendStatic, account.BackendPatch{Address: new("a:1")})
 		mustSay(t, err, account.CodeLimit, "2 backends")
-		Must(t, f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendStatic, last.ID))
+		Must(t, f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendStatic,
+			last.ID))
 		f.Static()
 		_, err = f.newBackend("ac-none", account.BackendStatic, account.BackendPatch{Address: new("a:1")})
 		MustCode(t, err, account.CodeNotFound)

@@ -155,8 +155,9 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		e.Description, e.TrafficPolicy, e.BackendID = "d", "p", f.Static().ID
 		made := f.MakeCloud(e)
 		f.Clock.Step(time.Minute)
-		for _, same := range []account.EndpointPatch{{}, {Description: new("d"), Metadata: new(""), TrafficPolicy: new("p"),
-			BackendID: &e.BackendID, PoolingEnabled: new(false)}} {
+		for _, same := range []account.EndpointPatch{{},
+			{Description: new("d"), Metadata: new(""), TrafficPolicy: new("p"),
+				BackendID: &e.BackendID, PoolingEnabled: new(false)}} {
 			got, err := f.patchCloud(made.ID, same)
 			Must(t, err)
 			Equal(t, "updated", got.UpdatedAt, made.UpdatedAt)
@@ -179,7 +180,8 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		mine := f.Bind(f.Session(), "http://api.demo").Endpoint
 		_, err := f.patchCloud(mine.ID, account.EndpointPatch{Description: new("x")})
 		mustSay(t, err, account.CodeInvalid, "is an agent's")
-		mustSay(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, mine.ID), account.CodeInvalid,
+		mustSay(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, mine.ID),
+			account.CodeInvalid,
 			"Ctrl-C")
 	},
 	"endpoint limit: both types together": func(t *testing.T, open Open) {

@@ -37,7 +37,8 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		Must(t, err)
 		read, err := f.Store.APIKey(t.Context(), f.AccountID, made.ID)
 		Must(t, err)
-		Equal(t, "after the patch", fmt.Sprint(read.Description, read.Metadata, read.Scopes, read.ExpiresAt, read.Token),
+		Equal(t, "after the patch", fmt.Sprint(read.Description, read.Metadata, read.Scopes, read.ExpiresAt,
+			read.Token),
 			"cdm[operator] <nil> <nil>")
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID,
 			account.APIKeyPatch{Description: new("no"), Expiry: account.ExpiryPatch{Set: true, At: new(f.Clock.Now())}})
@@ -60,12 +61,14 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		f.Clock.Step(time.Hour) // the second has expired
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
 		MustCode(t, err, account.CodeInUse)
-		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID), account.CodeInUse)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID),
+			account.CodeInUse)
 		other, _ := f.NewAccount("other")
 		_, err = f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: other}, account.APIKeyPatch{})
 		Must(t, err)
 		// another account's is none
-		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID), account.CodeInUse)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID),
+			account.CodeInUse)
 		_, err = f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		Must(t, err)
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
@@ -117,10 +120,12 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		Must(t, err)
 		rest, err := f.Store.ListAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2, BeforeID: page.Keys[1].ID})
 		Must(t, err)
-		Equal(t, "pages", fmt.Sprint(len(page.Keys), page.More, len(rest.Keys), rest.More, page.Keys[0].ID > page.Keys[1].ID,
+		Equal(t, "pages", fmt.Sprint(len(page.Keys), page.More, len(rest.Keys), rest.More,
+			page.Keys[0].ID > page.Keys[1].ID,
 			page.Keys[1].ID > rest.Keys[0].ID), "2 true 1 false true true")
 		for range 2 {
-			_, err := f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})
+			_, err := f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID},
+				account.AuthtokenPatch{})
 			Must(t, err)
 		}
 		_, err = f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})

@@ -33,7 +33,8 @@ var credentials = map[string]func(*testing.T, Open){
 		Equal(t, "found", found.ID, reader.ID)
 		Equal(t, "scopes", fmt.Sprint(found.Scopes), "[read]")
 		Equal(t, "account", found.AccountID, f.AccountID)
-		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID), account.CodeInUse)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID),
+			account.CodeInUse)
 
 		f.Clock.Step(time.Hour)
 		_, err = f.Store.APIKeyBySecret(t.Context(), readerSecret)
@@ -47,7 +48,8 @@ var credentials = map[string]func(*testing.T, Open){
 		Must(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID))
 		_, err = f.Store.APIKeyBySecret(t.Context(), adminSecret)
 		MustCode(t, err, account.CodeUnknownCredential)
-		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID),
+			account.CodeNotFound)
 		keys, err := f.Store.AllAPIKeys(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "keys", len(keys), 2)

@@ -145,7 +145,8 @@ var domains = map[string]func(*testing.T, Open){
 	},
 	"public cloud endpoint: policy, online while granted": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
-		cloud := account.Endpoint{AccountID: f.AccountID, URL: "https://app.a.test", Scheme: "https", Host: "app.a.test",
+		cloud := account.Endpoint{AccountID: f.AccountID, URL: "https://app.a.test", Scheme: "https",
+			Host: "app.a.test",
 			Port: 443, Bindings: []string{account.BindingPublic}, TrafficPolicy: "p"}
 		MustCode(t, f.createCloud(cloud), account.CodeInvalid)
 		f.grant(f.AccountID, "*.a.test")
@@ -158,7 +159,10 @@ var domains = map[string]func(*testing.T, Open){
 			status string
 		}{
 			{func() error { return f.Store.RevokeDomain(t.Context(), f.AccountID, "*.a.test") }, account.StatusOffline},
-			{func() error { _, err := f.Store.GrantDomain(t.Context(), f.AccountID, "app.a.test"); return err }, made.Status},
+			{func() error {
+				_, err := f.Store.GrantDomain(t.Context(), f.AccountID, "app.a.test")
+				return err
+			}, made.Status},
 		} {
 			Must(t, c.change())
 			got, err := f.Store.Endpoint(t.Context(), f.AccountID, made.ID)

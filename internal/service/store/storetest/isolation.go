@@ -45,8 +45,10 @@ var isolation = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeNotFound)
 			_, err = f.Store.Endpoint(t.Context(), id, f.List().Endpoints[0].ID)
 			MustCode(t, err, account.CodeNotFound)
-			MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, id), account.CodeNotFound)
-			_, err = f.Store.ListEndpoints(t.Context(), f.AccountID, account.EndpointFilter{URL: id}, account.Page{BeforeID: id})
+			MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, id),
+				account.CodeNotFound)
+			_, err = f.Store.ListEndpoints(t.Context(), f.AccountID, account.EndpointFilter{URL: id},
+				account.Page{BeforeID: id})
 			Must(t, err)
 		}
 	},
@@ -71,7 +73,8 @@ var isolation = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeNotFound)
 		MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: other}, o.ID), account.CodeNotFound)
 		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: other}, key.ID), account.CodeNotFound)
-		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID),
+			account.CodeNotFound)
 		Must(t, f.Store.Unbind(t.Context(), other, e.ID, session))
 		Must(t, f.Store.EndSession(t.Context(), other, session, account.SessionEnd{}))
 		Equal(t, "status", f.Endpoint(e.ID).Status, account.StatusOnline)

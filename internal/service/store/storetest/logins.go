@@ -123,13 +123,15 @@ var logins = map[string]func(*testing.T, Open){
 		a, err := f.Store.AppSession(t.Context(), f.AccountID, made.ID)
 		Must(t, err)
 		Equal(t, "session", asJSON(t, a),
-			asJSON(t, account.AppSession{ID: made.ID, PublicURL: l.URL, Device: l.Device, User: account.Ref{ID: made.UserID},
+			asJSON(t, account.AppSession{ID: made.ID, PublicURL: l.URL, Device: l.Device,
+				User:       account.Ref{ID: made.UserID},
 				CreatedAt:  at,
 				LastActive: at, ExpiresAt: at.Add(time.Hour), Endpoint: &account.Ref{ID: "ep-1"}}))
 		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, made.UserID)
 		Must(t, err)
 		Equal(t, "accessed", asJSON(t, accessed),
-			asJSON(t, []account.AccessedEndpoint{{URL: l.URL, Endpoint: &account.Ref{ID: "ep-1"}, First: at, Last: at}}))
+			asJSON(t, []account.AccessedEndpoint{{URL: l.URL, Endpoint: &account.Ref{ID: "ep-1"}, First: at,
+				Last: at}}))
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["provider_user_id"]),
 			fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.UserID, "sub-alice"))
@@ -144,7 +146,8 @@ var logins = map[string]func(*testing.T, Open){
 		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3")), "false true true")
 		e := f.audited().Events[1]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["reason"], e.Details["user_id"]),
-			fmt.Sprint(account.AuditAppSessionRevoked, first.ID, second.UserID, account.RevokedByNewLogin, first.UserID))
+			fmt.Sprint(account.AuditAppSessionRevoked, first.ID, second.UserID, account.RevokedByNewLogin,
+				first.UserID))
 		for _, of := range []string{"s1", "s2", "unknown"} { // over, of another scope, unknown
 			third := f.Login("alice", "after "+of, func(l *account.NewLogin) { l.Replaces = TokenHash(of) })
 			Equal(t, "replaced of "+of, third.ReplacedSessionID, "")
@@ -205,11 +208,13 @@ var logins = map[string]func(*testing.T, Open){
 			sessions, _, err := f.Store.AppSessions(t.Context(), other, account.AppSessionFilter{UserID: id},
 				account.Page{BeforeID: id})
 			Must(t, err)
-			users, _, err := f.Store.Users(t.Context(), other, account.UserFilter{UserID: id}, account.Page{BeforeID: id})
+			users, _, err := f.Store.Users(t.Context(), other, account.UserFilter{UserID: id},
+				account.Page{BeforeID: id})
 			Must(t, err)
 			Equal(t, "listed", len(sessions)+len(users), 0)
 		}
-		done, err := f.Store.Revoke(t.Context(), by, account.RevokeSelector{Issuer: "https://id.example", Subject: "alice"},
+		done, err := f.Store.Revoke(t.Context(), by,
+			account.RevokeSelector{Issuer: "https://id.example", Subject: "alice"},
 			account.RevokedByBackChannel)
 		Must(t, err)
 		Equal(t, "sessions of a foreign logout", len(done.SessionIDs), 0)

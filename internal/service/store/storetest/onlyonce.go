@@ -101,7 +101,8 @@ var onlyOnce = map[string]func(*testing.T, Open){
 				if first {
 					firsts.Add(1)
 				}
-				switch data, err := through.RedeemTicket(t.Context(), f.AccountID, TokenHash("ticket")); account.CodeOf(err) {
+				switch data, err := through.RedeemTicket(t.Context(), f.AccountID, TokenHash("ticket")); account.CodeOf(
+					err) {
 				case "":
 					taken.Add(int32(len(data)))
 				case account.CodeNotFound:
@@ -149,8 +150,9 @@ var dashboardSessions = map[string]func(*testing.T, Open){
 		over("b")
 		Must(t, f.Store.Sweep(t.Context()))
 		signIn("c")
-		_, err = f.Store.PatchAPIKey(t.Context(), by, key.ID, account.APIKeyPatch{Scopes: &[]account.Scope{account.ScopeRead},
-			Expiry: account.ExpiryPatch{Set: true, At: new(f.Clock.Now().Add(time.Hour))}})
+		_, err = f.Store.PatchAPIKey(t.Context(), by, key.ID,
+			account.APIKeyPatch{Scopes: &[]account.Scope{account.ScopeRead},
+				Expiry: account.ExpiryPatch{Set: true, At: new(f.Clock.Now().Add(time.Hour))}})
 		Must(t, err)
 		read, err := f.Store.DashboardSession(t.Context(), TokenHash("c"))
 		Must(t, err)
@@ -159,7 +161,8 @@ var dashboardSessions = map[string]func(*testing.T, Open){
 		over("c")
 		_, err = f.Store.SignIn(t.Context(), key, TokenHash("d")) // read before it expired
 		MustCode(t, err, account.CodeUnknownCredential)
-		_, err = f.Store.PatchAPIKey(t.Context(), by, key.ID, account.APIKeyPatch{Expiry: account.ExpiryPatch{Set: true}})
+		_, err = f.Store.PatchAPIKey(t.Context(), by, key.ID,
+			account.APIKeyPatch{Expiry: account.ExpiryPatch{Set: true}})
 		Must(t, err)
 		signIn("e")
 		Must(t, f.Store.DeleteAPIKey(t.Context(), by, key.ID))

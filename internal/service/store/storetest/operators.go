@@ -132,8 +132,10 @@ var operators = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "updated without a difference", same.UpdatedAt, o.UpdatedAt)
 		version, ingress := "2", "x"
-		got, err := f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{
-			Deployment: account.DeploymentPatch{Version: &version}, Binding: account.BindingPatch{IngressEndpoint: &ingress}})
+		got, err := f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID,
+			account.OperatorPatch{
+				Deployment: account.DeploymentPatch{Version: &version},
+				Binding:    account.BindingPatch{IngressEndpoint: &ingress}})
 		Must(t, err)
 		Equal(t, "version", got.Deployment.Version, "2")
 		Equal(t, "cluster name", got.Deployment.ClusterName, "eu")
@@ -147,7 +149,8 @@ var operators = map[string]func(*testing.T, Open){
 			account.OperatorPatch{Description: &long})
 		MustCode(t, err, account.CodeInvalid)
 		Must(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID))
-		MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID),
+			account.CodeNotFound)
 	},
 	"operators and tunnel sessions: pages": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -163,7 +166,8 @@ var operators = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "more operators", ops.More, true)
 		Equal(t, "newest", ops.Operators[0].ClusterUID, "2")
-		ops, err = f.Store.ListOperators(t.Context(), f.AccountID, account.Page{Limit: 2, BeforeID: ops.Operators[1].ID})
+		ops, err = f.Store.ListOperators(t.Context(), f.AccountID,
+			account.Page{Limit: 2, BeforeID: ops.Operators[1].ID})
 		Must(t, err)
 		Equal(t, "oldest", ops.Operators[0].ClusterUID+fmt.Sprint(ops.More), "0false")
 		sessions, err := f.Store.ListTunnelSessions(t.Context(), f.AccountID, account.Page{Limit: 2})

@@ -102,7 +102,8 @@ var backendUsers = map[string]func(*testing.T, Open){
 		}
 		e.BackendID, e.TrafficPolicy = f.Failover(plain.ID).ID, ""
 		made := f.MakeCloud(e)
-		_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, plain.ID,
+		_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover,
+			plain.ID,
 			account.BackendPatch{Children: &[]string{leaf.ID, answer.ID}})
 		mustSay(t, err, account.CodeInvalid, "http_response", made.ID, "tcp://db.demo:5432")
 		http := f.Cloud("http://shop.demo")
@@ -167,7 +168,8 @@ var policies = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		join := func(instance, policy string, replace bool) (*account.BindResult, error) {
 			r := f.Request(f.SessionOf(instance), poolURL)
-			r.PoolingEnabled, r.TrafficPolicy, r.PolicyFacts, r.ReplacePoolPolicy = true, policy, FactsOf(policy), replace
+			r.PoolingEnabled, r.TrafficPolicy, r.PolicyFacts, r.ReplacePoolPolicy = true, policy, FactsOf(policy),
+				replace
 			return f.Store.Bind(t.Context(), r)
 		}
 		one, err := join("in-1", "p", false)

@@ -58,7 +58,8 @@ var reservations = map[string]func(*testing.T, Open){
 		}
 		f.Clock.Step(store.DefaultReserve - time.Second)
 		Must(t, f.Store.Sweep(t.Context()))
-		Equal(t, "projection within the reservation", f.Bind(session, "http://db.prod:9090").Endpoint.ProjectionID, first.ID)
+		Equal(t, "projection within the reservation", f.Bind(session, "http://db.prod:9090").Endpoint.ProjectionID,
+			first.ID)
 	},
 	"projection id: new after the reservation": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -56,7 +56,8 @@ var revocations = map[string]func(*testing.T, Open){
 		f.Login("bob", "s3")
 		f.Clock.Step(time.Second)
 		done := f.revoke(account.RevokeSelector{SessionsOf: one.UserID})
-		Equal(t, "done", fmt.Sprint(done.UserIDs, len(done.SessionIDs), done.At), fmt.Sprint([]string(nil), 2, f.Clock.Now()))
+		Equal(t, "done", fmt.Sprint(done.UserIDs, len(done.SessionIDs), done.At),
+			fmt.Sprint([]string(nil), 2, f.Clock.Now()))
 		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3"), f.stillLive(one.ID, two.ID)),
 			"false false true [false false]")
 		Equal(t, "user", fmt.Sprint(f.Users(account.UserFilter{UserID: one.UserID})[0].Sessions), "0")
@@ -65,7 +66,8 @@ var revocations = map[string]func(*testing.T, Open){
 		Equal(t, "accessed", len(accessed), 1)
 		told := map[string]string{}
 		for _, e := range f.audited().Events[:2] {
-			told[e.Object.ID] = fmt.Sprint(e.Type, " ", e.Principal.ID, " ", e.Details["reason"], " ", e.Details["user_id"])
+			told[e.Object.ID] = fmt.Sprint(e.Type, " ", e.Principal.ID, " ", e.Details["reason"], " ",
+				e.Details["user_id"])
 		}
 		want := "application_session.revoked ak-admin revoked " + one.UserID
 		Equal(t, "told", fmt.Sprint(told[one.ID], told[two.ID]), want+want)
@@ -88,7 +90,8 @@ var revocations = map[string]func(*testing.T, Open){
 		f.Login("alice", "s2")
 		done := f.revoke(account.RevokeSelector{SessionID: one.ID})
 		Equal(t, "done", fmt.Sprint(done.UserIDs, done.SessionIDs), fmt.Sprint([]string(nil), []string{one.ID}))
-		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Users(account.UserFilter{})[0].Sessions), "false true 1")
+		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Users(account.UserFilter{})[0].Sessions),
+			"false true 1")
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Details),
 			fmt.Sprint(account.AuditAppSessionRevoked, one.ID, map[string]string{"reason": account.RevokedByAdmin,
@@ -180,10 +183,12 @@ var revocations = map[string]func(*testing.T, Open){
 		Equal(t, "of a session", logout(account.RevokeSelector{ProviderSession: "sid-a1"}), 1)
 		Equal(t, "after one of a session", lives(), "false true true true true")
 		// and the one of which it is not known
-		Equal(t, "of a session and its subject", logout(account.RevokeSelector{ProviderSession: "sid-a2", Subject: "alice"}),
+		Equal(t, "of a session and its subject",
+			logout(account.RevokeSelector{ProviderSession: "sid-a2", Subject: "alice"}),
 			2)
 		Equal(t, "after that", lives()+fmt.Sprint(f.Lives("unnamed")), "false false false true truetrue")
-		Equal(t, "a foreign subject's session", logout(account.RevokeSelector{ProviderSession: "sid-b1", Subject: "alice"}),
+		Equal(t, "a foreign subject's session",
+			logout(account.RevokeSelector{ProviderSession: "sid-b1", Subject: "alice"}),
 			0)
 		Equal(t, "of a subject", logout(account.RevokeSelector{Subject: "alice"}), 1)
 		Equal(t, "after one of a subject", lives(), "false false false true true")
@@ -209,7 +214,8 @@ var revocations = map[string]func(*testing.T, Open){
 			return len(f.revoke(sel).SessionIDs)
 		}
 		Equal(t, "of one client", logout("cc"), 2)
-		left := fmt.Sprint(f.Lives("a1"), f.Lives("a2"), f.Lives("c"), f.Lives("older")) // older: its client was not kept
+		// older: its client was not kept
+		left := fmt.Sprint(f.Lives("a1"), f.Lives("a2"), f.Lives("c"), f.Lives("older"))
 		Equal(t, "left", left, "true true false false")
 		for client, want := range map[string]account.Code{"ca": "", "cc": account.CodeLoginAgain} {
 			l := f.NewLogin("alice", "under way at "+client)
@@ -247,7 +253,8 @@ var revocations = map[string]func(*testing.T, Open){
 			l.StartedAt, l.ForceReauth = began, true
 			all.Go(func() {
 				<-begin
-				if _, err := at(i).Login(t.Context(), f.AccountID, l); err != nil && account.CodeOf(err) != account.CodeLoginAgain {
+				if _, err := at(i).Login(t.Context(), f.AccountID, l); err != nil &&
+					account.CodeOf(err) != account.CodeLoginAgain {
 					t.Errorf("logging in: %v", err)
 				}
 			})

@@ -130,7 +130,8 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		_, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, away.UserID)
 		MustCode(t, err, account.CodeNotFound)
 		e := f.audited().Events[0]
-		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal == nil, e.Details["reason"], e.Details["sessions"]),
+		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal == nil, e.Details["reason"],
+			e.Details["sessions"]),
 			fmt.Sprint(account.AuditAppUserRevoked, away.UserID, true, account.RevokedByRetention, "1"))
 		back := f.Login("away", "s3", func(l *account.NewLogin) { l.AuthTime = time.Time{} })
 		if back.UserID == away.UserID {

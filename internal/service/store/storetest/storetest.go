@@ -25,7 +25,8 @@ type Open func(opt store.Options) (*store.Store, error)
 
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
-	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times,
+	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events,
+		times,
 		operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit,
 		isolation, concurrency,
 		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions} {
@@ -136,7 +137,8 @@ func (f *Fixture) startSession(accountID, instanceID string) string {
 	id := account.NewID(account.PrefixTunnelSession, f.Clock.Now())
 	Must(f.T, f.Store.StartSession(f.ctx(),
 		account.TunnelSession{ID: id, AccountID: accountID, Credential: account.Ref{ID: f.TokenID},
-			IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", Region: "home", Transport: "tls", InstanceID: instanceID}))
+			IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", Region: "home", Transport: "tls",
+			InstanceID: instanceID}))
 	return id
 }
 

@@ -88,7 +88,8 @@ func tunnelList(t *testing.T, open Open) {
 	var ids []string
 	for i := range 6 {
 		f.Clock.Step(time.Second)
-		ids = append([]string{f.tunnel(session, map[string]string{"app": "api", "site": string(rune('a' + i%2))}).ID}, ids...)
+		ids = append([]string{f.tunnel(session, map[string]string{"app": "api", "site": string(rune('a' + i%2))}).ID},
+			ids...)
 	}
 	for _, c := range []struct {
 		labels map[string]string
@@ -101,7 +102,8 @@ func tunnelList(t *testing.T, open Open) {
 		{nil, account.Page{Limit: 4, BeforeID: ids[1]}, ids[2:], false},
 		{map[string]string{"app": "api"}, account.Page{Limit: 6}, ids, false},
 		{map[string]string{"site": "b"}, account.Page{Limit: 2}, []string{ids[0], ids[2]}, true},
-		{map[string]string{"site": "b", "app": "api"}, account.Page{Limit: 2, BeforeID: ids[2]}, []string{ids[4]}, false},
+		{map[string]string{"site": "b", "app": "api"}, account.Page{Limit: 2, BeforeID: ids[2]}, []string{ids[4]},
+			false},
 		{map[string]string{"site": "c"}, account.Page{}, nil, false},
 		{map[string]string{"SITE": "b"}, account.Page{}, nil, false},
 	} {

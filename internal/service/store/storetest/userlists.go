@@ -98,8 +98,10 @@ var userLists = map[string]func(*testing.T, Open){
 		})
 		for query, want := range map[string]string{
 			"opa": "bob opal", "google": "alice", "GOOGLE alice": "alice", "alice google": "alice", "alice opa": "",
-			"ODEG": "alice", "ødegård": "alice", "O\u0308degard": "alice", "odegard alice GOOG " + alice.UserID[4:]: "alice",
-			"strasse": "opal", "STRASSE opal": "opal", "lukasz ince": "bob", "bob": "bob", "rob@": "bob",
+			"ODEG": "alice", "ødegård": "alice", "O\u0308degard": "alice",
+			"odegard alice GOOG " + alice.UserID[4:]: "alice",
+			"strasse":                                "opal", "STRASSE opal": "opal", "lukasz ince": "bob",
+			"bob": "bob", "rob@": "bob",
 			"  bob\tlocalhost ": "bob",
 			"alice\nodegard":    "alice", "%": "", "_": "", `\`: "", " ": "bob opal alice",
 		} {

@@ -104,8 +104,8 @@ func (c Cache) install(name, bin, dir string) error {
 	case Kubenode:
 		err = moveTo(dir, bin, "kubenode")
 		for _, program := range programs {
-			// Hard links: a program that starts itself again finds a symbolic link's target, and so the
-			// wrong name.
+			// Hard links: a program that starts itself again finds a symbolic link's target, and so
+			// the wrong name.
 			err = errors.Join(err, os.Link(filepath.Join(dir, "kubenode"), filepath.Join(dir, program)))
 		}
 	case Tools:
@@ -232,11 +232,13 @@ func linkerFlags(src fs.FS) (string, error) {
 		return "", err
 	}
 	minor, _, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v1."), ".")
-	flags := fmt.Sprintf("-s -w -X %s/version.Version=%s -X helm.sh/helm/v3/internal/version.version=%s", containerd, cd,
+	flags := fmt.Sprintf("-s -w -X %s/version.Version=%s -X helm.sh/helm/v3/internal/version.version=%s", containerd,
+		cd,
 		helm)
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		flags += fmt.Sprintf(
-			" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean", p, kubernetes,
+			" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean", p,
+			kubernetes,
 			minor)
 	}
 	return flags, nil

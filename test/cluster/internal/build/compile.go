@@ -24,8 +24,8 @@ func compile(ctx context.Context, p *progress, src, bin string, packages []strin
 		return err
 	}
 	p.phase("looking what to compile")
-	// Programs are linked whether their package is in Go's build cache or not, so they are not counted
-	// here.
+	// Programs are linked whether their package is in Go's build cache or not, so they are not
+	// counted here.
 	list := append([]string{"list", "-deps", "-trimpath", "-f",
 		`{{if and .Stale (ne .Name "main")}}{{.ImportPath}}{{end}}`}, packages...)
 	var stale bytes.Buffer

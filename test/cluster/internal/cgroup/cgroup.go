@@ -66,7 +66,8 @@ func parse(mountinfo io.Reader) ([]Hierarchy, error) {
 			for o := range strings.SplitSeq(right[2], ",") {
 				if name, ok := strings.CutPrefix(o, "name="); ok {
 					h.Name = name
-				} else if !slices.Contains([]string{"rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode"}, o) &&
+				} else if !slices.Contains([]string{"rw", "ro", "xattr", "clone_children", "noprefix",
+					"cpuset_v2_mode"}, o) &&
 					!strings.Contains(o, "=") {
 					h.Controllers = append(h.Controllers, o)
 				}
@@ -203,7 +204,8 @@ func Mount(hs []Hierarchy) error {
 			continue
 		}
 		for _, c := range h.Controllers { // cpu -> cpu,cpuacct
-			if err := os.Symlink(filepath.Base(h.Dir), filepath.Join(root, c)); err != nil && !errors.Is(err, fs.ErrExist) {
+			if err := os.Symlink(filepath.Base(h.Dir), filepath.Join(root, c)); err != nil &&
+				!errors.Is(err, fs.ErrExist) {
 				return err
 			}
 		}

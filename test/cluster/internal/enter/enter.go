@@ -78,8 +78,8 @@ func Run(ctx context.Context, c *state.Cluster, cmd Command) (exit int, err erro
 	}
 	ended := make(chan result, 1)
 	go func() {
-		// The thread changes its namespaces, so it is never unlocked and ends with the goroutine; the
-		// command is its child and dies with it.
+		// The thread changes its namespaces, so it is never unlocked and ends with the goroutine;
+		// the command is its child and dies with it.
 		runtime.LockOSThread()
 		exit, err := runLocked(ctx, c, cmd, dir)
 		ended <- result{exit, err}
@@ -93,7 +93,8 @@ func runLocked(ctx context.Context, c *state.Cluster, cmd Command, dir string) (
 		return 0, err
 	}
 	if _, err := os.Stat(dir); err != nil {
-		return 0, fmt.Errorf("this folder is not visible in the node, which has its own /var/lib, /var/log and /run: %w", err)
+		return 0,
+			fmt.Errorf("this folder is not visible in the node, which has its own /var/lib, /var/log and /run: %w", err)
 	}
 	p := exec.CommandContext(ctx, "/proc/self/exe", append([]string{HelperCommand, "--"}, cmd.Args...)...)
 	p.Dir, p.Env, p.Stdin, p.Stdout, p.Stderr = dir, Environ(c), cmd.Stdin, cmd.Stdout, cmd.Stderr

@@ -51,7 +51,8 @@ func Up(ctx context.Context, out io.Writer, cache build.Cache, want state.Cluste
 	}
 	if have.Alive() && node.ReadProgress(have).Failed == "" {
 		if have.Options != want.Options {
-			return fmt.Errorf("the cluster %s runs with other options (%s): run `cluster down` first", have.Name, have.Options)
+			return fmt.Errorf("the cluster %s runs with other options (%s): run `cluster down` first", have.Name,
+				have.Options)
 		}
 		if node.ReadProgress(have).Ready {
 			_, _ = fmt.Fprintf(out, "the cluster %s is already running\n", have.Name)
@@ -150,7 +151,8 @@ func follow(ctx context.Context, out io.Writer, c *state.Cluster) error {
 		case p.Failed != "":
 			return errors.Join(fmt.Errorf("the node did not start: %s", p.Failed), keepLogs(c))
 		case !alive:
-			return errors.Join(fmt.Errorf("the node ended during its start: %s", tail(c.Path("log", "node.log"))), keepLogs(c))
+			return errors.Join(fmt.Errorf("the node ended during its start: %s", tail(c.Path("log", "node.log"))),
+				keepLogs(c))
 		}
 		select {
 		case <-ctx.Done():

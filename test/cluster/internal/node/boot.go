@@ -112,7 +112,8 @@ func (n *node) waitAPI(ctx context.Context) error {
 		return err
 	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert},
+			MinVersion: tls.VersionTLS12},
 	}}
 	defer client.CloseIdleConnections()
 	return n.poll(ctx, func() error {

@@ -28,14 +28,16 @@ func rendered(t *testing.T, name string, o state.Options) string {
 
 func TestOptionsReachTheConfiguration(t *testing.T) {
 	t.Parallel()
-	plain, stock := rendered(t, "system.yaml", state.Options{}), rendered(t, "system.yaml", state.Options{DNSCache: true})
+	plain, stock := rendered(t, "system.yaml", state.Options{}),
+		rendered(t, "system.yaml", state.Options{DNSCache: true})
 	if strings.Contains(plain, "cache 30") || !strings.Contains(plain, "ttl 5\n") {
 		t.Errorf("without the option:\n%s", plain)
 	}
 	if !strings.Contains(stock, "        cache 30\n        loadbalance") || !strings.Contains(stock, "ttl 30\n") {
 		t.Errorf("with the option:\n%s", stock)
 	}
-	if proxy := rendered(t, "kube-proxy.yaml", state.Options{KubeProxyMinSync: 250 * time.Millisecond}); !strings.Contains(
+	if proxy := rendered(t, "kube-proxy.yaml",
+		state.Options{KubeProxyMinSync: 250 * time.Millisecond}); !strings.Contains(
 		proxy, "minSyncPeriod: 250ms") {
 		t.Errorf("kube-proxy:\n%s", proxy)
 	}
@@ -44,7 +46,8 @@ func TestOptionsReachTheConfiguration(t *testing.T) {
 		!strings.Contains(cni, `[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd44::/64"}]`) {
 		t.Errorf("pods' network with two families:\n%s", cni)
 	}
-	if proxy := rendered(t, "kube-proxy.yaml", six); !strings.Contains(proxy, "clusterCIDR: 10.244.0.0/24,fd44::/64\n") {
+	if proxy := rendered(t, "kube-proxy.yaml", six); !strings.Contains(proxy,
+		"clusterCIDR: 10.244.0.0/24,fd44::/64\n") {
 		t.Errorf("kube-proxy with two families:\n%s", proxy)
 	}
 }

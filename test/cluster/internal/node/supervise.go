@@ -80,7 +80,8 @@ func (s *supervisor) spawn(log string, args []string) (pid int, ended <-chan sys
 	ch := make(chan syscall.WaitStatus, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock() // the reaper must not meet a child that is not in the map yet
-	pid, err = syscall.ForkExec(path, args, &syscall.ProcAttr{Env: s.env, Files: []uintptr{null.Fd(), out.Fd(), out.Fd()}})
+	pid, err = syscall.ForkExec(path, args,
+		&syscall.ProcAttr{Env: s.env, Files: []uintptr{null.Fd(), out.Fd(), out.Fd()}})
 	if err != nil {
 		return 0, nil, fmt.Errorf("starting %s: %w", path, err)
 	}

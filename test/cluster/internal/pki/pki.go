@@ -67,9 +67,11 @@ func Write(c Config) error {
 		ca *pair
 		request
 	}{
-		{ca, request{name: "apiserver", cn: "kube-apiserver", usage: serve, ips: ips, dns: []string{"localhost", "kubernetes",
-			"kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}}},
-		{ca, request{name: "kubelet-server", cn: node, org: "system:nodes", usage: serve, ips: ips, dns: []string{c.Node}}},
+		{ca, request{name: "apiserver", cn: "kube-apiserver", usage: serve, ips: ips,
+			dns: []string{"localhost", "kubernetes",
+				"kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}}},
+		{ca, request{name: "kubelet-server", cn: node, org: "system:nodes", usage: serve, ips: ips,
+			dns: []string{c.Node}}},
 		{ca, request{name: "apiserver-kubelet-client", cn: "kube-apiserver-kubelet-client", org: "system:masters",
 			usage: client}},
 		{front, request{name: "front-proxy-client", cn: "front-proxy-client", usage: client}},

@@ -39,8 +39,9 @@ func TestEveryCertificateServesItsPurpose(t *testing.T) {
 		hosts             []string
 		usage             x509.ExtKeyUsage
 	}{
-		{"apiserver", "ca", "kube-apiserver", "", []string{"10.99.0.2", "10.96.0.1", "127.0.0.1", "kubernetes.default.svc",
-			"localhost"}, x509.ExtKeyUsageServerAuth},
+		{"apiserver", "ca", "kube-apiserver", "",
+			[]string{"10.99.0.2", "10.96.0.1", "127.0.0.1", "kubernetes.default.svc",
+				"localhost"}, x509.ExtKeyUsageServerAuth},
 		{"kubelet-server", "ca", "system:node:node", "system:nodes", []string{"10.99.0.2", "node"},
 			x509.ExtKeyUsageServerAuth},
 		{"apiserver-kubelet-client", "ca", "kube-apiserver-kubelet-client", "system:masters", nil,
@@ -50,7 +51,8 @@ func TestEveryCertificateServesItsPurpose(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AddCert(load(t, filepath.Join(dir, tc.ca+".crt")))
 		cert := load(t, filepath.Join(dir, tc.name+".crt"))
-		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{tc.usage}}); err != nil {
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots,
+			KeyUsages: []x509.ExtKeyUsage{tc.usage}}); err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 		for _, h := range tc.hosts {
@@ -61,7 +63,8 @@ func TestEveryCertificateServesItsPurpose(t *testing.T) {
 		if cert.Subject.CommonName != tc.cn || strings.Join(cert.Subject.Organization, "") != tc.org {
 			t.Errorf("%s is for %s", tc.name, cert.Subject)
 		}
-		if _, err := tls.LoadX509KeyPair(filepath.Join(dir, tc.name+".crt"), filepath.Join(dir, tc.name+".key")); err != nil {
+		if _, err := tls.LoadX509KeyPair(filepath.Join(dir, tc.name+".crt"),
+			filepath.Join(dir, tc.name+".key")); err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

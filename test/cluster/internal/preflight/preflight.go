@@ -91,12 +91,14 @@ const rules = `table ip check {
 // Check returns everything that is missing, joined, or nil.
 func Check(ctx context.Context, m Machine) error {
 	if m.OS != "linux" {
-		return fmt.Errorf("a node needs Linux and this is %s: use another cluster (kind, for one) and FAIRLEAD_E2E_CONTEXT",
+		return fmt.Errorf(
+			"a node needs Linux and this is %s: use another cluster (kind, for one) and FAIRLEAD_E2E_CONTEXT",
 			m.OS)
 	}
 	if m.EUID != 0 {
 		return errors.New(
-			"a node needs root, for namespaces and mounts: run this with sudo (sudo --preserve-env=HOME,PATH keeps the caches " +
+			"a node needs root, for namespaces and mounts: run this with sudo (sudo --preserve-env=HOME,PATH keeps " +
+				"the caches " +
 				"and Go)")
 	}
 	errs := append(m.programs(), m.kernel()...)
@@ -106,7 +108,8 @@ func Check(ctx context.Context, m Machine) error {
 		if out, err := m.Run(ctx, rules, "nft", "--check", "--file", "-"); err != nil {
 			errs = append(errs,
 				fmt.Errorf(
-					"the kernel refuses nftables rules of the kind that kube-proxy uses: it needs CONFIG_NF_TABLES with NAT, reject "+
+					"the kernel refuses nftables rules of the kind that kube-proxy uses: it needs CONFIG_NF_TABLES "+
+						"with NAT, reject "+
 						"and conntrack (nft says: %s)", firstLine(out, err)))
 		}
 	}
@@ -139,7 +142,8 @@ func (m Machine) kernel() []error {
 		}
 	}
 	if !m.hasOverlay() {
-		errs = append(errs, errors.New("the kernel has no overlayfs, which container images need: try modprobe overlay"))
+		errs = append(errs,
+			errors.New("the kernel has no overlayfs, which container images need: try modprobe overlay"))
 	}
 	if !m.Exists("/dev/kmsg") {
 		errs = append(errs,
@@ -189,7 +193,8 @@ var unsuited = map[int64]string{
 func CheckDir(dir, option string) error {
 	for _, h := range hidden {
 		if dir == h || strings.HasPrefix(dir, h+"/") {
-			return fmt.Errorf("the folder %s is not visible in a node, which has its own %s: choose another with %s", dir, h,
+			return fmt.Errorf("the folder %s is not visible in a node, which has its own %s: choose another with %s",
+				dir, h,
 				option)
 		}
 	}
@@ -197,7 +202,8 @@ func CheckDir(dir, option string) error {
 	for d := dir; unix.Statfs(d, &fs) != nil && d != "/"; d = filepath.Dir(d) {
 	}
 	if what, bad := unsuited[fs.Type]; bad {
-		return fmt.Errorf("the folder %s is on %s, where containers cannot run: choose another with %s", dir, what, option)
+		return fmt.Errorf("the folder %s is on %s, where containers cannot run: choose another with %s", dir, what,
+			option)
 	}
 	return nil
 }

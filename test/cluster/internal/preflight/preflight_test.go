@@ -50,7 +50,8 @@ func TestEachLackIsASentenceWithItsRemedy(t *testing.T) {
 		"no nft": {without("nft"),
 			[]string{"the program nft is missing", "apt-get install -y --no-install-recommends nftables"}},
 		"no runc, no curl": {without("runc", "curl"), []string{
-			"the program runc is missing", "the program curl is missing", "apt-get install -y --no-install-recommends runc curl",
+			"the program runc is missing", "the program curl is missing",
+			"apt-get install -y --no-install-recommends runc curl",
 		}},
 		"no namespaces": {func(m *Machine) {
 			m.Exists = func(p string) bool {
@@ -82,11 +83,13 @@ func TestEachLackIsASentenceWithItsRemedy(t *testing.T) {
 		}, []string{"no control groups"}},
 		"no nftables in the kernel": {func(m *Machine) {
 			m.Run = func(context.Context, string, ...string) (string, error) {
-				return "Error: Could not process rule: No such file or directory\n  chain nat", errors.New("exit status 1")
+				return "Error: Could not process rule: No such file or directory\n  chain nat",
+					errors.New("exit status 1")
 			}
 		},
 			[]string{
-				"CONFIG_NF_TABLES with NAT, reject and conntrack (nft says: Error: Could not process rule: No such file or " +
+				"CONFIG_NF_TABLES with NAT, reject and conntrack (nft says: Error: Could not process rule: No such " +
+					"file or " +
 					"directory)"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -167,26 +167,24 @@ func addRunnables(
 		return err
 	}
 	approvals := &endpointsync.Approvals{Notify: forwarderChanges.Notify}
-	feed := &endpointsync.Feed{
-		Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"),
-		OnChange: notifyOf(report, changes, availability),
-	}
+	feed := &endpointsync.Feed{Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"),
+		OnChange: notifyOf(report, changes, availability)}
 	sync := &endpointsync.Reconciler{
 		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Approvals: approvals,
 		Report: report, Now: time.Now, Ports: endpointsync.NewPorts(s.ports, portRest, time.Now),
 		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
 	}
 	services := boundendpoint.New(boundendpoint.Options{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders,
-		Recorder: recorder, Now: time.Now,
-		Approved: approvals.Approved, Layout: o.layout(own, s.domain),
-		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.TargetOwner,
-		InvalidateOwner: anchors.Invalidate,
-		TargetRole:      o.ClusterRole, NamespaceTerminating: uninstall.NamespaceTerminating,
-		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
+		Forwarders: forwarders, Recorder: recorder, Now: time.Now, Approved: approvals.Approved,
+		Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets, TargetRole: o.ClusterRole,
+		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
+		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay,
+		OrphanDelay: orphanDelay,
 	})
 	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
-	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
+	register.FeedStatus, register.Removals = feed.Status, set.Removals
+	register.OnOperatorIDChange = set.RequestList
 	feed.RecordedSource = register.Recorded
 	second.report, second.elected = register.ReportSecondRelease, mgr.Elected()
 	runnables := []manager.Runnable{register, second}

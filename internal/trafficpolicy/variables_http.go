@@ -15,31 +15,58 @@ import (
 	"github.com/google/cel-go/cel"
 )
 
+// text returns a variable that every request has.
+func text(name string, get func(x *exchange) string) variable {
+	return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) { return get(x), true }}
+}
+
+// headerLists is the type of headers and of query parameters.
+var headerLists = cel.MapType(cel.StringType, cel.ListType(cel.StringType))
+
+func queryParams(x *exchange) (any, bool) {
+	return x.cached("query", len(x.r.URL.RawQuery), func() any {
+		return map[string][]string(x.r.URL.Query())
+	}), true
+}
+
 func requestVariables() []variable {
-	text := func(name string, get func(x *exchange) string) variable {
-		return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) { return get(x), true }}
+	all := []variable{
+		text("req.method", func(x *exchange) string { return x.r.Method }),
+		text("req.host", func(x *exchange) string { return x.r.Host }),
+		text("req.path", (*exchange).cleanPath),
 	}
-	optional := func(name string, get func(x *exchange) string) variable {
-		return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) {
-			return nonEmpty(get(x))
-		}}
-	}
-	query := func(x *exchange) (any, bool) {
-		return x.cached("query", len(x.r.URL.RawQuery), func() any {
-			return map[string][]string(x.r.URL.Query())
-		}), true
-	}
-	lists := cel.MapType(cel.StringType, cel.ListType(cel.StringType))
-	host := func(x *exchange) string { h, _ := splitHost(x.r.Host); return h }
+	all = append(all, urlVariables()...)
+	all = append(all, []variable{
+		{"req.query_params", headerLists, requestAndResponse, queryParams},
+		{"req.headers", headerLists, requestAndResponse, func(x *exchange) (any, bool) {
+			return &headerMap{h: x.r.Header, host: x.r.Host}, true
+		}},
+		{"req.cookies", cookieType, requestAndResponse, func(x *exchange) (any, bool) {
+			return x.cached("cookies", size(x.r.Header["Cookie"]), func() any { return cookieMap(x.r.Cookies()) }), true
+		}},
+		{"req.user_agent", cel.StringType, requestAndResponse, func(x *exchange) (any, bool) {
+			return nonEmpty(x.r.Header.Get("User-Agent"))
+		}},
+		text("req.version", func(x *exchange) string { return x.r.Proto }),
+		{"req.content_length", cel.IntType, requestAndResponse, func(x *exchange) (any, bool) {
+			return x.r.ContentLength, x.r.ContentLength >= 0
+		}},
+		{"req.ts.header_received", cel.TimestampType, requestAndResponse, func(x *exchange) (any, bool) {
+			return x.startedAt, true
+		}},
+	}...)
+	return append(all, contentVariables("req", requestAndResponse, func(x *exchange) http.Header {
+		return x.r.Header
+	})...)
+}
+
+func urlVariables() []variable {
 	uri := func(x *exchange) string {
 		return x.cached("uri", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any {
 			return requestURI(x.r.URL)
 		}).(string)
 	}
-	all := []variable{
-		text("req.method", func(x *exchange) string { return x.r.Method }),
-		text("req.host", func(x *exchange) string { return x.r.Host }),
-		text("req.path", (*exchange).cleanPath),
+	return []variable{
 		text("req.url", func(x *exchange) string {
 			return x.cached("url", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any {
 				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: x.cleanPath(),
@@ -50,7 +77,7 @@ func requestVariables() []variable {
 		text("req.url.raw", func(x *exchange) string { return x.scheme() + "://" + x.r.Host + uri(x) }),
 		text("req.url.scheme", func(x *exchange) string { return x.scheme() }),
 		text("req.url.authority", func(x *exchange) string { return x.r.Host }),
-		text("req.url.host", host),
+		text("req.url.host", func(x *exchange) string { h, _ := splitHost(x.r.Host); return h }),
 		{"req.url.port", cel.IntType, requestAndResponse, func(x *exchange) (any, bool) {
 			_, port := splitHost(x.r.Host)
 			n, err := strconv.Atoi(port)
@@ -62,32 +89,14 @@ func requestVariables() []variable {
 		}),
 		text("req.url.uri", uri),
 		text("req.url.query", func(x *exchange) string { return x.r.URL.RawQuery }),
-		{"req.url.query_params", lists, requestAndResponse, query},
-		{"req.query_params", lists, requestAndResponse, query},
-		{"req.headers", lists, requestAndResponse, func(x *exchange) (any, bool) {
-			return &headerMap{h: x.r.Header, host: x.r.Host}, true
-		}},
-		{"req.cookies", cookieType, requestAndResponse, func(x *exchange) (any, bool) {
-			return x.cached("cookies", size(x.r.Header["Cookie"]), func() any { return cookieMap(x.r.Cookies()) }), true
-		}},
-		optional("req.user_agent", func(x *exchange) string { return x.r.Header.Get("User-Agent") }),
-		text("req.version", func(x *exchange) string { return x.r.Proto }),
-		{"req.content_length", cel.IntType, requestAndResponse, func(x *exchange) (any, bool) {
-			return x.r.ContentLength, x.r.ContentLength >= 0
-		}},
-		{"req.ts.header_received", cel.TimestampType, requestAndResponse, func(x *exchange) (any, bool) {
-			return x.startedAt, true
-		}},
+		{"req.url.query_params", headerLists, requestAndResponse, queryParams},
 	}
-	return append(all, contentVariables("req", requestAndResponse, func(x *exchange) http.Header {
-		return x.r.Header
-	})...)
 }
 
 func responseVariables() []variable {
 	all := []variable{
 		{"res.status_code", cel.IntType, responsePhase, func(x *exchange) (any, bool) { return int64(x.status), true }},
-		{"res.headers", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), responsePhase,
+		{"res.headers", headerLists, responsePhase,
 			func(x *exchange) (any, bool) {
 				return &headerMap{h: x.w.Header()}, true
 			}},

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 )
@@ -108,7 +109,7 @@ const dropDeletedInterval = 10 * time.Second
 // dropDeletedMetrics drops the series of what was deleted, until ctx is done.
 func (s *service) dropDeletedMetrics(ctx context.Context) {
 	exists := func(err error) bool { return account.CodeOf(err) != account.CodeNotFound }
-	for sleep(ctx, cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)) {
+	for timer.Sleep(ctx, cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)) {
 		before := time.Now().Add(-cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval) / 2)
 		s.meter.endpoints.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
 			_, err := s.store.Endpoint(ctx, accountID, id)

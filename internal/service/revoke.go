@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 )
 
@@ -83,7 +84,7 @@ func (v *revoker) auditCut(
 // which this process has not heard.
 func (s *service) sweepSessions(ctx context.Context) {
 	failing := false
-	for sleep(ctx, cmp.Or(s.opt.sessionSweepInterval, sessionSweepInterval)) {
+	for timer.Sleep(ctx, cmp.Or(s.opt.sessionSweepInterval, sessionSweepInterval)) {
 		ids := s.liveSessions.Sessions()
 		if len(ids) == 0 {
 			continue

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -167,7 +168,7 @@ func (s *service) stop(stopServing context.CancelFunc) {
 // sweep runs the store's periodic cleanup until ctx is done.
 func (s *service) sweep(ctx context.Context) {
 	failing := false
-	for sleep(ctx, storeSweepInterval) {
+	for timer.Sleep(ctx, storeSweepInterval) {
 		err := s.store.Sweep(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("sweeping the store", "err", err)

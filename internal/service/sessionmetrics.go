@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 )
 
-// sessionMetrics counts logins and sessions of people. No label names anybody.
+// sessionMetrics counts logins and sessions of people. No label names a person.
 type sessionMetrics struct {
 	revocationSeconds                    prometheus.Histogram
 	ended, cutRequests, logins, checks   *prometheus.CounterVec

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -53,7 +54,7 @@ func (d *tlsListener) acceptConns(ctx context.Context) {
 		case err != nil: // out of descriptors, for instance: it passes
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			d.log.Error("accepting a connection", "err", err, "retry_in", pause)
-			if !sleep(ctx, pause) {
+			if !timer.Sleep(ctx, pause) {
 				return
 			}
 			continue
@@ -94,19 +95,7 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 	}
 }
 
-// sleep waits for d and reports whether ctx is still live.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// connQueue is the listener of the HTTP server: connections come through give.
+// connQueue is the listener of the HTTP server: connections come through push.
 type connQueue struct {
 	conns  chan net.Conn
 	closed chan struct{}

@@ -15,7 +15,6 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -24,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
 func TestMain(m *testing.M) {
@@ -41,16 +41,17 @@ type api struct {
 	srv   *httptest.Server
 	stop  context.CancelFunc // what a stopping server does to its requests
 	admin string
-	log   *logBuffer
+	log   *logbuffer.Buffer
 }
 
 func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 	t.Helper()
 	dir := t.TempDir()
-	a := &api{t: t, log: &logBuffer{}, Fixture: storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
-		opt.DataDir = dir
-		return store.Open(context.WithoutCancel(t.Context()), opt)
-	})}
+	a := &api{t: t, log: &logbuffer.Buffer{},
+		Fixture: storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+			opt.DataDir = dir
+			return store.Open(context.WithoutCancel(t.Context()), opt)
+		})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
 	opt := apiserver.Options{Store: a.Store, Revoker: a.Store, RedactionMark: testMark, CheckPolicy: testPolicy,
 		BaseURL: base + "/",
@@ -196,22 +197,4 @@ func into[T any](r *answer) T {
 	var v T
 	storetest.Must(r.t, json.Unmarshal([]byte(r.text), &v))
 	return v
-}
-
-// logBuffer keeps the log for tests that read it.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

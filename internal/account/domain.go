@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Domain is the grant of hosts to an account: its endpoints with the public binding, and nobody
-// else's, may have them. Pattern is a host (example.com), or "*." and a domain (*.example.com) for
+// Domain is the grant of hosts to an account: only its endpoints with the public binding may have
+// them. Pattern is a host (example.com), or "*." and a domain (*.example.com) for
 // every host below it at any depth, the domain itself not included.
 type Domain struct {
 	Pattern   string

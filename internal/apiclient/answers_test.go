@@ -259,8 +259,9 @@ func TestClient_TimesOutSilentServers(t *testing.T) {
 	}
 }
 
-// Connections die together: after a silent watch none of those that wait for the next request is
-// trusted.
+// TestWatch_IdleTimeoutClosesIdleConnections requires that after the timeout of a watch no
+// connection that is idle at that time carries another request: a silent server has usually lost
+// all of them.
 func TestWatch_IdleTimeoutClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -14,8 +14,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
-// A change whose marks stand for secrets never brings a secret back that another change has
-// replaced between its reading and its writing.
+// TestCloudEndpoints_ConcurrentUpdatesKeepSecrets updates a policy by its redacted text while
+// another update replaces the secret between reading and writing: the old secret never comes
+// back.
 func TestCloudEndpoints_ConcurrentUpdatesKeepSecrets(t *testing.T) {
 	t.Parallel()
 	var meanwhile func() // between reading and writing

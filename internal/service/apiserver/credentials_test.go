@@ -48,7 +48,8 @@ func TestAPIKeys_CreateUpdateDelete(t *testing.T) {
 	}
 }
 
-// A change may repeat the ID of its object, and names no other.
+// TestUpdate_RefusesAnotherID allows an update to repeat the ID of its object and refuses any
+// other.
 func TestUpdate_RefusesAnotherID(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -129,8 +129,8 @@ func TestIdentities_Revoke(t *testing.T) {
 	}
 }
 
-// TestIdentities_Scope holds that a key with that scope does this and nothing else, and that
-// reading is no revoking.
+// TestIdentities_Scope requires that a key with the scope identities reads and revokes identities
+// and nothing else, and that the scope read does not revoke.
 func TestIdentities_Scope(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })

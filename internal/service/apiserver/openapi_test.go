@@ -159,8 +159,8 @@ func (d description) isAs(method, pattern string, got *answer) {
 // operationCase is a call of an operation.
 type operationCase struct{ method, pattern, id, body string }
 
-// TestOpenAPI_MatchesAnswers holds the description against an answer of every operation,
-// and against refusals.
+// TestOpenAPI_MatchesAnswers validates an answer of every operation, and refusals, against the
+// description.
 func TestOpenAPI_MatchesAnswers(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
@@ -246,7 +246,7 @@ func TestOpenAPI_MatchesAnswers(t *testing.T) {
 	a.linesAreAs(d)
 }
 
-// linesAreAs holds the description of a watch's lines against what comes.
+// linesAreAs validates the lines of a watch against their description.
 func (a *api) linesAreAs(d description) {
 	t := a.t
 	t.Helper()

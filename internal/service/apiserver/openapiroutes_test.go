@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Every method of every route is described, and nothing else is.
+// TestOpenAPI_OperationsMatchRoutes requires that the methods of the routes, and no others, are
+// described.
 func TestOpenAPI_OperationsMatchRoutes(t *testing.T) {
 	t.Parallel()
 	var offered []string

@@ -128,7 +128,7 @@ func TestQuery_ListsAllBrokenRules(t *testing.T) {
 	a.get("/endpoints?before_id=does-not-exist").want(200)
 }
 
-// TestCloudEndpoints_URLTable holds the table of the parser where URLs enter the API.
+// TestCloudEndpoints_URLTable runs the URL parser's table through the API.
 func TestCloudEndpoints_URLTable(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Limits.Burst = 1000 })

@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Trees are read once a second, and at once when a change of the account is notified.
+// TestResolver_CachesTrees requires that trees are read once a second, and at once after a
+// notified change of the account.
 func TestResolver_CachesTrees(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,8 +69,8 @@ func TestResolver_UsesLastTreeDuringStoreOutage(t *testing.T) {
 	})
 }
 
-// What was learnt is about a child as it is: it stays over changes elsewhere in the tree and goes
-// with a change of its own.
+// TestResolver_StateFollowsConfiguration requires that the health of a child survives changes
+// elsewhere in the tree and is reset by a change of the child.
 func TestResolver_StateFollowsConfiguration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +100,8 @@ func TestResolver_StateFollowsConfiguration(t *testing.T) {
 	})
 }
 
-// Ten thousand backends come and go, by deletion and by disuse; nothing of them is kept.
+// TestResolver_EvictsIdleState creates ten thousand backends that are deleted or go unused: no
+// state of them is kept.
 func TestResolver_EvictsIdleState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +143,8 @@ func TestResolver_EvictsIdleState(t *testing.T) {
 	})
 }
 
-// A tree with a cycle, which the store does not make, is an error and no endless loop.
+// TestResolver_RefusesBrokenTrees requires that a tree with a cycle, which the store never
+// returns, is an error rather than an endless loop.
 func TestResolver_RefusesBrokenTrees(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// The children serve in their order; the first that is up gets everything.
+// TestFailover_TriesChildrenInOrder requires that the first child that is up gets every
+// connection.
 func TestFailover_TriesChildrenInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,8 +60,9 @@ func TestAttempts_YieldsSingleLeaf(t *testing.T) {
 	})
 }
 
-// A child that went down is tried with one connection after 1, 2, 4, 8, 16, 30, 30 s; it is back
-// after three successes over ten seconds.
+// TestFailover_RecoversGradually requires that a child that went down is tried with one
+// connection after 1, 2, 4, 8, 16, 30 and 30 s, and is up again after three successes over ten
+// seconds.
 func TestFailover_RecoversGradually(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +104,8 @@ func TestFailover_RecoversGradually(t *testing.T) {
 	})
 }
 
-// A child that answers now and then does not get the traffic, and is asked ever less often.
+// TestFailover_KeepsFlappingChildDown requires that a child that answers only now and then gets
+// no traffic and is tried ever less often.
 func TestFailover_KeepsFlappingChildDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +150,8 @@ func TestFailover_TriesChildrenWhenAllAreDown(t *testing.T) {
 	})
 }
 
-// At most eight attempts, ten seconds in all, and no more once the client is gone.
+// TestAttempts_EndAtTheirLimits requires at most eight attempts within ten seconds, and none
+// after the client has left.
 func TestAttempts_EndAtTheirLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -242,8 +246,8 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 	})
 }
 
-// A client that disconnects neither counts as a failure of the upstream nor keeps other clients
-// from trying it for long.
+// TestAttempt_IgnoresClientsThatLeft requires that a client that disconnects neither counts as a
+// failure of the upstream nor keeps other clients from trying it for long.
 func TestAttempt_IgnoresClientsThatLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Addresses that a tenant must not have the service connect to, in every spelling.
+// TestGuard_RefusesNonPublicAddresses refuses addresses that no tenant may have the service
+// connect to, in every spelling.
 func TestGuard_RefusesNonPublicAddresses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -112,8 +113,8 @@ func listen(t *testing.T, address string) (port string, accepted <-chan struct{}
 	return port, seen
 }
 
-// Every spelling of loopback that a dialer understands, and names that mean it, end before a packet
-// is sent.
+// TestGuard_DialsNoLoopback refuses every spelling of loopback that a dialer understands, and
+// names that resolve to it, before a packet is sent.
 func TestGuard_DialsNoLoopback(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")
@@ -143,7 +144,7 @@ func TestGuard_DialsNoLoopback(t *testing.T) {
 	}
 }
 
-// Of a name's addresses only the permitted ones are dialled.
+// TestGuard_DialsAllowedAddressesOfName dials only the allowed addresses of a name.
 func TestGuard_DialsAllowedAddressesOfName(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")
@@ -166,8 +167,8 @@ func TestGuard_DialsAllowedAddressesOfName(t *testing.T) {
 	}
 }
 
-// A name that means a permitted address when it is looked at and another when it is connected to
-// gains nothing: there is one look-up.
+// TestGuard_WithstandsRebinding resolves a name to an allowed address first and to a forbidden
+// one next: Guard looks it up once and dials what it checked.
 func TestGuard_WithstandsRebinding(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.2:0")

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A thousand connections at once while the first child fails: none is lost, one at a time tries the
-// child again, and one switch is reported.
+// TestFailover_ServesThousandConnections opens a thousand connections at once while the first
+// child fails: none is lost, one at a time tries the child again, and one switch is reported.
 func TestFailover_ServesThousandConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,8 +66,8 @@ func TestFailover_ServesThousandConnections(t *testing.T) {
 	})
 }
 
-// Children go down and come back under many connections: each told switch begins where the one
-// before it ended.
+// TestResolver_ReportsActiveChangesInOrder takes children down and up under many connections:
+// each reported switch begins where the previous one ended.
 func TestResolver_ReportsActiveChangesInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

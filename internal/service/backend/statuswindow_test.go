@@ -33,8 +33,8 @@ func watchingStatus(t *testing.T, rule account.HealthRule) *world {
 
 var broken, well = map[string]int{"a": 500}, map[string]int{}
 
-// One client that asks for what fails gets an answer of the next child; the others stay, however
-// often it asks.
+// TestHealthStatus_OneClientTakesNothingDown has one client request what fails: that client gets
+// the next child's answer, and all others stay on the first child, however often it asks.
 func TestHealthStatus_OneClientTakesNothingDown(t *testing.T) {
 	t.Parallel()
 	for name, attackers := range map[string][]Client{
@@ -67,7 +67,8 @@ func TestHealthStatus_OneClientTakesNothingDown(t *testing.T) {
 	}
 }
 
-// One client does not take a service down, not even when it is the only one.
+// TestHealthStatus_LonelyClientTakesNothingDown requires that one client does not take a child
+// down, not even when it is the only client.
 func TestHealthStatus_LonelyClientTakesNothingDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestHealthStatus_TakesBrokenChildDown(t *testing.T) {
 	}
 }
 
-// Answers that are older than the window do not count.
+// TestHealthStatus_ForgetsOldAnswers requires that answers older than the window do not count.
 func TestHealthStatus_ForgetsOldAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +130,8 @@ func TestHealthStatus_ForgetsOldAnswers(t *testing.T) {
 	})
 }
 
-// A client that tries what is down and gets a bad answer leaves the next tries to others.
+// TestHealthStatus_OneClientDoesNotKeepChildDown requires that a client whose try of a child
+// that is down fails leaves the next tries to other clients.
 func TestHealthStatus_OneClientDoesNotKeepChildDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +153,8 @@ func TestHealthStatus_OneClientDoesNotKeepChildDown(t *testing.T) {
 	})
 }
 
-// What fails in one child of a group is no failure of the group.
+// TestHealthStatus_LeavesTheGroupAbove requires that a failure in one child of a group is no
+// failure of the group.
 func TestHealthStatus_LeavesTheGroupAbove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

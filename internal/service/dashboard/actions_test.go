@@ -200,8 +200,8 @@ func TestForms_RefuseOtherOrigins(t *testing.T) {
 	}
 }
 
-// TestForms_RefusePlainHTTPOrigin holds for browsers that send no Sec-Fetch-Site: whoever can
-// answer for the host over http is another origin.
+// TestForms_RefusePlainHTTPOrigin posts without Sec-Fetch-Site, as older browsers do: an attacker
+// who answers for the host over http has another origin, and its forms are refused.
 func TestForms_RefusePlainHTTPOrigin(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())

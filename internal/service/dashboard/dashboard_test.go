@@ -115,7 +115,8 @@ func TestPager_LinksPages(t *testing.T) {
 	}
 }
 
-// A list that is filtered here, not in the store, has no gaps and ends.
+// TestScan_FindsOldMatches requires that a list filtered by the dashboard, not by the store, has
+// no gaps and ends.
 func TestScan_FindsOldMatches(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())

@@ -164,8 +164,8 @@ func TestIdentity_SignOutEverywhere(t *testing.T) {
 	}
 }
 
-// TestIdentity_RevokedElsewhere holds that a page of what was revoked meanwhile says so and leads
-// back, whether it is read or sent.
+// TestIdentity_RevokedElsewhere reads and submits pages of identities and sessions that were
+// revoked meanwhile: the answer states that and links back to the list.
 func TestIdentity_RevokedElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
@@ -212,8 +212,8 @@ func TestIdentity_RevokedElsewhere(t *testing.T) {
 	}
 }
 
-// TestRevoke_DescribesNextLogin holds that the confirmation has the ids, and promises no
-// new login where GitHub asks for none.
+// TestRevoke_DescribesNextLogin requires that the confirmation shows the IDs, and promises no new
+// login where GitHub asks for none.
 func TestRevoke_DescribesNextLogin(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
@@ -239,8 +239,8 @@ func TestRevoke_DescribesNextLogin(t *testing.T) {
 	}
 }
 
-// TestPages_ShowHiddenCharacters holds that what cannot be seen, or turns the direction of text, is
-// escaped on every page.
+// TestPages_ShowHiddenCharacters requires that characters that are invisible or change the
+// direction of text are escaped on every page.
 func TestPages_ShowHiddenCharacters(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
@@ -274,7 +274,7 @@ func TestPages_ShowHiddenCharacters(t *testing.T) {
 	}
 }
 
-// TestPages_ExplainEmptyLists holds that a list without rows says how to get the first one.
+// TestPages_ExplainEmptyLists requires that a list without rows explains how to add the first one.
 func TestPages_ExplainEmptyLists(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())

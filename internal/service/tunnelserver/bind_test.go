@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// An invalid URL of any agent is refused with the code, the field and the rule.
+// TestBind_URLTable requires that an invalid URL is refused with the code, the field and the
+// rule.
 func TestBind_URLTable(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
@@ -69,7 +70,8 @@ func FuzzBindRequest(f *testing.F) {
 	})
 }
 
-// A refusal fits a control message of 60 KiB, however many rules it lists.
+// TestRefusal_ListsBrokenRulesThatFit requires that a refusal fits a control message of 60 KiB,
+// however many rules are broken.
 func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Choose waits only for agents that a restart of this server disconnected, for a while after the
-// restart.
+// TestChoose_WaitsForReconnectingAgents requires that Choose waits only for agents that a
+// restart of this server disconnected, and only for a limited time after the restart.
 func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -84,8 +84,8 @@ func (p *poolLister) ListEndpoints(
 	return &account.EndpointPage{Endpoints: p.all}, p.err
 }
 
-// A stream may name a member that was lost before the restart, while others of its pool are
-// reconnecting.
+// TestChoose_WaitsForAnyPoolMember names an endpoint that was lost before the restart: Choose
+// waits while other members of its pool reconnect.
 func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -101,7 +101,8 @@ func TestTunnel_EndsWithSessionOrUnbind(t *testing.T) {
 	})
 }
 
-// A resumed tunnel replaces the one of a connection that died unnoticed.
+// TestTunnel_ResumeReplacesOldTunnel resumes a tunnel whose connection died unnoticed: the new
+// tunnel replaces it.
 func TestTunnel_ResumeReplacesOldTunnel(t *testing.T) {
 	t.Parallel()
 	l := newTestService(t)
@@ -170,7 +171,8 @@ func TestBindLabels_ListsInvalidFields(t *testing.T) {
 	}
 }
 
-// A forwarder cannot open a stream to a labelled tunnel by its id.
+// TestStream_CannotReachTunnelByID opens a forwarder's stream by the ID of a labelled tunnel:
+// there is no such endpoint.
 func TestStream_CannotReachTunnelByID(t *testing.T) {
 	t.Parallel()
 	l := newTestService(t)
@@ -181,7 +183,8 @@ func TestStream_CannotReachTunnelByID(t *testing.T) {
 	}
 }
 
-// After a restart of the service a connection waits for reconnecting agents for a limited time.
+// TestChooseLabels_WaitsAfterStart requires that after a restart of the service a connection
+// waits a limited time for agents to reconnect.
 func TestChooseLabels_WaitsAfterStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ after, want time.Duration }{

@@ -5,7 +5,11 @@ package saml
 
 import (
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -17,80 +21,80 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// TestConsume_AcceptsResponse holds responses that are as they should be: without these, every
-// refusal could be of anything.
+// acceptedResponses are responses that log a person in: without them, a refusal in another test
+// could be for any reason.
+var acceptedResponses = []struct {
+	name   string
+	edit   func(*responseSpec)
+	config func(*trafficpolicy.LoginConfig)
+}{
+	{name: "the assertion is signed"},
+	{name: "the response is signed", edit: func(s *responseSpec) { s.signResponse = true }},
+	{name: "both are signed", edit: func(s *responseSpec) { s.signResponse, s.assertion.by = true, trustedSigner() }},
+	{name: "with KeyInfo", edit: func(s *responseSpec) { s.assertion.keyInfo = trustedSigner() }},
+	{name: "with a prefix list", edit: func(s *responseSpec) {
+		s.assertion.transforms = `<ds:Transform Algorithm="` + enveloped + `"/><ds:Transform Algorithm="` +
+			exclusiveC14N + `"><ec:InclusiveNamespaces xmlns:ec="` + exclusiveC14N +
+			`" PrefixList=""/></ds:Transform>`
+	}},
+	{name: "without an issuer of the response", edit: func(s *responseSpec) { s.ResponseIssuer = "" }},
+	{name: "with extensions", edit: func(s *responseSpec) {
+		s.Extensions = `<samlp:Extensions><x:y xmlns:x="urn:x">1</x:y></samlp:Extensions>`
+	}},
+	{name: "with our qualifiers", edit: func(s *responseSpec) {
+		s.Qualifiers = ` NameQualifier="` + idpID + `" SPNameQualifier="` + spID + `"`
+	}},
+	{name: "clocks 59 s apart, late", edit: func(s *responseSpec) {
+		s.NotOnOrAfter, s.ConfirmedUntil = timestamp(-59*time.Second), timestamp(-59*time.Second)
+	}},
+	{name: "clocks 59 s apart, early", edit: func(s *responseSpec) {
+		ahead := timestamp(59 * time.Second)
+		s.NotBefore, s.Issued, s.Asked = ahead, ahead, ahead
+	}},
+	{name: "OneTimeUse, and several audiences", edit: func(s *responseSpec) {
+		s.Conditions = `<saml:OneTimeUse/><saml:AudienceRestriction><saml:Audience>urn:x</saml:Audience>` +
+			`<saml:Audience>` + spID + `</saml:Audience></saml:AudienceRestriction>`
+	}},
+	{name: "the second key", config: func(c *trafficpolicy.LoginConfig) {
+		c.IdPMetadata = metadataOf(idpID, otherSigner(), expiredSigner(), trustedSigner())
+	}},
+	{name: "one of the groups", config: func(c *trafficpolicy.LoginConfig) {
+		c.AuthorizedGroups = []string{"admins", "ops"}
+	}},
+	{name: "IdP-initiated", edit: func(s *responseSpec) { s.ResponseInResponseTo, s.InResponseTo = "", "" },
+		config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }},
+}
+
 func TestConsume_AcceptsResponse(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name   string
-		say    func(*responseSpec)
-		config func(*trafficpolicy.LoginConfig)
-	}{
-		{name: "the assertion is signed"},
-		{name: "the response is signed", say: func(s *responseSpec) { s.signResponse = true }},
-		{name: "both are signed", say: func(s *responseSpec) { s.signResponse, s.assertion.by = true, ours() }},
-		{name: "with KeyInfo", say: func(s *responseSpec) { s.assertion.keyInfo = ours() }},
-		{name: "with a prefix list", say: func(s *responseSpec) {
-			s.assertion.transforms = `<ds:Transform Algorithm="` + enveloped + `"/><ds:Transform Algorithm="` +
-				exclusiveC14N +
-				`"><ec:InclusiveNamespaces xmlns:ec="` + exclusiveC14N + `" PrefixList=""/></ds:Transform>`
-		}},
-		{name: "without an issuer of the response", say: func(s *responseSpec) { s.ResponseIssuer = "" }},
-		{name: "with extensions", say: func(s *responseSpec) {
-			s.Extensions = `<samlp:Extensions><x:y xmlns:x="urn:x">1</x:y></samlp:Extensions>`
-		}},
-		{name: "with our qualifiers", say: func(s *responseSpec) {
-			s.Qualifiers = ` NameQualifier="` + idpID + `" SPNameQualifier="` + ourID + `"`
-		}},
-		{name: "clocks 59 s apart, late", say: func(s *responseSpec) {
-			s.NotOnOrAfter, s.ConfirmedUntil = timestamp(-59*time.Second), timestamp(-59*time.Second)
-		}},
-		{name: "clocks 59 s apart, early", say: func(s *responseSpec) {
-			s.NotBefore, s.Issued, s.Asked = timestamp(59*time.Second), timestamp(59*time.Second),
-				timestamp(59*time.Second)
-		}},
-		{name: "used once, and several audiences", say: func(s *responseSpec) {
-			s.Conditions = `<saml:OneTimeUse/><saml:AudienceRestriction>` +
-				`<saml:Audience>urn:x</saml:Audience><saml:Audience>` +
-				ourID + `</saml:Audience></saml:AudienceRestriction>`
-		}},
-		{name: "the second key", config: func(c *trafficpolicy.LoginConfig) {
-			c.IdPMetadata = metadataOf(idpID, others(), expiredSigner(), ours())
-		}},
-		{name: "one of the groups", config: func(c *trafficpolicy.LoginConfig) {
-			c.AuthorizedGroups = []string{"admins", "ops"}
-		}},
-		{name: "the provider began", say: func(s *responseSpec) {
-			s.ResponseInResponseTo, s.InResponseTo = "", ""
-		}, config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }},
-	} {
+	want := "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice"
+	for _, c := range acceptedResponses {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := validResponse()
-			if c.say != nil {
-				c.say(s)
+			if c.edit != nil {
+				c.edit(s)
 			}
 			got, err := consume(t, providerWith(t, c.config), s.xml(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice"; got.Key != want ||
-				got.InResponseTo != s.InResponseTo {
+			if got.Key != want || got.InResponseTo != s.InResponseTo {
 				t.Errorf("got %q in response to %q", got.Key, got.InResponseTo)
 			}
 		})
 	}
 }
 
-// TestConsume_ReadsSignedContentOnly: what is read afterwards was parsed from the signed bytes, and
-// is no part of the document that was posted.
+// TestConsume_ReadsSignedContentOnly checks that verify returns elements parsed from the signed
+// bytes, and none of the posted document.
 func TestConsume_ReadsSignedContentOnly(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*responseSpec){
 		"assertion": func(*responseSpec) {}, "response": func(s *responseSpec) {
 			s.signResponse = true
 		}, "both": func(s *responseSpec) {
-			s.signResponse, s.assertion.by = true, ours()
+			s.signResponse, s.assertion.by = true, trustedSigner()
 		},
 	} {
 		s := validResponse()
@@ -103,16 +107,16 @@ func TestConsume_ReadsSignedContentOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.verify([]*x509.Certificate{ours().cert}, today)
+		got, err := r.verify([]*x509.Certificate{trustedSigner().cert}, today)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got.assertion == r.assertion || got.root == r.root || (got.root != nil) != s.signResponse {
-			t.Errorf("%s: it reads what was posted", name)
+			t.Errorf("%s: verify returns a posted element", name)
 		}
 		for up := got.assertion; up != nil; up = up.Parent() {
 			if up == r.root {
-				t.Errorf("%s: what is read belongs to what was posted", name)
+				t.Errorf("%s: the assertion is within the posted document", name)
 			}
 		}
 	}
@@ -139,8 +143,8 @@ func TestConsume_ReturnsAuthentication(t *testing.T) {
 	}
 }
 
-// TestConsume_SetsReplayKey: an assertion keeps its Once however its post is written, and is
-// refused by its time from OnceUntil on, when the id is forgotten.
+// TestConsume_SetsReplayKey checks that an assertion has one Once key in differently written
+// responses, and is expired from OnceUntil on, when the store forgets the key.
 func TestConsume_SetsReplayKey(t *testing.T) {
 	t.Parallel()
 	now := today
@@ -162,7 +166,7 @@ func TestConsume_SetsReplayKey(t *testing.T) {
 	}
 	now = a.OnceUntil.Add(-time.Second)
 	if _, err := consume(t, p, first); err != nil {
-		t.Errorf("it is remembered longer than it is of use: %v", err)
+		t.Errorf("the assertion expires before OnceUntil: %v", err)
 	}
 	now = a.OnceUntil
 	_, err = consume(t, p, first)
@@ -171,8 +175,9 @@ func TestConsume_SetsReplayKey(t *testing.T) {
 	}
 }
 
-// TestAttributes_LimitAndSkip: the same person, as different identity providers describe them.
-func TestAttributes_LimitAndSkip(t *testing.T) {
+// TestIdentity_ReadsProviderAttributes reads one person as different identity providers describe
+// them.
+func TestIdentity_ReadsProviderAttributes(t *testing.T) {
 	t.Parallel()
 	const claims = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"
 	for _, c := range []struct {
@@ -207,8 +212,10 @@ func TestAttributes_LimitAndSkip(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			a := &assertion{nameID: firstNonEmpty(c.nameID, "id-7"), format: firstNonEmpty(c.format, formatPersistent),
-				attributes: c.attributes}
+			a := &assertion{nameID: "id-7", format: formatPersistent, attributes: c.attributes}
+			if c.nameID != "" {
+				a.nameID, a.format = c.nameID, c.format
+			}
 			c.want.ProviderUserID, c.want.Attributes = a.nameID, c.attributes
 			if diff := cmp.Diff(c.want, a.identity()); diff != "" {
 				t.Error(diff)
@@ -217,8 +224,8 @@ func TestAttributes_LimitAndSkip(t *testing.T) {
 	}
 }
 
-// TestRefusedError_Messages: the page names what the identity provider's administrator can do, and
-// contains nothing of what was posted.
+// TestRefusedError_Messages checks that the page names what the identity provider's administrator
+// can do, and contains no text of the response.
 func TestRefusedError_Messages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -247,5 +254,43 @@ func TestRefusedError_Messages(t *testing.T) {
 				t.Errorf("got %q, want %q", e.Msg, c.want)
 			}
 		})
+	}
+}
+
+// TestDecodeForm_RefusesInvalidForms refuses posts without exactly one SAMLResponse in base64.
+func TestDecodeForm_RefusesInvalidForms(t *testing.T) {
+	t.Parallel()
+	encoded := base64.StdEncoding.EncodeToString([]byte(validResponse().xml(t)))
+	query := url.Values{"SAMLResponse": {encoded}}.Encode()
+	for name, c := range map[string]struct{ target, form, reason string }{
+		"nothing":      {acsURL, "", "0 fields"},
+		"two":          {acsURL, url.Values{"SAMLResponse": {encoded, encoded}}.Encode(), "2 fields"},
+		"no base64":    {acsURL, url.Values{"SAMLResponse": {"<samlp:Response/>"}}.Encode(), "reading the form"},
+		"10 MB":        {acsURL, "SAMLResponse=" + strings.Repeat("ICAg", 10<<20/3), "reading the form"},
+		"in the query": {acsURL + "?" + query, "", "0 fields"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequest(http.MethodPost, c.target, strings.NewReader(c.form))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			_, err := providerWith(t, nil).ConsumeResponse(t.Context(), r, testAction)
+			if cause := causeOf(t, err); !strings.Contains(cause, c.reason) {
+				t.Errorf("got %q, want %q", cause, c.reason)
+			}
+		})
+	}
+}
+
+// TestConsume_RefusesDeflatedResponse does not unpack what the redirect binding would deflate, so
+// that a small post cannot become a large document.
+func TestConsume_RefusesDeflatedResponse(t *testing.T) {
+	t.Parallel()
+	packed, err := deflate(validResponse().document(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = consume(t, providerWith(t, nil), string(packed))
+	if cause := causeOf(t, err); !strings.Contains(cause, "reading the response") {
+		t.Errorf("got %v", cause)
 	}
 }

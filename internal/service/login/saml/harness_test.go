@@ -5,6 +5,7 @@ package saml
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/hmac"
 	"crypto/rand"
@@ -18,6 +19,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -37,12 +39,12 @@ const (
 	idpID  = "https://idp.example.com/metadata"
 	idpSSO = "https://idp.example.com/sso?tenant=7"
 	acsURL = "https://app.example.com/_fairlead/staff/acs"
-	ourID  = "https://app.example.com/_fairlead/staff/metadata"
+	spID   = "https://app.example.com/_fairlead/staff/metadata"
 )
 
 var (
-	place = login.Action{AccountID: "ac_1", EndpointURL: "https://app.example.com", AuthID: "staff"}
-	today = time.Date(2031, 11, 20, 12, 0, 0, 0, time.UTC)
+	testAction = login.Action{AccountID: "ac_1", EndpointURL: "https://app.example.com", AuthID: "staff"}
+	today      = time.Date(2031, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
 // signer is an identity provider's key.
@@ -74,12 +76,12 @@ func signerUntil(key *rsa.PrivateKey, until time.Time) *signer {
 }
 
 var (
-	ours   = sync.OnceValue(func() *signer { return newSigner(2048) }) // the key in the metadata
-	others = sync.OnceValue(func() *signer { return newSigner(2048) }) // another one
+	trustedSigner = sync.OnceValue(func() *signer { return newSigner(2048) }) // its key is in the metadata
+	otherSigner   = sync.OnceValue(func() *signer { return newSigner(2048) })
 )
 
-// expiredSigner is our key in a certificate that is over.
-func expiredSigner() *signer { return signerUntil(ours().key, today.Add(-time.Hour)) }
+// expiredSigner is trustedSigner with an expired certificate.
+func expiredSigner() *signer { return signerUntil(trustedSigner().key, today.Add(-time.Hour)) }
 
 func metadataOf(id string, keys ...*signer) string {
 	var b strings.Builder
@@ -96,11 +98,12 @@ func metadataOf(id string, keys ...*signer) string {
 	return b.String()
 }
 
-// providerWith makes a provider of the metadata with our key; edit may change its config.
+// providerWith makes a provider whose metadata has the key of trustedSigner; edit may change its
+// config.
 func providerWith(t testing.TB, edit func(*trafficpolicy.LoginConfig)) *Provider {
 	t.Helper()
 	c := &trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginSAML, AuthID: "staff",
-		IdPMetadata: metadataOf(idpID, ours())}
+		IdPMetadata: metadataOf(idpID, trustedSigner())}
 	if edit != nil {
 		edit(c)
 	}
@@ -111,8 +114,7 @@ func providerWith(t testing.TB, edit func(*trafficpolicy.LoginConfig)) *Provider
 	return p
 }
 
-// responseSpec is the content of a response; the zero of signing means that only the assertion is
-// signed.
+// responseSpec is the content of a response. By default only the assertion is signed.
 type responseSpec struct {
 	ResponseID, AssertionID, ResponseIssuer, Issuer, Destination, Recipient, Status string
 	ResponseInResponseTo, InResponseTo                                              string
@@ -125,18 +127,16 @@ type responseSpec struct {
 
 func timestamp(d time.Duration) string { return today.Add(d).Format(time.RFC3339) }
 
-// validResponse is the identity provider's valid response for alice.
+// validResponse returns the identity provider's valid response for alice.
 func validResponse() *responseSpec {
 	return &responseSpec{
-		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL,
-		Recipient:            acsURL,
-		Status:               statusSuccess,
-		ResponseInResponseTo: "_q1", InResponseTo: "_q1", NameID: "alice", Format: formatPersistent,
-		Confirmation: confirmationBearer,
-		Issued:       timestamp(-5 * time.Second), NotBefore: timestamp(-time.Minute),
-		NotOnOrAfter:   timestamp(5 * time.Minute),
-		ConfirmedUntil: timestamp(4 * time.Minute),
-		Asked:          timestamp(-10 * time.Second), SessionEnd: timestamp(8 * time.Hour), Audience: ourID,
+		ResponseID: "_r1", AssertionID: "_a1", Status: statusSuccess,
+		ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL, Recipient: acsURL, Audience: spID,
+		ResponseInResponseTo: "_q1", InResponseTo: "_q1",
+		NameID: "alice", Format: formatPersistent, Confirmation: confirmationBearer,
+		Issued: timestamp(-5 * time.Second), NotBefore: timestamp(-time.Minute),
+		NotOnOrAfter: timestamp(5 * time.Minute), ConfirmedUntil: timestamp(4 * time.Minute),
+		Asked: timestamp(-10 * time.Second), SessionEnd: timestamp(8 * time.Hour),
 		Attributes: `<saml:Attribute Name="mail"><saml:AttributeValue xmlns:xs="http://www.w3.org/2001/XMLSchema" ` +
 			`xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" ` +
 			`xsi:type="xs:string">alice@example.com</saml:AttributeValue></saml:Attribute>` +
@@ -207,49 +207,32 @@ func asXML(t testing.TB, doc *etree.Document) string {
 	return out
 }
 
-// signatureSpec is how an element is signed; the zero value is as it should be.
+// signatureSpec configures the signature of an element; the zero value makes a valid one.
 type signatureSpec struct {
-	by                            *signer
+	by                            *signer // nil = trustedSigner
 	method, digest, c14n, uri     string
 	hash                          crypto.Hash
-	transforms, reference, within string // XML: of Transforms, beside the Reference, beside SignatureValue
-	secret                        []byte // an HMAC's
-	keyInfo                       *signer
-}
-
-func firstNonEmpty(v, otherwise string) string {
-	if v == "" {
-		return otherwise
-	}
-	return v
+	transforms, reference, within string  // XML: of Transforms, beside the Reference, beside SignatureValue
+	secret                        []byte  // of an HMAC in place of an RSA signature; nil = none
+	keyInfo                       *signer // whose certificate is in KeyInfo; nil = no KeyInfo
 }
 
 // sign puts a signature behind the element's Issuer, or first.
 func (s signatureSpec) sign(t testing.TB, e *etree.Element) {
 	t.Helper()
-	by, hash := s.by, s.hash
-	if by == nil {
-		by = ours()
-	}
-	if hash == 0 {
-		hash = crypto.SHA256
-	}
-	transforms := firstNonEmpty(s.transforms, `<ds:Transform Algorithm="`+enveloped+`"/><ds:Transform Algorithm="`+
-		exclusiveC14N+
-		`"/>`)
+	by, hash := cmp.Or(s.by, trustedSigner()), cmp.Or(s.hash, crypto.SHA256)
+	transforms := cmp.Or(s.transforms, `<ds:Transform Algorithm="`+enveloped+`"/><ds:Transform Algorithm="`+
+		exclusiveC14N+`"/>`)
+	value := digest(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))
 	sig := etree.NewDocument()
-	if err := sig.ReadFromString(
-		fmt.Sprintf(
-			`<ds:Signature xmlns:ds=%q><ds:SignedInfo><ds:CanonicalizationMethod Algorithm=%q/>`+
-				`<ds:SignatureMethod Algorithm=%q/><ds:Reference URI=%q><ds:Transforms>%s</ds:Transforms>`+
-				`<ds:DigestMethod Algorithm=%q/><ds:DigestValue>%s</ds:DigestValue></ds:Reference>%s</ds:SignedInfo>`+
-				`<ds:SignatureValue/>%s</ds:Signature>`,
-			nsSignature, firstNonEmpty(s.c14n, exclusiveC14N), firstNonEmpty(s.method, signatureMethods[0]),
-			firstNonEmpty(s.uri, "#"+e.SelectAttrValue("ID", "")),
-			transforms, firstNonEmpty(s.digest, digestMethods[0]),
-			base64.StdEncoding.EncodeToString(
-				digest(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))),
-			s.reference, s.within)); err != nil {
+	if err := sig.ReadFromString(fmt.Sprintf(
+		`<ds:Signature xmlns:ds=%q><ds:SignedInfo><ds:CanonicalizationMethod Algorithm=%q/>`+
+			`<ds:SignatureMethod Algorithm=%q/><ds:Reference URI=%q><ds:Transforms>%s</ds:Transforms>`+
+			`<ds:DigestMethod Algorithm=%q/><ds:DigestValue>%s</ds:DigestValue></ds:Reference>%s</ds:SignedInfo>`+
+			`<ds:SignatureValue/>%s</ds:Signature>`,
+		nsSignature, cmp.Or(s.c14n, exclusiveC14N), cmp.Or(s.method, signatureMethods[0]),
+		cmp.Or(s.uri, "#"+e.SelectAttrValue("ID", "")), transforms, cmp.Or(s.digest, digestMethods[0]),
+		base64.StdEncoding.EncodeToString(value), s.reference, s.within)); err != nil {
 		t.Fatal(err)
 	}
 	root := sig.Root()
@@ -281,7 +264,7 @@ func digest(h crypto.Hash, b []byte) []byte {
 	return w.Sum(nil)
 }
 
-// canonical is e in exclusive canonical form, where it stands.
+// canonical returns e in exclusive canonical form, with the namespaces of its parents.
 func canonical(t testing.TB, e *etree.Element, comments bool) []byte {
 	t.Helper()
 	scope, err := etreeutils.NSBuildParentContext(e)
@@ -303,12 +286,10 @@ func canonical(t testing.TB, e *etree.Element, comments bool) []byte {
 	return out
 }
 
-// post is the browser's post of a response.
+// post returns the browser's post of a response.
 func post(response string) *http.Request {
-	// the rest may stay as it is
-	form := "RelayState=state&SAMLResponse=" + strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(response)),
-		"+",
-		"%2B")
+	form := url.Values{"RelayState": {"state"},
+		"SAMLResponse": {base64.StdEncoding.EncodeToString([]byte(response))}}.Encode()
 	r := httptest.NewRequest(http.MethodPost, acsURL, strings.NewReader(form))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return r
@@ -316,11 +297,11 @@ func post(response string) *http.Request {
 
 func consume(t testing.TB, p *Provider, response string) (*login.Authentication, error) {
 	t.Helper()
-	return p.ConsumeResponse(t.Context(), post(response), place)
+	return p.ConsumeResponse(t.Context(), post(response), testAction)
 }
 
-// causeOf is what the log gets of an error; the test fails where the person's page would say
-// anything of it.
+// causeOf returns the cause of a CodeLoginFailed for the log, or its message without one. It fails
+// the test for any other error.
 func causeOf(t testing.TB, err error) string {
 	t.Helper()
 	var e *account.Error

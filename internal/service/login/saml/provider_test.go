@@ -20,10 +20,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// authnRequestOf follows Start's URL and returns the AuthnRequest.
+// authnRequestOf starts a flow, and returns the AuthnRequest, the query and the request ID of its
+// redirect.
 func authnRequestOf(t *testing.T, p *Provider, f *login.Flow) (*etree.Element, url.Values, string) {
 	t.Helper()
-	s, err := p.StartFlow(t.Context(), f, place)
+	s, err := p.StartFlow(t.Context(), f, testAction)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestProvider_StartsFlow(t *testing.T) {
 		}
 	}
 	issuer, err := onlyChild(r, nsAssertion, "Issuer")
-	if err != nil || issuer.Text() != ourID {
+	if err != nil || issuer.Text() != spID {
 		t.Errorf("the issuer is %v, %v", issuer, err)
 	}
 	policy, err := onlyChild(r, nsProtocol, "NameIDPolicy")
@@ -80,15 +81,15 @@ func TestProvider_StartsFlow(t *testing.T) {
 
 func TestProvider_ForcesReauth(t *testing.T) {
 	t.Parallel()
-	fresh := &login.Flow{ForceReauth: true}
-	if r, _, _ := authnRequestOf(t, providerWith(t, nil), fresh); attr(r, "ForceAuthn") != "true" {
-		t.Error("a fresh login is not asked for")
+	if r, _, _ := authnRequestOf(t, providerWith(t, nil), &login.Flow{ForceReauth: true}); attr(r,
+		"ForceAuthn") != "true" {
+		t.Error("ForceReauth of a flow does not set ForceAuthn")
 	}
 	forced := &login.Flow{}
 	p := providerWith(t, func(c *trafficpolicy.LoginConfig) { c.ForceAuthn, c.NameIDFormat = true, formatUnspecified })
 	r, _, _ := authnRequestOf(t, p, forced)
 	if attr(r, "ForceAuthn") != "true" || !forced.ForceReauth {
-		t.Error("force_authn asks for no fresh login, or does not have it checked")
+		t.Error("force_authn does not set ForceAuthn or ForceReauth")
 	}
 	if policy, err := onlyChild(r, nsProtocol, "NameIDPolicy"); err != nil || attr(policy, "Format") != "" {
 		t.Errorf("an unspecified format is asked for: %v, %v", policy, err)
@@ -97,7 +98,7 @@ func TestProvider_ForcesReauth(t *testing.T) {
 
 func TestProvider_WritesMetadata(t *testing.T) {
 	t.Parallel()
-	raw, err := providerWith(t, nil).Metadata(t.Context(), place)
+	raw, err := providerWith(t, nil).Metadata(t.Context(), testAction)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestProvider_WritesMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if attr(root, "entityID") != ourID || attr(acs, "Location") != acsURL || attr(acs, "Binding") != bindingPost ||
+	if attr(root, "entityID") != spID || attr(acs, "Location") != acsURL || attr(acs, "Binding") != bindingPost ||
 		attr(role, "WantAssertionsSigned") != "true" {
 		t.Errorf("got %s", raw)
 	}
@@ -126,29 +127,29 @@ func TestProvider_ScopeDiffers(t *testing.T) {
 		c.IdPMetadata, c.IdPMetadataURL = "", "https://idp.example.com/m"
 	})
 	renewed := providerWith(t, func(c *trafficpolicy.LoginConfig) {
-		c.IdPMetadata, c.MaxSession = metadataOf(idpID, others()), time.Hour
+		c.IdPMetadata, c.MaxSession = metadataOf(idpID, otherSigner()), time.Hour
 	})
 	other := providerWith(t, func(c *trafficpolicy.LoginConfig) {
-		c.IdPMetadata = metadataOf("https://other.example.com", ours())
+		c.IdPMetadata = metadataOf("https://other.example.com", trustedSigner())
 	})
 	if byText.Scope() != renewed.Scope() {
-		t.Error("another key or another length of sessions logs everybody out")
+		t.Error("another key or session duration changes the scope")
 	}
 	if byText.Scope() == other.Scope() || byText.Scope() == byURL.Scope() {
-		t.Error("sessions of one identity provider are good for another")
+		t.Error("different identity providers have one scope")
 	}
 }
 
 func TestValidateConfig(t *testing.T) {
 	t.Parallel()
-	over := strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1)
+	expired := strings.Replace(metadataOf(idpID, trustedSigner()), " entityID=",
+		` validUntil="2031-11-20T11:59:59Z" entityID=`, 1)
 	for metadata, wrong := range map[string]string{
-		metadataOf(idpID, ours()): "", metadataOf(idpID, expiredSigner(), ours()): "",
-		metadataOf(idpID, expiredSigner()): "certificates have expired", over: "validUntil", "<html/>": "its root",
+		metadataOf(idpID, trustedSigner()): "", metadataOf(idpID, expiredSigner(), trustedSigner()): "",
+		metadataOf(idpID, expiredSigner()): "certificates have expired", expired: "validUntil", "<html/>": "its root",
 	} {
-		if err := ValidateConfig(&trafficpolicy.LoginConfig{IdPMetadata: metadata},
-			today); (err == nil) != (wrong == "") ||
-			err != nil && !strings.Contains(err.Error(), wrong) {
+		err := ValidateConfig(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today)
+		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
 			t.Errorf("got %v, want %q", err, wrong)
 		}
 	}
@@ -163,7 +164,7 @@ func TestFactory_ReadsConfig(t *testing.T) {
 		"nameid_format": func(c *trafficpolicy.LoginConfig) { c.NameIDFormat = formatTransient },
 		"idp_metadata":  func(c *trafficpolicy.LoginConfig) { c.IdPMetadata = "<html/>" },
 	} {
-		c := &trafficpolicy.LoginConfig{IdPMetadata: metadataOf(idpID, ours())}
+		c := &trafficpolicy.LoginConfig{IdPMetadata: metadataOf(idpID, trustedSigner())}
 		edit(c)
 		p, err := Factory(time.Now)(c, http.DefaultClient)
 		if p != nil || err == nil || !strings.HasPrefix(err.Error(), name) {

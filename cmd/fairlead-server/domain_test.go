@@ -10,6 +10,31 @@ import (
 	"testing"
 )
 
+// domainRefusals are command lines that fail while *.example.com is granted to default and
+// shop.example.net to team-a: the exit code, and texts of the error.
+var domainRefusals = map[string]struct {
+	code  int
+	texts []string
+}{
+	"domain grant default":                     {2, []string{"PATTERN"}},
+	"domain grant no-such a.test":              {2, []string{"ACCOUNT", "no-such", "team-a"}},
+	"domain grant default https://a.test":      {2, []string{"pattern", "https://a.test", "*.example.com"}},
+	"domain grant default *":                   {2, []string{"pattern"}},
+	"domain grant default a.internal":          {2, []string{"pattern"}},
+	"domain grant team-a x.example.com":        {1, []string{"*.example.com", "default", "revoke"}},
+	"domain grant team-a *.com":                {1, []string{"*.example.com", "default"}},
+	"domain revoke team-a *.example.com":       {1, []string{"*.example.com", "not granted"}},
+	"domain revoke default never.test":         {1, []string{"never.test"}},
+	"domain list a b":                          {2, []string{"ACCOUNT"}},
+	"domain list no-such":                      {2, []string{"no-such"}},
+	"domain list -o xml":                       {2, []string{"--output"}},
+	"--public-https-addr :0":                   {2, []string{"--public-https-addr", "--public-tls-cert"}},
+	"--public-tls-cert /nowhere.crt":           {2, []string{"--public-tls-key"}},
+	"--proxy-protocol --public-http-addr :0":   {2, []string{"--proxy-protocol", "--trusted-proxies"}},
+	"--public-http-addr 80":                    {2, []string{"--public-http-addr", "HOST:PORT"}},
+	"--trusted-proxies x --public-http-addr=:": {2, []string{"--trusted-proxies", "10.0.0.0/8"}},
+}
+
 func TestDomain_GrantListRevoke(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -34,28 +59,7 @@ func TestDomain_GrantListRevoke(t *testing.T) {
 		list[0].Account != "team-a" {
 		t.Errorf("%s: %+v %v", out, list, err)
 	}
-	for line, c := range map[string]struct {
-		code  int
-		texts []string
-	}{
-		"domain grant default":                     {2, []string{"PATTERN"}},
-		"domain grant nobody a.test":               {2, []string{"ACCOUNT", "nobody", "team-a"}},
-		"domain grant default https://a.test":      {2, []string{"pattern", "https://a.test", "*.example.com"}},
-		"domain grant default *":                   {2, []string{"pattern"}},
-		"domain grant default a.internal":          {2, []string{"pattern"}},
-		"domain grant team-a x.example.com":        {1, []string{"*.example.com", "default", "revoke"}},
-		"domain grant team-a *.com":                {1, []string{"*.example.com", "default"}},
-		"domain revoke team-a *.example.com":       {1, []string{"*.example.com", "not granted"}},
-		"domain revoke default never.test":         {1, []string{"never.test"}},
-		"domain list a b":                          {2, []string{"ACCOUNT"}},
-		"domain list nobody":                       {2, []string{"nobody"}},
-		"domain list -o xml":                       {2, []string{"--output"}},
-		"--public-https-addr :0":                   {2, []string{"--public-https-addr", "--public-tls-cert"}},
-		"--public-tls-cert /nowhere.crt":           {2, []string{"--public-tls-key"}},
-		"--proxy-protocol --public-http-addr :0":   {2, []string{"--proxy-protocol", "--trusted-proxies"}},
-		"--public-http-addr 80":                    {2, []string{"--public-http-addr", "HOST:PORT"}},
-		"--trusted-proxies x --public-http-addr=:": {2, []string{"--trusted-proxies", "10.0.0.0/8"}},
-	} {
+	for line, c := range domainRefusals {
 		code, _, errs := command(t, append(strings.Fields(line), "--data-dir", dir)...)
 		if code != c.code || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit %d, %q", line, code, errs)

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -12,12 +11,16 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -27,41 +30,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// buffer is an output that a running command writes and the test reads.
-type buffer struct {
-	mu   sync.Mutex
-	b    bytes.Buffer
-	seen chan struct{} // gets a token with each write
-}
-
-func newBuffer() *buffer { return &buffer{seen: make(chan struct{}, 1)} }
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case b.seen <- struct{}{}:
-	default:
-	}
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-// waitFor waits until the output holds the text.
-func (b *buffer) waitFor(t *testing.T, text string) {
+// waitForText waits until the output holds the text, and logs the output when it never does.
+func waitForText(t *testing.T, output *logbuffer.Buffer, text string) {
 	t.Helper()
-	for deadline := time.After(time.Minute); !strings.Contains(b.String(), text); {
-		select {
-		case <-b.seen:
-		case <-deadline:
-			t.Fatalf("no %q in:\n%s", text, b)
+	holds := func() bool { return strings.Contains(output.String(), text) }
+	defer func() {
+		if !holds() {
+			t.Logf("the output:\n%s", output)
 		}
-	}
+	}()
+	wait.Until(t, strconv.Quote(text)+" in the output", holds)
 }
 
 func noEnv(string) string { return "" }
@@ -69,8 +47,8 @@ func noEnv(string) string { return "" }
 // command runs one command line to its end.
 func command(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
-	stdout, stderr := newBuffer(), newBuffer()
-	code = run(t.Context(), args, console{out: stdout, err: stderr, env: noEnv})
+	var stdout, stderr logbuffer.Buffer
+	code = run(t.Context(), args, console{out: &stdout, err: &stderr, env: noEnv})
 	return code, stdout.String(), stderr.String()
 }
 
@@ -85,14 +63,14 @@ func ok(t *testing.T, args ...string) (out, errs string) {
 }
 
 // served starts a server on the data directory; stop ends it and returns its exit code.
-func served(t *testing.T, dir string, args ...string) (log *buffer, stop func() int) {
+func served(t *testing.T, dir string, args ...string) (log *logbuffer.Buffer, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	log = newBuffer()
+	log = new(logbuffer.Buffer)
 	exit := make(chan int, 1)
 	args = append([]string{"serve", "--addr", "127.0.0.1:0", "--metrics-addr", "", "--data-dir", dir}, args...)
-	go func() { exit <- run(ctx, args, console{out: newBuffer(), err: log, env: noEnv}) }()
-	log.waitFor(t, "is up")
+	go func() { exit <- run(ctx, args, console{out: new(logbuffer.Buffer), err: log, env: noEnv}) }()
+	waitForText(t, log, "is up")
 	var once sync.Once
 	var code int
 	stop = func() int {
@@ -128,28 +106,6 @@ func TestServe_IsAdministeredWhileItRuns(t *testing.T) {
 		!strings.Contains(lines[1], "cluster") {
 		t.Errorf("the table of keys:\n%s", table)
 	}
-	for args, want := range map[string]string{
-		"":                                   `["bind:*"]`,
-		"--connect *":                        `["connect:*"]`,
-		"--acl bind:http://*.a --connect *":  `["bind:http://*.a","connect:*"]`,
-		"--acl bind:http://A.b:80":           `["bind:http://a.b"]`,
-		"--acl connect:* --description text": `["connect:*"]`,
-	} {
-		out, _ := ok(t, data(append(strings.Fields("authtoken create -o json "), strings.Fields(args)...)...)...)
-		var made credentialJSON
-		if err := json.Unmarshal([]byte(out), &made); err != nil || !strings.HasPrefix(made.Secret, "flt_") {
-			t.Fatalf("%s: %v in %s", args, err, out)
-		}
-		if acl, _ := json.Marshal(made.ACL); string(acl) != want {
-			t.Errorf("%q gave the rules %s, want %s", args, acl, want)
-		}
-		ok(t, data("authtoken", "delete", made.ID)...)
-	}
-	if tokens, _ := ok(t, data("authtoken", "list", "-o", "json")...); strings.Contains(tokens, "secret") ||
-		strings.Count(tokens, `"id"`) != 1 {
-		t.Errorf("tokens: %s", tokens)
-	}
-	tokensExpire(t, data)
 	ok(t, data("account", "create", "team-a")...)
 	if accounts, _ := ok(t, data("account", "list")...); !strings.Contains(accounts, "team-a") ||
 		!strings.Contains(accounts, "default") {
@@ -165,19 +121,46 @@ func TestServe_IsAdministeredWhileItRuns(t *testing.T) {
 	}
 }
 
-// tokensExpire makes tokens that end at several times.
-func tokensExpire(t *testing.T, data func(args ...string) []string) {
-	t.Helper()
+func TestAuthtoken_CreateSetsRules(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	served(t, dir)
+	for args, want := range map[string]string{
+		"":                                   `["bind:*"]`,
+		"--connect *":                        `["connect:*"]`,
+		"--acl bind:http://*.a --connect *":  `["bind:http://*.a","connect:*"]`,
+		"--acl bind:http://A.b:80":           `["bind:http://a.b"]`,
+		"--acl connect:* --description text": `["connect:*"]`,
+	} {
+		out, _ := ok(t, append(strings.Fields("authtoken create -o json --data-dir "+dir), strings.Fields(args)...)...)
+		var made credentialJSON
+		if err := json.Unmarshal([]byte(out), &made); err != nil || !strings.HasPrefix(made.Secret, "flt_") {
+			t.Fatalf("%s: %v in %s", args, err, out)
+		}
+		if acl, _ := json.Marshal(made.ACL); string(acl) != want {
+			t.Errorf("%q gave the rules %s, want %s", args, acl, want)
+		}
+		ok(t, "authtoken", "delete", made.ID, "--data-dir", dir)
+	}
+	if tokens, _ := ok(t, "authtoken", "list", "-o", "json", "--data-dir", dir); strings.Contains(tokens, "secret") ||
+		strings.Count(tokens, `"id"`) != 1 {
+		t.Errorf("tokens: %s", tokens)
+	}
+}
+
+func TestAuthtoken_CreateSetsExpiry(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	served(t, dir)
 	for expires, want := range map[string]string{"2100-01-31": "2100-01-31T00:00:00Z",
 		"2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
-		out, _ := ok(t, data("authtoken", "create", "-o", "json", "--expires", expires)...)
+		out, _ := ok(t, "authtoken", "create", "-o", "json", "--expires", expires, "--data-dir", dir)
 		var made credentialJSON
 		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") ||
-			want != "" &&
-				made.ExpiresAt.UTC().Format(time.RFC3339) != want {
+			want != "" && made.ExpiresAt.UTC().Format(time.RFC3339) != want {
 			t.Errorf("--expires %q made a token that ends %v, want %q: %v", expires, made.ExpiresAt, want, err)
 		}
-		ok(t, data("authtoken", "delete", made.ID)...)
+		ok(t, "authtoken", "delete", made.ID, "--data-dir", dir)
 	}
 }
 
@@ -208,7 +191,7 @@ func TestRun_WrongUsageExitsWith2(t *testing.T) {
 		"authtoken create --account second --expires -1h":        {"--expires", "future"},
 		"authtoken create --account second --expires 2100-01-32": {"--expires", "2100-01-32", "2027-01-31"},
 		"authtoken create --account second --acl bind:tls://a.b": {"acl", "scheme"},
-		"authtoken create --account second --connect nobody":     {"acl", "connect:nobody"},
+		"authtoken create --account second --connect no-such":    {"acl", "connect:no-such"},
 		"authtoken delete a b":                                   {`"b"`},
 	} {
 		code, _, errs := command(t, append(strings.Fields(line), "--data-dir", dir)...)
@@ -265,7 +248,7 @@ func TestRun_FailuresExitWith1(t *testing.T) {
 
 func TestHelp_OfEveryCommand(t *testing.T) {
 	t.Parallel()
-	root := newRoot(console{out: newBuffer(), err: newBuffer(), env: noEnv})
+	root := newRoot(console{out: new(logbuffer.Buffer), err: new(logbuffer.Buffer), env: noEnv})
 	queue := root.Commands()
 	for len(queue) > 0 {
 		cmd := queue[0]
@@ -313,13 +296,13 @@ func TestDefaultDataDir(t *testing.T) {
 func TestServe_PrintsFirstSecretsOnTerminal(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
-	terminal, log, exit := newBuffer(), newBuffer(), make(chan int, 1)
+	terminal, log, exit := new(logbuffer.Buffer), new(logbuffer.Buffer), make(chan int, 1)
 	dir := filepath.Join(t.TempDir(), "data")
 	go func() {
 		exit <- run(ctx, []string{"--addr", "127.0.0.1:0", "--metrics-addr", "", "--data-dir", dir},
 			console{out: terminal, err: log, outTerminal: true, errTerminal: true, env: noEnv})
 	}()
-	log.waitFor(t, "is up")
+	waitForText(t, log, "is up")
 	cancel()
 	if code := <-exit; code != 0 {
 		t.Errorf("exit %d", code)

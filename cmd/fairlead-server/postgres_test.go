@@ -5,25 +5,27 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
 // withEnv runs one command line with one variable set.
 func withEnv(t *testing.T, name, value string, args ...string) (code int, out, errs string) {
 	t.Helper()
-	stdout, stderr := newBuffer(), newBuffer()
+	var stdout, stderr logbuffer.Buffer
 	env := func(asked string) string {
 		if asked == name {
 			return value
 		}
 		return ""
 	}
-	code = run(t.Context(), args, console{out: stdout, err: stderr, env: env})
+	code = run(t.Context(), args, console{out: &stdout, err: &stderr, env: env})
 	return code, stdout.String(), stderr.String()
 }
 
@@ -66,12 +68,12 @@ func TestCommands_OnPostgres(t *testing.T) {
 		"store new-epoch --data-dir " + filepath.Join(dir, "third") + " --database-url-file " + file,
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
-		stderr := newBuffer()
-		code := run(ctx, strings.Fields(line), console{out: newBuffer(), err: stderr, env: noEnv})
+		var stderr logbuffer.Buffer
+		code := run(ctx, strings.Fields(line), console{out: io.Discard, err: &stderr, env: noEnv})
 		cancel()
 		if code != 1 || !strings.Contains(stderr.String(), "in use by another fairlead-server") ||
 			strings.Contains(stderr.String(), "hunter2") {
-			t.Errorf("%s: exit %d, %s", line, code, stderr)
+			t.Errorf("%s: exit %d, %s", line, code, &stderr)
 		}
 	}
 	if code, _, errs := command(t, "backup", filepath.Join(dir, "b"), "--database-url", databaseURL); code != 1 ||

@@ -17,8 +17,8 @@ import (
 // asProcess makes a test binary behave as the command.
 const asProcess = "FAIRLEAD_TEST_AS_PROCESS"
 
-// Ctrl-C reaches the whole group of a terminal's processes, and wrappers such as make, npm and go
-// run pass it on.
+// TestSignal_SimultaneousInterruptsDrain: Ctrl-C reaches the whole group of a terminal's processes,
+// and wrappers such as make, npm and go run pass it on, so that one Ctrl-C is several signals.
 func TestSignal_SimultaneousInterruptsDrain(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

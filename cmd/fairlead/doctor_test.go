@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,25 +15,22 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestDoctor_OfMachine(t *testing.T) {
-	t.Parallel()
-	good := newService(t, nil, nil)
-	refusing := newService(t, &tunnel.Error{Code: tunnel.CodeBadToken, Msg: "the authtoken is unknown"}, nil)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = closed.Close()
-	for name, c := range map[string]struct {
-		svc    *service
-		token  string
-		change func(env map[string]string)
-		broken string
-		says   string
-	}{
+// machineCase is a machine's settings, and what doctor reports about them.
+type machineCase struct {
+	svc    *service
+	token  string
+	change func(env map[string]string) // nil: no change
+	broken string                      // the broken check; empty: all are good
+	want   string                      // text of the report
+}
+
+// machineCases returns the cases by name; nothing listens on the address closed.
+func machineCases(good, refusing *service, closed string) map[string]machineCase {
+	return map[string]machineCase{
 		"all good":      {good, goodToken, nil, "", "takes the authtoken"},
 		"token refused": {refusing, goodToken, nil, "session", "the authtoken is unknown"},
 		"no token":      {good, "", nil, "authtoken", "fairlead config add-authtoken -"},
@@ -49,7 +45,7 @@ func TestDoctor_OfMachine(t *testing.T) {
 			env[agentconfig.EnvCASHA256] = strings.Repeat("a", 64)
 		}, "server", "cannot be trusted"},
 		"nothing listens": {good, goodToken, func(env map[string]string) {
-			env[agentconfig.EnvServerURL] = "https://" + closed.Addr().String()
+			env[agentconfig.EnvServerURL] = "https://" + closed
 		}, "server", "connection refused"},
 		"not a host:port": {good, goodToken, func(env map[string]string) {
 			env[agentconfig.EnvServerURL] = "ftp://x"
@@ -61,7 +57,14 @@ func TestDoctor_OfMachine(t *testing.T) {
 			delete(env, agentconfig.EnvCAFile)
 		}, "server", "--ca-file"},
 		"an API key, oops": {good, "flk_SECRET", nil, "settings", "is an API key"},
-	} {
+	}
+}
+
+func TestDoctor_OfMachine(t *testing.T) {
+	t.Parallel()
+	good := newService(t, nil, nil)
+	refusing := newService(t, &tunnel.Error{Code: tunnel.CodeBadToken, Msg: "the authtoken is unknown"}, nil)
+	for name, c := range machineCases(good, refusing, closedport.Reserve(t)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvServerURL: c.svc.url,
@@ -75,8 +78,8 @@ func TestDoctor_OfMachine(t *testing.T) {
 				t.Fatalf("%v in %+v", err, r)
 			}
 			if report.Broken != c.broken || report.OK != (c.broken == "") || (r.code == 0) != report.OK || r.code > 1 ||
-				!strings.Contains(r.out, c.says) || r.err != "" {
-				t.Errorf("want %q broken and %q, got code %d:\n%s%s", c.broken, c.says, r.code, r.out, r.err)
+				!strings.Contains(r.out, c.want) || r.err != "" {
+				t.Errorf("want %q broken and %q, got code %d:\n%s%s", c.broken, c.want, r.code, r.out, r.err)
 			}
 			if strings.Contains(r.out, "SECRET") || strings.Contains(r.out, goodToken) {
 				t.Errorf("the authtoken is shown: %s", r.out)
@@ -89,7 +92,7 @@ func TestDoctor_OfMachine(t *testing.T) {
 	}
 }
 
-// A server that is an API only, with a clock of its own.
+// TestDoctor_ComparesClocks uses a server that answers API requests only, with a clock of its own.
 func TestDoctor_ComparesClocks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -117,7 +120,8 @@ func TestDoctor_ComparesClocks(t *testing.T) {
 	}
 }
 
-// The command runs the kubectl of PATH; what it prints on a broken hop is the report alone.
+// TestDoctor_RunsKubectl runs the kubectl of PATH; on a broken hop the command prints the report
+// alone.
 func TestDoctor_RunsKubectl(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nif [ \"$1\" = config ]; then echo staging; exit; fi\necho \"$@\" >>" + dir +

@@ -26,10 +26,12 @@ const wrongPolicy = `on_http_request:
   - actions: []
 `
 
-func TestRefusal_ListsPolicyMistakes(t *testing.T) {
-	t.Parallel()
-	_, mistakes := trafficpolicy.Check(wrongPolicy, trafficpolicy.Options{Scheme: "http", Binding: "kubernetes"})
-	_, err := trafficpolicy.Compile(wrongPolicy, trafficpolicy.Options{Scheme: "http", Binding: "kubernetes"})
+// refusedPolicy returns the mistakes of wrongPolicy, and the refusal of a server that lists them.
+func refusedPolicy(t *testing.T) ([]trafficpolicy.Problem, *tunnel.Error) {
+	t.Helper()
+	options := trafficpolicy.Options{Scheme: "http", Binding: "kubernetes"}
+	_, mistakes := trafficpolicy.Check(wrongPolicy, options)
+	_, err := trafficpolicy.Compile(wrongPolicy, options)
 	if len(mistakes) < 3 {
 		t.Fatalf("mistakes %v", mistakes)
 	}
@@ -37,6 +39,12 @@ func TestRefusal_ListsPolicyMistakes(t *testing.T) {
 	for _, f := range account.FieldsOf(err) {
 		listed.Errors = append(listed.Errors, tunnel.FieldError(f))
 	}
+	return mistakes, listed
+}
+
+func TestRefusal_ListsPolicyMistakes(t *testing.T) {
+	t.Parallel()
+	mistakes, listed := refusedPolicy(t)
 	svc := newService(t, nil, listed)
 	path := filepath.Join(t.TempDir(), "web.yml")
 	storetest.Must(t, os.WriteFile(path, []byte(wrongPolicy), 0o600))
@@ -88,8 +96,8 @@ func TestRefusal_ListsPolicyMistakes(t *testing.T) {
 	})
 }
 
-// One broken rule is a sentence, several are a line each. An older server has no list: its sentence
-// is printed as it is.
+// TestRefusal_ListsSeveralMistakes: one broken rule is a sentence, several are a line each. An
+// older server sends no list: its sentence is printed as it is.
 func TestRefusal_ListsSeveralMistakes(t *testing.T) {
 	t.Parallel()
 	name := tunnel.FieldError{Field: "name", Value: "x\x1b", Rule: "is taken"}

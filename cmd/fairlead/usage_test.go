@@ -56,7 +56,7 @@ type wrong struct {
 	want string
 }
 
-// wrongForAgents are those of http and tcp; empty is an empty file.
+// wrongForAgents are command lines of http and tcp; empty is the path of an empty file.
 func wrongForAgents(empty string) map[string]wrong {
 	ok := func(args ...string) []string {
 		return append([]string{"http", "8080", "--url", "http://a.b", "--server", "https://s"}, args...)
@@ -106,6 +106,13 @@ func wrongForAgents(empty string) map[string]wrong {
 		"empty policy": {ok("--traffic-policy-file", empty), "is empty; write the policy, or leave the file out"},
 		"policy of no pool": {ok("--replace-pool-policy"),
 			`--replace-pool-policy "true": belongs to a pool: it needs --pooling-enabled`},
+		"flag without value":   {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
+		"token as an argument": {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
+	}
+}
+
+func wrongForTunnels() map[string]wrong {
+	return map[string]wrong{
 		"no label":            {[]string{"tunnel", "8080"}, "--label is missing: give at least one"},
 		"label without value": {[]string{"tunnel", "8080", "--label", "app"}, `--label "app": must be LABEL=VALUE`},
 		"label twice":         {[]string{"tunnel", "8080", "--label", "app=a", "--label", "app=b"}, "is given twice"},
@@ -119,8 +126,6 @@ func wrongForAgents(empty string) map[string]wrong {
 			"give PORT, HOST:PORT, or a URL with http, https or tcp"},
 		"protocol of a tunnel": {[]string{"tunnel", "8080", "--label", "app=a", "--upstream-protocol", "h2"},
 			"must be http1 or http2"},
-		"flag without value":   {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
-		"token as an argument": {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
 	}
 }
 
@@ -164,6 +169,7 @@ func TestRun_WrongUsageExitsWith2(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases := wrongForAgents(empty)
+	maps.Copy(cases, wrongForTunnels())
 	maps.Copy(cases, wrongForOthers(empty))
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

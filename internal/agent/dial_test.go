@@ -16,20 +16,28 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 func TestServe_RefusesStreamsWhileUpstreamIsDown(t *testing.T) {
 	t.Parallel()
-	ln := mustListen(t)
-	addr := ln.Addr().String()
-	_ = ln.Close()
+	addr := closedport.Reserve(t)
+	var listening atomic.Pointer[string] // where the upstream listens, once it does
 	svc := newService(t).start()
-	r := run(t, svc, addr, nil)
+	r := run(t, svc, addr, func(o *agent.Options) {
+		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if up := listening.Load(); up != nil {
+				address = *up
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+	})
 	s := receive(t, svc.bound, "bind")
 	if down := next[agent.UpstreamDown](r); down.Upstream != "http://"+addr || down.Cause != "connection refused" ||
 		!down.HTTP {
@@ -41,15 +49,12 @@ func TestServe_RefusesStreamsWhileUpstreamIsDown(t *testing.T) {
 	if again := remaining[agent.UpstreamDown](r); len(again) > 0 {
 		t.Errorf("the same outage was reported again: %+v", again)
 	}
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Skipf("the port was taken meanwhile: %v", err)
-	}
-	back := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "back")
-	}), ReadHeaderTimeout: patience}
-	go func() { _ = back.Serve(ln) }()
-	defer func() { _ = back.Close() }()
+	}))
+	defer back.Close()
+	at := back.Listener.Addr().String()
+	listening.Store(&at)
 	if got, err := get(t, s, "/"); err != nil || got != "back" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -105,11 +110,8 @@ func TestServe_RefusedStreamsLeakNoDescriptors(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("counts descriptors in /proc")
 	}
-	ln := mustListen(t)
-	addr := ln.Addr().String()
-	_ = ln.Close()
 	svc := newService(t).start()
-	run(t, svc, addr, asTCP)
+	run(t, svc, closedport.Reserve(t), asTCP)
 	s := receive(t, svc.bound, "bind")
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

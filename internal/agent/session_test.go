@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -243,16 +244,14 @@ func TestReconnect_ReportsEachCauseOnce(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	var attempts atomic.Int64
+	closed := closedport.Reserve(t)
 	r := run(t, svc, "8080", func(o *agent.Options) {
 		o.DialServer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			switch n := attempts.Add(1); {
 			case n <= 3:
 				return nil, &net.DNSError{Name: "fairlead.example", Err: "no such host", IsNotFound: true}
 			case n <= 6:
-				closed := mustListen(t)
-				defer func() { _ = closed.Close() }()
-				_ = closed.Close()
-				return (&net.Dialer{}).DialContext(ctx, network, closed.Addr().String())
+				return (&net.Dialer{}).DialContext(ctx, network, closed)
 			case n <= 8:
 				return nil, context.DeadlineExceeded
 			}

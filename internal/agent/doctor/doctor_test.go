@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun_NamesBrokenHop(t *testing.T) {
 	t.Parallel()
-	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), forwarderScenarios(), upstreamScenarios(),
-		operatorScenarios(), endpointScenarios()) {
+	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), dnsScenarios(), forwarderScenarios(),
+		forbiddenScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			f := recorded(t)

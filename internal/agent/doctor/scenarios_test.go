@@ -99,6 +99,11 @@ func serviceScenarios() []scenario {
 		}},
 		{"another port", HopEndpoint, func(f *fake) { f.o.URL = parse(f.t, "http://api.demo:8080") }},
 		{"another scheme", "", func(f *fake) { f.o.URL = parse(f.t, "tcp://api.demo:80") }},
+	}
+}
+
+func dnsScenarios() []scenario {
+	return []scenario{
 		{"DNS without servers", HopDNS, func(f *fake) { f.replace(askDNS, `"ready": true`, `"ready": false`) }},
 		{"DNS elsewhere", "", func(f *fake) { f.none(askDNS) }},
 		{"pod resolves", "", func(f *fake) {
@@ -170,6 +175,12 @@ func forwarderScenarios() []scenario {
 			f.replace(askOps, "the account's API answers",
 				"the service at 10.99.0.2:18444 does not answer: dial tcp 10.99.0.2:18444: connect: connection refused")
 		}},
+	}
+}
+
+// forbiddenScenarios are those of a user who may not ask the forwarders for their status.
+func forbiddenScenarios() []scenario {
+	return []scenario{
 		{"status forbidden", "", func(f *fake) { f.forbidProxy() }},
 		{"status forbidden, listener failed", HopListener, func(f *fake) {
 			f.forbidProxy()

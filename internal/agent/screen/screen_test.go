@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,97 +24,106 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
-// shown is one of every event, with what people and programs read.
-func shown() []struct {
+// eventOutput is an event, the text that people read, and the JSON that programs read: what stands
+// between jsonTime and the closing brace.
+type eventOutput struct {
 	event      agent.Event
 	text, json string
-} {
-	const at = `{"time":"2026-11-20T12:00:00Z","level":"`
-	hello := agent.EndpointInfo{URL: "http://hello.demo", Upstream: "http://localhost:8080"}
-	group := agent.EndpointInfo{Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
-	return []struct {
-		event      agent.Event
-		text, json string
-	}{
-		{agent.Starting{Version: "0.1.0", Server: "https://s:8443", Endpoints: []agent.EndpointInfo{hello}},
-			"fairlead 0.1.0\n",
-			at +
-				`info","event":"starting","version":"0.1.0","server":"https://s:8443","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
-		{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", RetryIn: time.Second},
-			"12:00:00  cannot connect to https://s:8443: nothing listens there; trying again until it works\n",
-			at +
-				`warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there","retry_in_seconds":1}`},
-		{agent.Connected{SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0", AccountID: "ac-1",
-			Region: "home"},
-			"",
-			at +
-				`info","event":"connected","server":"https://s:8443","server_version":"0.1.0","account_id":"ac-1","region":"home","session_id":"ts-1"}`},
-		{agent.Online{EndpointID: "ep-1", EndpointInfo: hello, SessionID: "ts-1", Server: "https://s:8443",
-			ServerVersion: "0.1.0"},
-			"Endpoint    http://hello.demo (ep-1)\nForwarding  to http://localhost:8080\nSession     ts-1 with " +
-				"https://s:8443: online\n",
-			at +
-				`info","event":"online","server":"https://s:8443","server_version":"0.1.0","url":"http://hello.demo","upstream":"http://localhost:8080","endpoint_id":"ep-1","session_id":"ts-1","again":false}`},
-		{agent.UpstreamDown{EndpointInfo: hello, Cause: "connection refused", HTTP: true},
-			"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it " +
-				"answers\n",
-			at +
-				`warn","event":"upstream_down","url":"http://hello.demo","upstream":"http://localhost:8080","cause":"connection refused"}`},
-		{agent.UpstreamDown{EndpointInfo: group, Cause: "no answer in time"},
-			"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; callers' connections are " +
-				"closed until " +
-				"it answers\n",
-			at +
-				`warn","event":"upstream_down","labels":"app=api site=a","upstream":"tcp://localhost:5432","cause":"no answer in time"}`},
-		{agent.UpstreamUp{EndpointInfo: hello},
-			"12:00:00  upstream reachable: http://localhost:8080\n",
-			at + `info","event":"upstream_up","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
-		{agent.Request{EndpointInfo: hello, Method: "GET", Path: "/a?b=c", Status: 200,
-			Duration: 12345 * time.Microsecond},
-			"12:00:00  GET     /a?b=c                           200  12ms\n",
-			at +
-				`info","event":"request","url":"http://hello.demo","method":"GET","path":"/a?b=c","status":200,"duration_seconds":0.012345}`},
-		{agent.Connection{EndpointInfo: hello, HTTP: true, Client: "10.0.0.5:4242"}, "", ""},
-		{agent.Latency{RoundTrip: time.Second}, "", ""},
-		{agent.Connection{EndpointInfo: group, Client: "10.0.0.5:4242", Pod: "demo/client"},
-			"12:00:00  open    demo/client (10.0.0.5:4242)\n",
-			at +
-				`info","event":"connection_open","labels":"app=api site=a","client":"10.0.0.5:4242","pod":"demo/client"}`},
-		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, BytesIn: 12, BytesOut: 3456789,
-			Duration: 2 * time.Second,
-			Cause:    "reset"},
-			"12:00:00  closed  10.0.0.5:4242  12 B in, 3.5 MB out  2s  reset\n",
-			at +
-				`info","event":"connection_closed","cause":"reset","duration_seconds":2,"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789}`},
-		{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", RetryIn: 1234 * time.Millisecond,
-			WasOnline: true},
-			"12:00:00  reconnecting in 1.2 s: the connection was closed\n",
-			at +
-				`warn","event":"reconnecting","server":"https://s:8443","cause":"the connection was closed","retry_in_seconds":1.234}`},
-		{agent.Retrying{Server: "https://s:8443", Cause: "no rule", WasOnline: true},
-			"12:00:00  reconnecting: no rule\n",
-			at + `warn","event":"reconnecting","server":"https://s:8443","cause":"no rule","retry_in_seconds":0}`},
-		{agent.Draining{Server: "https://s:8443"},
-			"12:00:00  draining: https://s:8443 is about to stop; connecting anew\n",
-			at + `info","event":"draining","server":"https://s:8443"}`},
-		{agent.Online{Reconnected: true, EndpointID: "ep-1", EndpointInfo: agent.EndpointInfo{URL: "http://hello.demo"},
-			SessionID: "ts-2",
-			Server:    "https://s:8443"},
-			"12:00:00  online again: http://hello.demo (ep-1), session ts-2\n",
-			at +
-				`info","event":"online","server":"https://s:8443","url":"http://hello.demo","endpoint_id":"ep-1","session_id":"ts-2","again":true}`},
-		{agent.Stopping{Connections: 3, Timeout: 3 * time.Second},
-			"12:00:00  stopping: 3 connections may finish within 3.0 s; Ctrl-C again ends at once\n",
-			at + `info","event":"stopping","connections":3}`},
-		{agent.Stopping{Connections: 1, Timeout: 3 * time.Second},
-			"12:00:00  stopping: 1 connection may finish within 3.0 s; Ctrl-C again ends at once\n",
-			at + `info","event":"stopping","connections":1}`},
-		{agent.Stopped{ServerTold: true}, "12:00:00  stopped\n", at + `info","event":"stopped","server_told":true}`},
-		{agent.Stopped{},
-			"12:00:00  stopped, but the server could not be told: it keeps the endpoint, offline, for the grace " +
-				"period\n",
-			at + `warn","event":"stopped","server_told":false}`},
-	}
+}
+
+// jsonTime begins every line of JSON.
+const jsonTime = `{"time":"2026-11-20T12:00:00Z",`
+
+var (
+	helloEndpoint = agent.EndpointInfo{URL: "http://hello.demo", Upstream: "http://localhost:8080"}
+	groupEndpoint = agent.EndpointInfo{Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
+)
+
+var startEvents = []eventOutput{
+	{agent.Starting{Version: "0.1.0", Server: "https://s:8443", Endpoints: []agent.EndpointInfo{helloEndpoint}},
+		"fairlead 0.1.0\n",
+		`"level":"info","event":"starting","version":"0.1.0","server":"https://s:8443",` +
+			`"url":"http://hello.demo","upstream":"http://localhost:8080"`},
+	{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", RetryIn: time.Second},
+		"12:00:00  cannot connect to https://s:8443: nothing listens there; trying again until it works\n",
+		`"level":"warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there",` +
+			`"retry_in_seconds":1`},
+	{agent.Connected{SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0", AccountID: "ac-1",
+		Region: "home"},
+		"",
+		`"level":"info","event":"connected","server":"https://s:8443","server_version":"0.1.0",` +
+			`"account_id":"ac-1","region":"home","session_id":"ts-1"`},
+	{agent.Online{EndpointID: "ep-1", EndpointInfo: helloEndpoint, SessionID: "ts-1", Server: "https://s:8443",
+		ServerVersion: "0.1.0"},
+		"Endpoint    http://hello.demo (ep-1)\nForwarding  to http://localhost:8080\nSession     ts-1 with " +
+			"https://s:8443: online\n",
+		`"level":"info","event":"online","server":"https://s:8443","server_version":"0.1.0",` +
+			`"url":"http://hello.demo","upstream":"http://localhost:8080","endpoint_id":"ep-1",` +
+			`"session_id":"ts-1","again":false`},
+}
+
+var trafficEvents = []eventOutput{
+	{agent.UpstreamDown{EndpointInfo: helloEndpoint, Cause: "connection refused", HTTP: true},
+		"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it " +
+			"answers\n",
+		`"level":"warn","event":"upstream_down","url":"http://hello.demo","upstream":"http://localhost:8080",` +
+			`"cause":"connection refused"`},
+	{agent.UpstreamDown{EndpointInfo: groupEndpoint, Cause: "no answer in time"},
+		"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; " +
+			"callers' connections are closed until it answers\n",
+		`"level":"warn","event":"upstream_down","labels":"app=api site=a","upstream":"tcp://localhost:5432",` +
+			`"cause":"no answer in time"`},
+	{agent.UpstreamUp{EndpointInfo: helloEndpoint},
+		"12:00:00  upstream reachable: http://localhost:8080\n",
+		`"level":"info","event":"upstream_up","url":"http://hello.demo","upstream":"http://localhost:8080"`},
+	{agent.Request{EndpointInfo: helloEndpoint, Method: "GET", Path: "/a?b=c", Status: 200,
+		Duration: 12345 * time.Microsecond},
+		"12:00:00  GET     /a?b=c                           200  12ms\n",
+		`"level":"info","event":"request","url":"http://hello.demo","method":"GET","path":"/a?b=c",` +
+			`"status":200,"duration_seconds":0.012345`},
+	{agent.Connection{EndpointInfo: helloEndpoint, HTTP: true, Client: "10.0.0.5:4242"}, "", ""},
+	{agent.Latency{RoundTrip: time.Second}, "", ""},
+	{agent.Connection{EndpointInfo: groupEndpoint, Client: "10.0.0.5:4242", Pod: "demo/client"},
+		"12:00:00  open    demo/client (10.0.0.5:4242)\n",
+		`"level":"info","event":"connection_open","labels":"app=api site=a","client":"10.0.0.5:4242",` +
+			`"pod":"demo/client"`},
+	{agent.Connection{Client: "10.0.0.5:4242", Ended: true, BytesIn: 12, BytesOut: 3456789,
+		Duration: 2 * time.Second,
+		Cause:    "reset"},
+		"12:00:00  closed  10.0.0.5:4242  12 B in, 3.5 MB out  2s  reset\n",
+		`"level":"info","event":"connection_closed","cause":"reset","duration_seconds":2,` +
+			`"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789`},
+}
+
+var lossAndStopEvents = []eventOutput{
+	{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", RetryIn: 1234 * time.Millisecond,
+		WasOnline: true},
+		"12:00:00  reconnecting in 1.2 s: the connection was closed\n",
+		`"level":"warn","event":"reconnecting","server":"https://s:8443","cause":"the connection was closed",` +
+			`"retry_in_seconds":1.234`},
+	{agent.Retrying{Server: "https://s:8443", Cause: "no rule", WasOnline: true},
+		"12:00:00  reconnecting: no rule\n",
+		`"level":"warn","event":"reconnecting","server":"https://s:8443","cause":"no rule","retry_in_seconds":0`},
+	{agent.Draining{Server: "https://s:8443"},
+		"12:00:00  draining: https://s:8443 is about to stop; connecting anew\n",
+		`"level":"info","event":"draining","server":"https://s:8443"`},
+	{agent.Online{Reconnected: true, EndpointID: "ep-1", EndpointInfo: agent.EndpointInfo{URL: "http://hello.demo"},
+		SessionID: "ts-2",
+		Server:    "https://s:8443"},
+		"12:00:00  online again: http://hello.demo (ep-1), session ts-2\n",
+		`"level":"info","event":"online","server":"https://s:8443","url":"http://hello.demo",` +
+			`"endpoint_id":"ep-1","session_id":"ts-2","again":true`},
+	{agent.Stopping{Connections: 3, Timeout: 3 * time.Second},
+		"12:00:00  stopping: 3 connections may finish within 3.0 s; Ctrl-C again ends at once\n",
+		`"level":"info","event":"stopping","connections":3`},
+	{agent.Stopping{Connections: 1, Timeout: 3 * time.Second},
+		"12:00:00  stopping: 1 connection may finish within 3.0 s; Ctrl-C again ends at once\n",
+		`"level":"info","event":"stopping","connections":1`},
+	{agent.Stopped{ServerTold: true}, "12:00:00  stopped\n", `"level":"info","event":"stopped","server_told":true`},
+	{agent.Stopped{},
+		"12:00:00  stopped, but the server could not be told: it keeps the endpoint, offline, for the grace " +
+			"period\n",
+		`"level":"warn","event":"stopped","server_told":false`},
 }
 
 func TestScreen_RendersEveryEvent(t *testing.T) {
@@ -122,12 +132,12 @@ func TestScreen_RendersEveryEvent(t *testing.T) {
 	var asText, asJSON bytes.Buffer
 	text := New(&asText, Options{Now: noon})
 	lines := New(&asJSON, Options{JSON: true, Now: noon})
-	for _, s := range shown() {
+	for _, s := range slices.Concat(startEvents, trafficEvents, lossAndStopEvents) {
 		text.Show(s.event)
 		lines.Show(s.event)
 		wantText += s.text
 		if s.json != "" {
-			wantJSON += s.json + "\n"
+			wantJSON += jsonTime + s.json + "}\n"
 		}
 	}
 	text.Close()

@@ -24,7 +24,10 @@ type BindRequest struct {
 	// share the URL with others that do; the row is then that of Name, or of the session's instance
 	// id
 	PoolingEnabled bool
-	ResumeSecret   string // from the previous bind of this endpoint by this process; empty at its start
+	// Holds reports whether the session has bound the endpoint already: a second bind of it needs the
+	// resume secret. Nil: it has bound none. What the store alone knows of was never answered.
+	Holds        func(endpointID string) bool
+	ResumeSecret string // from the previous bind of this endpoint by this process; empty at its start
 
 	TrafficPolicy string      // "" = none
 	PolicyFacts   PolicyFacts // of TrafficPolicy, as a PolicyChecker found them

@@ -168,6 +168,9 @@ func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom stri
 		return "", nil
 	}
 	holder := idOf(row.e.TunnelSession)
+	if holder == r.SessionID && (r.Holds == nil || !r.Holds(row.e.ID)) {
+		return "", nil // the answer to its own bind was lost, and with it the resume secret
+	}
 	if len(row.resumeHash) == 0 || subtle.ConstantTimeCompare(row.resumeHash, account.HashSecret(r.ResumeSecret)) != 1 {
 		return "", t.urlTaken(row, holder, r.PoolingEnabled)
 	}

@@ -43,7 +43,7 @@ type engine interface {
 
 const (
 	// schemaVersion is the number of the newest file in migrations.
-	schemaVersion = 5
+	schemaVersion = 6
 	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.
 	foldedSearchVersion = 5
 )

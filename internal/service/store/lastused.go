@@ -4,7 +4,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,6 +26,10 @@ type lastUsedTimes struct {
 type lastUsedKey struct {
 	statement string
 	id        string
+}
+
+func compareLastUsed(a, b lastUsedKey) int {
+	return cmp.Or(cmp.Compare(a.statement, b.statement), cmp.Compare(a.id, b.id))
 }
 
 // Each statement sets a time that only moves forward.
@@ -63,8 +70,8 @@ func (s *Store) flushLastUsed(ctx context.Context) error {
 		return nil
 	}
 	return s.write(ctx, "writing last-used times", func(t *tx) error {
-		for key, at := range pending {
-			if err := t.exec(key.statement, micros(at), key.id); err != nil {
+		for _, key := range slices.SortedFunc(maps.Keys(pending), compareLastUsed) {
+			if err := t.exec(key.statement, micros(pending[key]), key.id); err != nil {
 				return err
 			}
 		}

@@ -23,35 +23,54 @@ type policyChange struct {
 
 var errNoKey = errors.New("the store was opened without a secret key")
 
-// CheckKey reports whether Options.Key is the one that the policies and identities of this store
-// are sealed with. The error is a complete sentence. A store without them
-// takes any key.
+// CheckKey reports whether Options.Key is the one of this store, with which its policies are sealed
+// and its users and revocations are found. The error is a complete sentence. A store without any of
+// these takes the key as its own.
 func (s *Store) CheckKey(ctx context.Context) error {
-	return s.read(ctx, "checking the secret key", func(t *tx) error {
-		for what, query := range map[string]string{
-			"traffic policies": `SELECT id, traffic_policy FROM endpoints
-				WHERE policy_digest <> '' ORDER BY id LIMIT 1`,
-			"identities": `SELECT id, identity FROM app_sessions ORDER BY id LIMIT 1`,
-		} {
-			err := t.each(func(from scanner) error {
-				var id string
-				var sealed []byte
-				if err := from.Scan(&id, &sealed); err != nil {
-					return err
-				}
-				if _, err := t.unseal(sealed, id); err != nil {
-					return account.Errorf(account.CodeInvalid,
-						"the secret key is not the one with which this store's %s are sealed; "+
-							"give that one with --secret-key-file, or put it back into the data directory", what)
-				}
-				return nil
-			}, query)
-			if err != nil {
+	return s.write(ctx, "checking the secret key", func(t *tx) error {
+		var recorded string
+		if err := t.row(`SELECT key_check FROM store`).Scan(&recorded); err != nil {
+			return err
+		}
+		ours := s.opt.Key.Digest("key check")
+		if recorded == ours {
+			return nil
+		}
+		if err := t.refuseOtherKey(recorded != ""); err != nil {
+			return err
+		}
+		return t.exec(`UPDATE store SET key_check = $1`, ours)
+	})
+}
+
+// refuseOtherKey returns CodeInvalid if something of the store belongs to another key than ours.
+// recorded means that the store's key is another one; without it, the store was last used by a
+// version that did not record the key, and only what is sealed tells.
+func (t *tx) refuseOtherKey(recorded bool) error {
+	for _, has := range []struct{ what, query string }{
+		{"traffic policies are sealed", `SELECT id, traffic_policy FROM endpoints
+			WHERE policy_digest <> '' ORDER BY id LIMIT 1`},
+		{"identities are sealed", `SELECT id, identity FROM app_sessions ORDER BY id LIMIT 1`},
+		{"users are found", `SELECT id, x'' FROM app_users ORDER BY id LIMIT 1`},
+		{"revocations are found", `SELECT account_id, x'' FROM login_tombstones ORDER BY 1 LIMIT 1`},
+	} {
+		err := t.each(func(from scanner) error {
+			var id string
+			var sealed []byte
+			if err := from.Scan(&id, &sealed); err != nil {
 				return err
 			}
+			if _, err := t.unseal(sealed, id); err == nil && !(recorded && len(sealed) == 0) {
+				return nil
+			}
+			return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's %s; "+
+				"give that one with --secret-key-file, or put it back into the data directory", has.what)
+		}, t.s.engine.schema(has.query))
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (t *tx) unseal(sealed []byte, endpointID string) (string, error) {

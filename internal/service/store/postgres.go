@@ -83,7 +83,7 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 	}
 	for parameter, value := range map[string]string{
 		"application_name": "fairlead-server", "statement_timeout": "25s", "lock_timeout": "10s",
-		"idle_in_transaction_session_timeout": "60s",
+		"idle_in_transaction_session_timeout": "3s", // a paused server must not hold up the others' writes
 		// A server that is cut off gives its lock up after half a minute.
 		"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	} {

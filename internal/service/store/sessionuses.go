@@ -5,6 +5,8 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -109,26 +111,23 @@ const (
 // flushUses writes the uses that are due, or all. What cannot be written stays for the next time.
 func (s *Store) flushUses(ctx context.Context, all bool) error {
 	due := s.uses.due(s.now(), all)
-	for len(due) > 0 {
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(due)), 5*sweepBatch) {
 		some := map[string]use{}
-		for id, use := range due {
-			if some[id] = use; len(some) == 5*sweepBatch {
-				break
-			}
+		for _, id := range ids {
+			some[id] = due[id]
 		}
-		if err := s.writeUses(ctx, some); err != nil {
+		if err := s.writeUses(ctx, ids, some); err != nil {
 			return err
-		}
-		for id := range some {
-			delete(due, id)
 		}
 	}
 	return nil
 }
 
-func (s *Store) writeUses(ctx context.Context, some map[string]use) error {
+// writeUses writes the uses of the sessions, in the order of ids.
+func (s *Store) writeUses(ctx context.Context, ids []string, some map[string]use) error {
 	err := s.write(ctx, "writing when sessions were used", func(t *tx) error {
-		for id, use := range some {
+		for _, id := range ids {
+			use := some[id]
 			if err := t.exec(useSession, use.at, id); err != nil {
 				return err
 			}

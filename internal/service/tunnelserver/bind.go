@@ -63,6 +63,7 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
 		return nil, err
 	}
+	req.Holds = func(endpointID string) bool { return s.holds(t, endpointID) }
 	result, err := s.opt.Store.Bind(ctx, req)
 	if err != nil {
 		return nil, err

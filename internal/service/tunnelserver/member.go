@@ -88,6 +88,14 @@ func (s *Server) addMember(t *session, r *account.BindResult) {
 	s.endTakenOver(from, t)
 }
 
+// holds reports whether the session has bound the endpoint and still has it.
+func (s *Server) holds(t *session, endpointID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.members[endpointID]
+	return h != nil && h.session == t
+}
+
 // endTakenOver closes the session from, which may be nil, because its agent connected again as t.
 func (s *Server) endTakenOver(from, t *session) {
 	if from == nil || from == t || from.tun == nil {

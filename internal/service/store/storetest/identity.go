@@ -121,6 +121,27 @@ var identity = map[string]func(*testing.T, Open){
 		Must(t, err)
 		f.Expect(held.Endpoint.ResourceVersion, account.Modified)
 	},
+	"repeated bind: without the resume secret only when its answer was lost": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		session := f.Session()
+		held := f.Bind(session, "http://api.demo")
+		r := f.Request(session, "http://api.demo")
+		r.Holds = func(id string) bool { return id == held.Endpoint.ID }
+		_, err := f.Store.Bind(t.Context(), r)
+		MustCode(t, err, account.CodeURLTaken) // the session's own other endpoint has the URL
+		r.Holds = nil
+		again, err := f.Store.Bind(t.Context(), r)
+		Must(t, err)
+		Equal(t, "id", again.Endpoint.ID, held.Endpoint.ID)
+		Equal(t, "took from", again.ReplacedSessionID, "")
+		f.Expect(held.Endpoint.ResourceVersion)
+		other := f.Request(f.Session(), "http://api.demo")
+		_, err = f.Store.Bind(t.Context(), other)
+		MustCode(t, err, account.CodeURLTaken)
+		other.ResumeSecret = again.ResumeSecret
+		_, err = f.Store.Bind(t.Context(), other)
+		Must(t, err)
+	},
 	"bind of another scheme: refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()

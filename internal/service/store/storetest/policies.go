@@ -210,6 +210,26 @@ var policies = map[string]func(*testing.T, Open){
 		_, err = beside.Endpoint(t.Context(), f.AccountID, made.ID)
 		MustCode(t, err, account.CodeInternal)
 	},
+	"key: another one refused where users or revocations are found by it": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		wrong, err := seal.New(bytes.Repeat([]byte{8}, seal.KeySize))
+		Must(t, err)
+		opt := f.opt
+		opt.Key = wrong
+		beside, err := open(opt)
+		Must(t, err)
+		defer func() { Must(t, beside.Close()) }()
+		Must(t, f.Store.CheckKey(t.Context()))
+		Must(t, beside.CheckKey(t.Context())) // nothing is lost with the key of an empty store
+		Must(t, f.Store.CheckKey(t.Context()))
+		session := f.Login("alice", "s1")
+		mustSay(t, beside.CheckKey(t.Context()), account.CodeInvalid, "identities are sealed", "--secret-key-file")
+		f.revoke(account.RevokeSelector{SessionID: session.ID})
+		mustSay(t, beside.CheckKey(t.Context()), account.CodeInvalid, "users are found")
+		f.revoke(account.RevokeSelector{UserID: session.UserID})
+		mustSay(t, beside.CheckKey(t.Context()), account.CodeInvalid, "revocations are found")
+		Must(t, f.Store.CheckKey(t.Context()))
+	},
 	"policy: refused without a key": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.Key = nil })
 		e := f.Cloud("http://shop.demo")

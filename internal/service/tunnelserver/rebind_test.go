@@ -1,0 +1,54 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// lossyStore commits the first bind and loses the answer, as a database does whose connection
+// breaks at the commit.
+type lossyStore struct {
+	Store
+	lost bool
+}
+
+func (s *lossyStore) Bind(ctx context.Context, r account.BindRequest) (*account.BindResult, error) {
+	result, err := s.Store.Bind(ctx, r)
+	if err == nil && !s.lost {
+		s.lost = true
+		return nil, account.Errorf(account.CodeUnavailable, "the store is not available; try again")
+	}
+	return result, err
+}
+
+// TestBind_RepeatsAfterLostAnswer holds that a session may bind again what the store gave it
+// without its knowledge, and that a second endpoint of the session with the same URL is refused.
+func TestBind_RepeatsAfterLostAnswer(t *testing.T) {
+	t.Parallel()
+	l := newTestService(t)
+	l.opt.Store = &lossyStore{Store: l.store}
+	a := l.agent()
+	bind := tunnel.Bind{URL: "tcp://db.demo:5432", UpstreamURL: "tcp://localhost:1", Name: "db"}
+	var refused *tunnel.Error
+	if _, err := a.Bind(t.Context(), bind); !errors.As(err, &refused) || refused.Code != tunnel.CodeUnavailable {
+		t.Fatalf("the bind whose answer is lost: %v, want %s", err, tunnel.CodeUnavailable)
+	}
+	bound, err := a.Bind(t.Context(), bind)
+	if err != nil {
+		t.Fatalf("the same bind again: %v", err)
+	}
+	if _, err := a.Bind(t.Context(), bind); !errors.As(err, &refused) || refused.Code != tunnel.CodeURLTaken {
+		t.Errorf("another endpoint of the session with the same URL: %v, want %s", err, tunnel.CodeURLTaken)
+	}
+	bind.ResumeSecret = bound.ResumeSecret
+	if _, err := a.Bind(t.Context(), bind); err != nil {
+		t.Errorf("with the resume secret: %v", err)
+	}
+}

@@ -26,6 +26,9 @@ var offered = []string{"api_keys", "application_sessions", "application_users", 
 	"backends/http_response", "backends/static_address", "backends/tunnel_group", "backends/weighted",
 	"credentials", "endpoints", "kubernetes_operators", "tunnel_sessions", "tunnels"}
 
+// The texts of every request.
+var description, metadata = text("a description"), text("metadata")
+
 // request is a body that the client can send, with every field that it can have.
 type request struct {
 	path     string
@@ -35,10 +38,14 @@ type request struct {
 	made     reflect.Type // of the answers
 }
 
-// requests are those of every resource that can be made through the API. child and other are ids of
-// backends.
+// requests returns those of every resource that can be made through the API. child and other are ids
+// of backends.
 func requests(child, other string) []request {
-	description, metadata := text("a description"), text("metadata")
+	return slices.Concat(accountRequests(), groupRequests(child, other), leafRequests(), operatorRequests())
+}
+
+// accountRequests returns those of API keys, credentials and endpoints.
+func accountRequests() []request {
 	return []request{
 		{path: "/api_keys", made: reflect.TypeFor[ngrok.APIKey](),
 			create: ngrok.APIKeyCreate{Description: *description, Metadata: *metadata, OwnerID: text("usr_1")},
@@ -64,6 +71,12 @@ func requests(child, other string) []request {
 					Description:   description, Metadata: metadata,
 					Bindings: []string{"kubernetes"}, PoolingEnabled: ngrok.Bool(true)}
 			}},
+	}
+}
+
+// groupRequests returns those of the backends that choose among other backends.
+func groupRequests(child, other string) []request {
+	return []request{
 		{path: "/backends/failover", made: reflect.TypeFor[ngrok.FailoverBackend](), required: []string{"backends"},
 			create: ngrok.FailoverBackendCreate{Description: *description, Metadata: *metadata,
 				Backends: []string{child}},
@@ -78,6 +91,12 @@ func requests(child, other string) []request {
 				return ngrok.WeightedBackendUpdate{ID: id, Description: description, Metadata: metadata,
 					Backends: map[string]int64{other: 2}}
 			}},
+	}
+}
+
+// leafRequests returns those of the backends that have no children.
+func leafRequests() []request {
+	return []request{
 		{path: "/backends/tunnel_group", made: reflect.TypeFor[ngrok.TunnelGroupBackend](),
 			required: []string{"labels"},
 			create: ngrok.TunnelGroupBackendCreate{Description: *description, Metadata: *metadata,
@@ -102,6 +121,11 @@ func requests(child, other string) []request {
 					Body:    text("b"),
 					Headers: map[string]string{"x-b": "c"}, StatusCode: status(410)}
 			}},
+	}
+}
+
+func operatorRequests() []request {
+	return []request{
 		{path: "/kubernetes_operators", made: reflect.TypeFor[ngrok.KubernetesOperator](),
 			create: ngrok.KubernetesOperatorCreate{Description: *description, Metadata: *metadata,
 				EnabledFeatures: []string{"bindings"}, Region: "global",

@@ -15,9 +15,9 @@ import (
 	"github.com/ngrok/ngrok-api-go/v7/kubernetes_operators"
 )
 
-// TestOperators_OfThePublicAPIRegister makes the calls that ngrok-operator 0.22 makes, in its order
+// TestClient_RegistersPublicOperator makes the calls that ngrok-operator 0.22 makes, in its order
 // and with its values: verify the key, look for itself, register, update, read, poll.
-func TestOperators_OfThePublicAPIRegister(t *testing.T) {
+func TestClient_RegistersPublicOperator(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	a.makeEndpoints("http://shop.demo", "tcp://db.prod:5432")
@@ -61,14 +61,7 @@ func TestOperators_OfThePublicAPIRegister(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", c.selector, err)
 		}
-		var bound []string
-		for _, e := range all(a, operators.GetBoundEndpoints(made.ID, &ngrok.Paging{})) {
-			if !strings.HasPrefix(e.PublicURL, e.Proto+"://") {
-				t.Errorf("public URL %s of protocol %s", e.PublicURL, e.Proto)
-			}
-			bound = append(bound, e.Proto+" "+e.Hostport)
-		}
-		if got := strings.Join(bound, ", "); got != c.want {
+		if got := a.boundEndpoints(operators, made.ID); got != c.want {
 			t.Errorf("%q binds %s, want %s", c.selector, got, c.want)
 		}
 	}
@@ -78,4 +71,17 @@ func TestOperators_OfThePublicAPIRegister(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(err), "binding.endpoint_selectors[0]") {
 		t.Errorf("the refusal does not name the field: %v", err)
 	}
+}
+
+// boundEndpoints returns protocol and address of each endpoint that the operator binds.
+func (a *tenant) boundEndpoints(operators *kubernetes_operators.Client, operatorID string) string {
+	a.Helper()
+	var bound []string
+	for _, e := range all(a, operators.GetBoundEndpoints(operatorID, &ngrok.Paging{})) {
+		if !strings.HasPrefix(e.PublicURL, e.Proto+"://") {
+			a.Errorf("public URL %s of protocol %s", e.PublicURL, e.Proto)
+		}
+		bound = append(bound, e.Proto+" "+e.Hostport)
+	}
+	return strings.Join(bound, ", ")
 }

@@ -113,69 +113,75 @@ func TestClient_Endpoints(t *testing.T) {
 	}.live(t, a)
 }
 
-func TestClient_Backends(t *testing.T) {
+func TestClient_FailoverBackend(t *testing.T) {
 	t.Parallel()
-	t.Run("failover", func(t *testing.T) {
-		a := newTenant(t)
-		first, second := a.response("first"), a.response("second")
-		resource[ngrok.FailoverBackendCreate, ngrok.FailoverBackendUpdate, ngrok.FailoverBackend]{
-			path: "/backends/failover", key: "backends", client: failover.NewClient(a.config),
-			create: func(n int) ngrok.FailoverBackendCreate {
-				return ngrok.FailoverBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
-					Backends: []string{first, second}}
-			},
-			update: ngrok.FailoverBackendUpdate{Metadata: text("changed"), Backends: []string{second, first}},
-		}.live(t, a)
-	})
-	t.Run("weighted", func(t *testing.T) {
-		a := newTenant(t)
-		first, second := a.response("first"), a.response("second")
-		resource[ngrok.WeightedBackendCreate, ngrok.WeightedBackendUpdate, ngrok.WeightedBackend]{
-			path: "/backends/weighted", key: "backends", client: weighted.NewClient(a.config),
-			create: func(n int) ngrok.WeightedBackendCreate {
-				return ngrok.WeightedBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
-					Backends: map[string]int64{first: 10_000, second: 0}}
-			},
-			update: ngrok.WeightedBackendUpdate{Description: text(""), Backends: map[string]int64{first: 1, second: 2}},
-		}.live(t, a)
-	})
-	t.Run("tunnel_group", func(t *testing.T) {
-		a := newTenant(t)
-		resource[ngrok.TunnelGroupBackendCreate, ngrok.TunnelGroupBackendUpdate, ngrok.TunnelGroupBackend]{
-			path: "/backends/tunnel_group", key: "backends", client: tunnel_group.NewClient(a.config),
-			create: func(n int) ngrok.TunnelGroupBackendCreate {
-				return ngrok.TunnelGroupBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
-					Labels: map[string]string{"app": "api", "n": fmt.Sprint(n)}}
-			},
-			update: ngrok.TunnelGroupBackendUpdate{Metadata: text("changed"),
-				Labels: map[string]string{"app": "web", "n": "1"}},
-		}.live(t, a)
-	})
-	t.Run("static", func(t *testing.T) {
-		a := newTenant(t)
-		resource[ngrok.StaticBackendCreate, ngrok.StaticBackendUpdate, ngrok.StaticBackend]{
-			path: "/backends/static", key: "backends", client: static_address.NewClient(a.config),
-			create: func(n int) ngrok.StaticBackendCreate {
-				return ngrok.StaticBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
-					Address: "api.example.com:443",
-					TLS:     ngrok.StaticBackendTLS{Enabled: true}}
-			},
-			// with an empty tls, which changes nothing
-			update: ngrok.StaticBackendUpdate{Address: "api.example.org:443"},
-		}.live(t, a)
-	})
-	t.Run("http_response", func(t *testing.T) {
-		a := newTenant(t)
-		resource[ngrok.HTTPResponseBackendCreate, ngrok.HTTPResponseBackendUpdate, ngrok.HTTPResponseBackend]{
-			path: "/backends/http_response", key: "backends", client: http_response.NewClient(a.config),
-			create: func(n int) ngrok.HTTPResponseBackendCreate {
-				return ngrok.HTTPResponseBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Body: "resting",
-					Headers: map[string]string{"retry-after": "60"}, StatusCode: status(503)}
-			},
-			update: ngrok.HTTPResponseBackendUpdate{Body: text(""), Headers: map[string]string{"x-gone": "yes"},
-				StatusCode: status(410)},
-		}.live(t, a)
-	})
+	a := newTenant(t)
+	first, second := a.response("first"), a.response("second")
+	resource[ngrok.FailoverBackendCreate, ngrok.FailoverBackendUpdate, ngrok.FailoverBackend]{
+		path: "/backends/failover", key: "backends", client: failover.NewClient(a.config),
+		create: func(n int) ngrok.FailoverBackendCreate {
+			return ngrok.FailoverBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+				Backends: []string{first, second}}
+		},
+		update: ngrok.FailoverBackendUpdate{Metadata: text("changed"), Backends: []string{second, first}},
+	}.live(t, a)
+}
+
+func TestClient_WeightedBackend(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t)
+	first, second := a.response("first"), a.response("second")
+	resource[ngrok.WeightedBackendCreate, ngrok.WeightedBackendUpdate, ngrok.WeightedBackend]{
+		path: "/backends/weighted", key: "backends", client: weighted.NewClient(a.config),
+		create: func(n int) ngrok.WeightedBackendCreate {
+			return ngrok.WeightedBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+				Backends: map[string]int64{first: 10_000, second: 0}}
+		},
+		update: ngrok.WeightedBackendUpdate{Description: text(""), Backends: map[string]int64{first: 1, second: 2}},
+	}.live(t, a)
+}
+
+func TestClient_TunnelGroupBackend(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t)
+	resource[ngrok.TunnelGroupBackendCreate, ngrok.TunnelGroupBackendUpdate, ngrok.TunnelGroupBackend]{
+		path: "/backends/tunnel_group", key: "backends", client: tunnel_group.NewClient(a.config),
+		create: func(n int) ngrok.TunnelGroupBackendCreate {
+			return ngrok.TunnelGroupBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+				Labels: map[string]string{"app": "api", "n": fmt.Sprint(n)}}
+		},
+		update: ngrok.TunnelGroupBackendUpdate{Metadata: text("changed"),
+			Labels: map[string]string{"app": "web", "n": "1"}},
+	}.live(t, a)
+}
+
+func TestClient_StaticBackend(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t)
+	resource[ngrok.StaticBackendCreate, ngrok.StaticBackendUpdate, ngrok.StaticBackend]{
+		path: "/backends/static", key: "backends", client: static_address.NewClient(a.config),
+		create: func(n int) ngrok.StaticBackendCreate {
+			return ngrok.StaticBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+				Address: "api.example.com:443",
+				TLS:     ngrok.StaticBackendTLS{Enabled: true}}
+		},
+		// with an empty tls, which changes nothing
+		update: ngrok.StaticBackendUpdate{Address: "api.example.org:443"},
+	}.live(t, a)
+}
+
+func TestClient_HTTPResponseBackend(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t)
+	resource[ngrok.HTTPResponseBackendCreate, ngrok.HTTPResponseBackendUpdate, ngrok.HTTPResponseBackend]{
+		path: "/backends/http_response", key: "backends", client: http_response.NewClient(a.config),
+		create: func(n int) ngrok.HTTPResponseBackendCreate {
+			return ngrok.HTTPResponseBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Body: "resting",
+				Headers: map[string]string{"retry-after": "60"}, StatusCode: status(503)}
+		},
+		update: ngrok.HTTPResponseBackendUpdate{Body: text(""), Headers: map[string]string{"x-gone": "yes"},
+			StatusCode: status(410)},
+	}.live(t, a)
 }
 
 func status(code int32) *int32 { return &code }

@@ -11,15 +11,18 @@ import (
 	"testing"
 )
 
-// Every value that cannot work is refused before anything is installed, with a sentence, and
+// refusal is a chart's values that cannot work, and the expected error.
+type refusal struct {
+	values values
+	want   string
+}
+
+// TestRefusals checks that every value that cannot work is refused before anything is installed, with a sentence, and
 // without showing a secret.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	set := func(path string, value any) values { return validValues().set(path, value) }
-	for name, tt := range map[string]struct {
-		values values
-		want   string
-	}{
+	checkRefusals(t, template, map[string]refusal{
 		"unknown value":        {set("bindings", map[string]any{}), "additional properties 'bindings' not allowed"},
 		"unknown nested value": {set("binding.selector", "true"), "additional properties 'selector' not allowed"},
 		"unknown deep value": {set("manager.resources.limit", map[string]any{}),
@@ -53,18 +56,13 @@ func TestRefusals(t *testing.T) {
 		"CA with a private key": {set("api.caBundle",
 			"-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nflk_secret"),
 			"api.caBundle holds a private key"},
-	} {
-		refused(t, name, tt.values, tt.want)
-	}
+	})
 }
 
 func TestRefusals_CredentialsAndBinding(t *testing.T) {
 	t.Parallel()
 	set := func(path string, value any) values { return validValues().set(path, value) }
-	for name, tt := range map[string]struct {
-		values values
-		want   string
-	}{
+	checkRefusals(t, template, map[string]refusal{
 		"no API key": {set("credentials.apiKey", ""), "credentials.apiKey is required"},
 		"no authtoken": {set("credentials.authtoken", ""),
 			"credentials.authtoken is required while binding.enabled is true"},
@@ -114,19 +112,13 @@ func TestRefusals_CredentialsAndBinding(t *testing.T) {
 		"namespace selector": {set("binding.namespaces.selector", "team in a"),
 			`binding.namespaces.selector "team in a" is no label selector`},
 		"takeover delay": {set("binding.takeoverDelay", "1 min"), `binding.takeoverDelay "1 min" is no duration`},
-	} {
-		refused(t, name, tt.values, tt.want)
-	}
+	})
 }
 
-func TestRefusals_Pods(t *testing.T) {
+func TestRefusals_PortsAndProxy(t *testing.T) {
 	t.Parallel()
 	set := func(path string, value any) values { return validValues().set(path, value) }
-	text := func(name, value string) map[string]any { return map[string]any{name: value} }
-	for name, tt := range map[string]struct {
-		values values
-		want   string
-	}{
+	checkRefusals(t, template, map[string]refusal{
 		"version header": {set("api.versionHeader", "Service Version"),
 			`api.versionHeader "Service Version" is no name of a header`},
 		"no version header": {set("api.versionHeader", ""), `api.versionHeader "" is no name of a header`},
@@ -148,7 +140,7 @@ func TestRefusals_Pods(t *testing.T) {
 			"metrics.podMonitor.enabled needs metrics"},
 		"monitor's interval": {set("metrics.podMonitor.interval", "30"),
 			`metrics.podMonitor.interval "30" is no duration`},
-		"monitor's label": {set("metrics.podMonitor.labels", text("helm.sh/chart", "x")),
+		"monitor's label": {set("metrics.podMonitor.labels", map[string]any{"helm.sh/chart": "x"}),
 			`metrics.podMonitor.labels holds "helm.sh/chart", which the chart sets itself`},
 
 		"proxy": {set("proxy.httpsProxy", "proxy.example:3128"),
@@ -161,7 +153,14 @@ func TestRefusals_Pods(t *testing.T) {
 			`proxy.noProxy "a.example" has no effect without a proxy`},
 		"exceptions, space": {set("proxy", map[string]any{"httpsProxy": "http://p", "noProxy": "a, b"}),
 			`proxy.noProxy "a, b" holds spaces`},
+	})
+}
 
+func TestRefusals_Pods(t *testing.T) {
+	t.Parallel()
+	set := func(path string, value any) values { return validValues().set(path, value) }
+	text := func(name, value string) map[string]any { return map[string]any{name: value} }
+	checkRefusals(t, template, map[string]refusal{
 		"image with a tag": {set("image.repository", "registry:5000/x:1"),
 			`image.repository "registry:5000/x:1" holds a tag: give it in image.tag`},
 		"image with a digest": {set("image.repository", "x@sha256:00"),
@@ -184,27 +183,33 @@ func TestRefusals_Pods(t *testing.T) {
 			"additional properties 'node' not allowed"},
 		"spread": {set("forwarder.topologySpreadConstraints", []any{text("topologyKey", "zone")}),
 			"missing properties 'maxSkew', 'whenUnsatisfiable'"},
-	} {
-		refused(t, name, tt.values, tt.want)
-	}
+	})
 }
 
-// refused renders the chart and checks that it fails with want.
-func refused(t *testing.T, name string, v values, want string) {
-	t.Run(name, func(t *testing.T) {
-		t.Parallel()
-		out, err := template(t, v)
-		if err == nil {
-			t.Fatalf("rendered:\n%s", out)
-		}
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("said %q; want %q", err, want)
-		}
-		if strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "flk_secret") ||
-			strings.Contains(err.Error(), "flt_secret") {
-			t.Errorf("shows a secret: %s", err)
-		}
-	})
+// renderer renders a chart, or returns an error of helm.
+type renderer func(t *testing.T, v values, args ...string) (string, error)
+
+// checkRefusals renders a chart with each case's values and checks that it fails with the expected
+// error, which shows no secret.
+func checkRefusals(t *testing.T, render renderer, cases map[string]refusal) {
+	t.Helper()
+	for name, tt := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := render(t, tt.values)
+			if err == nil {
+				t.Fatalf("rendered:\n%s", out)
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q; want %q", err, tt.want)
+			}
+			for _, secret := range []string{"secret-of", "flk_secret", "flt_secret"} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("shows a secret: %s", err)
+				}
+			}
+		})
+	}
 }
 
 func TestRefusals_Cluster(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// fine is a machine that lacks nothing.
-func fine() Machine {
+// completeMachine returns a machine that lacks nothing.
+func completeMachine() Machine {
 	return Machine{
 		OS: "linux", EUID: 0,
 		LookPath: func(name string) (string, error) { return "/usr/bin/" + name, nil },
@@ -26,6 +26,7 @@ func fine() Machine {
 	}
 }
 
+// without removes programs from a machine.
 func without(programs ...string) func(*Machine) {
 	return func(m *Machine) {
 		m.LookPath = func(name string) (string, error) {
@@ -39,66 +40,69 @@ func without(programs ...string) func(*Machine) {
 	}
 }
 
-func TestEachLackIsASentenceWithItsRemedy(t *testing.T) {
+// missing are machines that lack something, and the expected error.
+var missing = map[string]struct {
+	change func(*Machine)
+	want   []string // each in a line of its own
+}{
+	"another system": {func(m *Machine) { m.OS = "darwin" }, []string{"needs Linux and this is darwin"}},
+	"no root":        {func(m *Machine) { m.EUID = 1000 }, []string{"needs root"}},
+	"no nft": {without("nft"),
+		[]string{"the program nft is missing", "apt-get install -y --no-install-recommends nftables"}},
+	"no runc, no curl": {without("runc", "curl"), []string{
+		"the program runc is missing", "the program curl is missing",
+		"apt-get install -y --no-install-recommends runc curl",
+	}},
+	"no namespaces": {func(m *Machine) {
+		m.Exists = func(p string) bool {
+			return p != "/proc/self/ns/cgroup"
+		}
+	}, []string{"no cgroup namespaces"}},
+	"no kmsg": {func(m *Machine) {
+		m.Exists = func(p string) bool {
+			return p != "/dev/kmsg"
+		}
+	}, []string{"/dev/kmsg is missing"}},
+	"no overlayfs": {func(m *Machine) {
+		read := m.ReadFile
+		m.ReadFile = func(name string) ([]byte, error) {
+			if name == "/proc/filesystems" {
+				return []byte("nodev\tproc\n"), nil
+			}
+			return read(name)
+		}
+	}, []string{"modprobe overlay"}},
+	"no control groups": {func(m *Machine) {
+		read := m.ReadFile
+		m.ReadFile = func(name string) ([]byte, error) {
+			if name == "/proc/self/mountinfo" {
+				return []byte("1 1 0:1 / / rw - ext4 /dev/vda rw\n"), nil
+			}
+			return read(name)
+		}
+	}, []string{"no control groups"}},
+	"no nftables in the kernel": {func(m *Machine) {
+		m.Run = func(context.Context, string, ...string) (string, error) {
+			return "Error: Could not process rule: No such file or directory\n  chain nat",
+				errors.New("exit status 1")
+		}
+	},
+		[]string{
+			"CONFIG_NF_TABLES with NAT, reject and conntrack (nft says: Error: Could not process rule: No such " +
+				"file or " +
+				"directory)"}},
+}
+
+func TestCheck_NamesMissingAndRemedy(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		change func(*Machine)
-		want   []string // each in a line of its own
-	}{
-		"another system": {func(m *Machine) { m.OS = "darwin" }, []string{"needs Linux and this is darwin"}},
-		"no root":        {func(m *Machine) { m.EUID = 1000 }, []string{"needs root"}},
-		"no nft": {without("nft"),
-			[]string{"the program nft is missing", "apt-get install -y --no-install-recommends nftables"}},
-		"no runc, no curl": {without("runc", "curl"), []string{
-			"the program runc is missing", "the program curl is missing",
-			"apt-get install -y --no-install-recommends runc curl",
-		}},
-		"no namespaces": {func(m *Machine) {
-			m.Exists = func(p string) bool {
-				return p != "/proc/self/ns/cgroup"
-			}
-		}, []string{"no cgroup namespaces"}},
-		"no kmsg": {func(m *Machine) {
-			m.Exists = func(p string) bool {
-				return p != "/dev/kmsg"
-			}
-		}, []string{"/dev/kmsg is missing"}},
-		"no overlayfs": {func(m *Machine) {
-			read := m.ReadFile
-			m.ReadFile = func(name string) ([]byte, error) {
-				if name == "/proc/filesystems" {
-					return []byte("nodev\tproc\n"), nil
-				}
-				return read(name)
-			}
-		}, []string{"modprobe overlay"}},
-		"no control groups": {func(m *Machine) {
-			read := m.ReadFile
-			m.ReadFile = func(name string) ([]byte, error) {
-				if name == "/proc/self/mountinfo" {
-					return []byte("1 1 0:1 / / rw - ext4 /dev/vda rw\n"), nil
-				}
-				return read(name)
-			}
-		}, []string{"no control groups"}},
-		"no nftables in the kernel": {func(m *Machine) {
-			m.Run = func(context.Context, string, ...string) (string, error) {
-				return "Error: Could not process rule: No such file or directory\n  chain nat",
-					errors.New("exit status 1")
-			}
-		},
-			[]string{
-				"CONFIG_NF_TABLES with NAT, reject and conntrack (nft says: Error: Could not process rule: No such " +
-					"file or " +
-					"directory)"}},
-	} {
+	for name, tc := range missing {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := fine()
+			m := completeMachine()
 			tc.change(&m)
 			err := Check(t.Context(), m)
 			if err == nil {
-				t.Fatal("nothing is said to be missing")
+				t.Fatal("nothing is missing")
 			}
 			lines := strings.Split(err.Error(), "\n")
 			if len(lines) != len(tc.want) {
@@ -113,14 +117,14 @@ func TestEachLackIsASentenceWithItsRemedy(t *testing.T) {
 	}
 }
 
-func TestAFineMachineLacksNothing(t *testing.T) {
+func TestCheck_AcceptsCompleteMachine(t *testing.T) {
 	t.Parallel()
-	if err := Check(t.Context(), fine()); err != nil {
+	if err := Check(t.Context(), completeMachine()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestFoldersThatANodeHides(t *testing.T) {
+func TestCheckDir_RefusesHiddenFolders(t *testing.T) {
 	t.Parallel()
 	for dir, ok := range map[string]bool{
 		"/root/.cache/fairlead": true, "/var/library": true, "/srv/x": true,

@@ -27,11 +27,15 @@ import (
 // testCluster is a namespace of a real API server, and a source that watches it.
 type testCluster struct {
 	client.Client
-	t       *testing.T
-	source  *clusterSource
-	updates chan Objects
-	last    Objects
+	t         *testing.T
+	config    *rest.Config
+	namespace string
+	source    *clusterSource
+	updates   chan Objects
+	last      Objects
 }
+
+func (k *testCluster) otherNamespace() string { return k.namespace + "-other" }
 
 func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluster {
 	t.Helper()
@@ -46,8 +50,8 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluste
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &testCluster{Client: c, t: t, updates: make(chan Objects, 1000)}
-	for _, ns := range []string{namespace, namespace + "-other"} {
+	k := &testCluster{Client: c, t: t, config: config, namespace: namespace, updates: make(chan Objects, 1000)}
+	for _, ns := range []string{namespace, k.otherNamespace()} {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
 	k.source, err = newClusterSource(config, namespace, "release-1", func(o metav1.Object) bool {
@@ -104,42 +108,38 @@ func servicesReady(generation int64) metav1.Condition {
 		Reason:             v1alpha1.ReasonProjected, LastTransitionTime: metav1.Now()}
 }
 
-func TestClusterSource_WatchesRealCluster(t *testing.T) {
+// TestClusterSource reads a real API server, which its parts share; each has a namespace of its own.
+func TestClusterSource(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t)
-	k := newCluster(t, config, "fairlead")
-	ctx := context.Background()
+	for name, test := range map[string]func(*testing.T, *testCluster){
+		"WatchesObservedBoundEndpoints": testWatchesObservedBoundEndpoints,
+		"WatchesOwnOperator":            testWatchesOwnOperator,
+		"FindsReadyPodInEndpointSlices": testFindsReadyPodInEndpointSlices,
+		"ReportsNamespaceDeletion":      testReportsNamespaceDeletion,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, newCluster(t, config, strings.ToLower(name))) })
+	}
+}
 
+func testWatchesObservedBoundEndpoints(t *testing.T, k *testCluster) {
+	ctx := context.Background()
 	k.last = wait.Receive(t, "the first list", k.updates)
 	if len(k.last.BoundEndpoints) != 0 || k.last.OperatorID != "" {
 		t.Errorf("an empty namespace holds %+v", k.last)
 	}
-	ours := map[string]string{"ours": "yes"}
-	k.bep("fairlead", "foreign", nil)
-	k.bep("fairlead-other", "elsewhere", ours)
-	api := k.bep("fairlead", "api", ours)
+	owned := map[string]string{"ours": "yes"}
+	k.bep(k.namespace, "foreign", nil)
+	k.bep(k.otherNamespace(), "elsewhere", owned)
+	api := k.bep(k.namespace, "api", owned)
 	forged := bep("forged", "demo", "http", 80, 10081, "ep-forged")
-	forged.ObjectMeta = metav1.ObjectMeta{Namespace: "fairlead", Name: forged.Name, Labels: ours}
+	forged.ObjectMeta = metav1.ObjectMeta{Namespace: k.namespace, Name: forged.Name, Labels: owned}
 	forged.Status.Conditions = []metav1.Condition{servicesReady(1)}
 	k.create(forged) // what creates an object does not write its status
 	k.observe(api)
 	k.until("the BoundEndpoint", func(o Objects) bool { return len(o.BoundEndpoints) == 1 })
 	if got := assignPorts(k.last.BoundEndpoints)[10080]; got.endpointID != "ep-api" {
-		t.Errorf("claim %+v", got)
-	}
-
-	other := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "release-2"}}
-	operator := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "release-1"}}
-	for o, id := range map[*v1alpha1.KubernetesOperator]string{other: "ko-other", operator: "ko-1"} {
-		k.create(o)
-		o.Status.OperatorID = id
-		if err := k.Status().Update(ctx, o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	k.until("the operator's id", func(o Objects) bool { return o.OperatorID != "" })
-	if k.last.OperatorID != "ko-1" || k.last.OperatorUID != string(operator.UID) {
-		t.Errorf("operator %s with UID %s", k.last.OperatorID, k.last.OperatorUID)
+		t.Errorf("port 10080 is assigned to %+v", got)
 	}
 
 	api.Spec.State = v1alpha1.StateReleased
@@ -162,15 +162,27 @@ func TestClusterSource_WatchesRealCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.until("the deletion", func(o Objects) bool { return len(o.BoundEndpoints) == 0 })
-	k.listed()
-	k.removed(config)
 }
 
-// listed checks which EndpointSlices list this pod as ready.
-func (k *testCluster) listed() {
-	k.t.Helper()
+func testWatchesOwnOperator(t *testing.T, k *testCluster) {
+	other := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: "release-2"}}
+	operator := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: "release-1"}}
+	for o, id := range map[*v1alpha1.KubernetesOperator]string{other: "ko-other", operator: "ko-1"} {
+		k.create(o)
+		o.Status.OperatorID = id
+		if err := k.Status().Update(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.until("the operator's id", func(o Objects) bool { return o.OperatorID != "" })
+	if k.last.OperatorID != "ko-1" || k.last.OperatorUID != string(operator.UID) {
+		t.Errorf("operator %s with UID %s", k.last.OperatorID, k.last.OperatorUID)
+	}
+}
+
+func testFindsReadyPodInEndpointSlices(t *testing.T, k *testCluster) {
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-abc"},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: k.namespace, Name: "ep-1-abc"},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.0.0.7"},
@@ -182,70 +194,68 @@ func (k *testCluster) listed() {
 	}
 	k.create(slice)
 	elsewhere := slice.DeepCopy()
-	elsewhere.ObjectMeta = metav1.ObjectMeta{Namespace: "fairlead-other", Name: "ep-2-abc"}
+	elsewhere.ObjectMeta = metav1.ObjectMeta{Namespace: k.otherNamespace(), Name: "ep-2-abc"}
 	elsewhere.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.10"}}}
 	k.create(elsewhere)
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
-	six := slice.DeepCopy()
-	six.ObjectMeta, six.AddressType = metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-six"},
+	ipv6 := slice.DeepCopy()
+	ipv6.ObjectMeta, ipv6.AddressType = metav1.ObjectMeta{Namespace: k.namespace, Name: "ep-1-six"},
 		discoveryv1.AddressTypeIPv6
-	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd00::8"}}}
-	k.create(six)
+	ipv6.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd00::8"}}}
+	k.create(ipv6)
 	for ips, want := range map[string]bool{
-		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "fd00:0::0008": true,
-		"fd00::7":          false,
-		"10.0.0.7,fd00::8": true, "10.0.0.7,fd00::7": false,
+		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false,
+		"fd00:0::0008": true, "fd00::7": false, "10.0.0.7,fd00::8": true, "10.0.0.7,fd00::7": false,
 	} {
 		var parsed []netip.Addr
 		for ip := range strings.SplitSeq(ips, ",") {
 			parsed = append(parsed, netip.MustParseAddr(ip))
 		}
 		if got, err := k.source.InEndpointSlices(ctx, parsed); got != want || err != nil {
-			k.t.Errorf("%s is listed: %v, %v; want %v", ips, got, err, want)
+			t.Errorf("%s is listed: %v, %v; want %v", ips, got, err, want)
 		}
 	}
 }
 
-// removed checks what counts as a namespace that is being deleted. No controller finishes deletions
-// here, so this one stays Terminating.
-func (k *testCluster) removed(config *rest.Config) {
-	k.t.Helper()
+// testReportsNamespaceDeletion deletes the namespace. No controller finishes deletions here, so it
+// stays Terminating.
+func testReportsNamespaceDeletion(t *testing.T, k *testCluster) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	source := func(config *rest.Config, namespace string) *clusterSource {
 		s, err := newClusterSource(config, namespace, "release-1", nil)
 		if err != nil {
-			k.t.Fatal(err)
+			t.Fatal(err)
 		}
 		return s
 	}
-	stranger := rest.CopyConfig(config)
-	stranger.Impersonate.UserName = "system:serviceaccount:fairlead:default"
-	deleted := rest.AnonymousClientConfig(config)
+	unprivileged := rest.CopyConfig(k.config)
+	unprivileged.Impersonate.UserName = "system:serviceaccount:fairlead:default"
+	deleted := rest.AnonymousClientConfig(k.config)
 	deleted.BearerToken = "of-a-service-account-that-is-gone"
 	check := func(name string, s *clusterSource, want, known bool) {
-		k.t.Helper()
+		t.Helper()
 		if got, err := s.NamespaceDeleted(ctx); got != want || (err == nil) != known {
-			k.t.Errorf("%s: removed %v, %v; want %v", name, got, err, want)
+			t.Errorf("%s: deleted %v, %v; want %v", name, got, err, want)
 		}
 	}
 	check("a namespace that stays", k.source, false, true)
-	check("no ServiceAccount any more", source(deleted, "fairlead"), false, false)
-	if _, err := source(deleted, "fairlead").NamespaceDeleted(ctx); !apierrors.IsUnauthorized(err) {
-		k.t.Errorf("no ServiceAccount any more: %v", err)
+	check("no ServiceAccount any more", source(deleted, k.namespace), false, false)
+	if _, err := source(deleted, k.namespace).NamespaceDeleted(ctx); !apierrors.IsUnauthorized(err) {
+		t.Errorf("no ServiceAccount any more: %v", err)
 	}
-	check("no namespace any more", source(config, "never-was"), true, true)
-	if err := k.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fairlead"}}); err != nil {
-		k.t.Fatal(err)
+	check("no namespace any more", source(k.config, "never-was"), true, true)
+	if err := k.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: k.namespace}}); err != nil {
+		t.Fatal(err)
 	}
 	check("a namespace that is being deleted", k.source, true, true)
-	check("the other namespace", source(config, "fairlead-other"), false, true)
-	check("a namespace that must not be read", source(stranger, "fairlead"), false, false)
+	check("the other namespace", source(k.config, k.otherNamespace()), false, true)
+	check("a namespace that must not be read", source(unprivileged, k.namespace), false, false)
 }
 
-// The source waits for a cluster that is unreachable or lacks our CRDs; the forwarder starts
-// anyway.
+// TestClusterSource_RetriesMissingCluster checks that the source waits for a cluster that is
+// unreachable: the forwarder starts anyway.
 func TestClusterSource_RetriesMissingCluster(t *testing.T) {
 	t.Parallel()
 	source, err := newClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, "fairlead",
@@ -259,9 +269,9 @@ func TestClusterSource_RetriesMissingCluster(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := source.InEndpointSlices(context.Background(), nil); err == nil {
-		t.Error("EndpointSlices of a cluster that is away were read")
+		t.Error("EndpointSlices of an unreachable cluster were read")
 	}
 	if removed, err := source.NamespaceDeleted(context.Background()); removed || err == nil {
-		t.Errorf("a cluster that is away said of the namespace: removed %v, %v", removed, err)
+		t.Errorf("an unreachable cluster: namespace deleted %v, %v", removed, err)
 	}
 }

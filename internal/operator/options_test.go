@@ -23,25 +23,22 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
-	t.Parallel()
-	key := file(t, "flk_x\n")
-	good := func() ManagerOptions {
-		return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: key, VersionHeader: "Service-Version",
-			Namespace: "fairlead", Release: "fairlead",
-			RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
-			AnchorClusterRole: "fairlead.fairlead-operator-anchor",
-			AnchorRole:        "anchor",
-			ForwarderName:     "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080"}
-	}
-	o := good()
-	if err := o.Validate(); err != nil {
-		t.Fatalf("good options: %v", err)
-	}
-	for _, tc := range []struct {
-		flag, value, remedy string
-		set                 func(*ManagerOptions)
-	}{
+func validManagerOptions(apiKeyFile string) ManagerOptions {
+	return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: apiKeyFile, VersionHeader: "Service-Version",
+		Namespace: "fairlead", Release: "fairlead", RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+		AnchorClusterRole: "fairlead.fairlead-operator-anchor", AnchorRole: "anchor",
+		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080"}
+}
+
+// invalidManagerOption is a change of valid options, and what the error about it contains.
+type invalidManagerOption struct {
+	flag, value, remedy string
+	set                 func(*ManagerOptions)
+}
+
+func invalidManagerOptions(t *testing.T) []invalidManagerOption {
+	t.Helper()
+	return []invalidManagerOption{
 		{"--api-url", "http://s", "https", func(o *ManagerOptions) { o.APIURL = "http://s" }},
 		{"--api-url", "https://s/path", "https://HOST", func(o *ManagerOptions) { o.APIURL = "https://s/path" }},
 		{"--api-key-file", "/nowhere", "can be read", func(o *ManagerOptions) { o.APIKeyFile = "/nowhere" }},
@@ -77,8 +74,18 @@ func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 		{"--endpoint-selector", "ep.port == 1 &&\n ep.color == ''", "line 2, column 4", func(o *ManagerOptions) {
 			o.EndpointSelector = "ep.port == 1 &&\n ep.color == ''"
 		}},
-	} {
-		o := good()
+	}
+}
+
+func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
+	t.Parallel()
+	key := file(t, "flk_x\n")
+	o := validManagerOptions(key)
+	if err := o.Validate(); err != nil {
+		t.Fatalf("valid options: %v", err)
+	}
+	for _, tc := range invalidManagerOptions(t) {
+		o := validManagerOptions(key)
 		tc.set(&o)
 		var e *account.Error
 		if err := o.Validate(); !errors.As(err, &e) || len(e.Fields) != 1 {
@@ -97,7 +104,7 @@ func TestForwarderOptions_ErrorsNameFlag(t *testing.T) {
 	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead",
 		Release: "fairlead", PodIPs: "fd00::1,10.0.0.7"}
 	if err := o.Validate(); err != nil {
-		t.Fatalf("good options: %v", err)
+		t.Fatalf("valid options: %v", err)
 	}
 	for addr, want := range map[string]bool{"[::1]:443": true, "[2001:db8::1]:8443": true, "10.0.0.1:443": true,
 		"::1:443": false, "[::1]": false, "2001:db8::1": false, ":443": false, "s:0": false} {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
 var _ = Describe("the manager's objects", func() {
@@ -87,7 +87,7 @@ var _ = Describe("the manager's objects", func() {
 			r.services(ctx, "ep-1", "api")
 			second := r.options()
 			second.Release = "second"
-			var logs logLines
+			var logs logbuffer.Buffer
 			second.Logger = slog.New(slog.NewTextHandler(&logs, nil))
 			run(second)
 			runs := "release " + r.namespace + "/fairlead runs in this namespace"
@@ -124,22 +124,4 @@ func (r *release) secondReleaseEvents(ctx context.Context) func() []string {
 		}
 		return notes
 	}
-}
-
-// logLines is what a logger wrote.
-type logLines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -8,7 +8,6 @@ import (
 	"html"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -24,13 +23,10 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
-func TestPages_ShowTheirObjects(t *testing.T) {
-	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
-	policy := "/ui/traffic-policy/"
-	for path, wanted := range map[string][]string{
+// pageTexts returns texts that the pages show, by path.
+func pageTexts(f *fake) map[string][]string {
+	const policy = "/ui/traffic-policy/"
+	return map[string][]string{
 		"/ui/": {"Overview", "http://ledger.prod", "Operator silent",
 			"Child 2 of 3 serves.", "Migration in autumn", "Backend switched over"},
 		"/ui/endpoints": {"http://hello.demo", "tcp://orders.prod:5432", "203.0.113.24",
@@ -70,7 +66,15 @@ func TestPages_ShowTheirObjects(t *testing.T) {
 			"Older"},
 		"/ui/events?type=api_key.created":           {"API key created", "1 event<"},
 		"/ui/events?object_id=" + f.endpoints[0].ID: {"Endpoint created", "http://hello.demo"},
-	} {
+	}
+}
+
+func TestPages_ShowTheirObjects(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	srv := dashboardOf(t, f, nil)
+	b := signedInAs(t, srv, "flk_admin")
+	for path, wanted := range pageTexts(f) {
 		a := b.get(path)
 		if a.status != http.StatusOK {
 			t.Errorf("%s: %d", path, a.status)
@@ -305,83 +309,5 @@ func TestForms_RefusedWhileDraining(t *testing.T) {
 	if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke",
 		""); a.status != http.StatusServiceUnavailable || len(f.revoked) != 0 {
 		t.Errorf("revoking: %d, revoked %v", a.status, f.revoked)
-	}
-}
-
-func TestPages_EscapeHostileNames(t *testing.T) {
-	t.Parallel()
-	f := newFake(testTime())
-	evil := `"><script>alert(1)</script><img src=x onerror=alert(2)> javascript:alert(3) {{.Key}}`
-	for i := range f.users {
-		u := &f.users[i]
-		u.Name, u.Username, u.Email, u.ProviderUserID, u.Provider = evil, evil, evil, evil,
-			account.IdentityProvider{Name: evil, URL: "javascript:alert(4)"}
-		f.visited[u.ID] = []account.AccessedEndpoint{{URL: evil}, {URL: "javascript:alert(5)"}}
-	}
-	for i := range f.sessions {
-		s := &f.sessions[i]
-		s.PublicURL, s.Device.IPAddress, s.Device.UserAgent = evil, evil, account.UserAgent{Raw: evil,
-			BrowserName:    evil,
-			BrowserVersion: evil, DeviceType: evil, OSName: evil, OSVersion: evil}
-		s.Device.Location, s.Device.Network = &account.Location{CountryCode: &evil},
-			&account.Network{Organization: evil}
-	}
-	for i := range f.endpoints {
-		e := &f.endpoints[i]
-		e.URL, e.Name, e.Description, e.Metadata, e.UpstreamURL, e.Status, e.Type, e.Bindings, e.TrafficPolicy = evil,
-			evil,
-			evil, evil, evil, evil, evil, []string{evil}, "a: '"+strings.ReplaceAll(evil, "'", "")+"'"
-	}
-	for i := range f.ops {
-		o := &f.ops[i]
-		o.Description, o.Metadata, o.Region, o.ClusterUID, o.Deployment, o.Binding.EndpointSelectors = evil, evil, evil,
-			evil,
-			account.OperatorDeployment{Name: evil, Namespace: evil, Version: evil, ClusterName: evil}, []string{evil}
-	}
-	for i := range f.backends {
-		b := &f.backends[i]
-		b.Description, b.Metadata = evil, evil
-		if b.Response != nil {
-			b.Response = &account.HTTPResponse{StatusCode: 200, Headers: map[string]string{evil: evil}, Body: evil}
-		}
-		if b.Static != nil {
-			b.Static = &account.StaticAddress{Address: evil}
-		}
-	}
-	for i := range f.agents {
-		a := &f.agents[i]
-		a.IP, a.OS, a.AgentVersion, a.Metadata, a.Region, a.Transport = evil, evil, evil, evil, evil, evil
-	}
-	for i := range f.tunnels {
-		f.tunnels[i].Labels, f.tunnels[i].ForwardsTo = map[string]string{"app": "api", evil: evil}, evil
-	}
-	for i := range f.keys {
-		f.keys[i].Description = evil
-	}
-	for i := range f.tokens {
-		f.tokens[i].Description, f.tokens[i].ACL = evil, []string{evil}
-	}
-	for i := range f.events {
-		f.events[i].Type, f.events[i].Details = account.AuditType(evil), map[string]string{evil: evil}
-	}
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
-	pages := []string{"/ui/events", "/ui/sign-in?return=" + url.QueryEscape("/ui/endpoints?q="+evil),
-		"/ui/endpoints?q=" + url.QueryEscape(evil),
-		"/ui/traffic-policy/identities?provider=" + url.QueryEscape(evil+"x"),
-		"/ui/traffic-policy/sessions/" + f.sessions[0].ID + "/revoke", "/ui/api-keys/" + f.keys[0].ID + "/delete",
-		"/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/agents/" + f.agents[0].ID + "/stop",
-		"/ui/backends?kind=static", "/ui/backends/" + f.backends[1].ID}
-	for _, p := range shownPages(f) {
-		pages = append(pages, p.path)
-	}
-	for _, path := range pages {
-		a := b.get(path)
-		low := strings.ToLower(a.body)
-		if strings.Contains(low, "<script>") || strings.Contains(low, "<img") ||
-			strings.Contains(low, `href="javascript:`) ||
-			strings.Contains(a.body, "ZgotmplZ") {
-			t.Errorf("%s (%d) shows a name as HTML", path, a.status)
-		}
 	}
 }

@@ -36,61 +36,69 @@ func many(n int) (all []string) {
 	return all
 }
 
+// tooManyHeaders returns one header more than an answer may have.
+func tooManyHeaders() map[string]string {
+	headers := map[string]string{}
+	for _, name := range many(account.MaxResponseHeaders + 1) {
+		headers[name] = "x"
+	}
+	return headers
+}
+
+// backendRules are patches of new backends with the fields whose rules they break.
+var backendRules = []struct {
+	name  string
+	kind  account.BackendKind
+	patch account.BackendPatch
+	want  []string // fields with broken rules
+}{
+	{"a failover", account.BackendFailover,
+		account.BackendPatch{Children: new(many(16)), HealthStatus: new([]int{503, 429})}, nil},
+	{"no child", account.BackendFailover, account.BackendPatch{}, []string{"backends"}},
+	{"17 children", account.BackendFailover, account.BackendPatch{Children: new(many(17))}, []string{"backends"}},
+	{"a child twice", account.BackendFailover, account.BackendPatch{Children: new([]string{"a", "b", "a"})},
+		[]string{"backends[2]"}},
+	{"no status", account.BackendFailover,
+		account.BackendPatch{Children: new(many(1)), HealthStatus: new([]int{99, 503, 600})},
+		[]string{"health.http_status[0]", "health.http_status[2]"}},
+	{"weights", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": 0, "b": 10000}}, nil},
+	{"bad weights", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": -1, "b": 10001}},
+		[]string{"backends.a", "backends.b"}},
+	{"no weight", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": 0}},
+		[]string{"backends"}},
+	{"labels", account.BackendTunnelGroup, account.BackendPatch{Labels: &map[string]string{"app": "api"}}, nil},
+	{"no labels", account.BackendTunnelGroup, account.BackendPatch{}, []string{"labels"}},
+	{"an answer", account.BackendHTTPResponse, account.BackendPatch{}, nil},
+	{"a whole answer", account.BackendHTTPResponse,
+		account.BackendPatch{StatusCode: new(503),
+			Headers: &map[string]string{"Content-Type": "text/plain", "x_y": ""},
+			Body:    new("é")}, nil},
+	{"an informational status", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(101)},
+		[]string{"status_code"}},
+	{"a body that cannot be", account.BackendHTTPResponse,
+		account.BackendPatch{StatusCode: new(204), Body: new("x")},
+		[]string{"body"}},
+	{"a long body", account.BackendHTTPResponse,
+		account.BackendPatch{Body: new(strings.Repeat("x", account.MaxResponseBody+1))}, []string{"body"}},
+	{"bad headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &map[string]string{
+		"": "x", "a b": "x", "X": "1\r\nY: 2", "content-Length": "5", "z": " x",
+		"Fairlead-Error-Code": "x", "fairlead_x": "x",
+	}}, []string{"headers.", "headers.Fairlead-Error-Code", "headers.X", "headers.a b",
+		"headers.content-Length", "headers.fairlead_x", "headers.z"}},
+	{"one header twice", account.BackendHTTPResponse,
+		account.BackendPatch{Headers: &map[string]string{"X-A": "1", "x-a": "2"}}, []string{"headers.x-a"}},
+	{"many headers", account.BackendHTTPResponse, account.BackendPatch{Headers: new(tooManyHeaders())},
+		[]string{"headers"}},
+	{"texts", account.BackendStatic,
+		account.BackendPatch{Address: new("a:1"), Description: new(strings.Repeat("x", 256)),
+			Metadata: new("\x00")}, []string{"description", "metadata"}},
+	{"no address", account.BackendStatic, account.BackendPatch{TLS: new(true)}, []string{"address"}},
+	{"no kind", "other", account.BackendPatch{}, []string{"kind"}},
+}
+
 func TestBackend_NamesBrokenRules(t *testing.T) {
 	t.Parallel()
-	tooManyHeaders := map[string]string{}
-	for _, name := range many(account.MaxResponseHeaders + 1) {
-		tooManyHeaders[name] = "x"
-	}
-	for _, c := range []struct {
-		name  string
-		kind  account.BackendKind
-		patch account.BackendPatch
-		want  []string // fields with broken rules
-	}{
-		{"a failover", account.BackendFailover,
-			account.BackendPatch{Children: new(many(16)), HealthStatus: new([]int{503, 429})}, nil},
-		{"no child", account.BackendFailover, account.BackendPatch{}, []string{"backends"}},
-		{"17 children", account.BackendFailover, account.BackendPatch{Children: new(many(17))}, []string{"backends"}},
-		{"a child twice", account.BackendFailover, account.BackendPatch{Children: new([]string{"a", "b", "a"})},
-			[]string{"backends[2]"}},
-		{"no status", account.BackendFailover,
-			account.BackendPatch{Children: new(many(1)), HealthStatus: new([]int{99, 503, 600})},
-			[]string{"health.http_status[0]", "health.http_status[2]"}},
-		{"weights", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": 0, "b": 10000}}, nil},
-		{"bad weights", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": -1, "b": 10001}},
-			[]string{"backends.a", "backends.b"}},
-		{"no weight", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": 0}},
-			[]string{"backends"}},
-		{"labels", account.BackendTunnelGroup, account.BackendPatch{Labels: &map[string]string{"app": "api"}}, nil},
-		{"no labels", account.BackendTunnelGroup, account.BackendPatch{}, []string{"labels"}},
-		{"an answer", account.BackendHTTPResponse, account.BackendPatch{}, nil},
-		{"a whole answer", account.BackendHTTPResponse,
-			account.BackendPatch{StatusCode: new(503),
-				Headers: &map[string]string{"Content-Type": "text/plain", "x_y": ""},
-				Body:    new("é")}, nil},
-		{"an informational status", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(101)},
-			[]string{"status_code"}},
-		{"a body that cannot be", account.BackendHTTPResponse,
-			account.BackendPatch{StatusCode: new(204), Body: new("x")},
-			[]string{"body"}},
-		{"a long body", account.BackendHTTPResponse,
-			account.BackendPatch{Body: new(strings.Repeat("x", account.MaxResponseBody+1))}, []string{"body"}},
-		{"bad headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &map[string]string{
-			"": "x", "a b": "x", "X": "1\r\nY: 2", "content-Length": "5", "z": " x",
-			"Fairlead-Error-Code": "x", "fairlead_x": "x",
-		}}, []string{"headers.", "headers.Fairlead-Error-Code", "headers.X", "headers.a b",
-			"headers.content-Length", "headers.fairlead_x", "headers.z"}},
-		{"one header twice", account.BackendHTTPResponse,
-			account.BackendPatch{Headers: &map[string]string{"X-A": "1", "x-a": "2"}}, []string{"headers.x-a"}},
-		{"many headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &tooManyHeaders},
-			[]string{"headers"}},
-		{"texts", account.BackendStatic,
-			account.BackendPatch{Address: new("a:1"), Description: new(strings.Repeat("x", 256)),
-				Metadata: new("\x00")}, []string{"description", "metadata"}},
-		{"no address", account.BackendStatic, account.BackendPatch{TLS: new(true)}, []string{"address"}},
-		{"no kind", "other", account.BackendPatch{}, []string{"kind"}},
-	} {
+	for _, c := range backendRules {
 		_, err := c.patch.Apply(account.Backend{Kind: c.kind})
 		var got []string
 		for _, f := range account.FieldsOf(err) {

@@ -57,14 +57,14 @@ func (d description) resolve(v any) object {
 	return o
 }
 
-// broken returns where a value is not as its schema says. It knows the words that our description
-// uses.
-func (d description) broken(where string, of any, v any) []string {
+// violations returns where a value violates its schema. It implements the keywords that the
+// description uses.
+func (d description) violations(where string, of any, v any) []string {
 	s := d.resolve(of)
 	if any, ok := s["anyOf"].([]any); ok {
 		var all []string
 		for _, one := range any {
-			problems := d.broken(where, one, v)
+			problems := d.violations(where, one, v)
 			if len(problems) == 0 {
 				return nil
 			}
@@ -72,7 +72,7 @@ func (d description) broken(where string, of any, v any) []string {
 		}
 		return all
 	}
-	if kind := kindOf(v); s["type"] != nil && !slices.Contains(words(s["type"]), kind) {
+	if kind := jsonType(v); s["type"] != nil && !slices.Contains(stringList(s["type"]), kind) {
 		return []string{fmt.Sprintf("%s is %s, not %v", where, kind, s["type"])}
 	}
 	if allowed, ok := s["enum"].([]any); ok && !slices.Contains(allowed, v) {
@@ -82,19 +82,19 @@ func (d description) broken(where string, of any, v any) []string {
 	switch v := v.(type) {
 	case []any:
 		for i, item := range v {
-			all = append(all, d.broken(fmt.Sprintf("%s[%d]", where, i), s["items"], item)...)
+			all = append(all, d.violations(fmt.Sprintf("%s[%d]", where, i), s["items"], item)...)
 		}
 	case object:
 		properties, _ := s["properties"].(object)
 		for name, value := range v {
 			switch {
 			case properties[name] != nil:
-				all = append(all, d.broken(where+"."+name, properties[name], value)...)
+				all = append(all, d.violations(where+"."+name, properties[name], value)...)
 			case s["additionalProperties"] == false:
 				all = append(all, where+"."+name+" is not described")
 			}
 		}
-		for _, name := range words(s["required"]) {
+		for _, name := range stringList(s["required"]) {
 			if _, there := v[name]; !there {
 				all = append(all, where+"."+name+" is missing")
 			}
@@ -103,7 +103,7 @@ func (d description) broken(where string, of any, v any) []string {
 	return all
 }
 
-func kindOf(v any) string {
+func jsonType(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "null"
@@ -122,8 +122,8 @@ func kindOf(v any) string {
 	return "object"
 }
 
-// words is a string or a list of strings.
-func words(v any) []string {
+// stringList returns the strings of v, a string or a list.
+func stringList(v any) []string {
 	if one, ok := v.(string); ok {
 		return []string{one}
 	}
@@ -133,135 +133,6 @@ func words(v any) []string {
 		all = append(all, fmt.Sprint(one))
 	}
 	return all
-}
-
-// isAs fails unless the answer is as the description says of the operation.
-func (d description) isAs(method, pattern string, got *answer) {
-	d.t.Helper()
-	answered := d.resolve(d.at("paths", pattern, strings.ToLower(method), "responses", fmt.Sprint(got.status)))
-	if answered == nil {
-		d.t.Errorf("%s %s: the status %d is not described", method, pattern, got.status)
-		return
-	}
-	content, _ := answered["content"].(object)
-	if got.text == "" || content == nil {
-		if got.text != "" || content != nil {
-			d.t.Errorf("%s %s: %d with body %q, described %v", method, pattern, got.status, got.text, content)
-		}
-		return
-	}
-	media, _ := content["application/json"].(object)
-	for _, problem := range d.broken("answer", media["schema"], got.body) {
-		d.t.Errorf("%s %s: %s", method, pattern, problem)
-	}
-}
-
-// operationCase is a call of an operation.
-type operationCase struct{ method, pattern, id, body string }
-
-// TestOpenAPI_MatchesAnswers validates an answer of every operation, and refusals, against the
-// description.
-func TestOpenAPI_MatchesAnswers(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
-	d := a.description()
-	session := a.Session()
-	e := a.Bind(session, "http://api.demo").Endpoint
-	lost := a.Session()
-	a.Bind(lost, "tcp://lost.demo:1")
-	a.EndSession(lost)
-	until := `"2030-01-01T00:00:00Z"`
-	full := `{"description":"d","metadata":"m","enabled_features":["bindings"],"region":"eu","cluster_uid":"u","deployment":{"name":"n","namespace":"s","version":"1","cluster_name":"c"},` +
-		`"binding":{"endpoint_selectors":["demo"],"ingress_endpoint":"x","csr":null}}`
-	o := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, full).want(201)).ID
-	key := into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID
-	token := into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID
-	tunnel, err := a.Store.StartTunnel(t.Context(),
-		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
-			Labels: map[string]string{"app": "api"}})
-	storetest.Must(t, err)
-	leaf, unused := a.Static().ID, a.backendOfEachKind()
-	user, loggedIn := a.login("alice")
-	cloud := a.cloud("http://cloud.demo", "")
-	seen := map[string]bool{}
-	cases := []operationCase{
-		{"GET", "/openapi.json", "", ""},
-		{"GET", "/events", "", ""}, {"GET", "/events/{id}", into[auditPage](a.get("/events").want(200)).Events[0].ID,
-			""},
-		{"GET", "/endpoints", "", ""}, {"GET", "/endpoints/{id}", e.ID, ""}, {"GET", "/endpoints/{id}", "ep-none", ""},
-		{"POST", "/kubernetes_operators", "", full}, {"POST", "/kubernetes_operators", "", "{}"},
-		{"POST", "/kubernetes_operators", "", `{"x":1,"description":2}`},
-		{"GET", "/kubernetes_operators", "", ""}, {"GET", "/kubernetes_operators/{id}", o, ""},
-		{"PATCH", "/kubernetes_operators/{id}", o, `{"region":"us"}`},
-		{"GET", "/kubernetes_operators/{id}/bound_endpoints", o, ""}, {"DELETE", "/kubernetes_operators/{id}", o, ""},
-		{"GET", "/tunnel_sessions", "", ""}, {"GET", "/tunnel_sessions/{id}", session, ""},
-		{"POST", "/tunnel_sessions/{id}/stop", session, ""}, {"POST", "/tunnel_sessions/{id}/restart", session, "{}"},
-		{"POST", "/api_keys", "", `{"expires_at":` + until + `,"scopes":["read","operator"]}`},
-		{"GET", "/api_keys", "", ""},
-		{"GET", "/api_keys/{id}", key, ""},
-		{"PATCH", "/api_keys/{id}", key, `{"metadata":"x"}`}, {"DELETE", "/api_keys/{id}", key, ""},
-		{"DELETE", "/api_keys/{id}", key, ""},
-		{"POST", "/credentials", "", `{"expires_at":` + until + `}`}, {"GET", "/credentials", "", ""},
-		{"GET", "/credentials/{id}", token, ""},
-		{"PATCH", "/credentials/{id}", token, `{"acl":["connect:*"]}`}, {"PATCH", "/credentials/{id}", token, "["},
-		{"DELETE", "/credentials/{id}", token, ""},
-		{"POST", "/endpoints", "",
-			`{"url":"http://made.demo","type":"cloud","bindings":["kubernetes"],"traffic_policy":"a: b","backend_id":"` + leaf +
-				`","pooling_enabled":false}`},
-		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""},
-		{"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
-		{"PATCH", "/endpoints/{id}", e.ID, `{"description":"x"}`}, {"DELETE", "/endpoints/{id}", cloud, ""},
-		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""},
-		{"GET", "/app/users/{id}/endpoints", user, ""},
-		{"GET", "/app/sessions", "", ""},
-		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""},
-		{"DELETE", "/app/users/{id}/sessions", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
-		{"DELETE", "/app/users/{id}", user, ""},
-		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""},
-		{"DELETE", "/backends/static/{id}", leaf, ""},
-	}
-	cases = append(cases, operationCase{"PATCH", "/backends/failover/{id}", unused[account.BackendFailover],
-		`{"health":{"http_status":[503],"window_seconds":30,"min_answers":7,"failure_percent":60,"min_clients":2}}`})
-	for kind, id := range unused {
-		at := "/backends/" + string(kind)
-		cases = append(cases, operationCase{"GET", at, "", ""}, operationCase{"GET", at + "/{id}", id, ""},
-			operationCase{"POST", at, "", backendBodies(leaf)[kind]},
-			operationCase{"POST", at, "", "{}"}, operationCase{"PATCH", at + "/{id}", id, `{"metadata":"x"}`},
-			operationCase{"DELETE", at + "/{id}", id, ""})
-	}
-	for _, c := range cases {
-		seen[c.method+" "+c.pattern] = true
-		d.isAs(c.method, c.pattern, a.do(c.method, strings.ReplaceAll(c.pattern, "{id}", c.id), a.admin, c.body))
-	}
-	d.isAs("GET", "/endpoints", a.do("GET", "/endpoints", "flk_none", ""))
-	d.isAs("POST", "/api_keys", a.do("POST", "/api_keys", a.key(a.AccountID, account.ScopeRead), "{}"))
-	d.isAs("GET", "/endpoints", a.get("/endpoints?resource_version=1-1"))
-	for path, methods := range d.at("paths").(object) {
-		for method := range methods.(object) {
-			if method != "parameters" && !seen[strings.ToUpper(method)+" "+path] {
-				t.Errorf("no request was sent to %s %s", method, path)
-			}
-		}
-	}
-	a.linesAreAs(d)
-}
-
-// linesAreAs validates the lines of a watch against their description.
-func (a *api) linesAreAs(d description) {
-	t := a.t
-	t.Helper()
-	line, _ := d.at("paths", "/endpoints", "get", "responses", "200", "content", "application/x-ndjson",
-		"schema").(object)
-	w := a.watch(a.admin, account.ResourceVersion{Epoch: a.List().Version.Epoch}, "")
-	for range 2 {
-		var sent any
-		raw, err := json.Marshal(w.nextChange())
-		storetest.Must(t, err)
-		storetest.Must(t, json.Unmarshal(raw, &sent))
-		for _, problem := range d.broken("line", line, sent) {
-			t.Error(problem)
-		}
-	}
 }
 
 // TestOpenAPI_HasAcceptedFields sends every field and parameter that is described
@@ -349,7 +220,7 @@ func TestOpenAPI_MatchesDocs(t *testing.T) {
 	d := a.description()
 	storetest.Equal(t, "version", d.root["openapi"], any("3.1.0"))
 	storetest.Equal(t, "server", d.at("servers").([]any)[0].(object)["url"], any(base))
-	codes := words(d.at("components", "schemas", "ErrorBody", "properties", "error_code", "enum"))
+	codes := stringList(d.at("components", "schemas", "ErrorBody", "properties", "error_code", "enum"))
 	for _, info := range account.Codes() {
 		ours := strings.HasPrefix(string(info.Code), "ERR_FL_1")
 		if slices.Contains(codes, string(info.Code)) != ours {
@@ -363,9 +234,9 @@ func TestOpenAPI_MatchesDocs(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/api.md")
 	storetest.Must(t, err)
 	rows := regexp.MustCompile("(?m)^\\| `(/[a-z_./{}]+)` \\| ([A-Z, ]+) \\|").FindAllStringSubmatch(string(page), -1)
-	told := map[string]string{}
+	documented := map[string]string{}
 	for _, row := range rows {
-		told[row[1]] = row[2]
+		documented[row[1]] = row[2]
 	}
 	offered := map[string]string{}
 	d.eachOperation(func(method, pattern string, _ object) {
@@ -375,8 +246,8 @@ func TestOpenAPI_MatchesDocs(t *testing.T) {
 		})
 		offered[pattern] = strings.Join(all, ", ")
 	})
-	if !maps.Equal(told, offered) {
-		t.Errorf("docs/api.md has %v\nthe API %v", told, offered)
+	if !maps.Equal(documented, offered) {
+		t.Errorf("docs/api.md has %v\nthe API %v", documented, offered)
 	}
 }
 

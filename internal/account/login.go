@@ -32,7 +32,7 @@ type NewLogin struct {
 	Subject   string
 	SessionID string // the provider's sid; "" = none
 
-	StartedAt   time.Time // when the browser was sent to the provider
+	StartedAt   time.Time // when the browser was sent to the provider, by Logins.Time
 	AuthTime    time.Time // when the provider asked the person; zero = it does not say
 	ForceReauth bool      // the provider was told to ask, and AuthTime was checked where it tells
 
@@ -61,6 +61,10 @@ type LiveSession struct {
 // Logins is what login actions need of the store. Times of sessions that count as over are the
 // store's clock.
 type Logins interface {
+	// Time returns the time of the store's clock, which revocations are recorded with. A login that
+	// begins with it is compared with them rightly although machines' clocks differ. The error is
+	// CodeUnavailable.
+	Time(ctx context.Context) (time.Time, error)
 	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when
 	// sessions of the person were revoked, and the login began before that, or nothing says that
 	// the provider asked the person after it: neither ForceReauth nor AuthTime, which counts a

@@ -41,7 +41,7 @@ type finishTicket struct {
 	Authentication *Authentication `json:"confirmed"`
 	Scope          string          `json:"bound"`
 	ReturnTo       string          `json:"return_to"`
-	ReceivedAt     time.Time       `json:"came"`
+	ReceivedAt     time.Time       `json:"came"` // by the store's clock
 }
 
 // ticketLifetime is how long a browser may take from the POST to the GET.
@@ -77,8 +77,12 @@ func (q *request) handleACS() {
 	if c.InResponseTo == "" {
 		returnTo = returnPath(r.PostForm.Get("RelayState"))
 	}
-	data, err := json.Marshal(finishTicket{Authentication: c, Scope: q.scope(), ReturnTo: returnTo,
-		ReceivedAt: q.now().UTC()})
+	now, err := q.opt.Store.Time(ctx)
+	if err != nil {
+		q.writeError(unavailable("reading the store's clock", err))
+		return
+	}
+	data, err := json.Marshal(finishTicket{Authentication: c, Scope: q.scope(), ReturnTo: returnTo, ReceivedAt: now})
 	if err != nil {
 		q.writeError(fmt.Errorf("encoding a ticket: %w", err))
 		return
@@ -137,7 +141,7 @@ func (q *request) handleFinish() {
 		if at := t.Authentication.AuthTime; !at.IsZero() && at.Before(began) {
 			began = at
 		}
-		q.completeLogin(t.Authentication, &Flow{ReturnTo: t.ReturnTo, StartedAt: began})
+		q.completeLogin(t.Authentication, &Flow{ReturnTo: t.ReturnTo, StartedAt: began, StoreTime: began})
 		return
 	}
 	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.RequestID, t.Authentication.InResponseTo) })
@@ -158,7 +162,7 @@ func (q *request) completeLogin(c *Authentication, f *Flow) {
 	token, hash := newToken()
 	session, err := q.opt.Store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
 		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
-		SessionID: c.SessionID, StartedAt: f.StartedAt, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
+		SessionID: c.SessionID, StartedAt: f.StoreTime, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
 		EndpointID: q.Endpoint.ID,
 		URL:        q.action.EndpointURL, Scope: q.scope(), TokenHash: hash, Replaces: q.sessionTokenHash(),
 		Device: q.opt.Device(q.r, q.Conn.ClientIP), MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,

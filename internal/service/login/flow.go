@@ -65,11 +65,15 @@ func (q *request) startFlow(returnTo string, again int) {
 	if !q.checkRateLimit(PathLogin) {
 		return
 	}
-	f := &Flow{State: randomToken(), Nonce: randomToken(), Verifier: randomToken(), ReturnTo: returnTo,
-		StartedAt:   q.now().UTC(),
-		ForceReauth: again > 0, Restarts: again}
 	ctx, cancel := q.providerContext()
 	defer cancel()
+	now, err := q.opt.Store.Time(ctx)
+	if err != nil {
+		q.writeError(unavailable("reading the store's clock", err))
+		return
+	}
+	f := &Flow{State: randomToken(), Nonce: randomToken(), Verifier: randomToken(), ReturnTo: returnTo,
+		StartedAt: q.now().UTC(), StoreTime: now, ForceReauth: again > 0, Restarts: again}
 	start, err := q.provider.StartFlow(ctx, f, q.action)
 	if err != nil {
 		q.writeError(err)

@@ -37,11 +37,22 @@ type fakeStore struct {
 	err        error           // of every call
 	loginAgain int             // logins that are asked for again
 	onRead     func(id string) // is called while a session is read
+	now        func() time.Time
+	clockErr   error // of Time
 }
+
+// storeAhead is how far the store's clock is ahead of the server's.
+const storeAhead = 30 * time.Minute
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{sessions: map[string]*account.LiveSession{}, tickets: map[string][]byte{},
 		used: map[string]bool{}}
+}
+
+func (m *fakeStore) Time(context.Context) (time.Time, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now().Add(storeAhead), m.clockErr
 }
 
 func (m *fakeStore) Login(_ context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
@@ -215,6 +226,7 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 			Digest: "d"}}
 	w.idp.authentication = Authentication{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann",
 		Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
+	w.store.now = func() time.Time { return w.now }
 	for _, f := range change {
 		f(w)
 	}

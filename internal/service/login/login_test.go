@@ -39,7 +39,7 @@ func TestLogin_MakesSession(t *testing.T) {
 		t.Fatalf("%d %v, cookies %v", back.Code, back.Header(), b.cookies)
 	}
 	l := w.store.logins[0]
-	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.StartedAt.Equal(w.now) ||
+	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.StartedAt.Equal(w.now.Add(storeAhead)) ||
 		l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.ForceReauth {
 		t.Errorf("kept as %+v", l)
 	}
@@ -304,5 +304,16 @@ func TestLogin_RefusesPeopleOverLimit(t *testing.T) {
 	if res := b.get(w.callback()); res.Code != 403 || !strings.Contains(res.Body.String(),
 		"No more people can log in here") || strings.Contains(res.Body.String(), "7 application") {
 		t.Errorf("%d %s", res.Code, res.Body)
+	}
+}
+
+// TestLogin_NeedsStoreClock holds that a login does not begin that could not be compared with
+// revocations.
+func TestLogin_NeedsStoreClock(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	w.store.clockErr = errors.New("the database is away")
+	if res := w.browser().get("/"); res.Code != 503 || res.Header().Get("Location") != "" {
+		t.Errorf("%d to %q, want 503", res.Code, res.Header().Get("Location"))
 	}
 }

@@ -20,7 +20,8 @@ type Flow struct {
 	Verifier    string    `json:"v,omitempty"` // of PKCE
 	RequestID   string    `json:"i,omitempty"` // of SAML's AuthnRequest
 	ReturnTo    string    `json:"r"`           // path and query of the endpoint's host
-	StartedAt   time.Time `json:"t"`
+	StartedAt   time.Time `json:"t"`           // by this server's clock
+	StoreTime   time.Time `json:"c"`           // when it began, by the store's clock
 	ForceReauth bool      `json:"f,omitempty"` // the provider must ask the person again
 	// how often this login was restarted, because sessions were revoked meanwhile
 	Restarts int `json:"a,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -34,6 +35,8 @@ type engine interface {
 	args(args []any) []any
 	// readTx returns the options of a transaction that reads one consistent snapshot.
 	readTx() *sql.TxOptions
+	// clock returns the time of the clock that all servers on the database share.
+	clock(t *tx) (time.Time, error)
 	// retryable reports whether a transaction that failed with err may run again from its start.
 	retryable(err error) bool
 	// classify reports whether an error of the driver means that the database is unavailable now;

@@ -60,7 +60,7 @@ func (t *tx) refuseOtherKey(recorded bool) error {
 			if err := from.Scan(&id, &sealed); err != nil {
 				return err
 			}
-			if _, err := t.unseal(sealed, id); err == nil && !(recorded && len(sealed) == 0) {
+			if _, err := t.unseal(sealed, id); err == nil && (!recorded || len(sealed) > 0) {
 				return nil
 			}
 			return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's %s; "+

@@ -197,6 +197,16 @@ func (postgresEngine) args(args []any) []any {
 	return out
 }
 
+// clock returns the database's time, or that of Options.Clock.
+func (postgresEngine) clock(t *tx) (time.Time, error) {
+	if t.s.opt.Clock != nil {
+		return t.s.now(), nil
+	}
+	var now int64
+	err := t.row(`SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)`).Scan(&now)
+	return fromMicros(now), err
+}
+
 func (postgresEngine) retryable(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && (pgErr.Code == "40001" || pgErr.Code == "40P01")

@@ -84,6 +84,15 @@ func (t *tx) tombstone(accountID, key string) (time.Time, error) {
 	return fromMicros(at), err
 }
 
+// Time implements account.Logins.
+func (s *Store) Time(ctx context.Context) (now time.Time, err error) {
+	err = s.read(ctx, "reading the store's clock", func(t *tx) (err error) {
+		now, err = s.engine.clock(t)
+		return err
+	})
+	return now, err
+}
+
 // RevokedSince implements account.Logins.
 func (s *Store) RevokedSince(ctx context.Context, accountID, key string) (at time.Time, err error) {
 	if s.opt.Key == nil {
@@ -125,7 +134,10 @@ func (s *Store) Revoke(
 // writeTombstone records a revocation, as the last thing of the transaction, so that its time is
 // not before anything that the transaction has waited for.
 func (t *tx) writeTombstone(accountID, key string) error {
-	now := t.s.now()
+	now, err := t.s.engine.clock(t)
+	if err != nil {
+		return err
+	}
 	return t.exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
 		accountID, key, micros(now), micros(now.Add(account.MaxSessionDuration)))

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -132,10 +133,11 @@ func (sqliteEngine) schema(text string) string { return text } // migrations are
 
 func (sqliteEngine) beginTerm(context.Context, *Store) error { return nil } // a file's lock cannot be lost
 
-func (sqliteEngine) lockWrites(*tx) error   { return nil } // BEGIN IMMEDIATE has the lock
-func (sqliteEngine) args(args []any) []any  { return args }
-func (sqliteEngine) readTx() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
-func (sqliteEngine) retryable(error) bool   { return false } // _busy_timeout has waited
+func (sqliteEngine) lockWrites(*tx) error           { return nil } // BEGIN IMMEDIATE has the lock
+func (sqliteEngine) args(args []any) []any          { return args }
+func (sqliteEngine) readTx() *sql.TxOptions         { return &sql.TxOptions{ReadOnly: true} }
+func (sqliteEngine) clock(t *tx) (time.Time, error) { return t.s.now(), nil } // of one machine
+func (sqliteEngine) retryable(error) bool           { return false }          // _busy_timeout has waited
 
 func (sqliteEngine) classify(err error) (unavailable, known bool) {
 	var driver *sqlite.Error

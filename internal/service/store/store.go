@@ -56,7 +56,7 @@ type Options struct {
 	DatabaseURL string
 	// of the server: writes are refused while it is lost; nil for commands, which need none
 	Lock           *ServerLock
-	Clock          func() time.Time // default time.Now
+	Clock          func() time.Time // nil = time.Now, and the database's clock for revocations
 	Grace          time.Duration    // how long the row of a lost endpoint is kept
 	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
 	EventRetention time.Duration    // how long events are kept
@@ -90,9 +90,6 @@ func (o *Options) setDefaults() {
 	setDefault(&o.MaxBackends, account.MaxBackends)
 	setDefault(&o.MaxUsers, account.DefaultMaxUsers)
 	setDefault(&o.MaxUserSessions, account.MaxUserSessions)
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
 }
 
 func setDefault[T comparable](v *T, def T) {
@@ -186,7 +183,13 @@ func (s *Store) DisplayName() string { return s.place }
 // when it changes.
 func (s *Store) StoreID() string { return s.storeID }
 
-func (s *Store) now() time.Time { return s.opt.Clock().UTC().Truncate(time.Microsecond) }
+func (s *Store) now() time.Time {
+	now := time.Now()
+	if s.opt.Clock != nil {
+		now = s.opt.Clock()
+	}
+	return now.UTC().Truncate(time.Microsecond)
+}
 
 func (s *Store) version(seq int64) account.ResourceVersion {
 	return account.ResourceVersion{Epoch: s.epoch, Seq: seq}

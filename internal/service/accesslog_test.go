@@ -4,9 +4,10 @@
 package service_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,57 +18,62 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // accessLogLines waits until the file has so many lines, and returns them.
 func accessLogLines(t *testing.T, file string, n int) []map[string]any {
 	t.Helper()
-	for deadline := time.Now().Add(servicetest.MaxWait); time.Now().Before(deadline); {
-		b, err := os.ReadFile(file)
-		if err != nil || strings.Count(string(b), "\n") < n {
-			continue
+	var content []byte
+	servicetest.Eventually(t, fmt.Sprintf("%s has %d lines", file, n), func() bool {
+		content, _ = os.ReadFile(file)
+		return bytes.Count(content, []byte("\n")) >= n
+	})
+	var lines []map[string]any
+	for line := range bytes.Lines(content) {
+		var l map[string]any
+		if err := json.Unmarshal(line, &l); err != nil {
+			t.Fatalf("line %q: %v", line, err)
 		}
-		var lines []map[string]any
-		for line := range strings.Lines(string(b)) {
-			var l map[string]any
-			if err := json.Unmarshal([]byte(line), &l); err != nil {
-				t.Fatalf("line %q: %v", line, err)
-			}
-			lines = append(lines, l)
-		}
-		return lines
+		lines = append(lines, l)
 	}
-	t.Fatalf("%s did not get %d lines", file, n)
-	return nil
+	return lines
 }
 
-func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "access.log")
-	moved := make(chan os.Signal, 1)
+// secret is a text of requests and answers that must not be in the access log.
+const secret = "do-not-log"
+
+// startLoggedPath starts a service with an access log in the file, and a path to an upstream that
+// answers with secret in header and body.
+func startLoggedPath(t *testing.T, file string, reopen <-chan os.Signal) *servicetest.Path {
+	t.Helper()
 	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Set-Cookie", "c=answer-secret")
-		_, _ = io.WriteString(w, "answer-secret")
+		w.Header().Set("Set-Cookie", "c="+secret)
+		_, _ = io.WriteString(w, secret)
 	})
-	p := servicetest.NewPathTo(t, servicetest.Start(t, func(o *service.Options) {
-		o.AccessLog, o.ReopenAccessLog = file, moved
+	return servicetest.NewPathTo(t, servicetest.Start(t, func(o *service.Options) {
+		o.AccessLog, o.ReopenAccessLog = file, reopen
 	}), upstream)
-	ask := func(way string) {
-		t.Helper()
-		header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"request-secret"},
-			"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
-		_ = servicetest.ReadAll(t, p.Forwarder.Do(p.Transport, "POST", "http://hello.demo"+way,
-			strings.NewReader("request-secret"),
-			header).Body)
-	}
-	ask("/a%20b?token=request-secret")
+}
+
+// postSecrets posts secret in query, body and headers.
+func postSecrets(p *servicetest.Path, path string) {
+	p.T.Helper()
+	header := http.Header{"Authorization": {"Bearer " + secret}, "Cookie": {secret}, "Traceparent": {clientParent}}
+	_ = servicetest.ReadAll(p.T, p.Forwarder.Do(p.Transport, "POST", "http://hello.demo"+path+"?token="+secret,
+		strings.NewReader(secret), header).Body)
+}
+
+func TestAccessLog_RecordsRequest(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "access.log")
+	p := startLoggedPath(t, file, nil)
+	postSecrets(p, "/a%20b")
 	l := accessLogLines(t, file, 1)[0]
 	for name, want := range map[string]any{
 		"endpoint": p.Bound.EndpointID, "client_ip": "10.1.2.3", "operator": p.OperatorID, "method": "POST",
 		"host": "hello.demo", "path": "/a%20b", "status": 200.0,
-		"bytes_in": 14.0, "bytes_out": 13.0, "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+		"bytes_in": float64(len(secret)), "bytes_out": float64(len(secret)), "trace_id": clientTrace,
 	} {
 		if l[name] != want {
 			t.Errorf("%s is %v, not %v", name, l[name], want)
@@ -78,21 +84,29 @@ func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 		l["code"] != nil {
 		t.Errorf("line %v, %v", l, err)
 	}
+	if err := p.StopAndWait(); err != nil {
+		t.Fatal(err)
+	}
+	checkAccessLogFile(t, file)
+}
 
+func TestAccessLog_ReopensFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "access.log")
+	reopen := make(chan os.Signal, 1)
+	p := startLoggedPath(t, file, reopen)
+	postSecrets(p, "/before")
+	accessLogLines(t, file, 1)
 	if err := os.Rename(file, file+".1"); err != nil {
 		t.Fatal(err)
 	}
-	moved <- syscall.SIGHUP
-	for deadline := time.Now().Add(servicetest.MaxWait); ; {
-		if _, err := os.Stat(file); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the file was not opened anew")
-		}
-	}
+	reopen <- syscall.SIGHUP
+	servicetest.Eventually(t, "the file is there again", func() bool {
+		_, err := os.Stat(file)
+		return err == nil
+	})
 	p.Agent.Stop()
-	ask("/after")
+	postSecrets(p, "/after")
 	if l := accessLogLines(t, file, 1); len(l) != 1 || l[0]["path"] != "/after" || l[0]["status"] != 503.0 ||
 		l[0]["code"] != "ERR_FL_3001" {
 		t.Errorf("in the new file: %v", l)
@@ -100,26 +114,30 @@ func TestAccessLog_RecordsRequestsAndConnections(t *testing.T) {
 	if err := p.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []string{file, file + ".1"} {
-		if b, err := os.ReadFile(f); err != nil || strings.Contains(string(b), "secret") {
-			t.Errorf("%s: %v\n%s", f, err, b)
-		}
+	checkAccessLogFile(t, file)
+	checkAccessLogFile(t, file+".1")
+}
+
+// checkAccessLogFile checks that the file lacks secret and that only its owner and group may read
+// it.
+func checkAccessLogFile(t *testing.T, file string) {
+	t.Helper()
+	if b, err := os.ReadFile(file); err != nil || strings.Contains(string(b), secret) {
+		t.Errorf("%s: %v\n%s", file, err, b)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o007 != 0 {
-		t.Errorf("everybody may read the log: %v %v", info.Mode(), err)
+		t.Errorf("%s is open to all users: %v %v", file, info.Mode(), err)
 	}
 }
 
-// Errors are logged whatever the sample; a connection has a line, too; and a stop loses none.
+// TestAccessLog_Samples logs none but errors: a refused connection has a line, and a stop loses
+// none.
 func TestAccessLog_Samples(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
-	echo := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	p := servicetest.NewPathTo(t, servicetest.Start(t, func(o *service.Options) {
+	p := servicetest.NewTCPPathTo(t, servicetest.Start(t, func(o *service.Options) {
 		o.AccessLog, o.AccessLogSample = file, 0
-	}), echo, func(b *tunnel.Bind) {
-		b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+echo, ""
-	})
+	}), servicetest.ServeTCP(t, servicetest.Echo))
 	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(st, "question")
 	_ = st.CloseWrite()

@@ -6,8 +6,6 @@ package service_test
 import (
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,17 +21,10 @@ func (c *sessionLoad) postLogouts(tokens []string) map[int]int {
 	c.T.Helper()
 	var workers sync.WaitGroup
 	var mu sync.Mutex
-	statuses, queue, client := map[int]int{}, make(chan string), c.http2()
+	statuses, queue, client := map[int]int{}, make(chan *http.Request), c.http2()
 	for range 16 {
 		workers.Go(func() {
-			for token := range queue {
-				r, err := http.NewRequestWithContext(servicetest.Context(c.T), "POST", loadURL+"/_fairlead/oidc/logout",
-					strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
-				if err != nil {
-					c.T.Error(err)
-					continue
-				}
-				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			for r := range queue {
 				res, err := client.Do(r)
 				if err != nil {
 					c.T.Error(err)
@@ -47,7 +38,7 @@ func (c *sessionLoad) postLogouts(tokens []string) map[int]int {
 		})
 	}
 	for _, token := range tokens {
-		queue <- token
+		queue <- newLogoutRequest(c.T, loadURL, token)
 	}
 	close(queue)
 	workers.Wait()

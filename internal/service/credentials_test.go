@@ -7,45 +7,22 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
-
-// createObject creates an object through the API.
-func createObject(r *servicetest.Server, path string, in, out any) {
-	r.T.Helper()
-	if status := r.CallAPI("POST", path, in, out); status != http.StatusCreated {
-		r.T.Fatalf("POST %s: status %d", path, status)
-	}
-}
-
-// callAPIWanting calls the API and wants the status.
-func callAPIWanting(r *servicetest.Server, method, path string, in any, want int) {
-	r.T.Helper()
-	if status := r.CallAPI(method, path, in, nil); status != want {
-		r.T.Fatalf("%s %s: status %d, want %d", method, path, status, want)
-	}
-}
 
 // newAPIClient returns a client with the key.
 func newAPIClient(r *servicetest.Server, key string) *apiclient.Client {
 	r.T.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		r.T.Fatal(err)
-	}
 	c, err := apiclient.New(apiclient.Options{BaseURL: "https://" + r.Addrs.Service.String(),
-		APIKey: func() (string, error) {
-			return key, nil
-		}, TLS: tlsConfig})
+		APIKey: func() (string, error) { return key, nil }, TLS: r.ClientTLS()})
 	if err != nil {
 		r.T.Fatal(err)
 	}
@@ -60,18 +37,40 @@ type endCredential func(r *servicetest.Server, path string) time.Time
 func expireCredential(r *servicetest.Server, path string) time.Time {
 	r.T.Helper()
 	at := time.Now().Add(3 * time.Second)
-	callAPIWanting(r, "PATCH", path, map[string]any{"expires_at": at.Format(time.RFC3339Nano)}, http.StatusOK)
+	r.RequireStatus("PATCH", path, map[string]any{"expires_at": at.Format(time.RFC3339Nano)}, http.StatusOK)
 	return at
+}
+
+// deleteAuthtokenInStore deletes the authtoken at the path as a command in another process does,
+// and returns when.
+func deleteAuthtokenInStore(r *servicetest.Server, path string) time.Time {
+	r.T.Helper()
+	st := r.OpenStore()
+	accounts, err := st.ListAccounts(servicetest.Context(r.T))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	if err := st.DeleteAuthtoken(servicetest.Context(r.T), account.Caller{AccountID: accounts[0].ID},
+		strings.TrimPrefix(path, "/credentials/")); err != nil {
+		r.T.Fatal(err)
+	}
+	return time.Now()
 }
 
 // deleteCredential deletes the credential at the path, and returns when.
 func deleteCredential(r *servicetest.Server, path string) time.Time {
 	r.T.Helper()
-	callAPIWanting(r, "DELETE", path, nil, http.StatusNoContent)
+	r.RequireStatus("DELETE", path, nil, http.StatusNoContent)
 	return time.Now()
 }
 
-func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
+// checkAborted fails unless the next read from the stream fails with an abort.
+func checkAborted(t *testing.T, st *tunnel.Stream) {
+	t.Helper()
+	if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("the open stream read %v, want an abort", err)
+	}
+}
 
 // checkWithinASecond fails when what should take a second took much longer: the intervals have
 // tests of their own.
@@ -87,34 +86,31 @@ func checkWithinASecond(t *testing.T, since time.Time, what string) {
 func TestAuthtoken_EndClosesSessionsAndStreams(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
-	kept := servicetest.Receive(t,
-		r.StartAgent(tunnel.Bind{URL: "tcp://kept.demo:1"}, servicetest.ServeTCP(t, echo)).Bound, "bind")
+	keeper := r.StartAgent(tunnel.Bind{URL: "tcp://kept.demo:1"}, servicetest.ServeTCP(t, servicetest.Echo))
+	kept := servicetest.Receive(t, keeper.Bound, "bind")
+	session := keeper.Session()
 	r.StartForwarder()
-	for name, end := range map[string]endCredential{"deleted": deleteCredential, "expired": expireCredential} {
+	for name, end := range map[string]endCredential{"deleted": deleteCredential, "expired": expireCredential,
+		"deleted-in-store": deleteAuthtokenInStore} {
 		t.Run(name, func(t *testing.T) {
-			var token account.Authtoken
-			createObject(r, "/credentials",
-				map[string]any{"acl": []string{"bind:tcp://*.demo:*", "connect:" + r.OperatorID}},
-				&token)
+			token := r.CreateAuthtoken("bind:tcp://*.demo:*", "connect:"+r.OperatorID)
 			a := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://" + name + ".demo:1"}, nil)
 			servicetest.Receive(t, a.Bound, "bind")
 			f := r.StartForwarderAs(*token.Token, r.OperatorID)
-			stream := f.Open(servicetest.OpenHeader(t, kept))
-			_, _ = io.WriteString(stream, "x")
-			if _, err := io.ReadFull(stream, make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
+			stream := f.OpenEcho(kept)
 			began := end(r, "/credentials/"+token.ID)
 			wantCode(t, "agent", servicetest.Receive(t, a.Ended, "end of the agent"), tunnel.CodeTokenRevoked,
 				"deleted or has expired")
-			wantCode(t, "forwarder", servicetest.Receive(t, f.Ended, "end of the forwarder"), tunnel.CodeTokenRevoked)
-			if _, err := stream.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
-				t.Errorf("the forwarder's open stream read %v", err)
-			}
+			wantCode(t, "forwarder", servicetest.Receive(t, f.Ended, "end of the forwarder"), tunnel.CodeTokenRevoked,
+				"deleted")
+			checkAborted(t, stream)
 			checkWithinASecond(t, began, "sessions ended")
 			again := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://again.demo:1"}, nil)
 			wantCode(t, "a new session", servicetest.Receive(t, again.Ended, "refusal"), tunnel.CodeBadToken)
 		})
+	}
+	if keeper.Session() != session {
+		t.Error("another token's session ended, too")
 	}
 }
 
@@ -122,8 +118,7 @@ func TestAuthtoken_ACLChangeEndsSessions(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	r.StartForwarder()
-	var token account.Authtoken
-	createObject(r, "/credentials", map[string]any{"acl": []string{"bind:*", "connect:*"}}, &token)
+	token := r.CreateAuthtoken("bind:*", "connect:*")
 	path := "/credentials/" + token.ID
 	stays := r.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://stays.demo:1"}, nil)
 	servicetest.Receive(t, stays.Bound, "bind")
@@ -134,7 +129,7 @@ func TestAuthtoken_ACLChangeEndsSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := stays.Session()
-	callAPIWanting(r, "PATCH", path, map[string]any{"acl": []string{"bind:tcp://stays.demo:1"}}, http.StatusOK)
+	r.RequireStatus("PATCH", path, map[string]any{"acl": []string{"bind:tcp://stays.demo:1"}}, http.StatusOK)
 	began := time.Now()
 	wantCode(t, "agent", servicetest.Receive(t, goes.Ended, "end of the agent"), tunnel.CodeForbidden, "no bind rule",
 		"tcp://goes.demo:1")
@@ -159,7 +154,7 @@ func TestAPIKey_EndClosesWatches(t *testing.T) {
 	for name, end := range map[string]endCredential{"deleted": deleteCredential, "expired": expireCredential} {
 		t.Run(name, func(t *testing.T) {
 			var key account.APIKey
-			createObject(r, "/api_keys", map[string]any{"scopes": []string{"operator"}}, &key)
+			r.CreateObject("/api_keys", map[string]any{"scopes": []string{"operator"}}, &key)
 			client := newAPIClient(r, *key.Token)
 			list, err := client.ListEndpoints(servicetest.Context(t), account.EndpointFilter{})
 			if err != nil {

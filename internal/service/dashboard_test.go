@@ -13,27 +13,20 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// testBrowser is a browser without scripts: it keeps one cookie and follows nothing.
+// testBrowser is a browser without scripts: it keeps one cookie and does not follow redirects.
 type testBrowser struct {
 	*servicetest.Server
 	via    *http.Transport
-	from   string // what a balancer says of the client; "" = nothing
+	from   string // X-Forwarded-For of its requests; "" = none
 	cookie string
 }
 
 func newDashboardBrowser(r *servicetest.Server) *testBrowser {
 	r.T.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	p := &testBrowser{Server: r, via: &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}}
-	r.T.Cleanup(p.via.CloseIdleConnections)
-	return p
+	return &testBrowser{Server: r, via: r.NewAPITransport()}
 }
 
 // request sends a form, or gets a page when there is none.
@@ -82,8 +75,6 @@ func (p *testBrowser) signIn(key string) int {
 	return status
 }
 
-// TestDashboard_IsServedBesideTheAPI: its pages show what is in the store, and what they change is
-// changed.
 func TestDashboard_IsServedBesideTheAPI(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
@@ -118,13 +109,13 @@ func TestDashboard_IsServedBesideTheAPI(t *testing.T) {
 	}
 }
 
-// TestDashboard_LimitsSignInsBehindABalancer: its clients are told apart by what it says, and only
-// by what a trusted one says.
+// TestDashboard_LimitsSignInsBehindABalancer uses up the sign-ins of one client. A trusted
+// balancer's X-Forwarded-For tells clients apart; that of others does not count.
 func TestDashboard_LimitsSignInsBehindABalancer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		trusted []string
-		other   int // what another client gets when one has used up its attempts
+		other   int // status of another client's sign-in when one client has used up its own
 	}{"trusted": {[]string{"127.0.0.0/8"}, http.StatusSeeOther}, "not trusted": {nil, http.StatusTooManyRequests}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,18 +126,18 @@ func TestDashboard_LimitsSignInsBehindABalancer(t *testing.T) {
 				p.signIn("flk_guess")
 			}
 			if status := p.signIn(r.APIKey); status != http.StatusTooManyRequests {
-				t.Errorf("who has guessed eleven times: %d", status)
+				t.Errorf("the client of eleven wrong keys: %d", status)
 			}
 			p.from = "198.51.100.7, 203.0.113.2"
 			if status := p.signIn(r.APIKey); status != c.other {
-				t.Errorf("somebody else: %d, want %d", status, c.other)
+				t.Errorf("another client: %d, want %d", status, c.other)
 			}
 		})
 	}
 }
 
-// TestDashboard_SetsHSTS: pages and redirects alike, and nothing of localhost,
-// which has other ports.
+// TestDashboard_SetsHSTS checks pages and redirects. localhost gets no header: it has other ports,
+// of other programs.
 func TestDashboard_SetsHSTS(t *testing.T) {
 	t.Parallel()
 	v := newDashboardBrowser(servicetest.Start(t))

@@ -4,7 +4,6 @@
 package service_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,120 +17,106 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// With a full disk writes are 503, nothing of them is there, reads and traffic go on; and when
-// there is room again all goes on without a restart.
+// fullDisk is a service whose store is limited to a number of pages.
+type fullDisk struct {
+	*servicetest.Server
+	store *store.Store
+	body  string   // of each backend
+	made  []string // backends that the API has acknowledged
+}
+
+// limit sets how many pages the store may have.
+func (d *fullDisk) limit(pages int) {
+	d.T.Helper()
+	if err := d.store.SetMaxPages(servicetest.Context(d.T), pages); err != nil {
+		d.T.Fatal(err)
+	}
+}
+
+// fill creates backends until the API answers 503, then small objects until none fits.
+func (d *fullDisk) fill() {
+	d.T.Helper()
+	status := http.StatusCreated
+	for i := 0; status == http.StatusCreated && i < 60; i++ {
+		var b struct{ ID string }
+		status = d.CallAPI("POST", "/backends/http_response",
+			map[string]any{"status_code": 200, "body": d.body, "description": fmt.Sprint(i)}, &b)
+		if status == http.StatusCreated {
+			d.made = append(d.made, b.ID)
+		}
+	}
+	if status != http.StatusServiceUnavailable || len(d.made) == 0 {
+		d.T.Fatalf("status %d after %d backends", status, len(d.made))
+	}
+	for i := 0; i < 60 && d.CallAPI("POST", "/credentials", largeCredential(), nil) == http.StatusCreated; i++ {
+	}
+}
+
+func largeCredential() map[string]any {
+	return map[string]any{"metadata": strings.Repeat("m", account.MaxMetadata)}
+}
+
+// checkRefused checks that a write is answered with 503 and Retry-After.
+func (d *fullDisk) checkRefused(method, path string, in any) {
+	d.T.Helper()
+	res, err := d.NewAPITransport().RoundTrip(d.NewAPIRequest(method, path, in))
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	defer res.Body.Close()
+	var e struct {
+		Code   account.Code `json:"error_code"`
+		Status int          `json:"status_code"`
+	}
+	after, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	if err := json.NewDecoder(res.Body).Decode(&e); err != nil || res.StatusCode != 503 || e.Status != 503 ||
+		e.Code != account.CodeUnavailable || after < 1 {
+		d.T.Errorf("%s %s: %s, Retry-After %q: %+v, %v", method, path, res.Status, res.Header.Get("Retry-After"), e,
+			err)
+	}
+}
+
+// checkBackends checks that the API lists exactly the acknowledged backends, unchanged.
+func (d *fullDisk) checkBackends(when string) {
+	d.T.Helper()
+	var list struct{ Backends []struct{ ID, Body string } }
+	if status := d.CallAPI("GET", "/backends/http_response?limit=1000", nil, &list); status != http.StatusOK {
+		d.T.Fatalf("%s: listing: status %d", when, status)
+	}
+	var ids []string
+	for _, b := range slices.Backward(list.Backends) { // the list has the newest first
+		if ids = append(ids, b.ID); b.Body != d.body {
+			d.T.Errorf("%s: half of a change is stored: %s", when, b.ID)
+		}
+	}
+	if !slices.Equal(ids, d.made) {
+		d.T.Errorf("%s: acknowledged were %v, stored are %v", when, d.made, ids)
+	}
+}
+
+// TestServer_ReportsFullDisk fills the disk of a running service: writes are refused as a whole,
+// reads and traffic go on. With room again writes go on without a restart.
 func TestServer_ReportsFullDisk(t *testing.T) {
 	t.Parallel()
-	var disk *store.Store
-	r := servicetest.Start(t, func(o *service.Options) { o.SetOnStoreOpen(func(s *store.Store) { disk = s }) })
-	p := servicetest.NewPathTo(t, r, servicetest.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+	d := &fullDisk{body: strings.Repeat("x", 30_000)}
+	d.Server = servicetest.Start(t, func(o *service.Options) { o.SetOnStoreOpen(func(s *store.Store) { d.store = s }) })
+	p := servicetest.NewPathTo(t, d.Server, servicetest.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "served")
 	}))
-	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := &http.Transport{TLSClientConfig: tlsConfig}
-	defer tr.CloseIdleConnections()
-	call := func(method, path string, in any) (res *http.Response, body []byte) {
-		t.Helper()
-		b, err := json.Marshal(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req, err := http.NewRequestWithContext(servicetest.Context(t), method, "https://"+r.Addrs.Service.String()+path,
-			bytes.NewReader(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = http.Header{"Authorization": {"Bearer " + r.APIKey}, "Service-Version": {"2"},
-			"Content-Type": {"application/json"}}
-		if res, err = tr.RoundTrip(req); err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		if body, err = io.ReadAll(res.Body); err != nil {
-			t.Fatal(err)
-		}
-		return res, body
-	}
-	make503 := func(method, path string, in any) {
-		t.Helper()
-		res, body := call(method, path, in)
-		var e struct {
-			Code   account.Code `json:"error_code"`
-			Status int          `json:"status_code"`
-		}
-		after, _ := strconv.Atoi(res.Header.Get("Retry-After"))
-		if err := json.Unmarshal(body, &e); err != nil || res.StatusCode != 503 || e.Status != 503 ||
-			e.Code != account.CodeUnavailable || after < 1 {
-			t.Errorf("%s %s: %s, Retry-After %q: %s", method, path, res.Status, res.Header.Get("Retry-After"), body)
-		}
-	}
-	if err := disk.SetMaxPages(servicetest.Context(t), 400); err != nil {
-		t.Fatal(err)
-	}
-	body := strings.Repeat("x", 30_000)
-	var made []string
-	full := false
-	for i := 0; i < 60 && !full; i++ {
-		res, answer := call("POST", "/backends/http_response",
-			map[string]any{"status_code": 200, "body": body, "description": fmt.Sprint(i)})
-		var b struct{ ID string }
-		if err := json.Unmarshal(answer, &b); err != nil {
-			t.Fatal(err)
-		}
-		if full = res.StatusCode == 503; !full {
-			if res.StatusCode != 201 {
-				t.Fatalf("%s: %s", res.Status, answer)
-			}
-			made = append(made, b.ID)
-		}
-	}
-	if !full || len(made) == 0 {
-		t.Fatalf("%d were made, and the disk is full: %v", len(made), full)
-	}
-	for i, fits := 0, true; fits && i < 60; i++ { // what little room is left
-		res, _ := call("POST", "/credentials", map[string]any{"metadata": strings.Repeat("m", account.MaxMetadata)})
-		fits = res.StatusCode == 201
-	}
-	make503("POST", "/credentials", map[string]any{"metadata": strings.Repeat("m", account.MaxMetadata)})
-	make503("POST", "/backends/http_response", map[string]any{"status_code": 200, "body": body})
-	make503("PATCH", "/backends/http_response/"+made[0], map[string]any{"body": strings.Repeat("b", 60_000)})
-
-	listed := func() (ids []string) {
-		t.Helper()
-		res, answer := call("GET", "/backends/http_response?limit=1000", nil)
-		var list struct{ Backends []struct{ ID, Body string } }
-		if err := json.Unmarshal(answer, &list); err != nil || res.StatusCode != 200 {
-			t.Fatalf("%s: %s", res.Status, answer)
-		}
-		for _, b := range list.Backends {
-			if ids = append(ids, b.ID); b.Body != body {
-				t.Errorf("half of a change is there: %s", b.ID)
-			}
-		}
-		slices.Reverse(ids) // newest first
-		return ids
-	}
-	if got := listed(); !slices.Equal(got, made) {
-		t.Errorf("acknowledged were %v, there are %v", made, got)
-	}
+	d.limit(400)
+	d.fill()
+	d.checkRefused("POST", "/credentials", largeCredential())
+	d.checkRefused("POST", "/backends/http_response", map[string]any{"status_code": 200, "body": d.body})
+	d.checkRefused("PATCH", "/backends/http_response/"+d.made[0], map[string]any{"body": strings.Repeat("b", 60_000)})
+	d.checkBackends("on a full disk")
 	if got := servicetest.ReadAll(t,
 		p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil).Body); got != "served" {
 		t.Errorf("traffic: %q", got)
 	}
-	if err := disk.SetMaxPages(servicetest.Context(t), 1<<30); err != nil {
-		t.Fatal(err)
-	}
-	if res, body := call("POST", "/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": made[0],
-		"metadata": strings.Repeat("m", account.MaxMetadata)}); res.StatusCode != 201 {
-		t.Errorf("with room again: %s: %s", res.Status, body)
-	}
-	if got := listed(); !slices.Equal(got, made) {
-		t.Errorf("with room again there are %v, want %v", got, made)
-	}
+	d.limit(1 << 30)
+	d.CreateObject("/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": d.made[0],
+		"metadata": strings.Repeat("m", account.MaxMetadata)}, nil)
+	d.checkBackends("with room again")
 }

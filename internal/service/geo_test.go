@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// geoDatabase makes a file that knows one network.
+// geoDatabase writes a database with the location of one network and returns its path.
 func geoDatabase(t *testing.T, cidr string) string {
 	t.Helper()
 	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "test", RecordSize: 24, IncludeReservedNetworks: true})
@@ -86,9 +86,9 @@ func TestGeo_IsKnownToPoliciesAndDevices(t *testing.T) {
 		*d.Location.CountryCode != "NL" || *d.Network != (account.Network{ASN: 64500}) {
 		t.Errorf("the device: %+v", d)
 	}
-	nowhere, err := service.DeviceOf(service.Options{}, r, netip.MustParseAddr("203.0.113.9"))
-	if err != nil || nowhere.Location != nil || nowhere.Network != nil ||
+	unknown, err := service.DeviceOf(service.Options{}, r, netip.MustParseAddr("203.0.113.9"))
+	if err != nil || unknown.Location != nil || unknown.Network != nil ||
 		service.KnowsLocation(netip.MustParseAddr("203.0.113.9")) {
-		t.Errorf("without a database: %+v, %v", nowhere, err)
+		t.Errorf("without a database: %+v, %v", unknown, err)
 	}
 }

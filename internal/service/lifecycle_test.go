@@ -6,7 +6,6 @@ package service_test
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -19,7 +18,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -101,30 +99,20 @@ func TestStop_DrainsRequests(t *testing.T) {
 
 func TestStop_CutsAfterDrainTimeout(t *testing.T) {
 	t.Parallel()
-	for name, cut := range map[string]func(p *servicetest.Path){
-		"at the time-out": func(p *servicetest.Path) { p.Stop() },
-		"in a hurry":      func(p *servicetest.Path) { p.Stop(); close(p.ForceStop) },
+	for name, c := range map[string]struct {
+		drainTimeout time.Duration
+		cut          func(*servicetest.Path)
+	}{
+		"at the time-out": {100 * time.Millisecond, func(p *servicetest.Path) { p.Stop() }},
+		"at ForceStop":    {time.Hour, func(p *servicetest.Path) { p.Stop(); close(p.ForceStop) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			timeout := 100 * time.Millisecond
-			if name == "in a hurry" {
-				timeout = time.Hour
-			}
-			r := servicetest.Start(t, func(o *service.Options) { o.DrainTimeout = timeout })
-			p := servicetest.NewPathTo(t, r, servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }),
-				func(b *tunnel.Bind) {
-					b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:1", "", ""
-				})
-			st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
-			_, _ = io.WriteString(st, "x")
-			if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
-			cut(p)
-			if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
-				t.Errorf("the stream ended with %v, want an abort", err)
-			}
+			r := servicetest.Start(t, func(o *service.Options) { o.DrainTimeout = c.drainTimeout })
+			p := servicetest.NewTCPPathTo(t, r, servicetest.ServeTCP(t, servicetest.Echo))
+			st := p.Forwarder.OpenEcho(p.Bound)
+			c.cut(p)
+			checkAborted(t, st)
 			if err := servicetest.Receive(t, p.Finished, "end of the service"); err != nil {
 				t.Error(err)
 			}
@@ -167,17 +155,14 @@ func TestRestart_ConnectionsWaitForAgent(t *testing.T) {
 	a.Stop()
 	second := servicetest.Start(t, func(o *service.Options) { o.DataDir = first.Options.DataDir })
 	st := second.StartForwarder().Open(servicetest.OpenHeader(t, bound))
-	deadline := time.Now().Add(servicetest.MaxWait)
-	for !strings.Contains(second.ScrapeMetrics(), `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`) {
-		if time.Now().After(deadline) {
-			t.Fatal("the stream did not arrive")
-		}
-	}
-	servicetest.Receive(t, second.StartAgent(tunnel.Bind{URL: "tcp://db.demo:1", ResumeSecret: bound.ResumeSecret},
-		upstream).Bound,
-		"bind")
+	servicetest.Eventually(t, "the stream is counted", func() bool {
+		const line = `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`
+		return strings.Contains(second.ScrapeMetrics(), line)
+	})
+	again := second.StartAgent(tunnel.Bind{URL: "tcp://db.demo:1", ResumeSecret: bound.ResumeSecret}, upstream)
+	servicetest.Receive(t, again.Bound, "bind")
 	if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
-		t.Errorf("the connection that came before the agent got %v", err)
+		t.Errorf("the connection opened before the agent returned got %v", err)
 	}
 }
 
@@ -199,7 +184,7 @@ func TestLog_HasNoSecrets(t *testing.T) {
 	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/?token=request-secret", nil, header)
 	metrics := p.ScrapeMetrics()
 	key := p.APIKey
-	p.APIKey = "flk_wrong-key-of-somebody"
+	p.APIKey = "flk_wrong-api-key"
 	p.CallAPI("GET", "/endpoints", nil, nil)
 	if err := p.StopAndWait(); err != nil {
 		t.Fatal(err)
@@ -207,7 +192,7 @@ func TestLog_HasNoSecrets(t *testing.T) {
 	secrets := map[string]string{
 		"API key": key, "authtoken": p.Authtoken, "resume secret": p.Bound.ResumeSecret, "wrong authtoken": wrong,
 		"request's secret": "request-secret",
-		"wrong API key":    "wrong-key-of-somebody",
+		"wrong API key":    "wrong-api-key",
 	}
 	for name, secret := range secrets {
 		if secret == "" {
@@ -251,23 +236,9 @@ func TestMetrics_CountRequestsAndSessions(t *testing.T) {
 func TestStop_EndsWatchesCleanly(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
-	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
-	defer tr.CloseIdleConnections()
+	tr := r.NewAPITransport()
 	get := func(query string) *http.Response {
-		req, err := http.NewRequestWithContext(servicetest.Context(t), "GET",
-			"https://"+r.Addrs.Service.String()+"/endpoints"+
-				query,
-			nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+r.APIKey)
-		req.Header.Set("Service-Version", "2")
-		res, err := tr.RoundTrip(req)
+		res, err := tr.RoundTrip(r.NewAPIRequest("GET", "/endpoints"+query, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ package service_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -18,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// loginServer is a public service with endpoints that ask a provider.
+// loginServer is a public service whose endpoints require a login at a provider.
 type loginServer struct {
 	*servicetest.PublicServer
 	idp *oidctest.Provider
@@ -36,6 +37,7 @@ func startLogins(t *testing.T, change ...func(*service.Options)) *loginServer {
 			change...)...), idp}
 }
 
+// policy returns a traffic policy with a login at the provider; more is appended to its config.
 func (w *loginServer) policy(more string) string {
 	return fmt.Sprintf(
 		"on_http_request:\n- actions:\n  - type: openid-connect\n    config: {issuer_url: %q, client_id: %s, "+
@@ -53,26 +55,20 @@ func (w *loginServer) protect(url, policy string, h http.HandlerFunc) *servicete
 	return a
 }
 
-// mirror answers with what the upstream sees.
+// mirror answers with the request line, the Fairlead headers and the cookies of the request.
 func mirror(w http.ResponseWriter, r *http.Request) {
 	w.Header().Add("Set-Cookie", "__Host-fl-oidc=tossed; Path=/; Secure")
 	w.Header().Add("Set-Cookie", "=__host-FL-oidc=tossed; Path=/; Secure")
 	w.Header().Add("Set-Cookie", "theme=dark")
 	fmt.Fprintf(w, "%s %s\n", r.Method, r.URL.RequestURI())
-	for _, name := range slices.Sorted(func(yield func(string) bool) {
-		for n := range r.Header {
-			if !yield(n) {
-				return
-			}
-		}
-	}) {
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
 		if strings.HasPrefix(strings.ToLower(name), "fairlead") || name == "Cookie" {
 			fmt.Fprintf(w, "%s=%s\n", name, strings.Join(r.Header[name], "|"))
 		}
 	}
 }
 
-// newLoginBrowser is a browser with cookies.
+// newLoginBrowser returns a browser with cookies, which reaches the provider, too.
 func (w *loginServer) newLoginBrowser() *http.Client {
 	b := w.NewBrowser()
 	b.Jar, _ = cookiejar.New(nil)
@@ -91,14 +87,14 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// page is an answer.
+// response is an answer whose body was read.
 type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// request sends one request as a browser does when it navigates, and follows nothing.
+// request sends one request as a browser does when it navigates, and does not follow redirects.
 func (w *loginServer) request(b *http.Client, method, target string, header ...string) response {
 	w.T.Helper()
 	r, err := http.NewRequestWithContext(servicetest.Context(w.T), method, target, nil)
@@ -162,13 +158,15 @@ func TestLogin_SessionsHeadersAndLogout(t *testing.T) {
 		t.Errorf("the cookie of the flow: %s", c)
 	}
 	got, at := w.logIn(b, "https://app.example.com/deep/page?q=%2F&x")
-	want := "GET /deep/page?q=%2F&x\nFairlead-Auth-Email=alice@example.com\nFairlead-Auth-Groups=staff,a%2Cb\nFairlead-Auth-Name=Alice %C3%84\nFairlead-Auth-Provider=" + strings.TrimPrefix(w.idp.URL, "http://")
+	want := "GET /deep/page?q=%2F&x\nFairlead-Auth-Email=alice@example.com\n" +
+		"Fairlead-Auth-Groups=staff,a%2Cb\nFairlead-Auth-Name=Alice %C3%84\n" +
+		"Fairlead-Auth-Provider=" + strings.TrimPrefix(w.idp.URL, "http://")
 	if got.status != 200 || at.String() != "https://app.example.com/deep/page?q=%2F&x" ||
 		!strings.HasPrefix(got.body, want+"\nFairlead-Auth-User-Id=au-") {
 		t.Errorf("%d at %s\n%s\nwant\n%s", got.status, at, got.body, want)
 	}
 	if all := got.header.Values("Set-Cookie"); len(all) != 1 || all[0] != "theme=dark" {
-		t.Errorf("the upstream has set %q", all)
+		t.Errorf("cookies of the upstream: %q", all)
 	}
 	spoofed := w.request(b, "GET", "https://app.example.com/", "Fairlead-Auth-Email", "eve@example.com",
 		"Fairlead_Auth_Email",
@@ -180,7 +178,7 @@ func TestLogin_SessionsHeadersAndLogout(t *testing.T) {
 	if strings.Contains(spoofed.body, "__Host") || !strings.Contains(spoofed.body, "Cookie=a=b") {
 		t.Errorf("cookies that the upstream sees: %s", spoofed.body)
 	}
-	// with the flow of the first visit
+	// of the session, of the upstream, and of the first request's login
 	if c := cookiesOf(b, "https://app.example.com"); len(c) != 3 || c["__Host-fl-oidc"] == "" {
 		t.Errorf("cookies %v", c)
 	}

@@ -35,18 +35,53 @@ func (w *loginServer) rawStatus(host, request string) int {
 	}
 	_ = res.Body.Close()
 	if c := res.Header["Set-Cookie"]; res.StatusCode < 300 && len(c) > 0 {
-		w.T.Errorf("the upstream has set %q", c)
+		w.T.Errorf("the answer sets a cookie of the login: %q", c)
 	}
 	return res.StatusCode
 }
 
-// What comes without a session of the place does not reach the upstream, whatever it carries.
+// websocketUpgrade is a request to upgrade, with its host and its cookies left out.
+const websocketUpgrade = "GET /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nCookie: %s\r\n\r\n"
+
+// rawRequest is a request as text, to a host, with the status of its answer.
+type rawRequest struct {
+	host, text string
+	want       int
+}
+
+// forgedRequests returns requests that abuse the cookie of a session at a.example.com, and one that
+// uses it as it is meant.
+func forgedRequests(token string) map[string]rawRequest {
+	const a, b = "a.example.com", "b.example.com"
+	get := func(host, path string, header ...string) string {
+		return "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n" + strings.Join(append(header, "\r\n"), "\r\n")
+	}
+	cookie := loadCookie + "=" + token
+	return map[string]rawRequest{
+		"websocket with its session":    {a, fmt.Sprintf(websocketUpgrade, a, cookie), 101},
+		"websocket without a session":   {a, fmt.Sprintf(websocketUpgrade, a, "a=b"), 401},
+		"script":                        {a, get(a, "/", "Sec-Fetch-Mode: cors"), 401},
+		"cookie of another host":        {b, get(b, "/", "Cookie: "+cookie), 401},
+		"tossed cookie":                 {a, get(a, "/", "Cookie: "+loadCookie+"=x; "+cookie), 401},
+		"two Cookie headers":            {a, get(a, "/", "Cookie: "+loadCookie+"=x", "Cookie: "+cookie), 401},
+		"encoded slash in login's path": {a, get(a, "/_fairlead/oidc%2fcallback"), 401},
+		"dots to login's path":          {a, get(a, "/x/../_fairlead/oidc/callback"), 401},
+		"preflight request": {a, "OPTIONS / HTTP/1.1\r\nHost: a.example.com\r\nOrigin: https://b\r\n" +
+			"Access-Control-Request-Method: GET\r\n\r\n", 401},
+		"identity headers": {a,
+			get(a, "/", "Fairlead-Auth-User-Id: au-1", "fairlead_auth_user_id: au-1"), 401},
+	}
+}
+
+// TestLogin_ResistsForgery sends requests without a session of their host: none reaches the
+// upstream.
 func TestLogin_ResistsForgery(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
-	secret := func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Fairlead-Auth-User-Id") == "" && r.URL.Path != "/open" {
-			t.Errorf("%s %s has come through", r.Host, r.URL)
+	upstream := func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Fairlead-Auth-User-Id") == "" {
+			t.Errorf("%s %s reached the upstream", r.Host, r.URL)
 		}
 		if r.Header.Get("Upgrade") != "" {
 			c, _, err := http.NewResponseController(rw).Hijack()
@@ -54,57 +89,26 @@ func TestLogin_ResistsForgery(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_, _ = io.WriteString(c,
-				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSet-Cookie: "+
-					"__Host-fl-oidc=x\r\n\r\n")
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+				"Upgrade: websocket\r\nSet-Cookie: __Host-fl-oidc=x\r\n\r\n")
 			_ = c.Close()
 		}
 	}
-	w.protect("https://a.example.com", w.policy(""), secret)
-	w.protect("https://b.example.com", w.policy(""), secret)
+	w.protect("https://a.example.com", w.policy(""), upstream)
+	w.protect("https://b.example.com", w.policy(""), upstream)
 	b := w.newLoginBrowser()
 	if a, at := w.logIn(b, "https://a.example.com/x"); a.status != 200 || at.Path != "/x" {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	token := cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"]
-	websocket := "GET /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: " +
-		"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nCookie: %s\r\n\r\n"
-	for name, c := range map[string]struct {
-		host, request string
-		want          int
-	}{
-		"a websocket with its session": {"a.example.com",
-			fmt.Sprintf(websocket, "a.example.com", "__Host-fl-oidc="+token), 101},
-		"a websocket without": {"a.example.com", fmt.Sprintf(websocket, "a.example.com", "a=b"), 401},
-		"a script": {"a.example.com",
-			"GET / HTTP/1.1\r\nHost: a.example.com\r\nSec-Fetch-Mode: cors\r\n\r\n", 401},
-		"the cookie of a on b": {"b.example.com",
-			"GET / HTTP/1.1\r\nHost: b.example.com\r\nCookie: __Host-fl-oidc=" + token + "\r\n\r\n", 401},
-		"a tossed cookie": {"a.example.com",
-			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x; __Host-fl-oidc=" + token + "\r\n\r\n",
-			401},
-		"two lines of cookies": {"a.example.com",
-			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x\r\nCookie: __Host-fl-oidc=" + token +
-				"\r\n\r\n",
-			401},
-		"a path that looks like one of the login's": {"a.example.com",
-			"GET /_fairlead/oidc%2fcallback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
-		"dots that lead to one": {"a.example.com",
-			"GET /x/../_fairlead/oidc/callback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
-		"a preflight request": {"a.example.com",
-			"OPTIONS / HTTP/1.1\r\nHost: a.example.com\r\nOrigin: https://b\r\nAccess-Control-Request-Method: " +
-				"GET\r\n\r\n", 401},
-		"identity headers": {"a.example.com",
-			"GET / HTTP/1.1\r\nHost: a.example.com\r\nFairlead-Auth-User-Id: au-1\r\nfairlead_auth_user_id: " +
-				"au-1\r\n\r\n", 401},
-	} {
-		if got := w.rawStatus(c.host, c.request); got != c.want {
+	for name, c := range forgedRequests(cookiesOf(b, "https://a.example.com")[loadCookie]) {
+		if got := w.rawStatus(c.host, c.text); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
 }
 
-// A login counts once, in the browser that has begun it; each tab ends its own.
+// TestLogin_RefusesBadCallbacks: a callback counts once, in the browser that began the login; each
+// tab ends its own login.
 func TestLogin_RefusesBadCallbacks(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
@@ -117,7 +121,7 @@ func TestLogin_RefusesBadCallbacks(t *testing.T) {
 	one, two := callback("/1"), callback("/2")
 	if a := w.request(w.newLoginBrowser(), "GET", one); a.status != 403 ||
 		a.header.Get(account.CodeHeader) != string(account.CodeLoginFailed) {
-		t.Errorf("in another browser: %d", a.status)
+		t.Errorf("a callback in another browser: %d", a.status)
 	}
 	for want, target := range map[string]string{"/1": one, "/2": two} {
 		if a := w.request(b, "GET", target); a.status != http.StatusSeeOther || a.header.Get("Location") != want {
@@ -127,7 +131,7 @@ func TestLogin_RefusesBadCallbacks(t *testing.T) {
 			t.Errorf("a second time: %d", a.status)
 		}
 	}
-	// A code that was used already, in a flow of its own.
+	// A code of an earlier login, in the callback of another.
 	w.request(b, "POST", "https://a.example.com/_fairlead/oidc/logout", "Sec-Fetch-Site", "same-origin")
 	used, _ := url.Parse(one)
 	fresh, _ := url.Parse(callback("/3"))
@@ -140,68 +144,92 @@ func TestLogin_RefusesBadCallbacks(t *testing.T) {
 	}
 }
 
-// Logout, the session's end and the provider's back-channel logout, on a service with a store of
-// its own.
-func TestLogin_SessionsEnd(t *testing.T) {
+// loggedIn reports whether the browser has a session at the site.
+func (w *loginServer) loggedIn(b *http.Client, site string) bool {
+	w.T.Helper()
+	return w.request(b, "GET", site+"/").status == 200
+}
+
+func TestLogin_LogoutEndsSession(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
-	const app, short = "https://a.example.com", "https://b.example.com"
+	const app = "https://a.example.com"
 	w.protect(app, w.policy(""), mirror)
-	w.protect(short, w.policy(", max_session_duration: 1s"), mirror)
 	b := w.newLoginBrowser()
-	in := func(site string) bool { return w.request(b, "GET", site+"/").status == 200 }
 	w.logIn(b, app+"/")
-	start := w.request(b, "GET", short+"/")
-	back := w.request(b, "GET", start.header.Get("Location"))
-	if a := w.request(b, "GET", back.header.Get("Location")); a.status != http.StatusSeeOther ||
-		cookiesOf(b, short)["__Host-fl-oidc"] == "" {
-		t.Fatalf("a short login: %d", a.status)
-	}
 	if page := w.request(b, "GET", app+"/_fairlead/oidc/logout"); page.status != 200 ||
-		!strings.Contains(page.body, "<button>Log out</button>") || !in(app) {
-		t.Errorf("asking: %d", page.status)
+		!strings.Contains(page.body, "<button>Log out</button>") || !w.loggedIn(b, app) {
+		t.Errorf("the logout page: %d", page.status)
 	}
 	if a := w.request(b, "POST", app+"/_fairlead/oidc/logout", "Sec-Fetch-Site", "cross-site"); a.status != 403 ||
-		!in(app) {
+		!w.loggedIn(b, app) {
 		t.Errorf("another site's logout: %d", a.status)
 	}
 	if a := w.request(b, "POST", app+"/_fairlead/oidc/logout", "Sec-Fetch-Site", "same-origin"); a.status != 200 ||
-		in(app) {
+		w.loggedIn(b, app) {
 		t.Errorf("logout: %d", a.status)
 	}
-	for end := time.Now().Add(servicetest.MaxWait); in(short); {
-		if time.Now().After(end) {
-			t.Fatal("a session of one second does not end")
-		}
+}
+
+func TestLogin_SessionExpires(t *testing.T) {
+	t.Parallel()
+	w := startLogins(t)
+	const app = "https://b.example.com"
+	w.protect(app, w.policy(", max_session_duration: 1s"), mirror)
+	b := w.newLoginBrowser()
+	start := w.request(b, "GET", app+"/")
+	callback := w.request(b, "GET", start.header.Get("Location"))
+	if a := w.request(b, "GET", callback.header.Get("Location")); a.status != http.StatusSeeOther ||
+		cookiesOf(b, app)[loadCookie] == "" {
+		t.Fatalf("a login for one second: %d", a.status)
 	}
+	servicetest.Eventually(t, "a session of one second ends", func() bool { return !w.loggedIn(b, app) })
+}
+
+// newLogoutRequest returns the provider's request that posts a token to the back-channel logout of
+// the site.
+func newLogoutRequest(t *testing.T, site, token string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(servicetest.Context(t), "POST", site+"/_fairlead/oidc/logout",
+		strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return r
+}
+
+// postLogoutToken posts a token to the back-channel logout of the site and returns the status.
+func (w *loginServer) postLogoutToken(site, token string) int {
+	w.T.Helper()
+	res, err := w.newLoginBrowser().Do(newLogoutRequest(w.T, site, token))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+func TestLogin_BackChannelLogoutEndsSession(t *testing.T) {
+	t.Parallel()
+	w := startLogins(t)
+	const app = "https://a.example.com"
+	w.protect(app, w.policy(""), mirror)
+	b := w.newLoginBrowser()
 	if a, _ := w.logIn(b, app+"/"); a.status != 200 {
 		t.Fatalf("%d", a.status)
-	}
-	logout := func(token string) int {
-		r, err := http.NewRequestWithContext(servicetest.Context(t), "POST", app+"/_fairlead/oidc/logout",
-			strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		res, err := w.newLoginBrowser().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		return res.StatusCode
 	}
 	claims := w.idp.LogoutClaims("alice")
 	claims["sid"] = "sid-alice"
 	delete(claims, "sub")
 	token := w.idp.Sign(claims)
-	if got := logout(token + "x"); got != 400 || !in(app) {
+	if got := w.postLogoutToken(app, token+"x"); got != 400 || !w.loggedIn(b, app) {
 		t.Errorf("a broken token: %d", got)
 	}
-	if got := logout(token); got != 200 || in(app) {
+	if got := w.postLogoutToken(app, token); got != 200 || w.loggedIn(b, app) {
 		t.Errorf("the provider's logout: %d", got)
 	}
-	if got := logout(token); got != 400 {
+	if got := w.postLogoutToken(app, token); got != 400 {
 		t.Errorf("its token a second time: %d", got)
 	}
 }

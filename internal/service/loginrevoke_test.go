@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// onlySession returns the session that there is.
+// onlySession returns the only session of the account.
 func (w *loginServer) onlySession() account.AppSession {
 	w.T.Helper()
 	all, _, err := w.OpenStore().AppSessions(servicetest.Context(w.T), w.Account, account.AppSessionFilter{},
@@ -26,8 +26,8 @@ func (w *loginServer) onlySession() account.AppSession {
 	return all[0]
 }
 
-// A session that was revoked is over at the next request, and the provider is told to ask the
-// person again.
+// TestLogin_RevokedSessionLogsInAgain: the next request after a revocation logs in again, and asks
+// the provider for the person's credentials again.
 func TestLogin_RevokedSessionLogsInAgain(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)

@@ -6,7 +6,6 @@ package service_test
 import (
 	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,8 +45,8 @@ func TestMetrics_OfEndpoint(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "0123456789")
 	})
-	for _, way := range []string{"/", "/", "/teapot"} {
-		_ = servicetest.ReadAll(t, p.Forwarder.Do(p.Transport, "POST", "http://hello.demo"+way,
+	for _, path := range []string{"/", "/", "/teapot"} {
+		_ = servicetest.ReadAll(t, p.Forwarder.Do(p.Transport, "POST", "http://hello.demo"+path,
 			strings.NewReader("abcde"),
 			nil).Body)
 	}
@@ -124,14 +123,10 @@ func TestMetrics_OfRefusedConnections(t *testing.T) {
 
 func TestMetrics_OfTCPEndpointUntilDeleted(t *testing.T) {
 	t.Parallel()
-	echo := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	p := servicetest.NewPathTo(t, servicetest.Start(t, func(o *service.Options) {
+	p := servicetest.NewTCPPathTo(t, servicetest.Start(t, func(o *service.Options) {
 		o.EndpointGrace = time.Second
 		o.SetDropDeletedInterval(50 * time.Millisecond)
-	}), echo,
-		func(b *tunnel.Bind) {
-			b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+echo, ""
-		})
+	}), servicetest.ServeTCP(t, servicetest.Echo))
 	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(st, "question")
 	if _, err := io.ReadFull(st, make([]byte, 8)); err != nil {
@@ -145,11 +140,9 @@ func TestMetrics_OfTCPEndpointUntilDeleted(t *testing.T) {
 	checkCounted(p, `fairlead_server_endpoint_connections_total{endpoint="ID"} 1`,
 		`fairlead_server_endpoint_open{endpoint="ID"} 0`)
 	p.Agent.Stop()
-	for deadline := time.Now().Add(servicetest.MaxWait); strings.Contains(p.ScrapeMetrics(), p.Bound.EndpointID); {
-		if time.Now().After(deadline) {
-			t.Fatal("the deleted endpoint is still in the metrics")
-		}
-	}
+	servicetest.Eventually(t, "the metrics drop the deleted endpoint", func() bool {
+		return !strings.Contains(p.ScrapeMetrics(), p.Bound.EndpointID)
+	})
 }
 
 func TestMetrics_OfBackends(t *testing.T) {
@@ -157,7 +150,7 @@ func TestMetrics_OfBackends(t *testing.T) {
 	r := servicetest.Start(t)
 	f, a := r.StartForwarder(), r.Tenant()
 	canned := a.Answer(200, "canned")
-	order := a.Failover(a.Group(map[string]string{"app": "nobody"}), canned)
+	order := a.Failover(a.Group(map[string]string{"app": "offline"}), canned)
 	b := a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
 	if status, body := f.Get(b); status != 200 || body != "canned" {
 		t.Fatalf("%d %s", status, body)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The store keeps a text with a digest, and none without: a document without a rule has one, too.
+// TestCompilePolicy_EmptyPolicyHasDigest: the store keeps no policy that has no digest, so one
+// without rules needs one, too.
 func TestCompilePolicy_EmptyPolicyHasDigest(t *testing.T) {
 	t.Parallel()
 	digests := map[string]string{}
@@ -25,12 +26,14 @@ func TestCompilePolicy_EmptyPolicyHasDigest(t *testing.T) {
 	}
 }
 
-// Mistakes of SAML that nobody would see before the first login are told when the policy is set.
+// TestCompilePolicy_RefusesInvalidSAMLMetadata checks mistakes that would otherwise show at the
+// first login.
 func TestCompilePolicy_RefusesInvalidSAMLMetadata(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
 		`{idp_metadata: "<EntityDescriptor/>"}`: "idp_metadata: its root is neither",
-		`{idp_metadata_url: "https://idp.example.com", nameid_format: "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"}`: "use persistent",
+		`{idp_metadata_url: "https://idp.example.com", ` +
+			`nameid_format: "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"}`: "use persistent",
 	} {
 		_, err := compilePolicy("on_http_request: [{actions: [{type: saml, config: "+config+"}]}]", "https", "public")
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -56,7 +56,7 @@ func checkUnavailable(r *servicetest.Server) {
 	}
 }
 
-// deleteNewestToken does what a command in another process would.
+// deleteNewestToken deletes the newest authtoken as a command in another process does.
 func deleteNewestToken(r *servicetest.Server) {
 	r.T.Helper()
 	admin := r.OpenStore()
@@ -75,7 +75,7 @@ func deleteNewestToken(r *servicetest.Server) {
 }
 
 // TestServer_AnswersLostDatabaseWith503 stops PostgreSQL under a running service. Sessions live on;
-// what ended meanwhile is offline afterwards.
+// the endpoint of an agent that stopped meanwhile is offline afterwards.
 func TestServer_AnswersLostDatabaseWith503(t *testing.T) {
 	t.Parallel()
 	postgres, err := postgrestest.Start("fsync=off")
@@ -108,7 +108,7 @@ func TestServer_AnswersLostDatabaseWith503(t *testing.T) {
 	if err := postgres.Up(); err != nil {
 		t.Fatal(err)
 	}
-	servicetest.Eventually(t, "the API answers, and knows who left", func() bool {
+	servicetest.Eventually(t, "the stopped agent's endpoint is offline", func() bool {
 		return statuses(r)["http://leaves.demo"] == account.StatusOffline
 	})
 	if got := statuses(r)["http://stays.demo"]; got != account.StatusOnline {

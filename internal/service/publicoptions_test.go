@@ -39,7 +39,7 @@ func TestPublicOptions_RefusesContradictions(t *testing.T) {
 		"bad address": {service.PublicOptions{HTTPAddr: "80"}, "--public-http-addr"},
 		"bad proxies": {service.PublicOptions{HTTPAddr: ":80", TrustedProxies: []string{"10.0.0.0/33"}},
 			"--trusted-proxies"},
-		"nobody to trust":          {service.PublicOptions{HTTPAddr: ":80", ProxyProtocol: true}, "--trusted-proxies"},
+		"no trusted proxy":         {service.PublicOptions{HTTPAddr: ":80", ProxyProtocol: true}, "--trusted-proxies"},
 		"proxies of the dashboard": {service.PublicOptions{TrustedProxies: []string{"10.0.0.1", "fd00::/8"}}, ""},
 		"their header, no edge": {service.PublicOptions{TrustedProxies: []string{"10.0.0.1"}, ProxyProtocol: true},
 			"--public-http-addr"},

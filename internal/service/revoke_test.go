@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
-// fakeLoginStore is a store of sessions that a test has in its hand.
+// fakeLoginStore is a store of sessions whose answers a test sets.
 type fakeLoginStore struct {
 	account.Logins
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ type fakeLoginStore struct {
 	broken error
 
 	result *account.Revocation
-	told   []string
+	audit  []string // events, as text
 }
 
 func (p *fakeLoginStore) LiveSessionIDs(_ context.Context, _ []string) (map[string]bool, error) {
@@ -40,7 +40,7 @@ func (p *fakeLoginStore) LiveSessionIDs(_ context.Context, _ []string) (map[stri
 	return maps.Clone(p.alive), p.broken
 }
 
-// setAlive changes what the store says.
+// setAlive sets the sessions that are alive, and the error of reads.
 func (p *fakeLoginStore) setAlive(alive map[string]bool, broken error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,26 +60,27 @@ func (p *fakeLoginStore) Revoke(
 	return &r, nil
 }
 
-func (p *fakeLoginStore) record(
+func (p *fakeLoginStore) recordAudit(
 	_ context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,
 ) error {
 	at, err := time.Parse(time.RFC3339Nano, details["last_byte_before"])
 	if err != nil || time.Since(at) > time.Hour {
 		return errors.New("no time")
 	}
-	p.told = append(p.told,
+	p.audit = append(p.audit,
 		strings.Join([]string{by.AccountID, by.PrincipalID, string(what), objectID, details["reason"],
 			details["sessions"], details["streams"]}, " "))
 	return nil
 }
 
-// cutRecorder counts who was cut.
+// cutRecorder counts the cuts of each session.
 type cutRecorder struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-func (c *cutRecorder) of(id string) func() {
+// abort returns a function that counts a cut of the session.
+func (c *cutRecorder) abort(id string) func() {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -94,7 +95,7 @@ func testRevoker(p *fakeLoginStore) (*revoker, *logbuffer.Buffer) {
 	log := &logbuffer.Buffer{}
 	return &revoker{store: p, liveSessions: live.New(), meter: newRequestMeter(1).sessions,
 		log:         slog.New(slog.NewTextHandler(log, nil)),
-		recordAudit: p.record}, log
+		recordAudit: p.recordAudit}, log
 }
 
 func TestRevoker_CutsAndRecords(t *testing.T) {
@@ -103,20 +104,20 @@ func TestRevoker_CutsAndRecords(t *testing.T) {
 	v, log := testRevoker(p)
 	cut := &cutRecorder{}
 	for _, id := range []string{"as_1", "as_1", "as_3"} {
-		v.liveSessions.Register(cut.of(id)).SetSession(id)
+		v.liveSessions.Register(cut.abort(id)).SetSession(id)
 	}
 	by := account.Caller{AccountID: "acc_1", PrincipalID: "ak_1"}
 	done, err := v.Revoke(t.Context(), by, account.RevokeSelector{UserID: "au_1"}, account.RevokedByAdmin)
 	if err != nil || done.Streams != 2 || cut.n["as_1"] != 2 || cut.n["as_3"] != 0 {
 		t.Errorf("%+v, %v; cut %v", done, err, cut.n)
 	}
-	if want := []string{"acc_1 ak_1 application_session.cut au_1 revoked 2 2"}; len(p.told) != 1 ||
-		p.told[0] != want[0] {
-		t.Errorf("the audit log has %q, want %q", p.told, want)
+	if want := []string{"acc_1 ak_1 application_session.cut au_1 revoked 2 2"}; len(p.audit) != 1 ||
+		p.audit[0] != want[0] {
+		t.Errorf("the audit log has %q, want %q", p.audit, want)
 	}
 	for _, word := range []string{"by=ak_1", "reason=revoked", "au_1", "sessions=2", "streams=2"} {
 		if !strings.Contains(log.String(), word) {
-			t.Errorf("the log does not say %s:\n%s", word, log)
+			t.Errorf("the log lacks %s:\n%s", word, log)
 		}
 	}
 	if n := testutil.ToFloat64(v.meter.cutRequests.WithLabelValues("revoked")); n != 2 ||
@@ -131,12 +132,12 @@ func TestRevoker_CutsAndRecords(t *testing.T) {
 	}
 	lines := strings.Count(log.String(), "\n")
 	p.result = &account.Revocation{}
-	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{Issuer: "https://x", Subject: "nobody"},
+	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{Issuer: "https://x", Subject: "unknown"},
 		account.RevokedByBackChannel); err != nil {
 		t.Error(err)
 	}
-	if len(p.told) != 1 || lines != 2 || strings.Count(log.String(), "\n") != lines {
-		t.Errorf("told %q; log:\n%s", p.told, log)
+	if len(p.audit) != 1 || lines != 2 || strings.Count(log.String(), "\n") != lines {
+		t.Errorf("audit events %q; log:\n%s", p.audit, log)
 	}
 	p.broken = errors.New("no store")
 	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{SessionID: "as_3"},
@@ -155,29 +156,29 @@ func TestSweepSessions_CutsEndedSessions(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		swept := make(chan struct{})
 		go func() { defer close(swept); s.sweepSessions(ctx) }()
-		turn := func() { time.Sleep(sessionSweepInterval); synctest.Wait() }
-		turn()
+		sweep := func() { time.Sleep(sessionSweepInterval); synctest.Wait() }
+		sweep()
 		if p.asked != 0 {
 			t.Error("the store is asked though nothing is served")
 		}
 		cut := &cutRecorder{}
 		entries := map[string]*live.Entry{}
 		for _, id := range []string{"as_1", "as_2"} {
-			entries[id] = v.liveSessions.Register(cut.of(id))
+			entries[id] = v.liveSessions.Register(cut.abort(id))
 			entries[id].SetSession(id)
 		}
-		turn()
+		sweep()
 		if p.asked != 1 || len(cut.n) != 0 {
 			t.Errorf("asked %d times, cut %v", p.asked, cut.n)
 		}
-		p.setAlive(nil, errors.New("no store")) // what does not answer has not said that they are over
-		turn()
-		turn()
+		p.setAlive(nil, errors.New("no store")) // without an answer no session is over
+		sweep()
+		sweep()
 		if n := strings.Count(log.String(), "\n"); len(cut.n) != 0 || n != 1 {
 			t.Errorf("without an answer: cut %v, %d lines:\n%s", cut.n, n, log)
 		}
 		p.setAlive(map[string]bool{"as_2": true}, nil)
-		turn()
+		sweep()
 		if cut.n["as_1"] != 1 || cut.n["as_2"] != 0 {
 			t.Errorf("cut %v, want as_1", cut.n)
 		}
@@ -186,7 +187,7 @@ func TestSweepSessions_CutsEndedSessions(t *testing.T) {
 		}
 		entries["as_1"].Done()
 		p.setAlive(nil, errors.New("no store"))
-		turn()
+		sweep()
 		if n := strings.Count(log.String(), "cannot be compared"); n != 2 {
 			t.Errorf("a second failure: %d lines:\n%s", n, log)
 		}

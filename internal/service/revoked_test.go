@@ -20,14 +20,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// TestRevocation_CutsEveryKindOfRequest: of two people with the same requests, over HTTP/2 on the
-// same connection, one is revoked. Nothing of theirs goes on, and nothing of the other's is
-// touched.
+// TestRevocation_CutsEveryKindOfRequest revokes one of two users with the same requests, over
+// HTTP/2 on the same connection. All requests of that user end, and none of the other's.
 func TestRevocation_CutsEveryKindOfRequest(t *testing.T) {
 	t.Parallel()
 	c := startSessionLoad(t)
 	api := c.adminClient()
-	c.chain("https://chain.example.com")
+	c.startForwardChain("https://chain.example.com")
 	kinds := kinds
 	for _, base := range []string{loadURL, "https://chain.example.com"} {
 		if base != loadURL {
@@ -39,7 +38,7 @@ func TestRevocation_CutsEveryKindOfRequest(t *testing.T) {
 	}
 }
 
-// revokeOne revokes one of two people with the same requests.
+// revokeOne opens a request of the kind for two users, revokes one and checks both requests.
 func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int, error), kind, base string) {
 	t.Helper()
 	shared := c.http2()
@@ -49,7 +48,7 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 			shared)
 	for _, o := range []*openRequest{victim, other} {
 		if strings.HasPrefix(kind, "download") || strings.HasPrefix(kind, "stalled") {
-			o.standstill(t)
+			o.waitStalled(t)
 		}
 	}
 	if status, err := api("DELETE", "/app/users/"+victim.as.user); err != nil || status != http.StatusNoContent {
@@ -59,14 +58,14 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 		t.Errorf("%s: the next request: %d", what, status)
 	}
 	if strings.HasPrefix(kind, "stalled") {
-		close(victim.more) // it sees what has become of it when it reads
+		close(victim.more) // the upstream gets the abort when it reads
 		servicetest.Receive(t, victim.ended, "abort at the upstream of "+what)
 	} else {
 		servicetest.Receive(t, victim.ended, "abort at the upstream of "+what)
 		close(victim.more)
 	}
 	if victim.whole.Load() {
-		t.Errorf("%s: the upstream takes an aborted upload for a whole one", what)
+		t.Errorf("%s: the upstream received an aborted upload as a complete one", what)
 	}
 	victim.read()
 	if e := servicetest.Receive(t, victim.over, "end of "+what); e.err == nil || strings.Contains(e.got, after) {
@@ -74,13 +73,14 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 	}
 	close(other.more)
 	other.read()
-	c.complete(t, other)
+	c.checkCompleted(t, other)
 }
 
-// complete checks that somebody got all that the upstream has sent, or the upstream all of theirs.
-func (c *sessionLoad) complete(t *testing.T, o *openRequest) {
+// checkCompleted checks that an uncut request ends with all that the upstream has sent, or with the
+// upstream having received all of it.
+func (c *sessionLoad) checkCompleted(t *testing.T, o *openRequest) {
 	t.Helper()
-	e := servicetest.Receive(t, o.over, "end of somebody else's "+o.kind)
+	e := servicetest.Receive(t, o.over, "end of an uncut "+o.kind)
 	want := before + after
 	kind, _, _ := strings.Cut(o.kind, " ")
 	switch kind {
@@ -92,30 +92,30 @@ func (c *sessionLoad) complete(t *testing.T, o *openRequest) {
 		want = strings.Repeat(string(downloaded), int(o.moved.Load())/len(downloaded))
 	}
 	if e.err != nil || e.got != want {
-		t.Errorf("somebody else's %s: %d bytes, ending in %q, and %v; want %d", o.kind, len(e.got), tail(e.got), e.err,
+		t.Errorf("uncut %s: %d bytes, ending in %q, and %v; want %d", o.kind, len(e.got), tail(e.got), e.err,
 			len(want))
 	}
 }
 
 func tail(s string) string { return s[max(0, len(s)-40):] }
 
-// chain makes a cloud endpoint with the login, which forwards to an internal one with a failover,
-// whose first child is down.
-func (c *sessionLoad) chain(url string) {
+// startForwardChain makes a cloud endpoint with the login, which forwards to an internal one with a
+// failover, whose first child is down.
+func (c *sessionLoad) startForwardChain(url string) {
 	c.T.Helper()
-	label := map[string]string{"app": "crowd"}
+	label := map[string]string{"app": "load"}
 	a := c.StartAgent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
 		servicetest.ServeHTTP(c.T, c.holdRequest))
 	servicetest.Receive(c.T, a.Bound, "bind")
 	c.tenant.Cloud("internal", "http://hop.internal", "",
-		c.tenant.Failover(c.tenant.Group(map[string]string{"app": "nobody"}), c.tenant.Group(label)))
+		c.tenant.Failover(c.tenant.Group(map[string]string{"app": "offline"}), c.tenant.Group(label)))
 	c.tenant.Cloud("public", url,
 		c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
 		"")
-	c.createEndpoint(url)
+	c.learnScope(url)
 }
 
-// status asks for something that is no page.
+// status returns the status of a request with the session's cookie that does not ask for a page.
 func (c *sessionLoad) status(as loadSession) int {
 	c.T.Helper()
 	client := c.http2()
@@ -148,8 +148,8 @@ func (p *pausingLogins) LiveSession(
 	return p.Logins.LiveSession(ctx, accountID, tokenHash)
 }
 
-// TestRevocation_RacesWithNewRequest has entered, and has not read its session yet; or
-// has, and has not said so yet.
+// TestRevocation_RacesWithNewRequest revokes a session while a request of it is between its
+// beginning and reading the session, or between reading it and being registered as live.
 func TestRevocation_RacesWithNewRequest(t *testing.T) {
 	t.Parallel()
 	var pause atomic.Pointer[pausingLogins]
@@ -170,8 +170,8 @@ func TestRevocation_RacesWithNewRequest(t *testing.T) {
 	api := c.adminClient()
 	for _, at := range []string{"before", "after"} {
 		as := c.addSession("one "+at, loadURL)
-		here, goOn := make(chan struct{}), make(chan struct{})
-		stop := func() { close(here); <-goOn }
+		paused, resume := make(chan struct{}), make(chan struct{})
+		stop := func() { close(paused); <-resume }
 		if at == "before" {
 			pause.Store(&pausingLogins{before: stop, after: nothing})
 		} else {
@@ -179,22 +179,22 @@ func TestRevocation_RacesWithNewRequest(t *testing.T) {
 		}
 		answer := make(chan int)
 		go func() { answer <- c.status(as) }()
-		servicetest.Receive(t, here, "request")
+		servicetest.Receive(t, paused, "request")
 		pause.Store(nil)
 		if status, err := api("DELETE", "/app/sessions/"+as.session); err != nil || status != http.StatusNoContent {
 			t.Fatalf("DELETE: %d, %v", status, err)
 		}
-		close(goOn)
+		close(resume)
 		if status := servicetest.Receive(t, answer, "answer"); status != http.StatusUnauthorized {
 			t.Errorf("revoked %s the session was read: the request is answered with %d", at, status)
 		}
 	}
 }
 
-// TestRevocation_LetsNothingPass: many requests of one session race its revocation. None that
-// begins after the DELETE was answered gets through, and nothing that an upstream writes after it
-// reaches a client.
-func TestRevocation_LetsNothingPass(t *testing.T) {
+// TestRevocation_EndsRacingRequests races many requests of one session with its revocation. None
+// that begins after the answer to the DELETE is served, and nothing that an upstream writes after
+// it reaches a client.
+func TestRevocation_EndsRacingRequests(t *testing.T) {
 	t.Parallel()
 	c := startSessionLoad(t)
 	api, shared := c.adminClient(), c.http2()
@@ -204,7 +204,7 @@ func TestRevocation_LetsNothingPass(t *testing.T) {
 			_, _ = io.WriteString(w, "after")
 		}
 	})
-	c.createEndpoint("https://race.example.com")
+	c.learnScope("https://race.example.com")
 	as := c.addSession("racer", "https://race.example.com")
 	var served, asked atomic.Int64
 	racing := make(chan struct{})
@@ -248,7 +248,7 @@ func TestRevocation_LetsNothingPass(t *testing.T) {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// expiringLogins is a store in which sessions end when a test says so.
+// expiringLogins is a store in which the sessions in over have ended.
 type expiringLogins struct {
 	account.Logins
 	mu   sync.Mutex
@@ -265,8 +265,7 @@ func (e *expiringLogins) LiveSessionIDs(ctx context.Context, ids []string) (map[
 	return alive, err
 }
 
-// TestRevocation_SweepCutsExpiredSessions: a session whose time is up, as the store says, holds
-// nothing open.
+// TestRevocation_SweepCutsExpiredSessions ends sessions in the store, without a revocation.
 func TestRevocation_SweepCutsExpiredSessions(t *testing.T) {
 	t.Parallel()
 	e := &expiringLogins{over: map[string]bool{}}
@@ -290,8 +289,8 @@ func TestRevocation_SweepCutsExpiredSessions(t *testing.T) {
 		close(o.more)
 	}
 	close(other.more)
-	c.complete(t, other)
+	c.checkCompleted(t, other)
 	if !strings.Contains(c.Log.String(), "requests were cut: their sessions are over") {
-		t.Error("the log says nothing")
+		t.Error("the log lacks the cut requests")
 	}
 }

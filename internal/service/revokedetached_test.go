@@ -18,27 +18,27 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// clientLeaves is a Revoker whose callers' clients have gone when the revocation begins.
-type clientLeaves struct {
+// canceledRevoker is a Revoker that cancels its client's request before it revokes.
+type canceledRevoker struct {
 	account.Revoker
-	leave  context.CancelFunc // ends the client's request
+	cancel context.CancelFunc // ends the client's request
 	result chan error
 }
 
-func (r *clientLeaves) Revoke(
+func (r *canceledRevoker) Revoke(
 	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string,
 ) (*account.Revocation, error) {
-	r.leave()
+	r.cancel()
 	<-ctx.Done() // the caller passes the context of its request
 	done, err := r.Revoker.Revoke(ctx, by, sel, reason)
 	r.result <- err
 	return done, err
 }
 
-// A revocation whose client goes away is completed, however it was asked for.
+// TestRevoke_CompletesWithoutItsClient cancels the client's request in every way to revoke.
 func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
 	t.Parallel()
-	hook := &clientLeaves{result: make(chan error, 1)}
+	hook := &canceledRevoker{result: make(chan error, 1)}
 	c := startSessionLoad(t, func(o *service.Options) {
 		o.SetWrapRevoker(func(r account.Revoker) account.Revoker { hook.Revoker = r; return hook })
 	})
@@ -63,14 +63,14 @@ func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
 			return c.newLoginBrowser(), r
 		},
 		"back-channel logout": func(loadSession) (*http.Client, *http.Request) {
-			return c.newLoginBrowser(), newRequest(t, "POST", loadURL+"/_fairlead/oidc/logout",
-				url.Values{"logout_token": {c.idp.Sign(c.idp.LogoutClaims("back-channel logout"))}})
+			return c.newLoginBrowser(), newLogoutRequest(t, loadURL,
+				c.idp.Sign(c.idp.LogoutClaims("back-channel logout")))
 		},
 	} {
 		m := c.addSessionOfClient(oidctest.ClientID, name)
 		client, r := request(m)
 		ctx, cancel := context.WithCancel(servicetest.Context(t))
-		hook.leave = cancel
+		hook.cancel = cancel
 		if res, err := client.Do(r.WithContext(ctx)); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: the client gets %v, %v", name, res, err)
 		}

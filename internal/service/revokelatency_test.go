@@ -5,6 +5,7 @@ package service_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -43,8 +44,8 @@ func TestRevocation_Latency(t *testing.T) {
 		}
 		kind, client := kinds[i%len(kinds)], shared
 		if kind == "stalled http2" {
-			// many of them would take the whole window of a connection, and nobody else could send
-			// there
+			// many of them would fill the flow control window of a shared connection, and block its
+			// other requests
 			client = c.http2()
 		}
 		if i < n/3 {
@@ -58,7 +59,7 @@ func TestRevocation_Latency(t *testing.T) {
 	}
 	for _, o := range slices.Concat(single, crowd) {
 		if strings.HasPrefix(o.kind, "download") || strings.HasPrefix(o.kind, "stalled") {
-			o.standstill(t)
+			o.waitStalled(t)
 		}
 	}
 	revoke := c.adminClient()
@@ -81,7 +82,7 @@ func (c *sessionLoad) cutAndMeasure(t *testing.T, revoke func() (int, error), st
 	t.Helper()
 	began := time.Now()
 	status, err := revoke()
-	for status == http.StatusTooManyRequests { // so many in a row are an attack's
+	for status == http.StatusTooManyRequests { // the limit of requests
 		<-time.After(time.Second)
 		began = time.Now()
 		status, err = revoke()
@@ -105,7 +106,8 @@ func (c *sessionLoad) cutAndMeasure(t *testing.T, revoke func() (int, error), st
 		if e.err == nil && !strings.HasPrefix(o.kind, "websocket") {
 			t.Errorf("%s ends as if it were whole", o.kind)
 		}
-		if !stalledDownload && !strings.HasPrefix(o.kind, "upload") { // they learn of it when they read, or write
+		// these two notice the end only when they read or write
+		if !stalledDownload && !strings.HasPrefix(o.kind, "upload") {
 			note(o.kind+": client", e.at.Sub(began))
 		}
 	}
@@ -113,13 +115,7 @@ func (c *sessionLoad) cutAndMeasure(t *testing.T, revoke func() (int, error), st
 
 func (f figures) String() string {
 	var b strings.Builder
-	for _, what := range slices.Sorted(func(yield func(string) bool) {
-		for k := range f {
-			if !yield(k) {
-				return
-			}
-		}
-	}) {
+	for _, what := range slices.Sorted(maps.Keys(f)) {
 		d := slices.Sorted(slices.Values(f[what]))
 		at := func(p int) time.Duration { return d[(len(d)-1)*p/100].Round(100 * time.Microsecond) }
 		fmt.Fprintf(&b, "%-26s %4d  p50 %-9s p99 %-9s max %s\n", what, len(d), at(50), at(99), at(100))

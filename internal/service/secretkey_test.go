@@ -34,7 +34,7 @@ func TestSecretKey_IsRequiredForStoredPolicies(t *testing.T) {
 		t.Errorf("a wrong policy: status %d, %+v", status, wrong)
 	}
 	var made account.Endpoint
-	createObject(r, "/endpoints", map[string]any{"url": "http://shop.demo", "traffic_policy": loginPolicy}, &made)
+	r.CreateObject("/endpoints", map[string]any{"url": "http://shop.demo", "traffic_policy": loginPolicy}, &made)
 	if strings.Contains(made.TrafficPolicy, "hush") || !strings.Contains(made.TrafficPolicy, "redacted:") {
 		t.Errorf("the answer shows\n%s", made.TrafficPolicy)
 	}

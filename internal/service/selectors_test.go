@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The service answers with what the operator itself would make of its selectors.
+// TestServer_ListsBoundEndpointsBySelector: the service evaluates selectors as the operator does.
 func TestServer_ListsBoundEndpointsBySelector(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
@@ -35,7 +35,7 @@ func TestServer_ListsBoundEndpointsBySelector(t *testing.T) {
 		{[]string{"false"}, ""},
 	} {
 		var o account.Operator
-		createObject(r, "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
+		r.CreateObject("/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
 			"binding": map[string]any{"endpoint_selectors": c.selectors}}, &o)
 		var got struct{ Endpoints []account.Endpoint }
 		if status := r.CallAPI("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil,

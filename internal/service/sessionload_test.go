@@ -24,11 +24,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // sessionLoad is a public service with an endpoint behind a login, whose upstream holds requests of
-// every kind for as long as a test likes.
+// every kind until the test lets them end.
 type sessionLoad struct {
 	*loginServer
 	tenant *servicetest.Tenant
@@ -36,7 +35,7 @@ type sessionLoad struct {
 
 	mu    sync.Mutex
 	held  map[string]*heldRequest
-	bound map[string]string // by URL, what its sessions are good for
+	scope map[string]string // of sessions, by URL
 }
 
 const (
@@ -46,16 +45,16 @@ const (
 
 func startSessionLoad(t *testing.T, change ...func(*service.Options)) *sessionLoad {
 	t.Helper()
-	c := &sessionLoad{held: map[string]*heldRequest{}, bound: map[string]string{}}
+	c := &sessionLoad{held: map[string]*heldRequest{}, scope: map[string]string{}}
 	c.loginServer = startLogins(t, change...)
 	c.tenant = c.Server.Tenant()
 	c.protect(loadURL, c.policy(""), c.holdRequest)
-	c.createEndpoint(loadURL)
+	c.learnScope(loadURL)
 	return c
 }
 
-// createEndpoint logs somebody in at the URL, to see what sessions there are good for.
-func (c *sessionLoad) createEndpoint(url string) {
+// learnScope logs in at the URL and keeps the scope of its sessions for addSession.
+func (c *sessionLoad) learnScope(url string) {
 	c.T.Helper()
 	b := c.newLoginBrowser()
 	if got, _ := c.logIn(b, url+"/hello"); got.status != 200 {
@@ -70,7 +69,7 @@ func (c *sessionLoad) createEndpoint(url string) {
 	if err != nil {
 		c.T.Fatal(err)
 	}
-	c.bound[url] = s.Scope
+	c.scope[url] = s.Scope
 }
 
 // loadSession is one session.
@@ -84,7 +83,7 @@ func (c *sessionLoad) addSession(user, url string, change ...func(*account.NewLo
 	hash := sha256.Sum256(raw)
 	l := account.NewLogin{Key: "oidc\x00test\x00" + user, Provider: account.IdentityProvider{Name: "test"},
 		Identity:  account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"},
-		StartedAt: time.Now(), URL: url, Scope: c.bound[url], TokenHash: hash[:], MaxDuration: time.Hour}
+		StartedAt: time.Now(), URL: url, Scope: c.scope[url], TokenHash: hash[:], MaxDuration: time.Hour}
 	for _, f := range change {
 		f(&l)
 	}
@@ -95,17 +94,18 @@ func (c *sessionLoad) addSession(user, url string, change ...func(*account.NewLo
 	return loadSession{s.UserID, s.ID, loadCookie + "=" + base64.RawURLEncoding.EncodeToString(raw), url}
 }
 
-// heldRequest is a request as the upstream has it.
+// heldRequest is a request at the upstream.
 type heldRequest struct {
-	begun chan struct{} // closed when it is under way
+	begun chan struct{} // closed when the upstream serves it
 	more  chan struct{} // closed by the test: the upstream sends the rest
 	ended chan time.Time
-	moved atomic.Int64
-	sent  atomic.Int64 // by the client, of an upload that stalls
-	whole atomic.Bool  // the upstream has all of it
+	moved atomic.Int64 // bytes
+	sent  atomic.Int64 // bytes from the client, of an upload that stalls
+	whole atomic.Bool  // the upstream received a complete upload
 }
 
-func (c *sessionLoad) stream(id string) *heldRequest {
+// heldRequest returns the request with the id, which it makes the first time.
+func (c *sessionLoad) heldRequest(id string) *heldRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held[id] == nil {
@@ -118,14 +118,14 @@ const before, after = "data: before\n\n", "data: after\n\n"
 
 var downloaded = bytes.Repeat([]byte("0123456789abcdef"), 2<<10)
 
-// holdRequest is the upstream.
+// holdRequest is the upstream's handler.
 func (c *sessionLoad) holdRequest(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("Stream")
 	if id == "" {
 		_, _ = io.WriteString(w, "hello")
 		return
 	}
-	h := c.stream(id)
+	h := c.heldRequest(id)
 	defer func() { h.ended <- time.Now() }()
 	rc := http.NewResponseController(w)
 	switch r.URL.Path {
@@ -193,17 +193,18 @@ func (h *heldRequest) websocket(rc *http.ResponseController) {
 	_, _ = io.Copy(io.Discard, buffered)
 }
 
-// openRequest is a request as its client has it.
+// openRequest is a request at its client.
 type openRequest struct {
 	*heldRequest
 	kind string
 	as   loadSession
 	read func()          // a stalled client reads on
-	over chan requestEnd // what the client has got, when it has ended
+	over chan requestEnd // gets its end
 }
 
+// requestEnd is what the client received when its request has ended.
 type requestEnd struct {
-	got string // the last of it
+	got string
 	err error
 	at  time.Time
 }
@@ -217,7 +218,7 @@ func (c *sessionLoad) open(kind string, as loadSession, http2 *http.Client) *ope
 	c.T.Helper()
 	name, protocol, _ := strings.Cut(kind, " ")
 	id := fmt.Sprint(c.serial.Add(1))
-	o := &openRequest{heldRequest: c.stream(id), kind: kind, as: as, over: make(chan requestEnd, 1)}
+	o := &openRequest{heldRequest: c.heldRequest(id), kind: kind, as: as, over: make(chan requestEnd, 1)}
 	reading := make(chan struct{})
 	o.read = sync.OnceFunc(func() { close(reading) })
 	if name != "download" {
@@ -252,8 +253,7 @@ func (c *sessionLoad) open(kind string, as loadSession, http2 *http.Client) *ope
 	return o
 }
 
-// uploading is a body that goes on when the test says so; an endless one fills every buffer on the
-// way.
+// uploading is a body that ends when more is closed; an endless one fills every buffer on the way.
 type uploading struct {
 	*heldRequest
 	endless bool
@@ -279,7 +279,7 @@ func (u *uploading) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// exchange sends a request and reads the answer to its end, once it may.
+// exchange sends a request and, once reading is closed, reads the answer to its end.
 func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) requestEnd {
 	res, err := client.Do(r)
 	if err != nil {
@@ -316,7 +316,8 @@ func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
 	return requestEnd{string(b), err, time.Now()}
 }
 
-// dial connects to the public edge with a small buffer, so that whoever does not read stalls soon.
+// dial connects to the public edge with a small buffer, so that a client that does not read stalls
+// soon.
 func (c *sessionLoad) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.Addrs.HTTPS.String())
 	if tcp, ok := conn.(*net.TCPConn); ok {
@@ -344,23 +345,11 @@ func (c *sessionLoad) http2() *http.Client {
 	}}
 }
 
-// adminClient is a client of the API with a connection that stays.
+// adminClient returns a client of the API with one connection.
 func (c *sessionLoad) adminClient() func(method, path string) (int, error) {
-	tlsConfig, err := trust.Options{CASHA256: c.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
-	c.T.Cleanup(tr.CloseIdleConnections)
+	tr := c.NewAPITransport()
 	return func(method, path string) (int, error) {
-		r, err := http.NewRequestWithContext(servicetest.Context(c.T), method, "https://"+c.Addrs.Service.String()+path,
-			nil)
-		if err != nil {
-			return 0, err
-		}
-		r.Header.Set("Authorization", "Bearer "+c.APIKey)
-		r.Header.Set("Service-Version", "2")
-		res, err := tr.RoundTrip(r)
+		res, err := tr.RoundTrip(c.NewAPIRequest(method, path, nil))
 		if err != nil {
 			return 0, err
 		}
@@ -370,8 +359,8 @@ func (c *sessionLoad) adminClient() func(method, path string) (int, error) {
 	}
 }
 
-// standstill waits until what moves has filled every buffer on its way: somebody does not read.
-func (o *openRequest) standstill(t *testing.T) {
+// waitStalled waits until no more bytes move: every buffer is full, and one end does not read.
+func (o *openRequest) waitStalled(t *testing.T) {
 	t.Helper()
 	tick, over := time.NewTicker(50*time.Millisecond), time.After(servicetest.MaxWait)
 	defer tick.Stop()
@@ -380,7 +369,7 @@ func (o *openRequest) standstill(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-over:
-			t.Fatalf("%s never comes to a standstill", o.kind)
+			t.Fatalf("%s does not stall", o.kind)
 		}
 	}
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Whoever ends a session is in the record of its end, with the reason.
+// TestSession_EndNamesActorAndReason reads the audit events of sessions that end in every way.
 func TestSession_EndNamesActorAndReason(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
-	up := servicetest.RelayTo(servicetest.ServeTCP(t, echo))
+	up := servicetest.RelayTo(servicetest.ServeTCP(t, servicetest.Echo))
 	key, err := r.OpenStore().APIKeyBySecret(servicetest.Context(t), r.APIKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := func(session, by, reason, because string) {
+	checkEnd := func(session, by, reason, because string) {
 		t.Helper()
 		var e account.AuditEvent
 		servicetest.Eventually(t, "the record of the end of "+session, func() bool {
@@ -38,7 +38,7 @@ func TestSession_EndNamesActorAndReason(t *testing.T) {
 			t.Errorf("the end of a session: by %+v, %v; want %s, %q", e.Principal, e.Details, by, reason)
 		}
 	}
-	live := func(token, url string) (*servicetest.Agent, string) {
+	start := func(token, url string) (*servicetest.Agent, string) {
 		t.Helper()
 		a := r.StartAgentWith(token, tunnel.Bind{URL: url}, up)
 		servicetest.Receive(t, a.Bound, "bind")
@@ -48,29 +48,28 @@ func TestSession_EndNamesActorAndReason(t *testing.T) {
 		}
 		return a, s.ID()
 	}
-	_, stopped := live(r.Authtoken, "tcp://stop.demo:1")
-	callAPIWanting(r, "POST", "/tunnel_sessions/"+stopped+"/stop", nil, http.StatusNoContent)
-	ended(stopped, key.ID, "stopped through the API", "")
+	_, stopped := start(r.Authtoken, "tcp://stop.demo:1")
+	r.RequireStatus("POST", "/tunnel_sessions/"+stopped+"/stop", nil, http.StatusNoContent)
+	checkEnd(stopped, key.ID, "stopped through the API", "")
 
-	_, restarted := live(r.Authtoken, "tcp://restart.demo:1")
-	callAPIWanting(r, "POST", "/tunnel_sessions/"+restarted+"/restart", nil, http.StatusNoContent)
-	ended(restarted, key.ID, "restarted through the API", "")
+	_, restarted := start(r.Authtoken, "tcp://restart.demo:1")
+	r.RequireStatus("POST", "/tunnel_sessions/"+restarted+"/restart", nil, http.StatusNoContent)
+	checkEnd(restarted, key.ID, "restarted through the API", "")
 
-	var token struct{ ID, Token string }
-	createObject(r, "/credentials", map[string]any{"acl": []string{"bind:*"}}, &token)
-	_, narrowed := live(token.Token, "tcp://narrowed.demo:1")
-	callAPIWanting(r, "PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:tcp://other.demo:1"}},
+	token := r.CreateAuthtoken("bind:*")
+	_, narrowed := start(*token.Token, "tcp://narrowed.demo:1")
+	r.RequireStatus("PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:tcp://other.demo:1"}},
 		http.StatusOK)
-	ended(narrowed, key.ID, "no bind rule", token.ID)
+	checkEnd(narrowed, key.ID, "no bind rule", token.ID)
 
-	callAPIWanting(r, "PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:*"}}, http.StatusOK)
-	_, revoked := live(token.Token, "tcp://revoked.demo:1")
-	callAPIWanting(r, "DELETE", "/credentials/"+token.ID, nil, http.StatusNoContent)
-	ended(revoked, key.ID, "deleted or has expired", token.ID)
+	r.RequireStatus("PATCH", "/credentials/"+token.ID, map[string]any{"acl": []string{"bind:*"}}, http.StatusOK)
+	_, revoked := start(*token.Token, "tcp://revoked.demo:1")
+	r.RequireStatus("DELETE", "/credentials/"+token.ID, nil, http.StatusNoContent)
+	checkEnd(revoked, key.ID, "deleted or has expired", token.ID)
 
-	itself, gone := live(r.Authtoken, "tcp://own.demo:1")
+	itself, gone := start(r.Authtoken, "tcp://own.demo:1")
 	var session account.TunnelSession
 	r.CallAPI("GET", "/tunnel_sessions/"+gone, nil, &session)
 	itself.Stop()
-	ended(gone, session.Credential.ID, "the connection ended", "")
+	checkEnd(gone, session.Credential.ID, "the connection ended", "")
 }

@@ -5,7 +5,6 @@ package service_test
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -23,7 +22,7 @@ func TestReadyz_OnASmallDisk(t *testing.T) {
 	storetest.OnSmallDisk(t, 8, func(d *storetest.SmallDisk) {
 		data := filepath.Join(d.Dir, "data")
 		r := servicetest.Start(t, func(o *service.Options) { o.DataDir = data })
-		turns := func(want int) (body string) {
+		awaitReadyz := func(want int) (body string) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it takes 1 s
 			defer cancel()
@@ -34,22 +33,20 @@ func TestReadyz_OnASmallDisk(t *testing.T) {
 			}
 			return body
 		}
-		turns(http.StatusOK)
+		awaitReadyz(http.StatusOK)
 		d.Fill()
-		body := turns(http.StatusServiceUnavailable)
+		body := awaitReadyz(http.StatusServiceUnavailable)
 		if !strings.Contains(body, data) || !strings.Contains(body, "is full; ") {
 			t.Errorf("a full disk: %q", body)
 		}
 		d.Free()
-		turns(http.StatusOK)
+		awaitReadyz(http.StatusOK)
 		r.Stop()
 		storetest.Must(t, <-r.Finished)
 
 		d.Fill()
 		for _, dir := range []string{data, filepath.Join(d.Dir, "new")} {
-			err := service.Run(servicetest.Context(t), service.Options{
-				Addr: "127.0.0.1:0", DataDir: dir, EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler),
-			})
+			err := servicetest.StartError(t, func(o *service.Options) { o.DataDir = dir })
 			want := "the disk that holds data directory " + dir + " is full; free some space there"
 			if err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("a start on a full disk: %v", err)

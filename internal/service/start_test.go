@@ -5,10 +5,8 @@ package service_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,17 +17,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 func TestStart_RefusesSecondServerOnSameStore(t *testing.T) {
 	t.Parallel()
 	first := servicetest.Start(t)
-	err := service.Run(servicetest.Context(t), service.Options{
-		Addr: "127.0.0.1:0", DataDir: first.Options.DataDir, EndpointGrace: time.Minute,
-		Logger: slog.New(slog.DiscardHandler),
-	})
+	err := servicetest.StartError(t, func(o *service.Options) { o.DataDir = first.Options.DataDir })
 	if err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
 		t.Errorf("error %v", err)
 	}
@@ -38,83 +32,57 @@ func TestStart_RefusesSecondServerOnSameStore(t *testing.T) {
 	}
 }
 
-func TestStart_RefusedWithReason(t *testing.T) {
-	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = taken.Close() })
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		change func(*service.Options)
-		texts  []string
-	}{
-		"port in use": {func(o *service.Options) { o.Addr = taken.Addr().String() }, []string{"--addr", "in use"}},
-		"metrics port in use": {func(o *service.Options) {
-			o.MetricsAddr = taken.Addr().String()
-		}, []string{"--metrics-addr", "in use"}},
-		"health port in use": {func(o *service.Options) {
-			o.HealthAddr = taken.Addr().String()
-		}, []string{"--health-addr", "in use"}},
-		"health address": {func(o *service.Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
-		"address":        {func(o *service.Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
-		"port":           {func(o *service.Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
-		"foreign address": {func(o *service.Options) {
-			o.Addr = "192.0.2.1:0"
-		}, []string{"--addr", "no network interface"}},
-		"base URL": {func(o *service.Options) {
-			o.BaseURL = "http://plain"
-		}, []string{"--base-url", "http://plain", "https"}},
-		"base URL of a flag": {func(o *service.Options) {
-			o.BaseURL = "--metrics-addr"
-		}, []string{"--base-url", "host name"}},
-		"tunnel URL's host": {func(o *service.Options) {
-			o.TunnelURL = "https://*.example.com"
-		}, []string{"--tunnel-url", "host name"}},
-		"base URL with path": {func(o *service.Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
-		"tunnel URL":         {func(o *service.Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
-		"half a pair":        {func(o *service.Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},
-		"no certificate": {func(o *service.Options) {
-			o.TLSCert, o.TLSKey = "/nowhere", "/nowhere"
-		}, []string{"--tls-cert", "/nowhere"}},
-		"SAN": {func(o *service.Options) { o.TLSNames = []string{"a b"} }, []string{"--tls-san", "a b"}},
-		"version header": {func(o *service.Options) {
-			o.VersionHeaders = []string{"Host"}
-		}, []string{"--version-header", "Host"}},
-		"drain": {func(o *service.Options) {
-			o.DrainTimeout = -time.Second
-		}, []string{"--drain-timeout", "-1s"}},
-		"grace": {func(o *service.Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
-		"operator retention": {func(o *service.Options) {
-			o.OperatorRetention = time.Hour
-		}, []string{"--operator-retention", "24h"}},
-		"retention": {func(o *service.Options) {
-			o.IdentityRetention = time.Hour
-		}, []string{"--identity-retention", "24h"}},
-		"data dir is a file": {func(o *service.Options) { o.DataDir = file }, []string{file}},
-		"no data dir":        {func(o *service.Options) { o.DataDir = "" }, []string{"--data-dir"}},
-		"bootstrap file": {func(o *service.Options) {
-			o.BootstrapFile = filepath.Join(file, "secrets")
-		}, []string{"--bootstrap-file", file}},
-		"API key file": {func(o *service.Options) {
-			o.APIKeyFile = "/nowhere/key"
-		}, []string{"API key", "/nowhere/key"}},
-		"two at once": {func(o *service.Options) {
-			o.Addr, o.BaseURL = "x", "y://z"
-		}, []string{"--addr", "--base-url"}},
-	} {
+// refusedStart changes the options so that the service refuses to start, with texts of the error.
+type refusedStart struct {
+	change func(*service.Options)
+	texts  []string
+}
+
+// invalidAddresses are addresses and URLs that the service refuses.
+var invalidAddresses = map[string]refusedStart{
+	"address": {func(o *service.Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
+	"port":    {func(o *service.Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
+	"foreign address": {func(o *service.Options) { o.Addr = "192.0.2.1:0" },
+		[]string{"--addr", "no network interface"}},
+	"health address": {func(o *service.Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
+	"base URL": {func(o *service.Options) { o.BaseURL = "http://plain" },
+		[]string{"--base-url", "http://plain", "https"}},
+	"base URL of a flag": {func(o *service.Options) { o.BaseURL = "--metrics-addr" },
+		[]string{"--base-url", "host name"}},
+	"tunnel URL's host": {func(o *service.Options) { o.TunnelURL = "https://*.example.com" },
+		[]string{"--tunnel-url", "host name"}},
+	"base URL with path": {func(o *service.Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
+	"tunnel URL":         {func(o *service.Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
+	"two at once": {func(o *service.Options) {
+		o.Addr, o.BaseURL = "x", "y://z"
+	}, []string{"--addr", "--base-url"}},
+}
+
+// invalidSettings are certificates, durations and paths that the service refuses.
+var invalidSettings = map[string]refusedStart{
+	"SAN": {func(o *service.Options) { o.TLSNames = []string{"a b"} }, []string{"--tls-san", "a b"}},
+	"version header": {func(o *service.Options) { o.VersionHeaders = []string{"Host"} },
+		[]string{"--version-header", "Host"}},
+	"half a pair": {func(o *service.Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},
+	"no certificate": {func(o *service.Options) { o.TLSCert, o.TLSKey = "/nowhere", "/nowhere" },
+		[]string{"--tls-cert", "/nowhere"}},
+	"drain": {func(o *service.Options) { o.DrainTimeout = -time.Second }, []string{"--drain-timeout", "-1s"}},
+	"grace": {func(o *service.Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
+	"operator retention": {func(o *service.Options) { o.OperatorRetention = time.Hour },
+		[]string{"--operator-retention", "24h"}},
+	"retention": {func(o *service.Options) { o.IdentityRetention = time.Hour },
+		[]string{"--identity-retention", "24h"}},
+	"no data dir":  {func(o *service.Options) { o.DataDir = "" }, []string{"--data-dir"}},
+	"API key file": {func(o *service.Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
+}
+
+// checkRefusedStarts starts a service for each case, and checks the error's texts.
+func checkRefusedStarts(t *testing.T, cases map[string]refusedStart) {
+	t.Helper()
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := service.Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: time.Minute,
-				Logger: slog.New(slog.DiscardHandler)}
-			c.change(&o)
-			ctx, cancel := context.WithCancel(t.Context())
-			o.OnReady = func(service.Addresses) { cancel() }
-			err := service.Run(ctx, o)
+			err := servicetest.StartError(t, c.change)
 			if err == nil {
 				t.Fatal("it started")
 			}
@@ -128,6 +96,44 @@ func TestStart_RefusedWithReason(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStart_RefusesInvalidAddresses(t *testing.T) {
+	t.Parallel()
+	checkRefusedStarts(t, invalidAddresses)
+}
+
+func TestStart_RefusesInvalidSettings(t *testing.T) {
+	t.Parallel()
+	checkRefusedStarts(t, invalidSettings)
+}
+
+func TestStart_RefusesPortInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	addr := taken.Addr().String()
+	checkRefusedStarts(t, map[string]refusedStart{
+		"API":     {func(o *service.Options) { o.Addr = addr }, []string{"--addr", "in use"}},
+		"metrics": {func(o *service.Options) { o.MetricsAddr = addr }, []string{"--metrics-addr", "in use"}},
+		"health":  {func(o *service.Options) { o.HealthAddr = addr }, []string{"--health-addr", "in use"}},
+	})
+}
+
+func TestStart_RefusesFileInPlaceOfDirectory(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkRefusedStarts(t, map[string]refusedStart{
+		"data directory": {func(o *service.Options) { o.DataDir = file }, []string{file}},
+		"bootstrap file": {func(o *service.Options) { o.BootstrapFile = filepath.Join(file, "secrets") },
+			[]string{"--bootstrap-file", file}},
+	})
 }
 
 func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
@@ -217,10 +223,7 @@ func TestTLSListener_DispatchesByALPN(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tlsConfig := r.ClientTLS()
 	tlsConfig.ServerName = "localhost"
 	for _, c := range []struct {
 		offer []string

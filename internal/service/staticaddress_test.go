@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// A static backend to which the server would never connect is refused when it is made, with the
-// flag that permits it.
+// TestServer_RefusesForbiddenStaticAddress: the API refuses a static backend to which the server
+// would not connect, and names the flag that permits it.
 func TestServer_RefusesForbiddenStaticAddress(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t, func(o *service.Options) { o.StaticAllow = []string{"10.1.0.0/16"} })

@@ -4,10 +4,9 @@
 package service_test
 
 import (
+	"encoding/hex"
 	"io"
-	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -31,7 +30,8 @@ const (
 	clientParent = "00-" + clientTrace + "-" + clientSpan + "-01"
 )
 
-// traceReceiver is a collector of traces.
+// traceReceiver starts a collector of traces and returns its URL, and what returns the spans so
+// far.
 func traceReceiver(t *testing.T) (url string, spans func() []*v1.Span) {
 	t.Helper()
 	var mu sync.Mutex
@@ -67,79 +67,96 @@ func attributesOf(s *v1.Span) map[string]string {
 	return all
 }
 
-// With a collector in the environment each request has a span in the client's trace, and the
-// upstream's parent is ours.
-func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environment
-	url, spans := traceReceiver(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-	parents := make(chan http.Header, 2)
-	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-		parents <- r.Header.Clone()
-		w.WriteHeader(http.StatusTeapot)
-	})
-	p := servicetest.NewPathTo(t, servicetest.Start(t), upstream)
-	header := http.Header{"Traceparent": {clientParent}, "Tracestate": {"vendor=1"},
-		"Authorization": {"request-secret"}}
-	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/tea?token=request-secret", nil, header)
-	with := servicetest.Receive(t, parents, "request")
-	p.Forwarder.Do(p.Transport, "BREW", "http://hello.demo/", nil, nil)
-	without := servicetest.Receive(t, parents, "request")
-	p.Agent.Stop()
-	p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil)
-	if err := p.StopAndWait(); err != nil { // which sends what has not been sent
-		t.Fatal(err)
-	}
-	got := spans()
-	if len(got) != 3 {
-		t.Fatalf("%d spans", len(got))
-	}
-	first := got[0]
-	hex := func(b []byte) string {
-		const digits = "0123456789abcdef"
-		var s strings.Builder
-		for _, c := range b {
-			s.WriteByte(digits[c>>4])
-			s.WriteByte(digits[c&15])
-		}
-		return s.String()
-	}
-	if hex(first.TraceId) != clientTrace || hex(first.ParentSpanId) != clientSpan || first.Name != "GET" ||
-		first.Kind != v1.Span_SPAN_KIND_SERVER {
-		t.Errorf("span %v", first)
-	}
-	if want := "00-" + clientTrace + "-" + hex(first.SpanId) + "-01"; with.Get("Traceparent") != want ||
-		with.Get("Tracestate") != "vendor=1" {
-		t.Errorf("the upstream got %v, want %s", with, want)
-	}
-	if want := "00-" + hex(got[1].TraceId) + "-" + hex(got[1].SpanId) + "-01"; without.Get("Traceparent") != want ||
-		len(got[1].ParentSpanId) != 0 || got[1].Name != "_OTHER" {
-		t.Errorf("without a trace of the client's the upstream got %v, want %s", without, want)
-	}
-	a := attributesOf(first)
-	if !strings.Contains(a["fairlead.endpoint.id"], p.Bound.EndpointID) ||
-		a["http.response.status_code"] != "int_value:418" || !strings.Contains(a["url.path"], `"/tea"`) ||
-		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"],
-		p.OperatorID) {
-		t.Errorf("attributes %v", a)
-	}
-	if a := attributesOf(got[2]); !strings.Contains(a["error.type"], "ERR_FL_3001") ||
-		got[2].Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
-		t.Errorf("the span of an endpoint that is offline: %v", got[2])
-	}
-	for _, s := range got {
+// checkSecretsAbsent fails if a span holds what traceRequests and TestTracing_OfConnections send as
+// a secret.
+func checkSecretsAbsent(t *testing.T, spans []*v1.Span) {
+	t.Helper()
+	for _, s := range spans {
 		if strings.Contains(s.String(), "request-secret") {
 			t.Errorf("a span holds a secret: %v", s)
 		}
 	}
 }
 
-// A connection to a tcp endpoint has one span, with what was moved, however it ends.
+// tracedRequests are the spans of a request with a trace, one without and one to an offline
+// endpoint, and the headers of the first two at the upstream.
+type tracedRequests struct {
+	*servicetest.Path
+	spans   []*v1.Span
+	headers [2]http.Header
+}
+
+// traceRequests sends the requests of tracedRequests with a collector in the environment.
+func traceRequests(t *testing.T) tracedRequests {
+	t.Helper()
+	url, spans := traceReceiver(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	received := make(chan http.Header, 2)
+	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		received <- r.Header.Clone()
+		w.WriteHeader(http.StatusTeapot)
+	})
+	r := tracedRequests{Path: servicetest.NewPathTo(t, servicetest.Start(t), upstream)}
+	header := http.Header{"Traceparent": {clientParent}, "Tracestate": {"vendor=1"},
+		"Authorization": {"request-secret"}}
+	r.Forwarder.Do(r.Transport, "GET", "http://hello.demo/tea?token=request-secret", nil, header)
+	r.headers[0] = servicetest.Receive(t, received, "request")
+	r.Forwarder.Do(r.Transport, "BREW", "http://hello.demo/", nil, nil)
+	r.headers[1] = servicetest.Receive(t, received, "request")
+	r.Agent.Stop()
+	r.Forwarder.Do(r.Transport, "GET", "http://hello.demo/", nil, nil)
+	if err := r.StopAndWait(); err != nil { // the stop sends the remaining spans
+		t.Fatal(err)
+	}
+	if r.spans = spans(); len(r.spans) != 3 {
+		t.Fatalf("%d spans", len(r.spans))
+	}
+	return r
+}
+
+// TestTracing_OfRequests: with a collector in the environment each request has a span in the
+// client's trace, and the upstream's parent is that span.
+func TestTracing_OfRequests(t *testing.T) { // not parallel: it sets the environment
+	r := traceRequests(t)
+	first, second, offline := r.spans[0], r.spans[1], r.spans[2]
+	if hex.EncodeToString(first.TraceId) != clientTrace || hex.EncodeToString(first.ParentSpanId) != clientSpan ||
+		first.Name != "GET" || first.Kind != v1.Span_SPAN_KIND_SERVER {
+		t.Errorf("span %v", first)
+	}
+	if got, want := r.headers[0], traceparent(first); got.Get("Traceparent") != want ||
+		got.Get("Tracestate") != "vendor=1" {
+		t.Errorf("the upstream got %v, want %s", got, want)
+	}
+	if got, want := r.headers[1], traceparent(second); got.Get("Traceparent") != want ||
+		len(second.ParentSpanId) != 0 || second.Name != "_OTHER" {
+		t.Errorf("without a trace of the client the upstream got %v, want %s", got, want)
+	}
+	a := attributesOf(first)
+	if !strings.Contains(a["fairlead.endpoint.id"], r.Bound.EndpointID) ||
+		a["http.response.status_code"] != "int_value:418" || !strings.Contains(a["url.path"], `"/tea"`) ||
+		!strings.Contains(a["client.address"], "10.1.2.3") ||
+		!strings.Contains(a["fairlead.operator.id"], r.OperatorID) {
+		t.Errorf("attributes %v", a)
+	}
+	if a := attributesOf(offline); !strings.Contains(a["error.type"], "ERR_FL_3001") ||
+		offline.Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
+		t.Errorf("the span of an offline endpoint: %v", offline)
+	}
+	checkSecretsAbsent(t, r.spans)
+}
+
+// traceparent returns the header that names the span as parent.
+func traceparent(s *v1.Span) string {
+	return "00-" + hex.EncodeToString(s.TraceId) + "-" + hex.EncodeToString(s.SpanId) + "-01"
+}
+
+// TestTracing_OfConnections: each connection to a tcp endpoint has one span, with its bytes or its
+// error.
 func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the environment
 	url, spans := traceReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
 	r := servicetest.Start(t)
-	a := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"},
-		servicetest.RelayTo(servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+	a := r.StartAgent(tunnel.Bind{URL: "tcp://db.demo:5432"}, servicetest.ServeTCP(t, servicetest.Echo))
 	bound, f := servicetest.Receive(t, a.Bound, "bind"), r.StartForwarder()
 	st := f.Open(servicetest.OpenHeader(t, bound))
 	_, _ = io.WriteString(st, "request-secret")
@@ -148,7 +165,7 @@ func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the envi
 		t.Fatalf("%q", got)
 	}
 	a.Stop()
-	servicetest.Eventually(t, "the agent is gone", func() bool {
+	servicetest.Eventually(t, "the endpoint is offline", func() bool {
 		return f.OpenRefused(servicetest.OpenHeader(t, bound)) == tunnel.RefusedOffline
 	})
 	if err := r.StopAndWait(); err != nil {
@@ -158,10 +175,10 @@ func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the envi
 	if len(got) < 2 {
 		t.Fatalf("%d spans", len(got))
 	}
-	// it may end after those of the agent that is gone
-	isWhole := func(s *v1.Span) bool { return attributesOf(s)["error.type"] == "" }
-	i := slices.IndexFunc(got, isWhole)
-	last := slices.IndexFunc(got, func(s *v1.Span) bool { return !isWhole(s) })
+	// the span of the served connection may end after those of the refused ones
+	failed := func(s *v1.Span) bool { return attributesOf(s)["error.type"] != "" }
+	i := slices.IndexFunc(got, func(s *v1.Span) bool { return !failed(s) })
+	last := slices.IndexFunc(got, failed)
 	if i < 0 || last < 0 {
 		t.Fatalf("%v", got)
 	}
@@ -175,16 +192,13 @@ func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the envi
 	}
 	if at := attributesOf(got[last]); !strings.Contains(at["error.type"], "ERR_FL_3001") ||
 		got[last].Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
-		t.Errorf("one to an endpoint that is offline: %v", got[last])
+		t.Errorf("a connection to an offline endpoint: %v", got[last])
 	}
-	for _, s := range got {
-		if strings.Contains(s.String(), "request-secret") {
-			t.Errorf("a span holds what was sent: %v", s)
-		}
-	}
+	checkSecretsAbsent(t, got)
 }
 
-// Without a collector what the client says passes untouched, whatever it is, and nothing is added.
+// TestTracing_OffPassesTraceHeaders: without a collector the client's trace headers pass unchanged,
+// even invalid ones, and none is added.
 func TestTracing_OffPassesTraceHeaders(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
@@ -205,12 +219,7 @@ func TestTracing_OffPassesTraceHeaders(t *testing.T) {
 func TestStart_RefusesBadObservabilitySettings(t *testing.T) { // not parallel: it sets the environment
 	refused := func(want string, change ...func(*service.Options)) {
 		t.Helper()
-		o := service.Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: 1e9, AccessLogSample: 1,
-			Logger: slog.New(slog.DiscardHandler)}
-		for _, f := range change {
-			f(&o)
-		}
-		if err := service.Run(servicetest.Context(t), o); err == nil || !strings.Contains(err.Error(), want) ||
+		if err := servicetest.StartError(t, change...); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "request-secret") {
 			t.Errorf("error %v, want %s", err, want)
 		}

@@ -15,11 +15,40 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// Whatever passes by, the number of series is bounded, and nothing goes uncounted.
+// overflowHelp ends the help of each metric by endpoint or backend.
+const overflowHelp = `; the ones beyond --metrics-series together as "other".`
+
+// boundedMetrics are the metrics of TestTrafficMetrics_AreBounded.
+const boundedMetrics = `
+# HELP fairlead_server_endpoint_requests_total HTTP requests by endpoint and class of the status ` +
+	`(gone: the client left first)` +
+	overflowHelp + `
+# TYPE fairlead_server_endpoint_requests_total counter
+fairlead_server_endpoint_requests_total{class="2xx",endpoint="ep-a"} 10
+fairlead_server_endpoint_requests_total{class="2xx",endpoint="ep-b"} 10
+fairlead_server_endpoint_requests_total{class="2xx",endpoint="ep-c"} 10
+fairlead_server_endpoint_requests_total{class="2xx",endpoint="other"} 70
+fairlead_server_endpoint_requests_total{class="gone",endpoint="other"} 2
+# HELP fairlead_server_endpoint_errors_total Requests and connections that got no answer of an upstream, ` +
+	`by endpoint and code of docs/errors.md` +
+	overflowHelp + `
+# TYPE fairlead_server_endpoint_errors_total counter
+fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="other"} 1
+# HELP fairlead_server_backend_requests_total HTTP requests by backend and class of the status ` +
+	`(gone: the client left first)` +
+	overflowHelp + `
+# TYPE fairlead_server_backend_requests_total counter
+fairlead_server_backend_requests_total{backend="bk-a",class="2xx"} 20
+fairlead_server_backend_requests_total{backend="bk-b",class="2xx"} 20
+fairlead_server_backend_requests_total{backend="bk-c",class="2xx"} 20
+fairlead_server_backend_requests_total{backend="other",class="2xx"} 40
+`
+
+// TestTrafficMetrics_AreBounded counts requests of more objects than there are rows.
 func TestTrafficMetrics_AreBounded(t *testing.T) {
 	t.Parallel()
 	m := newRequestMeter(3)
-	see := func(id, backend string, status int, code account.Code) {
+	record := func(id, backend string, status int, code account.Code) {
 		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"}, Request: &http.Request{},
 			StartedAt: time.Now()}
 		m.Start(s)
@@ -28,43 +57,25 @@ func TestTrafficMetrics_AreBounded(t *testing.T) {
 		m.Finish(s)
 	}
 	for i := range 100 {
-		see("ep-"+string(rune('a'+i%10)), "bk-"+string(rune('a'+i%5)), 200, "")
+		record("ep-"+string(rune('a'+i%10)), "bk-"+string(rune('a'+i%5)), 200, "")
 	}
-	see("ep-z", "", 999, "ERR_FL_3001")
-	see("ep-z", "", 499, "")
-	expect := `
-		# HELP fairlead_server_endpoint_requests_total HTTP requests by endpoint and class of the status (gone: the client left first); the ones beyond --metrics-series together as "other".
-		# TYPE fairlead_server_endpoint_requests_total counter
-		fairlead_server_endpoint_requests_total{class="2xx",endpoint="ep-a"} 10
-		fairlead_server_endpoint_requests_total{class="2xx",endpoint="ep-b"} 10
-		fairlead_server_endpoint_requests_total{class="2xx",endpoint="ep-c"} 10
-		fairlead_server_endpoint_requests_total{class="2xx",endpoint="other"} 70
-		fairlead_server_endpoint_requests_total{class="gone",endpoint="other"} 2
-		# HELP fairlead_server_endpoint_errors_total Requests and connections that got no answer of an upstream, by endpoint and code of docs/errors.md; the ones beyond --metrics-series together as "other".
-		# TYPE fairlead_server_endpoint_errors_total counter
-		fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="other"} 1
-		# HELP fairlead_server_backend_requests_total HTTP requests by backend and class of the status (gone: the client left first); the ones beyond --metrics-series together as "other".
-		# TYPE fairlead_server_backend_requests_total counter
-		fairlead_server_backend_requests_total{backend="bk-a",class="2xx"} 20
-		fairlead_server_backend_requests_total{backend="bk-b",class="2xx"} 20
-		fairlead_server_backend_requests_total{backend="bk-c",class="2xx"} 20
-		fairlead_server_backend_requests_total{backend="other",class="2xx"} 40
-	`
-	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(expect),
+	record("ep-z", "", 999, "ERR_FL_3001")
+	record("ep-z", "", 499, "")
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(boundedMetrics),
 		"fairlead_server_endpoint_requests_total",
 		"fairlead_server_endpoint_errors_total",
 		"fairlead_server_backend_requests_total"); err != nil {
 		t.Error(err)
 	}
-	stays := func(_ context.Context, _, id string) bool { return id == "ep-b" }
-	m.endpoints.dropDeleted(t.Context(), time.Now().Add(time.Minute), stays)
-	see("ep-y", "", 200, "")
+	exists := func(_ context.Context, _, id string) bool { return id == "ep-b" }
+	m.endpoints.dropDeleted(t.Context(), time.Now().Add(time.Minute), exists)
+	record("ep-y", "", 200, "")
 	if n := len(m.endpoints.rows); n != 2 || m.endpoints.rows["ep-b"] == nil || m.endpoints.rows["ep-y"] == nil {
 		t.Errorf("%d rows after two endpoints were deleted and one came", n)
 	}
 }
 
-// What moves bytes allocates nothing to count them.
+// TestTrafficMetrics_AllocateNothing counts bytes, and connections.
 func TestTrafficMetrics_AllocateNothing(t *testing.T) {
 	m := newRequestMeter(10)
 	s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: "ep-1"}, StartedAt: time.Now()}

@@ -16,17 +16,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // dialTLS opens a connection to the service as a browser or curl would; nil when it is closed at
 // once.
 func dialTLS(r *servicetest.Server) *tls.Conn {
 	r.T.Helper()
-	config, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	config := r.ClientTLS()
 	config.ServerName, config.NextProtos = "127.0.0.1", []string{"http/1.1"}
 	raw, err := (&net.Dialer{}).DialContext(servicetest.Context(r.T), "tcp", r.Addrs.Service.String())
 	if err != nil {
@@ -69,41 +65,41 @@ func TestServer_LimitsUnauthenticatedConnections(t *testing.T) {
 		openSession(r, r.Authtoken)
 	}
 	wrong := account.NewSecret(account.APIKeyPrefix)
-	var in []*tls.Conn
-	for len(in) < most {
-		servicetest.Eventually(t, "there is room while there are fewer", func() bool {
+	var conns []*tls.Conn
+	for len(conns) < most {
+		servicetest.Eventually(t, "a connection below the limit", func() bool {
 			c := dialTLS(r)
 			if c != nil {
-				in = append(in, c)
+				conns = append(conns, c)
 			}
 			return c != nil
 		})
-		if status := statusOf(r, in[len(in)-1], wrong); status != http.StatusUnauthorized {
+		if status := statusOf(r, conns[len(conns)-1], wrong); status != http.StatusUnauthorized {
 			t.Fatalf("a wrong key: status %d", status)
 		}
 	}
 	if dialTLS(r) != nil {
-		t.Error("one more than the limit came in")
+		t.Error("a connection above the limit was accepted")
 	}
-	if status := statusOf(r, in[0], wrong); status != http.StatusUnauthorized { // those who are in are served
+	if status := statusOf(r, conns[0], wrong); status != http.StatusUnauthorized { // accepted ones are still served
 		t.Errorf("status %d", status)
 	}
-	if status := statusOf(r, in[0], r.APIKey); status != http.StatusOK {
+	if status := statusOf(r, conns[0], r.APIKey); status != http.StatusOK {
 		t.Fatalf("the right key: status %d", status)
 	}
-	servicetest.Eventually(t, "one that has shown its key makes room", func() bool {
+	servicetest.Eventually(t, "a connection after one has shown a valid key", func() bool {
 		c := dialTLS(r)
 		if c != nil {
-			statusOf(r, c, wrong) // one that says nothing at all is closed after a while
+			statusOf(r, c, wrong) // a connection without a request would be closed after a while
 		}
 		return c != nil
 	})
 	if dialTLS(r) != nil {
-		t.Error("again one more than the limit came in")
+		t.Error("again a connection above the limit was accepted")
 	}
-	_ = in[1].Close()
-	servicetest.Eventually(t, "one that has gone makes room", func() bool { return dialTLS(r) != nil })
-	if status := statusOf(r, in[0], r.APIKey); status != http.StatusOK {
+	_ = conns[1].Close()
+	servicetest.Eventually(t, "a connection after one was closed", func() bool { return dialTLS(r) != nil })
+	if status := statusOf(r, conns[0], r.APIKey); status != http.StatusOK {
 		t.Errorf("status %d", status)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -27,14 +28,9 @@ type Forwarder struct {
 func (r *Server) StartForwarder() *Forwarder {
 	r.T.Helper()
 	if r.OperatorID == "" {
-		var op struct {
-			ID string `json:"id"`
-		}
-		status := r.CallAPI("POST", "/kubernetes_operators",
+		var op account.Operator
+		r.CreateObject("/kubernetes_operators",
 			map[string]any{"description": "test", "enabled_features": []string{"bindings"}}, &op)
-		if status != http.StatusCreated {
-			r.T.Fatalf("registering an operator: status %d", status)
-		}
 		r.OperatorID = op.ID
 	}
 	return r.StartForwarderAs(r.Authtoken, r.OperatorID)
@@ -83,6 +79,17 @@ func (f *Forwarder) Open(h tunnel.OpenHeader) *tunnel.Stream {
 		f.T.Fatal(err)
 	}
 	f.T.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// OpenEcho opens a stream to an endpoint whose upstream is Echo, and waits until it echoes a byte.
+func (f *Forwarder) OpenEcho(b tunnel.Bound) *tunnel.Stream {
+	f.T.Helper()
+	st := f.Open(OpenHeader(f.T, b))
+	_, _ = io.WriteString(st, "x")
+	if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
+		f.T.Fatal(err)
+	}
 	return st
 }
 

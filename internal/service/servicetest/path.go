@@ -50,7 +50,14 @@ func NewPathTo(t *testing.T, r *Server, upstream string, change ...func(*tunnel.
 // NewTCPPath starts a service and a path of TCP connections to the upstream's address.
 func NewTCPPath(t *testing.T, upstream string) *Path {
 	t.Helper()
-	return NewPathTo(t, Start(t), upstream, func(b *tunnel.Bind) {
+	return NewTCPPathTo(t, Start(t), upstream)
+}
+
+// NewTCPPathTo starts a path of TCP connections through a running service to the upstream's
+// address.
+func NewTCPPathTo(t *testing.T, r *Server, upstream string) *Path {
+	t.Helper()
+	return NewPathTo(t, r, upstream, func(b *tunnel.Bind) {
 		b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+upstream, ""
 	})
 }

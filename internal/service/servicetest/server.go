@@ -4,9 +4,7 @@
 package servicetest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -19,7 +17,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -124,53 +121,10 @@ func (r *Server) OpenStore() *store.Store {
 	return st
 }
 
-// CallAPI calls the account API and returns the status; out may be nil.
-func (r *Server) CallAPI(method, path string, in, out any) int {
-	r.T.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
-	defer tr.CloseIdleConnections()
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			r.T.Fatal(err)
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(Context(r.T), method, "https://"+r.Addrs.Service.String()+path, body)
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+r.APIKey)
-	req.Header.Set("Service-Version", "2")
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	res, err := tr.RoundTrip(req)
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if out != nil {
-		if err := json.NewDecoder(res.Body).Decode(out); err != nil {
-			r.T.Fatal(err)
-		}
-	}
-	return res.StatusCode
-}
-
 // RunTunnelClient runs a tunnel client until the test ends; ended gets what Run returned.
 func (r *Server) RunTunnelClient(cfg tunnel.ClientConfig) (c *tunnel.Client, stop func(), ended <-chan error) {
 	r.T.Helper()
-	tlsConfig, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	cfg.Address, cfg.TLS, cfg.MaxBackoff = r.Addrs.Service.String(), tlsConfig, 300*time.Millisecond
+	cfg.Address, cfg.TLS, cfg.MaxBackoff = r.Addrs.Service.String(), r.ClientTLS(), 300*time.Millisecond
 	c = tunnel.NewClient(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	result, done := make(chan error, 1), make(chan struct{})
@@ -216,6 +170,19 @@ func (r *Server) GetHealth(path string) (int, string) {
 func (r *Server) ScrapeMetrics() string {
 	_, body := r.GetHealth("/metrics")
 	return body
+}
+
+// StartError runs a service that must refuse to start, with the options changed by change, and
+// returns why it does; nil when it is ready.
+func StartError(t *testing.T, change ...func(*service.Options)) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(Context(t))
+	o := service.Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), AccessLogSample: 1, EndpointGrace: time.Minute,
+		Logger: slog.New(slog.DiscardHandler), OnReady: func(service.Addresses) { cancel() }}
+	for _, f := range change {
+		f(&o)
+	}
+	return service.Run(ctx, o)
 }
 
 // StopAndWait asks the service to stop and returns what Run returned.

@@ -38,6 +38,9 @@ func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
+// Echo is an upstream for ServeTCP that sends back what it receives.
+func Echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
+
 // ServeHTTP serves HTTP on a port of its own and returns its address.
 func ServeHTTP(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()

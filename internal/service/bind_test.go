@@ -75,7 +75,7 @@ func TestBind_RefusesInvalidURL(t *testing.T) {
 	}
 }
 
-func TestBind_NormalizesURL(t *testing.T) {
+func TestBind_NormalisesURL(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	s := openSession(r, r.Authtoken)

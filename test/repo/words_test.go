@@ -6,7 +6,6 @@ package repo
 import (
 	"go/parser"
 	"go/token"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,12 +17,6 @@ import (
 var vagueWords = regexp.MustCompile(
 	`\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Ss]ees\s+to\s+it|[Ss]ays\s+whether|[Mm]ission|product\.md)\b`)
 
-// wordsAllowedIn are the folders whose comments or pages still have vagueWords; "folder/*" means
-// the files directly in it, without those below. Remove an entry when its folder is clean.
-var wordsAllowedIn = []string{
-	"internal/service/*",
-}
-
 func TestWords_NameTheActor(t *testing.T) {
 	t.Parallel()
 	report := func(file string, line int, text string) {
@@ -32,7 +25,7 @@ func TestWords_NameTheActor(t *testing.T) {
 		}
 	}
 	for _, file := range slices.Concat(goFiles(t), tracked(t, "*.md")) {
-		if !wordsChecked(file) || file == "test/repo/words_test.go" {
+		if file == "test/repo/words_test.go" {
 			continue
 		}
 		src := read(t, file)
@@ -51,14 +44,4 @@ func TestWords_NameTheActor(t *testing.T) {
 			report(file, fset.Position(group.Pos()).Line, group.Text())
 		}
 	}
-}
-
-// wordsChecked reports whether a file lies in no folder of wordsAllowedIn.
-func wordsChecked(file string) bool {
-	return !slices.ContainsFunc(wordsAllowedIn, func(folder string) bool {
-		if direct, ok := strings.CutSuffix(folder, "/*"); ok {
-			return filepath.Dir(file) == direct
-		}
-		return strings.HasPrefix(file, folder+"/")
-	})
 }

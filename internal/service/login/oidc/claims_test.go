@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Who owns an address's domain is Microsoft's to say alone, and counts where nothing is said of the
-// address itself.
+// TestClaims_VerifyAddresses reads email_verified of any issuer. Without it, xms_edov counts, of
+// Microsoft's issuers only.
 func TestClaims_VerifyAddresses(t *testing.T) {
 	t.Parallel()
 	const entra = "https://login.microsoftonline.com/" + tenant + "/v2.0"
@@ -42,11 +42,11 @@ func TestClaims_VerifyAddresses(t *testing.T) {
 		{"https://idp.example.com", `"email_verified": true`, true},
 	} {
 		text := fmt.Appendf(nil, `{"email": "ann@example.com", %s}`, c.claims)
-		said, err := decodeClaims(func(into any) error { return json.Unmarshal(text, into) })
+		claims, err := decodeClaims(func(into any) error { return json.Unmarshal(text, into) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, err := said.identity(c.issuer, "1078", nil); err != nil || (id.Email != "") != c.want {
+		if id, err := claims.identity(c.issuer, "1078", nil); err != nil || (id.Email != "") != c.want {
 			t.Errorf("%s of %s: the address %q, %v", c.claims, c.issuer, id.Email, err)
 		}
 	}

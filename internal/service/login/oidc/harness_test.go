@@ -31,6 +31,12 @@ func prepare(p *oidctest.Provider) *oidctest.Provider {
 	return p
 }
 
+// preparedIdentity returns the identity of the person whom prepare logs in.
+func preparedIdentity() account.LoginIdentity {
+	return account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann",
+		Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}
+}
+
 func configOf(p *oidctest.Provider) trafficpolicy.LoginConfig {
 	return trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, IssuerURL: p.URL, ClientID: oidctest.ClientID,
 		ClientSecret: oidctest.ClientSecret}

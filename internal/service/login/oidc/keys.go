@@ -91,7 +91,7 @@ var errFetchedRecently = fmt.Errorf("the provider's keys were fetched less than 
 type verifier struct {
 	*keySet
 	wait     bool  // for the next fetch, when the key is unknown; not for tokens that need no session to send
-	fetchErr error // set when the token could not be judged, because the provider does not give its keys out
+	fetchErr error // why no keys are available; the token could not be checked then
 }
 
 // VerifySignature implements goidc.KeySet. It accepts the compact serialization only.

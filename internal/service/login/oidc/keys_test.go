@@ -36,7 +36,8 @@ func logoutToken(p *oidctest.Provider, keyID string) string {
 	return p.SignAs(keyID, p.LogoutClaims("1078"))
 }
 
-// At a login the token comes from the provider: one with a new key waits for the next fetch.
+// TestKeySet_FollowsRotation verifies tokens with keys that the provider has just created: a login
+// waits for the next fetch, a logout token causes one.
 func TestKeySet_FollowsRotation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +57,7 @@ func TestKeySet_FollowsRotation(t *testing.T) {
 			t.Errorf("with another key of the same name: %v", err)
 		}
 		if n := p.Requests("/.well-known/openid-configuration"); n != 1 {
-			t.Errorf("the description was read %d times", n)
+			t.Errorf("%d requests for the discovery document", n)
 		}
 		time.Sleep(keysInterval)
 		p.Key, p.KeyID = oidctest.NewKey(t), "rotated"
@@ -75,8 +76,8 @@ func TestKeySet_FollowsRotation(t *testing.T) {
 	})
 }
 
-// Unknown keys in tokens without a session cause one fetch in an interval, for all actions
-// together.
+// TestKeySet_FetchesOnceForUnknownKeys fetches once in keysInterval for logout tokens with unknown
+// keys, for all actions together.
 func TestKeySet_FetchesOnceForUnknownKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,7 +121,8 @@ func TestKeySet_FetchesOnceForUnknownKeys(t *testing.T) {
 	})
 }
 
-// While the keys cannot be fetched again the old ones count; without any, the provider has failed.
+// TestKeySet_OutlivesProviderOutage uses cached keys while no new ones can be fetched, and fails
+// without any.
 func TestKeySet_OutlivesProviderOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,14 +163,14 @@ func TestKeySet_OutlivesProviderOutage(t *testing.T) {
 	})
 }
 
-// Kinds of keys that are not supported are no error, and symmetric ones are no keys.
+// TestKeySet_SkipsUnsupportedKeys skips keys of unsupported types, symmetric ones included.
 func TestKeySet_SkipsUnsupportedKeys(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	const foreign = `{"kty":"OKP","crv":"Ed448","x":"AA"}, {"kty":"oct","k":"c2VjcmV0","kid":"1"},
 		{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"}, 17`
 	keys := foreign
-	p.Client.Transport = answering(p.Client.Transport, "/keys", func() string { return `{"keys":[` + keys + `]}` })
+	p.Client.Transport = overridePath(p.Client.Transport, "/keys", func() string { return `{"keys":[` + keys + `]}` })
 	provider := newTestProvider(t, p, configOf(p))
 	if _, err := verifyLogout(t, provider, logoutToken(p, "1")); account.CodeOf(err) != account.CodeProviderFailed {
 		t.Errorf("foreign keys alone: %v", err)
@@ -183,8 +185,8 @@ func TestKeySet_SkipsUnsupportedKeys(t *testing.T) {
 	}
 }
 
-// answering answers requests for a path in the place of a provider.
-func answering(next http.RoundTripper, path string, body func() string) http.RoundTripper {
+// overridePath answers requests for the path with body, and passes all others to next.
+func overridePath(next http.RoundTripper, path string, body func() string) http.RoundTripper {
 	return oidctest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path != path {
 			return next.RoundTrip(r)

@@ -64,7 +64,7 @@ func TestProvider_HandlesCallback(t *testing.T) {
 		user, password, _ := r.BasicAuth()
 		if user != "client" || password != url.QueryEscape(oidctest.ClientSecret) || r.PostFormValue("code") != "c" ||
 			r.PostFormValue("code_verifier") != strings.Repeat("v", 43) {
-			t.Errorf("asked with %s, %v", user, r.PostForm)
+			t.Errorf("the token endpoint got %s, %v", user, r.PostForm)
 		}
 		return false
 	}
@@ -77,82 +77,90 @@ func TestProvider_HandlesCallback(t *testing.T) {
 		Provider: account.IdentityProvider{Name: host, URL: p.URL}, Issuer: p.URL, Client: "client", Subject: "1078",
 		SessionID: "sid",
 		AuthTime:  time.Unix(1_700_000_000, 0).UTC(), AuthTimeRequired: true,
-		Identity: account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann",
-			Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}}
+		Identity: preparedIdentity()}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	if n := p.Requests("/userinfo"); n != 0 {
-		t.Errorf("userinfo was asked %d times for what the token says", n)
+		t.Errorf("%d requests to userinfo for claims that the token has", n)
 	}
 }
 
-func TestProvider_RefusesInvalidTokens(t *testing.T) {
+// expectTokenRefused logs in with p, and checks that its ID token is refused, and the cause logged
+// without the client's secret.
+func expectTokenRefused(t *testing.T, p *oidctest.Provider) {
+	t.Helper()
+	got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c")
+	if got != nil || account.CodeOf(err) != account.CodeLoginFailed || loggedCause(err) == "" ||
+		strings.Contains(err.Error(), "hush") {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestProvider_RefusesInvalidClaims(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		claims map[string]any
-		sign   func(p *oidctest.Provider, claims map[string]any) string
-	}{
-		"another issuer":          {claims: map[string]any{"iss": "https://evil.example"}},
-		"the issuer with a slash": {claims: map[string]any{"iss": "http://127.0.0.1/"}},
-		"another client":          {claims: map[string]any{"aud": "other"}},
-		"no client":               {claims: map[string]any{"aud": nil}},
-		"two clients, no party":   {claims: map[string]any{"aud": []string{"client", "other"}}},
-		"another party":           {claims: map[string]any{"aud": []string{"client", "other"}, "azp": "other"}},
-		"expired":                 {claims: map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}},
-		"without an end":          {claims: map[string]any{"exp": nil}},
-		"issued in the future":    {claims: map[string]any{"iat": time.Now().Add(2 * time.Minute).Unix()}},
-		"issued before the login": {claims: map[string]any{"iat": time.Now().Add(-2 * time.Minute).Unix()}},
-		"issued at no time":       {claims: map[string]any{"iat": nil}},
-		"issued at zero":          {claims: map[string]any{"iat": 0}},
-		"in JSON, flattened": {sign: func(p *oidctest.Provider, claims map[string]any) string {
-			return inJSON(p.Sign(claims), false)
-		}},
-		"in JSON, general": {sign: func(p *oidctest.Provider, claims map[string]any) string {
-			return inJSON(p.Sign(claims), true)
-		}},
-		"not yet":              {claims: map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}},
-		"another nonce":        {claims: map[string]any{"nonce": "other"}},
-		"no nonce":             {claims: map[string]any{"nonce": nil}},
-		"no subject":           {claims: map[string]any{"sub": nil}},
-		"an empty subject":     {claims: map[string]any{"sub": ""}},
-		"another access token": {claims: map[string]any{"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"}},
-		"none":                 {sign: func(_ *oidctest.Provider, _ map[string]any) string { return "" }},
-		"no token":             {sign: func(_ *oidctest.Provider, _ map[string]any) string { return "not.a.token" }},
-		"signed with another key": {sign: func(p *oidctest.Provider, claims map[string]any) string {
-			return p.SignWith(jose.SigningKey{Algorithm: jose.ES256,
-				Key: jose.JSONWebKey{Key: oidctest.NewKey(t), KeyID: p.KeyID}},
-				claims)
-		}},
-		"signed with the secret": {sign: func(p *oidctest.Provider, claims map[string]any) string {
-			return p.SignWith(jose.SigningKey{Algorithm: jose.HS256,
-				Key: []byte(strings.Repeat(oidctest.ClientSecret, 3))},
-				claims)
-		}},
-		"not signed": {sign: func(p *oidctest.Provider, claims map[string]any) string {
-			b, _ := json.Marshal(claims)
-			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." +
-				base64.RawURLEncoding.EncodeToString(b) + "."
-		}},
-		"with another body": {sign: func(p *oidctest.Provider, claims map[string]any) string {
-			parts := strings.Split(p.Sign(claims), ".")
-			claims["sub"] = "1"
-			b, _ := json.Marshal(claims)
-			return parts[0] + "." + base64.RawURLEncoding.EncodeToString(b) + "." + parts[2]
-		}},
+	for name, claims := range map[string]map[string]any{
+		"another issuer":          {"iss": "https://evil.example"},
+		"the issuer with a slash": {"iss": "http://127.0.0.1/"},
+		"another client":          {"aud": "other"},
+		"no client":               {"aud": nil},
+		"two clients, no party":   {"aud": []string{"client", "other"}},
+		"another party":           {"aud": []string{"client", "other"}, "azp": "other"},
+		"expired":                 {"exp": time.Now().Add(-time.Hour).Unix()},
+		"without an end":          {"exp": nil},
+		"issued in the future":    {"iat": time.Now().Add(2 * time.Minute).Unix()},
+		"issued before the login": {"iat": time.Now().Add(-2 * time.Minute).Unix()},
+		"issued at no time":       {"iat": nil},
+		"issued at zero":          {"iat": 0},
+		"not yet":                 {"nbf": time.Now().Add(time.Hour).Unix()},
+		"another nonce":           {"nonce": "other"},
+		"no nonce":                {"nonce": nil},
+		"no subject":              {"sub": nil},
+		"an empty subject":        {"sub": ""},
+		"another access token":    {"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startProvider(t)
-			p.Claims = c.claims
-			if c.sign != nil {
-				p.SignToken = func(claims map[string]any) string { return c.sign(p, claims) }
-			}
-			got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c")
-			if got != nil || account.CodeOf(err) != account.CodeLoginFailed || loggedCause(err) == "" ||
-				strings.Contains(err.Error(), "hush") {
-				t.Errorf("%+v, %v", got, err)
-			}
+			p.Claims = claims
+			expectTokenRefused(t, p)
+		})
+	}
+}
+
+func TestProvider_RefusesInvalidSignatures(t *testing.T) {
+	t.Parallel()
+	encode := func(claims map[string]any) string {
+		b, _ := json.Marshal(claims)
+		return base64.RawURLEncoding.EncodeToString(b)
+	}
+	for name, sign := range map[string]func(p *oidctest.Provider, claims map[string]any) string{
+		"in JSON, flattened": func(p *oidctest.Provider, c map[string]any) string { return inJSON(p.Sign(c), false) },
+		"in JSON, general":   func(p *oidctest.Provider, c map[string]any) string { return inJSON(p.Sign(c), true) },
+		"none":               func(*oidctest.Provider, map[string]any) string { return "" },
+		"no token":           func(*oidctest.Provider, map[string]any) string { return "not.a.token" },
+		"signed with another key": func(p *oidctest.Provider, claims map[string]any) string {
+			return p.SignWith(jose.SigningKey{Algorithm: jose.ES256,
+				Key: jose.JSONWebKey{Key: oidctest.NewKey(t), KeyID: p.KeyID}}, claims)
+		},
+		"signed with the secret": func(p *oidctest.Provider, claims map[string]any) string {
+			return p.SignWith(jose.SigningKey{Algorithm: jose.HS256,
+				Key: []byte(strings.Repeat(oidctest.ClientSecret, 3))}, claims)
+		},
+		"not signed": func(_ *oidctest.Provider, claims map[string]any) string {
+			return encode(map[string]any{"alg": "none"}) + "." + encode(claims) + "."
+		},
+		"with another body": func(p *oidctest.Provider, claims map[string]any) string {
+			parts := strings.Split(p.Sign(claims), ".")
+			claims["sub"] = "1"
+			return parts[0] + "." + encode(claims) + "." + parts[2]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProvider(t)
+			p.SignToken = func(claims map[string]any) string { return sign(p, claims) }
+			expectTokenRefused(t, p)
 		})
 	}
 }
@@ -168,10 +176,10 @@ func TestProvider_RefusesInvalidCallbacks(t *testing.T) {
 		code  account.Code
 	}{
 		"refused":                        {p, "error=access_denied&code=c", account.CodeLoginFailed},
-		"refused with a sermon":          {p, "error=<script>alert(1)</script>", account.CodeLoginFailed},
+		"refused with a script":          {p, "error=<script>alert(1)</script>", account.CodeLoginFailed},
 		"nothing":                        {p, "", account.CodeLoginFailed},
 		"another issuer (mix-up)":        {p, "code=c&iss=https://evil.example", account.CodeLoginFailed},
-		"no issuer, although it says so": {advertises, "code=c", account.CodeLoginFailed},
+		"no issuer, although advertised": {advertises, "code=c", account.CodeLoginFailed},
 	} {
 		got, err := handleCallback(t, newTestProvider(t, c.p, configOf(c.p)), c.query)
 		if got != nil || account.CodeOf(err) != c.code || strings.Contains(userMessage(err), "<") {
@@ -182,119 +190,135 @@ func TestProvider_RefusesInvalidCallbacks(t *testing.T) {
 		"code=c&iss="+url.QueryEscape(advertises.URL)); err != nil {
 		t.Errorf("with its issuer: %v", err)
 	}
-	// What the token endpoint says: a code that was used is the person's to repeat, anything else
-	// the endpoint's owner's to repair.
+}
+
+// TestProvider_ClassifiesExchangeErrors fails the login for an authorization code that was used,
+// and the provider for any other error of the token endpoint. The error never has the client's
+// secret.
+func TestProvider_ClassifiesExchangeErrors(t *testing.T) {
+	t.Parallel()
 	for body, code := range map[string]account.Code{`{"error":"invalid_grant"}`: account.CodeLoginFailed,
 		`{"error":"invalid_client","error_description":"wrong"}`: account.CodeProviderFailed,
 		`hush/secret`: account.CodeProviderFailed, ``: account.CodeProviderFailed} {
-		q := startProvider(t)
-		q.Token = func(w http.ResponseWriter, _ *http.Request) bool {
+		p := startProvider(t)
+		p.Token = func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = w.Write([]byte(body))
 			return true
 		}
-		if _, err := handleCallback(t, newTestProvider(t, q, configOf(q)), "code=c"); account.CodeOf(err) != code ||
+		if _, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c"); account.CodeOf(err) != code ||
 			strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
 }
 
+// longText is one byte longer than a text that is kept of a person.
+var longText = strings.Repeat("x", maxText+1)
+
+// identityCases are claims and userinfo that differ from those of prepare.
+var identityCases = map[string]struct {
+	claims, userinfo map[string]any
+	change           func(id *account.LoginIdentity) // from preparedIdentity
+}{
+	"email not verified":             {claims: map[string]any{"email_verified": false}, change: withoutEmail},
+	"no email_verified":              {claims: map[string]any{"email_verified": nil}, change: withoutEmail},
+	"email_verified as a text":       {claims: map[string]any{"email_verified": "true"}},
+	"email_verified of another type": {claims: map[string]any{"email_verified": []int{1}}, change: withoutEmail},
+	"xms_edov of another provider": {claims: map[string]any{"email_verified": nil, "xms_edov": true},
+		change: withoutEmail},
+	"xms_edov, and email not verified": {claims: map[string]any{"email_verified": false, "xms_edov": true},
+		change: withoutEmail},
+	"one group": {claims: map[string]any{"groups": "a"},
+		change: func(id *account.LoginIdentity) { id.Groups = []string{"a"} }},
+	"groups of another type": {claims: map[string]any{"groups": map[string]int{"a": 1}},
+		change: func(id *account.LoginIdentity) { id.Groups = nil }},
+	"long texts": {claims: map[string]any{"department": []string{longText, "b"}, "preferred_username": longText},
+		change: func(id *account.LoginIdentity) { id.Username, id.Attributes = "", nil }},
+	"name and email from userinfo": {claims: map[string]any{"name": nil, "email": nil, "email_verified": nil},
+		userinfo: map[string]any{"sub": "1078", "name": "Ann", "email": "ann@example.com", "email_verified": true}},
+	"userinfo that verifies another email": {claims: map[string]any{"name": nil, "email_verified": false},
+		userinfo: map[string]any{"sub": "1078", "name": "Ann", "email": "eve@example.com", "email_verified": true},
+		change:   withoutEmail},
+}
+
+func withoutEmail(id *account.LoginIdentity) { id.Email = "" }
+
 func TestProvider_ReadsIdentity(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxText+1)
-	for name, c := range map[string]struct {
-		claims, userinfo map[string]any
-		want             func(id *account.LoginIdentity)
-	}{
-		"an address that is not verified": {map[string]any{"email_verified": false}, nil,
-			func(id *account.LoginIdentity) {
-				id.Email = ""
-			}},
-		"of which nothing is said": {map[string]any{"email_verified": nil}, nil, func(id *account.LoginIdentity) {
-			id.Email = ""
-		}},
-		"verified in words": {map[string]any{"email_verified": "true"}, nil, func(*account.LoginIdentity) {}},
-		"verified by nonsense": {map[string]any{"email_verified": []int{1}}, nil, func(id *account.LoginIdentity) {
-			id.Email = ""
-		}},
-		"by the domain's owner": {map[string]any{"email_verified": nil, "xms_edov": true}, nil,
-			func(id *account.LoginIdentity) { id.Email = "" }},
-		"by it, but not by the provider": {map[string]any{"email_verified": false, "xms_edov": true}, nil,
-			func(id *account.LoginIdentity) { id.Email = "" }},
-		"one group": {map[string]any{"groups": "a"}, nil, func(id *account.LoginIdentity) {
-			id.Groups = []string{"a"}
-		}},
-		"groups that are none": {map[string]any{"groups": map[string]int{"a": 1}}, nil,
-			func(id *account.LoginIdentity) { id.Groups = nil }},
-		"long texts": {map[string]any{"department": []string{long, "b"}, "preferred_username": long},
-			nil, func(id *account.LoginIdentity) { id.Username = ""; id.Attributes = nil }},
-		"the rest from userinfo": {map[string]any{"name": nil, "email": nil, "email_verified": nil},
-			map[string]any{"sub": "1078", "name": "Ann", "email": "ann@example.com", "email_verified": true},
-			func(*account.LoginIdentity) {}},
-		"userinfo that verifies another": {map[string]any{"name": nil, "email_verified": false},
-			map[string]any{"sub": "1078", "name": "Ann", "email": "eve@example.com", "email_verified": true},
-			func(id *account.LoginIdentity) { id.Email = "" }},
-	} {
+	for name, c := range identityCases {
 		p := startProvider(t)
 		p.Claims, p.UserInfo = c.claims, c.userinfo
-		want := account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann",
-			Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}
-		c.want(&want)
+		want := preparedIdentity()
+		if c.change != nil {
+			c.change(&want)
+		}
 		got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c")
 		if err != nil || !reflect.DeepEqual(got.Identity, want) {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
 		}
 	}
-	p := startProvider(t)
-	p.Claims, p.UserInfo = map[string]any{"name": nil}, map[string]any{"sub": "666", "name": "Eve"}
-	if got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c"); got != nil ||
-		account.CodeOf(err) != account.CodeProviderFailed {
-		t.Errorf("another's details: %+v, %v", got, err)
-	}
-	for _, groups := range [][]string{{"a", long}, make([]string, maxGroups+1)} {
+}
+
+// TestProvider_RefusesIdentity refuses userinfo of another person, and too many or too long groups.
+func TestProvider_RefusesIdentity(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		claims, userinfo map[string]any
+		want             account.Code
+	}{
+		"userinfo of another person": {map[string]any{"name": nil}, map[string]any{"sub": "666", "name": "Eve"},
+			account.CodeProviderFailed},
+		"a long group": {map[string]any{"groups": []string{"a", longText}}, nil, account.CodeLoginFailed},
+		"many groups":  {map[string]any{"groups": make([]string, maxGroups+1)}, nil, account.CodeLoginFailed},
+	} {
 		p := startProvider(t)
-		p.Claims = map[string]any{"groups": groups}
-		if got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c"); got != nil ||
-			account.CodeOf(err) != account.CodeLoginFailed {
-			t.Errorf("groups that are not taken: %+v, %v", got, err)
+		p.Claims, p.UserInfo = c.claims, c.userinfo
+		got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c")
+		if got != nil || account.CodeOf(err) != c.want {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 }
 
-// Zero, negative and no auth_time are one: the provider does not say when it asked.
+// TestProvider_ReadsAuthTime reads an auth_time of zero or less like none.
 func TestProvider_ReadsAuthTime(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
-	for said, want := range map[any]time.Time{1_700_000_000: time.Unix(1_700_000_000, 0).UTC(), 0: {}, -1: {},
+	for claim, want := range map[any]time.Time{1_700_000_000: time.Unix(1_700_000_000, 0).UTC(), 0: {}, -1: {},
 		nil: {}} {
-		p.Claims = map[string]any{"auth_time": said}
+		p.Claims = map[string]any{"auth_time": claim}
 		if got, err := handleCallback(t, newTestProvider(t, p, configOf(p)), "code=c"); err != nil ||
 			!got.AuthTime.Equal(want) {
-			t.Errorf("auth_time %v: %+v, %v", said, got, err)
+			t.Errorf("auth_time %v: %+v, %v", claim, got, err)
 		}
 	}
-	yes, no := true, false
+}
+
+// TestProvider_RequiresAuthTime requires auth_time of providers known to send it, unless the config
+// sets require_auth_time.
+func TestProvider_RequiresAuthTime(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
-		kind     trafficpolicy.LoginKind
-		provider string
-		set      *bool
-		want     bool
+		kind       trafficpolicy.LoginKind
+		provider   string
+		configured *bool
+		want       bool
 	}{
 		{trafficpolicy.LoginOIDC, "", nil, true},
-		{trafficpolicy.LoginOIDC, "", &no, false},
+		{trafficpolicy.LoginOIDC, "", new(false), false},
 		{trafficpolicy.LoginOAuth, "gitlab", nil, true},
 		{trafficpolicy.LoginOAuth, "microsoft", nil, false},
-		{trafficpolicy.LoginOAuth, "microsoft", &yes, true},
+		{trafficpolicy.LoginOAuth, "microsoft", new(true), true},
 		{trafficpolicy.LoginOAuth, "google", nil, false},
 	} {
 		p := startProvider(t)
-		if c.provider == "microsoft" { // whose issuers have a path
+		if c.provider == "microsoft" { // its issuers have a path
 			p.Discovery, p.Claims = map[string]any{"issuer": p.URL + "/v2.0"}, map[string]any{"iss": p.URL + "/v2.0"}
 		}
 		config := configOf(p)
-		config.Kind, config.Provider, config.RequireAuthTime = c.kind, c.provider, c.set
+		config.Kind, config.Provider, config.RequireAuthTime = c.kind, c.provider, c.configured
 		if got, err := handleCallback(t, newTestProvider(t, p, config), "code=c"); err != nil ||
 			got.AuthTimeRequired != c.want {
 			t.Errorf("%s %s: %+v, %v", c.kind, c.provider, got, err)
@@ -308,8 +332,8 @@ func TestProvider_VerifiesLogoutTokens(t *testing.T) {
 	provider := newTestProvider(t, p, configOf(p))
 	good := p.LogoutClaims("1078")
 	good["sid"] = "s"
-	take := func(token string) (login.LogoutToken, error) { return verifyLogout(t, provider, token) }
-	if got, err := take(p.Sign(good)); err != nil || got.Issuer != p.URL || got.Client != "client" ||
+	verify := func(token string) (login.LogoutToken, error) { return verifyLogout(t, provider, token) }
+	if got, err := verify(p.Sign(good)); err != nil || got.Issuer != p.URL || got.Client != "client" ||
 		got.Subject != "1078" || got.SessionID != "s" || got.ID != "jti-1078" || got.Expires.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -323,11 +347,11 @@ func TestProvider_VerifiesLogoutTokens(t *testing.T) {
 		"of another event": {"events": map[string]any{"x": map[string]any{}}},
 		"an ID token":      {"events": nil, "nonce": "n"},
 	} {
-		if got, err := take(p.Sign(oidctest.Changed(good, change))); err == nil {
+		if got, err := verify(p.Sign(oidctest.Changed(good, change))); err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got, err := take(inJSON(p.Sign(good), false)); err == nil {
+	if got, err := verify(inJSON(p.Sign(good), false)); err == nil {
 		t.Errorf("in JSON: %+v", got)
 	}
 	p.Claims = map[string]any{"nonce": nil} // a logout token in the place of an ID token
@@ -339,7 +363,7 @@ func TestProvider_VerifiesLogoutTokens(t *testing.T) {
 
 func TestProvider_ScopeDiffers(t *testing.T) {
 	t.Parallel()
-	seen := map[string]string{}
+	names := map[string]string{} // by scope
 	for name, c := range map[string]trafficpolicy.LoginConfig{
 		"one": {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://a.example", ClientID: "c",
 			ClientSecret: "hush"},
@@ -354,13 +378,13 @@ func TestProvider_ScopeDiffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b := p.Scope(); seen[b] != "" || strings.Contains(b, "hush") {
-			t.Errorf("%s is bound as %s: %q", name, seen[b], b)
-		} else {
-			seen[b] = name
+		scope := p.Scope()
+		if names[scope] != "" || strings.Contains(scope, "hush") {
+			t.Errorf("%s has the scope of %s: %q", name, names[scope], scope)
 		}
+		names[scope] = name
 	}
 	if _, err := Factory()(&trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginSAML}, http.DefaultClient); err == nil {
-		t.Error("saml is made here")
+		t.Error("the factory makes a saml provider")
 	}
 }

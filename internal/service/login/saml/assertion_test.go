@@ -66,12 +66,12 @@ func TestValidator_ChecksParties(t *testing.T) {
 // assertion, and one to no request where the config does not allow that.
 func TestValidator_ChecksInResponseTo(t *testing.T) {
 	t.Parallel()
-	allowIdPInitiated := func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }
+	allowUnsolicited := func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }
 	unsolicited := func(s *responseSpec) { s.ResponseInResponseTo, s.InResponseTo = "", "" }
 	expectInvalid(t, []invalidAssertion{
 		{name: "another request than the assertion", reason: "to another request",
 			edit: func(s *responseSpec) { s.ResponseInResponseTo = "_q2" }},
-		{name: "a request, the assertion none", reason: "to another request", config: allowIdPInitiated,
+		{name: "a request, the assertion none", reason: "to another request", config: allowUnsolicited,
 			edit: func(s *responseSpec) { s.InResponseTo = "" }},
 		{name: "IdP-initiated, not allowed", reason: "began at the identity provider", edit: unsolicited},
 		{name: "IdP-initiated, with force_authn", reason: "ask you again", edit: unsolicited,

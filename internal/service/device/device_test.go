@@ -16,14 +16,13 @@ import (
 
 func TestFromRequest_ParsesUserAgents(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]account.UserAgent{
+	for agent, want := range map[string]account.UserAgent{
 		"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 " +
 			"Safari/537.36": {
 			BrowserName: "Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Desktop", OSName: "macOS",
 			OSVersion: "10.15.7"},
 		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) " +
-			"Version/18.1 " +
-			"Mobile/15E148 Safari/604.1": {
+			"Version/18.1 Mobile/15E148 Safari/604.1": {
 			BrowserName: "Safari", BrowserVersion: "18.1", DeviceType: "Mobile", OSName: "iOS", OSVersion: "18.1"},
 		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/142.0.0.0 " +
 			"Safari/537.36": {
@@ -31,8 +30,7 @@ func TestFromRequest_ParsesUserAgents(t *testing.T) {
 		"Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0": {
 			BrowserName: "Firefox", BrowserVersion: "145.0", DeviceType: "Desktop", OSName: "Linux"},
 		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 " +
-			"Safari/537.36 " +
-			"Edg/142.0.0.0": {
+			"Safari/537.36 Edg/142.0.0.0": {
 			BrowserName: "Edge", BrowserVersion: "142.0.0.0", DeviceType: "Desktop", OSName: "Windows",
 			OSVersion: "10.0"},
 		"Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Mobile " +
@@ -40,8 +38,7 @@ func TestFromRequest_ParsesUserAgents(t *testing.T) {
 			BrowserName: "Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Mobile", OSName: "Android",
 			OSVersion: "15"},
 		"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 " +
-			"Mobile/15E148 " +
-			"Safari/604.1": {
+			"Mobile/15E148 Safari/604.1": {
 			BrowserName: "Safari", BrowserVersion: "17.0", DeviceType: "Tablet", OSName: "iOS", OSVersion: "17.0"},
 		"curl/8.5.0":                  {BrowserName: "curl", BrowserVersion: "8.5.0", DeviceType: "Unknown"},
 		"Go-http-client/2.0":          {BrowserName: "Go-http-client", BrowserVersion: "2.0", DeviceType: "Unknown"},
@@ -54,32 +51,32 @@ func TestFromRequest_ParsesUserAgents(t *testing.T) {
 		"((((":                        {DeviceType: "Unknown"},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("User-Agent", said)
-		want.Raw = said
+		r.Header.Set("User-Agent", agent)
+		want.Raw = agent
 		if got := FromRequest(r, netip.Addr{}, geo.Location{}); got.UserAgent != want || got.IPAddress != "" ||
 			got.Location != nil ||
 			got.Network != nil {
-			t.Errorf("%s:\n got %+v\nwant %+v", said, got, want)
+			t.Errorf("%s:\n got %+v\nwant %+v", agent, got, want)
 		}
 	}
 }
 
 func TestFromRequest_BoundsUserAgents(t *testing.T) {
 	t.Parallel()
-	for _, said := range []string{
+	for _, agent := range []string{
 		"\x1b[31m\x00\xff" + strings.Repeat("é", 2000), strings.Repeat("(", 5000), strings.Repeat("Chrome/1;", 5000),
 		"Mozilla/5.0 (" + strings.Repeat("Linux ", 3000) + ")", " \t ",
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("User-Agent", said)
+		r.Header.Set("User-Agent", agent)
 		ua := FromRequest(r, netip.Addr{}, geo.Location{}).UserAgent
 		if utf8.RuneCountInString(ua.Raw) > 4*maxAgent+1 || !utf8.ValidString(ua.Raw) ||
 			strings.ContainsAny(ua.Raw, "\x1b\x00") {
-			t.Errorf("kept of %.30q: %q", said, ua.Raw)
+			t.Errorf("Raw of %.30q: %q", agent, ua.Raw)
 		}
 		for _, f := range []string{ua.BrowserName, ua.BrowserVersion, ua.OSName, ua.OSVersion} {
 			if utf8.RuneCountInString(f) > 4*maxField+1 {
-				t.Errorf("of %.30q: %q", said, f)
+				t.Errorf("field of %.30q: %q", agent, f)
 			}
 		}
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-const acs = "/_fairlead/staff/acs"
+const logoutPath = "/_fairlead/staff/logout"
 
-// assert posts an assertion for the last flow, as the provider's page does: without cookies.
-func (h *harness) assert(form string) response {
+// postACS posts a form to acs as the provider's page does: from another site, without cookies.
+func (h *harness) postACS(form string) response {
 	h.t.Helper()
-	res := h.browser().post(acs, form, "Sec-Fetch-Site", "cross-site", "Origin", "https://idp.example.com")
-	return res
+	return h.browser().post("/_fairlead/staff/acs", form, "Sec-Fetch-Site", "cross-site", "Origin",
+		"https://idp.example.com")
 }
 
 func TestACS_FinishesPostedLogin(t *testing.T) {
@@ -28,13 +28,13 @@ func TestACS_FinishesPostedLogin(t *testing.T) {
 	b := w.browser()
 	b.get("/page")
 	w.idp.authentication.InResponseTo, w.idp.authentication.Once = "id-"+w.idp.last().State, "assertion-1"
-	post := w.assert("SAMLResponse=x&RelayState=%2F%2Fevil")
+	post := w.postACS("SAMLResponse=x&RelayState=%2F%2Fevil")
 	finish := post.Header().Get("Location")
 	if post.Code != http.StatusSeeOther || !strings.HasPrefix(finish, "/_fairlead/staff/finish?ticket=") ||
 		len(w.store.logins) != 0 {
 		t.Fatalf("%d to %s", post.Code, finish)
 	}
-	if again := w.assert("SAMLResponse=x"); again.Code != 403 {
+	if again := w.postACS("SAMLResponse=x"); again.Code != 403 {
 		t.Errorf("the assertion a second time: %d", again.Code)
 	}
 	if res := b.get(finish); res.Code != http.StatusSeeOther || res.Header().Get("Location") != "/page" ||
@@ -69,7 +69,7 @@ func TestFinish_RefusesInvalidTickets(t *testing.T) {
 		b := w.browser()
 		b.get("/")
 		w.idp.authentication.InResponseTo = "id-" + w.idp.last().State
-		finish := w.assert("SAMLResponse=x").Header().Get("Location")
+		finish := w.postACS("SAMLResponse=x").Header().Get("Location")
 		if res := c(w, b).get(finish); res.Code != 403 || len(w.store.logins) != 0 {
 			t.Errorf("%s: %d, %d logins", name, res.Code, len(w.store.logins))
 		}
@@ -78,7 +78,7 @@ func TestFinish_RefusesInvalidTickets(t *testing.T) {
 	b := w.browser()
 	b.get("/")
 	w.idp.authentication.InResponseTo = "id-" + w.idp.last().State
-	finish := w.assert("SAMLResponse=x").Header().Get("Location")
+	finish := w.postACS("SAMLResponse=x").Header().Get("Location")
 	if res := b.get(finish, "Sec-Fetch-Mode", "cors"); res.Code != 403 {
 		t.Errorf("fetched by a script: %d", res.Code)
 	}
@@ -87,7 +87,7 @@ func TestFinish_RefusesInvalidTickets(t *testing.T) {
 func TestACS_HandlesIdPInitiated(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
-	if res := w.assert("SAMLResponse=x"); res.Code != 403 || len(w.store.tickets) != 0 {
+	if res := w.postACS("SAMLResponse=x"); res.Code != 403 || len(w.store.tickets) != 0 {
 		t.Errorf("not allowed: %d", res.Code)
 	}
 	w = newHarness(t, func(w *harness) { w.config.AllowIdPInitiated = true })
@@ -95,23 +95,22 @@ func TestACS_HandlesIdPInitiated(t *testing.T) {
 	for relay, want := range map[string]string{"%2Freports%3Fa%3Db": "/reports?a=b", "https%3A%2F%2Fevil.example": "/",
 		"%2F%2Fevil.example": "/", "": "/"} {
 		b := w.browser()
-		res := b.get(w.assert("SAMLResponse=x&RelayState=" + relay).Header().Get("Location"))
+		res := b.get(w.postACS("SAMLResponse=x&RelayState=" + relay).Header().Get("Location"))
 		if res.Header().Get("Location") != want || b.get("/").upstream == nil {
 			t.Errorf("RelayState %s: %d to %q", relay, res.Code, res.Header().Get("Location"))
 		}
 	}
 	if l := w.store.logins[0]; !l.StartedAt.Equal(w.now.Add(-time.Hour)) {
-		t.Errorf("it began %s", l.StartedAt)
+		t.Errorf("the login started at %s", l.StartedAt)
 	}
 }
 
 func TestLogout_EndsSession(t *testing.T) {
 	t.Parallel()
-	const path = "/_fairlead/staff/logout"
 	w := newHarness(t)
 	b := w.browser()
 	b.login("/")
-	page := b.get(path)
+	page := b.get(logoutPath)
 	if page.Code != 200 || !strings.Contains(page.Body.String(), `<form method="post">`) || len(w.store.revoked) != 0 ||
 		!strings.Contains(page.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 		t.Fatalf("%d %s", page.Code, page.Body)
@@ -119,29 +118,28 @@ func TestLogout_EndsSession(t *testing.T) {
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 		{"Origin", "https://evil.example"},
 		{"Origin", "http://app.example.com"}} {
-		if res := b.post(path, "", header...); res.Code != 403 || len(w.store.revoked) != 0 ||
+		if res := b.post(logoutPath, "", header...); res.Code != 403 || len(w.store.revoked) != 0 ||
 			b.get("/").upstream == nil {
 			t.Errorf("%v: %d", header, res.Code)
 		}
 	}
-	res := b.post(path, "", "Sec-Fetch-Site", "same-origin", "Origin", "https://app.example.com")
+	res := b.post(logoutPath, "", "Sec-Fetch-Site", "same-origin", "Origin", "https://app.example.com")
 	if res.Code != 200 || len(b.cookies) != 0 || len(w.store.revoked) != 1 || w.store.revoked[0].SessionID != "as-1" ||
 		w.store.reasons[0] != account.RevokedByLogout {
 		t.Errorf("%d, cookies %v, revoked %v", res.Code, b.cookies, w.store.revoked)
 	}
-	if res := b.post(path, "", "Sec-Fetch-Site", "same-origin"); res.Code != 200 || len(w.store.revoked) != 1 {
+	if res := b.post(logoutPath, "", "Sec-Fetch-Site", "same-origin"); res.Code != 200 || len(w.store.revoked) != 1 {
 		t.Errorf("without a session: %d", res.Code)
 	}
 	b.login("/")
 	w.store.err = account.Errorf(account.CodeUnavailable, "down")
-	if res := b.post(path, "", "Sec-Fetch-Site", "same-origin"); res.Code != 503 || len(b.cookies) != 1 {
+	if res := b.post(logoutPath, "", "Sec-Fetch-Site", "same-origin"); res.Code != 503 || len(b.cookies) != 1 {
 		t.Errorf("while the store is down: %d", res.Code)
 	}
 }
 
 func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	t.Parallel()
-	const path = "/_fairlead/staff/logout"
 	w := newHarness(t)
 	w.idp.token = LogoutToken{Issuer: "https://idp", Client: "client", Subject: "ann", SessionID: "sid", ID: "jti",
 		Expires: w.now}
@@ -151,16 +149,16 @@ func TestBackChannelLogout_EndsSessions(t *testing.T) {
 		status int
 	}{"a bad token": {"logout_token=bad", 400}, "an empty one": {"logout_token=", 400},
 		"too much": {"logout_token=" + strings.Repeat("a", maxPost), 400}} {
-		if res := idp.post(path, c.form); res.Code != c.status || len(w.store.revoked) != 0 {
+		if res := idp.post(logoutPath, c.form); res.Code != c.status || len(w.store.revoked) != 0 {
 			t.Errorf("%s: %d, %v", name, res.Code, w.store.revoked)
 		}
 	}
 	w.store.err = account.Errorf(account.CodeUnavailable, "down")
-	if res := idp.post(path, "logout_token=good"); res.Code != 503 {
+	if res := idp.post(logoutPath, "logout_token=good"); res.Code != 503 {
 		t.Errorf("while the store is down: %d", res.Code)
 	}
 	w.store.err, w.store.revoked, w.store.reasons = nil, nil, nil
-	if res := idp.post(path, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().
+	if res := idp.post(logoutPath, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().
 		Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", res.Code, w.store.revoked)
 	}
@@ -169,25 +167,25 @@ func TestBackChannelLogout_EndsSessions(t *testing.T) {
 		ReplayUntil: w.now.Add(ClockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
 		t.Errorf("%+v %s", sel, w.store.reasons[0])
 	}
-	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
+	if res := idp.post(logoutPath, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
 		t.Errorf("a second time: %d", res.Code)
 	}
 	w.idp.token = LogoutToken{Issuer: "https://idp", ID: "another"}
-	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
+	if res := idp.post(logoutPath, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
 		t.Errorf("for no session and no subject: %d", res.Code)
 	}
 }
 
-// A provider may end any number of sessions from one address; tokens that do not count are limited.
+// TestBackChannelLogout_LimitsRefusedTokensOnly limits the refused tokens of one address, and not
+// the accepted ones.
 func TestBackChannelLogout_LimitsRefusedTokensOnly(t *testing.T) {
 	t.Parallel()
-	const path = "/_fairlead/staff/logout"
 	w := newHarness(t)
 	idp := w.browser()
 	posts := func(n int, form func(i int) string) (statuses map[int]int) {
 		statuses = map[int]int{}
 		for i := range n {
-			statuses[idp.post(path, form(i)).Code]++
+			statuses[idp.post(logoutPath, form(i)).Code]++
 		}
 		return statuses
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 )
 
-// Where an identity provider can be is decided when it is connected to; the metadata of clouds is
-// never one.
+// TestClient_GuardsAddresses checks addresses when it connects, and never reaches the metadata
+// services of clouds.
 func TestClient_GuardsAddresses(t *testing.T) {
 	t.Parallel()
 	everywhere := []backend.Allowed{{Prefix: netip.MustParsePrefix("0.0.0.0/0")},

@@ -73,7 +73,8 @@ func withoutDots(path string) string {
 	return "/" + strings.Join(kept, "/")
 }
 
-// Whatever is given, a browser stays on the host.
+// FuzzReturnPath checks that a browser stays on the host, and off reserved paths, for any return
+// path.
 func FuzzReturnPath(f *testing.F) {
 	for _, s := range openRedirects {
 		f.Add(s)
@@ -82,19 +83,19 @@ func FuzzReturnPath(f *testing.F) {
 	f.Fuzz(func(t *testing.T, given string) {
 		got := returnPath(given)
 		// As browsers do: tabs and line breaks are dropped, a backslash is a slash.
-		seen := strings.NewReplacer("\t", "", "\n", "", "\r", "", `\`, "/").Replace(strings.Trim(got, " \x00"))
-		to, err := base.Parse(seen)
-		if err != nil || to.Host != base.Host || to.Scheme != base.Scheme || strings.HasPrefix(seen, "//") ||
+		read := strings.NewReplacer("\t", "", "\n", "", "\r", "", `\`, "/").Replace(strings.Trim(got, " \x00"))
+		to, err := base.Parse(read)
+		if err != nil || to.Host != base.Host || to.Scheme != base.Scheme || strings.HasPrefix(read, "//") ||
 			!strings.HasPrefix(got, "/") {
 			t.Errorf("%q returns to %q, which is %v, %v", given, got, to, err)
-		} else if before, _, _ := strings.Cut(seen, "?"); strings.HasPrefix(withoutDots(before), account.ReservedPath) {
+		} else if before, _, _ := strings.Cut(read, "?"); strings.HasPrefix(withoutDots(before), account.ReservedPath) {
 			t.Errorf("%q returns to %q, a path of a login", given, got)
 		}
 	})
 }
 
-// Arbitrary cookies admit no request, none of ours go upstream, and nothing
-// breaks.
+// FuzzCookies checks that arbitrary cookies authenticate no request, and that no login cookie goes
+// upstream.
 func FuzzCookies(f *testing.F) {
 	for _, s := range []string{
 		"__Host-fl-staff=x", "a=b; __Host-fl-staff=x; c=d", `__Host-fl-staff="x"`, "=__Host-fl-staff=x",
@@ -109,7 +110,7 @@ func FuzzCookies(f *testing.F) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header["Cookie"] = []string{line}
 		if res := w.browser().do(r); res.upstream != nil {
-			t.Errorf("%q is let in", line)
+			t.Errorf("%q authenticates", line)
 		}
 		h := http.Header{"Cookie": {line}}
 		trafficpolicy.DropLoginCookies(h)
@@ -121,8 +122,7 @@ func FuzzCookies(f *testing.F) {
 	})
 }
 
-// Several tabs begin a login each; every one of them ends it, and all together no more than five
-// are kept.
+// TestFlow_KeepsOnePerTab finishes the flows of several tabs, the latest maxFlows of them.
 func TestFlow_KeepsOnePerTab(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
@@ -145,7 +145,8 @@ func TestFlow_KeepsOnePerTab(t *testing.T) {
 	}
 }
 
-// A callback counts once, soon, in the browser that has begun it, at the place where it began.
+// TestCallback_RefusesForeignFlows accepts a callback once, within flowLifetime, from the browser
+// and at the host, action and provider of the flow.
 func TestCallback_RefusesForeignFlows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]func(w *harness, b *browser) *browser{
@@ -175,9 +176,9 @@ func TestCallback_RefusesForeignFlows(t *testing.T) {
 		w := newHarness(t)
 		b := w.browser()
 		b.get("/")
-		who := c(w, b)
+		sender := c(w, b)
 		before := len(w.store.logins)
-		res := who.get(w.callback())
+		res := sender.get(w.callback())
 		if res.Code != 403 || code(res) != account.CodeLoginFailed || len(w.store.logins) != before ||
 			res.Header().Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: %d %s, %d logins", name, res.Code, res.Body, len(w.store.logins))
@@ -195,65 +196,65 @@ func TestCallback_RefusesForeignFlows(t *testing.T) {
 	}
 }
 
-// After a revocation the login makes the provider ask for credentials again, and refuses a response
-// without that.
+// TestLogin_RestartsAfterRevocation restarts a login whose person's sessions were revoked, with
+// ForceReauth, maxRestarts times at most.
 func TestLogin_RestartsAfterRevocation(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
-	w.store.loginAgain = 1
+	w.store.loginAgain = maxRestarts + 1
 	b := w.browser()
-	if res := b.login("/x"); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"),
-		"https://idp.example.com/start") {
-		t.Fatalf("%d", res.Code)
-	}
-	if f := w.idp.last(); !f.ForceReauth || f.ReturnTo != "/x" {
-		t.Errorf("flow %+v", f)
-	}
-	w.idp.authentication.AuthTime = w.now.Add(-time.Hour)
-	if res := b.get(w.callback()); res.Code != 403 || len(w.store.logins) != 1 {
-		t.Errorf("a provider that has not asked: %d, %d logins", res.Code, len(w.store.logins))
-	}
-	for what, c := range map[string]struct {
-		at       time.Time
-		required bool
-		admitted bool
-	}{
-		"that has asked":                 {w.now.Add(time.Second), true, true},
-		"whose clock is slow":            {w.now.Add(-ClockSkew), true, true},
-		"whose clock is fast":            {w.now.Add(ClockSkew), true, true},
-		"that has asked before":          {w.now.Add(-2 * ClockSkew), true, false},
-		"that asks in an hour":           {w.now.Add(time.Hour), true, false},
-		"that has to say, and does not":  {time.Time{}, true, false},
-		"that does not say":              {time.Time{}, false, true},
-		"that says it without having to": {w.now.Add(-time.Hour), false, false},
-	} {
-		w.store.loginAgain, w.idp.authentication.AuthTime, w.idp.authentication.AuthTimeRequired = 1, time.Time{},
-			c.required
-		b = w.browser()
-		b.login("/x") // asked for without max_age, nothing has to be said
-		before := len(w.store.logins)
-		w.idp.authentication.AuthTime = c.at
+	b.get("/x")
+	for range maxRestarts {
 		res := b.get(w.callback())
-		switch logins := w.store.logins[before:]; {
-		case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].ForceReauth),
-			!c.admitted && (res.Code != 403 || len(logins) != 0):
-			t.Errorf("a provider %s: %d", what, res.Code)
-		}
-	}
-	w.idp.authentication = Authentication{Key: "k", AuthTime: w.now.Add(time.Hour)}
-	if w.browser().login("/"); !w.store.logins[len(w.store.logins)-1].AuthTime.IsZero() {
-		t.Error("a time that is still to come is kept")
-	}
-	w.store.loginAgain, b = maxRestarts+1, w.browser()
-	b.login("/x")
-	for range maxRestarts - 1 { // revoked once more, while the person was asked
-		res := b.get(w.callback())
-		if f := w.idp.last(); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"),
-			"https://idp.example.com/start") || !f.ForceReauth || f.ReturnTo != "/x" {
+		if f := w.idp.last(); res.Code != http.StatusSeeOther || !f.ForceReauth || f.ReturnTo != "/x" ||
+			!strings.HasPrefix(res.Header().Get("Location"), "https://idp.example.com/start") {
 			t.Fatalf("%d, flow %+v", res.Code, f)
 		}
 	}
 	if res := b.get(w.callback()); res.Code != 401 || code(res) != account.CodeLoginAgain {
-		t.Errorf("asked again for ever: %d", res.Code)
+		t.Errorf("after %d restarts: %d", maxRestarts, res.Code)
+	}
+}
+
+// TestLogin_ChecksAuthTime checks when a provider has asked the person, after a restart with
+// ForceReauth.
+func TestLogin_ChecksAuthTime(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		ago      time.Duration // of AuthTime; 0 = no AuthTime
+		required bool
+		admitted bool
+	}{
+		"asked after the restart":     {-time.Second, true, true},
+		"within the clock skew, slow": {ClockSkew, true, true},
+		"within the clock skew, fast": {-ClockSkew, true, true},
+		"asked before":                {2 * ClockSkew, true, false},
+		"asked in the future":         {-time.Hour, true, false},
+		"no auth_time, required":      {0, true, false},
+		"no auth_time, not required":  {0, false, true},
+		"asked before, not required":  {time.Hour, false, false},
+	} {
+		w := newHarness(t)
+		w.store.loginAgain, w.idp.authentication.AuthTimeRequired = 1, c.required
+		b := w.browser()
+		b.login("/x") // without ForceReauth, no auth_time is required
+		if c.ago != 0 {
+			w.idp.authentication.AuthTime = w.now.Add(-c.ago)
+		}
+		res := b.get(w.callback())
+		switch logins := w.store.logins[1:]; {
+		case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].ForceReauth),
+			!c.admitted && (res.Code != 403 || len(logins) != 0):
+			t.Errorf("%s: %d", what, res.Code)
+		}
+	}
+}
+
+func TestLogin_IgnoresFutureAuthTime(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	w.idp.authentication.AuthTime = w.now.Add(time.Hour)
+	if w.browser().login("/"); !w.store.logins[0].AuthTime.IsZero() {
+		t.Errorf("stored %s", w.store.logins[0].AuthTime)
 	}
 }

@@ -35,8 +35,8 @@ type fakeStore struct {
 	revoked    []account.RevokeSelector
 	reasons    []string
 	err        error           // of every call
-	loginAgain int             // logins that are asked for again
-	onRead     func(id string) // is called while a session is read
+	loginAgain int             // the number of logins that fail with CodeLoginAgain
+	onRead     func(id string) // called during LiveSession; nil = none
 	now        func() time.Time
 	clockErr   error // of Time
 }
@@ -80,16 +80,16 @@ func (m *fakeStore) Login(_ context.Context, accountID string, l account.NewLogi
 
 func (m *fakeStore) LiveSession(_ context.Context, accountID string, hash []byte) (*account.LiveSession, error) {
 	m.mu.Lock()
-	s, down, reading := m.sessions[string(hash)], m.err, m.onRead
+	s, err, onRead := m.sessions[string(hash)], m.err, m.onRead
 	m.mu.Unlock()
-	if down != nil {
-		return nil, down
+	if err != nil {
+		return nil, err
 	}
 	if s == nil || s.AccountID != accountID {
 		return nil, account.Errorf(account.CodeNotFound, "no session")
 	}
-	if reading != nil {
-		reading(s.ID)
+	if onRead != nil {
+		onRead(s.ID)
 	}
 	return s, nil
 }
@@ -144,7 +144,7 @@ func (m *fakeStore) Revoke(
 	return &account.Revocation{}, m.err
 }
 
-// fakeProvider is a provider of every kind: it confirms whatever a test wants.
+// fakeProvider is a provider of every kind, which returns the authentication that a test sets.
 type fakeProvider struct {
 	mu             sync.Mutex
 	flows          []Flow
@@ -202,7 +202,7 @@ func (p *fakeProvider) last() Flow {
 	return p.flows[len(p.flows)-1]
 }
 
-// harness is Logins with a memory and a provider, and a clock that a test moves.
+// harness is a Handler with a fake store, provider and clock.
 type harness struct {
 	t       testing.TB
 	store   *fakeStore
@@ -251,10 +251,10 @@ func (h *harness) browser() *browser {
 	return &browser{h: h, host: "app.example.com", cookies: map[string]string{}}
 }
 
-// response is what came of a request.
+// response is the response to a request, and the request that was passed upstream.
 type response struct {
 	*httptest.ResponseRecorder
-	upstream *http.Request // that went on; nil when it did not
+	upstream *http.Request // nil = none
 	login    trafficpolicy.LoginResult
 }
 
@@ -291,10 +291,10 @@ func (b *browser) do(r *http.Request) response {
 		}
 	}
 	if res.Code == http.StatusSeeOther && res.Header().Get("Cache-Control") != "no-store" {
-		b.h.t.Error("a redirect may be kept")
+		b.h.t.Error("a redirect may be cached")
 	}
-	if ours, says := res.upstream == nil, res.Header().Get("Strict-Transport-Security") != ""; ours != says {
-		b.h.t.Errorf("answered by the login: %t; it keeps browsers on https: %t", ours, says)
+	if own, hsts := res.upstream == nil, res.Header().Get("Strict-Transport-Security") != ""; own != hsts {
+		b.h.t.Errorf("answered by the login: %t; Strict-Transport-Security: %t", own, hsts)
 	}
 	return res
 }
@@ -321,12 +321,12 @@ func (b *browser) post(target, form string, header ...string) response {
 	return b.do(r)
 }
 
-// callback is where the provider sends the browser for the last flow.
+// callback returns the path to which the provider redirects the browser for the last flow.
 func (h *harness) callback() string {
 	return "/_fairlead/staff/callback?code=good&state=" + h.idp.last().State
 }
 
-// login logs the browser in.
+// login starts a login at the path, and returns the response to its callback.
 func (b *browser) login(path string) response {
 	b.h.t.Helper()
 	if res := b.get(path); res.Code != http.StatusSeeOther {

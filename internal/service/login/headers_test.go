@@ -38,7 +38,8 @@ func TestUpstreamRequest_SetsIdentityHeaders(t *testing.T) {
 	}
 }
 
-// The upstream gets the number of the groups left out; policy rules see all groups.
+// TestJoinGroups_CountsTruncated sends the upstream the number of truncated groups; policy rules
+// get all groups.
 func TestJoinGroups_CountsTruncated(t *testing.T) {
 	t.Parallel()
 	groups := make([]string, 301)
@@ -49,12 +50,12 @@ func TestJoinGroups_CountsTruncated(t *testing.T) {
 		upstream       []string
 		named, missing int
 	}{
-		"all":            {nil, 204, 97},
-		"by name":        {[]string{"department-000300-x", "department-000299-x", "other"}, 2, 0},
-		"by beginning":   {[]string{"department-0000*", "department-000300-x"}, 101, 0},
-		"by \"*\"":       {[]string{"*"}, 204, 97},
-		"none":           {[]string{}, 0, 0},
-		"too many still": {[]string{"department-0001*", "department-0002*", "department-00001*"}, 204, 6},
+		"all":              {nil, 204, 97},
+		"by name":          {[]string{"department-000300-x", "department-000299-x", "other"}, 2, 0},
+		"by beginning":     {[]string{"department-0000*", "department-000300-x"}, 101, 0},
+		"by \"*\"":         {[]string{"*"}, 204, 97},
+		"none":             {[]string{}, 0, 0},
+		"too many by name": {[]string{"department-0001*", "department-0002*", "department-00001*"}, 204, 6},
 	} {
 		w := newHarness(t)
 		w.config.UpstreamGroups, w.idp.authentication.Identity.Groups = c.upstream, groups

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,70 +18,96 @@ import (
 
 func code(r response) account.Code { return account.Code(r.Header().Get(account.CodeHeader)) }
 
-func TestLogin_MakesSession(t *testing.T) {
+func TestLogin_StartsFlow(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
-	b := w.browser()
-	b.cookies["theme"] = "dark"
-	first := b.get("/a?b=c")
-	if first.upstream != nil || first.Code != http.StatusSeeOther || !strings.HasPrefix(first.Header().Get("Location"),
-		"https://idp.example.com/start?") {
-		t.Fatalf("%d %v", first.Code, first.Header())
+	res := w.browser().get("/a?b=c")
+	if res.upstream != nil || res.Code != http.StatusSeeOther ||
+		!strings.HasPrefix(res.Header().Get("Location"), "https://idp.example.com/start?") {
+		t.Fatalf("%d %v", res.Code, res.Header())
 	}
 	if f := w.idp.last(); f.ForceReauth || f.ReturnTo != "/a?b=c" || len(f.State) != 43 || f.State == f.Nonce ||
 		f.Nonce == f.Verifier {
 		t.Errorf("flow %+v", f)
 	}
-	back := b.get(w.callback())
+}
+
+func TestLogin_MakesSession(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	b := w.browser()
+	b.cookies["theme"] = "dark"
+	back := b.login("/a?b=c")
 	if back.Code != http.StatusSeeOther || back.Header().Get("Location") != "/a?b=c" || len(b.cookies) != 2 ||
 		b.cookies["__Host-fl-staff"] == "" {
 		t.Fatalf("%d %v, cookies %v", back.Code, back.Header(), b.cookies)
 	}
 	l := w.store.logins[0]
-	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.StartedAt.Equal(w.now.Add(storeAhead)) ||
+	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" ||
+		!l.StartedAt.Equal(w.now.Add(storeAhead)) ||
 		l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.ForceReauth {
-		t.Errorf("kept as %+v", l)
+		t.Errorf("stored %+v", l)
 	}
-	in := b.get("/a", "Fairlead-Auth-Name", "Eve", "fairlead_auth_email", "eve@example.com", "Connection",
+}
+
+func TestAuthenticate_PassesIdentity(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	b := w.browser()
+	b.cookies["theme"] = "dark"
+	b.login("/")
+	res := b.get("/a", "Fairlead-Auth-Name", "Eve", "fairlead_auth_email", "eve@example.com", "Connection",
 		"close, Fairlead-Auth-User-Id")
-	if in.upstream == nil || in.login.Identity.ID != "au-ann" || in.login.Provider.Name != "IdP" {
-		t.Fatalf("%d %s", in.Code, in.Body)
+	if res.upstream == nil || res.login.Identity.ID != "au-ann" || res.login.Provider.Name != "IdP" {
+		t.Fatalf("%d %s", res.Code, res.Body)
 	}
 	for name, want := range map[string]string{"Fairlead-Auth-User-Id": "au-ann", "Fairlead-Auth-Name": "Ann",
 		"Fairlead-Auth-Groups": "staff", "Fairlead-Auth-Provider": "IdP", "Cookie": "theme=dark",
 		"Connection": "close"} {
-		if got := in.upstream.Header.Get(name); got != want {
+		if got := res.upstream.Header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	for name := range in.upstream.Header {
+	for name := range res.upstream.Header {
 		if strings.Contains(name, "_") || name == "Fairlead-Auth-Email" {
-			t.Errorf("headers %v", in.upstream.Header)
+			t.Errorf("headers %v", res.upstream.Header)
 		}
 	}
-	// A login is never on a session that was there before, which ends.
-	var cut atomic.Bool
+}
+
+// TestLogin_ReplacesSession ends the browser's previous session, and its open connections.
+func TestLogin_ReplacesSession(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	b := w.browser()
+	b.login("/")
 	token := b.cookies["__Host-fl-staff"]
 	if b.get("/_fairlead/staff/login?return_to=%2Fx"); w.idp.last().ReturnTo != "/x" {
-		t.Errorf("it returns to %s", w.idp.last().ReturnTo)
+		t.Errorf("the login ends at %s", w.idp.last().ReturnTo)
 	}
-	open := w.live.Register(func() { cut.Store(true) })
+	var aborted atomic.Bool
+	open := w.live.Register(func() { aborted.Store(true) })
 	open.SetSession("as-1")
-	if b.get(w.callback()); b.cookies["__Host-fl-staff"] == token || len(w.store.sessions) != 1 || !cut.Load() {
-		t.Error("the second login is on the session of the first, or has not ended it")
+	if b.get(w.callback()); b.cookies["__Host-fl-staff"] == token || len(w.store.sessions) != 1 || !aborted.Load() {
+		t.Error("the second login keeps the session of the first, or has not ended it")
 	}
-	for _, secret := range append(slices.Collect(func(yield func(string) bool) {
-		for _, f := range w.idp.flows {
-			_ = yield(f.State) && yield(f.Nonce) && yield(f.Verifier)
-		}
-	}), token, "code=") {
+}
+
+func TestLogin_LogsNoSecrets(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	b := w.browser()
+	b.login("/")
+	b.get("/a")
+	f := w.idp.last()
+	for _, secret := range []string{f.State, f.Nonce, f.Verifier, b.cookies["__Host-fl-staff"], "code="} {
 		if strings.Contains(w.log.String(), secret) {
 			t.Errorf("the log has %q", secret)
 		}
 	}
 }
 
-// Requests that are no navigation of a browser get an error, not a redirect.
+// TestUnauthenticated_RedirectsNavigationsOnly answers all other requests with an error.
 func TestUnauthenticated_RedirectsNavigationsOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -101,11 +126,13 @@ func TestUnauthenticated_RedirectsNavigationsOnly(t *testing.T) {
 		"an image":         {"GET", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, 401},
 		"an older script": {"GET", http.Header{"Accept": {"text/html"}, "X-Requested-With": {"XMLHttpRequest"}},
 			401},
-		"a program":               {"GET", http.Header{"Accept": {"*/*"}}, 401},
-		"a program's post":        {"POST", http.Header{"Accept": {"*/*"}}, 401},
-		"a websocket":             {"GET", http.Header{"Sec-Fetch-Mode": {"websocket"}, "Upgrade": {"websocket"}}, 401},
-		"a websocket that claims": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Upgrade": {"websocket"}}, 401},
-		"an update":               {"DELETE", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
+		"a program":        {"GET", http.Header{"Accept": {"*/*"}}, 401},
+		"a program's post": {"POST", http.Header{"Accept": {"*/*"}}, 401},
+		"a websocket": {"GET", http.Header{"Sec-Fetch-Mode": {"websocket"}, "Upgrade": {"websocket"}},
+			401},
+		"a websocket as navigation": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Upgrade": {"websocket"}},
+			401},
+		"an update": {"DELETE", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
 		"a preflight request": {"OPTIONS",
 			http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}},
 			401},
@@ -120,7 +147,7 @@ func TestUnauthenticated_RedirectsNavigationsOnly(t *testing.T) {
 	}
 }
 
-// A form post is not redirected: a redirect would drop its fields.
+// TestUnauthenticated_AnswersFormPost answers with a page: a redirect would drop the fields.
 func TestUnauthenticated_AnswersFormPost(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
@@ -132,7 +159,7 @@ func TestUnauthenticated_AnswersFormPost(t *testing.T) {
 		t.Errorf("%d %s", res.Code, res.Body)
 	}
 	if len(b.cookies) != 0 || len(w.idp.flows) != 0 {
-		t.Error("a login was begun")
+		t.Error("a flow was started")
 	}
 	b.login("/")
 	if res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate"); res.upstream == nil {
@@ -140,8 +167,9 @@ func TestUnauthenticated_AnswersFormPost(t *testing.T) {
 	}
 }
 
-// Every error page of a login links where to continue.
-func TestLogin_ReturnsToPath(t *testing.T) {
+// TestLogin_ErrorPagesLinkEndpoint checks that every error page of a login names the URL to start
+// again from.
+func TestLogin_ErrorPagesLinkEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	b := w.browser()
@@ -178,7 +206,8 @@ func TestUnauthenticated_PassesPreflight(t *testing.T) {
 	}
 }
 
-// Nothing passes while the store does not answer, and nothing without a session that is good here.
+// TestAuthenticate_RefusesInvalidSessions passes no request without a session of this action, and
+// none while the store is unavailable.
 func TestAuthenticate_RefusesInvalidSessions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -217,7 +246,7 @@ func TestAuthenticate_RefusesInvalidSessions(t *testing.T) {
 			t.Fatalf("%s: %d before", name, res.Code)
 		}
 		c.change(w, b)
-		if w.config.AuthID != "staff" { // whose cookies browser.do would not know
+		if w.config.AuthID != "staff" { // browser.do knows the cookies of staff only
 			b.cookies = map[string]string{"__Host-fl-staff2": b.cookies["__Host-fl-staff2"]}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			if res := b.do(r); res.upstream != nil || res.Code != 401 {
@@ -231,8 +260,8 @@ func TestAuthenticate_RefusesInvalidSessions(t *testing.T) {
 	}
 }
 
-// Two cookies of one name: a sibling host, or a man in the middle, has set one of them. Neither
-// counts.
+// TestAuthenticate_RefusesDuplicateCookies ignores both of two session cookies: a sibling host or a
+// man in the middle has set one of them.
 func TestAuthenticate_RefusesDuplicateCookies(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
@@ -293,8 +322,8 @@ func TestHandler_LimitsSteps(t *testing.T) {
 	}
 }
 
-// TestLogin_RefusesPeopleOverLimit: the account has as many users as it may. That is no outage, and
-// the page names it.
+// TestLogin_RefusesPeopleOverLimit checks that the page names the account's limit of users, and not
+// its number.
 func TestLogin_RefusesPeopleOverLimit(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
@@ -307,12 +336,12 @@ func TestLogin_RefusesPeopleOverLimit(t *testing.T) {
 	}
 }
 
-// TestLogin_NeedsStoreClock holds that a login does not begin that could not be compared with
+// TestLogin_NeedsStoreClock starts no login without the store's time: it could not be compared with
 // revocations.
 func TestLogin_NeedsStoreClock(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
-	w.store.clockErr = errors.New("the database is away")
+	w.store.clockErr = errors.New("the database is unavailable")
 	if res := w.browser().get("/"); res.Code != 503 || res.Header().Get("Location") != "" {
 		t.Errorf("%d to %q, want 503", res.Code, res.Header().Get("Location"))
 	}

@@ -4,38 +4,28 @@
 package main
 
 import (
+	"context"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
-	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
+const checkHelp = `Check that an installation works: the account knows it and answers, and forwarders have a session
+with the service's edge.
+
+It reads the release's KubernetesOperator and changes nothing. ` + "`helm test`" + ` runs it in a pod.`
+
 func newCheck(out io.Writer) *cobra.Command {
-	var o operator.CheckOptions
-	var k kubernetesFlags
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Check that an installation works",
-		Long: "Check that an installation works: the account knows it and answers, and forwarders have a session " +
-			"with the\n" +
-			"service's edge.\n\nIt reads the release's KubernetesOperator and changes nothing. `helm test` runs it " +
-			"in a pod.",
-		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			kubernetes, err := k.config()
-			if err != nil {
-				return err
-			}
-			o.Kubernetes, o.Out = kubernetes, out
-			return operator.Check(cmd.Context(), o)
-		},
-	}
-	f := cmd.Flags()
-	releaseFlags(f, &o.Namespace, &o.Release, "fairlead-operator")
-	f.DurationVar(&o.Timeout, "timeout", time.Minute, "how long the installation may take until it works")
-	k.add(f)
+	o := operator.CheckOptions{Out: out}
+	cmd := installationCommand(&o.Namespace, &o.Release, func(ctx context.Context, kubernetes *rest.Config) error {
+		o.Kubernetes = kubernetes
+		return operator.Check(ctx, o)
+	})
+	cmd.Use, cmd.Short, cmd.Long = "check", "Check that an installation works", checkHelp
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", time.Minute, "how long the installation may take until it works")
 	return cmd
 }

@@ -4,43 +4,33 @@
 package main
 
 import (
+	"context"
 	"io"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
-	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
+const cleanupHelp = `Delete what an installation made in the cluster: its Services in every namespace, BoundEndpoints,
+KubernetesOperator and Lease.
+
+After ` + "`helm uninstall`" +
+	` the cluster's garbage collector deletes them, at about 20 objects a second. This command is
+for installations with thousands of endpoints, and for objects that the collector has left. The manager must not
+run. The command never touches objects that the installation did not make, nor the release itself, which is
+helm's.`
+
 func newCleanup(out io.Writer) *cobra.Command {
-	var o operator.CleanupOptions
-	var k kubernetesFlags
-	cmd := &cobra.Command{
-		Use:   "cleanup",
-		Short: "Delete what an installation made in the cluster, fast",
-		Long: "Delete what an installation made in the cluster: its Services in every namespace, BoundEndpoints, " +
-			"KubernetesOperator and Lease.\n\n" +
-			"`helm uninstall` needs no help: the cluster's garbage collector follows it, at about 20 objects a " +
-			"second. This " +
-			"is for installations with\n" +
-			"thousands of endpoints, and for what is left where the collector has not done its work. The manager " +
-			"must not " +
-			"run. Objects that the\n" +
-			"installation did not make are never touched, nor is the release itself, which is helm's.",
-		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			kubernetes, err := k.config()
-			if err != nil {
-				return err
-			}
-			o.Kubernetes, o.Out = kubernetes, out
-			return operator.Cleanup(cmd.Context(), o)
-		},
-	}
+	o := operator.CleanupOptions{Out: out}
+	cmd := installationCommand(&o.Namespace, &o.Release, func(ctx context.Context, kubernetes *rest.Config) error {
+		o.Kubernetes = kubernetes
+		return operator.Cleanup(ctx, o)
+	})
+	cmd.Use, cmd.Short, cmd.Long = "cleanup", "Delete what an installation made in the cluster, fast", cleanupHelp
 	f := cmd.Flags()
-	releaseFlags(f, &o.Namespace, &o.Release, "fairlead-operator")
 	f.BoolVar(&o.DryRun, "dry-run", false, "list what would be deleted, and delete nothing")
-	f.BoolVar(&o.Force, "force", false, "delete also while a manager runs, which re-creates what is deleted")
-	k.add(f)
+	f.BoolVar(&o.Force, "force", false, "delete even while a manager runs, which re-creates what is deleted")
 	return cmd
 }

@@ -20,7 +20,9 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		Use:   "forwarder",
 		Short: "Listen on the target ports and relay each connection to the service's edge",
 		Long: "Listen on the target ports and relay each connection to the service's edge.\n\n" +
-			"POD_NAME and POD_IPS of the environment tell this forwarder from the others, and when it may stop.",
+			"The environment variables POD_NAME and POD_IPS identify its pod. When it is told to stop, it " +
+			"waits until " +
+			"no EndpointSlice holds one of these IPs.",
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.PodName, o.PodIPs = getenv("POD_NAME"), getenv("POD_IPS")
@@ -37,7 +39,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.EdgeAddress, "edge-address", "",
-		"`HOST:PORT` of the service's edge; an IPv6 address stands in brackets")
+		"`HOST:PORT` of the service's edge, for example [fd00::1]:8443")
 	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read again for every session")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
 	releaseFlags(f, &o.Namespace, &o.Release, "")
@@ -47,7 +49,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f.BoolVar(&o.PodIdentity, "pod-identity", false,
 		"name the calling pod to the edge; needs the right to list and watch all pods of the cluster")
 	f.StringSliceVar(&o.PodAnnotations, "pod-annotations", nil,
-		"with --pod-identity: the `NAMES` of annotations that policies may read, and beginnings of names, as "+
-			"example.com/*")
+		"with --pod-identity: `NAMES` of annotations that policies may read; example.com/* names all with this "+
+			"prefix")
 	return cmd
 }

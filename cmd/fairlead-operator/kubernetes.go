@@ -4,15 +4,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 // podConfig returns the configuration of the cluster that the process runs in, or of KUBECONFIG,
@@ -39,19 +43,31 @@ func addressFlags(f *pflag.FlagSet, metrics, health *string, healthPaths string)
 	f.StringVar(health, "health-addr", ":8081", "`ADDRESS` for "+healthPaths+"; empty for none")
 }
 
-// kubernetesFlags select the cluster for commands that run outside of it.
-type kubernetesFlags struct{ file, context string }
-
-func (k *kubernetesFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&k.file, "kubeconfig", "",
-		"`FILE` with the cluster's address; default as kubectl has it, or the pod's own")
-	f.StringVar(&k.context, "context", "", "`NAME` of the kubeconfig's context; default the current one")
+// installationCommand returns a command that people run, on one installation of a cluster that they
+// select; do gets the cluster.
+func installationCommand(
+	namespace, release *string, do func(ctx context.Context, kubernetes *rest.Config) error,
+) *cobra.Command {
+	var file, contextName string
+	cmd := &cobra.Command{Args: cli.NoArguments, RunE: func(cmd *cobra.Command, _ []string) error {
+		kubernetes, err := kubeconfig(file, contextName)
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), kubernetes)
+	}}
+	f := cmd.Flags()
+	releaseFlags(f, namespace, release, "fairlead-operator")
+	f.StringVar(&file, "kubeconfig", "", "kubeconfig `FILE`; default kubectl's, or the pod's own cluster")
+	f.StringVar(&contextName, "context", "", "`NAME` of the kubeconfig's context; default the current one")
+	return cmd
 }
 
-func (k *kubernetesFlags) config() (*rest.Config, error) {
+// kubeconfig returns the configuration of a context of a file; "" are kubectl's defaults.
+func kubeconfig(file, contextName string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = k.file
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: k.context}
+	rules.ExplicitPath = file
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: contextName}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the Kubernetes cluster (give --kubeconfig and --context, or run in a pod): %w",

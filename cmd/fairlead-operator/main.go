@@ -38,8 +38,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	root := &cobra.Command{
 		Use:   "fairlead-operator",
 		Short: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster",
-		Long: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\nThe chart " +
-			"fairlead-operator runs both parts; you need not run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
+		Long: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\n" +
+			"The chart fairlead-operator runs the manager and the forwarder. You run check and cleanup.\n" +
+			"Exit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cli.SubcommandsOnly,

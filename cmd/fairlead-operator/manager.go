@@ -27,9 +27,9 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manager",
 		Short: "Watch the account's endpoints and keep their Services",
-		Long: "Watch the account's endpoints and keep their Services.\n\nFAIRLEAD_DESCRIPTION, " +
-			"FAIRLEAD_CLUSTER_NAME and " +
-			"FAIRLEAD_ENDPOINT_SELECTOR stand in for the flags of these names, so that any text passes unchanged.",
+		Long: "Watch the account's endpoints and keep their Services.\n\n" +
+			"FAIRLEAD_DESCRIPTION, FAIRLEAD_CLUSTER_NAME and FAIRLEAD_ENDPOINT_SELECTOR set the flags of these " +
+			"names where they are not given.",
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Description = orEnv(cmd.Flags(), "description", o.Description, getenv("FAIRLEAD_DESCRIPTION"))
@@ -62,7 +62,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"`NAME` of the header that carries the API's version")
 	releaseFlags(f, &o.Namespace, &o.Release, "")
 	f.StringVar(&o.Description, "description", "", "`TEXT` that describes this installation in the account")
-	f.StringVar(&o.ClusterName, "cluster-name", "", "`TEXT`: what people call this cluster, shown in the account")
+	f.StringVar(&o.ClusterName, "cluster-name", "", "`TEXT`: name of this cluster for people, shown in the account")
 	f.BoolVar(&o.BindingEnabled, "binding-enabled", true,
 		"project endpoints; false registers the installation and removes what was projected")
 	f.StringVar(&o.EndpointSelector, "endpoint-selector", "",
@@ -70,30 +70,29 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.DurationVar(&o.RemovalDelay, "removal-delay", 30*time.Second,
 		"how long the Services of an endpoint stay after its agent has disconnected")
 	f.StringVar(&o.AcceptAccount, "accept-account", "",
-		"`ID` of the account, or of the store where only that changed, whose lists may remove what was projected from "+
-			"another")
+		"`ID` of a new account, or of a new store of the same account: its lists may remove what was projected from "+
+			"the old one")
 	f.StringVar(&o.PortRange, "port-range", "10000-32767", "`FIRST-LAST` of the ports that forwarders listen on")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
-		"DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
+		"DNS `DOMAIN` of the cluster; default that of /etc/resolv.conf")
 	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor",
 		"`NAME` of the ClusterRole that owns target Services; with --allow-namespaces, of the Role in each of them")
 	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor",
 		"`NAME` of the Role that owns everything else")
 	f.StringVar(&o.ForwarderClusterRole, "forwarder-cluster-role", "",
-		"`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any, which are made to go "+
-			"with the "+
+		"`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any; they are deleted with the "+
 			"namespace")
 	f.StringVar(&o.ClusterRole, "cluster-role", "",
-		"`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace; with "+
-			"--allow-namespaces, of Role and RoleBinding in each of them")
+		"`NAME` of the manager's ClusterRole and ClusterRoleBinding, or with --allow-namespaces of Role and "+
+			"RoleBinding in each of them; they are deleted with the namespace")
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
 		"`NAMES` of the only namespaces that get Services, comma-separated; nothing is read in others; default all")
 	f.StringSliceVar(&o.DenyNamespaces, "deny-namespaces", []string{namespaces.DenyDefault},
 		"`NAMES` and prefixes with * of namespaces that get no Services, comma-separated")
 	f.StringVar(&o.NamespaceSelector, "namespace-selector", "",
-		"`SELECTOR` of the labels by which namespaces consent to get Services; default all")
+		"label `SELECTOR`: only namespaces that match get Services; default all")
 	f.DurationVar(&o.TakeoverDelay, "takeover-delay", time.Minute,
-		"how long the name of a foreign Service has to be free before it is taken")
+		"how long the name of a deleted foreign Service stays free before the operator takes it")
 	f.StringVar(&o.ForwarderName, "forwarder-name", "fairlead-forwarder",
 		"app.kubernetes.io/name `LABEL` of the forwarders' pods")
 	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "",

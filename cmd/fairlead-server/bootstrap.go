@@ -20,8 +20,8 @@ func newBootstrap(c console, at *dataLocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Print the secrets of the first start",
-		Long: `Print the secrets of the first start, and what to do with them. They are in a file of the data
-directory that a server without a terminal writes; the image has no other program that could show it.`,
+		Long: `Print the secrets of the first start, and how to use them. A server without a terminal writes them to
+a file of the data directory. In a container, this command is the way to read that file.`,
 		Example: `  fairlead-server bootstrap --remove
   kubectl exec deployment/fairlead-server -- /fairlead-server bootstrap`,
 		Args: arguments(),
@@ -30,15 +30,15 @@ directory that a server without a terminal writes; the image has no other progra
 			text, err := os.ReadFile(file)
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf(
-					"there is no %s: it was removed, or the first start gave its secrets elsewhere; make new "+
-						"ones with "+
-						"`fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`", file)
+					"there is no %s: it was removed, or the first start printed its secrets elsewhere; make new ones "+
+						"with `fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`",
+					file)
 			}
 			if err != nil {
 				return fmt.Errorf("reading the secrets of the first start: %w", err)
 			}
 			if _, err := c.out.Write(text); err != nil {
-				return fmt.Errorf("showing the secrets of the first start: %w", err)
+				return fmt.Errorf("printing the secrets of the first start: %w", err)
 			}
 			if !remove {
 				return nil

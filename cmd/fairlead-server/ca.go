@@ -28,8 +28,7 @@ api.caBundle of the chart. Its fingerprint, for --ca-sha256, goes to standard er
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf(
 					"there is no authority in %s: give the server's directory with --data-dir, or start the server "+
-						"once without "+
-						"--tls-cert, which makes one", at.dataDir)
+						"once without --tls-cert, which makes one", at.dataDir)
 			}
 			if err != nil {
 				return err

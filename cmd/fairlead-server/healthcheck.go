@@ -93,8 +93,7 @@ func (h *healthcheck) remedy(err error) string {
 	case trust.UnknownAuthority:
 		if h.trust.CAFile == "" && !h.presented {
 			return "; give its authority with --ca-file or --ca-sha256 (fairlead-server ca), or trust what it " +
-				"presents with " +
-				"--ca-presented"
+				"presents with --ca-presented"
 		}
 		return "; compare --ca-file with what the server has (fairlead-server ca)"
 	case trust.WrongHost:

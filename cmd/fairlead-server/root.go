@@ -22,13 +22,13 @@ and the edge that carries their traffic. All of it uses one TLS port. Its data i
 First time:
   fairlead-server --base-url https://fairlead.example.net:8443
                                        # shows an API key and an authtoken once, and how to use them
-  fairlead-server ca > ca.crt          # the authority that agents and operators have to trust
+  fairlead-server ca > ca.crt          # the authority for agents and operators to trust
 
-The other commands administer accounts and credentials in the same data directory; a running server
-notices within a second.
+The other commands administer accounts and credentials in the same data directory. A running server
+applies their changes within a second.
 
 Exit codes:
-  0  stopped in order, or done
+  0  done, or stopped by SIGINT or SIGTERM
   1  any failure
   2  wrong usage: a flag or an argument`
 

@@ -74,7 +74,8 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 		"`FILE` with 64 hexadecimal digits, the key that seals traffic policies in the store; "+
 			"default DATA-DIR/secret.key, made when it is missing; required with PostgreSQL")
 	f.StringVar(&o.TLSCert, "tls-cert", "",
-		"PEM `FILE` with the certificate's chain, leaf first; reloaded on change. Default: an authority of its own")
+		"PEM `FILE` with the certificate's chain, leaf first; reloaded on change. Default: a certificate of the "+
+			"service's own authority")
 	f.StringVar(&o.TLSKey, "tls-key", "", "PEM `FILE` with the private key of --tls-cert")
 	f.StringSliceVar(&o.TLSNames, "tls-san", nil,
 		"further host `NAME` or IP address for the service's own certificate; may be repeated")
@@ -85,27 +86,23 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 	f.StringVar(&o.MetricsAddr, "metrics-addr", "127.0.0.1:9090",
 		"`HOST:PORT` of /healthz, /readyz and /metrics, without TLS; empty for none")
 	f.StringVar(&o.HealthAddr, "health-addr", "",
-		"`HOST:PORT` of /healthz and /readyz alone, without TLS, for those who may not see metrics; empty for none")
+		"`HOST:PORT` of /healthz and /readyz alone, without TLS, for probes that may not read metrics; empty for none")
 	f.IntVar(&o.MetricsSeries, "metrics-series", 2000,
 		"how many endpoints, and backends, have metrics of their own; the others are counted together")
 	f.StringSliceVar(&o.StaticAllow, "static-allow", nil,
 		"`CIDR[:PORT]` or address that static backends may reach although it is private, loopback or link-local; "+
-			"may be "+
-			"repeated")
+			"may be repeated")
 	f.StringSliceVar(&o.LoginAllow, "login-allow", nil,
-		"`CIDR[:PORT]` or address in which the identity providers of traffic policies may be although it is "+
-			"private or "+
+		"`CIDR[:PORT]` or address where identity providers of traffic policies may be, although it is private or "+
 			"loopback; may be repeated")
 	f.StringVar(&o.AccessLog, "access-log", "",
-		"`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, "+
-			"stderr for "+
-			"standard error; default none")
+		"`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, stderr "+
+			"for standard error; default none")
 	f.Float64Var(&o.AccessLogSample, "access-log-sample", 1,
 		"the share, 0 to 1, of requests and connections that is logged; errors always are")
 	f.StringArrayVar(&o.GeoIP, "geoip-database", nil,
-		"`FILE` in MaxMind's format (.mmdb) that says where addresses are, or whose network; reloaded on change; "+
-			"may be "+
-			"repeated")
+		"`FILE` in MaxMind's format (.mmdb) with the locations of addresses, or the owners of networks; reloaded "+
+			"on change; may be repeated")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second,
 		"how long live traffic may take to end when the service stops")
 	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace,
@@ -113,35 +110,31 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 	f.DurationVar(&o.OperatorRetention, "operator-retention", store.DefaultKeepOperators,
 		"how long Kubernetes operators are kept after they were last seen, at least 24h. 0: for ever")
 	f.DurationVar(&o.IdentityRetention, "identity-retention", 0,
-		"how long those who logged in at endpoints are kept after they were last active, at least 24h; then all "+
-			"that is "+
-			"known of them is deleted. 0: for ever")
+		"how long the identities that logged in at endpoints are kept after they were last active, at least 24h; "+
+			"then all their data is deleted. 0: for ever")
 	addPublicFlags(f, &o.Public)
 }
 
 // addPublicFlags adds the flags of the public listeners.
 func addPublicFlags(f *pflag.FlagSet, o *service.PublicOptions) {
 	f.StringVar(&o.HTTPAddr, "public-http-addr", "",
-		"`HOST:PORT` where the internet reaches http endpoints with the public binding, and is redirected to "+
-			"https ones; "+
-			"default: none")
+		"`HOST:PORT` where the internet reaches http endpoints with the public binding, and is redirected to https "+
+			"ones; default: none")
 	f.StringVar(&o.HTTPSAddr, "public-https-addr", "",
 		"`HOST:PORT` where the internet reaches https endpoints with the public binding; default: none")
 	f.StringArrayVar(&o.TLSCerts, "public-tls-cert", nil,
 		"PEM `FILE` with a certificate's chain for --public-https-addr, leaf first, or a directory of NAME.crt and "+
-			"NAME.key, "+
-			"or of directories with tls.crt and tls.key; reloaded on change; may be repeated")
+			"NAME.key, or of directories with tls.crt and tls.key; reloaded on change; may be repeated")
 	f.StringArrayVar(&o.TLSKeys, "public-tls-key", nil,
 		"PEM `FILE` with the private key of a --public-tls-cert; one for each that is a file, in their order")
 	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil,
-		"`CIDR` of balancers whose X-Forwarded-For and -Proto count, before the public edge and before the "+
-			"dashboard; may "+
-			"be repeated")
+		"`CIDR` of load balancers before the public edge or the dashboard, whose X-Forwarded-For and "+
+			"X-Forwarded-Proto are believed; may be repeated")
 	f.BoolVar(&o.ProxyProtocol, "proxy-protocol", false,
-		"--trusted-proxies begin each public connection with a header of the PROXY protocol, version 1 or 2")
+		"expect a PROXY protocol header, version 1 or 2, on each public connection from --trusted-proxies")
 	f.IntVar(&o.MaxConns, "public-max-connections", public.DefaultMaxConns, "most public connections at a time")
 	f.IntVar(&o.MaxConnsPerClient, "public-max-connections-per-client", public.DefaultMaxConnsPerClient,
-		"most of them of one client: an IPv4 address, or an IPv6 /64")
+		"most public connections at a time of one client: an IPv4 address, or an IPv6 /64")
 }
 
 // newLogger makes the service's logger.

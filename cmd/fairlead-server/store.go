@@ -58,7 +58,8 @@ func findAccount(ctx context.Context, st *store.Store, wanted string) (*account.
 		return nil, account.Invalid("--account", wanted,
 			"no account has this id or name; there are "+strings.Join(names, ", "))
 	case len(all) > 1:
-		return nil, account.Invalid("--account", "", "say which account: "+strings.Join(names, ", "))
+		return nil, account.Invalid("--account", "",
+			"there are several accounts; give one of "+strings.Join(names, ", "))
 	}
 	return &all[0], nil
 }

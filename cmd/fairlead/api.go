@@ -22,8 +22,8 @@ import (
 
 const apiHelp = `Read and change your account at the service, over its API.
 
-The API key comes from FAIRLEAD_API_KEY or from the file of --api-key-file. The server and whom to
-trust come from the same settings as an agent's.
+The API key comes from FAIRLEAD_API_KEY or from the file of --api-key-file. The server and its
+authority come from the same settings as an agent's.
 
 Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was
 refused, 6 the server is not trusted.`
@@ -75,7 +75,7 @@ func resources() []resource {
 			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"},
 				{"CLUSTER", "deployment.cluster_name"},
 				{"VERSION", "deployment.version"}, {"LAST SEEN", "last_seen_at"}, {"DESCRIPTION", "description"}},
-			fields: append(common, text("region", "`TEXT` that says where it runs"),
+			fields: append(common, text("region", "`TEXT`: the place where it runs"),
 				field{flag: "cluster-uid", path: "cluster_uid", kind: kindText, create: true,
 					help: "`UID` of the cluster; with it, create registers again"},
 				field{flag: "feature", path: "enabled_features", kind: kindList,
@@ -126,7 +126,8 @@ func newAPI(c console) *cobra.Command {
   fairlead api credentials create --description "alice's laptop" --acl 'bind:http://*.demo'
   fairlead api api-keys list -o yaml`,
 		Args: cli.SubcommandsOnly, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp,
+	backends := &cobra.Command{Use: "backends", Short: "Backends, to which endpoints of type cloud forward",
+		Long:    backendsHelp,
 		Example: backendsExample, Args: cli.SubcommandsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	api.AddCommand(backends, apiEvents(c), apiIdentities(c))

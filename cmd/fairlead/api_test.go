@@ -288,7 +288,7 @@ func asTexts(v any) (all []string) {
 	return all
 }
 
-// What the service refuses can be looked up by its code.
+// TestAPI_ErrorsHaveTheirCode: a refusal of the service can be looked up by its code.
 func TestAPI_ErrorsHaveTheirCode(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)

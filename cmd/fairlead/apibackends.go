@@ -3,13 +3,13 @@
 
 package main
 
-const backendsHelp = `What endpoints of type cloud forward to.
+const backendsHelp = `Backends are what endpoints of type cloud forward to.
 
   failover       the first of its backends that is up, in their order
-  weighted       one of its backends by chance, as the weights are
+  weighted       one of its backends at random, in proportion to the weights
   tunnel-group   the labelled tunnels that have all its labels (fairlead tunnel --label app=api 8080)
   static         an address that the server connects to
-  http-response  a fixed answer, such as a page that says sorry
+  http-response  a fixed answer, such as a maintenance page
 
 Make the leaves first, then the backends that contain them, then the endpoint. A backend in use cannot
 be deleted; the error names its user.`
@@ -28,9 +28,9 @@ func endpointFields(common []field) []field {
 		field{flag: "name", path: "name", kind: kindText, create: true,
 			help: "`NAME`, which tells members of a pool apart"},
 		field{flag: "backend-id", path: "backend_id", kind: kindText,
-			help: "`ID` of the backend that answers what the policy sends nowhere else; \"\" for none"},
+			help: "`ID` of the backend for calls that the traffic policy does not answer or forward; \"\" for none"},
 		field{flag: "traffic-policy-file", path: "traffic_policy", kind: kindFile,
-			help: "`FILE` with a traffic policy, YAML or JSON; `fairlead policy check` tells its mistakes"},
+			help: "`FILE` with a traffic policy, YAML or JSON; `fairlead policy check` lists its mistakes"},
 		field{flag: "pooling-enabled", path: "pooling_enabled", kind: kindFlag,
 			help: "share the URL with other cloud endpoints that do, too"})
 }

@@ -35,10 +35,8 @@ func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 		"ID CREATED UPDATED SEEN EXPIRES ODD DESCRIPTION "+
 			"ep-1 2026-11-21T03:04:05Z 2026-11-21T03:04:05Z 2026-11-21T03:04:06Z - never 2026-11-21T03:04:05.678901Z")
 	storetest.Equal(t, "get", strings.Join(strings.Fields(shown("table", get)), " "),
-		"id ep-1 created_at 2026-11-21T03:04:05Z updated_at 2026-11-21T03:04:05Z "+
-			"offline_since 2026-11-21T03:04:05Z description 2026-11-21T03:04:05.678901Z seen "+
-			"last_active=2026-11-21T03:04:06Z "+
-			"expires_at - odd_at never")
+		"id ep-1 created_at 2026-11-21T03:04:05Z updated_at 2026-11-21T03:04:05Z offline_since 2026-11-21T03:04:05Z "+
+			"description 2026-11-21T03:04:05.678901Z seen last_active=2026-11-21T03:04:06Z expires_at - odd_at never")
 	for _, format := range []string{"json", "yaml"} {
 		for _, print := range []func(*apiCall) error{list, get} {
 			if out := shown(format, print); strings.Count(out, "2026-11-21T03:04:05.678901Z") != 2 ||

@@ -22,8 +22,8 @@ import (
 func newConfig(c console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Keep and check this machine's settings",
-		Long: `Keep and check this machine's settings. The config file is $XDG_CONFIG_HOME/fairlead/config.yaml,
+		Short: "Store and check this machine's settings",
+		Long: `Store and check this machine's settings. The config file is $XDG_CONFIG_HOME/fairlead/config.yaml,
 by default ~/.config/fairlead/config.yaml; --config or FAIRLEAD_CONFIG name another. All its keys are optional:
 
   server_url: https://fairlead.example.net:8443

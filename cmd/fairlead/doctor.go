@@ -22,17 +22,17 @@ import (
 
 const doctorHelp = `Check each hop of a call to an endpoint, from the pod to the upstream, and name the broken one.
 
-The cluster is asked through your own kubectl, with your rights. Nothing is changed, and the upstream
-is never connected to. What you may not read is shown as unknown. With an API key the account is asked
-too; without one, the operator's copy of it is used.
+The doctor asks the cluster through your own kubectl, with your rights. It changes nothing and does
+not connect to the upstream. A hop that you may not read is shown as unknown. With an API key the
+doctor asks the account too; without one, it uses the operator's copy of the endpoint.
 
-Without a URL, the way from this machine to the service is checked: settings, authtoken, the server
-and its identity, the clock, and whether the service accepts the authtoken. No cluster is asked.
+Without a URL, the doctor checks how this machine reaches the service: settings, authtoken, the
+server and its certificate, the clock, and a session with the authtoken. It asks no cluster.
 
 Exit codes: 0 when no hop is broken, 1 when one is, 2 for wrong usage.`
 
 const doctorExample = `  fairlead doctor http://hello.demo
-  fairlead doctor                                                # this machine's way to the service
+  fairlead doctor                                                # from this machine to the service
   fairlead doctor tcp://postgres.demo:5432 --context staging --verbose
   fairlead doctor http://hello.demo --from-pod demo/web-0        # and resolves the name in that pod
   fairlead doctor http://hello.demo --api-key-file key -o json | jq -r .broken`
@@ -143,8 +143,7 @@ func (d *diagnose) parse(args []string) error {
 		d.o.FromPod != "" || d.apiKeyFile != ""):
 		return cli.Usagef(
 			"fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor " +
-				"http://hello.demo, " +
-				"or leave the flags about it out")
+				"http://hello.demo, or leave the flags about it out")
 	case d.output != "table" && d.output != "json":
 		return cli.Usagef("--output %q: must be table or json", d.output)
 	case d.o.FromPod != "" && !podName.MatchString(d.o.FromPod):

@@ -72,8 +72,7 @@ func newHTTP(c console) *cobra.Command {
 	addUpstreamProtocol(cmd, &e.spec.UpstreamProtocol)
 	cmd.Flags().StringVar(&e.spec.HostHeader, "host-header", account.HostPassthrough,
 		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and "+
-			"port), "+
-			"or a `VALUE`")
+			"port), or a `VALUE`")
 	cli.CompleteValues(cmd, "host-header", account.HostPassthrough, account.HostRewrite)
 	return cmd
 }
@@ -105,9 +104,8 @@ func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	s, flags := &e.spec, cmd.Flags()
 	flags.StringVar(&s.URL, "url", "", "`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
 	flags.StringVar(&s.Binding, "binding", account.BindingKubernetes,
-		"where the endpoint can be called from: kubernetes (pods of the account's clusters), internal "+
-			"(traffic policies of the account, at a URL below .internal), or public (everywhere, at a URL below a "+
-			"domain "+
+		"where the endpoint can be called from: kubernetes (pods of the account's clusters), internal (traffic "+
+			"policies of the account, at a URL below .internal), or public (everywhere, at a URL below a domain "+
 			"that the server grants to the account)")
 	cli.CompleteValues(cmd, "binding", account.BindingKubernetes, account.BindingInternal, account.BindingPublic)
 	flags.StringVar(&s.Name, "name", "", fmt.Sprintf("`NAME` of the endpoint, at most %d bytes", account.MaxName))
@@ -116,10 +114,8 @@ func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	addMetadata(cmd, &s.Metadata)
 	flags.BoolVar(&s.PoolingEnabled, "pooling-enabled", false,
 		"share the URL with every other agent that is started with this flag: each new call goes to the agent that "+
-			"serves "+
-			"the fewest. --name, or else an id that each agent keeps in its state directory, tells the members of "+
-			"such a "+
-			"pool apart")
+			"serves the fewest. Members of such a pool are told apart by --name, or by an id that each agent keeps "+
+			"in its state directory")
 	flags.StringVar(&s.TrafficPolicyFile, "traffic-policy-file", "",
 		fmt.Sprintf("`FILE` with the endpoint's traffic policy (YAML or JSON, at most %d KiB): who may call, and what "+
 			"happens to calls; `fairlead policy check` checks one", account.MaxTrafficPolicy>>10))

@@ -14,7 +14,7 @@ import (
 )
 
 const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can
-call. Nothing becomes public unless you say --binding public.
+call. Nothing becomes public unless you give --binding public.
 
 First time:
   fairlead config add-authtoken - --server https://fairlead.example.net:8443 --ca-file ca.crt

@@ -192,7 +192,8 @@ func TestLiveScreen_LeavesBeforeErrors(t *testing.T) {
 	}
 }
 
-// The signals that end a process without a goodbye must not leave the terminal as it is.
+// TestLiveScreen_LeavesOnSignals: signals that end the process must not leave the terminal in the
+// screen's mode.
 func TestLiveScreen_LeavesOnSignals(t *testing.T) {
 	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTERM} {

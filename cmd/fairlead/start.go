@@ -63,7 +63,7 @@ func newStart(c console) *cobra.Command {
 			return completeNames(c, a.settings)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "serve all of them")
+	cmd.Flags().BoolVar(&all, "all", false, "serve all endpoints and tunnels of the config file")
 	a.addFlags(cmd)
 	return cmd
 }
@@ -84,7 +84,7 @@ func selectEndpoints(s *agentconfig.Settings, names []string, all bool) ([]agent
 	case all && len(names) > 0:
 		return nil, cli.Usagef("--all and names exclude each other: give one of them")
 	case !all && len(names) == 0:
-		return nil, cli.Usagef("say which: give --all, or names; config file %q has %s", s.Path,
+		return nil, cli.Usagef("give --all, or names; config file %q has %s", s.Path,
 			strings.Join(specNames(specs), ", "))
 	case !all:
 		var err error

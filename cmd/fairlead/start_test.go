@@ -133,7 +133,7 @@ tunnels:
 		"one": {[]string{"start", "good", "e"}, []string{`line 8: tunnel "e": labels`}},
 		"no such one": {[]string{"start", "goof", "x"},
 			[]string{`has no endpoint or tunnel "goof"; it has a, b, c, d, good, e`, `tunnel "x"`}},
-		"none": {[]string{"start"}, []string{"say which: give --all, or names"}},
+		"none": {[]string{"start"}, []string{"give --all, or names"}},
 		"both": {[]string{"start", "--all", "good"}, []string{"--all and names exclude each other"}},
 	} {
 		t.Run(name, func(t *testing.T) {

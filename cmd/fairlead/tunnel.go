@@ -14,11 +14,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
-const tunnelHelp = `Join tunnel groups by labels. The tunnel serves a port of this machine, or of one that this machine
-reaches, to every tunnel_group backend of the account whose labels the tunnel has. Cloud endpoints
-forward to such backends and decide whether http or tcp is spoken. The tunnel has no URL.
+const tunnelHelp = `Serve a port to tunnel groups, by labels. With --label app=api --label site=a the tunnel serves each
+tunnel_group backend of the account that has no other labels than these: app=api, site=a, or both.
+Cloud endpoints forward to such backends; the endpoint's URL sets the protocol, http or tcp. The
+tunnel has no URL. The port is of this machine, or of one that this machine reaches.
 
-Any number of agents may have the same labels: each new connection goes to the one with the fewest.
+Agents may have the same labels: each new connection goes to the agent with the fewest.
 
 TARGET is a PORT of this machine, HOST:PORT, or a URL without a path: http://, https:// (TLS from
 here to the upstream) or tcp://. The authtoken needs a rule bind:<label>=<value> for each label, or
@@ -33,7 +34,7 @@ func newTunnel(c console) *cobra.Command {
 	var labels []string
 	cmd := &cobra.Command{
 		Use:     "tunnel TARGET --label LABEL=VALUE [--label …]",
-		Short:   "Join tunnel groups by labels, without a URL of its own",
+		Short:   "Serve a port to tunnel groups, by labels instead of a URL",
 		Long:    tunnelHelp,
 		Example: tunnelExamples,
 		Args:    oneTarget("a PORT, HOST:PORT or URL", "fairlead tunnel --label app=api 8080"),

@@ -198,7 +198,7 @@ func TestBind_AllRefusedReturnsFirstFailure(t *testing.T) {
 	}
 }
 
-// One that may pass keeps the agent alive.
+// TestBind_RetriesTemporaryRefusal: a temporary refusal does not end the agent.
 func TestBind_RetriesTemporaryRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
@@ -224,7 +224,8 @@ func TestBind_RetriesTemporaryRefusal(t *testing.T) {
 	}
 }
 
-// The service ends a session when the rules of its authtoken no longer admit one of its endpoints.
+// TestBind_RevokedRuleLeavesOthers: the service ends a session when the rules of its authtoken no
+// longer admit one of its endpoints; the agent binds the others again.
 func TestBind_RevokedRuleLeavesOthers(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagError returns the UsageError for an error of parsing the flags of cmd: it says what to give
+// FlagError returns the UsageError for an error of parsing the flags of cmd: it names what to give
 // instead, or keeps the words of an error of an unknown kind.
 func FlagError(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError

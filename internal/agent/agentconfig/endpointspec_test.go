@@ -134,7 +134,8 @@ func TestEndpointSpecs_RefuseItemsWithoutUsableName(t *testing.T) {
 	}
 }
 
-// Commands other than start ignore the items of the file, and storing an authtoken keeps them.
+// TestSave_KeepsInvalidEndpointSpecs: commands other than start ignore the endpoints of the file,
+// and storing an authtoken keeps them.
 func TestSave_KeepsInvalidEndpointSpecs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -21,8 +21,8 @@ import (
 	real "github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 )
 
-// The marks are the operator's: the agent links no Kubernetes client, so the doctor has its own
-// words for them.
+// TestLabels_EqualOperators compares the doctor's constants with the operator's: the agent links no
+// Kubernetes client and so has copies of them.
 func TestLabels_EqualOperators(t *testing.T) {
 	t.Parallel()
 	own := installation.Installation{Namespace: "fairlead", Release: "blue"}
@@ -38,8 +38,8 @@ func TestLabels_EqualOperators(t *testing.T) {
 	}
 }
 
-// What the checks read of the operator's objects and of /status is what the kinds and the forwarder
-// write.
+// TestObjects_DecodeAPITypes decodes the operator's objects and the forwarder's /status, as their
+// own types encode them, into the doctor's types.
 func TestObjects_DecodeAPITypes(t *testing.T) {
 	t.Parallel()
 	at := metav1.NewTime(now)
@@ -121,7 +121,7 @@ func TestExecRunner_LimitsTimeAndOutput(t *testing.T) {
 	}
 }
 
-// A reason that the operator no longer knows needs no remedy.
+// TestRemedy_OfEveryReason: each reason that the operator has is given a remedy of its own.
 func TestRemedy_OfEveryReason(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{

@@ -92,8 +92,7 @@ func (w *diagnosis) resolveInPod(ctx context.Context) Hop {
 		case strings.Contains(err.message, "command terminated with exit code"):
 			return broken(
 				"CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's "+
-					"/etc/resolv.conf "+
-					"and dnsPolicy",
+					"/etc/resolv.conf and dnsPolicy",
 				"pod %s cannot resolve %s (%s)", w.o.FromPod, host, tool[0])
 		}
 		return unknown("pod %s cannot be asked: %s", w.o.FromPod, err.message)

@@ -99,7 +99,7 @@ func TestReport_JSON(t *testing.T) {
 	golden(t, "agent offline.json", append(out, '\n'))
 }
 
-// Whatever kubectl answers, at whatever question, the report has every hop.
+// TestRun_SurvivesInvalidOutput: the report has every hop, whichever answer of kubectl is invalid.
 func TestRun_SurvivesInvalidOutput(t *testing.T) {
 	t.Parallel()
 	asks := []string{askTarget, askOps, askBEP, askNS, askUpstream, askDNS, askPods, askSlices, askOne, askTwo,

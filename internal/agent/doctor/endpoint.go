@@ -38,8 +38,7 @@ func (w *diagnosis) checkEndpoint(ctx context.Context) Hop {
 	case w.bound == nil && w.boundErr == nil && w.operator != nil && !w.hasStatus(HopOperator, Broken):
 		return broken(
 			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is "+
-				"of the "+
-				"same account",
+				"of the same account",
 			"the account has %s, but the operator does not project it; %s", found[0].ID,
 			joinNonEmpty(", ", w.selector(), "its account is "+w.operator.Status.AccountID))
 	}

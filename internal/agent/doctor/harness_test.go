@@ -100,8 +100,7 @@ func recorded(t *testing.T) *fake {
 		path, _, _ := strings.Cut(ask, "?")
 		f.answers[path] = &answer{
 			stderr: "Error from server (Forbidden): the status is for those who may read the KubernetesOperator; " +
-				"fairlead " +
-				"doctor asks for them",
+				"fairlead doctor asks for them",
 			err: errors.New("exit status 1"),
 		}
 	}

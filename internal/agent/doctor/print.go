@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
-// PrintOptions say how a report is shown.
+// PrintOptions are the options of Print.
 type PrintOptions struct {
 	Color bool
 	// Verbose shows the evidence under each hop.

@@ -16,9 +16,8 @@ func remedyFor(reason string) string {
 	case "NamespaceNotAllowed":
 		return "choose another URL, or allow the namespace in the chart's values"
 	case "Conflict":
-		return "delete or rename the other Service, or choose another URL; the name is taken over once it has " +
-			"been free " +
-			"for a minute"
+		return "delete or rename the other Service, or choose another URL; the name is taken over once it has been " +
+			"free for a minute"
 	case "AnchorMissing":
 		return "run helm upgrade for the release: it puts back the Role or ClusterRole that the message names"
 	case "ServiceTerminating":

@@ -31,8 +31,7 @@ func (w *diagnosis) checkTarget(context.Context) Hop {
 	case !w.isFairleads():
 		h := broken(
 			"delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been "+
-				"free for "+
-				"a minute",
+				"free for a minute",
 			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).with(says)
 		return h.with(w.boundCondition("ServicesReady")...)
 	case m.DeletionTimestamp != nil:

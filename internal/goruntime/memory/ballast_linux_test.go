@@ -84,7 +84,7 @@ func TestReleasePages_WholePagesOnly(t *testing.T) {
 	}
 }
 
-// Go clears reused memory, which makes it resident.
+// TestBallast_ReleasesReusedMemory: Go clears reused memory, which makes it resident.
 func TestBallast_ReleasesReusedMemory(t *testing.T) {
 	if Limit() < minLimitRatio*ballastSize {
 		t.Skip("this machine has too little memory for a ballast")

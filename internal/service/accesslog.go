@@ -22,8 +22,8 @@ import (
 
 // Limits of the access log.
 const (
-	accessLogQueue = 4096 // lines that wait for the writer; what comes beyond is dropped and counted
-	maxLoggedText  = 2048 // bytes of what a client may choose
+	accessLogQueue = 4096 // lines that wait for the writer; further ones are dropped and counted
+	maxLoggedText  = 2048 // bytes of a text that a client chooses
 )
 
 // accessLine is one line of the access log. It has no header, no query and no body: those hold
@@ -84,7 +84,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// close writes what has come so far and ends.
+// close writes the queued lines and ends.
 func (l *accessLog) close() {
 	close(l.closing)
 	l.done.Wait()
@@ -131,16 +131,14 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 				waiting = false
 			}
 		}
-		if len(l.lines) == 0 {
-			if buffered.Buffered() > 0 {
-				note(buffered.Flush())
-			}
+		if len(l.lines) == 0 && buffered.Buffered() > 0 {
+			note(buffered.Flush())
 		}
 	}
 	_ = out.Close()
 }
 
-// record logs what has ended, if it is its turn; errors are always logged.
+// record logs a finished request or connection if it is in the sample; errors are always logged.
 func (l *accessLog) record(s *edge.RequestRecord) {
 	failed := s.Code != "" || s.Status >= 500
 	if !failed && l.sample < 1 && rand.Float64() >= l.sample {
@@ -176,7 +174,7 @@ func (l *accessLog) record(s *edge.RequestRecord) {
 // truncate copies a text, so that no request's buffer is kept, and shortens it.
 func truncate(s string, most int) string { return strings.Clone(s[:min(len(s), most)]) }
 
-// traceID returns the trace's id of a traceparent header (W3C Trace Context), "" when it is none.
+// traceID returns the trace id of a traceparent header (W3C Trace Context); "" for an invalid one.
 func traceID(parent string) string {
 	const version, id = 3, 32
 	if len(parent) < version+id+1 || parent[version+id] != '-' {

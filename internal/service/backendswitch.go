@@ -18,7 +18,7 @@ const (
 // backendSwitch is a failover whose active child changed; "" is none.
 type backendSwitch struct{ accountID, id, from, to string }
 
-// enqueueSwitch notes that another child of a failover serves. It does not block.
+// enqueueSwitch queues the audit event of a failover whose active child changed. It does not block.
 func (s *service) enqueueSwitch(accountID, id, from, to string) {
 	s.log.Info("backend switched", "backend", id, "from", from, "to", to, "account", accountID)
 	select {

@@ -21,7 +21,7 @@ import (
 // terminal and when no other file was named.
 const BootstrapFileName = "bootstrap.txt"
 
-// bootstrapMessage is what a person needs after the first start.
+// bootstrapMessage is what the service shows at its first start.
 type bootstrapMessage struct {
 	APIKey, Authtoken     string
 	BaseURL               string
@@ -47,15 +47,15 @@ func bootstrap(ctx context.Context, st *store.Store, o *Options, w bootstrapMess
 	if dir, err := filepath.Abs(w.DataDir); err == nil {
 		w.DataDir = dir // the commands may be run elsewhere
 	}
-	w.APIKey, w.Authtoken, w.AccountLabel = made.APIKeySecret, made.AuthtokenSecret, made.Account.Name+", "+
-		made.Account.ID
+	w.APIKey, w.Authtoken = made.APIKeySecret, made.AuthtokenSecret
+	w.AccountLabel = made.Account.Name + ", " + made.Account.ID
 	if err := out.write(w.text()); err != nil {
 		return fmt.Errorf(
 			"showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and "+
 				"`fairlead-server authtoken create --connect '*'`): %w", err)
 	}
-	o.Logger.Info("first start: made an account with an API key and an authtoken", "account", made.Account.ID, "shown",
-		out.where())
+	o.Logger.Info("first start: made an account with an API key and an authtoken",
+		"account", made.Account.ID, "shown", out.where())
 	return nil
 }
 
@@ -99,8 +99,8 @@ func readSecret(path string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// secretOutput is where the first secrets go. It is opened before they are made, so that they
-// cannot be made and lost.
+// secretOutput is the terminal or the file for the first secrets. It is opened before they are
+// made, so that they are not lost when it cannot be opened.
 type secretOutput struct {
 	terminal io.Writer
 	path     string
@@ -121,8 +121,7 @@ func openSecretOutput(o *Options) (*secretOutput, error) {
 	s.tmp, err = os.CreateTemp(filepath.Dir(s.path), ".bootstrap-*") // mode 0600
 	if err != nil {
 		return nil, fmt.Errorf("opening --bootstrap-file %s: %w; name a file in a directory that this user may write",
-			s.path,
-			err)
+			s.path, err)
 	}
 	return s, nil
 }
@@ -153,7 +152,7 @@ func (s *secretOutput) write(text []byte) error {
 	return err
 }
 
-// discard removes what was not written.
+// discard removes the temporary file unless write has renamed it.
 func (s *secretOutput) discard() {
 	if s.tmp == nil {
 		return

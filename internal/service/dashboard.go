@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// withDashboard puts the dashboard beside the API, which has the rest of the paths. A browser that
-// asks for "/" is sent to it.
+// withDashboard returns a handler that serves the dashboard under its path and passes other paths
+// to the API. It redirects a browser from "/" to the dashboard.
 func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
 		Store: s.store, SessionEnder: s.sessions, Revoker: s.revoker, ActiveChild: s.backends.Active,
@@ -44,7 +44,7 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 func (s *service) clientIPFunc() func(*http.Request) netip.Addr {
 	trusted, err := s.opt.Public.trusted()
 	if err != nil {
-		panic(fmt.Sprintf("server: options that were validated: %v", err))
+		panic(fmt.Sprintf("service: invalid options after validation: %v", err))
 	}
 	return func(r *http.Request) netip.Addr {
 		at, err := netip.ParseAddrPort(r.RemoteAddr)

@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 )
 
-// chooseAgent lets the edge choose who serves an endpoint.
+// chooseAgent returns an agent that serves the endpoint, none of those in tried.
 func (s *service) chooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
-	h, err := s.sessions.Choose(ctx, ep, asHoldings(tried)...)
+	h, err := s.sessions.Choose(ctx, ep, asMembers(tried)...)
 	if err != nil {
 		return nil, err // not h: a nil *Member is no nil Agent
 	}
 	return h, nil
 }
 
-func asHoldings(agents []edge.Agent) []*tunnelserver.Member {
+func asMembers(agents []edge.Agent) []*tunnelserver.Member {
 	var all []*tunnelserver.Member
 	for _, a := range agents {
 		if h, ok := a.(*tunnelserver.Member); ok {
@@ -32,19 +32,19 @@ func asHoldings(agents []edge.Agent) []*tunnelserver.Member {
 	return all
 }
 
-// chooseTunnel lets the edge choose who serves a tunnel group.
+// chooseTunnel returns an agent of the tunnel group, none of those in tried.
 func (s *service) chooseTunnel(
 	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
 ) (edge.Agent, error) {
-	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, asHoldings(tried)...)
+	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, asMembers(tried)...)
 	if err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
-// internalEndpoint finds an internal endpoint by its URL: one that is online without asking the
-// store.
+// internalEndpoint returns the internal endpoint with the URL. It asks the store only if none is
+// online.
 func (s *service) internalEndpoint(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
 	u, err := account.ParseBindingURL(account.BindingInternal, url)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *service) internalEndpoint(ctx context.Context, accountID, url string) (
 	return s.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
-// listPool lists all that have the endpoint's URL.
+// listPool returns the endpoints that have the endpoint's URL.
 func (s *service) listPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
 	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL},
 		account.Page{Limit: account.MaxPageLimit})
@@ -74,11 +74,11 @@ func (s *service) listPool(ctx context.Context, ep *account.Endpoint) ([]account
 	return page.Endpoints, nil
 }
 
-// wireBackends makes what chooses the children of backends, and what connects to static ones.
+// wireBackends constructs the resolver of backends and the guard of static addresses.
 func (s *service) wireBackends() {
 	allow, err := backend.ParseAllow("--static-allow", s.opt.StaticAllow)
 	if err != nil {
-		panic("server: options that were not validated: " + err.Error())
+		panic("service: invalid options after validation: " + err.Error())
 	}
 	s.staticGuard = &backend.Guard{Allow: allow}
 	s.backendSwitches = make(chan backendSwitch, maxQueuedSwitches)
@@ -103,7 +103,7 @@ func (s *service) checkStaticAddress(address string) error {
 	return account.Invalid("address", address, "the server does not connect there: "+why+", a flag of fairlead-server")
 }
 
-// backendAttempts begins a connection or request of the edge to a backend.
+// backendAttempts returns the leaves of a backend that a connection or request may try.
 func (s *service) backendAttempts(
 	ctx context.Context, accountID, id string, o *edge.ClientInfo,
 ) (edge.Attempts, error) {
@@ -114,7 +114,7 @@ func (s *service) backendAttempts(
 	return edgeAttempts{a}, nil
 }
 
-// edgeAttempts gives the edge the leaves of a backend.
+// edgeAttempts adapts backend.Attempts to edge.Attempts.
 type edgeAttempts struct{ *backend.Attempts }
 
 // Next returns the next leaf.

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// openGeo reads the files that say where addresses are.
+// openGeo opens the location databases.
 func (s *service) openGeo() error {
 	if len(s.opt.GeoIP) == 0 {
 		return nil
@@ -28,14 +28,15 @@ func (s *service) openGeo() error {
 	return nil
 }
 
-// startGeo begins to look whether the files change.
+// startGeo starts to reload location databases that change.
 func (s *service) startGeo(serving context.Context) {
 	if s.geo != nil {
 		s.tasks.Go(func() { s.geo.Run(serving) })
 	}
 }
 
-// geoLookup lets traffic policies ask where an address is; nil without files.
+// geoLookup returns a function that looks up the address's location for traffic policies; nil
+// without location databases.
 func (s *service) geoLookup(ip netip.Addr) func() trafficpolicy.Geo {
 	if s.geo == nil || !ip.IsValid() {
 		return nil
@@ -55,7 +56,7 @@ func (s *service) geoLookup(ip netip.Addr) func() trafficpolicy.Geo {
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// deviceOf describes the browser that logs in.
+// deviceOf returns the device of a request that logs in.
 func (s *service) deviceOf(r *http.Request, ip netip.Addr) account.Device {
 	return device.FromRequest(r, ip, s.geo.Lookup(ip))
 }

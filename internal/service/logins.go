@@ -14,11 +14,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// newLoginHandler makes what carries login actions out.
+// newLoginHandler constructs the handler of login actions.
 func (s *service) newLoginHandler() *login.Handler {
 	allow, err := backend.ParseAllow("--login-allow", s.opt.LoginAllow)
 	if err != nil {
-		panic(fmt.Sprintf("server: options that were validated: %v", err))
+		panic(fmt.Sprintf("service: invalid options after validation: %v", err))
 	}
 	factory := oidc.Factory()
 	l := login.New(login.Options{

@@ -17,7 +17,7 @@ import (
 )
 
 // metrics are the service's counters. No label names an account, an endpoint or a peer; those of
-// endpoints and backends are a tally's.
+// endpoints and backends are trafficMetrics.
 type metrics struct {
 	registry           *prometheus.Registry
 	requests           *prometheus.CounterVec // edge requests by status
@@ -53,7 +53,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// addGauges adds gauges of what is live.
+// addGauges adds gauges of live sessions and connections.
 func (m *metrics) addGauges(sessions func() tunnelserver.Stats, connections func() int) {
 	const ns = "fairlead_server"
 	gauge := func(name, help string, labels prometheus.Labels, value func() int) {
@@ -74,21 +74,17 @@ func (m *metrics) addGauges(sessions func() tunnelserver.Stats, connections func
 	gauge("connections", "Clients' connections being served by the edge.", nil, connections)
 }
 
-// addPublicMetrics adds what the public listeners count.
+// addPublicMetrics adds the metrics of the public listeners.
 func (m *metrics) addPublicMetrics(stats func() public.Stats) {
 	const ns = "fairlead_server"
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "public_connections",
 		Help: "Live connections of the public listeners."},
 		func() float64 { return float64(stats().Live) }))
 	for outcome, of := range map[string]func(public.Stats) int64{
-		"accepted": func(s public.Stats) int64 { return s.Accepted }, "too_many": func(s public.Stats) int64 {
-			return s.OverLimit
-		},
-		"too_many_of_client": func(s public.Stats) int64 {
-			return s.OverClientLimit
-		}, "no_handshake": func(s public.Stats) int64 {
-			return s.HandshakeFailed
-		},
+		"accepted":           func(s public.Stats) int64 { return s.Accepted },
+		"too_many":           func(s public.Stats) int64 { return s.OverLimit },
+		"too_many_of_client": func(s public.Stats) int64 { return s.OverClientLimit },
+		"no_handshake":       func(s public.Stats) int64 { return s.HandshakeFailed },
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: ns,
 			Name: "public_connections_total",
@@ -123,7 +119,7 @@ func (m *metrics) countIncomingStream(outcome string) {
 
 func (m *metrics) countHello(role tunnel.Role, outcome string) {
 	if role != tunnel.RoleAgent && role != tunnel.RoleForwarder {
-		role = "other" // a peer's own words are no label
+		role = "other" // a peer cannot choose a label's value
 	}
 	m.hellos.WithLabelValues(string(role), outcome).Inc()
 }

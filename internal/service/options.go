@@ -53,12 +53,12 @@ type Options struct {
 	AgentOpenTimeout  time.Duration // for an agent to accept a stream; 0 = the edge's default
 	OperatorRetention time.Duration // how long operators are kept after they were last seen; 0 = for ever
 	IdentityRetention time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
-	GeoIP             []string      // database files that say where addresses are; empty = not known
+	GeoIP             []string      // files with the locations of addresses; empty = none
 	Public            PublicOptions
 
 	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
 	AccessLogSample float64          // the share of requests and connections that is logged, 0 to 1; errors always are
-	ReopenAccessLog <-chan os.Signal // says that the access log's file was moved away; may be nil
+	ReopenAccessLog <-chan os.Signal // a value opens the access log's file again; may be nil
 
 	// where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
 	BootstrapFile string
@@ -78,12 +78,11 @@ type Options struct {
 	// connections of one client without a credential; 0 = the default; tests lower it
 	maxUnauthenticated int
 
-	// how often sessions of people are looked after; 0 = the default; tests change it
+	// how often ended sessions of people are cut; 0 = the default; tests shorten it
 	sessionSweepInterval time.Duration
-	// stands between login actions and the store; nil = nothing does; tests look at what is between
-	// two steps
+	// wraps the store of login actions; nil = not wrapped; tests pause in it
 	wrapLoginStore func(account.Logins) account.Logins
-	// wraps what revokes sessions; nil = nothing does; tests end requests there
+	// wraps the revoker of sessions; nil = not wrapped; tests cancel requests in it
 	wrapRevoker func(account.Revoker) account.Revoker
 }
 
@@ -95,7 +94,7 @@ type Addresses struct {
 	CAFingerprint            string // "" with certificate files
 }
 
-// Limits that make sense.
+// Limits of the options.
 const (
 	maxDrain = time.Hour
 	maxGrace = 30 * 24 * time.Hour
@@ -176,7 +175,7 @@ func (o *Options) validateTLS(note func(error)) {
 	}
 }
 
-// checkRetention checks how long something is kept; 0 is for ever.
+// checkRetention checks how long objects are kept; 0 is for ever.
 func checkRetention(field string, d time.Duration) error {
 	if d == 0 {
 		return nil
@@ -184,7 +183,7 @@ func checkRetention(field string, d time.Duration) error {
 	return checkDuration(field, d, minRetention, maxRetention)
 }
 
-// diskFull explains an error of the start that DiskFull knows.
+// diskFull adds the remedy to an error of the start for which store.DiskFull returns true.
 func (o *Options) diskFull(err error) error {
 	holds := "data directory " + o.DataDir
 	if o.DatabaseURL != "" {
@@ -229,7 +228,7 @@ func checkDuration(field string, d, low, high time.Duration) error {
 	return nil
 }
 
-// checkOwnURL looks at a URL by which others reach the service; "" is the default.
+// checkOwnURL checks a URL by which clients reach the service; "" is the default.
 func checkOwnURL(field, raw string) error {
 	if raw == "" {
 		return nil

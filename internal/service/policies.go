@@ -14,8 +14,8 @@ import (
 // emptyPolicyDigest is the digest of every document without a rule.
 const emptyPolicyDigest = "no rules"
 
-// compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know
-// of it. It is an account.PolicyChecker.
+// compilePolicy compiles a traffic policy as the edge does, and returns the facts of it that the
+// store keeps. It is an account.PolicyChecker.
 func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	p, err := trafficpolicy.Compile(text,
 		trafficpolicy.Options{Scheme: scheme, Binding: binding, ValidateLogin: checkLogin})
@@ -24,13 +24,13 @@ func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	}
 	facts := p.Facts()
 	if facts.Digest == "" {
-		facts.Digest = emptyPolicyDigest // a document without a rule is one all the same, and is kept as it was written
+		facts.Digest = emptyPolicyDigest // the store keeps the text only with a digest
 	}
 	return facts, nil
 }
 
-// checkLogin finds mistakes in login actions that would otherwise show at the first login. What is
-// kept already is not checked: a certificate that expires there must not take the endpoint along.
+// checkLogin finds mistakes in login actions that would otherwise show at the first login. Stored
+// policies are not checked: a certificate that expires must not disable its endpoint.
 func checkLogin(c *trafficpolicy.LoginConfig) error {
 	if c.Kind == trafficpolicy.LoginSAML {
 		return saml.ValidateConfig(c, time.Now())

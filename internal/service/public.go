@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 )
 
-// PublicOptions are those of the public edge. Without an address there is none.
+// PublicOptions are those of the public edge. Without an address there is no public edge.
 type PublicOptions struct {
 	HTTPAddr, HTTPSAddr string // host:port; "" = none
 	// PEM files, one key for each certificate in their order; or directories among TLSCerts,
@@ -30,7 +30,7 @@ type PublicOptions struct {
 	MaxConnsPerClient int      // of one IPv4 address or IPv6 /64; 0 = the default
 }
 
-func (o *PublicOptions) on() bool { return o.HTTPAddr != "" || o.HTTPSAddr != "" }
+func (o *PublicOptions) enabled() bool { return o.HTTPAddr != "" || o.HTTPSAddr != "" }
 
 // validate notes every broken rule.
 func (o *PublicOptions) validate(note func(error)) {
@@ -54,7 +54,7 @@ func (o *PublicOptions) validate(note func(error)) {
 	if o.ProxyProtocol && len(o.TrustedProxies) == 0 {
 		note(account.Invalid("--proxy-protocol", "true", "name the proxies that send it, with --trusted-proxies"))
 	}
-	if !o.on() && o.ProxyProtocol {
+	if !o.enabled() && o.ProxyProtocol {
 		note(account.Invalid("--proxy-protocol", "true", "goes with --public-http-addr or --public-https-addr"))
 	}
 	for flag, n := range map[string]int{"--public-max-connections": o.MaxConns,
@@ -107,7 +107,7 @@ func (o *PublicOptions) trusted() ([]netip.Prefix, error) {
 // openPublic opens listeners and certificates of the public edge.
 func (s *service) openPublic(ctx context.Context) error {
 	o := &s.opt.Public
-	if !o.on() {
+	if !o.enabled() {
 		return nil
 	}
 	var err error
@@ -140,15 +140,15 @@ func (s *service) openPublicCerts() (*public.Certificates, error) {
 	return public.OpenCertificates(files, s.log)
 }
 
-// wirePublic joins the public edge to the edge.
+// wirePublic constructs the public edge.
 func (s *service) wirePublic() {
 	o := &s.opt.Public
-	if !o.on() {
+	if !o.enabled() {
 		return
 	}
 	trusted, err := o.trusted()
 	if err != nil {
-		panic(fmt.Sprintf("server: options that were validated: %v", err))
+		panic(fmt.Sprintf("service: invalid options after validation: %v", err))
 	}
 	s.public = public.New(public.Options{
 		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts,
@@ -171,12 +171,11 @@ func (s *service) warnUnreachable(ep *account.Endpoint) {
 	}
 	switch {
 	case s.publicCerts == nil && s.opt.Public.HTTPSAddr == "":
-		s.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr", "url",
-			ep.URL, "endpoint", ep.ID)
+		s.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr",
+			"url", ep.URL, "endpoint", ep.ID)
 	case s.publicCerts != nil && !s.publicCerts.Covers(ep.Host):
 		s.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert",
-			"url",
-			ep.URL, "endpoint", ep.ID)
+			"url", ep.URL, "endpoint", ep.ID)
 	}
 }
 
@@ -188,7 +187,7 @@ func (s *service) servePublic(w http.ResponseWriter, r *http.Request, ep *accoun
 	})
 }
 
-// startPublic begins to serve the public.
+// startPublic starts to serve the public listeners.
 func (s *service) startPublic(serving context.Context) {
 	if s.public == nil {
 		return
@@ -199,8 +198,7 @@ func (s *service) startPublic(serving context.Context) {
 	s.public.Start(serving)
 }
 
-// stopPublic ends what the drain has left. It closes the listeners last, so that clients are served
-// as long as an agent can serve them.
+// stopPublic ends the connections that the drain has left, and closes the listeners.
 func (s *service) stopPublic(ctx context.Context) {
 	if s.public == nil {
 		return

@@ -38,7 +38,7 @@ func newRequestMeter(rows int) *requestMeter {
 	return m
 }
 
-// tracedCounters is what Start leaves for Finish where requests are traced.
+// tracedCounters is the RequestRecord.State between Start and Finish where requests are traced.
 type tracedCounters struct {
 	counters *trafficCounters
 	span     trace.Span
@@ -103,14 +103,15 @@ func (m *requestMeter) Finish(s *edge.RequestRecord) {
 	}
 }
 
-// dropDeletedInterval is how often series of what was deleted are looked for.
+// dropDeletedInterval is how often series of deleted endpoints and backends are dropped.
 const dropDeletedInterval = 10 * time.Second
 
-// dropDeletedMetrics drops the series of what was deleted, until ctx is done.
+// dropDeletedMetrics drops the series of deleted endpoints and backends, until ctx is done.
 func (s *service) dropDeletedMetrics(ctx context.Context) {
 	exists := func(err error) bool { return account.CodeOf(err) != account.CodeNotFound }
-	for timer.Sleep(ctx, cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)) {
-		before := time.Now().Add(-cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval) / 2)
+	interval := cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)
+	for timer.Sleep(ctx, interval) {
+		before := time.Now().Add(-interval / 2)
 		s.meter.endpoints.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
 			_, err := s.store.Endpoint(ctx, accountID, id)
 			return exists(err)
@@ -126,15 +127,14 @@ func (s *service) dropDeletedMetrics(ctx context.Context) {
 type activeChildren struct {
 	desc     *prometheus.Desc
 	backends *backend.Resolver
-	most     int // failovers
+	maxRows  int // failovers
 }
 
 func (s *service) watchBackends() {
-	s.meter.registry.MustRegister(&activeChildren{backends: s.backends, most: s.opt.MetricsSeries,
+	s.meter.registry.MustRegister(&activeChildren{backends: s.backends, maxRows: s.opt.MetricsSeries,
 		desc: prometheus.NewDesc("fairlead_server_backend_active",
 			"1 for the child that serves a failover's new connections; child \"\": none is up.",
-			[]string{"backend", "child"},
-			nil)})
+			[]string{"backend", "child"}, nil)})
 }
 
 // Describe implements prometheus.Collector.
@@ -142,7 +142,7 @@ func (a *activeChildren) Describe(to chan<- *prometheus.Desc) { to <- a.desc }
 
 // Collect implements prometheus.Collector.
 func (a *activeChildren) Collect(to chan<- prometheus.Metric) {
-	left := a.most
+	left := a.maxRows
 	a.backends.Failovers(func(_, id, active string) bool {
 		if left--; left < 0 {
 			return false

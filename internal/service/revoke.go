@@ -19,7 +19,7 @@ const (
 	// sessionSweepInterval is how often what is served for people's sessions is compared with the
 	// store: how late a session's time-out cuts.
 	sessionSweepInterval = 2 * time.Second
-	sessionSweepTimeout  = 10 * time.Second // that the store may take for it
+	sessionSweepTimeout  = 10 * time.Second // of the store's answer
 	auditTimeout         = 5 * time.Second
 )
 
@@ -44,7 +44,7 @@ func (v *revoker) Revoke(
 	began := time.Now()
 	done, err := v.store.Revoke(ctx, by, sel, reason)
 	if err != nil {
-		return nil, err // what may have been committed all the same, the sweep finds
+		return nil, err // if it was committed all the same, the sweep finds it
 	}
 	done.Streams = v.liveSessions.Abort(done.SessionIDs)
 	cut := time.Now()
@@ -52,9 +52,8 @@ func (v *revoker) Revoke(
 		return done, nil
 	}
 	v.meter.countRevoked(reason, len(done.SessionIDs), done.Streams, cut.Sub(began))
-	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason, "users",
-		done.UserIDs,
-		"sessions", len(done.SessionIDs), "streams", done.Streams, "took", cut.Sub(began))
+	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason,
+		"users", done.UserIDs, "sessions", len(done.SessionIDs), "streams", done.Streams, "took", cut.Sub(began))
 	if done.Streams > 0 {
 		v.auditCut(ctx, by, sel, reason, done, cut)
 	}
@@ -80,8 +79,8 @@ func (v *revoker) auditCut(
 	}
 }
 
-// sweepSessions cuts what is served for sessions that are over: by time, or by a revocation of
-// which this process has not heard.
+// sweepSessions cuts the requests of sessions that are over: expired, or revoked by another
+// process.
 func (s *service) sweepSessions(ctx context.Context) {
 	failing := false
 	for timer.Sleep(ctx, cmp.Or(s.opt.sessionSweepInterval, sessionSweepInterval)) {
@@ -94,10 +93,8 @@ func (s *service) sweepSessions(ctx context.Context) {
 		cancel()
 		if err != nil {
 			if !failing && ctx.Err() == nil {
-				s.log.Error(
-					"people's sessions cannot be compared with the store; what is open stays open, new requests are "+
-						"refused", "err",
-					err)
+				s.log.Error("people's sessions cannot be compared with the store; what is open stays open, "+
+					"new requests are refused", "err", err)
 			}
 			failing = true
 			continue
@@ -116,7 +113,7 @@ func (s *service) sweepSessions(ctx context.Context) {
 	}
 }
 
-// wireLogins joins what serves people who log in at the edge, and what ends it.
+// wireLogins constructs the store of login actions and the revoker of sessions.
 func (s *service) wireLogins() {
 	s.liveSessions = live.New()
 	s.meter.sessions.addGauges(s.meter.registry, s.liveSessions)

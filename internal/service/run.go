@@ -32,7 +32,8 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.recordSwitches(serving) })
 	s.startGeo(serving)
 	s.tasks.Go(func() { s.sweepSessions(serving) })
-	// counted with what it accepts, so that nothing is added while stop waits
+	// in the same WaitGroup as the connections that it accepts, so that none is added while stop
+	// waits
 	s.tlsListener.conns.Go(func() { s.tlsListener.acceptConns(serving) })
 	s.tasks.Go(func() { s.dropDeletedMetrics(serving) })
 	failed := make(chan error, 4)
@@ -115,8 +116,9 @@ func (s *service) logReady() {
 	}
 }
 
-// drain lets live traffic end: API writes get 503, forwarders hold what is new, requests under way
-// are answered. It returns when nothing is live, the time is up, or Options.ForceStop is closed.
+// drain lets live traffic end: API writes get 503, forwarders hold new connections, requests under
+// way are answered. It returns when nothing is live, the time is up, or Options.ForceStop is
+// closed.
 func (s *service) drain() {
 	s.draining.Store(true)
 	started := time.Now()

@@ -212,8 +212,7 @@ func (s *service) wire() {
 	s.wireLogins()
 	s.edge = edge.New(edge.Options{
 		ChooseAgent: s.chooseAgent, ChooseTunnel: s.chooseTunnel, GetEndpoint: s.store.Endpoint,
-		GetInternal:     s.internalEndpoint,
-		ListPool:        s.listPool,
+		GetInternal: s.internalEndpoint, ListPool: s.listPool,
 		BackendAttempts: s.backendAttempts, DialStatic: s.staticGuard.Dial, Logins: s.newLoginHandler(),
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.AgentOpenTimeout,
 	})
@@ -257,7 +256,7 @@ func (s *service) wire() {
 	}
 }
 
-// connKey finds a request's connection in its context.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
 // markAuthenticated ends the count of the connection as unauthenticated: a request on it has shown
@@ -271,7 +270,7 @@ func (s *service) markAuthenticated(r *http.Request) {
 // serveStream hands a forwarder's stream to the edge.
 func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
-	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
+	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
 		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.ReportLine,
@@ -286,9 +285,9 @@ func (s *service) ready(ctx context.Context) error {
 	}
 	if err := s.store.Ping(ctx); err != nil {
 		msg := "the store does not answer"
-		var said *account.Error
-		if errors.As(err, &said) {
-			msg = said.Msg
+		var reason *account.Error
+		if errors.As(err, &reason) {
+			msg = reason.Msg
 		}
 		return fmt.Errorf("%s: %s", s.store.DisplayName(), msg)
 	}

@@ -27,19 +27,19 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// tracing makes a span of every request, and of every connection to a tcp endpoint. The client's
-// trace goes on in it, and the upstream's in ours.
+// tracing makes a span of every request, and of every connection to a tcp endpoint. A request's
+// span continues the client's trace and is the parent of the upstream's.
 type tracing struct {
 	provider   *sdk.TracerProvider
 	tracer     trace.Tracer
 	propagator propagation.TraceContext
 }
 
-// The variables by which OpenTelemetry's SDKs are told where to send traces; its libraries read
-// them and their like themselves.
+// traceEndpoints are the environment variables with the collector's URL. OpenTelemetry's libraries
+// read them themselves, and others.
 var traceEndpoints = []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
-// newTracing makes what the environment asks for; nil when it asks for nothing.
+// newTracing returns the tracing that the environment configures; nil when it configures none.
 func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	configured := false
 	for _, name := range traceEndpoints {
@@ -51,11 +51,9 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if p := os.Getenv(name); p != "" && p != "http/protobuf" {
-			return nil,
-				fmt.Errorf(
-					"%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port",
-					name,
-					p)
+			return nil, fmt.Errorf(
+				"%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port",
+				name, p)
 		}
 	}
 	for _, name := range traceEndpoints {
@@ -79,8 +77,8 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	return t, nil
 }
 
-// checkTraceEndpoint refuses what the exporter would take for another address, or for none; empty
-// is not set. The value may hold a password.
+// checkTraceEndpoint refuses URLs that the exporter would read as another address, or would ignore;
+// "" is not set. The value may hold a password, so the error repeats only a URL without one.
 func checkTraceEndpoint(name, value string) error {
 	if value == "" {
 		return nil
@@ -96,7 +94,7 @@ func checkTraceEndpoint(name, value string) error {
 		"give the collector's address as http://HOST:4318 or https://HOST[:PORT], of its OTLP port for HTTP")
 }
 
-// close sends what has not been sent, for a few seconds.
+// close sends the remaining spans, for at most 3 seconds.
 func (t *tracing) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -106,8 +104,8 @@ func (t *tracing) close() error {
 	return nil
 }
 
-// startSpan begins the span. A request's is made the parent of what the upstream does; in a
-// connection there is nothing that could name a trace.
+// startSpan starts the span of a request or connection. It names a request's span as parent in the
+// headers to the upstream; a connection has none.
 func (t *tracing) startSpan(s *edge.RequestRecord) trace.Span {
 	if s.Request == nil {
 		_, span := t.tracer.Start(context.Background(), s.Endpoint.Scheme, trace.WithSpanKind(trace.SpanKindServer),
@@ -125,7 +123,7 @@ func (t *tracing) startSpan(s *edge.RequestRecord) trace.Span {
 	return span
 }
 
-// clientAttributes adds who calls what.
+// clientAttributes appends the attributes of endpoint and client.
 func clientAttributes(s *edge.RequestRecord, attributes ...attribute.KeyValue) []attribute.KeyValue {
 	attributes = append(attributes, attribute.String("server.address", s.Endpoint.Host),
 		attribute.Int("server.port", s.Endpoint.Port),
@@ -140,7 +138,8 @@ func clientAttributes(s *edge.RequestRecord, attributes ...attribute.KeyValue) [
 	return attributes
 }
 
-// methodAttribute is the request's, or _OTHER for one that the client has made up.
+// methodAttribute returns the method, or _OTHER for one that is not HTTP's own: clients must not
+// choose span names.
 func methodAttribute(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
@@ -150,7 +149,7 @@ func methodAttribute(m string) string {
 	return "_OTHER"
 }
 
-// endSpan ends the span.
+// endSpan ends the span with the outcome.
 func endSpan(span trace.Span, s *edge.RequestRecord) {
 	failed := s.Status >= 500
 	if s.Request != nil {

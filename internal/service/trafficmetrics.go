@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 )
 
-// overflowLabel is the label of everything for which there is no room.
+// overflowLabel is the label of the objects beyond maxRows.
 const overflowLabel = "other"
 
 // trafficMetrics counts the traffic of each object of one kind (endpoints or backends). It has at
@@ -36,25 +36,24 @@ type trafficCounters struct {
 	accountID     string
 	traffic       edge.Traffic
 	requests      [6]atomic.Int64 // by the hundreds of the status; at 0 the clients that left
-	connections   atomic.Int64    // connections
+	connections   atomic.Int64
 	open          atomic.Int64
 	durationNanos atomic.Int64
-	lastUsed      atomic.Int64 // when it was used, in Unix nanoseconds
+	lastUsed      atomic.Int64 // in Unix nanoseconds
 
 	mu     sync.Mutex
 	errors map[account.Code]int64
 }
 
-func newTrafficMetrics(kind string, most int) *trafficMetrics {
+func newTrafficMetrics(kind string, maxRows int) *trafficMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("fairlead_server_"+kind+"_"+name,
 			help+"; the ones beyond --metrics-series together as \"other\".", append([]string{kind}, labels...), nil)
 	}
 	return &trafficMetrics{
-		maxRows: most, rows: map[string]*trafficCounters{}, other: trafficCounters{},
+		maxRows: maxRows, rows: map[string]*trafficCounters{}, other: trafficCounters{},
 		requests: desc("requests_total",
-			"HTTP requests by "+kind+" and class of the status (gone: the client left first)",
-			"class"),
+			"HTTP requests by "+kind+" and class of the status (gone: the client left first)", "class"),
 		errors: desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+
 			" and code of docs/errors.md", "code"),
 		bytes: desc("bytes_total", "Bytes of bodies and connections by "+kind+" and direction (in: from clients)",
@@ -65,7 +64,7 @@ func newTrafficMetrics(kind string, most int) *trafficMetrics {
 	}
 }
 
-// counters returns the object's counters.
+// counters returns the object's counters; beyond maxRows objects, those of the overflow.
 func (t *trafficMetrics) counters(accountID, id string, now time.Time) *trafficCounters {
 	t.mu.RLock()
 	r := t.rows[id]
@@ -86,7 +85,7 @@ func (t *trafficMetrics) counters(accountID, id string, now time.Time) *trafficC
 	return r
 }
 
-// countFinished counts what has ended.
+// countFinished counts a finished request or connection.
 func (r *trafficCounters) countFinished(s *edge.RequestRecord) {
 	r.durationNanos.Add(int64(s.Duration))
 	r.lastUsed.Store(s.StartedAt.Add(s.Duration).UnixNano())
@@ -112,8 +111,8 @@ func (r *trafficCounters) countFinished(s *edge.RequestRecord) {
 // statusClientGone is the status of requests whose client left before the answer.
 const statusClientGone = 499
 
-// dropDeleted drops the rows of objects that no longer exist. Only those are asked for that were
-// not used lately.
+// dropDeleted drops the rows of objects that no longer exist. It calls exists only for rows that
+// were not used since before.
 func (t *trafficMetrics) dropDeleted(
 	ctx context.Context, before time.Time, exists func(ctx context.Context, accountID, id string) bool,
 ) {
@@ -184,9 +183,7 @@ func (t *trafficMetrics) collect(to chan<- prometheus.Metric, id string, r *traf
 	count(t.bytes, out, "out")
 	to <- prometheus.MustNewConstMetric(t.open, prometheus.GaugeValue, float64(r.open.Load()), id)
 	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served),
-		time.Duration(r.durationNanos.Load()).Seconds(),
-		nil,
-		id)
+		time.Duration(r.durationNanos.Load()).Seconds(), nil, id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for code, n := range r.errors {

@@ -41,9 +41,8 @@ func (u *unauthenticatedLimiter) add(c net.Conn) bool {
 	ok, firstRefusal := u.counts.Acquire(client)
 	if !ok {
 		if firstRefusal {
-			u.log.Warn("connections are closed: the client has too many that have not shown a credential", "client",
-				client,
-				"limit", u.max)
+			u.log.Warn("connections are closed: the client has too many that have not shown a credential",
+				"client", client, "limit", u.max)
 		}
 		return false
 	}

@@ -1,15 +1,16 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package geo owns the lookup of an address's location and network in database files in MaxMind's
-// format, which the administrator of the service supplies. None is part of the product.
+// Package geo looks up an address's location and network in database files in MaxMind's format,
+// which the administrator of the service supplies. None is part of the product.
 //
 // What comes in: file names, and addresses. Two layouts of records are read, MaxMind's own
 // (GeoLite2-City, GeoLite2-ASN, DB-IP) and flat ones (country_code, latitude, longitude, asn …). A
 // file is read into memory as a whole and again when it changes; the old one serves until the new
 // one is whole.
 //
-// Where to: sessions of people (internal/service/device) and conn.geo.* of traffic policies.
+// What goes out: a Location, for sessions of people (internal/service/device) and for conn.geo.* of
+// traffic policies.
 package geo
 
 import (
@@ -28,13 +29,13 @@ import (
 )
 
 const (
-	// maxFile bounds what is read of a file, in bytes: the largest of the usual ones have a third
-	// of it.
+	// maxFile is the most bytes that are read of a file, three times the size of the largest usual
+	// ones.
 	maxFile     = 512 << 20
 	reloadEvery = 10 * time.Second
 )
 
-// Location is what is known of an address; what is empty, or nil, is not known.
+// Location is the location and network of an address; empty and nil fields are unknown.
 type Location struct {
 	CountryCode string // two letters
 	Country     string // in English
@@ -48,7 +49,7 @@ type Location struct {
 	Organization string
 }
 
-// Databases are open files. They are safe for concurrent use. The nil *Databases knows nothing.
+// Databases are open files. They are safe for concurrent use. The nil *Databases has no records.
 type Databases struct {
 	files []*file
 	log   *slog.Logger
@@ -63,13 +64,14 @@ type file struct {
 	lastLogged string      // error
 }
 
-// fileVersion tells two contents of a file apart.
+// fileVersion is the size and modification time of a file's content.
 type fileVersion struct {
 	size int64
 	time time.Time
 }
 
-// Open reads the files. The first that knows something of an address counts.
+// Open reads the files. Of an address the first file with a location counts, and the first with a
+// network.
 func Open(paths []string, log *slog.Logger) (*Databases, error) {
 	d := &Databases{log: log}
 	for _, path := range paths {
@@ -134,10 +136,9 @@ func (f *file) load() (changed bool, err error) {
 	content := make([]byte, before.size)
 	_, err = io.ReadFull(open, content)
 	if after, err2 := versionOf(open); err != nil || err2 != nil || after != before {
-		return false,
-			errors.Join(
-				fmt.Errorf("GeoIP database %s changed while it was read; replace it by renaming another file to it",
-					f.path), err, err2)
+		return false, errors.Join(fmt.Errorf(
+			"GeoIP database %s changed while it was read; replace it by renaming another file to it", f.path), err,
+			err2)
 	}
 	reader, err := maxminddb.OpenBytes(content, maxminddb.DisableStringCache())
 	if f.loaded, f.contentErr = before, nil; err != nil {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// database makes a file with records by network.
+// database returns the content of a database file with records by network.
 func database(t *testing.T, kind string, records map[string]mmdbtype.Map) []byte {
 	t.Helper()
 	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: kind, RecordSize: 24, IncludeReservedNetworks: true})
@@ -56,10 +56,12 @@ func write(t *testing.T, path string, b []byte) string {
 	return path
 }
 
+// named returns a record with names in two languages.
 func named(en string) mmdbtype.Map {
 	return mmdbtype.Map{"names": mmdbtype.Map{"en": mmdbtype.String(en), "de": mmdbtype.String("anders")}}
 }
 
+// nested returns a database in MaxMind's layout.
 func nested(t *testing.T) []byte {
 	country := named("United States")
 	country["iso_code"] = mmdbtype.String("US")
@@ -138,7 +140,7 @@ func TestLookup_ReadsBothLayouts(t *testing.T) {
 	}
 	var none *Databases
 	if none.Lookup(netip.MustParseAddr("203.0.113.9")) != (Location{}) {
-		t.Error("no database knows something")
+		t.Error("a location without a database")
 	}
 }
 
@@ -198,7 +200,7 @@ func TestDatabases_ReloadChangedFile(t *testing.T) {
 			_ = os.Chtimes(path, clock, clock) // whatever the file system's clock can tell apart
 		}
 		d.refresh()
-		d.refresh() // the same is not told twice
+		d.refresh() // logs the same only once
 		if got := d.Lookup(ip).CountryCode; got != step.country {
 			t.Errorf("%s: %q, want %q", step.name, got, step.country)
 		}

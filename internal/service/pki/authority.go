@@ -49,23 +49,17 @@ func openAuthority(dir string, now time.Time) (*authority, error) {
 	}
 	key, err := loadKey(keyPath)
 	if err != nil {
-		return nil,
-			fmt.Errorf(
-				"reading the key of the certificate authority (restore %s from a backup, or remove %s too to "+
-					"start a new "+
-					"authority that every client has to trust anew): %w",
-				keyPath, filepath.Join(dir, caCertFile), err)
+		return nil, fmt.Errorf("reading the key of the certificate authority (restore %s from a backup, "+
+			"or remove %s too to start a new authority that every client has to trust anew): %w",
+			keyPath, filepath.Join(dir, caCertFile), err)
 	}
 	if !key.PublicKey.Equal(cert.PublicKey) {
 		return nil, fmt.Errorf("%s does not belong to %s: restore both from one backup", keyPath, caCertFile)
 	}
 	if now.After(cert.NotAfter) {
-		return nil,
-			fmt.Errorf(
-				"the certificate authority in %s expired on %s: remove %s and %s to start a new one, and give its "+
-					"certificate to "+
-					"every client",
-				dir, cert.NotAfter.Format(time.DateOnly), caCertFile, caKeyFile)
+		return nil, fmt.Errorf("the certificate authority in %s expired on %s: remove %s and %s to start a new one, "+
+			"and give its certificate to every client",
+			dir, cert.NotAfter.Format(time.DateOnly), caCertFile, caKeyFile)
 	}
 	return &authority{cert: cert, key: key}, nil
 }

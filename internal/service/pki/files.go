@@ -24,7 +24,7 @@ type filePair struct {
 	loadedCert, loadedKey []byte // contents of current
 }
 
-// next returns current while the files hold what it was made of. A half-replaced pair (the
+// next returns current until the files change. A half-replaced pair (the
 // certificate is new, the key is not yet) is an error and leaves current in service; the next
 // read finds both.
 func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate, error) {
@@ -41,11 +41,8 @@ func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil,
-			fmt.Errorf(
-				"loading --tls-cert %s and --tls-key %s (PEM, the certificate's chain leaf first, and its private "+
-					"key): %w",
-				f.certFile, f.keyFile, err)
+		return nil, fmt.Errorf("loading --tls-cert %s and --tls-key %s (PEM, the certificate's chain leaf first, "+
+			"and its private key): %w", f.certFile, f.keyFile, err)
 	}
 	f.loadedCert, f.loadedKey = cert, key
 	return &pair, nil

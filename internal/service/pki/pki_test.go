@@ -225,7 +225,7 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 		}
 	}
 	cert, key := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
-	put := func(to string, i int) {
+	writePair := func(to string, i int) {
 		t.Helper()
 		b, err := os.ReadFile(filepath.Join(from[i], leafFile))
 		if err != nil {
@@ -237,19 +237,19 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 	}
 	inService := func(s *Source, i int) bool { return bytes.Equal(s.Leaf().Raw, pairs[i].Certificate[0]) }
 
-	put(cert, 0)
-	put(key, 0)
+	writePair(cert, 0)
+	writePair(key, 0)
 	s := open(t, Options{CertFile: cert, KeyFile: key})
 	if !inService(s, 0) || s.CA() != nil {
 		t.Fatal("the files are not in service")
 	}
-	put(cert, 1)
+	writePair(cert, 1)
 	if !s.refresh(time.Now(), false) || !inService(s, 0) {
-		t.Error("half a new pair was taken")
+		t.Error("half a new pair is in service")
 	}
-	put(key, 1)
+	writePair(key, 1)
 	if s.refresh(time.Now(), true) || !inService(s, 1) {
-		t.Error("the new pair was not taken")
+		t.Error("the new pair is not in service")
 	}
 }
 

@@ -1,11 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redact owns what of a traffic policy is secret: it takes secrets out of the text of a
-// document, and puts them back.
+// Package redact replaces the secrets in the text of a traffic policy with marks, and restores
+// them.
 //
-// What comes in: texts in YAML or JSON, and a function that makes a mark of a secret. Whom it hands
-// over to: none; the text keeps its form, its comments and its order.
+// What comes in: texts in YAML or JSON, and a function that makes a mark of a secret. What goes
+// out: the text, with its layout, comments and order.
 package redact
 
 import (
@@ -18,8 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Mark makes what stands for a secret: always the same for the same one, of the form
-// "redacted:" and 8 hexadecimal digits.
+// Mark returns the mark of a secret: "redacted:" and 8 hexadecimal digits, the same for the same
+// secret.
 type Mark func(secret string) string
 
 var marked = regexp.MustCompile(`^redacted:[0-9a-f]{8}$`)
@@ -38,8 +38,8 @@ func secretName(name string) bool {
 	return false
 }
 
-// Text returns the text with a mark in the place of every secret. A text that is no document
-// becomes one mark.
+// Text returns the text with a mark in place of every secret, and one mark for a text that is not a
+// valid document.
 func Text(text string, mark Mark) string {
 	if strings.TrimSpace(text) == "" {
 		return text
@@ -66,8 +66,8 @@ func (e UnknownMarkError) Error() string {
 	return "the stored document has no secret with this mark"
 }
 
-// Restore returns the text with the secrets of the stored one in the place of its marks. Nothing in
-// a text that is no document is restored.
+// Restore returns the text with the secrets of stored in place of its marks, or UnknownMarkError.
+// It returns a text that is not a valid document as it is.
 func Restore(text, stored string, mark Mark) (string, error) {
 	if stored != "" && text == Text(stored, mark) {
 		return stored, nil
@@ -109,10 +109,10 @@ func parse(text string) (*yaml.Node, error) {
 	return &root, nil
 }
 
-// scalars returns all scalars but the names of fields, each once.
+// scalars returns all scalars but the names of fields.
 func scalars(root *yaml.Node) []*yaml.Node { return collect(root, true) }
 
-// secrets returns the scalars below fields with secret names.
+// secrets returns the non-empty scalars below fields with secret names, but booleans.
 func secrets(root *yaml.Node) (found []*yaml.Node) {
 	for _, n := range collect(root, false) {
 		if n.Value != "" && n.Tag != "!!null" && n.Tag != "!!bool" {
@@ -122,52 +122,54 @@ func secrets(root *yaml.Node) (found []*yaml.Node) {
 	return found
 }
 
+// collect returns all scalars but the names of fields, or only those below fields with secret
+// names, each once.
 func collect(root *yaml.Node, all bool) (found []*yaml.Node) {
-	type visit struct {
+	type queuedNode struct {
 		node   *yaml.Node
 		secret bool
 	}
-	seen := map[visit]bool{}
-	taken := map[*yaml.Node]bool{}
-	for todo := []visit{{root, all}}; len(todo) > 0; {
+	visited := map[queuedNode]bool{}
+	added := map[*yaml.Node]bool{}
+	for todo := []queuedNode{{root, all}}; len(todo) > 0; {
 		v := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if seen[v] {
+		if visited[v] {
 			continue
 		}
-		seen[v] = true
+		visited[v] = true
 		switch v.node.Kind {
 		case yaml.ScalarNode:
-			if v.secret && !taken[v.node] {
-				taken[v.node] = true
+			if v.secret && !added[v.node] {
+				added[v.node] = true
 				found = append(found, v.node)
 			}
 		case yaml.AliasNode:
-			todo = append(todo, visit{v.node.Alias, v.secret})
+			todo = append(todo, queuedNode{v.node.Alias, v.secret})
 		case yaml.MappingNode:
 			for i := 0; i+1 < len(v.node.Content); i += 2 {
-				todo = append(todo, visit{v.node.Content[i+1], v.secret || secretName(v.node.Content[i].Value)})
+				todo = append(todo, queuedNode{v.node.Content[i+1], v.secret || secretName(v.node.Content[i].Value)})
 			}
 		default:
 			for _, inner := range v.node.Content {
-				todo = append(todo, visit{inner, v.secret})
+				todo = append(todo, queuedNode{inner, v.secret})
 			}
 		}
 	}
 	return found
 }
 
-// rewrite returns the text with other values in the place of some scalars. Where the place of one
-// cannot be told from the text alone, the whole document is written anew.
+// rewrite returns the text with other values in place of some scalars. If splice cannot find one in
+// the text, it encodes the whole document again.
 func rewrite(text string, root *yaml.Node, replace map[*yaml.Node]string) (string, error) {
 	if len(replace) == 0 {
 		return text, nil
 	}
-	out, placed := splice(text, replace)
+	out, ok := splice(text, replace)
 	for n, value := range replace {
 		n.Value, n.Style, n.Tag = value, yaml.DoubleQuotedStyle, "!!str"
 	}
-	if placed {
+	if ok {
 		if again, err := parse(out); err == nil && equal(root, again) {
 			return out, nil
 		}

@@ -21,7 +21,8 @@ func mark(secret string) string {
 }
 
 var documents = map[string]string{
-	"JSON":              `{"on_http_request":[{"actions":[{"type":"oidc","config":{"client_secret":"hush","client_id":"x","issuer_url":"https://a"}}]}]}`,
+	"JSON": `{"on_http_request":[{"actions":[{"type":"oidc","config":{"client_secret":"hush",` +
+		`"client_id":"x","issuer_url":"https://a"}}]}]}`,
 	"JSON with escapes": `{"password": "hu\"sh\\", "other": "é", "token" : "hush é ü"}`,
 	"JSON with tabs":    "{\n\t\"client_secret\": \"hush\",\n\t\"x\": [1, 2]\n}",
 	"YAML": "# a comment\non_http_request:\n  - name: é login # why\n    actions:\n      - type: oidc\n " +
@@ -32,13 +33,14 @@ var documents = map[string]string{
 	"passwords in a map": "config:\n  Passwords: {alice: hush, bob: 'hush2'}\n",
 	"a block": "config:\n  private_key: |\n    -----BEGIN hush-----\n    hush\n\n    -----END hush-----\n  " +
 		"after: x\n",
-	"a folded block":       "config:\n  private_key: >-\n    hush\n      hush\n  after: x\n",
-	"a block at the end":   "private_key: |\n  hush\n  hush",
-	"many lines, plain":    "config:\n  secret: hush\n    hush\n  after: x\n",
-	"an anchor":            "x: &a hush\nconfig:\n  secret: *a\n",
-	"a tag":                "secret: !!str hush\nx: y\n",
-	"a number":             "password: 74757368\nx: y\n",
-	"a header":             "config:\n  headers:\n    Authorization: Bearer hush\n    X-Api-Key: hush\n    X-Auth-Token: \"hush\"\n",
+	"a folded block":     "config:\n  private_key: >-\n    hush\n      hush\n  after: x\n",
+	"a block at the end": "private_key: |\n  hush\n  hush",
+	"many lines, plain":  "config:\n  secret: hush\n    hush\n  after: x\n",
+	"an anchor":          "x: &a hush\nconfig:\n  secret: *a\n",
+	"a tag":              "secret: !!str hush\nx: y\n",
+	"a number":           "password: 74757368\nx: y\n",
+	"a header": "config:\n  headers:\n    Authorization: Bearer hush\n    X-Api-Key: hush\n    " +
+		"X-Auth-Token: \"hush\"\n",
 	"CRLF":                 "secret: hush\r\nx: y\r\n",
 	"nested in a secret":   "tokens:\n  - name: hush\n    more: [hush]\n",
 	"a secret of newlines": "secret: \"hush\\nhush\"\n",

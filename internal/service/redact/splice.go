@@ -14,27 +14,27 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// span is a part of a text, and what comes in its place.
-type span struct {
+// replacement is a text in place of the bytes from from to to.
+type replacement struct {
 	from, to int
-	with     string
+	text     string
 }
 
-// splice puts values in the place of scalars, and leaves every other byte as it is. placed is false
-// when it cannot tell where a scalar ends; the caller compares the result with what it should mean
-// in any case.
-func splice(text string, replace map[*yaml.Node]string) (out string, placed bool) {
+// splice replaces scalars with values, and leaves every other byte as it is. ok is false when it
+// does not find where a scalar begins or ends. It may be wrong: the caller compares the result's
+// meaning.
+func splice(text string, replace map[*yaml.Node]string) (out string, ok bool) {
 	nodes := slices.SortedFunc(maps.Keys(replace), func(a, b *yaml.Node) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	var spans []span
-	at := place{line: 1, column: 1}
+	var all []replacement
+	at := position{line: 1, column: 1}
 	for _, n := range nodes {
-		from, ok := at.forward(text, n)
+		from, ok := at.seek(text, n)
 		if !ok {
 			return "", false
 		}
-		to, ok := end(text, from, n)
+		to, ok := scalarEnd(text, from, n)
 		if !ok {
 			return "", false
 		}
@@ -46,40 +46,40 @@ func splice(text string, replace map[*yaml.Node]string) (out string, placed bool
 		if strings.HasSuffix(text[from:to], "\n") {
 			with += "\n"
 		}
-		spans = append(spans, span{from, to, with})
+		all = append(all, replacement{from, to, with})
 	}
 	var b strings.Builder
 	done := 0
-	for _, s := range spans {
-		if s.from < done {
+	for _, r := range all {
+		if r.from < done {
 			return "", false
 		}
-		b.WriteString(text[done:s.from])
-		b.WriteString(s.with)
-		done = s.to
+		b.WriteString(text[done:r.from])
+		b.WriteString(r.text)
+		done = r.to
 	}
 	b.WriteString(text[done:])
 	return b.String(), true
 }
 
-// place is a byte of a text by its line and its column in characters, both from 1.
-type place struct{ at, line, column int }
+// position is a byte's offset in a text, with its line and its column in characters, both from 1.
+type position struct{ offset, line, column int }
 
-// forward moves on to where a node begins and returns that byte.
-func (p *place) forward(text string, n *yaml.Node) (int, bool) {
-	for p.at < len(text) && (p.line < n.Line || p.line == n.Line && p.column < n.Column) {
-		_, size := utf8.DecodeRuneInString(text[p.at:])
+// seek moves forward to where a node begins, and returns its offset.
+func (p *position) seek(text string, n *yaml.Node) (int, bool) {
+	for p.offset < len(text) && (p.line < n.Line || p.line == n.Line && p.column < n.Column) {
+		_, size := utf8.DecodeRuneInString(text[p.offset:])
 		p.column++
-		if text[p.at] == '\n' {
+		if text[p.offset] == '\n' {
 			p.line, p.column = p.line+1, 1
 		}
-		p.at += size
+		p.offset += size
 	}
-	return p.at, p.at < len(text) && p.line == n.Line && p.column == n.Column
+	return p.offset, p.offset < len(text) && p.line == n.Line && p.column == n.Column
 }
 
-// end finds the byte after a scalar.
-func end(text string, from int, n *yaml.Node) (int, bool) {
+// scalarEnd returns the offset after a scalar.
+func scalarEnd(text string, from int, n *yaml.Node) (int, bool) {
 	switch {
 	case n.Style&yaml.DoubleQuotedStyle != 0 && text[from] == '"':
 		for i := from + 1; i < len(text); i++ {
@@ -107,8 +107,8 @@ func end(text string, from int, n *yaml.Node) (int, bool) {
 	return 0, false
 }
 
-// blockEnd finds the end of a block scalar: of the lines that are indented at least as its first
-// one.
+// blockEnd returns the offset after a block scalar: after the lines that are indented at least as
+// its first one.
 func blockEnd(text string, from int) int {
 	at := nextLine(text, from)
 	indent, last := -1, at

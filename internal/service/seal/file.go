@@ -15,8 +15,7 @@ import (
 	"strings"
 )
 
-// Read reads a key of 64 hexadecimal digits from a file. Its errors are complete sentences, and
-// hold nothing of the file.
+// Read reads a key of 64 hexadecimal digits from a file. Its errors repeat nothing of the content.
 func Read(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,17 +33,14 @@ func Read(path string) (*Key, error) {
 	}
 	raw, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(raw) != KeySize {
-		return nil,
-			fmt.Errorf(
-				"secret key file %s: must hold %d hexadecimal digits and nothing else; `openssl rand -hex %d` "+
-					"makes them",
-				path, 2*KeySize, KeySize)
+		return nil, fmt.Errorf("secret key file %s: must hold %d hexadecimal digits and nothing else; "+
+			"`openssl rand -hex %d` makes them", path, 2*KeySize, KeySize)
 	}
 	return New(raw)
 }
 
-// ReadOrCreate reads the key in the file, and makes one with mode 0600 when there is no file. Of
-// two that make it at once both get the same.
+// ReadOrCreate reads the key in the file, and makes one with mode 0600 when there is no file.
+// Concurrent calls return the same key.
 func ReadOrCreate(path string) (*Key, error) {
 	key, err := Read(path)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -5,8 +5,8 @@
 // only the key can make.
 //
 // What comes in: the file that holds the key, which is made when it is missing, and texts of
-// internal/service/store and internal/service. Whom it hands over to: none; the caller stores the
-// sealed bytes.
+// internal/service/store and internal/service. What goes out: sealed bytes, which the caller
+// stores.
 package seal
 
 import (
@@ -30,7 +30,7 @@ const format = 1
 // RedactionPrefix begins what RedactionMark returns.
 const RedactionPrefix = "redacted:"
 
-// Key is a secret key. Its methods may be called from many goroutines.
+// Key is a secret key. It is safe for concurrent use.
 type Key struct {
 	aead         cipher.AEAD
 	mark, digest []byte

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
@@ -44,12 +45,13 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	_, key, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "first", nil, nil)
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config.Handler = apiserver.New(apiserver.Options{Store: a.Store, SessionEnder: a, Revoker: a.Store,
-		RedactionMark: func(_, _ string) string { return "redacted:00000000" },
-		CheckPolicy:   checkPolicy, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
-		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
-			return func(*account.Endpoint) bool { return true }, nil
-		}})
+	srv.Config.Handler = apiserver.New(apiserver.Options{Store: a.Store, CheckPolicy: checkPolicy,
+		SharedOptions: httpkit.SharedOptions{SessionEnder: a, Revoker: a.Store,
+			RedactionMark: func(_, _ string) string { return "redacted:00000000" },
+			BaseURL:       "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
+			MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
+				return func(*account.Endpoint) bool { return true }, nil
+			}}})
 	srv.StartTLS()
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
 	a.env = map[string]string{"HOME": t.TempDir(), envAPIKey: key, "FAIRLEAD_SERVER_URL": srv.URL,

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
@@ -114,11 +115,11 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "",
 		[]account.Scope{account.ScopeOperator, account.ScopeRead}, nil)
 	storetest.Must(t, err)
-	opt := apiserver.Options{Store: f.Store, BaseURL: "https://known.by.another.name:1",
-		Logger: slog.New(slog.DiscardHandler),
-		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
-			return func(*account.Endpoint) bool { return true }, nil
-		}}
+	opt := apiserver.Options{Store: f.Store}
+	opt.BaseURL, opt.Logger = "https://known.by.another.name:1", slog.New(slog.DiscardHandler)
+	opt.MatchSelectors = func([]string) (func(*account.Endpoint) bool, error) {
+		return func(*account.Endpoint) bool { return true }, nil
+	}
 	for _, change := range adjust {
 		change(&opt)
 	}
@@ -231,8 +232,8 @@ func TestList_ReadsEveryPage(t *testing.T) {
 func smallPages(t *testing.T, f *storetest.Fixture) *apiclient.Client {
 	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 	storetest.Must(t, err)
-	h := apiserver.New(apiserver.Options{Store: f.Store, BaseURL: "https://elsewhere",
-		Logger: slog.New(slog.DiscardHandler)})
+	h := apiserver.New(apiserver.Options{Store: f.Store, SharedOptions: httpkit.SharedOptions{
+		BaseURL: "https://elsewhere", Logger: slog.New(slog.DiscardHandler)}})
 	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		q.Set("limit", "2")

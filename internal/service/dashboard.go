@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/hsts"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
@@ -19,10 +20,8 @@ import (
 // to the API. It redirects a browser from "/" to the dashboard.
 func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
-		Store: s.store, SessionEnder: s.sessions, Revoker: s.revoker, ActiveChild: s.backends.Active,
-		RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors,
-		GeoIP: s.geo != nil, BaseURL: s.baseURL.String(), Version: version.String(), ClientIP: s.clientIPFunc(),
-		Draining: s.draining.Load, OnAuthenticated: s.markAuthenticated, Logger: s.log,
+		SharedOptions: s.httpOptions(), Store: s.store,
+		GeoIP: s.geo != nil, Version: version.String(), ClientIP: s.clientIPFunc(),
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
@@ -37,6 +36,15 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 			api.ServeHTTP(w, r)
 		}
 	})
+}
+
+// httpOptions returns the options that the API and the dashboard share.
+func (s *service) httpOptions() httpkit.SharedOptions {
+	return httpkit.SharedOptions{
+		SessionEnder: s.sessions, Revoker: s.revoker, ActiveChild: s.backends.Active,
+		RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors, Draining: s.draining.Load,
+		BaseURL: s.baseURL.String(), OnAuthenticated: s.markAuthenticated, Logger: s.log,
+	}
 }
 
 // clientIPFunc returns a function that returns the client address of a request to the API's

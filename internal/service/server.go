@@ -230,10 +230,8 @@ func (s *service) wire() {
 	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
 	s.apiServer = &http.Server{
 		Handler: s.withDashboard(apiserver.New(apiserver.Options{
-			Store: s.store, SessionEnder: s.sessions, Revoker: s.revoker, MatchSelectors: compileSelectors,
-			ActiveChild: s.backends.Active, RedactionMark: s.key.RedactionMark, CheckPolicy: compilePolicy,
-			CheckStaticAddress: s.checkStaticAddress, Draining: s.draining.Load, BaseURL: s.baseURL.String(),
-			VersionHeaders: s.opt.VersionHeaders, Logger: s.log, OnAuthenticated: s.markAuthenticated,
+			SharedOptions: s.httpOptions(), Store: s.store, CheckPolicy: compilePolicy,
+			CheckStaticAddress: s.checkStaticAddress, VersionHeaders: s.opt.VersionHeaders,
 		})),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)

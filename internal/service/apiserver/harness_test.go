@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
@@ -53,9 +54,9 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 			return store.Open(context.WithoutCancel(t.Context()), opt)
 		})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
-	opt := apiserver.Options{Store: a.Store, Revoker: a.Store, RedactionMark: testMark, CheckPolicy: testPolicy,
-		BaseURL: base + "/",
-		Logger:  slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	opt := apiserver.Options{Store: a.Store, CheckPolicy: testPolicy, SharedOptions: httpkit.SharedOptions{
+		Revoker: a.Store, RedactionMark: testMark, BaseURL: base + "/",
+		Logger: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
 	admitParts(&opt)
 	for _, change := range adjust {
 		change(&opt)

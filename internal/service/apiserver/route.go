@@ -43,9 +43,7 @@ func (rt *route) handle(c *call) error {
 	if err := s.authenticate(c); err != nil {
 		return err
 	}
-	if s.opt.OnAuthenticated != nil {
-		s.opt.OnAuthenticated(c.Request)
-	}
+	s.opt.OnAuthenticated(c.Request)
 	if wait := s.rates.takeToken(c.Key.ID, s.opt.Clock()); wait > 0 {
 		c.SetRetryAfter(wait)
 		return account.Errorf(account.CodeTooMany, "this API key sends more than %g requests/s; slow down",

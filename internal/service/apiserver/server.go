@@ -5,7 +5,6 @@ package apiserver
 
 import (
 	"cmp"
-	"log/slog"
 	"net/http"
 	"path"
 	"strings"
@@ -39,57 +38,28 @@ type Limits struct {
 
 // Store is what the API reads and writes.
 type Store interface {
-	account.Endpoints
+	httpkit.Store
 	account.CloudEndpoints
-	account.EventLog
-	account.AuditLog
-	account.Operators
-	account.Backends
-	account.TunnelSessions
-	account.LabelledTunnels
-	account.Identities
-	account.APIKeys
-	account.Authtokens
-	account.Authenticator
 }
 
 // Options are what New needs. Fields are required unless their comment names a default.
 type Options struct {
-	Store        Store
-	SessionEnder account.SessionEnder
-	Revoker      account.Revoker // ends sessions and their open connections
+	httpkit.SharedOptions
+	Store Store
 
-	// RedactionMark returns the text that is shown in place of a secret of a policy: "redacted:"
-	// and 8 hexadecimal digits, the same for the same account and secret.
-	RedactionMark func(accountID, secret string) string
 	// CheckPolicy compiles a policy before it is stored; nil refuses every policy.
 	CheckPolicy account.PolicyChecker
 	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the
 	// server would not connect; nil admits all.
 	CheckStaticAddress func(address string) error
-	// ActiveChild returns the child of a failover backend that serves now, "" when it is not known;
-	// nil knows none.
-	ActiveChild func(accountID, backendID string) string
-	// MatchSelectors compiles an operator's selectors to a function that reports whether an
-	// endpoint is the operator's; without selectors every endpoint is. CodeInvalid for a selector
-	// that does not compile.
-	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
-	// Draining reports whether the server is about to stop. Then writes are refused with
-	// CodeUnavailable, but for revocations. nil means never.
-	Draining func() bool
 
-	BaseURL         string              // https://HOST[:PORT], from which URIs in answers are built
-	VersionHeaders  []string            // further names that the version header may have; may be empty
-	Limits          Limits              // zero values mean the defaults
-	OnAuthenticated func(*http.Request) // called for each request whose key is known; may be nil
-	Logger          *slog.Logger        // default slog.Default
-	// Clock is for rate limits, operation IDs and the time of a page of bound endpoints; default
-	// time.Now.
-	Clock     func() time.Time
-	Heartbeat time.Duration // between two BOOKMARK lines of a watch; default 15 s
+	VersionHeaders []string      // further names that the version header may have; may be empty
+	Limits         Limits        // zero values mean the defaults
+	Heartbeat      time.Duration // between two BOOKMARK lines of a watch; default 15 s
 }
 
 func (o *Options) setDefaults() {
+	o.SharedOptions.SetDefaults()
 	l := &o.Limits
 	l.Rate, l.Burst = cmp.Or(l.Rate, 50), cmp.Or(l.Burst, 100)
 	l.WatchesPerAccount = cmp.Or(l.WatchesPerAccount, account.DefaultMaxWatches)
@@ -97,14 +67,6 @@ func (o *Options) setDefaults() {
 	l.WriteTimeout = cmp.Or(l.WriteTimeout, 10*time.Second)
 	l.KeyCheckInterval = cmp.Or(l.KeyCheckInterval, 500*time.Millisecond)
 	o.Heartbeat = cmp.Or(o.Heartbeat, 15*time.Second)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	if o.Draining == nil {
-		o.Draining = func() bool { return false }
-	}
-	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
 	o.VersionHeaders = append([]string{VersionHeader}, o.VersionHeaders...)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
@@ -116,7 +117,7 @@ func TestWatch_ContinuesAfterRestart(t *testing.T) {
 	a.stop()
 	a.Restart() // everything goes offline
 	b := &api{Fixture: a.Fixture, t: t, admin: a.admin, log: a.log}
-	b.serve(apiserver.Options{Store: a.Store, BaseURL: base})
+	b.serve(apiserver.Options{Store: a.Store, SharedOptions: httpkit.SharedOptions{BaseURL: base}})
 	w = b.watch(a.admin, v, "")
 	e := w.nextChange()
 	storetest.Equal(t, "after the restart",

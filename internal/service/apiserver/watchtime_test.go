@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
 )
@@ -87,8 +88,8 @@ func withWatchServer(t *testing.T, test func(t *testing.T, m *memory, watch func
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{}
 		listener := pipelistener.New()
-		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Store: m, BaseURL: base,
-			Logger: slog.New(slog.DiscardHandler)})}
+		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Store: m, SharedOptions: httpkit.SharedOptions{
+			BaseURL: base, Logger: slog.New(slog.DiscardHandler)}})}
 		served := make(chan error)
 		go func() { served <- srv.Serve(listener) }()
 		test(t, m, func() (net.Conn, *bufio.Reader) {

@@ -32,13 +32,6 @@ func kindName(k account.BackendKind) string {
 	}[k]
 }
 
-func (s *server) activeChild(c *call, id string) string {
-	if s.opt.ActiveChild == nil {
-		return ""
-	}
-	return s.opt.ActiveChild(c.AccountID(), id)
-}
-
 // backendRow is a backend and its active child, "" when that is not known.
 type backendRow struct {
 	account.Backend
@@ -112,7 +105,7 @@ func (s *server) backends(c *call) error {
 		return err
 	}
 	for _, b := range found.Backends {
-		p.Rows = append(p.Rows, backendRow{b, s.activeChild(c, b.ID)})
+		p.Rows = append(p.Rows, backendRow{b, s.opt.ActiveChild(c.AccountID(), b.ID)})
 	}
 	p.Pager = pagerOf(c, found.Backends, found.More, backendID, url.Values{"kind": {string(p.Kind)}})
 	return c.show(http.StatusOK, view{Page: "backends", Title: "Backends", Nav: "backends", Live: "audit", Data: p})
@@ -152,7 +145,7 @@ func (s *server) backend(c *call) error {
 	if err != nil {
 		return err
 	}
-	p := backendPage{backendRow: backendRow{*b, s.activeChild(c, b.ID)}}
+	p := backendPage{backendRow: backendRow{*b, s.opt.ActiveChild(c.AccountID(), b.ID)}}
 	children := b.Children
 	if kind == account.BackendWeighted {
 		children = slices.Sorted(maps.Keys(b.Weights))
@@ -164,7 +157,7 @@ func (s *server) backend(c *call) error {
 			return err
 		}
 		if found != nil {
-			child.Backend = &backendRow{*found, s.activeChild(c, id)}
+			child.Backend = &backendRow{*found, s.opt.ActiveChild(c.AccountID(), id)}
 		}
 		p.ChildRows = append(p.ChildRows, child)
 	}

@@ -5,11 +5,9 @@ package dashboard
 
 import (
 	"cmp"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -24,48 +22,21 @@ const Path = "/ui/"
 
 // Store is what the dashboard reads and writes.
 type Store interface {
-	account.Endpoints
-	account.EventLog
-	account.AuditLog
-	account.Operators
-	account.Backends
-	account.TunnelSessions
-	account.LabelledTunnels
-	account.Identities
-	account.APIKeys
-	account.Authtokens
-	account.Authenticator
+	httpkit.Store
 	account.DashboardSessions
 }
 
 // Options are what New needs. Fields are required unless their comment names a default.
 type Options struct {
-	Store        Store
-	SessionEnder account.SessionEnder
-	Revoker      account.Revoker // ends sessions and their open connections
+	httpkit.SharedOptions
+	Store Store
 
-	// ActiveChild returns the child of a failover backend that serves now, "" when it is not known;
-	// nil knows none.
-	ActiveChild func(accountID, backendID string) string
-	GeoIP       bool // the server has a database of the locations of addresses
-	// RedactionMark returns the text that is shown in place of a secret of a policy, as in the API.
-	RedactionMark func(accountID, secret string) string
-	// MatchSelectors compiles an operator's selectors to a function that reports whether an
-	// endpoint is the operator's, as in the API.
-	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
-
-	BaseURL string // of the API, as pages show it
+	GeoIP   bool   // the server has a database of the locations of addresses
 	Version string // of the server
-	// Draining reports whether the server is about to stop. Then changes are refused. nil means
-	// never.
-	Draining func() bool
 	// ClientIP returns the address by which attempts to sign in are counted; default the address of
 	// the connection.
-	ClientIP        func(*http.Request) netip.Addr
-	OnAuthenticated func(*http.Request) // called for each request whose sign-in is known; may be nil
-	Logger          *slog.Logger        // default slog.Default
-	Clock           func() time.Time    // default time.Now
-	Limits          Limits
+	ClientIP func(*http.Request) netip.Addr
+	Limits   Limits
 }
 
 // Limits of the dashboard. Zero values mean the defaults.
@@ -81,23 +52,16 @@ type Limits struct {
 }
 
 func (o *Options) setDefaults() {
+	o.SharedOptions.SetDefaults()
 	l := &o.Limits
 	l.SignInInterval, l.SignInBurst = cmp.Or(l.SignInInterval, 6*time.Second), cmp.Or(l.SignInBurst, 10)
 	l.StreamsPerAccount = cmp.Or(l.StreamsPerAccount, 100)
 	l.SignInCheckInterval = cmp.Or(l.SignInCheckInterval, 2*time.Second)
 	l.Heartbeat, l.StreamLifetime = cmp.Or(l.Heartbeat, 15*time.Second), cmp.Or(l.StreamLifetime, time.Hour)
 	l.WriteTimeout, l.BodyTimeout = cmp.Or(l.WriteTimeout, 10*time.Second), cmp.Or(l.BodyTimeout, 30*time.Second)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	if o.Draining == nil {
-		o.Draining = func() bool { return false }
-	}
 	if o.ClientIP == nil {
 		o.ClientIP = connectionIP
 	}
-	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
 }
 
 type server struct {

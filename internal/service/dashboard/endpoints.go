@@ -85,7 +85,7 @@ func (s *server) endpoint(c *call) error {
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
-		p.Active = s.activeChild(c, e.BackendID)
+		p.Active = s.opt.ActiveChild(c.AccountID(), e.BackendID)
 	}
 	if e.PoolingEnabled {
 		others, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},

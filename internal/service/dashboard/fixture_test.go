@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 const (
@@ -241,10 +242,11 @@ func (f *fake) addTheirs() {
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
-	opt := Options{Store: f, SessionEnder: f, Revoker: f, ActiveChild: f.activeChild,
+	opt := Options{Store: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000}}
+	opt.SharedOptions = httpkit.SharedOptions{SessionEnder: f, Revoker: f, ActiveChild: f.activeChild,
 		RedactionMark: func(_, _ string) string { return "redacted:4f2a90c1" },
-		BaseURL:       "https://fairlead.example.com:8443", Version: "0.5.0",
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		BaseURL:       "https://fairlead.example.com:8443",
+		Logger:        slog.New(slog.DiscardHandler),
 		MatchSelectors: func(selectors []string) (func(*account.Endpoint) bool, error) {
 			return func(e *account.Endpoint) bool {
 				return len(selectors) == 0 ||
@@ -252,8 +254,7 @@ func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server 
 						strings.TrimSuffix(strings.TrimPrefix(selectors[0], "ep.hostname.endsWith('"), "')"))
 			}, nil
 		},
-		Limits: Limits{SignInBurst: 1000},
-		Clock:  func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
+		Clock: func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
 	}
 	if change != nil {
 		change(&opt)

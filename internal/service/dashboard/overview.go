@@ -198,7 +198,7 @@ func (s *server) addBackends(ctx context.Context, accountID string, m *summary) 
 		}
 		m.Backends.N += len(page.Backends)
 		m.Backends.More = m.Backends.More || page.More
-		if kind != account.BackendFailover || s.opt.ActiveChild == nil {
+		if kind != account.BackendFailover {
 			continue
 		}
 		for _, b := range page.Backends {

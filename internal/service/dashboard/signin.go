@@ -35,9 +35,7 @@ func (s *server) authenticate(c *call) error {
 		return err
 	}
 	c.Key = &signIn.Key
-	if s.opt.OnAuthenticated != nil {
-		s.opt.OnAuthenticated(c.Request)
-	}
+	s.opt.OnAuthenticated(c.Request)
 	return nil
 }
 
@@ -93,9 +91,7 @@ func (s *server) signIn(c *call) error {
 		return err
 	}
 	c.Key = &signIn.Key
-	if s.opt.OnAuthenticated != nil {
-		s.opt.OnAuthenticated(c.Request)
-	}
+	s.opt.OnAuthenticated(c.Request)
 	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName, Value: token, Path: "/",
 		MaxAge: int(signIn.ExpiresAt.Sub(s.opt.Clock()).Seconds()),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})

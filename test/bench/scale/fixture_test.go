@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
@@ -163,11 +164,11 @@ func newService(b *testing.B) *service {
 }
 
 func (s *service) serve() {
-	api := apiserver.New(apiserver.Options{Store: s.store, BaseURL: "https://127.0.0.1",
-		Logger: slog.New(slog.DiscardHandler),
+	api := apiserver.New(apiserver.Options{Store: s.store, SharedOptions: httpkit.SharedOptions{
+		BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler),
 		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
-		}})
+		}}})
 	s.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.Add(1)
 		api.ServeHTTP(w, r)

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 const (
@@ -34,8 +35,8 @@ func BenchmarkWatchers(b *testing.B) {
 			_, key, err := f.IssueAPIKey(b.Context(), f.account, "", nil, nil)
 			must(b, err)
 			server := httptest.NewUnstartedServer(
-				apiserver.New(apiserver.Options{Store: f,
-					BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler)}))
+				apiserver.New(apiserver.Options{Store: f, SharedOptions: httpkit.SharedOptions{
+					BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler)}}))
 			server.StartTLS()
 			defer server.Close()
 			client, err := apiclient.New(apiclient.Options{BaseURL: server.URL, APIKey: func() (string, error) {

@@ -1,0 +1,73 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package httpkit
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Store is what both the account API and the dashboard read and write.
+type Store interface {
+	account.Endpoints
+	account.EventLog
+	account.AuditLog
+	account.Operators
+	account.Backends
+	account.TunnelSessions
+	account.LabelledTunnels
+	account.Identities
+	account.APIKeys
+	account.Authtokens
+	account.Authenticator
+}
+
+// SharedOptions are the options that the account API and the dashboard have in common. Fields are
+// required unless their comment names a default.
+type SharedOptions struct {
+	SessionEnder account.SessionEnder
+	Revoker      account.Revoker // ends sessions and their open connections
+
+	// RedactionMark returns the text that is shown in place of a secret of a policy: "redacted:"
+	// and 8 hexadecimal digits, the same for the same account and secret.
+	RedactionMark func(accountID, secret string) string
+	// ActiveChild returns the child of a failover backend that serves now, "" when it is not known;
+	// default always "".
+	ActiveChild func(accountID, backendID string) string
+	// MatchSelectors compiles an operator's selectors to a function that reports whether an
+	// endpoint is the operator's; without selectors every endpoint is. CodeInvalid for a selector
+	// that does not compile.
+	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
+	// Draining reports whether the server is about to stop. Then writes are refused with
+	// CodeUnavailable, but for the API's revocations; default never.
+	Draining func() bool
+
+	BaseURL         string              // https://HOST[:PORT] of the API
+	OnAuthenticated func(*http.Request) // called for each authenticated request; default does nothing
+	Logger          *slog.Logger        // default slog.Default
+	Clock           func() time.Time    // default time.Now
+}
+
+// SetDefaults sets the options that have a default and removes the slash at the end of BaseURL.
+func (o *SharedOptions) SetDefaults() {
+	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Draining == nil {
+		o.Draining = func() bool { return false }
+	}
+	if o.ActiveChild == nil {
+		o.ActiveChild = func(string, string) string { return "" }
+	}
+	if o.OnAuthenticated == nil {
+		o.OnAuthenticated = func(*http.Request) {}
+	}
+}

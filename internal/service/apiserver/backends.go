@@ -34,10 +34,7 @@ func (h backendHandlers) backends() writable[account.Backend, account.BackendPat
 			one: h.one, page: h.page,
 		},
 		readPatch: h.readPatch, defaults: account.Backend{Kind: h.kind},
-		check: func(b account.Backend, p account.BackendPatch) error {
-			_, err := p.Apply(b)
-			return err
-		},
+		apply: account.BackendPatch.Apply,
 		read: func(c *call, id string) (*account.Backend, error) {
 			return h.opt.Store.Backend(c.Context(), c.AccountID(), h.kind, id)
 		},

@@ -123,8 +123,8 @@ type writable[T, P any] struct {
 	kind[T]
 	readPatch func(*object) P
 	defaults  T                                    // a new object before its patch
-	check     func(T, P) error                     // CodeInvalid with every rule that the patched object breaks
-	read      func(c *call, id string) (*T, error) // for check
+	apply     func(P, T) (T, error)                // CodeInvalid with every rule that the patched object breaks
+	read      func(c *call, id string) (*T, error) // for apply
 	create    func(ctx context.Context, by account.Caller, p P) (*T, error)
 	update    func(ctx context.Context, by account.Caller, id string, p P) (*T, error)
 }
@@ -147,7 +147,8 @@ func (w writable[T, P]) createHandler(c *call) error {
 		return err
 	}
 	if len(b.fieldErrors) > 0 {
-		return b.err(w.check(w.defaults, patch))
+		_, broken := w.apply(patch, w.defaults)
+		return b.err(broken)
 	}
 	created, err := w.create(c.Context(), c.Caller(), patch)
 	if err != nil {
@@ -167,7 +168,8 @@ func (w writable[T, P]) updateHandler(c *call) error {
 		if err != nil {
 			return err
 		}
-		return b.err(w.check(*existing, patch))
+		_, broken := w.apply(patch, *existing)
+		return b.err(broken)
 	}
 	updated, err := w.update(c.Context(), c.Caller(), c.ID(), patch)
 	if err != nil {

@@ -4,6 +4,8 @@
 package apiserver
 
 import (
+	"time"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -19,11 +21,7 @@ func (s *server) apiKeys() writable[account.APIKey, account.APIKeyPatch] {
 			func(k *account.APIKey) { k.URI = s.uri("api_keys", k.ID) },
 			func(keys []account.APIKey, l pageLinks) any { return apiKeyList{keys, l} }, "api_keys"),
 		readPatch: readAPIKeyPatch, defaults: account.APIKey{Scopes: account.DefaultScopes()},
-		check: func(k account.APIKey, p account.APIKeyPatch) error {
-			_, err := p.Apply(k, s.opt.Clock())
-			return err
-		},
-		read:   inAccount(s.opt.Store.APIKey),
+		apply: applyNow(s, account.APIKeyPatch.Apply), read: inAccount(s.opt.Store.APIKey),
 		create: s.opt.Store.CreateAPIKey, update: s.opt.Store.PatchAPIKey,
 	}
 }
@@ -64,6 +62,37 @@ func readAPIKeyPatch(o *object) account.APIKeyPatch {
 	return p
 }
 
+type authtokenList struct {
+	Credentials []account.Authtoken `json:"credentials"`
+	pageLinks
+}
+
+// authtokens serves authtokens. An answer to a create holds the secret, and no later answer does.
+func (s *server) authtokens() writable[account.Authtoken, account.AuthtokenPatch] {
+	return writable[account.Authtoken, account.AuthtokenPatch]{
+		kind: newKind(func(a *account.Authtoken) string { return a.ID },
+			func(a *account.Authtoken) { a.URI = s.uri("credentials", a.ID) },
+			func(tokens []account.Authtoken, l pageLinks) any { return authtokenList{tokens, l} }, "credentials"),
+		readPatch: readAuthtokenPatch, defaults: account.Authtoken{ACL: account.DefaultACL()},
+		apply: applyNow(s, account.AuthtokenPatch.Apply), read: inAccount(s.opt.Store.Authtoken),
+		create: s.opt.Store.CreateAuthtoken, update: s.opt.Store.PatchAuthtoken,
+	}
+}
+
+func (s *server) listAuthtokens(c *call, page account.Page) ([]account.Authtoken, bool, error) {
+	found, err := s.opt.Store.ListAuthtokens(c.Context(), c.AccountID(), page)
+	if err != nil {
+		return nil, false, err
+	}
+	return found.Authtokens, found.More, nil
+}
+
+func readAuthtokenPatch(o *object) account.AuthtokenPatch {
+	p := account.AuthtokenPatch{ACL: o.textsOrDefault("acl", account.DefaultACL())}
+	p.Description, p.Metadata, p.Expiry = readCredentialFields(o)
+	return p
+}
+
 // readCredentialFields reads the fields that API keys and authtokens share. owner_id is ignored:
 // there are no users that could own a credential.
 func readCredentialFields(o *object) (description, metadata *string, expiry account.ExpiryPatch) {
@@ -71,4 +100,9 @@ func readCredentialFields(o *object) (description, metadata *string, expiry acco
 	expiry.At, expiry.Set = o.time("expires_at")
 	o.ignore("owner_id")
 	return description, metadata, expiry
+}
+
+// applyNow gives a method Apply of a credential's patch the time of the server's clock.
+func applyNow[T, P any](s *server, apply func(P, T, time.Time) (T, error)) func(P, T) (T, error) {
+	return func(p P, t T) (T, error) { return apply(p, t, s.opt.Clock()) }
 }

@@ -72,9 +72,7 @@ func refusedHellos(r *servicetest.Server) []refusedHello {
 func TestHello_RefusedWithReason(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
-	if _, err := r.StartForwarder().Wait(servicetest.Context(t)); err != nil { // registers r.OperatorID
-		t.Fatal(err)
-	}
+	r.RegisterOperator()
 	for _, c := range refusedHellos(r) {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, ended := r.RunTunnelClient(tunnel.ClientConfig{Hello: func() tunnel.Hello { return c.hello }})
@@ -88,9 +86,7 @@ func TestHello_RefusedWithReason(t *testing.T) {
 func TestHello_RefusesForwarderWithoutItsOperator(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
-	if _, err := r.StartForwarder().Wait(servicetest.Context(t)); err != nil { // registers r.OperatorID
-		t.Fatal(err)
-	}
+	r.RegisterOperator()
 	for name, c := range map[string]struct {
 		token, operator string
 		code            tunnel.Code

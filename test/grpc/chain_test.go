@@ -6,13 +6,11 @@ package grpc
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
+	"crypto/x509"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,99 +22,32 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
-	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/fixedsource"
 	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// chain is a service of its own, whose account may use the public hosts below domain.
+// chain is a public service with certificates of upstreams.
 type chain struct {
-	certs certificates
-	at    service.Addresses
-	tls   *tls.Config // to the service
-
-	token, operator string
+	*servicetest.PublicServer
+	upstreamCert, upstreamKey string // files
+	upstreamRoots             *x509.CertPool
 }
-
-const domain = "edge.test"
 
 func startChain(t *testing.T) *chain {
 	t.Helper()
 	dir := t.TempDir()
-	c := &chain{certs: issue(t, dir, "*."+domain, "localhost")}
-	up := make(chan service.Addresses, 1)
-	ended := background(t, func(ctx context.Context) error {
-		return service.Run(ctx, service.Options{
-			Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), DrainTimeout: 10 * time.Second,
-			EndpointGrace: time.Minute,
-			Public: service.PublicOptions{
-				HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{c.certs.cert}, TLSKeys: []string{c.certs.key},
-			},
-			Logger: slog.New(slog.DiscardHandler), OnReady: func(a service.Addresses) { up <- a },
-		})
-	})
-	c.at = await(t, up, ended)
-	var err error
-	if c.tls, err = (trust.Options{CASHA256: c.at.CAFingerprint}).ClientConfig(); err != nil {
-		t.Fatal(err)
-	}
-	secrets, err := os.ReadFile(filepath.Join(dir, "data", service.BootstrapFileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.token = regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets))
-	c.register(t, regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets)))
-	st, err := store.Open(t.Context(), store.Options{DataDir: filepath.Join(dir, "data")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	accounts, err := st.ListAccounts(t.Context())
-	if err == nil {
-		_, err = st.GrantDomain(t.Context(), accounts[0].ID, "*."+domain)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := &chain{PublicServer: servicetest.StartPublic(t), upstreamCert: filepath.Join(dir, "tls.crt"),
+		upstreamKey: filepath.Join(dir, "tls.key"), upstreamRoots: servicetest.IssueCertificate(t, dir, "localhost")}
+	c.RegisterOperator()
 	return c
 }
 
-func (c *chain) url() string { return "https://" + c.at.Service.String() }
-
-// register makes an operator for the forwarders.
-func (c *chain) register(t *testing.T, apiKey string) {
-	t.Helper()
-	body := strings.NewReader(`{"description":"test","enabled_features":["bindings"]}`)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url()+"/kubernetes_operators", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header = http.Header{
-		"Authorization": {"Bearer " + apiKey}, "Service-Version": {"2"}, "Content-Type": {"application/json"},
-	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c.tls}}
-	defer client.CloseIdleConnections()
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	var operator struct {
-		ID string `json:"id"`
-	}
-	if err := json.NewDecoder(res.Body).Decode(&operator); err != nil || res.StatusCode != http.StatusCreated {
-		t.Fatalf("registering an operator: status %d, %v", res.StatusCode, err)
-	}
-	c.operator = operator.ID
-}
-
-// routes binds the upstream to an endpoint of either binding and returns how clients reach them.
+// routes binds the upstream to an endpoint of either binding and returns the routes to them.
 func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 	t.Helper()
 	host := strings.ToLower(name)
-	public, pod := "https://"+host+"."+domain, "http://"+host+".demo"
+	public, pod := "https://"+host+".example.com", "http://"+host+".demo"
 	target, err := agent.ParseUpstream("http", to.scheme+"://localhost:"+port(t, to.addr))
 	if err != nil {
 		t.Fatal(err)
@@ -131,11 +62,12 @@ func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 		endpoints = append(endpoints, agent.Endpoint{URL: url, Binding: binding, Upstream: target})
 	}
 	online := make(chan agent.Online, len(endpoints))
-	ended := background(t, func(ctx context.Context) error {
+	ended := runInBackground(t, func(ctx context.Context) error {
 		return agent.Run(ctx, agent.Options{
-			Server: c.url(), Address: c.at.Service.String(), TLS: c.tls, Token: func() string { return c.token },
-			Endpoints: endpoints, UpstreamTLS: &tls.Config{RootCAs: c.certs.pool, MinVersion: tls.VersionTLS12},
-			Logger: slog.New(slog.DiscardHandler),
+			Server: "https://" + c.Addrs.Service.String(), Address: c.Addrs.Service.String(), TLS: c.ClientTLS(),
+			Token: func() string { return c.Authtoken }, Endpoints: endpoints,
+			UpstreamTLS: &tls.Config{RootCAs: c.upstreamRoots, MinVersion: tls.VersionTLS12},
+			Logger:      slog.New(slog.DiscardHandler),
 			Observe: func(e agent.Event) {
 				if e, ok := e.(agent.Online); ok {
 					online <- e
@@ -145,21 +77,21 @@ func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 	})
 	ids := map[string]string{}
 	for range endpoints {
-		e := await(t, online, ended)
+		e := receive(t, online, ended)
 		ids[e.URL] = e.EndpointID
 	}
 	return []route{
-		{"public", c.at.HTTPS.String(), host + "." + domain, true},
-		{"kubernetes", c.forward(t, host, ids[pod]), host + ".demo", false},
+		{"public", c.Addrs.HTTPS.String(), host + ".example.com", c.Options.Public.TLSCerts[0]},
+		{"kubernetes", c.startForwarder(t, host, ids[pod]), host + ".demo", ""},
 	}
 }
 
-// forward runs a forwarder for the endpoint of the Service in namespace demo and returns where it
-// listens.
-func (c *chain) forward(t *testing.T, service, id string) string {
+// startForwarder runs a forwarder for the endpoint of the Service in namespace demo and returns its
+// address.
+func (c *chain) startForwarder(t *testing.T, service, id string) string {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte(c.token), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte(c.Authtoken), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	addr, err := freeaddr.Find()
@@ -171,11 +103,11 @@ func (c *chain) forward(t *testing.T, service, id string) string {
 		t.Fatal(err)
 	}
 	host := service + ".demo"
-	ended := background(t, func(ctx context.Context) error {
+	ended := runInBackground(t, func(ctx context.Context) error {
 		return forwarder.Run(ctx, forwarder.Options{
-			EdgeAddress: c.at.Service.String(), TLS: c.tls, AuthtokenFile: token, InstanceID: "test",
+			EdgeAddress: c.Addrs.Service.String(), TLS: c.ClientTLS(), AuthtokenFile: token, InstanceID: "test",
 			Logger: slog.New(slog.DiscardHandler),
-			Source: fixedsource.Source{OperatorID: c.operator, BoundEndpoints: []*v1alpha1.BoundEndpoint{{
+			Source: fixedsource.Source{OperatorID: c.OperatorID, BoundEndpoints: []*v1alpha1.BoundEndpoint{{
 				ObjectMeta: metav1.ObjectMeta{Name: host},
 				Spec: v1alpha1.BoundEndpointSpec{
 					Service: service, Namespace: "demo", ProjectionID: "ep-test", State: v1alpha1.StateBound,
@@ -197,4 +129,41 @@ func (c *chain) forward(t *testing.T, service, id string) string {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// runInBackground runs an agent or forwarder until the test ends; ended gets what it returned.
+func runInBackground(t *testing.T, run func(context.Context) error) (ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	result, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		result <- run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return result
+}
+
+// receive returns the next value from a part of the product, and fails when that ends before.
+func receive[T any](t *testing.T, from <-chan T, ended <-chan error) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case err := <-ended:
+		t.Fatal("ended:", err)
+	case <-time.After(servicetest.MaxWait):
+		t.Fatalf("nothing within %s", servicetest.MaxWait)
+	}
+	panic("unreachable")
+}
+
+// port returns the port of a host:port.
+func port(t *testing.T, addr string) string {
+	t.Helper()
+	_, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -5,21 +5,16 @@ package grpc
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is how long a test waits for what has to come.
-const patience = 2 * time.Minute
+func TestMain(m *testing.M) { servicetest.Main(m) }
 
 // interopProgram names the program of test/interop.
 const interopProgram = "FAIRLEAD_INTEROP"
@@ -33,10 +28,10 @@ var cases = []string{
 	"unimplemented_method", "unimplemented_service", "rpc_soak", "channel_soak", "orca_per_rpc",
 }
 
-// route is how the client reaches a server.
+// route is the client's way to a server.
 type route struct {
 	name, addr, authority string
-	tls                   bool
+	ca                    string // file; "" = without TLS
 }
 
 func TestEdge_PassesGRPCInterop(t *testing.T) {
@@ -47,15 +42,18 @@ func TestEdge_PassesGRPCInterop(t *testing.T) {
 	}
 	c := startChain(t)
 	for name, upstream := range map[string]*upstream{"h2c": {scheme: "http"}, "TLS": {scheme: "https"}} {
-		upstream.start(t, program, c.certs)
-		direct := route{"direct", upstream.addr, "localhost", upstream.scheme == "https"}
+		upstream.start(t, program, c)
+		direct := route{"direct", upstream.addr, "localhost", ""}
+		if upstream.scheme == "https" {
+			direct.ca = c.upstreamCert
+		}
 		for _, w := range append(c.routes(t, name, upstream), direct) {
 			t.Run(w.name+" to "+name, func(t *testing.T) {
 				t.Parallel()
 				for _, test := range cases {
 					t.Run(test, func(t *testing.T) {
 						t.Parallel()
-						call(t, program, w, c.certs, test)
+						runCase(t, program, w, test)
 					})
 				}
 			})
@@ -63,14 +61,13 @@ func TestEdge_PassesGRPCInterop(t *testing.T) {
 	}
 }
 
-// call runs one case.
-func call(t *testing.T, program string, w route, certs certificates, test string) {
+// runCase runs the client with one case.
+func runCase(t *testing.T, program string, w route, test string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := servicetest.Context(t)
 	args := []string{"call", "-addr", w.addr, "-authority", w.authority}
-	if w.tls {
-		args = append(args, "-ca", certs.cert)
+	if w.ca != "" {
+		args = append(args, "-ca", w.ca)
 	}
 	if out, err := exec.CommandContext(ctx, program, append(args, test)...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -80,11 +77,11 @@ func call(t *testing.T, program string, w route, certs certificates, test string
 // upstream is a server of the interoperability tests.
 type upstream struct{ scheme, addr string }
 
-func (u *upstream) start(t *testing.T, program string, certs certificates) {
+func (u *upstream) start(t *testing.T, program string, c *chain) {
 	t.Helper()
 	cmd := exec.Command(program, "serve")
 	if u.scheme == "https" {
-		cmd.Args = append(cmd.Args, "-tls-cert", certs.cert, "-tls-key", certs.key)
+		cmd.Args = append(cmd.Args, "-tls-cert", c.upstreamCert, "-tls-key", c.upstreamKey)
 	}
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
@@ -99,7 +96,7 @@ func (u *upstream) start(t *testing.T, program string, certs certificates) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = stdin.Close() // its sign to end
+		_ = stdin.Close() // the server ends with its standard input
 		_, _ = io.Copy(io.Discard, stdout)
 		if err := cmd.Wait(); err != nil {
 			t.Error("the server of the interoperability tests:", err)

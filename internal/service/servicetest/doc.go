@@ -7,7 +7,7 @@
 // Start runs a service on ports of its own, StartPublic one with a public edge; a Server starts
 // agents and forwarders, and a Path is all of these with one endpoint. Every function ends the test
 // when it fails, and all that it starts ends with the test. It is used by the tests of
-// internal/service and by test/edge.
+// internal/service, test/edge and test/grpc.
 package servicetest
 
 import (

@@ -24,8 +24,14 @@ type Forwarder struct {
 	Lines chan tunnel.RequestLine
 }
 
-// StartForwarder runs a forwarder of an operator that it registers the first time.
+// StartForwarder runs a forwarder of the registered operator.
 func (r *Server) StartForwarder() *Forwarder {
+	r.T.Helper()
+	return r.StartForwarderAs(r.Authtoken, r.RegisterOperator())
+}
+
+// RegisterOperator returns the id of the service's operator, which it registers the first time.
+func (r *Server) RegisterOperator() string {
 	r.T.Helper()
 	if r.OperatorID == "" {
 		var op account.Operator
@@ -33,7 +39,7 @@ func (r *Server) StartForwarder() *Forwarder {
 			map[string]any{"description": "test", "enabled_features": []string{"bindings"}}, &op)
 		r.OperatorID = op.ID
 	}
-	return r.StartForwarderAs(r.Authtoken, r.OperatorID)
+	return r.OperatorID
 }
 
 // StartForwarderAs runs a forwarder with the token for the operator.

@@ -54,7 +54,7 @@ type Server struct {
 	Finished  chan error         // gets what Run returned
 
 	APIKey, Authtoken string // the first ones
-	OperatorID        string // of StartForwarder; "" before
+	OperatorID        string // of RegisterOperator; "" before
 }
 
 // Start runs a service on ports of its own, with the options changed by change, until the test

@@ -25,111 +25,120 @@ type actionCase struct {
 	with   map[string]string // headers of the answer
 }
 
-func actionCases() map[string]actionCase {
-	return map[string]actionCase{
-		"deny": {"{type: deny}", "/", nil, 403, "does not admit",
-			map[string]string{account.CodeHeader: "ERR_FL_3010", "Upstream": ""}},
-		"deny with a status":        {"{type: deny, config: {status_code: 404}}", "/", nil, 404, "", nil},
-		"deny with an empty config": {"{type: deny, config: }", "/", nil, 403, "", nil},
-		"restrict-ips admits": {"{type: restrict-ips, config: {allow: ['192.0.2.0/24', '::/0']}}", "/", nil, 200, "",
-			nil},
-		"restrict-ips denies": {"{type: restrict-ips, config: {allow: ['192.0.2.0/24'], deny: [192.0.2.7]}}", "/",
-			nil, 403, "", nil},
-		"restrict-ips by expression": {"{type: restrict-ips, config: {allow: ['${conn.client_ip}']}}", "/", nil, 200,
-			"",
-			nil},
-		"restrict-ips, unknown allow": {"{type: restrict-ips, config: {allow: ['${conn.geo.city}']}}", "/", nil, 403,
-			"",
-			nil},
-		"restrict-ips, unknown deny": {
-			"{type: restrict-ips, config: {allow: ['0.0.0.0/0'], deny: ['${conn.geo.city}']}}",
-			"/", nil, 403, "", nil},
-		"restrict-ips as a trial": {"{type: restrict-ips, config: {allow: [10.0.0.1], enforce: false}}", "/", nil, 200,
-			"", nil},
-		"custom-response": {
-			"{type: custom-response, config: {status_code: 418, body: 'I am ${conn.pod.name}', headers: {x-a: " +
-				"'${req.method}', X-No: '${conn.geo.city}'}}}",
-			"/", nil, 418, "I am cart-1",
-			map[string]string{"X-A": "GET", "X-No": "", "Content-Type": "text/plain; charset=utf-8",
-				"Content-Length": "11",
-				"Upstream":       ""}},
-		"custom-response of JSON": {
-			`{type: custom-response, config: {body: '{"a": "$${x} ${"}" + string(1 + 1)}"}'}}`, "/", nil, 200,
-			`{"a": "${x} }2"}`, map[string]string{"Content-Type": "application/json"}},
-		"custom-response of HTML": {"{type: custom-response, config: {body: '<html>'}}", "/", nil, 200, "<html>",
-			map[string]string{"Content-Type": "text/html; charset=utf-8"}},
-		"custom-response, no body": {"{type: custom-response, config: {status_code: 204}}", "/", nil, 204, "",
-			map[string]string{"Content-Length": ""}},
-		"custom-response, unknown": {"{type: custom-response, config: {body: '${conn.geo.city}'}}", "/", nil, 500,
-			"could not be carried out", map[string]string{account.CodeHeader: "ERR_FL_3013"}},
-		"redirect all": {"{type: redirect, config: {to: 'https://new.example${req.url.uri}'}}", "/p?q=1",
-			nil, 302, "", map[string]string{"Location": "https://new.example/p?q=1"}},
-		"redirect matches": {
-			"{type: redirect, config: {from: '^http://([^/]+)/old/(.*)$', to: 'http://$1/new/$2', status_code: 301, " +
-				"headers: " +
-				"{x-a: b}}}", "/old/x?y", nil, 301, "",
-			map[string]string{"Location": "http://a.b/new/x?y", "X-A": "b"}},
-		"redirect does not match": {"{type: redirect, config: {from: /old/, to: /new/}}", "/x", nil, 200, "GET /x",
-			nil},
-		"redirect changes nothing": {"{type: redirect, config: {from: /x, to: /x}}", "/x", nil, 200, "GET /x", nil},
-		"a client's $1 is a text": {"{type: redirect, config: {from: '^.*/(x)$', to: '/${req.url.query}/$1'}}",
-			"/x?$1", nil, 200, "", nil},
-		"a client's $1 in a result": {"{type: redirect, config: {from: '^.*/(x).*$', to: '/${req.url.query}/$1'}}",
-			"/x?$1", nil, 302, "", map[string]string{"Location": "/$1/x"}},
-		"an expression in from is a text": {"{type: redirect, config: {from: '${req.host}/x', to: 'c.d/y'}}", "/x", nil,
-			302,
-			"", map[string]string{"Location": "http://c.d/y"}},
-		"redirect with a line break": {"{type: redirect, config: {to: 'http://x/${req.url.path}'}}",
-			"/%0d%0aSet-Cookie:a", nil, 500, "", map[string]string{"Set-Cookie": ""}},
-		"redirect of a long URL": {"{type: redirect, config: {from: a, to: b}}", "/" + strings.Repeat("a", maxURL),
-			nil, 500, "", nil},
-		"url-rewrite": {"{type: url-rewrite, config: {from: '/api/(\\w+)', to: '/v2/$1'}}",
-			"/api/users?a=%2F", nil, 200, "GET /v2/users?a=%2F host=a.b", nil},
-		"url-rewrite keeps the host": {"{type: url-rewrite, config: {from: '^http://[^/]+/', to: 'http://evil/x/'}}",
-			"/y%2Fz", nil, 200, "GET /x/y%2Fz host=a.b", nil},
-		"url-rewrite to no path": {"{type: url-rewrite, config: {from: '^http://a.b', to: ''}}", "/x", nil, 200,
-			"GET /x host=a.b", nil},
-		"url-rewrite to nonsense": {"{type: url-rewrite, config: {to: 'mailto:a'}}", "/x", nil, 500, "", nil},
-		"add-headers": {
-			"{type: add-headers, config: {headers: {x-pod: '${conn.pod.name}', x-a: new, x-geo: '${conn.geo.city}', " +
-				"host: c.d}}}",
-			"/", http.Header{"X-A": {"old"}}, 200, "host=c.d to= X-A=old,new X-Pod=cart-1", nil},
-		"add-headers with a line break": {
-			"{type: add-headers, config: {headers: {x-p: '${req.url.path}', x-q: q, host: '${req.url.path}'}}}",
-			"/%0d%0ax", nil,
-			200, "host=a.b to= X-Q=q", nil},
-		"remove-headers": {"{type: remove-headers, config: {headers: [x-a, X_B, authorization]}}", "/",
-			http.Header{"X-A": {"1", "2"}, "X_b": {"1"}, "X-C": {"c"}}, 200, "to= X-C=c", nil},
-		"basic-auth asks": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word'], realm: here}}",
-			"/", nil,
-			401, "",
-			map[string]string{"Www-Authenticate": `Basic realm="here", charset="UTF-8"`,
-				account.CodeHeader: "ERR_FL_3011"}},
-		"basic-auth admits": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word']}}", "/",
-			http.Header{"Authorization": {"Basic djpwYXNzOndvcmQ="}}, 200, "", nil},
-		"basic-auth refuses": {"{type: basic-auth, config: {credentials: ['u:password']}}", "/",
-			http.Header{"Authorization": {"Basic dTp3cm9uZ3dyb25n"}}, 401, "", nil},
-		"basic-auth as a trial": {"{type: basic-auth, config: {credentials: ['u:password'], enforce: false}}", "/", nil,
-			200, "", nil},
-		"forward-internal": {"{type: forward-internal, config: {url: 'http://X.Internal/', on_error: halt}}", "/",
-			nil, 200, "to=http://x.internal", nil},
-		"forward-internal, chosen": {
-			"{type: forward-internal, config: {url: 'http://${conn.pod.namespace}.internal:8080'}}",
-			"/", nil, 200, "to=http://shop.internal:8080", nil},
-		"forward-internal, unknown": {"{type: forward-internal, config: {url: 'http://${conn.geo.city}.internal'}}",
-			"/", nil,
-			500, "", nil},
-		"forward-internal, wrong": {"{type: forward-internal, config: {url: 'http://${req.url.query}.internal'}}",
-			"/?a/b",
-			nil, 500, "", nil},
-		"forward-backend": {"{type: forward-backend, config: {backend_id: bkdst-0123456789abcdefghijklmnop}}", "/",
-			nil, 200, "to=bkdst-", nil},
-	}
+// accessCases are the actions that admit or refuse a request.
+var accessCases = map[string]actionCase{
+	"deny": {"{type: deny}", "/", nil, 403, "does not admit",
+		map[string]string{account.CodeHeader: "ERR_FL_3010", "Upstream": ""}},
+	"deny with a status":        {"{type: deny, config: {status_code: 404}}", "/", nil, 404, "", nil},
+	"deny with an empty config": {"{type: deny, config: }", "/", nil, 403, "", nil},
+	"restrict-ips admits": {"{type: restrict-ips, config: {allow: ['192.0.2.0/24', '::/0']}}",
+		"/", nil, 200, "", nil},
+	"restrict-ips denies": {"{type: restrict-ips, config: {allow: ['192.0.2.0/24'], deny: [192.0.2.7]}}",
+		"/", nil, 403, "", nil},
+	"restrict-ips by expression": {"{type: restrict-ips, config: {allow: ['${conn.client_ip}']}}",
+		"/", nil, 200, "", nil},
+	"restrict-ips, unknown allow": {"{type: restrict-ips, config: {allow: ['${conn.geo.city}']}}",
+		"/", nil, 403, "", nil},
+	"restrict-ips, unknown deny": {
+		"{type: restrict-ips, config: {allow: ['0.0.0.0/0'], deny: ['${conn.geo.city}']}}",
+		"/", nil, 403, "", nil},
+	"restrict-ips not enforced": {"{type: restrict-ips, config: {allow: [10.0.0.1], enforce: false}}",
+		"/", nil, 200, "", nil},
+	"basic-auth asks": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word'], realm: here}}",
+		"/", nil, 401, "", map[string]string{"Www-Authenticate": `Basic realm="here", charset="UTF-8"`,
+			account.CodeHeader: "ERR_FL_3011"}},
+	"basic-auth admits": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word']}}",
+		"/", http.Header{"Authorization": {"Basic djpwYXNzOndvcmQ="}}, 200, "", nil},
+	"basic-auth refuses": {"{type: basic-auth, config: {credentials: ['u:password']}}",
+		"/", http.Header{"Authorization": {"Basic dTp3cm9uZ3dyb25n"}}, 401, "", nil},
+	"basic-auth not enforced": {"{type: basic-auth, config: {credentials: ['u:password'], enforce: false}}",
+		"/", nil, 200, "", nil},
 }
 
-func TestActions_ChangeRequest(t *testing.T) {
-	t.Parallel()
-	for name, c := range actionCases() {
+// answerCases are the actions that answer a request.
+var answerCases = map[string]actionCase{
+	"custom-response": {
+		"{type: custom-response, config: {status_code: 418, body: 'I am ${conn.pod.name}', " +
+			"headers: {x-a: '${req.method}', X-No: '${conn.geo.city}'}}}",
+		"/", nil, 418, "I am cart-1",
+		map[string]string{"X-A": "GET", "X-No": "", "Content-Type": "text/plain; charset=utf-8",
+			"Content-Length": "11", "Upstream": ""}},
+	"custom-response of JSON": {
+		`{type: custom-response, config: {body: '{"a": "$${x} ${"}" + string(1 + 1)}"}'}}`,
+		"/", nil, 200, `{"a": "${x} }2"}`, map[string]string{"Content-Type": "application/json"}},
+	"custom-response of HTML": {"{type: custom-response, config: {body: '<html>'}}",
+		"/", nil, 200, "<html>", map[string]string{"Content-Type": "text/html; charset=utf-8"}},
+	"custom-response, no body": {"{type: custom-response, config: {status_code: 204}}",
+		"/", nil, 204, "", map[string]string{"Content-Length": ""}},
+	"custom-response, unknown": {"{type: custom-response, config: {body: '${conn.geo.city}'}}",
+		"/", nil, 500, "could not be carried out", map[string]string{account.CodeHeader: "ERR_FL_3013"}},
+	"redirect all": {"{type: redirect, config: {to: 'https://new.example${req.url.uri}'}}",
+		"/p?q=1", nil, 302, "", map[string]string{"Location": "https://new.example/p?q=1"}},
+	"redirect matches": {
+		"{type: redirect, config: {from: '^http://([^/]+)/old/(.*)$', to: 'http://$1/new/$2', " +
+			"status_code: 301, headers: {x-a: b}}}",
+		"/old/x?y", nil, 301, "", map[string]string{"Location": "http://a.b/new/x?y", "X-A": "b"}},
+	"redirect does not match": {"{type: redirect, config: {from: /old/, to: /new/}}",
+		"/x", nil, 200, "GET /x", nil},
+	"redirect changes nothing": {"{type: redirect, config: {from: /x, to: /x}}", "/x", nil, 200, "GET /x", nil},
+	"a client's $1 is a text": {"{type: redirect, config: {from: '^.*/(x)$', to: '/${req.url.query}/$1'}}",
+		"/x?$1", nil, 200, "", nil},
+	"a client's $1 in a result": {"{type: redirect, config: {from: '^.*/(x).*$', to: '/${req.url.query}/$1'}}",
+		"/x?$1", nil, 302, "", map[string]string{"Location": "/$1/x"}},
+	"an expression in from is a text": {"{type: redirect, config: {from: '${req.host}/x', to: 'c.d/y'}}",
+		"/x", nil, 302, "", map[string]string{"Location": "http://c.d/y"}},
+	"redirect with a line break": {"{type: redirect, config: {to: 'http://x/${req.url.path}'}}",
+		"/%0d%0aSet-Cookie:a", nil, 500, "", map[string]string{"Set-Cookie": ""}},
+	"redirect of a long URL": {"{type: redirect, config: {from: a, to: b}}",
+		"/" + strings.Repeat("a", maxURL), nil, 500, "", nil},
+}
+
+// rewriteCases are the actions that change a request before it is forwarded.
+var rewriteCases = map[string]actionCase{
+	"url-rewrite": {"{type: url-rewrite, config: {from: '/api/(\\w+)', to: '/v2/$1'}}",
+		"/api/users?a=%2F", nil, 200, "GET /v2/users?a=%2F host=a.b", nil},
+	"url-rewrite keeps the host": {"{type: url-rewrite, config: {from: '^http://[^/]+/', to: 'http://evil/x/'}}",
+		"/y%2Fz", nil, 200, "GET /x/y%2Fz host=a.b", nil},
+	"url-rewrite to no path": {"{type: url-rewrite, config: {from: '^http://a.b', to: ''}}",
+		"/x", nil, 200, "GET /x host=a.b", nil},
+	"url-rewrite to nonsense": {"{type: url-rewrite, config: {to: 'mailto:a'}}", "/x", nil, 500, "", nil},
+	"add-headers": {
+		"{type: add-headers, config: {headers: {x-pod: '${conn.pod.name}', x-a: new, " +
+			"x-geo: '${conn.geo.city}', host: c.d}}}",
+		"/", http.Header{"X-A": {"old"}}, 200, "host=c.d to= X-A=old,new X-Pod=cart-1", nil},
+	"add-headers with a line break": {
+		"{type: add-headers, config: {headers: {x-p: '${req.url.path}', x-q: q, host: '${req.url.path}'}}}",
+		"/%0d%0ax", nil, 200, "host=a.b to= X-Q=q", nil},
+	"remove-headers": {"{type: remove-headers, config: {headers: [x-a, X_B, authorization]}}",
+		"/", http.Header{"X-A": {"1", "2"}, "X_b": {"1"}, "X-C": {"c"}}, 200, "to= X-C=c", nil},
+}
+
+// forwardCases are the actions that choose where a request goes.
+var forwardCases = map[string]actionCase{
+	"forward-internal": {"{type: forward-internal, config: {url: 'http://X.Internal/', on_error: halt}}",
+		"/", nil, 200, "to=http://x.internal", nil},
+	"forward-internal, chosen": {
+		"{type: forward-internal, config: {url: 'http://${conn.pod.namespace}.internal:8080'}}",
+		"/", nil, 200, "to=http://shop.internal:8080", nil},
+	"forward-internal, unknown": {"{type: forward-internal, config: {url: 'http://${conn.geo.city}.internal'}}",
+		"/", nil, 500, "", nil},
+	"forward-internal, wrong": {"{type: forward-internal, config: {url: 'http://${req.url.query}.internal'}}",
+		"/?a/b", nil, 500, "", nil},
+	"forward-backend": {"{type: forward-backend, config: {backend_id: bkdst-0123456789abcdefghijklmnop}}",
+		"/", nil, 200, "to=bkdst-", nil},
+}
+
+func TestActions_AdmitOrRefuse(t *testing.T) { t.Parallel(); testActions(t, accessCases) }
+
+func TestActions_Answer(t *testing.T) { t.Parallel(); testActions(t, answerCases) }
+
+func TestActions_RewriteRequest(t *testing.T) { t.Parallel(); testActions(t, rewriteCases) }
+
+func TestActions_ChooseTarget(t *testing.T) { t.Parallel(); testActions(t, forwardCases) }
+
+// testActions compiles a policy of each action and sends one request through it.
+func testActions(t *testing.T, cases map[string]actionCase) {
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := compile(t, onRequest("", c.action))

@@ -24,7 +24,7 @@ func TestClient_AbortResetsConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended := make(chan error, 1)
-			w := newWorld(t, func(o *Options) {
+			w := newTestServer(t, func(o *Options) {
 				if proxied {
 					o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 				}
@@ -57,7 +57,7 @@ func TestClient_AbortResetsConnection(t *testing.T) {
 					_, _ = io.WriteString(c, "PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\n")
 				}
 				if secure {
-					c = w.shake(c, host)
+					c = w.handshake(c, host)
 				}
 				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
 				_, err := io.Copy(io.Discard, bufio.NewReader(c))

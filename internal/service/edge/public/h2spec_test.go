@@ -16,9 +16,9 @@ import (
 // TestPublic_ConformsToHTTP2 runs h2spec against the https listener. The suite knows its server as
 // localhost, which no endpoint can be called, so the request's host is replaced.
 func TestPublic_ConformsToHTTP2(t *testing.T) {
-	w := newWorld(t)
+	w := newTestServer(t)
 	e := New(Options{
-		HTTPS: listenHere(t), Certificates: w.edge.opt.Certificates, Logger: w.log.logger(), FindEndpoint: find,
+		HTTPS: listenLoopback(t), Certificates: w.edge.opt.Certificates, Logger: w.logger(), FindEndpoint: find,
 		WriteError:    w.edge.opt.WriteError,
 		ServeEndpoint: echo,
 	})
@@ -33,7 +33,7 @@ func TestPublic_ConformsToHTTP2(t *testing.T) {
 	t.Cleanup(e.Close)
 	framingtest.H2Spec(t, e.opt.HTTPS.Addr(), true)
 	// after GOAWAY net/http takes a second
-	for deadline := time.Now().Add(patience); e.Live() > 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(maxWait); e.Live() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections live on", e.Live())
 		}

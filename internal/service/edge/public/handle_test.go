@@ -24,23 +24,20 @@ import (
 
 func TestServer_RoutesByHost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestServer(t)
+	const noEndpoint = "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n"
 	for url, want := range map[string]string{
 		"https://app.example.com/x":    "200 https://app.example.com GET /x|127.0.0.1|true|127.0.0.1|https|",
 		"http://plain.example.com/y":   "200 http://plain.example.com GET /y|127.0.0.1|false|127.0.0.1|http|",
 		"http://app.example.com:8080/": "200 http://app.example.com:8080 GET /|127.0.0.1|false|127.0.0.1|http|",
 		"https://APP.example.com/":     "200 https://app.example.com GET /|127.0.0.1|true|127.0.0.1|https|",
-		"https://unknown.example.com/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
-		"http://unknown.example.com/":  "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
-		// is http
-		"https://plain.example.com/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
-			"\n",
-		"http://localhost/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
-			"\n",
-		"http://127.0.0.1/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
-			"\n",
-		"http://[::1]/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
-			"\n",
+		"https://unknown.example.com/": noEndpoint,
+		"http://unknown.example.com/":  noEndpoint,
+		"https://plain.example.com/":   noEndpoint, // is http
+		"http://localhost/":            noEndpoint,
+		"http://127.0.0.1/":            noEndpoint,
+		"http://[::1]/":                noEndpoint,
+
 		"http://app.example.com:81/p":                "308 https://app.example.com/p",
 		"http://app.example.com/p?q=1&r=//evil.test": "308 https://app.example.com/p?q=1&r=//evil.test",
 		"http://app.example.com//evil.test/":         "308 https://app.example.com//evil.test/",
@@ -63,11 +60,11 @@ func TestServer_RoutesByHost(t *testing.T) {
 	_ = redirected.Body.Close()
 }
 
-// TestCertificatesByName: a name that no certificate has ends in the alert for that, and a
-// connection serves the names of its certificate only.
+// TestCertificates_ChosenByName checks that a name that no certificate has ends in the alert for
+// that, and that a connection serves the names of its certificate only.
 func TestCertificates_ChosenByName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestServer(t)
 	for _, name := range []string{"unknown.test", "a.b.example.com", ""} {
 		//nolint:gosec // it has to fail
 		err := tls.Client(w.dial(w.https), &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
@@ -94,17 +91,19 @@ func TestCertificates_ChosenByName(t *testing.T) {
 func TestServer_DeterminesClient(t *testing.T) {
 	t.Parallel()
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
-	trusting := newWorld(t, func(o *Options) { o.TrustedProxies = local })
-	strange := newWorld(t)
+	trusting := newTestServer(t, func(o *Options) { o.TrustedProxies = local })
+	untrusting := newTestServer(t)
 	for name, c := range map[string]struct {
-		w       *world
+		w       *testServer
 		headers []string
 		want    string // address, TLS, X-Forwarded-For, -Proto
 	}{
-		"a stranger's word": {strange, []string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-Proto", "https",
+		"an untrusted client's": {untrusting, []string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-Proto", "https",
 			"Forwarded", "for=192.0.2.1"}, "127.0.0.1|false|127.0.0.1|http"},
-		"a stranger's spelling": {strange, []string{"X_Forwarded_For", "192.0.2.1"}, "127.0.0.1|false|127.0.0.1|http"},
-		"a proxy's word":        {trusting, []string{"X-Forwarded-For", "192.0.2.1"}, "192.0.2.1|false|192.0.2.1|http"},
+		"an untrusted client's spelling": {untrusting, []string{"X_Forwarded_For", "192.0.2.1"},
+			"127.0.0.1|false|127.0.0.1|http"},
+		"a proxy's": {trusting, []string{"X-Forwarded-For", "192.0.2.1"},
+			"192.0.2.1|false|192.0.2.1|http"},
 		"what the client made up": {trusting, []string{"X-Forwarded-For", "6.6.6.6, 192.0.2.1"},
 			"192.0.2.1|false|192.0.2.1|http"},
 		"two proxies": {trusting, []string{"X-Forwarded-For", "6.6.6.6, 192.0.2.1, 10.1.1.1"},
@@ -123,7 +122,7 @@ func TestServer_DeterminesClient(t *testing.T) {
 			"10.1.1.1|false|10.1.1.1|http"},
 		"only proxies": {trusting, []string{"X-Forwarded-For", "10.1.1.1"},
 			"10.1.1.1|false|10.1.1.1|http"},
-		"a proxy's word, misspelt": {trusting, []string{"X_Forwarded_For", "192.0.2.1"},
+		"a proxy's, misspelt": {trusting, []string{"X_Forwarded_For", "192.0.2.1"},
 			"127.0.0.1|false|127.0.0.1|http"},
 		"a proxy that redirects http": {trusting, []string{"X-Forwarded-Proto", "http"},
 			"127.0.0.1|false|127.0.0.1|http"},
@@ -137,56 +136,71 @@ func TestServer_DeterminesClient(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	// TLS ends at the balancer
+}
+
+// TestServer_BelievesTLSOfTrustedProxies checks TLS that ends at a balancer.
+func TestServer_BelievesTLSOfTrustedProxies(t *testing.T) {
+	t.Parallel()
+	trusting := newTestServer(t, func(o *Options) {
+		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	untrusting := newTestServer(t)
 	res, body := trusting.get("http://app.example.com/", func(r *http.Request) {
 		r.Header.Set("X-Forwarded-Proto", "https")
 	})
 	if res.StatusCode != 200 || !strings.Contains(body, "|true|127.0.0.1|https|") {
 		t.Errorf("TLS that a trusted proxy has spoken: %d %q", res.StatusCode, body)
 	}
-	if res, _ := strange.get("http://app.example.com/", func(r *http.Request) {
+	if res, _ := untrusting.get("http://app.example.com/", func(r *http.Request) {
 		r.Header.Set("X-Forwarded-Proto", "https")
 	}); res.StatusCode != 308 {
-		t.Errorf("a stranger that claims TLS: %d", res.StatusCode)
+		t.Errorf("an untrusted client that claims TLS: %d", res.StatusCode)
 	}
+}
+
+// newProxyTestServer returns a test server that expects the PROXY protocol from proxies in the
+// prefix.
+func newProxyTestServer(t *testing.T, trusted string, change ...func(*Options)) *testServer {
+	t.Helper()
+	expectProxy := func(o *Options) {
+		o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix(trusted)}
+	}
+	return newTestServer(t, append(change, expectProxy)...)
+}
+
+// proxyV2 returns a header of version 2 from the address and port, or from the proxy itself ("").
+func proxyV2(t *testing.T, from string) string {
+	t.Helper()
+	h := &proxyproto.Header{Version: 2, Command: proxyproto.LOCAL, TransportProtocol: proxyproto.UNSPEC}
+	if from != "" {
+		source, dest := netip.MustParseAddrPort(from), netip.MustParseAddrPort("203.0.113.1:443")
+		if source.Addr().Is6() {
+			dest = netip.MustParseAddrPort("[2001:db8::9]:443")
+		}
+		h = proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source), tcpAddr(dest))
+	}
+	b, err := h.Format()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 func TestServer_ReadsPROXYProtocol(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *Options) {
-		o.ProxyProtocol, o.TrustedProxies, o.headerTimeout = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-			500*time.Millisecond
-	})
-	v2 := func(from string) string {
-		source, dest := netip.MustParseAddrPort(from), netip.MustParseAddrPort("203.0.113.1:443")
-		h := proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source), tcpAddr(dest))
-		if source.Addr().Is6() {
-			h = proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source),
-				tcpAddr(netip.MustParseAddrPort("[2001:db8::9]:443")))
-		}
-		b, err := h.Format()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	local, err := (&proxyproto.Header{Version: 2, Command: proxyproto.LOCAL,
-		TransportProtocol: proxyproto.UNSPEC}).Format()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newProxyTestServer(t, "127.0.0.0/8", func(o *Options) { o.headerTimeout = 500 * time.Millisecond })
 	for name, c := range map[string]struct{ header, want string }{
 		"version 1":           {"PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\n", "|192.0.2.1|"},
 		"version 1, IPv6":     {"PROXY TCP6 2001:db8::1 2001:db8::9 4711 80\r\n", "|2001:db8::1|"},
-		"version 2":           {v2("192.0.2.1:4711"), "|192.0.2.1|"},
-		"version 2, IPv6":     {v2("[2001:db8::1]:4711"), "|2001:db8::1|"},
-		"the proxy itself":    {string(local), "|127.0.0.1|"},
+		"version 2":           {proxyV2(t, "192.0.2.1:4711"), "|192.0.2.1|"},
+		"version 2, IPv6":     {proxyV2(t, "[2001:db8::1]:4711"), "|2001:db8::1|"},
+		"the proxy itself":    {proxyV2(t, ""), "|127.0.0.1|"},
 		"none":                {"", ""},
 		"half a header":       {"PROXY TCP4 192.0.2.1", ""},
 		"rubbish in a header": {"PROXY TCP4 999.0.2.1 203.0.113.1 4711 80\r\n", ""},
 		"a header too long":   {"PROXY TCP4 " + strings.Repeat("1", 4096) + "\r\n", ""},
 		"a signature only":    {"\r\n\r\n\x00\r\nQUIT\n", ""},
-		"version 2 cut short": {v2("192.0.2.1:4711")[:20], ""},
+		"version 2 cut short": {proxyV2(t, "192.0.2.1:4711")[:20], ""},
 		"a header, then other": {
 			"PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\nPROXY TCP4 192.0.2.2 203.0.113.1 4711 80\r\n",
 			"400"},
@@ -201,24 +215,31 @@ func TestServer_ReadsPROXYProtocol(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	conn := w.dial(w.https) // before TLS, not inside
-	_, _ = io.WriteString(conn, v2("192.0.2.1:4711"))
+}
+
+// TestServer_ReadsPROXYProtocolBeforeTLS checks that the header stands before TLS, not inside it.
+func TestServer_ReadsPROXYProtocolBeforeTLS(t *testing.T) {
+	t.Parallel()
+	w := newProxyTestServer(t, "127.0.0.0/8")
+	conn := w.dial(w.https)
+	_, _ = io.WriteString(conn, proxyV2(t, "192.0.2.1:4711"))
 	secure := tls.Client(conn, &tls.Config{ServerName: "app.example.com", RootCAs: w.roots})
 	_, _ = io.WriteString(secure, strings.ReplaceAll(framingtest.Closing, "plain", "app"))
 	if all, _ := framingtest.Answers(secure); len(all) != 1 || !strings.Contains(all[0], "|192.0.2.1|true|") {
 		t.Errorf("over TLS: %q", all)
 	}
-	distrustful := newWorld(t, func(o *Options) {
-		o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	})
-	framingtest.Expect(t, distrustful.dial(distrustful.http), "PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\n"+
-		framingtest.Closing, "400")
-	framingtest.Expect(t, distrustful.dial(distrustful.http), framingtest.Closing, "200")
+}
+
+func TestServer_RefusesPROXYProtocolOfUntrusted(t *testing.T) {
+	t.Parallel()
+	w := newProxyTestServer(t, "10.0.0.0/8")
+	framingtest.Expect(t, w.dial(w.http), "PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\n"+framingtest.Closing, "400")
+	framingtest.Expect(t, w.dial(w.http), framingtest.Closing, "200")
 }
 
 func TestServer_PassesUpgrades(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *Options) {
+	w := newTestServer(t, func(o *Options) {
 		o.ServeEndpoint = func(rw http.ResponseWriter, _ *http.Request, _ *account.Endpoint, _ Client) {
 			c, buffered, err := http.NewResponseController(rw).Hijack()
 			if err != nil {
@@ -248,7 +269,7 @@ func TestServer_PassesUpgrades(t *testing.T) {
 	}
 }
 
-// Forwarding headers that a client sends are removed, in any spelling.
+// TestServer_DropsForwardingHeadersInAnySpelling checks the headers that a client sends.
 func TestServer_DropsForwardingHeadersInAnySpelling(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://a.example/", nil)

@@ -4,7 +4,6 @@
 package public
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -23,13 +22,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
 func TestMain(m *testing.M) {
@@ -38,19 +37,19 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// patience is how long a test waits for something that has to come.
-const patience = 30 * time.Second
+// maxWait limits every wait of a test.
+const maxWait = 30 * time.Second
 
-// world is a public edge with endpoints, on loopback.
-type world struct {
+// testServer is a public Server with endpoints, on loopback.
+type testServer struct {
 	t           *testing.T
 	edge        *Server
 	http, https string
 	roots       *x509.CertPool
-	log         *logText
+	log         *logbuffer.Buffer
 }
 
-// echo answers with what the edge has made of a request.
+// echo answers with the request that the Server passed on.
 func echo(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -60,17 +59,17 @@ func echo(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client
 		r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"), body)
 }
 
-func newWorld(t *testing.T, change ...func(*Options)) *world {
+func newTestServer(t *testing.T, change ...func(*Options)) *testServer {
 	t.Helper()
-	w := &world{t: t, roots: x509.NewCertPool(), log: &logText{}}
+	w := &testServer{t: t, roots: x509.NewCertPool(), log: &logbuffer.Buffer{}}
 	dir := t.TempDir()
 	w.issue(dir, "apps", time.Hour, "*.example.com", "example.com", "localhost")
 	w.issue(dir, "other", time.Hour, "app.other.test")
-	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.log.logger())
+	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{HTTP: listenHere(t), HTTPS: listenHere(t), Certificates: certs, Logger: w.log.logger(),
+	o := Options{HTTP: listenLoopback(t), HTTPS: listenLoopback(t), Certificates: certs, Logger: w.logger(),
 		ServeEndpoint: echo,
 		FindEndpoint:  find,
 		WriteError: func(rw http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
@@ -86,7 +85,9 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	return w
 }
 
-// find knows the endpoints of every world.
+func (w *testServer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w.log, nil)) }
+
+// find returns one of the endpoints of every test server.
 func find(_ context.Context, host string, port int) (*account.Endpoint, error) {
 	for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com",
 		"http://app.example.com:8080", "https://app.other.test"} {
@@ -98,7 +99,7 @@ func find(_ context.Context, host string, port int) (*account.Endpoint, error) {
 	return nil, account.Errorf(account.CodeNotFound, "nothing at %s:%d", host, port)
 }
 
-func listenHere(t *testing.T) net.Listener {
+func listenLoopback(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -107,8 +108,8 @@ func listenHere(t *testing.T) net.Listener {
 	return l
 }
 
-// issue writes NAME.crt and NAME.key of a certificate that the world trusts.
-func (w *world) issue(dir, name string, life time.Duration, hosts ...string) {
+// issue writes NAME.crt and NAME.key of a certificate that the test server trusts.
+func (w *testServer) issue(dir, name string, life time.Duration, hosts ...string) {
 	w.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -145,25 +146,25 @@ func write(t *testing.T, path string, b []byte) {
 }
 
 // dial opens a connection without TLS that gives up in time.
-func (w *world) dial(addr string) net.Conn {
+func (w *testServer) dial(addr string) net.Conn {
 	w.t.Helper()
-	c, err := (&net.Dialer{Timeout: patience}).DialContext(w.t.Context(), "tcp", addr)
+	c, err := (&net.Dialer{Timeout: maxWait}).DialContext(w.t.Context(), "tcp", addr)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(maxWait))
 	return c
 }
 
 // dialTLS opens a connection with TLS for the name.
-func (w *world) dialTLS(name string, protocols ...string) *tls.Conn {
+func (w *testServer) dialTLS(name string, protocols ...string) *tls.Conn {
 	w.t.Helper()
-	return w.shake(w.dial(w.https), name, protocols...)
+	return w.handshake(w.dial(w.https), name, protocols...)
 }
 
-// shake begins TLS for the name.
-func (w *world) shake(below net.Conn, name string, protocols ...string) *tls.Conn {
+// handshake begins TLS for the name.
+func (w *testServer) handshake(below net.Conn, name string, protocols ...string) *tls.Conn {
 	w.t.Helper()
 	c := tls.Client(below, &tls.Config{ServerName: name, RootCAs: w.roots, NextProtos: protocols})
 	if err := c.Handshake(); err != nil {
@@ -172,8 +173,8 @@ func (w *world) shake(below net.Conn, name string, protocols ...string) *tls.Con
 	return c
 }
 
-// client is an HTTP client that resolves every host to the world.
-func (w *world) client() *http.Client {
+// client returns an HTTP client that resolves every host to the test server.
+func (w *testServer) client() *http.Client {
 	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: w.roots},
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			to := w.http
@@ -183,13 +184,13 @@ func (w *world) client() *http.Client {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to)
 		}}
 	w.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error {
+	return &http.Client{Transport: tr, Timeout: maxWait, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
 }
 
-// get asks and returns status and body.
-func (w *world) get(url string, change ...func(*http.Request)) (*http.Response, string) {
+// get requests the URL and returns the answer and its body.
+func (w *testServer) get(url string, change ...func(*http.Request)) (*http.Response, string) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), "GET", url, nil)
 	if err != nil {
@@ -214,26 +215,5 @@ func text(t *testing.T, res *http.Response) string {
 	}
 	return string(b)
 }
-
-// logText collects log lines.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write takes a line.
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logText) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func tcpAddr(a netip.AddrPort) *net.TCPAddr { return net.TCPAddrFromAddrPort(a) }

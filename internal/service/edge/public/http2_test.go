@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,7 +28,7 @@ type h2Conn struct {
 	framer *http2.Framer
 }
 
-func (w *world) h2(name string) *h2Conn {
+func (w *testServer) h2(name string) *h2Conn {
 	w.t.Helper()
 	c := w.dialTLS(name, "h2")
 	_, _ = io.WriteString(c, http2.ClientPreface)
@@ -37,8 +38,8 @@ func (w *world) h2(name string) *h2Conn {
 	return h
 }
 
-// ask sends a head on the stream.
-func (h *h2Conn) ask(stream uint32, end bool, fields ...string) {
+// sendHead sends a head on the stream.
+func (h *h2Conn) sendHead(stream uint32, end bool, fields ...string) {
 	h.t.Helper()
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -52,7 +53,8 @@ func (h *h2Conn) ask(stream uint32, end bool, fields ...string) {
 	}
 }
 
-// outcome is the status of the answer on the stream, or how the stream or the connection was ended.
+// outcome returns the status of the answer on the stream, or how the stream or the connection was
+// ended.
 func (h *h2Conn) outcome(stream uint32) string {
 	for {
 		f, err := h.framer.ReadFrame()
@@ -74,67 +76,78 @@ func (h *h2Conn) outcome(stream uint32) string {
 	}
 }
 
+// goodHead is the head of a request for app.example.com, as names and values.
+var goodHead = []string{":method", "GET", ":scheme", "https", ":authority", "app.example.com", ":path", "/a"}
+
+// headWith returns goodHead and more fields.
+func headWith(more ...string) []string { return slices.Concat(goodHead, more) }
+
+// headWithPseudo returns goodHead with another value of the pseudo-header field.
+func headWithPseudo(name, value string) []string {
+	head := slices.Clone(goodHead)
+	head[slices.Index(head, name)+1] = value
+	return head
+}
+
+// http2Heads are heads, each with its outcome or several of which one is expected.
+var http2Heads = map[string]struct {
+	fields []string
+	want   string
+}{
+	"a good one":              {goodHead, "200"},
+	"a host that agrees":      {headWith("host", "app.example.com"), "200"},
+	"a host that differs":     {headWith("host", "two.example.com"), "400"},
+	"two hosts":               {headWith("host", "app.example.com", "host", "app.example.com"), "400"},
+	"two authorities":         {headWith(":authority", "two.example.com"), "reset"},
+	"two paths":               {headWith(":path", "/b"), "reset"},
+	"no path":                 {goodHead[:6], "reset"},
+	"an empty path":           {headWithPseudo(":path", ""), "reset"},
+	"an absolute path":        {headWithPseudo(":path", "https://two.example.com/"), "400 reset"},
+	"an unknown pseudo":       {headWith(":evil", "x"), "reset"},
+	"a pseudo after a header": {headWith("x", "y", ":path", "/b"), "reset"},
+	"a pseudo of an answer":   {headWith(":status", "200"), "reset"},
+	"an upper-case name":      {headWith("X-Upper", "y"), "reset goaway closed"},
+	"a line in a value":       {headWith("x", "a\r\nhost: two.example.com"), "reset"},
+	"a line in the path":      {headWithPseudo(":path", "/a HTTP/1.1\r\nX: y"), "400 reset"},
+	"a line in the method":    {headWithPseudo(":method", "GET / HTTP/1.1\r\n"), "400 reset"},
+	"connection":              {headWith("connection", "close"), "400 reset"},
+	"transfer-encoding":       {headWith("transfer-encoding", "chunked"), "400 reset"},
+	"a blank in the method":   {headWithPseudo(":method", "GET /b"), "400 reset"},
+	"a te":                    {headWith("te", "gzip"), "400 reset"},
+	"a te of trailers":        {headWith("te", "trailers"), "200"},
+	"two lengths":             {headWith("content-length", "0", "content-length", "1"), "400"},
+	"the same length twice":   {headWith("content-length", "0", "content-length", "0"), "400"},
+	"a length without a body": {headWith("content-length", "3"), "400"},
+	"a length of nothing":     {headWith("content-length", "0"), "200"},
+	"a length in words":       {headWith("content-length", "three"), "400"},
+	"upgrade":                 {headWith("upgrade", "h2c"), "400 reset"},
+	"another authority":       {headWithPseudo(":authority", "app.other.test"), "421"},
+	"CONNECT":                 {[]string{":method", "CONNECT", ":authority", "app.example.com:443"}, "400"},
+	"an extended CONNECT": {[]string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "https",
+		":authority", "app.example.com", ":path", "/"}, "400 reset"},
+}
+
 func TestServer_ChecksHTTP2Heads(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	ok := []string{":method", "GET", ":scheme", "https", ":authority", "app.example.com", ":path", "/a"}
-	with := func(more ...string) []string { return append(append([]string{}, ok...), more...) }
-	for name, c := range map[string]struct {
-		fields []string
-		want   string // or one of several
-	}{
-		"a good one":          {ok, "200"},
-		"a host that agrees":  {with("host", "app.example.com"), "200"},
-		"a host that differs": {with("host", "two.example.com"), "400"},
-		"two hosts":           {with("host", "app.example.com", "host", "app.example.com"), "400"},
-		"two authorities":     {with(":authority", "two.example.com"), "reset"},
-		"two paths":           {with(":path", "/b"), "reset"},
-		"no path":             {ok[:6], "reset"},
-		"an empty path": {[]string{":method", "GET", ":scheme", "https", ":authority", "app.example.com", ":path",
-			""}, "reset"},
-		"an absolute path": {[]string{":method", "GET", ":scheme", "https", ":authority", "app.example.com", ":path",
-			"https://two.example.com/"}, "400 reset"},
-		"an unknown pseudo":       {with(":evil", "x"), "reset"},
-		"a pseudo after a header": {with("x", "y", ":path", "/b"), "reset"},
-		"a pseudo of an answer":   {with(":status", "200"), "reset"},
-		"an upper-case name":      {with("X-Upper", "y"), "reset goaway closed"},
-		"a line in a value":       {with("x", "a\r\nhost: two.example.com"), "reset"},
-		"a line in the path": {[]string{":method", "GET", ":scheme", "https", ":authority", "app.example.com", ":path",
-			"/a HTTP/1.1\r\nX: y"}, "400 reset"},
-		"a line in the method": {[]string{":method", "GET / HTTP/1.1\r\n", ":scheme", "https", ":authority",
-			"app.example.com", ":path", "/a"}, "400 reset"},
-		"connection":        {with("connection", "close"), "400 reset"},
-		"transfer-encoding": {with("transfer-encoding", "chunked"), "400 reset"},
-		"a blank in the method": {[]string{":method", "GET /b", ":scheme", "https", ":authority", "app.example.com",
-			":path", "/a"}, "400 reset"},
-		"a te":                    {with("te", "gzip"), "400 reset"},
-		"a te of trailers":        {with("te", "trailers"), "200"},
-		"two lengths":             {with("content-length", "0", "content-length", "1"), "400"},
-		"the same length twice":   {with("content-length", "0", "content-length", "0"), "400"},
-		"a length without a body": {with("content-length", "3"), "400"},
-		"a length of nothing":     {with("content-length", "0"), "200"},
-		"a length in words":       {with("content-length", "three"), "400"},
-		"upgrade":                 {with("upgrade", "h2c"), "400 reset"},
-		"another authority": {[]string{":method", "GET", ":scheme", "https", ":authority", "app.other.test", ":path",
-			"/a"}, "421"},
-		"CONNECT": {[]string{":method", "CONNECT", ":authority", "app.example.com:443"}, "400"},
-		"an extended CONNECT": {[]string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "https",
-			":authority",
-			"app.example.com", ":path", "/"}, "400 reset"},
-	} {
+	w := newTestServer(t)
+	for name, c := range http2Heads {
 		h := w.h2("app.example.com")
-		h.ask(1, true, c.fields...)
+		h.sendHead(1, true, c.fields...)
 		if got := h.outcome(1); !strings.Contains(c.want, got) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
+}
+
+func TestServer_ChecksHTTP2BodyLength(t *testing.T) {
+	t.Parallel()
+	w := newTestServer(t)
 	for _, body := range []string{"abcd", "ab"} {
 		h := w.h2("app.example.com")
-		h.ask(1, false, ":method", "POST", ":scheme", "https", ":authority", "app.example.com", ":path", "/a",
-			"content-length", "3")
+		h.sendHead(1, false, append(headWithPseudo(":method", "POST"), "content-length", "3")...)
 		_ = h.framer.WriteData(1, true, []byte(body))
 		if got := h.outcome(1); got == "200" {
-			t.Errorf("a body of %d bytes whose length is stated as 3 was taken", len(body))
+			t.Errorf("a body of %d bytes whose length is stated as 3 was accepted", len(body))
 		}
 	}
 }
@@ -145,7 +158,7 @@ func TestServer_SurvivesRapidReset(t *testing.T) {
 	t.Parallel()
 	var running, most atomic.Int32
 	release := make(chan struct{})
-	w := newWorld(t, func(o *Options) {
+	w := newTestServer(t, func(o *Options) {
 		o.ServeEndpoint = func(http.ResponseWriter, *http.Request, *account.Endpoint, Client) {
 			for n := running.Add(1); ; {
 				if was := most.Load(); n <= was || most.CompareAndSwap(was, n) {

@@ -14,7 +14,7 @@ import (
 // HTTP/1 inside TLS, on the other one.
 func TestPublic_RefusesAmbiguousFraming(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestServer(t)
 	for name, c := range framingtest.Cases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ import (
 func TestServer_StalledUploadBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
-	w := newWorld(t, func(o *Options) {
+	w := newTestServer(t, func(o *Options) {
 		o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
 			if r.URL.Path == "/stalled" {
 				<-leave // and nothing is read of the body

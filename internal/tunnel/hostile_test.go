@@ -53,7 +53,7 @@ func encodeFrame(s string) string {
 	return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s
 }
 
-// serveError waits for the error that the host's first ServeConn returned.
+// serveError waits for the end of all connections and returns the error of the first ServeConn.
 func (h *testServer) serveError(t *testing.T) error {
 	t.Helper()
 	h.serving.Wait()
@@ -86,40 +86,47 @@ func TestClientTLS_ServerNameFromAddress(t *testing.T) {
 	}
 }
 
+// writeRaw returns a function that writes to the TLS connection.
+func writeRaw(s string) func(*testing.T, *tls.Conn) {
+	return func(_ *testing.T, c *tls.Conn) { _, _ = io.WriteString(c, s) }
+}
+
+// writeControl returns a function that writes to the control stream.
+func writeControl(s string) func(*testing.T, *tls.Conn) {
+	return func(t *testing.T, c *tls.Conn) {
+		_, st := rawControlStream(t, c)
+		_, _ = io.WriteString(st, s)
+	}
+}
+
+// invalidStarts are what a peer may send in place of a hello.
+var invalidStarts = map[string]func(*testing.T, *tls.Conn){
+	"HTTP instead of a multiplexer": writeRaw("GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"),
+	"zeros":                         writeRaw(strings.Repeat("\x00\x07", 4096)),
+	"HTTP instead of a hello":       writeControl("GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"),
+	"hello too long":                writeControl("\x00\x00\x40\x01"),
+	"not JSON":                      writeControl(encodeFrame("hello")),
+	"no hello":                      writeControl(encodeFrame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)),
+	"thousands of streams": func(t *testing.T, c *tls.Conn) {
+		mux, _ := rawControlStream(t, c)
+		for range 4000 {
+			if _, err := mux.OpenStream(t.Context()); err != nil {
+				return
+			}
+		}
+	},
+	"bytes for another stream": func(t *testing.T, c *tls.Conn) {
+		mux, _ := rawControlStream(t, c)
+		st, err := mux.OpenStream(t.Context())
+		if err == nil {
+			_, _ = st.Write(make([]byte, 200_000))
+		}
+	},
+}
+
 func TestServer_ClosesOnGarbage(t *testing.T) {
 	t.Parallel()
-	raw := func(s string) func(t *testing.T, c *tls.Conn) {
-		return func(_ *testing.T, c *tls.Conn) { _, _ = io.WriteString(c, s) }
-	}
-	first := func(s string) func(t *testing.T, c *tls.Conn) {
-		return func(t *testing.T, c *tls.Conn) {
-			_, st := rawControlStream(t, c)
-			_, _ = io.WriteString(st, s)
-		}
-	}
-	for name, send := range map[string]func(t *testing.T, c *tls.Conn){
-		"HTTP instead of a multiplexer": raw("GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"),
-		"zeros":                         raw(strings.Repeat("\x00\x07", 4096)),
-		"HTTP instead of a hello":       first("GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"),
-		"hello too long":                first("\x00\x00\x40\x01"),
-		"not JSON":                      first(encodeFrame("hello")),
-		"no hello":                      first(encodeFrame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)),
-		"thousands of streams": func(t *testing.T, c *tls.Conn) {
-			mux, _ := rawControlStream(t, c)
-			for range 4000 {
-				if _, err := mux.OpenStream(t.Context()); err != nil {
-					return
-				}
-			}
-		},
-		"bytes for another stream": func(t *testing.T, c *tls.Conn) {
-			mux, _ := rawControlStream(t, c)
-			st, err := mux.OpenStream(t.Context())
-			if err == nil {
-				_, _ = st.Write(make([]byte, 200_000))
-			}
-		},
-	} {
+	for name, send := range invalidStarts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newTestServer(t, overTCP, newHandler())
@@ -212,7 +219,8 @@ func TestServer_LimitsPendingConnections(t *testing.T) {
 	r.awaitSession(t) // as soon as there is room
 }
 
-// Streams cost memory: before its hello a peer has its control stream and a few waiting ones.
+// TestServer_LimitsStreamsBeforeHello checks that a peer has its control stream and a few waiting
+// ones before its hello: streams cost memory.
 func TestServer_LimitsStreamsBeforeHello(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, overTCP, newHandler())

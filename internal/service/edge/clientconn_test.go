@@ -20,10 +20,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The path over real tunnels is tested in internal/service. These are the rules that can be tested
-// without one.
+// The path over real tunnels is tested in test/edge. These are the rules that can be tested without
+// one.
 
-// eofClient has closed its sending side.
+// eofClient is a client that has closed its sending side.
 type eofClient struct{ net.Conn }
 
 func (eofClient) Read([]byte) (int, error)        { return 0, io.EOF }
@@ -35,14 +35,15 @@ func (eofClient) Reset(tunnel.RefuseCode) error   { return nil }
 func (eofClient) SetReadDeadline(time.Time) error { return nil }
 func (eofClient) Close() error                    { return nil }
 
-func answering() *clientConn {
+// newAnsweredConn returns the connection of an eofClient whose request is being answered.
+func newAnsweredConn() *clientConn {
 	c := newClientConn(context.Background(), eofClient{}, nil, ClientInfo{})
 	c.setState(http.StateActive)
 	return c
 }
 
-// watch reads as net/http watches a client while its request is answered.
-func watch(c *clientConn) <-chan error {
+// watchDisconnect reads as net/http does while the request is answered.
+func watchDisconnect(c *clientConn) <-chan error {
 	got := make(chan error, 1)
 	go func() {
 		_, err := c.Read(make([]byte, 1))
@@ -82,8 +83,8 @@ func TestClientConn_ReleasesHeldEOF(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				conn, began := answering(), time.Now()
-				got := watch(conn)
+				conn, began := newAnsweredConn(), time.Now()
+				got := watchDisconnect(conn)
 				synctest.Wait()
 				c.do(conn)
 				if err := <-got; !errors.Is(err, c.want) || time.Since(began) != c.after {
@@ -94,70 +95,74 @@ func TestClientConn_ReleasesHeldEOF(t *testing.T) {
 	}
 }
 
-// deadlines notes when which deadline reached the client.
-type deadlines struct {
+// deadlineConn is a client that records when which deadline reached it.
+type deadlineConn struct {
 	eofClient
 	began time.Time
 	got   []string
 }
 
-func (d *deadlines) SetReadDeadline(t time.Time) error {
-	what := "none"
+func (d *deadlineConn) SetReadDeadline(t time.Time) error {
+	deadline := "none"
 	if !t.IsZero() {
-		what = fmt.Sprint("past: ", !t.After(time.Now()))
+		deadline = fmt.Sprint("past: ", !t.After(time.Now()))
 	}
-	d.got = append(d.got, fmt.Sprint(time.Since(d.began), " ", what))
+	d.got = append(d.got, fmt.Sprint(time.Since(d.began), " ", deadline))
 	return nil
+}
+
+func after(d time.Duration) time.Time { return time.Now().Add(d) }
+
+// readDeadlines are deadlines that net/http sets, with those that reach the client within a day.
+var readDeadlines = map[string]struct {
+	do   func(set func(time.Time))
+	want []string
+}{
+	"none comes": {func(set func(time.Time)) {
+		set(after(time.Minute))
+		set(time.Time{})
+		set(after(time.Hour))
+		set(time.Time{})
+	}, nil},
+	"one comes": {func(set func(time.Time)) { set(after(time.Minute)) }, []string{"1m0s past: true"}},
+	"a later one comes": {func(set func(time.Time)) {
+		set(after(time.Minute))
+		set(after(2 * time.Minute))
+	}, []string{"2m0s past: true"}},
+	"an earlier one": {func(set func(time.Time)) {
+		set(after(time.Minute))
+		set(after(time.Second))
+	}, []string{"1s past: true"}},
+	"put off in time": {func(set func(time.Time)) {
+		set(after(time.Minute))
+		time.Sleep(59 * time.Second)
+		set(after(time.Minute))
+	}, []string{"1m59s past: true"}},
+	"one after a pause": {func(set func(time.Time)) {
+		set(after(time.Second))
+		set(time.Time{})
+		time.Sleep(time.Minute)
+		set(after(time.Second))
+	}, []string{"1m1s past: true"}},
+	"at once, and again": {func(set func(time.Time)) {
+		set(time.Unix(1, 0))
+		set(time.Time{})
+		set(after(time.Second))
+	}, []string{"0s past: true", "0s none", "1s past: true"}},
+	"over, and again": {func(set func(time.Time)) {
+		set(after(time.Second))
+		time.Sleep(time.Minute)
+		set(after(time.Second))
+	}, []string{"1s past: true", "1m0s none", "1m1s past: true"}},
 }
 
 func TestClientConn_PassesOnlyExpiredReadDeadlines(t *testing.T) {
 	t.Parallel()
-	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
-	for name, c := range map[string]struct {
-		do   func(set func(time.Time))
-		want []string
-	}{
-		"none comes": {func(set func(time.Time)) {
-			set(in(time.Minute))
-			set(time.Time{})
-			set(in(time.Hour))
-			set(time.Time{})
-		}, nil},
-		"one comes": {func(set func(time.Time)) { set(in(time.Minute)) }, []string{"1m0s past: true"}},
-		"a later one comes": {func(set func(time.Time)) {
-			set(in(time.Minute))
-			set(in(2 * time.Minute))
-		}, []string{"2m0s past: true"}},
-		"an earlier one": {func(set func(time.Time)) {
-			set(in(time.Minute))
-			set(in(time.Second))
-		}, []string{"1s past: true"}},
-		"put off in time": {func(set func(time.Time)) {
-			set(in(time.Minute))
-			time.Sleep(59 * time.Second)
-			set(in(time.Minute))
-		}, []string{"1m59s past: true"}},
-		"one after a pause": {func(set func(time.Time)) {
-			set(in(time.Second))
-			set(time.Time{})
-			time.Sleep(time.Minute)
-			set(in(time.Second))
-		}, []string{"1m1s past: true"}},
-		"at once, and again": {func(set func(time.Time)) {
-			set(time.Unix(1, 0))
-			set(time.Time{})
-			set(in(time.Second))
-		}, []string{"0s past: true", "0s none", "1s past: true"}},
-		"over, and again": {func(set func(time.Time)) {
-			set(in(time.Second))
-			time.Sleep(time.Minute)
-			set(in(time.Second))
-		}, []string{"1s past: true", "1m0s none", "1m1s past: true"}},
-	} {
+	for name, c := range readDeadlines {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				client := &deadlines{began: time.Now()}
+				client := &deadlineConn{began: time.Now()}
 				conn := newClientConn(context.Background(), client, nil, ClientInfo{})
 				c.do(func(at time.Time) {
 					if err := conn.SetReadDeadline(at); err != nil {
@@ -167,7 +172,7 @@ func TestClientConn_PassesOnlyExpiredReadDeadlines(t *testing.T) {
 				time.Sleep(24 * time.Hour)
 				synctest.Wait()
 				if !slices.Equal(client.got, c.want) {
-					t.Errorf("the client was told %q, want %q", client.got, c.want)
+					t.Errorf("the client got %q, want %q", client.got, c.want)
 				}
 			})
 		})
@@ -176,7 +181,7 @@ func TestClientConn_PassesOnlyExpiredReadDeadlines(t *testing.T) {
 
 func TestClientConn_HoldsEOFOnlyFromDisconnectWatch(t *testing.T) {
 	t.Parallel()
-	c := answering()
+	c := newAnsweredConn()
 	if _, err := c.Read(make([]byte, 4096)); !errors.Is(err, io.EOF) {
 		t.Errorf("reading a body that breaks off: %v", err)
 	}

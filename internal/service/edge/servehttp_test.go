@@ -11,16 +11,15 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
-// noMeter counts nothing.
+// noMeter is a Meter that counts nothing.
 type noMeter struct{}
 
 func (noMeter) Start(*RequestRecord)  {}
@@ -52,69 +51,76 @@ func httpEndpoint() *account.Endpoint {
 		Type: account.TypeAgent, Bindings: []string{account.BindingKubernetes}}
 }
 
-func TestServeHTTP_ServesRequestsOfOtherServers(t *testing.T) {
+// serveOffline starts a server whose requests e serves, for an endpoint without an agent.
+func serveOffline(t *testing.T, e *Edge, info ClientInfo) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.ServeHTTP(w, r, httpEndpoint(), info)
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// expectOffline sends a request and checks that the answer is the page of an offline endpoint. It
+// reports whether the connection ends after it.
+func expectOffline(t *testing.T, srv *httptest.Server, method, body string) (ends bool) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := srv.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 503 ||
+		!strings.Contains(string(b), string(account.CodeEndpointOffline)) {
+		t.Errorf("%s: %d %q %v", method, res.StatusCode, b, err)
+	}
+	return res.Close
+}
+
+func TestServeHTTP_KeepsConnections(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	serve := func(o ClientInfo) *httptest.Server {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			e.ServeHTTP(w, r, httpEndpoint(), o)
-		}))
-		t.Cleanup(srv.Close)
-		return srv
-	}
-	ask := func(srv *httptest.Server, method, body string) *http.Response {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, srv.URL, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := srv.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 503 ||
-			!strings.Contains(string(b), string(account.CodeEndpointOffline)) {
-			t.Errorf("%s: %d %q %v", method, res.StatusCode, b, err)
-		}
-		return res
-	}
-	srv := serve(ClientInfo{})
-	if res := ask(srv, "GET", ""); res.Close {
+	srv := serveOffline(t, e, ClientInfo{})
+	if expectOffline(t, srv, "GET", "") {
 		t.Error("a connection ends after a page")
 	}
-	if res := ask(srv, "POST", "not read when the page is made"); !res.Close {
+	if !expectOffline(t, srv, "POST", "not read when the page is made") {
 		t.Error("a connection goes on with an unread body")
 	}
 	stopping := make(chan struct{})
 	close(stopping)
-	if res := ask(serve(ClientInfo{Draining: stopping}), "GET", ""); !res.Close {
-		t.Error("a connection goes on while the one who has it stops")
+	if !expectOffline(t, serveOffline(t, e, ClientInfo{Draining: stopping}), "GET", "") {
+		t.Error("a connection goes on while its server stops")
 	}
-	// a client has its answer before the handler returns
-	for end := time.Now().Add(time.Minute); e.Live() != 0; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("%d live after the last request", e.Live())
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	func() {
-		defer func() {
-			//nolint:errorlint // the very value is what net/http asks for
-			if p := recover(); p != http.ErrAbortHandler {
-				t.Errorf("a request whose client left ended in %v", p)
-			}
-		}()
-		e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil), httpEndpoint(),
-			ClientInfo{})
-	}()
+	wait.Until(t, "the end of the last request", func() bool { return e.Live() == 0 })
 	if err := e.Drain(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if res := ask(srv, "GET", ""); !res.Close {
+	if !expectOffline(t, srv, "GET", "") {
 		t.Error("a connection goes on while the edge stops")
 	}
+}
+
+func TestServeHTTP_AbortsWhenClientLeaves(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	defer func() {
+		//nolint:errorlint // the very value is what net/http asks for
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("a request whose client left ended in %v", p)
+		}
+		if e.Live() != 0 {
+			t.Errorf("%d live after it", e.Live())
+		}
+	}()
+	e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil), httpEndpoint(),
+		ClientInfo{})
 }
 
 func TestServeHTTP_SetsForwardingHeaders(t *testing.T) {
@@ -155,8 +161,8 @@ func TestServeHTTP_SetsForwardingHeaders(t *testing.T) {
 	}
 }
 
-// The secret of a session stays here also where the rule with the login does not hold, and after
-// the policy has lost it.
+// TestServeHTTP_DropsLoginCookies checks that the secret of a session does not reach the upstream,
+// also where the rule with the login does not hold, and after the policy has lost it.
 func TestServeHTTP_DropsLoginCookies(t *testing.T) {
 	t.Parallel()
 	in := httptest.NewRequestWithContext(t.Context(), "GET", "https://app.example.com/open", nil)

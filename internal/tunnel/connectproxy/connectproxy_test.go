@@ -59,6 +59,7 @@ func (w *fakeNetwork) dial(_ context.Context, _, address string) (net.Conn, erro
 	return client, nil
 }
 
+// environment returns a replacement of os.Getenv that knows pairs of names and values.
 func environment(pairs ...string) func(string) string {
 	return func(name string) string {
 		for i := 0; i < len(pairs); i += 2 {
@@ -70,41 +71,43 @@ func environment(pairs ...string) func(string) string {
 	}
 }
 
+// dialCases are environments, and how the address is dialled in each.
+var dialCases = map[string]struct {
+	env           func(string) string
+	address       string
+	dialled       string
+	got           string // what the server at the other end sends
+	authorization string // for the proxy
+}{
+	"no proxy": {environment(), "fairlead.test:8443", "fairlead.test:8443", "direct", ""},
+	"proxy": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
+		"proxy.corp:3128", "tunnelled", ""},
+	"lower case": {environment("https_proxy", "http://proxy.corp:3128"), "fairlead.test:8443",
+		"proxy.corp:3128", "tunnelled", ""},
+	"without a scheme": {environment("HTTPS_PROXY", "proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128",
+		"tunnelled", ""},
+	"without a port": {environment("HTTPS_PROXY", "http://proxy.corp"), "fairlead.test:8443", "proxy.corp:80",
+		"tunnelled", ""},
+	"IPv6 server": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "[2001:db8::1]:8443",
+		"proxy.corp:3128", "tunnelled", ""},
+	"user and password": {environment("HTTPS_PROXY", "http://u:p%40@proxy.corp:3128"), "fairlead.test:8443",
+		"proxy.corp:3128", "tunnelled", "Basic dTpwQA=="},
+	"exempt": {environment("HTTPS_PROXY", "http://proxy.corp:3128", "NO_PROXY", ".test"),
+		"fairlead.test:8443", "fairlead.test:8443", "direct", ""},
+	"loopback": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "127.0.0.1:8443",
+		"127.0.0.1:8443", "direct", ""},
+	"localhost": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "localhost:8443",
+		"localhost:8443", "direct", ""},
+	"HTTP_PROXY is not for TLS": {environment("HTTP_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
+		"fairlead.test:8443", "direct", ""},
+}
+
 func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
 	t.Parallel()
-	const ok = "HTTP/1.1 200 Connection established\r\n\r\n"
-	for name, c := range map[string]struct {
-		env     func(string) string
-		address string
-		dialled string
-		got     string
-		auth    string
-	}{
-		"no proxy": {environment(), "fairlead.test:8443", "fairlead.test:8443", "direct", ""},
-		"proxy": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
-			"proxy.corp:3128", "tunnelled", ""},
-		"lower case": {environment("https_proxy", "http://proxy.corp:3128"), "fairlead.test:8443",
-			"proxy.corp:3128", "tunnelled", ""},
-		"without a scheme": {environment("HTTPS_PROXY", "proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128",
-			"tunnelled", ""},
-		"without a port": {environment("HTTPS_PROXY", "http://proxy.corp"), "fairlead.test:8443", "proxy.corp:80",
-			"tunnelled", ""},
-		"IPv6 server": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "[2001:db8::1]:8443",
-			"proxy.corp:3128", "tunnelled", ""},
-		"user and password": {environment("HTTPS_PROXY", "http://u:p%40@proxy.corp:3128"), "fairlead.test:8443",
-			"proxy.corp:3128", "tunnelled", "Basic dTpwQA=="},
-		"exempt": {environment("HTTPS_PROXY", "http://proxy.corp:3128", "NO_PROXY", ".test"),
-			"fairlead.test:8443", "fairlead.test:8443", "direct", ""},
-		"loopback": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "127.0.0.1:8443",
-			"127.0.0.1:8443", "direct", ""},
-		"localhost": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "localhost:8443",
-			"localhost:8443", "direct", ""},
-		"HTTP_PROXY is not for TLS": {environment("HTTP_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
-			"fairlead.test:8443", "direct", ""},
-	} {
+	for name, c := range dialCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newFakeNetwork(t, ok)
+			w := newFakeNetwork(t, "HTTP/1.1 200 Connection established\r\n\r\n")
 			dial, err := connectproxy.Dialer(c.env, w.dial)
 			if err != nil {
 				t.Fatal(err)
@@ -125,7 +128,7 @@ func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
 			}
 			req := <-w.request
 			if req.Method != http.MethodConnect || req.Host != c.address || req.RequestURI != c.address ||
-				req.Header.Get("Proxy-Authorization") != c.auth {
+				req.Header.Get("Proxy-Authorization") != c.authorization {
 				t.Errorf("the proxy was asked %s %s with %q", req.Method, req.RequestURI,
 					req.Header.Get("Proxy-Authorization"))
 			}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -172,12 +173,22 @@ func TestServer_CallsHandlerInOrder(t *testing.T) {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			t.Error("a handler does not learn that its connection is lost")
 		}
-		<-release
+		select {
+		case <-release:
+		case <-t.Context().Done():
+		}
 		bound.Store(true)
 		return Bound{}, nil
 	}
 	h := newTestServer(t, overTCP, handler)
-	s := h.startClient(ClientConfig{Hello: agentHello}).awaitSession(t)
+	var dials atomic.Int32
+	s := h.startClient(ClientConfig{Hello: agentHello,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials.Add(1) > 2 { // else a third connection may join before the second is lost
+				return nil, errors.New("no third connection")
+			}
+			return h.dial(ctx, network, address)
+		}}).awaitSession(t)
 	far := wait.Receive(t, "Up before Bind", handler.ups)
 	awaitConnections(t, 2, s, far)
 	go func() { _, _ = s.Bind(context.Background(), Bind{URL: "http://a.b"}) }()

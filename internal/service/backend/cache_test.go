@@ -19,7 +19,7 @@ import (
 func TestResolver_CachesTrees(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))
 		for range 50 {
 			w.expect(t, "f", "a")
 		}
@@ -48,7 +48,7 @@ func TestResolver_CachesTrees(t *testing.T) {
 func TestResolver_UsesLastTreeDuringStoreOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "a"), static("a"))
+		w := newResolverFixture(t, failover("f", "a"), static("a"))
 		w.broken = errors.New("database is gone")
 		if _, err := w.Attempts(t.Context(), acme, "f", Client{}); !errors.Is(err, w.broken) {
 			t.Errorf("without a tree: %v", err)
@@ -74,7 +74,8 @@ func TestResolver_UsesLastTreeDuringStoreOutage(t *testing.T) {
 func TestResolver_StateFollowsConfiguration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "a", "b", "c"), static("a"), static("b"), static("c"), failover("g", "f", "c"))
+		w := newResolverFixture(t, failover("f", "a", "b", "c"), static("a"), static("b"), static("c"),
+			failover("g", "f", "c"))
 		w.kill("a", "b")
 		w.expect(t, "g", "a b c")
 		w.expect(t, "f", "c") // trees share what they know
@@ -105,7 +106,7 @@ func TestResolver_StateFollowsConfiguration(t *testing.T) {
 func TestResolver_EvictsIdleState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, static("a"), static("b"), failover("stays", "a", "b"))
+		w := newResolverFixture(t, static("a"), static("b"), failover("stays", "a", "b"))
 		w.kill("a")
 		for i := range 10_000 {
 			id := fmt.Sprintf("f%d", i)
@@ -148,7 +149,7 @@ func TestResolver_EvictsIdleState(t *testing.T) {
 func TestResolver_RefusesBrokenTrees(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "g"), failover("g", "f"), failover("h", "missing"))
+		w := newResolverFixture(t, failover("f", "g"), failover("g", "f"), failover("h", "missing"))
 		for _, id := range []string{"f", "h"} {
 			if _, err := w.Attempts(t.Context(), acme, id, Client{}); account.CodeOf(err) != account.CodeInternal {
 				t.Errorf("%s: %v", id, err)

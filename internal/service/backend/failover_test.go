@@ -18,7 +18,8 @@ import (
 func TestFailover_TriesChildrenInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "tg", "a", "b", "page"), tunnels("tg"), static("a"), static("b"), answer("page"))
+		w := newResolverFixture(t, failover("f", "tg", "a", "b", "page"), tunnels("tg"), static("a"), static("b"),
+			answer("page"))
 		w.expect(t, "f", "tg")
 		if got := w.Active(acme, "f"); got != "tg" {
 			t.Errorf("active is %q", got)
@@ -30,17 +31,17 @@ func TestFailover_TriesChildrenInOrder(t *testing.T) {
 		w.expect(t, "f", "b")
 		w.kill("b")
 		w.expect(t, "f", "b page")
-		w.switched(t, "f: tg>a", "f: a>b", "f: b>page")
+		w.expectSwitches(t, "f: tg>a", "f: a>b", "f: b>page")
 		w.change(func() { w.offline["tg"] = false })
 		w.expect(t, "f", "tg") // at once
-		w.switched(t, "f: page>tg")
+		w.expectSwitches(t, "f: page>tg")
 	})
 }
 
 func TestAttempts_YieldsSingleLeaf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, static("a"), tunnels("tg"), answer("page"))
+		w := newResolverFixture(t, static("a"), tunnels("tg"), answer("page"))
 		w.kill("a", "tg")
 		for range 3 { // nothing is remembered of a leaf that has no alternative
 			w.expect(t, "a", "a!")
@@ -66,7 +67,7 @@ func TestAttempts_YieldsSingleLeaf(t *testing.T) {
 func TestFailover_RecoversGradually(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))
 		w.expect(t, "f", "a")
 		w.kill("a")
 		w.expect(t, "f", "a b")
@@ -90,10 +91,10 @@ func TestFailover_RecoversGradually(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		w.expect(t, "f", "a") // the third success, but not ten seconds
 		w.expect(t, "f", "b")
-		w.switched(t, "f: a>b")
+		w.expectSwitches(t, "f: a>b")
 		time.Sleep(2 * time.Second)
 		w.expect(t, "f", "a")
-		w.switched(t, "f: b>a")
+		w.expectSwitches(t, "f: b>a")
 		for range 5 {
 			w.expect(t, "f", "a")
 		}
@@ -109,7 +110,7 @@ func TestFailover_RecoversGradually(t *testing.T) {
 func TestFailover_KeepsFlappingChildDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))
 		w.expect(t, "f", "a")
 		w.kill("a")
 		for i := range 6_000 { // ten minutes, ten connections a second, up for three seconds of six
@@ -119,7 +120,7 @@ func TestFailover_KeepsFlappingChildDown(t *testing.T) {
 			w.connect(t, "f")
 			time.Sleep(90 * time.Millisecond)
 		}
-		w.switched(t, "f: a>b")
+		w.expectSwitches(t, "f: a>b")
 		if w.tried["a"] > 150 || w.tried["a"] < 20 {
 			t.Errorf("a was tried %d times", w.tried["a"])
 		}
@@ -129,12 +130,12 @@ func TestFailover_KeepsFlappingChildDown(t *testing.T) {
 func TestFailover_TriesChildrenWhenAllAreDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "tg", "a", "b"), tunnels("tg"), static("a"), static("b"))
+		w := newResolverFixture(t, failover("f", "tg", "a", "b"), tunnels("tg"), static("a"), static("b"))
 		w.offline["tg"] = true
 		w.kill("a", "b")
 		w.expect(t, "f", "a b!")
 		w.expect(t, "f", "a!") // the first child not yet known to be unreachable
-		w.switched(t, "f: a>b", "f: b>")
+		w.expectSwitches(t, "f: a>b", "f: b>")
 		if got := w.Active(acme, "f"); got != "" {
 			t.Errorf("active is %q", got)
 		}
@@ -142,7 +143,7 @@ func TestFailover_TriesChildrenWhenAllAreDown(t *testing.T) {
 		time.Sleep(time.Second)
 		w.expect(t, "f", "a b")
 		w.expect(t, "f", "b") // it recovers, and there is no other: it gets everything
-		w.switched(t, "f: >b")
+		w.expectSwitches(t, "f: >b")
 		w.kill("tg")
 		w.change(func() { w.all["tg2"] = tunnels("tg2"); w.offline["tg2"] = true })
 		w.change(func() { w.all["g"] = failover("g", "tg", "tg2") })
@@ -156,12 +157,12 @@ func TestAttempts_EndAtTheirLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, ids := statics(16)
-		w := newWorld(t, append(all, failover("f", ids...))...)
+		w := newResolverFixture(t, append(all, failover("f", ids...))...)
 		w.kill(ids...)
 		if got := w.connect(t, "f"); got != strings.Join(ids[:8], " ")+"!" {
 			t.Errorf("the way %q", got)
 		}
-		slow := newWorld(t, append(all, failover("f", ids...))...)
+		slow := newResolverFixture(t, append(all, failover("f", ids...))...)
 		slow.kill(ids...)
 		if got := slow.connectFor(t, "f", 4*time.Second); got != "s00 s01 s02!" {
 			t.Errorf("the way with slow failures %q", got)
@@ -181,19 +182,20 @@ func TestAttempts_EndAtTheirLimits(t *testing.T) {
 func TestFailover_Nests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "site1", "site2"), failover("site1", "a", "b"), failover("site2", "tg", "c"),
+		w := newResolverFixture(t, failover("f", "site1", "site2"), failover("site1", "a", "b"),
+			failover("site2", "tg", "c"),
 			static("a"), static("b"), tunnels("tg"), static("c"))
 		w.expect(t, "f", "a")
 		w.kill("a")
 		w.expect(t, "f", "a b")
-		w.switched(t, "site1: a>b") // f still has site1
+		w.expectSwitches(t, "site1: a>b") // f still has site1
 		w.kill("b")
 		w.expect(t, "f", "b tg")
 		w.expect(t, "f", "tg")
-		w.switched(t, "site1: b>", "f: site1>site2")
+		w.expectSwitches(t, "site1: b>", "f: site1>site2")
 		w.offline["tg"] = true
 		w.expect(t, "f", "c")
-		w.switched(t, "site2: tg>c")
+		w.expectSwitches(t, "site2: tg>c")
 		w.revive("a")
 		time.Sleep(time.Second)
 		w.expect(t, "f", "a")
@@ -206,7 +208,7 @@ func TestFailover_Nests(t *testing.T) {
 		if f, site := w.Active(acme, "f"), w.Active(acme, "site1"); f != "site1" || site != "a" {
 			t.Errorf("active: %q, and there %q", f, site)
 		}
-		w.switched(t, "site1: >a", "f: site2>site1")
+		w.expectSwitches(t, "site1: >a", "f: site2>site1")
 	})
 }
 
@@ -215,7 +217,7 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := failover("f", "site", "c")
 		f.HealthStatus, f.HealthRule = []int{502, 503}, account.HealthRule{MinAnswers: 1, FailurePercent: 1} // of pods
-		w := newWorld(t, f, failover("site", "a", "b"), static("a"), static("b"), static("c"))
+		w := newResolverFixture(t, f, failover("site", "a", "b"), static("a"), static("b"), static("c"))
 		ask := func(statuses map[string]int) string {
 			return w.answered(t, "f", Client{OwnPod: true}, statuses)
 		}
@@ -225,7 +227,7 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 		if got := ask(map[string]int{"a": 503}); got != "a c" { // it counts for site, whose own rules do not know it
 			t.Errorf("the way with 503 was %q", got)
 		}
-		w.switched(t, "f: site>c")
+		w.expectSwitches(t, "f: site>c")
 		if got := ask(nil); got != "c" {
 			t.Errorf("the way after it was %q", got)
 		}
@@ -251,7 +253,7 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 func TestAttempt_IgnoresClientsThatLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))
 		next := func() *Attempt {
 			attempts, err := w.Attempts(t.Context(), acme, "f", Client{})
 			if err != nil {

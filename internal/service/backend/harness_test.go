@@ -24,24 +24,25 @@ const acme = "ac-acme"
 
 var errRefused = errors.New("connection refused")
 
-// world is a store, the tunnels and the upstreams: what a Resolver and its caller see.
-type world struct {
-	mu       sync.Mutex
-	all      map[string]account.Backend
-	broken   error // of the store
-	reads    int
-	wake     chan struct{}
-	live     int             // subscriptions
-	offline  map[string]bool // by the label "g"
-	dead     map[string]bool // leaves that refuse
-	tried    map[string]int
-	switches []string
-	asked    func() // by TunnelOnline and OnActiveChange
+// resolverFixture is a Resolver with the store, the tunnels and the upstreams that it and its
+// caller use.
+type resolverFixture struct {
+	mu         sync.Mutex
+	all        map[string]account.Backend
+	broken     error // of the store
+	reads      int
+	wake       chan struct{}
+	live       int             // subscriptions
+	offline    map[string]bool // by the label "g"
+	dead       map[string]bool // leaves that refuse
+	tried      map[string]int
+	switches   []string
+	onCallback func() // by TunnelOnline and OnActiveChange
 	*Resolver
 }
 
-func newWorld(t *testing.T, backends ...account.Backend) *world {
-	w := &world{all: map[string]account.Backend{}, offline: map[string]bool{}, dead: map[string]bool{},
+func newResolverFixture(t *testing.T, backends ...account.Backend) *resolverFixture {
+	w := &resolverFixture{all: map[string]account.Backend{}, offline: map[string]bool{}, dead: map[string]bool{},
 		tried: map[string]int{}, wake: make(chan struct{}, 1)}
 	for _, b := range backends {
 		w.all[b.ID] = b
@@ -53,16 +54,16 @@ func newWorld(t *testing.T, backends ...account.Backend) *world {
 			return w.wake, func() { w.change(func() { w.live-- }) }
 		},
 		TunnelOnline: func(_ string, labels map[string]string) bool {
-			if w.asked != nil {
-				defer w.asked()
+			if w.onCallback != nil {
+				defer w.onCallback()
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return !w.offline[labels["g"]]
 		},
 		OnActiveChange: func(_, id, from, to string) {
-			if w.asked != nil {
-				w.asked()
+			if w.onCallback != nil {
+				w.onCallback()
 			}
 			w.change(func() { w.switches = append(w.switches, id+": "+from+">"+to) })
 		},
@@ -71,35 +72,35 @@ func newWorld(t *testing.T, backends ...account.Backend) *world {
 	return w
 }
 
-func (w *world) change(f func()) {
+func (w *resolverFixture) change(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
 }
 
-func (w *world) kill(ids ...string) {
+func (w *resolverFixture) kill(ids ...string) {
 	w.change(func() {
 		for _, id := range ids {
 			w.dead[id] = true
 		}
 	})
 }
-func (w *world) revive(id string) { w.change(func() { delete(w.dead, id) }) }
+func (w *resolverFixture) revive(id string) { w.change(func() { delete(w.dead, id) }) }
 
 // put changes the store and wakes the Resolver.
-func (w *world) put(b account.Backend) {
+func (w *resolverFixture) put(b account.Backend) {
 	w.change(func() { w.all[b.ID] = b })
 	w.notify()
 }
 
-func (w *world) notify() {
+func (w *resolverFixture) notify() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (w *world) BackendTree(_ context.Context, _, id string) (*account.BackendTree, error) {
+func (w *resolverFixture) BackendTree(_ context.Context, _, id string) (*account.BackendTree, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads++
@@ -114,7 +115,7 @@ func (w *world) BackendTree(_ context.Context, _, id string) (*account.BackendTr
 	return tree, nil
 }
 
-func (w *world) collect(id string, into map[string]account.Backend) {
+func (w *resolverFixture) collect(id string, into map[string]account.Backend) {
 	b, ok := w.all[id]
 	if _, seen := into[id]; seen || !ok {
 		return
@@ -127,12 +128,12 @@ func (w *world) collect(id string, into map[string]account.Backend) {
 
 // connect is what a caller does for a connection: it tries until a leaf can be reached. It returns
 // the leaves in order, the last of them with "!" when it was not reached either.
-func (w *world) connect(t testing.TB, id string) string {
+func (w *resolverFixture) connect(t testing.TB, id string) string {
 	t.Helper()
 	return w.connectFor(t, id, 10*time.Millisecond)
 }
 
-func (w *world) connectFor(t testing.TB, id string, connecting time.Duration) string {
+func (w *resolverFixture) connectFor(t testing.TB, id string, connecting time.Duration) string {
 	t.Helper()
 	attempts, err := w.Attempts(t.Context(), acme, id, Client{})
 	if err != nil {
@@ -159,7 +160,7 @@ func (w *world) connectFor(t testing.TB, id string, connecting time.Duration) st
 
 // answered makes one request of a client that may be repeated, and returns the leaves that answered
 // it, in order; each with the status that it has in statuses.
-func (w *world) answered(t testing.TB, id string, by Client, statuses map[string]int) string {
+func (w *resolverFixture) answered(t testing.TB, id string, by Client, statuses map[string]int) string {
 	t.Helper()
 	attempts, err := w.Attempts(t.Context(), acme, id, by)
 	if err != nil {
@@ -181,14 +182,14 @@ func (w *world) answered(t testing.TB, id string, by Client, statuses map[string
 }
 
 // expect makes one connection and compares the way it took.
-func (w *world) expect(t testing.TB, id, want string) {
+func (w *resolverFixture) expect(t testing.TB, id, want string) {
 	t.Helper()
 	if got := w.connect(t, id); got != want {
 		t.Errorf("a connection to %s took the way %q, not %q", id, got, want)
 	}
 }
 
-func (w *world) switched(t testing.TB, want ...string) {
+func (w *resolverFixture) expectSwitches(t testing.TB, want ...string) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 func TestFailover_ServesThousandConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))
 		all := func(connecting time.Duration) map[string]int {
 			ways := map[string]int{}
 			var mu sync.Mutex
@@ -43,7 +43,7 @@ func TestFailover_ServesThousandConnections(t *testing.T) {
 		if ways := all(time.Millisecond); ways["b"] != 1000 {
 			t.Errorf("while a is down: %v", ways)
 		}
-		w.switched(t, "f: a>b")
+		w.expectSwitches(t, "f: a>b")
 		time.Sleep(time.Second)
 		if ways := all(100 * time.Millisecond); ways["a b"] != 1 || ways["b"] != 999 {
 			t.Errorf("at the first try: %v", ways)
@@ -62,7 +62,7 @@ func TestFailover_ServesThousandConnections(t *testing.T) {
 		if ways := all(time.Millisecond); ways["a"] != 1000 {
 			t.Errorf("when a is back: %v", ways)
 		}
-		w.switched(t, "f: b>a")
+		w.expectSwitches(t, "f: b>a")
 	})
 }
 
@@ -71,8 +71,8 @@ func TestFailover_ServesThousandConnections(t *testing.T) {
 func TestResolver_ReportsActiveChangesInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, failover("f", "t1", "t2", "a"), tunnels("t1"), tunnels("t2"), static("a"))
-		w.asked = runtime.Gosched // the state may change while it is judged
+		w := newResolverFixture(t, failover("f", "t1", "t2", "a"), tunnels("t1"), tunnels("t2"), static("a"))
+		w.onCallback = runtime.Gosched // the state may change while it is judged
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
@@ -115,7 +115,8 @@ func TestResolver_ReportsActiveChangesInOrder(t *testing.T) {
 func TestWeighted_DrawsByWeight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, weighted("w", map[string]int{"a": 1, "b": 3, "c": 0}), static("a"), static("b"), static("c"),
+		w := newResolverFixture(t, weighted("w", map[string]int{"a": 1, "b": 3, "c": 0}), static("a"), static("b"),
+			static("c"),
 			weighted("none", map[string]int{"a": 0}), failover("f", "none", "w"))
 		w.draw = func() func(int) int { // evenly, in turn
 			i := 0

@@ -24,11 +24,11 @@ func clients(n int) []Client {
 	return all
 }
 
-// watchingStatus is a failover of a and b that looks at statuses.
-func watchingStatus(t *testing.T, rule account.HealthRule) *world {
+// watchingStatus returns a failover of a and b that counts statuses of 500 as failures.
+func watchingStatus(t *testing.T, rule account.HealthRule) *resolverFixture {
 	f := failover("f", "a", "b")
 	f.HealthStatus, f.HealthRule = []int{500}, rule
-	return newWorld(t, f, static("a"), static("b"))
+	return newResolverFixture(t, f, static("a"), static("b"))
 }
 
 var broken, well = map[string]int{"a": 500}, map[string]int{}
@@ -61,7 +61,7 @@ func TestHealthStatus_OneClientTakesNothingDown(t *testing.T) {
 						}
 					}
 				}
-				w.switched(t)
+				w.expectSwitches(t)
 			})
 		})
 	}
@@ -78,7 +78,7 @@ func TestHealthStatus_LonelyClientTakesNothingDown(t *testing.T) {
 				t.Fatalf("the way was %q", got)
 			}
 		}
-		w.switched(t)
+		w.expectSwitches(t)
 	})
 }
 
@@ -111,7 +111,7 @@ func TestHealthStatus_TakesBrokenChildDown(t *testing.T) {
 				if got := w.answered(t, "f", c.by[0], well); got != "b" && c.pause < time.Second {
 					t.Errorf("after %d bad answers: %q", c.after, got)
 				}
-				w.switched(t, "f: a>b")
+				w.expectSwitches(t, "f: a>b")
 			})
 		})
 	}
@@ -126,7 +126,7 @@ func TestHealthStatus_ForgetsOldAnswers(t *testing.T) {
 			w.answered(t, "f", clients(3)[i%3], broken)
 			time.Sleep(3 * time.Second)
 		}
-		w.switched(t)
+		w.expectSwitches(t)
 	})
 }
 
@@ -140,13 +140,13 @@ func TestHealthStatus_OneClientDoesNotKeepChildDown(t *testing.T) {
 		for _, c := range all {
 			w.answered(t, "f", c, broken)
 		}
-		w.switched(t, "f: a>b")
+		w.expectSwitches(t, "f: a>b")
 		for range 60 { // the attacker is always there first
 			time.Sleep(250 * time.Millisecond)
 			w.answered(t, "f", client("198.51.100.1"), broken)
 			w.answered(t, "f", all[0], well)
 		}
-		w.switched(t, "f: b>a")
+		w.expectSwitches(t, "f: b>a")
 		if got := w.answered(t, "f", all[0], well); got != "a" {
 			t.Errorf("when a is back: %q", got)
 		}
@@ -160,13 +160,13 @@ func TestHealthStatus_LeavesTheGroupAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		site := failover("site", "a", "tg")
 		site.HealthStatus = []int{500}
-		w := newWorld(t, failover("f", "site", "c"), site, static("a"), tunnels("tg"), static("c"))
+		w := newResolverFixture(t, failover("f", "site", "c"), site, static("a"), tunnels("tg"), static("c"))
 		for range 20 {
 			if got := w.answered(t, "f", client("198.51.100.1"), map[string]int{"a": 500, "tg": 500}); got != "a tg c" {
 				t.Fatalf("the way was %q", got)
 			}
 		}
 		w.expect(t, "f", "a")
-		w.switched(t)
+		w.expectSwitches(t)
 	})
 }

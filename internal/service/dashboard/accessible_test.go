@@ -28,18 +28,16 @@ var accessible string
 func TestDashboard_InBrowser(t *testing.T) {
 	ctx := chromium(t)
 	for name, test := range map[string]func(*testing.T, *tab, *fake, *httptest.Server){
-		"every page is accessible": everyPageIsAccessible, "searching while one types": searching,
-		"revoking with the keyboard":      revokingWithTheKeyboard,
-		"live updates leave people alone": liveUpdates, "the key is deleted": theKeyIsDeleted, "signing in": signingIn,
-		"without scripts": withoutScripts, "focus can be seen": focusCanBeSeen,
-		"the server stops answering": theServerStopsAnswering, "a phone": aPhone,
-		"filters without scripts": filtersWithoutScripts,
+		"accessibility": testAccessibility, "search": testSearch, "keyboard": testKeyboardRevocation,
+		"live updates keep input": testLiveUpdatesKeepInput, "key deletion": testKeyDeletion, "sign-in": testSignIn,
+		"without scripts": testWithoutScripts, "visible focus": testVisibleFocus, "server outage": testServerOutage,
+		"phone": testPhone, "filters without scripts": testFiltersWithoutScripts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())
 			srv := dashboardOf(t, f, func(o *Options) { o.Limits.SignInCheckInterval = 50 * time.Millisecond })
 			b := &tab{t, ctx, localhost(srv.URL)}
-			tell(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
+			sendCommand(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
 			b.size(1280, 720, "light")
 			b.signIn(signedInAs(t, srv, "flk_admin"))
 			// ends what is still open, so that the server can close
@@ -49,7 +47,7 @@ func TestDashboard_InBrowser(t *testing.T) {
 	}
 }
 
-func everyPageIsAccessible(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+func testAccessibility(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	pages := append(shownPages(f), shownPage{"sign-in", "/ui/sign-in?return=/ui/none", ""})
 	for _, p := range pages {
 		b.size(1280, 720, "light")
@@ -87,7 +85,7 @@ func checkTree(t *testing.T, b *tab, page string) {
 		return strings.Trim(string(v.Value), `"`)
 	}
 	roles := map[string]int{}
-	for _, n := range tell(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
+	for _, n := range sendCommand(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
 		role := value(n.Role)
 		if n.Ignored {
 			continue
@@ -134,7 +132,7 @@ func (b *tab) write(id, text string) {
 	}
 }
 
-func searching(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
+func testSearch(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/traffic-policy/identities")
 	eval[bool](b, "window.same = true")
 	b.write("q", "chia")
@@ -166,7 +164,7 @@ func searching(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 		"document.querySelectorAll('#live tbody tr').length === 1 && document.getElementById('q').value === 'bob'")
 }
 
-func revokingWithTheKeyboard(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+func testKeyboardRevocation(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.open("/ui/traffic-policy/identities?q=chiara")
 	control := "a[data-dialog]"
 	for range 40 {
@@ -210,7 +208,7 @@ func revokingWithTheKeyboard(t *testing.T, b *tab, f *fake, _ *httptest.Server) 
 		"location.search === '?q=chiara' && document.activeElement.className === 'notice'")
 }
 
-func liveUpdates(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+func testLiveUpdatesKeepInput(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.size(1280, 400, "light")
 	b.open("/ui/endpoints")
 	b.until("the stream", "'following' in document.body.dataset")
@@ -233,7 +231,7 @@ func liveUpdates(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	}
 }
 
-func theKeyIsDeleted(_ *testing.T, b *tab, f *fake, _ *httptest.Server) {
+func testKeyDeletion(_ *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.open("/ui/agents")
 	b.until("the stream", "'following' in document.body.dataset")
 	f.set(func() { f.keys = f.keys[1:] })
@@ -241,7 +239,7 @@ func theKeyIsDeleted(_ *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		"location.pathname === '/ui/sign-in' && location.search === '?return=%2Fui%2Fagents'")
 }
 
-func theServerStopsAnswering(_ *testing.T, b *tab, f *fake, _ *httptest.Server) {
+func testServerOutage(_ *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.open("/ui/agents")
 	b.until("the stream", "'following' in document.body.dataset")
 	f.change(func() { f.down = true })
@@ -255,7 +253,7 @@ func theServerStopsAnswering(_ *testing.T, b *tab, f *fake, _ *httptest.Server) 
 	b.until("that it is up to date again", "!document.querySelector('.stale')")
 }
 
-func signingIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
+func testSignIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/agents")
 	b.do(chromedp.Click(chromedp.CSS(".menu-wide form button")))
 	b.until("the sign-in page",
@@ -285,8 +283,8 @@ func signingIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	}
 }
 
-func withoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
-	tell(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+func testWithoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	sendCommand(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/ui/traffic-policy/identities")
 	b.do(chromedp.SendKeys(chromedp.CSS("#q"), "dmitri"+kb.Enter))
 	b.until("the search", "location.search.includes('q=dmitri') && document.querySelectorAll('tbody tr').length === 1")
@@ -307,7 +305,7 @@ func withoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	})
 }
 
-func focusCanBeSeen(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
+func testVisibleFocus(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/traffic-policy/identities")
 	seen := map[string]bool{}
 	for range 60 {
@@ -327,7 +325,7 @@ func focusCanBeSeen(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 			t.Errorf("the tab key does not come to %s, only to %v", one, seen)
 		}
 	}
-	tell(b, emulation.SetEmulatedMedia,
+	sendCommand(b, emulation.SetEmulatedMedia,
 		emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}})
 	if moving := eval[int](b,

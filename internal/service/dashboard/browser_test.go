@@ -32,7 +32,7 @@ func chromium(t *testing.T) context.Context {
 		chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
-		chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(patience),
+		chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(testTimeout),
 		// Without a mouse it is a touch device; a test that wants one says so.
 		chromedp.Flag("blink-settings",
 			"primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4")}
@@ -40,13 +40,13 @@ func chromium(t *testing.T) context.Context {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
-	within, done := context.WithTimeout(ctx, 5*patience)
+	within, done := context.WithTimeout(ctx, 5*testTimeout)
 	t.Cleanup(done)
 	return within
 }
 
-// patience is how long a test waits for what has to happen at once.
-const patience = 3 * time.Minute
+// testTimeout limits how long a test waits for a result that should come at once.
+const testTimeout = 3 * time.Minute
 
 // tab is a page of a browser.
 type tab struct {
@@ -65,8 +65,8 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// tell sends the browser a command of the protocol.
-func tell[P, R any](b *tab, command cdp.Command[P, R], params P) R {
+// sendCommand sends the browser a command of the protocol.
+func sendCommand[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
 	result, err := chromedp.Call(b.ctx, command, params)
 	if err != nil {
@@ -78,7 +78,8 @@ func tell[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 // signIn puts the sign-in's cookie into the browser.
 func (b *tab) signIn(session *browser) {
 	b.t.Helper()
-	tell(b, network.SetCookie, network.SetCookieParams{Name: CookieName, Value: session.cookie[CookieName], URL: b.base,
+	sendCommand(b, network.SetCookie, network.SetCookieParams{Name: CookieName, Value: session.cookie[CookieName],
+		URL:    b.base,
 		Secure: new(true), HTTPOnly: new(true),
 		SameSite: network.CookieSameSiteStrict, Path: "/"})
 }
@@ -91,14 +92,15 @@ func (b *tab) open(path string) {
 // size sets the size of the page, and the theme: "light" or "dark".
 func (b *tab) size(width, height int64, theme string) {
 	b.t.Helper()
-	tell(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height,
-		DeviceScaleFactor: 1})
-	tell(b, emulation.SetEmulatedMedia,
+	sendCommand(b, emulation.SetDeviceMetricsOverride,
+		emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height,
+			DeviceScaleFactor: 1})
+	sendCommand(b, emulation.SetEmulatedMedia,
 		emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
 }
 
-// eval runs a script and returns what it says.
+// eval runs a script and returns its value.
 func eval[T any](b *tab, script string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script))
@@ -111,9 +113,9 @@ func eval[T any](b *tab, script string) T {
 // until waits until the script's value is true.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); !eval[bool](b, "!!("+script+")"); {
+	for end := time.Now().Add(testTimeout); !eval[bool](b, "!!("+script+")"); {
 		if time.Now().After(end) {
-			b.t.Fatalf("not within %s: %s; the browser is at %s", patience, what,
+			b.t.Fatalf("not within %s: %s; the browser is at %s", testTimeout, what,
 				eval[string](b, "location.href + ' ' + document.body.innerText"))
 		}
 		time.Sleep(20 * time.Millisecond)

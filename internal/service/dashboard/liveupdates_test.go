@@ -17,7 +17,7 @@ import (
 // listen opens a stream of live updates and returns its status, and its events until it ends.
 func (b *browser) listen(query string) (status int, events <-chan string, stop func()) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.t.Context(), testTimeout)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.at+"/ui/live"+query, nil)
 	if err != nil {
 		b.t.Fatal(err)
@@ -41,8 +41,8 @@ func (b *browser) listen(query string) (status int, events <-chan string, stop f
 	return res.StatusCode, heard, cancel
 }
 
-// hear waits for an event; "" is the end of the stream.
-func hear(t *testing.T, events <-chan string, wanted string) {
+// waitForEvent waits for an event; "" is the end of the stream.
+func waitForEvent(t *testing.T, events <-chan string, wanted string) {
 	t.Helper()
 	for {
 		select {
@@ -53,8 +53,8 @@ func hear(t *testing.T, events <-chan string, wanted string) {
 			if event == "" {
 				t.Fatalf("the stream ended before %q", wanted)
 			}
-		case <-time.After(patience):
-			t.Fatalf("no %q within %s", wanted, patience)
+		case <-time.After(testTimeout):
+			t.Fatalf("no %q within %s", wanted, testTimeout)
 		}
 	}
 }
@@ -70,16 +70,16 @@ func TestLiveUpdates(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("the stream: %d", status)
 	}
-	hear(t, events, "hello")
+	waitForEvent(t, events, "hello")
 	if n := f.subscribers(); n != 2 {
 		t.Errorf("%d subscriptions, want one to endpoints and one to audit events", n)
 	}
 	f.change(func() {})
-	hear(t, events, "change")
-	hear(t, events, "beat")
+	waitForEvent(t, events, "change")
+	waitForEvent(t, events, "beat")
 	f.set(func() { f.keys = f.keys[:1] }) // the key is deleted
-	hear(t, events, "end")
-	hear(t, events, "")
+	waitForEvent(t, events, "end")
+	waitForEvent(t, events, "")
 	if n := f.subscribers(); n != 0 {
 		t.Errorf("%d subscriptions are left", n)
 	}
@@ -93,7 +93,7 @@ func TestLiveUpdates_ObserveScopes(t *testing.T) {
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
 	_, events, _ := signedInAs(t, srv, "flk_identities").listen("?of=endpoints+audit")
-	hear(t, events, "hello")
+	waitForEvent(t, events, "hello")
 	if n := f.subscribers(); n != 1 {
 		t.Errorf("%d subscriptions, want one to audit events", n)
 	}
@@ -109,8 +109,8 @@ func TestLiveUpdates_LimitStreams(t *testing.T) {
 	b := signedInAs(t, srv, "flk_read")
 	_, first, stop := b.listen("")
 	_, second, _ := b.listen("")
-	hear(t, first, "hello")
-	hear(t, second, "hello")
+	waitForEvent(t, first, "hello")
+	waitForEvent(t, second, "hello")
 	if status, _, _ := b.listen(""); status != http.StatusTooManyRequests {
 		t.Errorf("a stream too many: %d", status)
 	}
@@ -118,17 +118,17 @@ func TestLiveUpdates_LimitStreams(t *testing.T) {
 	for { // the server notices that the browser is gone
 		status, events, stop := b.listen("")
 		if status == http.StatusOK {
-			hear(t, events, "hello")
+			waitForEvent(t, events, "hello")
 			break
 		}
 		stop()
 	}
-	f.set(func() { f.now = f.now.Add(2 * time.Hour); f.signIns = extended(f) })
-	hear(t, second, "") // a stream does not last for ever
+	f.set(func() { f.now = f.now.Add(2 * time.Hour); f.signIns = extendedSignIns(f) })
+	waitForEvent(t, second, "") // a stream does not last for ever
 }
 
-// extended is every sign-in, with more time.
-func extended(f *fake) map[string]signedIn {
+// extendedSignIns returns every sign-in with a new lifetime.
+func extendedSignIns(f *fake) map[string]signedIn {
 	all := map[string]signedIn{}
 	for hash, in := range f.signIns {
 		all[hash] = signedIn{in.key, f.now.Add(account.DashboardLife)}

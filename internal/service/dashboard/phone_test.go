@@ -12,9 +12,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// aPhone looks at what a narrow screen and a finger change: the layout of rows and menu, and times
-// without a title to hover over.
-func aPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+// testPhone looks at what a narrow screen and a finger change: the layout of rows and menu, and
+// times without a title to hover over.
+func testPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	f.set(func() { f.users[3].Name = strings.Repeat("Longname ", 28) })
 	b.size(1280, 720, "light")
 	b.open(identitiesPath)
@@ -27,8 +27,8 @@ func aPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		t.Errorf("with a mouse the exact time stands beside the relative one: %s", got)
 	}
 	b.size(390, 844, "light")
-	tell(b, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
-	defer tell(b, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{})
+	sendCommand(b, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
+	defer sendCommand(b, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{})
 	b.open(identitiesPath)
 	title := eval[string](b, "document.querySelector('tbody time').title")
 	if got := eval[string](b, exact); !strings.Contains(got, title) || !strings.HasSuffix(title, "UTC") {
@@ -62,8 +62,8 @@ func aPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	}
 }
 
-func filtersWithoutScripts(_ *testing.T, b *tab, _ *fake, _ *httptest.Server) {
-	tell(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+func testFiltersWithoutScripts(_ *testing.T, b *tab, _ *fake, _ *httptest.Server) {
+	sendCommand(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open(identitiesPath)
 	b.do(chromedp.Click(chromedp.CSS(".more summary")), chromedp.SendKeys(chromedp.CSS("#ip"), "2001:db8:\r"))
 	b.until("who has a session from there",

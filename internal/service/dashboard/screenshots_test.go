@@ -84,7 +84,7 @@ func TestScreenshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+theme+".png"), fewColours(t, picture),
+		if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+theme+".png"), reduceColours(t, picture),
 			0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -109,12 +109,13 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// vivid makes a colour count for more: there is little of them, and they matter.
-func vivid(c color.RGBA) int { return 1 + int(max(c.R, c.G, c.B)) - int(min(c.R, c.G, c.B)) }
+// colourWeight returns how much more a pixel of a saturated colour counts than a grey one: there
+// are few of them, and they carry meaning.
+func colourWeight(c color.RGBA) int { return 1 + int(max(c.R, c.G, c.B)) - int(min(c.R, c.G, c.B)) }
 
-// fewColours makes a picture small: it keeps the 256 colours that stand most often, and the others
-// become what is near to them.
-func fewColours(t *testing.T, picture []byte) []byte {
+// reduceColours makes a picture smaller: it keeps the 256 most frequent colours and replaces every
+// other by the nearest of them.
+func reduceColours(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
@@ -128,19 +129,20 @@ func fewColours(t *testing.T, picture []byte) []byte {
 		}
 	}
 	often := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
-		return cmp.Or(count[b]*vivid(b)-count[a]*vivid(a), int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
+		return cmp.Or(count[b]*colourWeight(b)-count[a]*colourWeight(a), int(a.R)-int(b.R), int(a.G)-int(b.G),
+			int(a.B)-int(b.B))
 	})
 	palette := color.Palette{}
 	for _, c := range often[:min(256, len(often))] {
 		palette = append(palette, c)
 	}
-	small, place := image.NewPaletted(b, palette), map[color.RGBA]uint8{}
+	small, index := image.NewPaletted(b, palette), map[color.RGBA]uint8{}
 	for c := range count {
-		place[c] = uint8(palette.Index(c))
+		index[c] = uint8(palette.Index(c))
 	}
 	for y := b.Min.Y; y < b.Max.Y; y++ {
 		for x := b.Min.X; x < b.Max.X; x++ {
-			small.SetColorIndex(x, y, place[at(x, y)])
+			small.SetColorIndex(x, y, index[at(x, y)])
 		}
 	}
 	var out bytes.Buffer

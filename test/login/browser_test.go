@@ -23,9 +23,9 @@ import (
 	"golang.org/x/net/html"
 )
 
-// browser is a small one: it keeps cookies, follows redirects, fills forms, and sends the headers
-// by which servers know a navigation. As real ones do, it sends no SameSite=Lax cookie (none of any
-// kind, here) with a POST that comes from another site.
+// browser keeps cookies, follows redirects, fills forms, and sends the headers of a navigation. It
+// sends no cookies with a POST from another site, like a browser whose cookies are all
+// SameSite=Lax.
 type browser struct {
 	t     testing.TB
 	jar   *cookiejar.Jar
@@ -37,7 +37,7 @@ type browser struct {
 
 var addresses atomic.Uint32
 
-// newBrowser makes a browser at an address of its own, so that no test meets another's rate limit.
+// newBrowser makes a browser with an IP address of its own: rate limits are per address.
 func newBrowser(t testing.TB) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -47,9 +47,9 @@ func newBrowser(t testing.TB) *browser {
 	n := addresses.Add(1)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
 	b := &browser{t: t, jar: jar, extra: http.Header{},
-		tr: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: world.certs.pool},
+		tr: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: env.certs.pool},
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				return dialer.DialContext(ctx, network, reachable(addr))
+				return dialer.DialContext(ctx, network, dialAddress(addr))
 			}}}
 	t.Cleanup(b.tr.CloseIdleConnections)
 	return b
@@ -61,26 +61,26 @@ func (b *browser) http1() *browser {
 	return b
 }
 
-// reachable is where the name really is.
-func reachable(addr string) string {
+// dialAddress returns the loopback address that serves a host of the tests.
+func dialAddress(addr string) string {
 	host, port, _ := net.SplitHostPort(addr)
 	switch {
 	case strings.HasSuffix(host, ".localhost"), host == "127.0.0.1":
 		return net.JoinHostPort("127.0.0.1", port)
 	case port == "443":
-		return world.at.HTTPS.String()
+		return env.at.HTTPS.String()
 	default:
-		return world.at.HTTP.String()
+		return env.at.HTTP.String()
 	}
 }
 
-// page is where a browser has come to.
+// page is the response to a navigation.
 type page struct {
 	status int
 	url    *url.URL
 	header http.Header
 	body   string
-	hops   []hop // all answers on the way, this one included
+	hops   []hop // all responses of the navigation, in order
 }
 
 type hop struct {
@@ -97,26 +97,26 @@ func (p page) String() string {
 	return fmt.Sprintf("%s\n%.600s", strings.Join(way, "\n-> "), p.body)
 }
 
-// passed returns the first answer of the way whose URL has the path's end.
-func (p page) passed(end string) (hop, bool) {
-	i := slices.IndexFunc(p.hops, func(h hop) bool { return strings.HasSuffix(h.url.Path, end) })
+// findHop returns the first response whose URL's path has the suffix.
+func (p page) findHop(suffix string) (hop, bool) {
+	i := slices.IndexFunc(p.hops, func(h hop) bool { return strings.HasSuffix(h.url.Path, suffix) })
 	if i < 0 {
 		return hop{}, false
 	}
 	return p.hops[i], true
 }
 
-// echo reads what the upstream was asked.
+// echo decodes the upstream's description of the request that it got.
 func (p page) echo(t testing.TB) echo {
 	t.Helper()
 	var e echo
 	if err := json.Unmarshal([]byte(p.body), &e); err != nil || p.status != http.StatusOK {
-		t.Fatalf("this is not the upstream's answer: %s", p)
+		t.Fatalf("no response of the upstream: %s", p)
 	}
 	return e
 }
 
-// parse reads a URL of a test.
+// parse parses a URL.
 func parse(t testing.TB, raw string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(raw)
@@ -126,45 +126,45 @@ func parse(t testing.TB, raw string) *url.URL {
 	return u
 }
 
-// visit is a navigation, as from the address bar.
+// visit navigates to the URL, as from the address bar, and follows redirects.
 func (b *browser) visit(target string) page {
 	b.t.Helper()
 	return b.follow(b.navigation(http.MethodGet, parse(b.t, target), nil, ""))
 }
 
-// step is a navigation that stops at the first answer.
-func (b *browser) step(target string) page {
+// firstResponse navigates to the URL without following redirects.
+func (b *browser) firstResponse(target string) page {
 	b.t.Helper()
 	return b.do(b.navigation(http.MethodGet, parse(b.t, target), nil, ""))
 }
 
-// until goes to the page until it is as it should be, and returns that; the first answer alone, or
-// the whole way, may be it.
-func (b *browser) until(target string, is func(page) bool) page {
+// visitUntil navigates to the URL until done accepts the first response, or the page after all
+// redirects, and returns that page.
+func (b *browser) visitUntil(target string, done func(page) bool) page {
 	b.t.Helper()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
-	ctx := within(b.t)
+	ctx := timeoutContext(b.t)
 	for {
-		first := b.step(target)
-		if is(first) {
+		first := b.firstResponse(target)
+		if done(first) {
 			return first
 		}
 		p := b.visit(target)
-		if is(p) {
+		if done(p) {
 			return p
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			b.t.Fatalf("in the end the page is %s", p)
+			b.t.Fatalf("after %s the page is %s", maxWait, p)
 		}
 	}
 }
 
 func (b *browser) navigation(method string, to *url.URL, form url.Values, from string) *http.Request {
 	b.t.Helper()
-	r, err := http.NewRequestWithContext(within(b.t), method, to.String(), strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(timeoutContext(b.t), method, to.String(), strings.NewReader(form.Encode()))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func (b *browser) navigation(method string, to *url.URL, form url.Values, from s
 	return r
 }
 
-// do sends one request with the cookies of its place, and keeps those of the answer.
+// do sends one request with the cookies of its URL, and keeps those of the response.
 func (b *browser) do(r *http.Request) page {
 	b.t.Helper()
 	if r.Header.Get("Sec-Fetch-Site") != "cross-site" || r.Method == http.MethodGet {
@@ -205,13 +205,13 @@ func (b *browser) do(r *http.Request) page {
 	}
 	defer res.Body.Close()
 	b.jar.SetCookies(r.URL, res.Cookies())
-	overhear(r, b.posted, res.Header)
+	recordSecrets(r, b.posted, res.Header)
 	p := page{status: res.StatusCode, url: r.URL, header: res.Header, body: text(b.t, res.Body)}
 	p.hops = []hop{{url: p.url, status: p.status, header: p.header}}
 	return p
 }
 
-// follow sends the request and goes where answers send it.
+// follow sends the request and follows redirects.
 func (b *browser) follow(r *http.Request) page {
 	b.t.Helper()
 	p := b.do(r)
@@ -232,13 +232,13 @@ func (b *browser) follow(r *http.Request) page {
 	return p
 }
 
-// form is one of a page.
+// form is a form of a page.
 type form struct {
 	action string
 	values url.Values
 }
 
-// form finds the first that has the field.
+// form returns the first form that has the field.
 func (p page) form(field string) (form, bool) {
 	root, err := html.Parse(strings.NewReader(p.body))
 	if err != nil {
@@ -282,7 +282,7 @@ func (b *browser) post(p page, f form) page {
 	return next
 }
 
-// person is one of the people that every provider knows.
+// person is a user of every provider.
 type person struct{ email, password string }
 
 var (
@@ -297,18 +297,18 @@ func (p page) asksPassword() bool {
 	return ok
 }
 
-// signIn answers a provider's page, and posts on what SAML has the browser post.
+// signIn submits a provider's sign-in form, and then the form with its SAML response, if any.
 func (b *browser) signIn(p page, who person) page {
 	b.t.Helper()
-	p = b.answer(p, who)
+	p = b.submitPassword(p, who)
 	if f, ok := p.form("SAMLResponse"); ok {
 		p = b.post(p, f)
 	}
 	return p
 }
 
-// answer answers a provider's page.
-func (b *browser) answer(p page, who person) page {
+// submitPassword submits a provider's sign-in form.
+func (b *browser) submitPassword(p page, who person) page {
 	b.t.Helper()
 	f, ok := p.form("password")
 	if !ok {
@@ -323,10 +323,10 @@ func (b *browser) answer(p page, who person) page {
 	return b.post(p, f)
 }
 
-// call is what a script of a page asks: no navigation.
-func (b *browser) call(target string, header ...string) page {
+// fetch sends a request of a script: no navigation, and no redirects.
+func (b *browser) fetch(target string, header ...string) page {
 	b.t.Helper()
-	r, err := http.NewRequestWithContext(within(b.t), http.MethodGet, target, nil)
+	r, err := http.NewRequestWithContext(timeoutContext(b.t), http.MethodGet, target, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -339,16 +339,16 @@ func (b *browser) call(target string, header ...string) page {
 	return b.do(r)
 }
 
-// websocket opens one and reads its greeting; it is nil when the status is not 101.
+// websocket opens a websocket and reads its greeting; open is nil when the status is not 101.
 func (b *browser) websocket(s *site) (open net.Conn, status int) {
 	b.t.Helper()
-	conn, err := tls.Dial("tcp", world.at.HTTPS.String(),
-		&tls.Config{ServerName: s.host, RootCAs: world.certs.pool, NextProtos: []string{"http/1.1"}})
+	conn, err := tls.Dial("tcp", env.at.HTTPS.String(),
+		&tls.Config{ServerName: s.host, RootCAs: env.certs.pool, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(maxWait))
 	r, err := http.NewRequest(http.MethodGet, s.url+"/ws", nil)
 	if err != nil {
 		b.t.Fatal(err)
@@ -373,12 +373,12 @@ func (b *browser) websocket(s *site) (open net.Conn, status int) {
 	}
 	hello := make([]byte, 7)
 	if _, err := io.ReadFull(buffered, hello); err != nil || string(hello[2:]) != "hello" {
-		b.t.Fatalf("the websocket says %q, %v", hello, err)
+		b.t.Fatalf("the websocket sent %q, %v", hello, err)
 	}
 	return conn, res.StatusCode
 }
 
-// siteOf is the part of a URL's host that cookies may be shared below.
+// siteOf returns the site of a URL: the last two labels of its host.
 func siteOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

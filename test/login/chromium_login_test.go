@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// signIn fills the page of Dex.
+// signIn submits Dex's sign-in form.
 func (c *tab) signIn(who person) {
 	c.t.Helper()
 	c.do("waiting for the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=password]")))
@@ -22,14 +22,14 @@ func (c *tab) signIn(who person) {
 		chromedp.Click(chromedp.CSS("button[type=submit]")))
 }
 
-// waitPainted waits until the page is painted: the browser throws away keys that come before.
+// waitPainted waits until the page is painted: the browser drops earlier key events.
 func (c *tab) waitPainted() {
 	c.t.Helper()
 	c.wait(`performance.getEntriesByName("first-contentful-paint").length > 0`)
 }
 
-// admin signs in to the dashboard in a profile of its own, and goes to the identities.
-func (a *tenant) admin() *tab {
+// openIdentities opens the dashboard's page of identities in a new profile.
+func (a *tenant) openIdentities() *tab {
 	a.Helper()
 	c := chromium(a.TB)
 	c.do("signing in to the dashboard", chromedp.Navigate("https://"+apiHost+"/ui/traffic-policy/identities"),
@@ -40,13 +40,12 @@ func (a *tenant) admin() *tab {
 	return c
 }
 
-// TestChromium_OIDC logs users in, each with a page and a websocket open, and revokes one of them
-// in the dashboard: that page loses its websocket, the next one asks for the password, the login
-// works again, and the other users' sessions stay.
-func TestChromium_OIDC(t *testing.T) {
+// TestChromium_RevokesOIDCSession revokes, in the dashboard, a user who has pages with websockets
+// open: the websockets close, the next page asks for the password, and other users stay logged in.
+func TestChromium_RevokesOIDCSession(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
-	p := ownProvider(t, "dex")
+	p := newProvider(t, "dex")
 	s := a.site("chromium")
 	s.serve(always(s.oidc(p, "oidc")))
 	c, other := chromium(t), newBrowser(t)
@@ -63,24 +62,24 @@ func TestChromium_OIDC(t *testing.T) {
 	second.do("opening a second tab", chromedp.Navigate(s.url+"/app?tab=2"))
 	second.wait(`document.title == "ws hello"`)
 	if cookies, err := chromedp.Run(c.ctx, chromedp.Evaluate[string]("document.cookie")); err != nil || cookies != "" {
-		t.Errorf("scripts see %q, %v", cookies, err)
+		t.Errorf("document.cookie is %q, %v", cookies, err)
 	}
 	other.signIn(other.visit(s.url+"/"), bob).echo(t)
 
-	a.admin().revokeByKeyboard(alice)
+	a.openIdentities().revokeByKeyboard(alice)
 	c.wait(`document.title == "ws closed"`)
 	second.wait(`document.title == "ws closed"`)
 	c.do("going on", chromedp.Navigate(s.url+"/app?tab=1"))
 	c.signIn(alice)
 	c.wait(`document.title == "ws hello"`)
-	if status := other.step(s.url + "/").status; status != http.StatusOK {
+	if status := other.firstResponse(s.url + "/").status; status != http.StatusOK {
 		t.Errorf("another person's session: %d", status)
 	}
-	c.do("logging out", chromedp.Navigate(s.at("oidc", "logout")), chromedp.Click(chromedp.CSS("button")),
+	c.do("logging out", chromedp.Navigate(s.loginURL("oidc", "logout")), chromedp.Click(chromedp.CSS("button")),
 		chromedp.WaitVisible(chromedp.CSS("a")))
 	if text, err := chromedp.Run(c.ctx, chromedp.Evaluate[string]("document.body.innerText")); err != nil ||
 		!strings.Contains(text, "logged out") {
-		t.Errorf("the page says %q, %v", text, err)
+		t.Errorf("the page after the logout: %q, %v", text, err)
 	}
 }
 
@@ -103,11 +102,11 @@ func (c *tab) revokeByKeyboard(who person) {
 	c.wait(`document.querySelector("dialog[open]") == null && !document.body.innerText.includes("` + who.email + `")`)
 }
 
-// TestChromium_SAML: Chromium sends no cookie of the flow with the provider's post, and the
-// login ends well all the same.
-func TestChromium_SAML(t *testing.T) {
+// TestChromium_FinishesSAMLLogin logs in although Chromium sends no cookie of the flow with the
+// provider's post.
+func TestChromium_FinishesSAMLLogin(t *testing.T) {
 	t.Parallel()
-	p := world.provider("saml")
+	p := env.provider("saml")
 	s := newTenant(t).site("chromium")
 	s.serve(always(s.saml(p, nil)))
 	s.registerServiceProvider(p, "/")

@@ -24,9 +24,8 @@ import (
 // no Chromium.
 const requireChromium = "FAIRLEAD_REQUIRE_CHROMIUM"
 
-// theChromium is started by the first test that wants it, and shared: every test has a profile of
-// its own in it.
-var theChromium struct {
+// sharedChromium is started by the first test that needs it. Each test has a profile of its own.
+var sharedChromium struct {
 	sync.Mutex
 	ctx  context.Context
 	stop context.CancelFunc
@@ -50,23 +49,23 @@ func chromium(t testing.TB) *tab {
 		}
 		t.Skipf("no Chromium (hack/deps.sh installs it): %v", err)
 	}
-	theChromium.Lock()
-	defer theChromium.Unlock()
-	if theChromium.ctx == nil {
-		theChromium.serviceKey = serviceKey(t)
+	sharedChromium.Lock()
+	defer sharedChromium.Unlock()
+	if sharedChromium.ctx == nil {
+		sharedChromium.serviceKey = serviceKey(t)
 		startChromium()
 	}
-	if theChromium.err != nil {
-		t.Fatal(theChromium.err)
+	if sharedChromium.err != nil {
+		t.Fatal(sharedChromium.err)
 	}
-	return openTab(theChromium.ctx, t, chromedp.WithNewBrowserContext())
+	return openTab(sharedChromium.ctx, t, chromedp.WithNewBrowserContext())
 }
 
 func openTab(parent context.Context, t testing.TB, opts ...chromedp.ContextOption) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, opts...)
 	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, patience)
+	ctx, cancel = context.WithTimeout(ctx, maxWait)
 	t.Cleanup(cancel)
 	c := &tab{t, ctx}
 	c.do("opening a tab")
@@ -79,14 +78,14 @@ func (c *tab) newTab() *tab {
 	return openTab(c.ctx, c.t)
 }
 
-// serviceKey is what Chromium calls the key of the API and the dashboard.
+// serviceKey returns the digest of the service's TLS key, for Chromium's flags.
 func serviceKey(t testing.TB) string {
 	t.Helper()
-	tlsConfig, err := trust.Options{CASHA256: world.at.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := tls.Dial("tcp", world.at.Service.String(), tlsConfig)
+	conn, err := tls.Dial("tcp", env.at.Service.String(), tlsConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,28 +98,28 @@ func startChromium() {
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"), chromedp.Flag("no-sandbox", os.Getuid() == 0),
 		chromedp.Flag("disable-gpu", true),
-		chromedp.Flag("host-resolver-rules", fmt.Sprintf("MAP *.%s:443 %s,MAP %s %s", domain, world.at.HTTPS, apiHost,
-			world.at.Service)),
-		chromedp.Flag("ignore-certificate-errors-spki-list", world.certs.spki+","+theChromium.serviceKey))
+		chromedp.Flag("host-resolver-rules", fmt.Sprintf("MAP *.%s:443 %s,MAP %s %s", domain, env.at.HTTPS, apiHost,
+			env.at.Service)),
+		chromedp.Flag("ignore-certificate-errors-spki-list", env.certs.spki+","+sharedChromium.serviceKey))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(allocator)
-	theChromium.ctx = ctx
-	theChromium.stop = func() { cancel(); stop() }
-	theChromium.err = chromedp.Do(ctx)
+	sharedChromium.ctx = ctx
+	sharedChromium.stop = func() { cancel(); stop() }
+	sharedChromium.err = chromedp.Do(ctx)
 }
 
-// stopChromium ends it, if there is one.
+// stopChromium stops Chromium if it was started.
 func stopChromium() {
-	theChromium.Lock()
-	defer theChromium.Unlock()
-	if theChromium.ctx == nil {
+	sharedChromium.Lock()
+	defer sharedChromium.Unlock()
+	if sharedChromium.ctx == nil {
 		return
 	}
-	_ = chromedp.Cancel(theChromium.ctx) // waits until the program is gone
-	theChromium.stop()
+	_ = chromedp.Cancel(sharedChromium.ctx) // waits until the program is gone
+	sharedChromium.stop()
 }
 
-// do carries out what a person does in the tab.
+// do runs the actions in the tab.
 func (c *tab) do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	c.t.Helper()
 	if err := chromedp.Do(c.ctx, steps...); err != nil {

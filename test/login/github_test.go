@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// gitHub is as much of a GitHub Enterprise Server as a login needs. It asks for no password: the
-// cookie-less browser is always alice.
+// gitHub is the part of a GitHub Enterprise Server that a login uses. Every login is alice's,
+// without a password.
 type gitHub struct {
 	mu         sync.Mutex
 	challenges map[string]string // of PKCE, by code
@@ -74,8 +74,8 @@ func (g *gitHub) token(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// TestGitHub_LogsIn: an identity is the account's number, the address the primary one if it is
-// verified.
+// TestGitHub_LogsIn identifies a user by the account's number, and passes the primary address if it
+// is verified.
 func TestGitHub_LogsIn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -104,7 +104,7 @@ func TestGitHub_LogsIn(t *testing.T) {
 			if e.URL != "/x?y=1" || e.Header.Get("Fairlead-Auth-Email") != test.want ||
 				e.Header.Get("Fairlead-Auth-Name") != "Alice Arnold" ||
 				e.Header.Get("Fairlead-Auth-Provider") != "GitHub" {
-				t.Errorf("the upstream was asked %+v", e)
+				t.Errorf("the upstream got %+v", e)
 			}
 			checkCookies(t, back, s, "oauth")
 			if status := a.api("DELETE", "/app/users/"+e.Header.Get("Fairlead-Auth-User-Id"), nil,

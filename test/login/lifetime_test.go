@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSession_Ends: a session that reaches its maximum duration or its idle timeout closes its open
-// connections, and the next request is redirected to the login.
+// TestSession_Ends closes the open connections of a session at its maximum duration or idle
+// timeout, and redirects the next request to the login.
 func TestSession_Ends(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]map[string]any{"maximum": {"max_session_duration": "3s"},
@@ -18,22 +18,22 @@ func TestSession_Ends(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newTenant(t).site("ends")
-			s.serve(always(s.oidc(world.provider("dex"), "oidc", config)))
+			s.serve(always(s.oidc(env.provider("dex"), "oidc", config)))
 			b := newBrowser(t)
-			untilClosed(t, b.openAfterLogin(s))
-			if status := b.call(s.url + "/").status; status != http.StatusUnauthorized {
-				t.Errorf("a session that is over: %d", status)
+			waitClosed(t, b.openAfterLogin(s))
+			if status := b.fetch(s.url + "/").status; status != http.StatusUnauthorized {
+				t.Errorf("with an ended session: %d", status)
 			}
-			again := b.visit(s.url + "/again") // the provider knows the browser still
-			if _, asked := again.passed("/callback"); !asked || again.echo(t).URL != "/again" {
+			again := b.visit(s.url + "/again") // the provider's session still exists
+			if _, asked := again.findHop("/callback"); !asked || again.echo(t).URL != "/again" {
 				t.Errorf("the login after it: %s", again)
 			}
 		})
 	}
 }
 
-// openAfterLogin logs in and opens a websocket; on a slow machine the session may have ended in
-// between, and it is done again.
+// openAfterLogin logs in and opens a websocket. It tries again when the session has ended before
+// that, on a slow machine.
 func (b *browser) openAfterLogin(s *site) net.Conn {
 	b.t.Helper()
 	for range 10 {
@@ -49,12 +49,12 @@ func (b *browser) openAfterLogin(s *site) net.Conn {
 	return nil
 }
 
-// TestSession_AfterPolicyChange: sessions survive changes of a policy's other actions; after a
-// change of the login action's client all users log in again.
+// TestSession_AfterPolicyChange keeps sessions when other actions of the policy change, and ends
+// them when the login action's client changes.
 func TestSession_AfterPolicyChange(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
-	p := world.provider("dex")
+	p := env.provider("dex")
 	s := a.site("policy")
 	s.grant()
 	respond := func(text string) action {
@@ -66,7 +66,7 @@ func TestSession_AfterPolicyChange(t *testing.T) {
 	other := s.register(p, "other")
 	second.Config["client_id"], second.Config["client_secret"] = other, secretOf(other)
 	p.control(t, "PUT", "/clients", map[string]any{"id": other, "secret": secretOf(other),
-		"redirect_uris": []string{s.at("oidc", "callback")}}, nil)
+		"redirect_uris": []string{s.loginURL("oidc", "callback")}}, nil)
 	var made struct{ ID, Msg string }
 	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"},
 		"traffic_policy": policy(t, always(first, respond("one")))}, &made); status != http.StatusCreated {
@@ -84,15 +84,15 @@ func TestSession_AfterPolicyChange(t *testing.T) {
 		t.Fatalf("%s", end)
 	}
 	change(always(first, respond("two")))
-	b.until(s.url+"/", func(p page) bool { return p.body == "two Alice Arnold" })
+	b.visitUntil(s.url+"/", func(p page) bool { return p.body == "two Alice Arnold" })
 	change(always(second, respond("three")))
-	through := false
-	b.until(s.url+"/", func(p page) bool { // a policy holds within a second
-		_, asked := p.passed("/callback")
-		through = through || asked
+	loggedIn := false
+	b.visitUntil(s.url+"/", func(p page) bool { // a new policy applies within a second
+		_, asked := p.findHop("/callback")
+		loggedIn = loggedIn || asked
 		return p.body == "three Alice Arnold"
 	})
-	if !through {
-		t.Error("the session of one client is good for another")
+	if !loggedIn {
+		t.Error("a session survives a change of the client")
 	}
 }

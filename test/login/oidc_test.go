@@ -26,7 +26,7 @@ var oidcKinds = map[string]struct {
 	"microsoft": {"dex", func(s *site, p *provider) action { return s.oauth(p, "microsoft") }, "oauth"},
 }
 
-// oauth is an oauth action of the site, whose provider is really p.
+// oauth returns an oauth action for the named provider, whose URL is that of p.
 func (s *site) oauth(p *provider, name string) action {
 	s.Helper()
 	client := s.register(p, "oauth")
@@ -34,26 +34,26 @@ func (s *site) oauth(p *provider, name string) action {
 		"client_secret": secretOf(client)}}
 }
 
-// TestOIDC_LogsIn: a browser that asks for a page is sent to the provider, comes back to that page
-// with a session, and the upstream learns who it is.
+// TestOIDC_LogsIn redirects a browser to the provider and, with a session, back to the page; the
+// upstream gets the identity.
 func TestOIDC_LogsIn(t *testing.T) {
 	t.Parallel()
 	for name, kind := range oidcKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := world.provider(kind.provider)
+			p := env.provider(kind.provider)
 			s := newTenant(t).site(name)
 			s.serve(always(kind.action(s, p)))
 			b := newBrowser(t)
 			const deep = "/a/deep%2Fpage;v=1?q=a%26b&empty=&q=%C3%A9"
 			asking := b.visit(s.url + deep)
 			if !asking.asksPassword() || siteOf(asking.url.String()) != siteOf(p.URL) {
-				t.Fatalf("the browser is not sent to the provider: %s", asking)
+				t.Fatalf("the browser is not redirected to the provider: %s", asking)
 			}
 			if first := asking.hops[0]; first.header.Get("Cache-Control") != "no-store" ||
 				first.status != http.StatusSeeOther &&
 					first.status != http.StatusFound {
-				t.Errorf("the way to the provider may be kept: %d %v", first.status, first.header)
+				t.Errorf("the redirect to the provider may be cached: %d %v", first.status, first.header)
 			}
 			back := b.signIn(asking, alice)
 			e := back.echo(t)
@@ -73,15 +73,15 @@ func TestOIDC_LogsIn(t *testing.T) {
 				t.Errorf("the upstream got our cookies: %s", e.Header.Get("Cookie"))
 			}
 			checkCookies(t, back, s, kind.auth)
-			if again := b.step(s.url + "/again"); again.status != http.StatusOK {
+			if again := b.firstResponse(s.url + "/again"); again.status != http.StatusOK {
 				t.Errorf("with a session the next page is %s", again)
 			}
 		})
 	}
 }
 
-// checkCookies looks at every cookie of the login: none can be read by scripts or by neighbours,
-// and that of the flow is gone.
+// checkCookies checks that scripts and other hosts cannot read the cookies of a login, and that the
+// flow's cookie is deleted.
 func checkCookies(t *testing.T, back page, s *site, authID string) {
 	t.Helper()
 	left := map[string]bool{}
@@ -108,12 +108,11 @@ func checkCookies(t *testing.T, back page, s *site, authID string) {
 	}
 }
 
-// TestOIDC_GroupsAndAddresses: groups reach rules and upstream, an address that is not verified
-// does neither.
+// TestOIDC_GroupsAndAddresses passes groups to rules and upstream, and no unverified address.
 func TestOIDC_GroupsAndAddresses(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("groups")
-	s.serve(always(s.oidc(world.provider("dex"), "staff")),
+	s.serve(always(s.oidc(env.provider("dex"), "staff")),
 		rule{Expressions: []string{"req.url.path.startsWith('/eng')",
 			"!('engineering' in actions.oidc.identity.groups)"},
 			Actions: []action{{Type: "deny"}}},
@@ -149,11 +148,10 @@ func TestOIDC_GroupsAndAddresses(t *testing.T) {
 	}
 }
 
-// TestLogin_RedirectsNavigationsOnly gets 401 and no redirect, and passes with a session.
+// TestLogin_RedirectsNavigationsOnly answers other requests without a session with 401.
 func TestLogin_RedirectsNavigationsOnly(t *testing.T) {
 	t.Parallel()
-	s := newTenant(t).site("scripts")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	s := oidcSite(t, "scripts")
 	b := newBrowser(t)
 	for range 2 {
 		want := http.StatusUnauthorized
@@ -162,16 +160,16 @@ func TestLogin_RedirectsNavigationsOnly(t *testing.T) {
 		} else if status != want {
 			t.Errorf("a websocket: %d", status)
 		}
-		for _, call := range []page{b.call(s.url + "/api"),
-			b.call(s.url+"/api", "Sec-Fetch-Mode", "", "X-Requested-With", "XMLHttpRequest", "Accept", "text/html"),
-			b.call(s.url+"/api", "Sec-Fetch-Mode", "", "Accept", "application/json"),
-			b.call(s.url+"/api", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "Accept",
+		for _, call := range []page{b.fetch(s.url + "/api"),
+			b.fetch(s.url+"/api", "Sec-Fetch-Mode", "", "X-Requested-With", "XMLHttpRequest", "Accept", "text/html"),
+			b.fetch(s.url+"/api", "Sec-Fetch-Mode", "", "Accept", "application/json"),
+			b.fetch(s.url+"/api", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "Accept",
 				"image/*,text/html")} {
 			if call.status != want || call.header.Get("Location") != "" || len(call.header.Values("Set-Cookie")) > 0 {
 				t.Errorf("want %d: %s %v", want, call, call.header)
 			}
 			if want == 401 && !strings.Contains(call.body, "ERR_FL_3011") {
-				t.Errorf("the answer does not say what is wrong: %s", call)
+				t.Errorf("no error code in the response: %s", call)
 			}
 		}
 		if want == http.StatusOK {
@@ -182,12 +180,11 @@ func TestLogin_RedirectsNavigationsOnly(t *testing.T) {
 	t.Error("with a session a websocket is still refused")
 }
 
-// TestLogin_SeveralTabs: logins that one browser has begun end in any order, each where it began;
-// of too many the oldest is forgotten.
+// TestLogin_SeveralTabs finishes the logins of one browser in any order, each at its own page, and
+// drops the oldest of too many.
 func TestLogin_SeveralTabs(t *testing.T) {
 	t.Parallel()
-	s := newTenant(t).site("tabs")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	s := oidcSite(t, "tabs")
 	b := newBrowser(t)
 	tabs := make([]page, 6)
 	for i := range tabs {
@@ -203,12 +200,12 @@ func TestLogin_SeveralTabs(t *testing.T) {
 	}
 }
 
-// TestSession_IsOfOneEndpoint: a session is valid for one host; a user with a session at the
-// provider gets one for another host without a password.
+// TestSession_IsOfOneEndpoint accepts a session at one host only; another host gets its own through
+// the provider's session, without a password.
 func TestSession_IsOfOneEndpoint(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
-	p := world.provider("dex")
+	p := env.provider("dex")
 	one, two := a.site("one"), a.site("two")
 	one.serve(always(one.oidc(p, "oidc")))
 	two.serve(always(two.oidc(p, "oidc")))
@@ -216,78 +213,75 @@ func TestSession_IsOfOneEndpoint(t *testing.T) {
 	first := b.signIn(b.visit(one.url+"/x"), alice).echo(t)
 	through := b.visit(two.url + "/y")
 	second := through.echo(t)
-	if _, asked := through.passed("/callback"); !asked || second.URL != "/y" {
+	if _, asked := through.findHop("/callback"); !asked || second.URL != "/y" {
 		t.Errorf("the second endpoint is not logged in to by the provider: %s", through)
 	}
 	if id := second.Header.Get("Fairlead-Auth-User-Id"); id == "" || id != first.Header.Get("Fairlead-Auth-User-Id") {
 		t.Errorf("one person is two users: %q", id)
 	}
 	b.logout(one, "oidc")
-	if status := b.step(two.url + "/y").status; status != http.StatusOK {
+	if status := b.firstResponse(two.url + "/y").status; status != http.StatusOK {
 		t.Errorf("a logout from one endpoint ends the session at another: %d", status)
 	}
-	if status := b.step(one.url + "/x").status; status/100 != 3 {
+	if status := b.firstResponse(one.url + "/x").status; status/100 != 3 {
 		t.Errorf("after the logout: %d", status)
 	}
 }
 
-// logout presses the button of the page for it.
+// logout submits the logout page.
 func (b *browser) logout(s *site, authID string) page {
 	b.t.Helper()
-	asks := b.visit(s.at(authID, "logout"))
+	asks := b.visit(s.loginURL(authID, "logout"))
 	if !strings.Contains(asks.body, "<form") || asks.status != http.StatusOK {
 		b.t.Fatalf("no page to log out with: %s", asks)
 	}
 	return b.post(asks, form{action: ""})
 }
 
-// TestLogout_EndsSession: only the button does it, the session is dead with it, and a copy of the
-// cookie, too.
+// TestLogout_EndsSession ends a session by the page's form only, and refuses a copy of its cookie.
 func TestLogout_EndsSession(t *testing.T) {
 	t.Parallel()
-	s := newTenant(t).site("logout")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	s := oidcSite(t, "logout")
 	b := newBrowser(t)
 	b.signIn(b.visit(s.url+"/"), bob).echo(t)
 	kept := b.jar.Cookies(parse(t, s.url))
-	if foreign := b.follow(b.navigation(http.MethodPost, parse(t, s.at("oidc", "logout")), nil,
+	if foreign := b.follow(b.navigation(http.MethodPost, parse(t, s.loginURL("oidc", "logout")), nil,
 		"https://evil.example")); foreign.status != http.StatusForbidden {
 		t.Errorf("another site logs the person out: %s", foreign)
 	}
-	b.step(s.at("oidc", "logout"))
-	if status := b.step(s.url + "/").status; status != http.StatusOK {
-		t.Fatalf("what is no click on the button has ended the session: %d", status)
+	b.firstResponse(s.loginURL("oidc", "logout"))
+	if status := b.firstResponse(s.url + "/").status; status != http.StatusOK {
+		t.Fatalf("a GET of the logout page has ended the session: %d", status)
 	}
 	conn, _ := b.websocket(s)
 	if done := b.logout(s, "oidc"); done.status != http.StatusOK || !strings.Contains(done.body, "logged out") {
-		t.Errorf("the logout says %s", done)
+		t.Errorf("the page after the logout: %s", done)
 	}
-	untilClosed(t, conn)
+	waitClosed(t, conn)
 	b.jar.SetCookies(parse(t, s.url), kept)
-	if status := b.call(s.url + "/").status; status != http.StatusUnauthorized {
+	if status := b.fetch(s.url + "/").status; status != http.StatusUnauthorized {
 		t.Errorf("the cookie of a session that is logged out: %d", status)
 	}
 }
 
-// TestLogin_OnlyWhereRuleMatches: a login for some paths only leaves the others alone, and comes
-// back to its own.
+// TestLogin_OnlyWhereRuleMatches logs in at the paths of the rule only.
 func TestLogin_OnlyWhereRuleMatches(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("some")
 	s.serve(rule{Expressions: []string{"req.url.path.startsWith('/admin')"},
-		Actions: []action{s.oidc(world.provider("dex"), "oidc")}})
+		Actions: []action{s.oidc(env.provider("dex"), "oidc")}})
 	b := newBrowser(t)
 	b.extra.Set("Fairlead-Auth-Email", "root@example.com")
 	if e := b.visit(s.url + "/open").echo(t); len(e.Header.Values("Fairlead-Auth-Email")) != 0 {
-		t.Errorf("outside of the login the client names itself: %v", e.Header)
+		t.Errorf("an identity header of the client passes: %v", e.Header)
 	}
 	if e := b.signIn(b.visit(s.url+"/admin/x"), alice).echo(t); e.URL != "/admin/x" ||
 		e.Header.Get("Fairlead-Auth-Email") != alice.email {
-		t.Errorf("the upstream was asked %+v", e)
+		t.Errorf("the upstream got %+v", e)
 	}
 }
 
-// TestLogin_AtCloudEndpoint logs in, too, and forwards to an internal endpoint.
+// TestLogin_AtCloudEndpoint logs in at a cloud endpoint that forwards to an internal one.
 func TestLogin_AtCloudEndpoint(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
@@ -296,7 +290,7 @@ func TestLogin_AtCloudEndpoint(t *testing.T) {
 	inside.bindWith("internal")
 	s := a.site("cloud")
 	s.grant()
-	doc := policy(t, always(s.oidc(world.provider("dex"), "oidc"),
+	doc := policy(t, always(s.oidc(env.provider("dex"), "oidc"),
 		action{Type: "forward-internal", Config: map[string]any{"url": inside.url}}))
 	var made struct{ ID, Msg string }
 	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"},
@@ -306,7 +300,7 @@ func TestLogin_AtCloudEndpoint(t *testing.T) {
 	b := newBrowser(t)
 	if e := b.signIn(b.visit(s.url+"/cloudy"), alice).echo(t); e.URL != "/cloudy" ||
 		e.Header.Get("Fairlead-Auth-Email") != alice.email {
-		t.Errorf("the upstream was asked %+v", e)
+		t.Errorf("the upstream got %+v", e)
 	}
 	for _, path := range []string{"/endpoints", "/endpoints/" + made.ID, "/events", "/app/users", "/app/sessions"} {
 		var all map[string]any

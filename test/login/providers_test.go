@@ -38,7 +38,7 @@ type provider struct {
 	name string
 }
 
-// recordedRequest is a request that a provider had.
+// recordedRequest is a request that a provider has received.
 type recordedRequest struct {
 	Method    string
 	Path      string
@@ -66,7 +66,7 @@ func startProviders(program string) (*providers, error) {
 		err = json.Unmarshal(line, &p.at)
 	}
 	if err != nil {
-		_ = p.end()
+		_ = p.close()
 		return nil, fmt.Errorf("reading where the providers are: %w", err)
 	}
 	for name, at := range p.at.Providers {
@@ -75,7 +75,7 @@ func startProviders(program string) (*providers, error) {
 	return p, nil
 }
 
-func (p *providers) end() error {
+func (p *providers) close() error {
 	_ = p.stdin.Close()
 	return p.cmd.Wait()
 }
@@ -113,39 +113,39 @@ func (p *providers) control(method, path string, in, out any) error {
 	return nil
 }
 
-var moreProviders atomic.Int32
+var providerCount atomic.Int32
 
-// provider returns the one of the kind that all tests share, who change nothing of it but to add
-// clients.
-func (w *running) provider(kind string) *provider { return w.idp.at.Providers[kind] }
+// provider returns the provider of the kind that all tests share. Tests only add clients to it.
+func (w *environment) provider(kind string) *provider { return w.idp.at.Providers[kind] }
 
-// ownProvider makes one for a test that changes or breaks it.
-func ownProvider(t testing.TB, kind string) *provider {
+// newProvider starts a provider for a test that changes or breaks it.
+func newProvider(t testing.TB, kind string) *provider {
 	t.Helper()
-	p := &provider{name: fmt.Sprint(kind, moreProviders.Add(1))}
-	tell(t, "PUT", "/providers/"+p.name, map[string]string{"kind": kind}, p)
+	p := &provider{name: fmt.Sprint(kind, providerCount.Add(1))}
+	mustControl(t, "PUT", "/providers/"+p.name, map[string]string{"kind": kind}, p)
 	return p
 }
 
-func tell(t testing.TB, method, path string, in, out any) {
+// mustControl calls the control API, and fails the test on an error.
+func mustControl(t testing.TB, method, path string, in, out any) {
 	t.Helper()
-	if err := world.idp.control(method, path, in, out); err != nil {
+	if err := env.idp.control(method, path, in, out); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (p *provider) control(t testing.TB, method, path string, in, out any) {
 	t.Helper()
-	tell(t, method, "/providers/"+p.name+path, in, out)
+	mustControl(t, method, "/providers/"+p.name+path, in, out)
 }
 
-// fault breaks what the provider answers to paths that end so; mode "none" mends it.
+// fault breaks the provider's responses at paths with that end; mode "none" ends that.
 func (p *provider) fault(t testing.TB, mode, path string) {
 	t.Helper()
 	p.control(t, "PUT", "/fault", map[string]string{"mode": mode, "path": path}, nil)
 }
 
-// requests returns what it was asked on paths that end so.
+// requests returns the requests at paths with that end.
 func (p *provider) requests(t testing.TB, path string) []recordedRequest {
 	t.Helper()
 	var all, found []recordedRequest

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// saml is a saml action of the site.
+// saml returns a saml action for the provider, with more fields of its config.
 func (s *site) saml(p *provider, more map[string]any) action {
 	config := map[string]any{"idp_metadata_url": p.Metadata}
 	for k, v := range more {
@@ -19,12 +19,12 @@ func (s *site) saml(p *provider, more map[string]any) action {
 	return action{Type: "saml", Config: config}
 }
 
-// registerServiceProvider gives the provider the metadata of the site, which is being served, and a
-// button that begins a login there.
+// registerServiceProvider gives the provider the metadata of the site, which must be served, and a
+// shortcut for IdP-initiated logins.
 func (s *site) registerServiceProvider(p *provider, relayState string) {
 	s.Helper()
-	metadata := newBrowser(s.TB).step(s.at("saml", "metadata"))
-	if metadata.status != http.StatusOK || !strings.Contains(metadata.body, s.at("saml", "acs")) {
+	metadata := newBrowser(s.TB).firstResponse(s.loginURL("saml", "metadata"))
+	if metadata.status != http.StatusOK || !strings.Contains(metadata.body, s.loginURL("saml", "acs")) {
 		s.Fatalf("the metadata: %s", metadata)
 	}
 	p.control(s.TB, "PUT", "/services/"+s.host, metadata.body, nil)
@@ -33,9 +33,21 @@ func (s *site) registerServiceProvider(p *provider, relayState string) {
 	p.control(s.TB, "PUT", "/shortcuts/"+s.host, map[string]any{"entity_id": entity, "relay_state": relayState}, nil)
 }
 
+// samlForm signs alice in at the provider of the page, and returns the provider's response and the
+// form with which it posts the SAML response.
+func (b *browser) samlForm(target string) (page, form) {
+	b.t.Helper()
+	sent := b.submitPassword(b.visit(target), alice)
+	f, ok := sent.form("SAMLResponse")
+	if !ok {
+		b.t.Fatalf("the provider posts nothing: %s", sent)
+	}
+	return sent, f
+}
+
 func TestSAML_LogsIn(t *testing.T) {
 	t.Parallel()
-	p := world.provider("saml")
+	p := env.provider("saml")
 	s := newTenant(t).site("saml")
 	s.serve(always(s.saml(p, map[string]any{"authorized_groups": []string{"engineering", "others"}})))
 	s.registerServiceProvider(p, "")
@@ -43,13 +55,13 @@ func TestSAML_LogsIn(t *testing.T) {
 	const deep = "/deep/page?q=a%26b"
 	asking := b.visit(s.url + deep)
 	if asking.url.Hostname() != parse(t, p.URL).Hostname() {
-		t.Fatalf("the browser is not sent to the provider: %s", asking)
+		t.Fatalf("the browser is not redirected to the provider: %s", asking)
 	}
 	back := b.signIn(asking, alice)
 	e := back.echo(t)
 	if e.URL != deep || e.Header.Get("Fairlead-Auth-Email") != alice.email ||
 		e.Header.Get("Fairlead-Auth-Groups") != "engineering,admins" {
-		t.Errorf("the upstream was asked %+v", e)
+		t.Errorf("the upstream got %+v", e)
 	}
 	checkCookies(t, back, s, "saml")
 	other := newBrowser(t)
@@ -62,19 +74,15 @@ func TestSAML_LogsIn(t *testing.T) {
 	}
 }
 
-// TestSAML_RefusesReplays: an assertion counts once, in the browser that has asked for it.
+// TestSAML_RefusesReplays accepts an assertion once, in the browser that started the login.
 func TestSAML_RefusesReplays(t *testing.T) {
 	t.Parallel()
-	p := world.provider("saml")
+	p := env.provider("saml")
 	s := newTenant(t).site("once")
 	s.serve(always(s.saml(p, nil)))
 	s.registerServiceProvider(p, "")
 	b := newBrowser(t)
-	sent := b.answer(b.visit(s.url+"/"), alice)
-	f, ok := sent.form("SAMLResponse")
-	if !ok {
-		t.Fatalf("the provider posts nothing: %s", sent)
-	}
+	sent, f := b.samlForm(s.url + "/")
 	victim := newBrowser(t)
 	if end := victim.post(sent, f); end.status != http.StatusForbidden || len(victim.jar.Cookies(parse(t, s.url))) > 0 {
 		t.Errorf("in another browser: %s", end)
@@ -82,17 +90,18 @@ func TestSAML_RefusesReplays(t *testing.T) {
 	if end := b.post(sent, f); end.status != http.StatusForbidden {
 		t.Errorf("used before: %s", end)
 	}
+	var ok bool
 	sent = b.visit(s.url + "/")
-	if f, ok = sent.form("SAMLResponse"); !ok { // the provider knows the browser
+	if f, ok = sent.form("SAMLResponse"); !ok { // of the provider's session
 		t.Fatalf("the provider posts nothing: %s", sent)
 	}
 	end := b.post(sent, f)
 	end.echo(t)
-	finish, _ := end.passed("/finish")
+	finish, _ := end.findHop("/finish")
 	if again := b.post(sent, f); again.status != http.StatusForbidden {
 		t.Errorf("a second time: %s", again)
 	}
-	if again := b.step(finish.url.String()); again.status != http.StatusForbidden {
+	if again := b.firstResponse(finish.url.String()); again.status != http.StatusForbidden {
 		t.Errorf("the ticket a second time: %s", again)
 	}
 	f.values.Set("SAMLResponse", "PHhtbC8+")
@@ -101,22 +110,22 @@ func TestSAML_RefusesReplays(t *testing.T) {
 	}
 }
 
-// TestSAML_IdPInitiated: logins that begin at the provider are accepted where the policy allows
-// them, and end on this host.
+// TestSAML_IdPInitiated accepts logins that start at the provider where the policy allows them, and
+// redirects within the endpoint's host.
 func TestSAML_IdPInitiated(t *testing.T) {
 	t.Parallel()
-	p := world.provider("saml")
+	p := env.provider("saml")
 	for name, test := range map[string]struct {
 		allow  bool
 		relay  string
 		status int
 		end    string
 	}{
-		"refused":      {false, "/x", http.StatusForbidden, ""},
-		"admitted":     {true, "/x?y=1", http.StatusOK, "/x?y=1"},
-		"nowhere":      {true, "", http.StatusOK, "/"},
-		"somewhere":    {true, "https://evil.example/", http.StatusOK, "/"},
-		"another host": {true, "//evil.example/", http.StatusOK, "/"},
+		"refused":       {false, "/x", http.StatusForbidden, ""},
+		"admitted":      {true, "/x?y=1", http.StatusOK, "/x?y=1"},
+		"no RelayState": {true, "", http.StatusOK, "/"},
+		"another URL":   {true, "https://evil.example/", http.StatusOK, "/"},
+		"another host":  {true, "//evil.example/", http.StatusOK, "/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,12 +154,12 @@ func TestSAML_IdPInitiated(t *testing.T) {
 	}
 }
 
-// TestSAML_ForcesReauth: after a revocation the request makes the provider ask for the password,
-// and a login that the provider began without asking is refused.
+// TestSAML_ForcesReauth makes the provider ask for the password after a revocation, for
+// IdP-initiated logins, too.
 func TestSAML_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
-	p := world.provider("saml")
+	p := env.provider("saml")
 	s := a.site("forced")
 	s.serve(always(s.saml(p, map[string]any{"allow_idp_initiated": true})))
 	s.registerServiceProvider(p, "/")
@@ -169,7 +178,7 @@ func TestSAML_ForcesReauth(t *testing.T) {
 			at = b.post(at, f)
 		}
 		if !at.asksPassword() {
-			t.Errorf("from %s: the provider was not told to ask: %s", from, at)
+			t.Errorf("from %s: the provider does not ask for the password: %s", from, at)
 			continue
 		}
 		if e := b.signIn(at, alice).echo(t); e.Header.Get("Fairlead-Auth-Email") != alice.email {

@@ -14,48 +14,49 @@ import (
 // contain them.
 var secrets struct {
 	sync.Mutex
-	seen map[string]string // what it is, by the text
+	names map[string]string // by the secret
 }
 
-func keepSecret(what, text string) {
-	if len(text) < 8 {
+// recordSecret records a secret of at least 8 bytes.
+func recordSecret(name, secret string) {
+	if len(secret) < 8 {
 		return
 	}
 	secrets.Lock()
 	defer secrets.Unlock()
-	if secrets.seen == nil {
-		secrets.seen = map[string]string{secretPrefix: "a client secret", alice.password: "a password",
+	if secrets.names == nil {
+		secrets.names = map[string]string{secretPrefix: "a client secret", alice.password: "a password",
 			bob.password: "a password"}
 	}
-	secrets.seen[text] = what
+	secrets.names[secret] = name
 }
 
-// overhear keeps the secrets of a request and its answer.
-func overhear(r *http.Request, form url.Values, answer http.Header) {
+// recordSecrets records the secrets of a request, its form and the header of its response.
+func recordSecrets(r *http.Request, form url.Values, response http.Header) {
 	for name, values := range r.URL.Query() {
 		switch name {
 		case "code", "state", "ticket", "nonce", "SAMLRequest":
-			keepSecret(name+" of "+r.URL.Path, values[0])
+			recordSecret(name+" of "+r.URL.Path, values[0])
 		}
 	}
 	if strings.HasSuffix(r.URL.Hostname(), domain) {
-		keepSecret("an assertion", form.Get("SAMLResponse"))
-		for _, line := range answer.Values("Set-Cookie") {
+		recordSecret("an assertion", form.Get("SAMLResponse"))
+		for _, line := range response.Values("Set-Cookie") {
 			if c, err := http.ParseSetCookie(line); err == nil && strings.HasPrefix(c.Name, "__Host-fl-") {
-				keepSecret("the cookie "+c.Name, c.Value)
+				recordSecret("the cookie "+c.Name, c.Value)
 			}
 		}
 	}
 }
 
-// leaked returns which secrets are in a log, and how many were looked for.
-func leaked(log string) (found []string, looked int) {
+// findSecrets returns the names of the secrets in a log, and the number of recorded secrets.
+func findSecrets(log string) (found []string, total int) {
 	secrets.Lock()
 	defer secrets.Unlock()
-	for text, what := range secrets.seen {
-		if strings.Contains(log, text) || strings.Contains(log, url.QueryEscape(text)) {
-			found = append(found, what)
+	for secret, name := range secrets.names {
+		if strings.Contains(log, secret) || strings.Contains(log, url.QueryEscape(secret)) {
+			found = append(found, name)
 		}
 	}
-	return found, len(secrets.seen)
+	return found, len(secrets.names)
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestSimpleSAMLphp_LogsIn logs in with an identity provider whose authors wrote none of the
-// libraries here: their XML, their canonical form, their signatures.
+// TestSimpleSAMLphp_LogsIn logs in with responses of an independent implementation of XML,
+// canonical form and signatures.
 func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
@@ -30,7 +30,7 @@ func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 			b := newBrowser(t)
 			asking := b.visit(s.url + "/deep?q=a%26b")
 			if asking.url.Hostname() != parse(t, idp.url).Hostname() || !asking.asksPassword() {
-				t.Fatalf("the browser is not sent to the provider: %s", asking)
+				t.Fatalf("the browser is not redirected to the provider: %s", asking)
 			}
 			e := b.signIn(asking, alice).echo(t)
 			want := map[string]string{"Email": alice.email, "Name": "Alice %C3%84rmel", "Groups": "eng,ops",
@@ -41,7 +41,7 @@ func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 				}
 			}
 			if e.URL != "/deep?q=a%26b" {
-				t.Errorf("it ends at %s", e.URL)
+				t.Errorf("the login ends at %s", e.URL)
 			}
 		})
 	}
@@ -59,28 +59,37 @@ func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 			t.Errorf("a session lasts until %s, longer than the provider's", session.ExpiresAt)
 		}
 	}
+}
+
+// TestSimpleSAMLphp_RefusesResponses refuses weak signatures, encryption, another NameID format, a
+// person outside the groups, and a response for another service, each with its message.
+func TestSimpleSAMLphp_RefusesResponses(t *testing.T) {
+	t.Parallel()
+	idp := startSimpleSAML(t)
+	tenant := newTenant(t)
 	for name, c := range map[string]struct {
 		more     map[string]any
 		config   map[string]any
-		who      person
+		user     person
 		sentence string
 	}{
 		"sha-1": {more: map[string]any{"signature.algorithm": "http://www.w3.org/2000/09/xmldsig#rsa-sha1"},
-			who: alice, sentence: "was refused"},
-		"encrypted": {more: map[string]any{"assertion.encryption": true, "certData": idp.certificate()}, who: alice,
+			user: alice, sentence: "was refused"},
+		"encrypted": {more: map[string]any{"assertion.encryption": true, "certData": idp.certificate()}, user: alice,
 			sentence: "encrypts its assertions"},
 		"another format": {
 			config: map[string]any{"nameid_format": "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"},
-			who:    alice, sentence: "ERR_FL_3015"},
-		"in no group": {config: map[string]any{"authorized_groups": []string{"eng"}}, who: bob,
+			user:   alice, sentence: "ERR_FL_3015"},
+		"in no group": {config: map[string]any{"authorized_groups": []string{"eng"}}, user: bob,
 			sentence: "none of the groups"},
-		"another service": {more: map[string]any{"AssertionConsumerService": tenant.site("signed-response").
-			at("saml", "acs")}, who: alice, sentence: "ERR_FL_3015"},
+		"another service": {user: alice, sentence: "ERR_FL_3015",
+			more: map[string]any{"AssertionConsumerService": idp.site(tenant, "other", nil, nil).
+				loginURL("saml", "acs")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := idp.site(tenant, strings.ReplaceAll(name, " ", "-"), c.more, c.config)
 			b := newBrowser(t)
-			end := b.signIn(b.visit(s.url+"/"), c.who)
+			end := b.signIn(b.visit(s.url+"/"), c.user)
 			if end.status != http.StatusForbidden || !strings.Contains(end.body, c.sentence) {
 				t.Errorf("want a refusal with %q: %s", c.sentence, end)
 			}
@@ -88,8 +97,8 @@ func TestSimpleSAMLphp_LogsIn(t *testing.T) {
 	}
 }
 
-// TestSimpleSAMLphp_ForcesReauth: force_authn, and a revocation, make the provider ask for the
-// password of a user who has a session with it.
+// TestSimpleSAMLphp_ForcesReauth makes the provider ask for the password of a user who has a
+// session with it, by force_authn and after a revocation.
 func TestSimpleSAMLphp_ForcesReauth(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
@@ -102,7 +111,7 @@ func TestSimpleSAMLphp_ForcesReauth(t *testing.T) {
 	known := b.visit(second.url + "/")
 	f, ok := known.form("SAMLResponse")
 	if !ok {
-		t.Fatalf("the provider does not know the browser: %s", known)
+		t.Fatalf("the provider has no session of the browser: %s", known)
 	}
 	user := b.post(known, f).echo(t).Header.Get("Fairlead-Auth-User-Id")
 
@@ -118,18 +127,19 @@ func TestSimpleSAMLphp_ForcesReauth(t *testing.T) {
 		t.Fatalf("revoking: %d", status)
 	}
 	at := b.visit(first.url + "/again")
-	if f, ok := at.form("SAMLResponse"); ok { // without asking: that does not count
+	if f, ok := at.form("SAMLResponse"); ok { // of the provider's session, which the service refuses
 		at = b.post(at, f)
 	}
 	if !at.asksPassword() {
-		t.Fatalf("after a revoke the provider is not told to ask: %s", at)
+		t.Fatalf("after a revocation the provider does not ask for the password: %s", at)
 	}
 	if e := b.signIn(at, alice).echo(t); e.URL != "/again" {
-		t.Errorf("it ends at %s", e.URL)
+		t.Errorf("the login ends at %s", e.URL)
 	}
 }
 
-// TestSimpleSAMLphp_IdPInitiated: logins that begin in the provider's portal.
+// TestSimpleSAMLphp_IdPInitiated accepts logins that start at the provider if the policy allows
+// them.
 func TestSimpleSAMLphp_IdPInitiated(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
@@ -148,11 +158,12 @@ func TestSimpleSAMLphp_IdPInitiated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := idp.site(tenant, "initiated-"+strings.ReplaceAll(name, " ", "-"), c.more, c.config)
 			b := newBrowser(t)
-			end := b.signIn(b.visit(idp.initiate(s.at("saml", "metadata"))+"&RelayState="+url.QueryEscape("/x?y=1")),
+			end := b.signIn(b.visit(idp.initiateURL(s.loginURL("saml", "metadata"))+"&RelayState="+
+				url.QueryEscape("/x?y=1")),
 				alice)
 			if c.sentence == "" {
 				if e := end.echo(t); e.URL != "/x?y=1" || e.Header.Get("Fairlead-Auth-Email") != alice.email {
-					t.Errorf("the upstream was asked %+v", e)
+					t.Errorf("the upstream got %+v", e)
 				}
 			} else if end.status != http.StatusForbidden || !strings.Contains(end.body, c.sentence) {
 				t.Errorf("want a refusal with %q: %s", c.sentence, end)
@@ -166,8 +177,26 @@ var (
 	assertions = regexp.MustCompile(`(?s)<saml:Assertion .*</saml:Assertion>`)
 )
 
-// TestSAML_RefusesForgedAssertions posts what an attacker makes of the provider's own response to
-// the service, and then the response as it was, which nothing of this has used up.
+// forgeries returns responses that an attacker makes of a genuine one.
+func forgeries(genuine string) map[string]string {
+	signature := signatures.FindString(genuine)
+	evil := signatures.ReplaceAllString(strings.ReplaceAll(assertions.FindString(genuine), "ssp-alice", "ssp-bob"), "")
+	evil = strings.Replace(evil, ` ID="`, ` ID="_x`, 1)
+	return map[string]string{
+		"another user":             strings.ReplaceAll(genuine, "ssp-alice", "ssp-bob"),
+		"no signature":             signatures.ReplaceAllString(genuine, ""),
+		"no signature but one":     strings.Replace(strings.ReplaceAll(genuine, ">eng<", ">admins<"), signature, "", 1),
+		"another assertion before": strings.Replace(genuine, "<saml:Assertion ", evil+"<saml:Assertion ", 1),
+		"another assertion behind": strings.Replace(genuine, "</saml:Assertion>", "</saml:Assertion>"+evil, 1),
+		"a comment":                strings.Replace(genuine, ">ssp-alice<", ">ssp-<!-- -->alice<", 1),
+		"an entity": `<!DOCTYPE x [<!ENTITY bob "ssp-bob">]>` +
+			strings.Replace(genuine, ">ssp-alice<", ">&bob;<", 1),
+		"no InResponseTo": strings.ReplaceAll(genuine, ` InResponseTo="`, ` InResponse="`),
+	}
+}
+
+// TestSAML_RefusesForgedAssertions refuses forgeries of a genuine response, and accepts the
+// response once after them.
 func TestSAML_RefusesForgedAssertions(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
@@ -177,45 +206,24 @@ func TestSAML_RefusesForgedAssertions(t *testing.T) {
 		map[string]any{"idp_metadata": b.visit(idp.url + "/saml2/idp/metadata.php").body,
 			"allow_idp_initiated": true})
 	other := idp.site(tenant, "elsewhere", nil, map[string]any{"allow_idp_initiated": true})
-	sent := b.answer(b.visit(s.url+"/mine"), alice)
-	f, ok := sent.form("SAMLResponse")
-	if !ok {
-		t.Fatalf("the provider posts nothing: %s", sent)
-	}
+	sent, f := b.samlForm(s.url + "/mine")
 	raw, err := base64.StdEncoding.DecodeString(f.values.Get("SAMLResponse"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	genuine := string(raw)
-	evil := signatures.ReplaceAllString(strings.ReplaceAll(assertions.FindString(genuine), "ssp-alice", "ssp-bob"), "")
-	for name, forged := range map[string]string{
-		"another user": strings.ReplaceAll(genuine, "ssp-alice", "ssp-bob"),
-		"no signature": signatures.ReplaceAllString(genuine, ""),
-		"no signature but one": strings.Replace(strings.ReplaceAll(genuine, ">eng<", ">admins<"),
-			signatures.FindString(genuine), "", 1),
-		"another assertion before": strings.Replace(genuine, "<saml:Assertion ",
-			strings.Replace(evil, ` ID="`, ` ID="_x`, 1)+"<saml:Assertion ", 1),
-		"another assertion behind": strings.Replace(genuine, "</saml:Assertion>",
-			"</saml:Assertion>"+strings.Replace(evil, ` ID="`, ` ID="_x`, 1), 1),
-		"a comment": strings.Replace(genuine, ">ssp-alice<", ">ssp-<!-- -->alice<", 1),
-		"an entity": `<!DOCTYPE x [<!ENTITY bob "ssp-bob">]>` + strings.Replace(genuine, ">ssp-alice<",
-			">&bob;<", 1),
-		"no InResponseTo": strings.NewReplacer(` InResponseTo="`, ` InResponse="`).Replace(genuine),
-	} {
-		if forged == genuine {
-			t.Fatalf("%s: nothing was forged in %s", name, genuine)
+	for name, forged := range forgeries(string(raw)) {
+		if forged == string(raw) {
+			t.Fatalf("%s: nothing was forged in %s", name, raw)
 		}
-		bad := form{action: f.action,
-			values: url.Values{"RelayState": f.values["RelayState"],
-				"SAMLResponse": {base64.StdEncoding.EncodeToString([]byte(forged))}}}
-		end := b.post(sent, bad)
-		if _, tries := end.passed("/finish"); end.status != http.StatusForbidden ||
-			!strings.Contains(end.body, "ERR_FL_3015") || tries {
+		end := b.post(sent, form{action: f.action, values: url.Values{"RelayState": f.values["RelayState"],
+			"SAMLResponse": {base64.StdEncoding.EncodeToString([]byte(forged))}}})
+		if _, finished := end.findHop("/finish"); end.status != http.StatusForbidden ||
+			!strings.Contains(end.body, "ERR_FL_3015") || finished {
 			t.Errorf("%s: %s", name, end)
 		}
 	}
 	elsewhere := f
-	elsewhere.action = other.at("saml", "acs")
+	elsewhere.action = other.loginURL("saml", "acs")
 	if end := b.post(sent, elsewhere); end.status != http.StatusForbidden {
 		t.Errorf("at another endpoint: %s", end)
 	}
@@ -233,8 +241,8 @@ func TestSAML_RefusesForgedAssertions(t *testing.T) {
 	}
 }
 
-// site serves one of the tenant's with a saml action of this provider, who knows it; more are
-// fields of its side, config of the action's.
+// site serves a site of the tenant with a saml action, and registers it with the provider. more are
+// fields of the registration, config those of the action.
 func (s *simpleSAML) site(a *tenant, name string, more, config map[string]any) *site {
 	s.Helper()
 	at := a.site(name)
@@ -245,6 +253,6 @@ func (s *simpleSAML) site(a *tenant, name string, more, config map[string]any) *
 	for k, v := range config {
 		c[k] = v
 	}
-	s.register(at.host, at.at("saml", "metadata"), at.at("saml", "acs"), more)
+	s.register(at.host, at.loginURL("saml", "metadata"), at.loginURL("saml", "acs"), more)
 	return at.serve(always(action{Type: "saml", Config: c}))
 }

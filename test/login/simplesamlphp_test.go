@@ -20,6 +20,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
 // requireSimpleSAML is the variable that makes tests fail, instead of being skipped, where there is
@@ -29,33 +31,38 @@ const requireSimpleSAML = "FAIRLEAD_REQUIRE_SIMPLESAML"
 // simpleSAMLDir is where Debian puts SimpleSAMLphp.
 const simpleSAMLDir = "/usr/share/simplesamlphp/www"
 
-// simpleSAML is SimpleSAMLphp as an identity provider, at a host name of its own. It was written by
-// other people than the libraries here.
+// simpleSAML is SimpleSAMLphp as an identity provider, at a host name of its own. It shares no
+// library with the service.
 type simpleSAML struct {
 	*testing.T
 	url string
 	dir string
-	log syncBuffer
+	log logbuffer.Buffer
 }
 
-// simpleSAMLSession is how long its sessions last.
+// simpleSAMLSession is the duration of its sessions.
 const simpleSAMLSession = 28800 * time.Second
 
 const simpleSAMLConfig = `<?php
 $dir = getenv('FAIRLEAD_SSP');
 $config = [
  'baseurlpath' => 'http://' . $_SERVER['HTTP_HOST'] . '/',
- 'certdir' => "$dir/", 'loggingdir' => "$dir/log/", 'datadir' => "$dir/data/", 'tempdir' => "$dir/tmp/", 'cachedir' => "$dir/cache/",
+ 'certdir' => "$dir/", 'loggingdir' => "$dir/log/", 'datadir' => "$dir/data/", 'tempdir' => "$dir/tmp/",
+  'cachedir' => "$dir/cache/",
  'technicalcontact_name' => 'test', 'technicalcontact_email' => 'test@example.org', 'timezone' => 'UTC',
  'secretsalt' => 'of-a-test-that-runs-on-loopback-only', 'auth.adminpassword' => 'of-a-test',
- 'logging.level' => 5, 'logging.handler' => 'errorlog', 'logging.processname' => 'ssp', 'showerrors' => true, 'errorreporting' => false,
+ 'logging.level' => 5, 'logging.handler' => 'errorlog', 'logging.processname' => 'ssp', 'showerrors' => true,
+  'errorreporting' => false,
  'debug' => ['saml' => false, 'backtraces' => true, 'validatexml' => false],
  'enable.saml20-idp' => true, 'module.enable' => ['exampleauth' => true, 'core' => true, 'saml' => true],
  'session.duration' => 28800, 'session.datastore.timeout' => 14400, 'session.state.timeout' => 3600,
- 'session.cookie.name' => 'SSPSession', 'session.cookie.lifetime' => 0, 'session.cookie.path' => '/', 'session.cookie.secure' => false, 'session.cookie.samesite' => null,
- 'session.phpsession.cookiename' => 'SSP', 'session.phpsession.savepath' => "$dir/tmp", 'session.phpsession.httponly' => true,
+ 'session.cookie.name' => 'SSPSession', 'session.cookie.lifetime' => 0, 'session.cookie.path' => '/',
+  'session.cookie.secure' => false, 'session.cookie.samesite' => null,
+ 'session.phpsession.cookiename' => 'SSP', 'session.phpsession.savepath' => "$dir/tmp",
+  'session.phpsession.httponly' => true,
  'session.authtoken.cookiename' => 'SSPAuth', 'session.rememberme.enable' => false,
- 'language.available' => ['en'], 'language.default' => 'en', 'theme.use' => 'default', 'template.auto_reload' => true, 'usenewui' => true,
+ 'language.available' => ['en'], 'language.default' => 'en', 'theme.use' => 'default',
+  'template.auto_reload' => true, 'usenewui' => true,
  'authproc.idp' => [], 'authproc.sp' => [], 'trusted.url.domains' => [], 'trusted.url.regex' => false,
  'metadata.sources' => [['type' => 'flatfile', 'directory' => "$dir/metadata"]],
  'store.type' => 'phpsession', 'proxy' => null,
@@ -64,25 +71,33 @@ $config = [
 
 const simpleSAMLUsers = `<?php
 $config = ['admin' => ['core:AdminPassword'], 'userpass' => ['exampleauth:UserPass',
- 'alice@example.com:alice-password' => ['uid' => ['ssp-alice'], 'mail' => ['alice@example.com'], 'displayName' => ['Alice Ärmel'], 'groups' => ['eng', 'ops']],
- 'bob@example.com:bob-password' => ['uid' => ['ssp-bob'], 'mail' => ['bob@example.com'], 'displayName' => ['Bob'], 'groups' => ['sales']],
+ 'alice@example.com:alice-password' => ['uid' => ['ssp-alice'], 'mail' => ['alice@example.com'],
+  'displayName' => ['Alice Ärmel'], 'groups' => ['eng', 'ops']],
+ 'bob@example.com:bob-password' => ['uid' => ['ssp-bob'], 'mail' => ['bob@example.com'], 'displayName' => ['Bob'],
+  'groups' => ['sales']],
 ]];
 `
 
 const simpleSAMLHosted = `<?php
-$metadata['http://' . $_SERVER['HTTP_HOST'] . '/idp'] = ['host' => '__DEFAULT__', 'privatekey' => 'idp.pem', 'certificate' => 'idp.crt', 'auth' => 'userpass',
- 'signature.algorithm' => 'http://www.w3.org/2001/04/xmldsig-more#rsa-sha256', 'NameIDFormat' => 'urn:oasis:names:tc:SAML:2.0:nameid-format:persistent',
- 'authproc' => [3 => ['class' => 'saml:AttributeNameID', 'attribute' => 'uid', 'Format' => 'urn:oasis:names:tc:SAML:2.0:nameid-format:persistent']]];
+$metadata['http://' . $_SERVER['HTTP_HOST'] . '/idp'] = ['host' => '__DEFAULT__', 'privatekey' => 'idp.pem',
+ 'certificate' => 'idp.crt', 'auth' => 'userpass',
+ 'signature.algorithm' => 'http://www.w3.org/2001/04/xmldsig-more#rsa-sha256',
+  'NameIDFormat' => 'urn:oasis:names:tc:SAML:2.0:nameid-format:persistent',
+ 'authproc' => [3 => ['class' => 'saml:AttributeNameID', 'attribute' => 'uid',
+  'Format' => 'urn:oasis:names:tc:SAML:2.0:nameid-format:persistent']]];
 `
 
 // simpleSAMLRemote is saml20-sp-remote.php: the service providers are those of sp/*.json.
 const simpleSAMLRemote = `<?php
-foreach (glob(getenv('FAIRLEAD_SSP') . '/sp/*.json') as $f) { $sp = json_decode(file_get_contents($f), true); $metadata[$sp['entityid']] = $sp; }
+foreach (glob(getenv('FAIRLEAD_SSP') . '/sp/*.json') as $f) {
+ $sp = json_decode(file_get_contents($f), true);
+ $metadata[$sp['entityid']] = $sp;
+}
 `
 
 var phpStarted = regexp.MustCompile(`Development Server \(http://127\.0\.0\.1:(\d+)\) started`)
 
-// startSimpleSAML starts it for the test.
+// startSimpleSAML starts SimpleSAMLphp until the test ends.
 func startSimpleSAML(t *testing.T) *simpleSAML {
 	t.Helper()
 	php, err := exec.LookPath("php")
@@ -144,7 +159,7 @@ func (s *simpleSAML) run(cmd *exec.Cmd) {
 		s.url = "http://simplesaml.localhost:" + p
 	case <-done:
 		s.Fatalf("php did not start: %s", s.log.String())
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		s.Fatal("php did not start")
 	}
 }
@@ -156,7 +171,7 @@ func (s *simpleSAML) write(name string, b []byte) {
 	}
 }
 
-// key makes the key that it signs with.
+// key writes a new signing key and its certificate.
 func (s *simpleSAML) key() {
 	s.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -177,7 +192,7 @@ func (s *simpleSAML) key() {
 	s.write("idp.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
 
-// certificate is its certificate in base64, which will do for a service provider's as well.
+// certificate returns the certificate in base64; a service provider may use it, too.
 func (s *simpleSAML) certificate() string {
 	s.Helper()
 	raw, err := os.ReadFile(filepath.Join(s.dir, "idp.crt"))
@@ -204,7 +219,7 @@ func (s *simpleSAML) register(name, entityID, acs string, more map[string]any) {
 	s.write("sp/"+name+".json", b)
 }
 
-// initiate is the address at which a login begins there.
-func (s *simpleSAML) initiate(entityID string) string {
+// initiateURL returns the URL of an IdP-initiated login.
+func (s *simpleSAML) initiateURL(entityID string) string {
 	return s.url + "/saml2/idp/SSOService.php?spentityid=" + entityID
 }

@@ -32,29 +32,29 @@ var tenants atomic.Int32
 
 func newTenant(t testing.TB) *tenant {
 	t.Helper()
-	ctx := within(t)
+	ctx := timeoutContext(t)
 	a := &tenant{TB: t, n: tenants.Add(1), upstream: newUpstream(t)}
-	created, err := world.store.CreateAccount(ctx, fmt.Sprint("tenant-", a.n))
+	created, err := env.store.CreateAccount(ctx, fmt.Sprint("tenant-", a.n))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.id = created.ID
-	if _, a.apiKey, err = world.store.IssueAPIKey(ctx, a.id, "", nil, nil); err != nil {
+	if _, a.apiKey, err = env.store.IssueAPIKey(ctx, a.id, "", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, a.authtoken, err = world.store.IssueAuthtoken(ctx, a.id, "", nil); err != nil {
+	if _, a.authtoken, err = env.store.IssueAuthtoken(ctx, a.id, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-// action is one of a traffic policy.
+// action is an action of a traffic policy.
 type action struct {
 	Type   string         `json:"type"`
 	Config map[string]any `json:"config,omitempty"`
 }
 
-// rule is one of a traffic policy.
+// rule is a rule of a traffic policy.
 type rule struct {
 	Expressions []string `json:"expressions,omitempty"`
 	Actions     []action `json:"actions"`
@@ -69,7 +69,7 @@ func policy(t testing.TB, rules ...rule) string {
 	return string(b)
 }
 
-// always is a rule without expressions.
+// always returns a rule without expressions.
 func always(actions ...action) rule { return rule{Actions: actions} }
 
 // secretPrefix begins every client secret at the providers; no log may contain it.
@@ -90,7 +90,14 @@ func (a *tenant) site(name string) *site {
 	return s
 }
 
-// oidc is an openid-connect action of the site, whose client the provider knows.
+// oidcSite serves a site of a new tenant behind a login through the shared Dex.
+func oidcSite(t testing.TB, name string) *site {
+	t.Helper()
+	s := newTenant(t).site(name)
+	return s.serve(always(s.oidc(env.provider("dex"), "oidc")))
+}
+
+// oidc registers a client with the provider, and returns an openid-connect action for it.
 func (s *site) oidc(p *provider, authID string, more ...map[string]any) action {
 	s.Helper()
 	client := s.register(p, authID)
@@ -104,30 +111,32 @@ func (s *site) oidc(p *provider, authID string, more ...map[string]any) action {
 	return action{Type: "openid-connect", Config: config}
 }
 
-// register makes the client of a login action at the provider and returns its id.
+// register creates the client of a login action at the provider and returns its id.
 func (s *site) register(p *provider, authID string) string {
 	s.Helper()
 	id := s.host + "-" + authID
 	p.control(s.TB, "PUT", "/clients",
-		map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.at(authID, "callback")},
-			"backchannel_logout_uri": s.at(authID, "logout")}, nil)
+		map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.loginURL(authID, "callback")},
+			"backchannel_logout_uri": s.loginURL(authID, "logout")}, nil)
 	return id
 }
 
-// at is one of the login action's own URLs.
-func (s *site) at(authID, name string) string { return s.url + "/_fairlead/" + authID + "/" + name }
+// loginURL returns one of the login action's own URLs.
+func (s *site) loginURL(authID, name string) string {
+	return s.url + "/_fairlead/" + authID + "/" + name
+}
 
-// serve binds the site with an agent that serves the tenant's upstream until the test ends.
+// serve binds the site to the tenant's upstream until the test ends.
 func (s *site) serve(rules ...rule) *site {
 	s.Helper()
 	s.grant()
 	return s.bindWith("public", rules...)
 }
 
-// grant gives the host to the tenant.
+// grant grants the host to the tenant.
 func (s *site) grant() {
 	s.Helper()
-	if _, err := world.store.GrantDomain(within(s.TB), s.tenant.id, s.host); err != nil {
+	if _, err := env.store.GrantDomain(timeoutContext(s.TB), s.tenant.id, s.host); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -144,13 +153,13 @@ func (s *site) bindWith(binding string, rules ...rule) *site {
 
 func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	a.Helper()
-	tlsConfig, err := trust.Options{CASHA256: world.at.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
 	if err != nil {
 		a.Fatal(err)
 	}
 	bound, failed := make(chan tunnel.Bound, 16), make(chan error, 16)
 	c := tunnel.NewClient(tunnel.ClientConfig{
-		Address: world.at.Service.String(), TLS: tlsConfig, MaxBackoff: 300 * time.Millisecond,
+		Address: env.at.Service.String(), TLS: tlsConfig, MaxBackoff: 300 * time.Millisecond,
 		Hello: func() tunnel.Hello {
 			return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.authtoken, ClientVersion: "0.0.0-test", OS: "linux",
 				InstanceID: "test"}
@@ -178,7 +187,7 @@ func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 		return b
 	case err := <-failed:
 		a.Fatalf("binding %s: %v", b.URL, err)
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		a.Fatalf("%s was not bound", b.URL)
 	}
 	panic("unreachable")
@@ -200,7 +209,7 @@ func (u *upstream) serveStream(ctx context.Context, st *tunnel.Stream) {
 // api calls the account API and returns the status; out may be nil.
 func (a *tenant) api(method, path string, in, out any) int {
 	a.Helper()
-	tlsConfig, err := trust.Options{CASHA256: world.at.CAFingerprint}.ClientConfig()
+	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -210,7 +219,7 @@ func (a *tenant) api(method, path string, in, out any) int {
 	if err != nil {
 		a.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(within(a.TB), method, "https://"+world.at.Service.String()+path,
+	req, err := http.NewRequestWithContext(timeoutContext(a.TB), method, "https://"+env.at.Service.String()+path,
 		bytes.NewReader(body))
 	if err != nil {
 		a.Fatal(err)

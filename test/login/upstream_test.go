@@ -19,21 +19,20 @@ import (
 
 // upstream is a web application behind an agent.
 //
-//	/ws      a websocket that says hello and then waits
-//	/events  server-sent events: one, then it waits until there are more
-//	/stall   a download without end; it stalls as the reader does
-//	/app     a page that opens /ws and says in its title what became of it
+//	/ws      a websocket that sends hello and then waits
+//	/events  server-sent events: one, and another for each value of more
+//	/stall   an endless download
+//	/app     a page that opens /ws and shows its state in the title
 //	/cookie  sets the cookies of the header X-Set-Cookie
-//	others   say what they were asked, in JSON
+//	others   the request, as JSON of echo
 type upstream struct {
 	addr string
 
-	gone chan string // the path of a stream whose client is gone
-
-	more chan struct{} // one more event, for one of those who listen
+	closed chan string   // the path of each stream whose client has closed it
+	more   chan struct{} // each value sends an event to one client of /events
 }
 
-// echo is what the upstream was asked.
+// echo is a request to the upstream.
 type echo struct {
 	Method, Host, URL string
 	Header            http.Header
@@ -45,7 +44,7 @@ func newUpstream(t testing.TB) *upstream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upstream{addr: l.Addr().String(), gone: make(chan string, 64), more: make(chan struct{})}
+	u := &upstream{addr: l.Addr().String(), closed: make(chan string, 64), more: make(chan struct{})}
 	srv := &http.Server{Handler: u}
 	done := make(chan struct{})
 	go func() {
@@ -80,13 +79,13 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, "data: more\n\n")
 				_ = http.NewResponseController(w).Flush()
 			case <-r.Context().Done():
-				u.connectionClosed(r)
+				u.recordClosed(r)
 			}
 		}
 	case "/stall":
 		for chunk := make([]byte, 1<<16); ; {
 			if _, err := w.Write(chunk); err != nil {
-				u.connectionClosed(r)
+				u.recordClosed(r)
 				return
 			}
 		}
@@ -103,22 +102,22 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (u *upstream) connectionClosed(r *http.Request) {
+func (u *upstream) recordClosed(r *http.Request) {
 	select {
-	case u.gone <- r.URL.Path:
+	case u.closed <- r.URL.Path:
 	default:
 	}
 }
 
-// waitClosed waits until streams of these paths have ended, one of each, and none other.
+// waitClosed waits until one stream of each path is closed, and no other.
 func (u *upstream) waitClosed(t testing.TB, paths ...string) {
 	t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(maxWait)
 	for len(paths) > 0 {
 		select {
-		case path := <-u.gone:
+		case path := <-u.closed:
 			if !slices.Contains(paths, path) {
-				t.Fatalf("%s ended; still open are %v", path, paths)
+				t.Fatalf("%s was closed; still open are %v", path, paths)
 			}
 			paths = slices.DeleteFunc(paths, func(p string) bool { return p == path })
 		case <-timeout:
@@ -141,5 +140,5 @@ func (u *upstream) websocket(w http.ResponseWriter, r *http.Request) {
 		base64.StdEncoding.EncodeToString(sum[:]))
 	fmt.Fprint(conn, "\x81\x05hello")
 	_, _ = io.Copy(io.Discard, bufio.NewReader(buffered))
-	u.connectionClosed(r)
+	u.recordClosed(r)
 }

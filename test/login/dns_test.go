@@ -22,14 +22,14 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names is a name server: hosts below localhost are this machine, which not every system's resolver
-// knows, and some names lead where no tenant may.
-type names struct {
+// dnsServer resolves hosts below localhost to loopback, which not every system's resolver does, and
+// the names in forbidden.
+type dnsServer struct {
 	conn net.PacketConn
 	done chan struct{}
 }
 
-// forbidden are names of places that an identity provider cannot be at.
+// forbidden are names with addresses that an identity provider cannot have.
 var forbidden = map[string]string{
 	"metadata." + domain: "169.254.169.254",
 	"private." + domain:  "10.0.0.1",
@@ -37,29 +37,29 @@ var forbidden = map[string]string{
 	"this." + domain:     "0.0.0.0",
 }
 
-func startNames() (*names, error) {
+func startDNS() (*dnsServer, error) {
 	conn, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	n := &names{conn: conn, done: make(chan struct{})}
+	n := &dnsServer{conn: conn, done: make(chan struct{})}
 	go n.serve()
 	return n, nil
 }
 
-func (n *names) close() error {
+func (n *dnsServer) close() error {
 	err := n.conn.Close()
 	<-n.done
 	return err
 }
 
-func (n *names) resolver() *net.Resolver {
+func (n *dnsServer) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", n.conn.LocalAddr().String())
 	}}
 }
 
-func (n *names) serve() {
+func (n *dnsServer) serve() {
 	defer close(n.done)
 	buf := make([]byte, 4096)
 	for {
@@ -96,15 +96,15 @@ func resolve(query []byte) ([]byte, error) {
 	return m.Pack()
 }
 
-// certificates are those of the public edge.
+// certificates are the public edge's.
 type certificates struct {
 	cert, key string // files
 	pem       string
 	pool      *x509.CertPool
-	spki      string // what Chromium calls the key
+	spki      string // the key's digest, for Chromium's flags
 }
 
-// issue writes a certificate for the names, which is its own authority.
+// issue writes a self-signed certificate for the hosts.
 func issue(dir string, hosts ...string) (c certificates, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// untilClosed waits until the other side has closed the connection.
-func untilClosed(t testing.TB, conn net.Conn) {
+// waitClosed waits until the other side has closed the connection.
+func waitClosed(t testing.TB, conn net.Conn) {
 	t.Helper()
 	if conn == nil {
 		t.Fatal("there was no connection")
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(maxWait))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal("the connection is still open")
 	}
 }
 
-// stream opens a long answer and reads its beginning.
+// stream starts a long response and reads its first 5 bytes.
 func (b *browser) stream(target string) *http.Response {
 	b.t.Helper()
 	r := b.navigation(http.MethodGet, parse(b.t, target), nil, "")
@@ -43,8 +43,8 @@ func (b *browser) stream(target string) *http.Response {
 	return res
 }
 
-// untilCut reads until the answer breaks off; an orderly end is not one.
-func untilCut(t testing.TB, res *http.Response) {
+// waitAborted reads until the response is aborted; a complete response fails the test.
+func waitAborted(t testing.TB, res *http.Response) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
@@ -54,18 +54,18 @@ func untilCut(t testing.TB, res *http.Response) {
 	select {
 	case err := <-done:
 		if err == nil {
-			t.Error("the stream ended as if it were whole")
+			t.Error("the stream ended as a complete response")
 		}
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Error("the stream is still open")
 	}
 }
 
-// TestBackChannelLogout_EndsSessions: a logout at the provider ends sessions and what they have
-// open, and no other sessions.
+// TestBackChannelLogout_EndsSessions ends the sessions of a logout at the provider and their open
+// connections, and no other sessions.
 func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	t.Parallel()
-	p := ownProvider(t, "dex")
+	p := newProvider(t, "dex")
 	s := newTenant(t).site("backchannel")
 	s.serve(always(s.oidc(p, "oidc")))
 	hers, his := newBrowser(t), newBrowser(t)
@@ -74,28 +74,28 @@ func TestBackChannelLogout_EndsSessions(t *testing.T) {
 	conn, _ := hers.websocket(s)
 	events, download := hers.stream(s.url+"/events"), hers.stream(s.url+"/stall")
 	p.control(t, "POST", "/logout", map[string]string{"email": alice.email}, nil)
-	untilClosed(t, conn)
-	untilCut(t, events)
-	untilCut(t, download)
-	if status := hers.call(s.url + "/").status; status != http.StatusUnauthorized {
-		t.Errorf("the session is alive: %d", status)
+	waitClosed(t, conn)
+	waitAborted(t, events)
+	waitAborted(t, download)
+	if status := hers.fetch(s.url + "/").status; status != http.StatusUnauthorized {
+		t.Errorf("with the session: %d", status)
 	}
 	if again := hers.visit(s.url + "/back"); !again.asksPassword() {
 		t.Errorf("the next page is %s", again)
 	} else if e := hers.signIn(again, alice).echo(t); e.URL != "/back" {
 		t.Errorf("the next login ends at %s", e.URL)
 	}
-	if status := his.step(s.url + "/").status; status != http.StatusOK {
+	if status := his.firstResponse(s.url + "/").status; status != http.StatusOK {
 		t.Errorf("another person was logged out: %d", status)
 	}
 }
 
-// TestRevoke_EndsSessions: when the API's DELETE has answered, nothing of the person is served; the
-// provider asks for the password again, although it knows the browser.
+// TestRevoke_EndsSessions ends all sessions and connections of a user before the API's DELETE
+// responds. The provider then asks for the password although it has a session.
 func TestRevoke_EndsSessions(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
-	p := ownProvider(t, "dex")
+	p := newProvider(t, "dex")
 	one, two := a.site("one"), a.site("two")
 	one.serve(always(one.oidc(p, "oidc")))
 	two.serve(always(two.oidc(p, "oidc")))
@@ -120,38 +120,38 @@ func TestRevoke_EndsSessions(t *testing.T) {
 		t.Fatalf("revoking: %d", status)
 	}
 	for _, s := range []*site{one, two} {
-		if status := hers.call(s.url + "/").status; status != http.StatusUnauthorized {
+		if status := hers.fetch(s.url + "/").status; status != http.StatusUnauthorized {
 			t.Errorf("%s: %d", s.url, status)
 		}
 	}
-	untilClosed(t, hersOpen)
-	untilCut(t, events)
-	untilCut(t, download)
+	waitClosed(t, hersOpen)
+	waitAborted(t, events)
+	waitAborted(t, download)
 	a.upstream.waitClosed(t, "/ws", "/events", "/stall")
 	if again := hers.visit(begun); !again.asksPassword() {
 		t.Errorf("a login that began before the revoke ends at %s", again)
 	}
 	again := hers.visit(one.url + "/again")
 	if !again.asksPassword() {
-		t.Fatalf("the provider was not told to ask again: %s", again)
+		t.Fatalf("the provider does not ask for the password: %s", again)
 	}
 	if e := hers.signIn(again, alice).echo(t); e.URL != "/again" || e.Header.Get("Fairlead-Auth-User-Id") == user {
 		t.Errorf("the login after the revoke: %+v", e)
 	}
-	if status := his.step(one.url + "/").status; status != http.StatusOK {
+	if status := his.firstResponse(one.url + "/").status; status != http.StatusOK {
 		t.Errorf("another person's session: %d", status)
 	}
-	a.upstream.more <- struct{}{} // to the only one that still listens
+	a.upstream.more <- struct{}{} // to the only open stream
 	if _, err := io.ReadFull(hisOpen.Body, make([]byte, len("data: hello\n\ndata: more\n\n")-5)); err != nil {
 		t.Errorf("another person's stream: %v", err)
 	}
 }
 
-// startFlow begins a login and goes as far as the provider sends the browser back; it returns that
-// URL, unopened.
+// startFlow starts a login in a browser with a session at the provider, and returns the callback
+// URL without requesting it.
 func (b *browser) startFlow(s *site, path, authID string) string {
 	b.t.Helper()
-	at := b.step(s.at(authID, "login") + "?return_to=" + path)
+	at := b.firstResponse(s.loginURL(authID, "login") + "?return_to=" + path)
 	for range 10 {
 		to := at.header.Get("Location")
 		if to == "" {
@@ -164,7 +164,7 @@ func (b *browser) startFlow(s *site, path, authID string) string {
 		if next.Hostname() == s.host {
 			return next.String()
 		}
-		at = b.step(next.String())
+		at = b.firstResponse(next.String())
 	}
 	b.t.Fatalf("the provider does not send the browser back: %s", at)
 	return ""

@@ -11,12 +11,10 @@ import (
 	"testing"
 )
 
-// TestLogin_ReturnPaths: for every return_to a login ends on the endpoint's own host, without a
-// header that the attacker has injected.
+// TestLogin_ReturnPaths redirects to the endpoint's own host for every return_to.
 func TestLogin_ReturnPaths(t *testing.T) {
 	t.Parallel()
-	s := newTenant(t).site("return")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	s := oidcSite(t, "return")
 	b := newBrowser(t)
 	b.signIn(b.visit(s.url+"/"), alice).echo(t)
 	for _, to := range []string{"https://evil.example/", "//evil.example/", `/\evil.example/`, `\/evil.example`,
@@ -25,7 +23,7 @@ func TestLogin_ReturnPaths(t *testing.T) {
 		"/@evil.example", "@evil.example", ".evil.example", ":443@evil.example",
 		"/_fairlead/oidc/logout", "/_fairlead/oidc/login?return_to=/", "/%5cevil.example", "/%2fevil.example",
 		"\\\\evil.example", "/x#@evil.example", "?x", "", strings.Repeat("/a", 4000)} {
-		at := b.step(s.at("oidc", "login") + "?return_to=" + url.QueryEscape(to))
+		at := b.firstResponse(s.loginURL("oidc", "login") + "?return_to=" + url.QueryEscape(to))
 		for range 10 { // the provider knows the browser and asks nothing
 			next := at.header.Get("Location")
 			if next == "" {
@@ -44,7 +42,7 @@ func TestLogin_ReturnPaths(t *testing.T) {
 					strings.HasPrefix(u.Path, "/_fairlead")) {
 				t.Errorf("return_to %q: Location %q", to, next)
 			}
-			at = b.step(u.String())
+			at = b.firstResponse(u.String())
 		}
 		if at.status != http.StatusOK || at.url.Hostname() != s.host {
 			t.Errorf("return_to %q ends with %s", to, at)
@@ -52,12 +50,12 @@ func TestLogin_ReturnPaths(t *testing.T) {
 	}
 }
 
-// TestSession_RefusesForeignCookies: a session is valid on the host that created it; cookies set by
-// neighbouring hosts authenticate no request and break no session.
+// TestSession_RefusesForeignCookies accepts a session at the host and action that created it only,
+// and no cookies that neighbouring hosts have set.
 func TestSession_RefusesForeignCookies(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
-	p := world.provider("dex")
+	p := env.provider("dex")
 	one, two, other := a.site("one"), a.site("two"), a.site("other")
 	one.serve(always(one.oidc(p, "oidc")))
 	two.serve(always(two.oidc(p, "oidc")))
@@ -75,7 +73,7 @@ func TestSession_RefusesForeignCookies(t *testing.T) {
 		{"of another endpoint", two, []*http.Cookie{{Name: "__Host-fl-oidc", Value: session}}, 401},
 		{"of another action", other, []*http.Cookie{{Name: "__Host-fl-staff", Value: session}}, 401},
 		{"under another name", one, []*http.Cookie{{Name: "__host-fl-oidc", Value: session}}, 401},
-		{"two, one of them tossed", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: strings.Repeat("A", 43)},
+		{"two, one of another host", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: strings.Repeat("A", 43)},
 			{Name: "__Host-fl-oidc", Value: session}}, 401},
 		{"nothing", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: ""}}, 401},
 		{"another's guess", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: strings.Repeat("A", 43)}}, 401},
@@ -87,7 +85,7 @@ func TestSession_RefusesForeignCookies(t *testing.T) {
 			c.extra.Add("Cookie", cookie.Name+"="+cookie.Value)
 		}
 		c.extra = http.Header{"Cookie": {strings.Join(c.extra.Values("Cookie"), "; ")}}
-		if got := c.call(test.at.url + "/"); got.status != test.want {
+		if got := c.fetch(test.at.url + "/"); got.status != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got.status, test.want)
 		}
 	}
@@ -95,16 +93,16 @@ func TestSession_RefusesForeignCookies(t *testing.T) {
 	c := newBrowser(t)
 	c.extra.Set("Cookie", strings.Repeat("__Host-fl-oidc-AAAAAAAA=x; ", 30)+
 		"__Host-fl-oidc-x; __Host-fl-oidc-AAAAAAAB=")
-	if end := c.step(one.url + "/"); end.status/100 != 3 {
-		t.Errorf("tossed flows: %s", end)
+	if end := c.firstResponse(one.url + "/"); end.status/100 != 3 {
+		t.Errorf("forged flows: %s", end)
 	}
-	if end := c.step(one.at("oidc", "callback") +
+	if end := c.firstResponse(one.loginURL("oidc", "callback") +
 		"?code=x&state=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"); end.status != http.StatusForbidden {
-		t.Errorf("a callback for a tossed flow: %s", end)
+		t.Errorf("a callback for a forged flow: %s", end)
 	}
 }
 
-// session is the secret of the browser's session.
+// session returns the token of the browser's session.
 func (b *browser) session(s *site, authID string) string {
 	b.t.Helper()
 	for _, c := range b.jar.Cookies(parse(b.t, s.url)) {
@@ -116,18 +114,18 @@ func (b *browser) session(s *site, authID string) string {
 	return ""
 }
 
-// TestCallback_RefusesReplays: neither callback nor code nor state counts twice, or in another
-// browser, and a login always makes a new secret.
+// TestCallback_RefusesReplays accepts callback, code and state once, in the browser of the flow,
+// and makes a new token at every login.
 func TestCallback_RefusesReplays(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	s, two := a.site("replay"), a.site("second")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
-	two.serve(always(two.oidc(world.provider("dex"), "oidc")))
+	s.serve(always(s.oidc(env.provider("dex"), "oidc")))
+	two.serve(always(two.oidc(env.provider("dex"), "oidc")))
 	b := newBrowser(t)
 	back := b.signIn(b.visit(s.url+"/"), alice)
 	back.echo(t)
-	used, ok := back.passed("/callback")
+	used, ok := back.findHop("/callback")
 	if !ok {
 		t.Fatalf("no callback: %s", back)
 	}
@@ -143,65 +141,64 @@ func TestCallback_RefusesReplays(t *testing.T) {
 			}
 		}
 	}
-	refused("the callback again", b.step(used.url.String()))
-	refused("the callback in another browser", newBrowser(t).step(used.url.String()))
+	refused("the callback again", b.firstResponse(used.url.String()))
+	refused("the callback in another browser", newBrowser(t).firstResponse(used.url.String()))
 	fresh := b.startFlow(s, "/", "oidc") // unopened
-	refused("a callback in another browser, unused", newBrowser(t).step(fresh))
-	refused("a callback at another endpoint", b.step(strings.Replace(fresh, s.host, two.host, 1)))
+	refused("a callback in another browser, unused", newBrowser(t).firstResponse(fresh))
+	refused("a callback at another endpoint", b.firstResponse(strings.Replace(fresh, s.host, two.host, 1)))
 	q := parse(t, fresh).Query()
 	q.Set("code", used.url.Query().Get("code"))
-	old := b.step(s.at("oidc", "callback") + "?" + q.Encode())
+	old := b.firstResponse(s.loginURL("oidc", "callback") + "?" + q.Encode())
 	if old.status != http.StatusForbidden && old.status != http.StatusBadGateway {
 		t.Errorf("an old code with a new state: %s", old)
 	}
 	q = parse(t, b.startFlow(s, "/", "oidc")).Query()
 	q.Set("state", q.Get("state")[:8]+strings.Repeat("A", len(q.Get("state"))-8))
-	refused("a state with the right beginning", b.step(s.at("oidc", "callback")+"?"+q.Encode()))
+	refused("a state with the right beginning", b.firstResponse(s.loginURL("oidc", "callback")+"?"+q.Encode()))
 	for _, bad := range []string{"", "?", "?state=", "?code=x", "?error=access_denied", "?state=%00&code=%00"} {
-		refused("callback"+bad, b.step(s.at("oidc", "callback")+bad))
+		refused("callback"+bad, b.firstResponse(s.loginURL("oidc", "callback")+bad))
 	}
 	state := parse(t, b.startFlow(s, "/", "oidc")).Query().Get("state")
-	denied := b.step(s.at("oidc", "callback") + "?error=access_denied&error_description=" +
+	denied := b.firstResponse(s.loginURL("oidc", "callback") + "?error=access_denied&error_description=" +
 		url.QueryEscape("<script>alert(1)</script>") + "&state=" + state)
 	refused("the provider's refusal", denied)
 	if strings.Contains(denied.body, "<script>alert") {
-		t.Errorf("the provider's words are in the page as they came: %s", denied)
+		t.Errorf("the page has the provider's text unescaped: %s", denied)
 	}
 	b.visit(b.startFlow(s, "/", "oidc")).echo(t)
 	if again := b.session(s, "oidc"); again == first {
-		t.Error("a second login keeps the first one's secret")
+		t.Error("a second login keeps the first one's token")
 	}
 }
 
-// TestSession_ResistsFixation: a login never adopts an existing session.
+// TestSession_ResistsFixation makes a new session at a login, and never adopts an existing one.
 func TestSession_ResistsFixation(t *testing.T) {
 	t.Parallel()
-	s := newTenant(t).site("fixation")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	s := oidcSite(t, "fixation")
 	attacker, victim := newBrowser(t), newBrowser(t)
 	attacker.signIn(attacker.visit(s.url+"/"), bob).echo(t)
 	known := attacker.session(s, "oidc")
 	victim.jar.SetCookies(parse(t, s.url),
 		[]*http.Cookie{{Name: "__Host-fl-oidc", Value: known, Path: "/", Secure: true}})
-	end := victim.signIn(victim.visit(s.at("oidc", "login")+"?return_to=/"), alice)
+	end := victim.signIn(victim.visit(s.loginURL("oidc", "login")+"?return_to=/"), alice)
 	if e := end.echo(t); e.Header.Get("Fairlead-Auth-Email") != alice.email {
-		t.Errorf("after the login the upstream sees %v", e.Header)
+		t.Errorf("after the login the upstream gets %v", e.Header)
 	}
 	if victim.session(s, "oidc") == known {
-		t.Error("the login took the secret that it found")
+		t.Error("the login has adopted the existing token")
 	}
 	if e := attacker.visit(s.url + "/").echo(t); e.Header.Get("Fairlead-Auth-Email") != bob.email {
 		t.Errorf("the attacker is %v", e.Header)
 	}
 }
 
-// TestUpstream_DropsSpoofedHeaders: only the edge sets the identity headers, in any spelling that
-// an upstream could take for ours.
+// TestUpstream_DropsSpoofedHeaders drops identity headers of clients, in any spelling that an
+// upstream could read as one.
 func TestUpstream_DropsSpoofedHeaders(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("spoof")
 	s.serve(rule{Expressions: []string{"!req.url.path.startsWith('/open')"},
-		Actions: []action{s.oidc(world.provider("dex"), "oidc")}})
+		Actions: []action{s.oidc(env.provider("dex"), "oidc")}})
 	b := newBrowser(t).http1() // which knows the header Connection
 	b.signIn(b.visit(s.url+"/"), bob)
 	for _, name := range []string{"Fairlead-Auth-Email", "fairlead-auth-email", "FAIRLEAD-AUTH-EMAIL",
@@ -211,9 +208,9 @@ func TestUpstream_DropsSpoofedHeaders(t *testing.T) {
 		b.extra = http.Header{name: {"root@example.com"},
 			"Connection": {"close, " + name + ", fairlead-auth-email, Fairlead-Auth-Groups"}}
 		for path, email := range map[string][]string{"/x": {bob.email}, "/open": nil} {
-			e := b.call(s.url + path).echo(t)
+			e := b.fetch(s.url + path).echo(t)
 			if got := e.Header.Values("Fairlead-Auth-Email"); !slices.Equal(got, email) {
-				t.Errorf("%s at %s: the upstream is told %q", name, path, got)
+				t.Errorf("%s at %s: the upstream gets %q", name, path, got)
 			}
 			for header, values := range e.Header {
 				if slices.Contains(values, "root@example.com") {
@@ -224,16 +221,15 @@ func TestUpstream_DropsSpoofedHeaders(t *testing.T) {
 	}
 }
 
-// TestUpstream_CannotSetLoginCookies: it can set its own, and none of the login's.
+// TestUpstream_CannotSetLoginCookies drops cookies of the login that an upstream sets.
 func TestUpstream_CannotSetLoginCookies(t *testing.T) {
 	t.Parallel()
-	s := newTenant(t).site("cookies")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	s := oidcSite(t, "cookies")
 	b := newBrowser(t)
 	b.signIn(b.visit(s.url+"/"), bob).echo(t)
 	b.extra["X-Set-Cookie"] = []string{"own=1; Path=/", "__Host-fl-oidc=x; Path=/; Secure",
 		"__host-FL-oidc=x; Path=/; Secure", "__Host-fl-oidc-AAAAAAAA=; Path=/; Secure; Max-Age=0", " __Host-fl-oidc=x"}
-	set := b.call(s.url + "/cookie").header.Values("Set-Cookie")
+	set := b.fetch(s.url + "/cookie").header.Values("Set-Cookie")
 	if !slices.Equal(set, []string{"own=1; Path=/"}) {
 		t.Errorf("the upstream sets %q", set)
 	}

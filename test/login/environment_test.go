@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,29 +21,31 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
 )
 
-// patience is how long a test waits for what has to happen at once.
-const patience = 2 * time.Minute
+// maxWait is how long a test waits for an event before it fails.
+const maxWait = 2 * time.Minute
 
-// domain is above every endpoint's host; all of them are the same site, which is what a hostile
-// neighbour would wish for.
+// domain is the parent of all endpoints' hosts. They are one site to browsers, so that a hostile
+// neighbour could send requests with cookies.
 const domain = "edge.test"
 
-// apiHost is where clients and administrators think the service is.
+// apiHost is the host and port of the service's base URL.
 const apiHost = "api.fairlead.test:8443"
 
 // providersProgram names the program of test/idp.
 const providersProgram = "FAIRLEAD_IDP"
 
-// world is the service and the identity providers that all tests share, each test with an account
-// and hosts of its own; nil without providers.
-var world *running
+// env is shared by all tests, each with an account and hosts of its own; nil without providers.
+var env *environment
 
-type running struct {
+// environment is a running service and its identity providers.
+
+type environment struct {
 	dir   string
 	at    service.Addresses
-	log   syncBuffer // the service's
+	log   logbuffer.Buffer // the service's
 	certs certificates
 	store *store.Store // beside the running service, as its commands open it
 	idp   *providers
@@ -62,24 +63,24 @@ func run(m *testing.M) int {
 			" names them")
 		return 0
 	}
-	names, err := startNames()
+	dns, err := startDNS()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "starting the name server:", err)
+		fmt.Fprintln(os.Stderr, "starting the DNS server:", err)
 		return 1
 	}
-	net.DefaultResolver = names.resolver() // before anything else runs
-	if world, err = start(program); err != nil {
+	net.DefaultResolver = dns.resolver() // before the service starts
+	if env, err = start(program); err != nil {
 		fmt.Fprintln(os.Stderr, "starting service and providers:", err)
 		return 1
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil { // tests wait for others more than they compute
+	if err := flag.Set("test.parallel", "4"); err != nil { // tests wait more than they compute
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	code := m.Run()
 	stopChromium()
-	if err := errors.Join(world.end(), names.close()); err != nil {
+	if err := errors.Join(env.close(), dns.close()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -90,12 +91,12 @@ func run(m *testing.M) int {
 	return code
 }
 
-func start(program string) (*running, error) {
+func start(program string) (*environment, error) {
 	dir, err := os.MkdirTemp("", "fairlead-login-")
 	if err != nil {
 		return nil, err
 	}
-	w := &running{dir: dir, finished: make(chan error, 1)}
+	w := &environment{dir: dir, finished: make(chan error, 1)}
 	if w.certs, err = issue(dir, "*."+domain, domain); err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func start(program string) (*running, error) {
 	case w.at = <-up:
 	case err := <-w.finished:
 		return nil, fmt.Errorf("the service: %w", err)
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		return nil, errors.New("the service did not come up")
 	}
 	if w.store, err = store.Open(ctx, store.Options{DataDir: opt.DataDir}); err != nil {
@@ -131,57 +132,40 @@ func start(program string) (*running, error) {
 	return w, w.idp.control("PUT", "/edge", map[string]string{"addr": w.at.HTTPS.String(), "ca": w.certs.pem}, nil)
 }
 
-// end stops everything and returns what was not orderly.
-func (w *running) end() error {
-	err := w.idp.end()
+// close stops service and providers, and checks the logs for secrets.
+func (w *environment) close() error {
+	err := w.idp.close()
 	w.stop()
 	select {
 	case stopped := <-w.finished:
 		err = errors.Join(err, stopped)
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		err = errors.Join(err, errors.New("the service did not stop"))
 	}
 	return errors.Join(err, w.store.Close(), w.checkLogForSecrets(), os.RemoveAll(w.dir))
 }
 
 // checkLogForSecrets searches the service's logs for secrets.
-func (w *running) checkLogForSecrets() error {
+func (w *environment) checkLogForSecrets() error {
 	access, err := os.ReadFile(filepath.Join(w.dir, "access.log"))
 	if err != nil {
 		return err
 	}
 	if !bytes.Contains(access, []byte("/_fairlead/")) {
-		return errors.New("the access log has no login: is it still where this looks for secrets?")
+		return errors.New("the access log has no login, so it cannot be searched for secrets")
 	}
-	if found, looked := leaked(w.log.String() + string(access)); len(found) > 0 {
-		return fmt.Errorf("the service's logs hold %d of %d secrets: %q", len(found), looked, found)
+	if found, total := findSecrets(w.log.String() + string(access)); len(found) > 0 {
+		return fmt.Errorf("the service's logs hold %d of %d secrets: %q", len(found), total, found)
 	}
 	return nil
 }
 
-func within(t testing.TB) context.Context {
+// timeoutContext returns a context that ends with the test, or after maxWait.
+func timeoutContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// syncBuffer collects a log.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // text reads a body to its end.

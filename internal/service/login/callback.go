@@ -15,24 +15,22 @@ import (
 )
 
 // handleCallback handles the provider's response that the browser brings with GET.
-func (q *request) handleCallback() {
+func (q *request) handleCallback() error {
 	if !q.checkRateLimit(PathCallback) {
-		return
+		return nil
 	}
 	state := q.clientQuery().Get("state")
 	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.State, state) })
 	if f == nil {
-		q.writeNoFlow("a callback")
-		return
+		return q.noFlowError("a callback")
 	}
 	ctx, cancel := q.providerContext()
 	defer cancel()
-	c, err := q.provider.(CallbackProvider).HandleCallback(ctx, q.clientRequest(q.r), f, q.action)
+	c, err := q.provider.(CallbackProvider).HandleCallback(ctx, q.clientRequest(ctx), f, q.action)
 	if err != nil {
-		q.writeError(err)
-		return
+		return err
 	}
-	q.completeLogin(c, f)
+	return q.completeLogin(c, f)
 }
 
 // finishTicket is what a POST to acs leaves for the GET that follows it: the POST comes from
@@ -49,29 +47,24 @@ const ticketLifetime = time.Minute
 
 // handleACS handles the provider's response that the browser posts. handleFinish finds the flow
 // that it belongs to.
-func (q *request) handleACS() {
+func (q *request) handleACS() error {
 	if !q.checkRateLimit(PathACS) {
-		return
+		return nil
 	}
 	ctx, cancel := q.providerContext()
 	defer cancel()
-	r := q.clientRequest(q.r).WithContext(ctx)
+	r := q.clientRequest(ctx)
 	r.Body = http.MaxBytesReader(q.w, r.Body, maxPost)
 	c, err := q.provider.(PostProvider).ConsumeResponse(ctx, r, q.action)
 	if err != nil {
-		q.writeError(err)
-		return
+		return err
 	}
 	if c.InResponseTo == "" && !q.Config.AllowIdPInitiated {
-		q.writeError(
-			RefusedError(
-				"This login began at the identity provider; this endpoint admits only those that begin here. Open "+
-					q.action.EndpointURL+".", nil))
-		return
+		return RefusedError("This login began at the identity provider; this endpoint admits only those that begin "+
+			"here. Open "+q.action.EndpointURL+".", nil)
 	}
 	if err := q.checkReplay(r, c); err != nil {
-		q.writeError(err)
-		return
+		return err
 	}
 	returnTo := "/"
 	if c.InResponseTo == "" {
@@ -79,20 +72,18 @@ func (q *request) handleACS() {
 	}
 	now, err := q.opt.Store.Time(ctx)
 	if err != nil {
-		q.writeError(unavailable("reading the store's clock", err))
-		return
+		return unavailable("reading the store's clock", err)
 	}
 	data, err := json.Marshal(finishTicket{Authentication: c, Scope: q.scope(), ReturnTo: returnTo, ReceivedAt: now})
 	if err != nil {
-		q.writeError(fmt.Errorf("encoding a ticket: %w", err))
-		return
+		return fmt.Errorf("encoding a ticket: %w", err)
 	}
 	secret, hash := newToken()
 	if err := q.opt.Store.SaveTicket(ctx, q.action.AccountID, hash, data, q.now().Add(ticketLifetime)); err != nil {
-		q.writeError(unavailable("keeping a ticket", err))
-		return
+		return unavailable("saving a ticket", err)
 	}
 	q.redirect(q.action.path(PathFinish) + "?ticket=" + url.QueryEscape(secret))
+	return nil
 }
 
 // checkReplay refuses an authentication whose Once key was used before, on any server.
@@ -102,94 +93,80 @@ func (q *request) checkReplay(r *http.Request, c *Authentication) error {
 	}
 	first, err := q.opt.Store.UseOnce(r.Context(), q.action.AccountID, c.Once, c.OnceUntil)
 	if err != nil {
-		return unavailable("noting that a login was used", err)
+		return unavailable("recording the use of an assertion", err)
 	}
 	if !first {
 		return RefusedError("This login was used before. Open "+q.action.EndpointURL+" again.",
-			errors.New("an assertion came a second time"))
+			errors.New("the assertion was used before"))
 	}
 	return nil
 }
 
 // handleFinish ends a login whose response was posted, in the browser that started it.
-func (q *request) handleFinish() {
+func (q *request) handleFinish() error {
 	if !q.checkRateLimit(PathCallback) {
-		return
+		return nil
 	}
 	mode := q.r.Header.Get("Sec-Fetch-Mode")
 	hash := hashToken(q.clientQuery().Get("ticket"))
 	if hash == nil || mode != "" && mode != "navigate" {
-		q.writeNoFlow("a ticket that is none")
-		return
+		return q.noFlowError("an invalid ticket")
 	}
 	data, err := q.opt.Store.RedeemTicket(q.r.Context(), q.action.AccountID, hash)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
-		q.writeNoFlow("an unknown ticket")
-		return
+		return q.noFlowError("an unknown ticket")
 	case err != nil:
-		q.writeError(unavailable("taking a ticket", err))
-		return
+		return unavailable("redeeming a ticket", err)
 	}
 	var t finishTicket
 	if err := json.Unmarshal(data, &t); err != nil || t.Authentication == nil || t.Scope != q.scope() {
-		q.writeNoFlow("a ticket of another place")
-		return
+		return q.noFlowError("a ticket of another action")
 	}
 	if t.Authentication.InResponseTo == "" {
 		began := t.ReceivedAt
 		if at := t.Authentication.AuthTime; !at.IsZero() && at.Before(began) {
 			began = at
 		}
-		q.completeLogin(t.Authentication, &Flow{ReturnTo: t.ReturnTo, StartedAt: began, StoreTime: began})
-		return
+		return q.completeLogin(t.Authentication, &Flow{ReturnTo: t.ReturnTo, StartedAt: began, StoreTime: began})
 	}
 	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.RequestID, t.Authentication.InResponseTo) })
 	if f == nil {
-		q.writeNoFlow("an assertion")
-		return
+		return q.noFlowError("an assertion")
 	}
-	q.completeLogin(t.Authentication, f)
+	return q.completeLogin(t.Authentication, f)
 }
 
 // completeLogin stores the session of an authentication, always a new one, ends the session that
 // the browser had here, and redirects the browser to the flow's return path.
-func (q *request) completeLogin(c *Authentication, f *Flow) {
+func (q *request) completeLogin(c *Authentication, f *Flow) error {
 	if err := q.checkAuthTime(c, f); err != nil {
-		q.writeError(err)
-		return
+		return err
 	}
 	token, hash := newToken()
 	session, err := q.opt.Store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
 		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
 		SessionID: c.SessionID, StartedAt: f.StoreTime, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
-		EndpointID: q.Endpoint.ID,
-		URL:        q.action.EndpointURL, Scope: q.scope(), TokenHash: hash, Replaces: q.sessionTokenHash(),
-		Device: q.opt.Device(q.r, q.Conn.ClientIP), MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
+		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(), TokenHash: hash,
+		Replaces: q.sessionTokenHash(),
+		Device:   q.opt.Device(q.r, q.Conn.ClientIP), MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
 		NotAfter: c.NotAfter,
 	})
 	switch {
 	case account.CodeOf(err) == account.CodeLoginAgain && f.Restarts < maxRestarts:
 		q.log.Info("login restarted: sessions of the person were revoked", "endpoint", q.Endpoint.ID, "auth_id",
 			q.Config.AuthID)
-		q.startFlow(f.ReturnTo, f.Restarts+1)
-		return
+		return q.startFlow(f.ReturnTo, f.Restarts+1)
 	case account.CodeOf(err) == account.CodeLoginAgain:
-		q.writeError(&account.Error{Code: account.CodeLoginAgain,
+		return &account.Error{Code: account.CodeLoginAgain,
 			Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. " +
-				"Log out " +
-				"there, and open " + q.action.EndpointURL + " again.", Cause: err})
-		return
+				"Log out there, and open " + q.action.EndpointURL + " again.", Cause: err}
 	case account.CodeOf(err) == account.CodeLoginFailed:
-		q.writeError(err)
-		return
+		return err
 	case account.CodeOf(err) == account.CodeLimit:
-		q.writeError(RefusedError("No more people can log in here. Ask the owner of this endpoint to remove some.",
-			err))
-		return
+		return RefusedError("No more people can log in here. Ask the owner of this endpoint to remove some.", err)
 	case err != nil:
-		q.writeError(unavailable("keeping a session", err))
-		return
+		return unavailable("saving a session", err)
 	}
 	q.log.Info("person logged in", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
 		"user", session.UserID, "session", session.ID)
@@ -198,10 +175,11 @@ func (q *request) completeLogin(c *Authentication, f *Flow) {
 	}
 	q.setCookie(q.sessionCookieName(), token, q.Config.MaxSession)
 	q.redirect(f.ReturnTo)
+	return nil
 }
 
-// checkAuthTime refuses an authentication that is older than the flow when the provider was told to
-// ask the person again. That request travels through the person's browser, which may change it; the
+// checkAuthTime refuses an authentication that is older than the flow when the provider had to ask
+// the person again. That request travels through the person's browser, which may change it; the
 // auth_time in the response cannot be changed. An auth_time in the future counts as none.
 func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
 	if ahead := c.AuthTime.Sub(q.now()); ahead > ClockSkew {
@@ -212,9 +190,8 @@ func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
 	case !f.ForceReauth:
 	case c.AuthTime.IsZero() && c.AuthTimeRequired:
 		return RefusedError(sentence+"does not say that it has.",
-			errors.New("the ID token has no auth_time, or one in the "+
-				"future, although max_age was asked for; for a provider that cannot say it there is "+
-				"require_auth_time: false"))
+			errors.New("the ID token has no auth_time, or one in the future, although max_age was requested; "+
+				"for a provider without auth_time set require_auth_time: false"))
 	case !c.AuthTime.IsZero() && c.AuthTime.Before(f.StartedAt.Add(-ClockSkew)):
 		return RefusedError(sentence+"has not done so.",
 			fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.StartedAt))
@@ -223,21 +200,21 @@ func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
 }
 
 // serveMetadata writes the action's own SAML metadata.
-func (q *request) serveMetadata() {
+func (q *request) serveMetadata() error {
 	if !q.checkRateLimit(PathMetadata) {
-		return
+		return nil
 	}
 	ctx, cancel := q.providerContext()
 	defer cancel()
 	text, err := q.provider.(PostProvider).Metadata(ctx, q.action)
 	if err != nil {
-		q.writeError(err)
-		return
+		return err
 	}
 	h := q.w.Header()
 	h.Set("Content-Type", "application/samlmetadata+xml")
 	h.Set("X-Content-Type-Options", "nosniff")
 	_, _ = q.w.Write(text) // the client may be gone
+	return nil
 }
 
 func unavailable(doing string, err error) error {

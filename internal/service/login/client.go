@@ -17,15 +17,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 )
 
-// Limits of what is asked of identity providers.
+// Limits of requests to identity providers.
 const (
 	clientTimeout = 10 * time.Second
 	maxResponse   = 1 << 20
 	maxRedirects  = 3
 )
 
-// metadataServices are the addresses at which clouds give credentials to their machines. No allow
-// list opens them.
+// metadataServices are the addresses at which clouds give credentials to their machines. They are
+// forbidden even where an allow list has them.
 var metadataServices = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
@@ -63,7 +63,7 @@ func resolveLocalhost(address string) string {
 	return address
 }
 
-var errRedirect = errors.New("the answer is a redirect to another place")
+var errRedirect = errors.New("the answer is a redirect to another host")
 
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	first := via[0]

@@ -20,8 +20,7 @@ func RefusedError(sentence string, cause error) error {
 func ProviderError(cause error) error {
 	return &account.Error{Code: account.CodeProviderFailed,
 		Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; the owner " +
-			"of the " +
-			"endpoint finds the cause in the server's log.", Cause: cause}
+			"of the endpoint finds the cause in the server's log.", Cause: cause}
 }
 
 // userMessage returns an error's message for the person; "" = none.
@@ -33,7 +32,7 @@ func userMessage(err error) string {
 	return ""
 }
 
-// maxLoggedCause is how many bytes of text from outside one log line holds.
+// maxLoggedCause is the limit of a logged cause in bytes.
 const maxLoggedCause = 500
 
 // logText returns what is logged of an error: the cause alone where the message is the person's.

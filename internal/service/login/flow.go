@@ -4,7 +4,7 @@
 package login
 
 import (
-	"crypto/rand"
+	"context"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
@@ -48,50 +48,42 @@ func returnPath(given string) string {
 // isReserved reports whether a browser may turn a decoded path into a reserved one: it reads a
 // backslash as a slash, and removes dot segments, percent-encoded ones included.
 func isReserved(decoded string) bool {
-	seen := (&url.URL{Path: "/"}).ResolveReference(&url.URL{Path: strings.ReplaceAll(decoded, `\`, "/")}).Path
-	return strings.HasPrefix("/"+strings.TrimLeft(seen, "/"), strings.TrimSuffix(account.ReservedPath, "/"))
+	resolved := (&url.URL{Path: "/"}).ResolveReference(&url.URL{Path: strings.ReplaceAll(decoded, `\`, "/")}).Path
+	return strings.HasPrefix("/"+strings.TrimLeft(resolved, "/"), strings.TrimSuffix(account.ReservedPath, "/"))
 }
 
-// randomToken returns 256 random bits as text.
-func randomToken() string {
-	b := make([]byte, 32)
-	_, _ = rand.Read(b) // crypto/rand.Read never returns an error
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-// startFlow redirects the browser to the provider. With restarts, the provider must ask the person
-// again.
-func (q *request) startFlow(returnTo string, again int) {
+// startFlow redirects the browser to the provider. After restarts of the login, the provider must
+// ask the person again.
+func (q *request) startFlow(returnTo string, restarts int) error {
 	if !q.checkRateLimit(PathLogin) {
-		return
+		return nil
 	}
 	ctx, cancel := q.providerContext()
 	defer cancel()
 	now, err := q.opt.Store.Time(ctx)
 	if err != nil {
-		q.writeError(unavailable("reading the store's clock", err))
-		return
+		return unavailable("reading the store's clock", err)
 	}
 	f := &Flow{State: randomToken(), Nonce: randomToken(), Verifier: randomToken(), ReturnTo: returnTo,
-		StartedAt: q.now().UTC(), StoreTime: now, ForceReauth: again > 0, Restarts: again}
+		StartedAt: q.now().UTC(), StoreTime: now, ForceReauth: restarts > 0, Restarts: restarts}
 	start, err := q.provider.StartFlow(ctx, f, q.action)
 	if err != nil {
-		q.writeError(err)
-		return
+		return err
 	}
 	f.RequestID = start.RequestID
 	q.deleteOldFlows()
 	q.setCookie(q.flowCookieName(f.State), q.sealFlow(f), flowLifetime)
 	q.redirect(start.URL)
+	return nil
 }
 
 // handleLogin starts a login at the person's own request.
-func (q *request) handleLogin() {
+func (q *request) handleLogin() error {
 	if !isNavigation(q.r) {
 		q.writePage(account.CodeLoginNeeded, "Open this address in a browser.")
-		return
+		return nil
 	}
-	q.startFlow(returnPath(q.clientQuery().Get("return_to")), 0)
+	return q.startFlow(returnPath(q.clientQuery().Get("return_to")), 0)
 }
 
 // clientQuery returns the query as the client sent it.
@@ -188,21 +180,19 @@ func equalSecrets(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
-// writeNoFlow answers a provider's response that belongs to no flow of this browser: never started
-// here, expired, or already finished.
-func (q *request) writeNoFlow(what string) {
-	q.writeError(RefusedError("This login was not begun in this browser, or it has ended. Open "+q.action.EndpointURL+
+// noFlowError makes the error of a provider's response that belongs to no flow of this browser:
+// never started here, expired, or already finished.
+func (q *request) noFlowError(what string) error {
+	return RefusedError("This login was not begun in this browser, or it has ended. Open "+q.action.EndpointURL+
 		" to begin again; your browser has to keep cookies for this site.",
-		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what)))
+		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what))
 }
 
-// clientRequest returns r with the URL as the client sent it.
-func (q *request) clientRequest(r *http.Request) *http.Request {
-	u, err := url.ParseRequestURI(trafficpolicy.ClientRequestURI(r))
-	if err != nil {
-		return r
+// clientRequest returns a copy of the request with the URL as the client sent it, and with ctx.
+func (q *request) clientRequest(ctx context.Context) *http.Request {
+	r := q.r.WithContext(ctx)
+	if u, err := url.ParseRequestURI(trafficpolicy.ClientRequestURI(r)); err == nil {
+		r.URL = u
 	}
-	r = r.WithContext(r.Context())
-	r.URL = u
 	return r
 }

@@ -29,25 +29,23 @@ type Options struct {
 	Revoker   account.Revoker // of logouts
 	Live      *live.Registry
 	Key       *seal.Key                                           // seals what browsers carry
-	Device    func(r *http.Request, ip netip.Addr) account.Device // nil: the browser's own words and its address
+	Device    func(r *http.Request, ip netip.Addr) account.Device // nil = the User-Agent as it is, and the address
 	Providers map[trafficpolicy.LoginKind]Factory                 // a kind without one is refused
 	Allow     []backend.Allowed                                   // private networks in which identity providers may be
 	Logger    *slog.Logger
 	Clock     func() time.Time // nil = time.Now
 
-	// of logins that one client begins, of callbacks, of posts and of logouts: each for itself; 0 =
-	// 10 a second
+	// Rate and Burst limit each step of a login for each client; 0 = 10 a second, and 100.
 	Rate  rate.Limit
-	Burst int // 0 = 100
+	Burst int
 }
 
 // Limits of a login.
 const (
-	flowLifetime = 10 * time.Minute
-	// times that one login is begun anew, because of revocations while it was under way
-	maxRestarts     = 3
-	maxFlows        = 5                // logins that one browser can have begun at an action
-	providerTimeout = 20 * time.Second // of all that one step asks a provider
+	flowLifetime    = 10 * time.Minute
+	maxRestarts     = 3                // of one login, because of revocations during it
+	maxFlows        = 5                // of one browser at an action
+	providerTimeout = 20 * time.Second // of all requests to a provider in one step
 	maxPost         = 512 << 10        // bytes of a post to acs
 	maxLogoutPost   = 16 << 10         // bytes of a post to logout
 )
@@ -55,7 +53,7 @@ const (
 // ClockSkew is how far the clock of a provider and this server's may differ.
 const ClockSkew = time.Minute
 
-// Handler carries login actions out. It is safe for concurrent use.
+// Handler implements login actions. It is safe for concurrent use.
 type Handler struct {
 	opt       Options
 	log       *slog.Logger
@@ -127,17 +125,17 @@ func (h *Handler) ServeLogin(
 func (q *request) serveReserved(name string) {
 	_, callback := q.provider.(CallbackProvider)
 	_, post := q.provider.(PostProvider)
-	serve := map[string]map[string]func(){
+	serve := map[string]map[string]func() error{
 		PathLogin:  {http.MethodGet: q.handleLogin},
 		PathLogout: {http.MethodGet: q.showLogoutForm, http.MethodPost: q.handleLogout},
 	}
 	if callback {
-		serve[PathCallback] = map[string]func(){http.MethodGet: q.handleCallback}
+		serve[PathCallback] = map[string]func() error{http.MethodGet: q.handleCallback}
 	}
 	if post {
-		serve[PathACS] = map[string]func(){http.MethodPost: q.handleACS}
-		serve[PathFinish] = map[string]func(){http.MethodGet: q.handleFinish}
-		serve[PathMetadata] = map[string]func(){http.MethodGet: q.serveMetadata}
+		serve[PathACS] = map[string]func() error{http.MethodPost: q.handleACS}
+		serve[PathFinish] = map[string]func() error{http.MethodGet: q.handleFinish}
+		serve[PathMetadata] = map[string]func() error{http.MethodGet: q.serveMetadata}
 	}
 	q.setPrivacyHeaders()
 	methods, known := serve[name]
@@ -147,7 +145,9 @@ func (q *request) serveReserved(name string) {
 	case f == nil:
 		q.writePage(account.CodeMethod, "This address of the login takes another method.")
 	default:
-		f()
+		if err := f(); err != nil {
+			q.writeError(err)
+		}
 	}
 }
 
@@ -202,7 +202,7 @@ func (q *request) writeError(err error) {
 	}
 	if msg == "" || code == account.CodeUnavailable {
 		msg = "The service cannot look up at the moment who is logged in to this endpoint. Try again in a moment."
-	} else if !strings.Contains(msg, q.action.EndpointURL) { // providers do not say where it goes on
+	} else if !strings.Contains(msg, q.action.EndpointURL) { // a provider's message has no URL
 		msg += " Open " + q.action.EndpointURL + " to begin again."
 	}
 	level := slog.LevelInfo

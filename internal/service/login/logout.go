@@ -13,35 +13,33 @@ import (
 )
 
 // showLogoutForm writes a page with a button: a GET changes nothing.
-func (q *request) showLogoutForm() {
+func (q *request) showLogoutForm() error {
 	q.writeLogoutPage(logoutPage{Title: "Log out", Text: "You are about to log out of " + q.action.EndpointURL + ".",
 		Button: "Log out"})
+	return nil
 }
 
 // handleLogout ends the browser's session, or those that a logout token names. Only refused tokens
 // count against the rate limit: a provider may end many sessions at once from one address.
-func (q *request) handleLogout() {
+func (q *request) handleLogout() error {
 	if q.limits[PathLogout].Wait(q.Conn.ClientIP, q.now()) > 0 {
 		q.writeRateLimited()
-		return
+		return nil
 	}
-	r := q.clientRequest(q.r)
+	r := q.clientRequest(q.r.Context())
 	r.Body = http.MaxBytesReader(q.w, r.Body, maxLogoutPost)
 	if err := r.ParseForm(); err != nil {
 		q.rejectLogoutToken(err)
-		return
+		return nil
 	}
 	if r.PostForm.Has("logout_token") {
-		q.handleBackChannelLogout(r)
-		return
+		return q.handleBackChannelLogout(r)
 	}
 	if !q.checkRateLimit(PathLogout) {
-		return
+		return nil
 	}
 	if err := checkOrigin(q.r); err != nil {
-		q.writeError(RefusedError("Another site asked for this logout. Open "+q.action.URL(PathLogout)+" to log out.",
-			err))
-		return
+		return RefusedError("Another site asked for this logout. Open "+q.action.URL(PathLogout)+" to log out.", err)
 	}
 	if hash := q.sessionTokenHash(); hash != nil {
 		session, err := q.lookUpSession(hash)
@@ -51,13 +49,13 @@ func (q *request) handleLogout() {
 				account.RevokeSelector{SessionID: session.ID}, account.RevokedByLogout)
 		}
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
-			q.writeError(unavailable("logging out", err))
-			return
+			return unavailable("logging out", err)
 		}
 	}
 	q.setCookie(q.sessionCookieName(), "", 0)
 	q.writeLogoutPage(logoutPage{Title: "Logged out", Text: "You are logged out of " + q.action.EndpointURL +
 		". You may still be logged in with the identity provider.", Link: "Log in again"})
+	return nil
 }
 
 // checkOrigin refuses a form of another origin. http.CrossOriginProtection compares hosts only, and
@@ -71,25 +69,24 @@ func checkOrigin(r *http.Request) error {
 
 // handleBackChannelLogout ends the sessions that a logout token names (OpenID Connect Back-Channel
 // Logout).
-func (q *request) handleBackChannelLogout(r *http.Request) {
+func (q *request) handleBackChannelLogout(r *http.Request) error {
 	receiver, ok := q.provider.(LogoutVerifier)
 	if !ok {
 		q.rejectLogoutToken(errors.New("this login takes no logout token"))
-		return
+		return nil
 	}
 	ctx, cancel := q.providerContext()
 	defer cancel()
 	t, err := receiver.VerifyLogout(ctx, r)
 	switch {
 	case account.CodeOf(err) == account.CodeProviderFailed: // its keys cannot be had
-		q.writeError(err)
-		return
+		return err
 	case err != nil:
 		q.rejectLogoutToken(err)
-		return
+		return nil
 	case t.Issuer == "" || t.ID == "" || t.Subject == "" && t.SessionID == "":
 		q.rejectLogoutToken(errors.New("the token has no subject and no session"))
-		return
+		return nil
 	}
 	by := account.Caller{AccountID: q.action.AccountID, PrincipalID: t.Issuer}
 	done, err := q.opt.Revoker.Revoke(ctx, by, account.RevokeSelector{
@@ -100,16 +97,16 @@ func (q *request) handleBackChannelLogout(r *http.Request) {
 	switch {
 	case account.CodeOf(err) == account.CodeLoginFailed:
 		q.rejectLogoutToken(err)
-		return
+		return nil
 	case err != nil: // the provider may ask again
-		q.writeError(unavailable("ending the sessions of a logout token", err))
-		return
+		return unavailable("ending the sessions of a logout token", err)
 	}
 	q.log.Info("the identity provider has ended sessions", "endpoint", q.Endpoint.ID, "auth_id", q.Config.AuthID,
 		"issuer",
 		t.Issuer, "sessions", len(done.SessionIDs))
 	q.w.Header().Set("Content-Length", "0")
 	q.w.WriteHeader(http.StatusOK)
+	return nil
 }
 
 // rejectLogoutToken answers an invalid logout token as the specification requires, and counts it

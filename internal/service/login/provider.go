@@ -23,7 +23,7 @@ type Flow struct {
 	StartedAt   time.Time `json:"t"`           // by this server's clock
 	StoreTime   time.Time `json:"c"`           // when it began, by the store's clock
 	ForceReauth bool      `json:"f,omitempty"` // the provider must ask the person again
-	// how often this login was restarted, because sessions were revoked meanwhile
+	// Restarts counts restarts of this login because of revocations.
 	Restarts int `json:"a,omitempty"`
 }
 
@@ -68,13 +68,13 @@ type Authentication struct {
 	Client    string    `json:"client,omitempty"` // of the provider, to which the person has logged in
 	Subject   string    `json:"subject,omitempty"`
 	SessionID string    `json:"session_id,omitempty"` // the provider's
-	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = it does not say
+	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = unknown
 	NotAfter  time.Time `json:"not_after,omitzero"`   // the session ends then at the latest; zero = none
 
-	// AuthTimeRequired refuses a zero AuthTime when the provider was told to ask the person again.
+	// AuthTimeRequired refuses a zero AuthTime when ForceReauth of the flow is set.
 	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
-	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Start.RequestID; "" = the provider began
+	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Redirect.RequestID; "" = IdP-initiated
 	// SAML: the key of account.Logins.UseOnce, so that the assertion is used once
 	Once      string    `json:"once,omitempty"`
 	OnceUntil time.Time `json:"once_until,omitzero"`
@@ -82,12 +82,12 @@ type Authentication struct {
 
 // Provider is an identity provider as one action configures it. It is made once for a config, and
 // safe for concurrent use. Its errors for the person are *account.Error, CodeLoginFailed or
-// CodeProviderFailed, with a message; the cause is logged and holds no secret.
+// CodeProviderFailed, with a message; the cause is logged and has no secret.
 type Provider interface {
 	// StartFlow returns where to send the browser of a new flow.
 	StartFlow(ctx context.Context, f *Flow, at Action) (Redirect, error)
 	// Scope identifies the provider in the scope of a session: issuer and client, or entity. It
-	// makes no request, and holds no secret.
+	// makes no request, and has no secret.
 	Scope() string
 }
 

@@ -22,7 +22,7 @@ type providerCache struct {
 	client    *http.Client
 
 	mu    sync.Mutex
-	byKey map[providerKey]*list.Element // of *kept
+	byKey map[providerKey]*list.Element // of *providerEntry
 	lru   list.List                     // the last used in front
 }
 

@@ -25,7 +25,7 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 		return
 	}
 	guarded, under, cut := live.Abortable(q.w, q.r, q.Conn.Abort)
-	entry := q.opt.Live.Register(cut) // before the session is read: a revocation in between is told by SetSession
+	entry := q.opt.Live.Register(cut) // before the session is read, so that SetSession reports a revocation in between
 	defer entry.Done()
 	session, err := q.lookUpSession(hash)
 	switch {
@@ -53,9 +53,9 @@ func (q *request) lookUpSession(hash []byte) (*account.LiveSession, error) {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return nil, nil //nolint:nilnil // documented
 	case err != nil:
-		return nil, &account.Error{Code: account.CodeUnavailable, Msg: "reading a session", Cause: err}
+		return nil, unavailable("reading a session", err)
 	case s.Scope != q.scope():
-		return nil, nil //nolint:nilnil // it is another place's
+		return nil, nil //nolint:nilnil // of another action or provider
 	}
 	return s, nil
 }
@@ -72,7 +72,9 @@ func (q *request) unauthenticated(next func(http.ResponseWriter, *http.Request, 
 	case q.Config.AllowCORSPreflight && isPreflight(q.r):
 		next(q.w, upstreamRequest(q.r, q.Config, nil), trafficpolicy.LoginResult{})
 	case isNavigation(q.r):
-		q.startFlow(returnPath(trafficpolicy.ClientRequestURI(q.r)), 0)
+		if err := q.startFlow(returnPath(trafficpolicy.ClientRequestURI(q.r)), 0); err != nil {
+			q.writeError(err)
+		}
 	case isFormPost(q.r): // a redirect would lose what was filled in
 		q.writePage(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+
 			q.action.URL(PathLogin)+
@@ -116,15 +118,20 @@ func isPrefetch(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose")), "prefetch")
 }
 
-// tokenSize is the number of random bytes of a session's token.
+// tokenSize is the number of random bytes of a token.
 const tokenSize = 32
+
+// randomToken returns tokenSize random bytes as text.
+func randomToken() string {
+	raw := make([]byte, tokenSize)
+	_, _ = rand.Read(raw) // crypto/rand.Read never returns an error
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
 
 // newToken makes a token: its text for the browser, and its hash for the store.
 func newToken() (text string, hash []byte) {
-	raw := make([]byte, tokenSize)
-	_, _ = rand.Read(raw) // crypto/rand.Read never returns an error
-	sum := sha256.Sum256(raw)
-	return base64.RawURLEncoding.EncodeToString(raw), sum[:]
+	text = randomToken()
+	return text, hashToken(text)
 }
 
 // hashToken returns the hash of a token; nil for text that cannot be one.
@@ -152,8 +159,7 @@ func (q *request) sessionTokenHash() []byte {
 
 // scope digests account, URL, auth_id and provider: where a session is valid.
 func (q *request) scope() string {
-	sum := sha256.Sum256(
-		[]byte(strings.Join([]string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()},
-			"\x00")))
+	parts := []string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])
 }

@@ -72,7 +72,7 @@ func (s *Store) RecordAudit(
 
 const auditColumns = `id, seq, at, type, principal_id, object_id, details`
 
-func (s *Store) scanAudit(from scanner) (account.AuditEvent, error) {
+func (t *tx) scanAudit(from scanner) (account.AuditEvent, error) {
 	var e account.AuditEvent
 	var seq, at int64
 	var kind, by, object, details string
@@ -80,7 +80,7 @@ func (s *Store) scanAudit(from scanner) (account.AuditEvent, error) {
 		return e, err
 	}
 	e.Type, e.OccurredAt, e.Principal, e.Object, e.ResourceVersion = account.AuditType(kind), fromMicros(at), refTo(by),
-		refTo(object), s.version(seq)
+		refTo(object), t.version(seq)
 	if err := json.Unmarshal([]byte(details), &e.Details); err != nil {
 		return e, fmt.Errorf("decoding audit event %s: %w", e.ID, err)
 	}
@@ -91,7 +91,7 @@ func (s *Store) scanAudit(from scanner) (account.AuditEvent, error) {
 func (s *Store) AuditEvent(ctx context.Context, accountID, id string) (*account.AuditEvent, error) {
 	var found account.AuditEvent
 	err := s.read(ctx, "reading an audit event", func(t *tx) (err error) {
-		found, err = s.scanAudit(t.row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`,
+		found, err = t.scanAudit(t.row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`,
 			accountID, id))
 		if errors.Is(err, sql.ErrNoRows) {
 			return notFound("event", id)
@@ -115,7 +115,7 @@ func (s *Store) AuditEvents(
 		if err != nil {
 			return err
 		}
-		page.Version = s.version(seq)
+		page.Version = t.version(seq)
 		q := auditQuery(accountID, f)
 		if p.BeforeID != "" { // events of one moment have ids in no order, so the position is that of their number
 			q.args = append(q.args, p.BeforeID)
@@ -150,10 +150,10 @@ func (s *Store) AuditEventsAfter(ctx context.Context, accountID string, v accoun
 		if err != nil {
 			return err
 		}
-		if err := s.checkVersion(v, seq, compacted); err != nil {
+		if err := t.checkVersion(v, seq, compacted); err != nil {
 			return err
 		}
-		upTo = s.version(seq)
+		upTo = t.version(seq)
 		q := auditQuery(accountID, f)
 		q.andIf(true, `seq > `, v.Seq)
 		events, err = t.auditRows(q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit), q.args)
@@ -178,7 +178,7 @@ func auditQuery(accountID string, f account.AuditFilter) query {
 func (t *tx) auditRows(condition string, args []any) ([]account.AuditEvent, error) {
 	found := []account.AuditEvent{}
 	err := t.each(func(from scanner) error {
-		e, err := t.s.scanAudit(from)
+		e, err := t.scanAudit(from)
 		found = append(found, e)
 		return err
 	}, `SELECT `+auditColumns+` FROM audit_events WHERE `+condition, args...)
@@ -186,11 +186,7 @@ func (t *tx) auditRows(condition string, args []any) ([]account.AuditEvent, erro
 }
 
 func (t *tx) auditCounters(accountID string) (seq, compacted int64, err error) {
-	err = t.row(`SELECT audit_seq, audit_compacted_seq FROM accounts WHERE id = $1`, accountID).Scan(&seq, &compacted)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, 0, notFound("account", accountID)
-	}
-	return seq, compacted, err
+	return t.counters(accountID, "audit_seq", "audit_compacted_seq")
 }
 
 // SubscribeAudit implements account.AuditLog.

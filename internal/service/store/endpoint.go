@@ -119,7 +119,7 @@ func (t *tx) endpointsWhere(condition string, args ...any) ([]*endpointRow, erro
 		e := &found[i].e
 		e.PublicURL, e.Proto = e.URL, e.Scheme
 		e.HostPort = account.EndpointURL{Host: e.Host, Port: e.Port}.HostPort()
-		e.ResourceVersion.Epoch = t.s.epoch
+		e.ResourceVersion.Epoch = t.epoch
 	}
 	return rows, err
 }
@@ -162,11 +162,11 @@ func (s *Store) ListEndpoints(
 	limit := pageLimit(p)
 	page := &account.EndpointPage{StoreID: s.storeID}
 	err := s.read(ctx, "listing endpoints", func(t *tx) error {
-		var seq, compacted int64
-		if err := t.counters(accountID, &seq, &compacted); err != nil {
+		seq, _, err := t.counters(accountID, "seq", "compacted_seq")
+		if err != nil {
 			return err
 		}
-		page.Version = s.version(seq)
+		page.Version = t.version(seq)
 		q := query{args: []any{accountID}, text: `account_id = $1`}
 		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
 		q.andIf(f.Binding != "", `binding = `, f.Binding)
@@ -188,13 +188,14 @@ func (s *Store) ListEndpoints(
 	return page, nil
 }
 
-// counters reads the account's version numbers.
-func (t *tx) counters(accountID string, seq, compacted *int64) error {
-	err := t.row(`SELECT seq, compacted_seq FROM accounts WHERE id = $1`, accountID).Scan(seq, compacted)
+// counters reads two of the account's version numbers, and the epoch that they are of.
+func (t *tx) counters(accountID, current, compacted string) (seq, compactedSeq int64, err error) {
+	err = t.row(`SELECT a.`+current+`, a.`+compacted+`, s.epoch FROM accounts AS a, store AS s WHERE a.id = $1`,
+		accountID).Scan(&seq, &compactedSeq, &t.epoch)
 	if errors.Is(err, sql.ErrNoRows) {
-		return notFound("account", accountID)
+		return 0, 0, notFound("account", accountID)
 	}
-	return err
+	return seq, compactedSeq, err
 }
 
 // query is a growing WHERE clause with its arguments.

@@ -24,19 +24,19 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 	var events []account.EndpointEvent
 	var upTo account.ResourceVersion
 	err := s.read(ctx, "reading events", func(t *tx) error {
-		var seq, compacted int64
-		if err := t.counters(accountID, &seq, &compacted); err != nil {
+		seq, compacted, err := t.counters(accountID, "seq", "compacted_seq")
+		if err != nil {
 			return err
 		}
-		if err := s.checkVersion(v, seq, compacted); err != nil {
+		if err := t.checkVersion(v, seq, compacted); err != nil {
 			return err
 		}
-		upTo = s.version(seq)
+		upTo = t.version(seq)
 		q := query{args: []any{accountID, v.Seq}, text: `account_id = $1 AND seq > $2`}
 		q.andIf(f.Binding != "", `binding = `, f.Binding)
 		q.andIf(f.URL != "", `url = `, f.URL)
 		return t.each(func(from scanner) error {
-			e, err := s.scanEvent(from)
+			e, err := t.scanEvent(from)
 			events = append(events, e)
 			return err
 		}, `SELECT seq, type, snapshot FROM events WHERE `+q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit),
@@ -51,10 +51,10 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 	return events, upTo, nil
 }
 
-func (s *Store) checkVersion(v account.ResourceVersion, seq, compacted int64) error {
+func (t *tx) checkVersion(v account.ResourceVersion, seq, compacted int64) error {
 	var why string
 	switch {
-	case v.Epoch != s.epoch:
+	case v.Epoch != t.epoch:
 		why = "is of another store, or of this one before it was restored"
 	case v.Seq > seq:
 		why = "lies in the future"
@@ -67,14 +67,14 @@ func (s *Store) checkVersion(v account.ResourceVersion, seq, compacted int64) er
 		why)
 }
 
-func (s *Store) scanEvent(from scanner) (account.EndpointEvent, error) {
+func (t *tx) scanEvent(from scanner) (account.EndpointEvent, error) {
 	var e account.EndpointEvent
 	var seq int64
 	var kind, snapshot string
 	if err := from.Scan(&seq, &kind, &snapshot); err != nil {
 		return e, err
 	}
-	e.Type, e.ResourceVersion, e.Endpoint = account.EventType(kind), s.version(seq), &account.Endpoint{}
+	e.Type, e.ResourceVersion, e.Endpoint = account.EventType(kind), t.version(seq), &account.Endpoint{}
 	if err := json.Unmarshal([]byte(snapshot), e.Endpoint); err != nil {
 		return e, fmt.Errorf("decoding event %d: %w", seq, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,28 +32,36 @@ const (
 
 // postgresEngine is a schema of a PostgreSQL database. Its table fairlead_schema, which the other
 // engine lacks, has one row: the version of the schema, and the term of the server that may write.
-type postgresEngine struct{}
+type postgresEngine struct {
+	timeline string // the expression of the timeline; "''" where it cannot be read
+}
 
-func (postgresEngine) open(ctx context.Context, s *Store) error {
+func (e *postgresEngine) open(ctx context.Context, s *Store) error {
 	config, name, err := parseDatabaseURL(s.opt.DatabaseURL)
 	if err != nil {
 		return err
 	}
 	s.place = name
-	s.writer = openPostgres(config, 1, 1)
+	s.writer = openPostgres(config, 1, 1, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, rememberSystem); err != nil && !postgresLacks(err) {
+			return err
+		}
+		return nil
+	}))
 	if err := s.migrate(ctx); err != nil {
 		return explainPostgresError(name, err)
 	}
 	s.reader = openPostgres(config, postgresReaders, postgresIdleReaders)
-	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).
-		Scan(&s.storeID, &s.epoch); err != nil {
-		return explainPostgresError(name, err)
+	e.timeline = postgresTimeline
+	var now string
+	if err := s.writer.QueryRowContext(ctx, `SELECT `+e.timeline).Scan(&now); postgresLacks(err) {
+		e.timeline = `''`
 	}
-	return nil
+	return s.readIdentity(ctx, func(err error) error { return explainPostgresError(name, err) })
 }
 
-func openPostgres(config *pgx.ConnConfig, most, idle int) *sql.DB {
-	db := stdlib.OpenDB(*config)
+func openPostgres(config *pgx.ConnConfig, most, idle int, options ...stdlib.OptionOpenDB) *sql.DB {
+	db := stdlib.OpenDB(*config, options...)
 	db.SetMaxOpenConns(most)
 	db.SetMaxIdleConns(idle)
 	db.SetConnMaxIdleTime(postgresIdleTime)
@@ -73,6 +82,13 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 	if !strings.HasPrefix(raw, "postgres://") && !strings.HasPrefix(raw, "postgresql://") {
 		return nil, "", account.Invalid(field, "(not shown)", "must begin with postgres://, for example "+form+
 			"; leave it out for SQLite in --data-dir")
+	}
+	if !strings.Contains(raw, "target_session_attrs") { // of several hosts, the primary
+		separator := "?"
+		if strings.Contains(raw, "?") {
+			separator = "&"
+		}
+		raw += separator + "target_session_attrs=read-write"
 	}
 	config, err = pgx.ParseConfig(raw)
 	if err != nil { // its text may hold the password
@@ -149,13 +165,42 @@ func (postgresEngine) setVersion(t *tx, version int) error {
 }
 
 // lockWrites locks the one row until the end of the transaction. Later statements see everything
-// that was committed before.
-func (postgresEngine) lockWrites(t *tx) error {
+// that was committed before. On another timeline than the last write's an epoch begins.
+func (e *postgresEngine) lockWrites(t *tx) error {
 	var term int64
-	if err := t.row(`SELECT server_term FROM fairlead_schema FOR UPDATE`).Scan(&term); err != nil {
+	var recorded, now string
+	err := t.row(`SELECT f.server_term, s.epoch, s.timeline, `+e.timeline+` FROM fairlead_schema AS f, store AS s
+		FOR UPDATE`).Scan(&term, &t.epoch, &recorded, &now)
+	if err != nil {
 		return err
 	}
-	return t.s.opt.Lock.checkTerm(term)
+	if err := t.s.opt.Lock.checkTerm(term); err != nil || now == recorded || now == "" {
+		return err
+	}
+	if recorded != "" {
+		if err := t.beginEpoch(0); err != nil {
+			return err
+		}
+	}
+	return t.exec(`UPDATE store SET timeline = $1`, now)
+}
+
+const (
+	// postgresTimeline names the history that the database writes: the cluster's identifier, and the
+	// timeline of its write-ahead log, which a standby that is promoted, and a restore to a point in
+	// time, begin anew. Writes that only the former primary had are not in it.
+	postgresTimeline = `COALESCE(current_setting('fairlead.system', true), '') || '/' ||
+		left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)`
+	// rememberSystem keeps the cluster's identifier, which is read from a file, for the connection.
+	rememberSystem = `SELECT set_config('fairlead.system', CAST(system_identifier AS TEXT), false)
+		FROM pg_control_system()`
+)
+
+// postgresLacks reports whether a function does not exist, is not supported (some managed databases
+// have no write-ahead log of their own), or is not allowed.
+func postgresLacks(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && slices.Contains([]string{"42883", "0A000", "42501"}, pgErr.Code)
 }
 
 // beginTerm takes the next term. It waits for a write that another server has under way.

@@ -106,22 +106,16 @@ func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []
 		return 0, nil, err
 	}
 	err = s.write(ctx, "beginning a new epoch", func(t *tx) (err error) {
-		epoch = max(s.epoch+1, above+1, t.now.Unix())
-		for _, statement := range []string{`DELETE FROM events`, `UPDATE accounts SET compacted_seq = seq`} {
-			if err := t.exec(statement); err != nil {
-				return err
-			}
-		}
-		if err := t.endLogins(); err != nil {
+		if err := t.beginEpoch(above); err != nil {
 			return err
 		}
-		if err := t.exec(`UPDATE store SET epoch = $1`, epoch); err != nil {
+		if err := t.endLogins(); err != nil {
 			return err
 		}
 		valid, err = t.credentials()
 		return err
 	})
-	return epoch, valid, err
+	return s.epoch.Load(), valid, err
 }
 
 // credentials reads the API keys and authtokens of all accounts that have not expired.

@@ -54,11 +54,7 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 	}
 	s.reader.SetMaxOpenConns(max(4, runtime.NumCPU()))
 	s.reader.SetMaxIdleConns(max(4, runtime.NumCPU()))
-	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).
-		Scan(&s.storeID, &s.epoch); err != nil {
-		return explainOpenError(path, err)
-	}
-	return nil
+	return s.readIdentity(ctx, func(err error) error { return explainOpenError(path, err) })
 }
 
 func openDB(path, parameters string) (*sql.DB, error) {

@@ -108,7 +108,7 @@ type Store struct {
 	reader  *sql.DB // many connections that cannot write
 	place   string
 	storeID string
-	epoch   int64
+	epoch   atomic.Int64 // as the last transaction found it that read or began one
 	wakes   wakes
 
 	auditWakes wakes
@@ -150,7 +150,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
 	s := &Store{opt: opt, engine: sqliteEngine{}}
 	if opt.DatabaseURL != "" {
-		s.engine = postgresEngine{}
+		s.engine = &postgresEngine{}
 	}
 	if err := s.engine.open(ctx, s); err != nil {
 		return nil, errors.Join(err, s.closeDatabases())
@@ -189,10 +189,6 @@ func (s *Store) now() time.Time {
 		now = s.opt.Clock()
 	}
 	return now.UTC().Truncate(time.Microsecond)
-}
-
-func (s *Store) version(seq int64) account.ResourceVersion {
-	return account.ResourceVersion{Epoch: s.epoch, Seq: seq}
 }
 
 // micros is how times are stored; the zero time is 0.

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -22,6 +24,7 @@ type tx struct {
 	s       *Store
 	sql     *sql.Tx
 	now     time.Time
+	epoch   int64               // of the versions that the transaction makes or reads
 	changes map[string][]change // by account
 	audits  map[string][]auditRecord
 	by      string // the API key or authtoken that deletes endpoints; "" is the service
@@ -55,6 +58,10 @@ func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) err
 	})
 }
 
+func (t *tx) version(seq int64) account.ResourceVersion {
+	return account.ResourceVersion{Epoch: t.epoch, Seq: seq}
+}
+
 // transact runs fn in one transaction of the writer.
 func (s *Store) transact(ctx context.Context, doing string, fn func(*tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
@@ -72,17 +79,20 @@ func (s *Store) transact(ctx context.Context, doing string, fn func(*tx) error) 
 }
 
 func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
-	begun, err := s.writer.BeginTx(ctx, nil)
+	begun, err := s.begin(ctx, s.writer, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = begun.Rollback() }() // after a commit it does nothing
-	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), changes: map[string][]change{},
+	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), epoch: s.epoch.Load(), changes: map[string][]change{},
 		audits: map[string][]auditRecord{}}
 	if err := fn(t); err != nil {
 		return err
 	}
 	err = begun.Commit()
+	if err == nil {
+		s.sawEpoch(t.epoch)
+	}
 	for accountID := range t.changes { // after an error, too: the commit may have got through
 		s.wakes.wake(accountID)
 	}
@@ -96,12 +106,22 @@ func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
 	defer cancel()
-	begun, err := s.reader.BeginTx(ctx, s.engine.readTx())
+	begun, err := s.begin(ctx, s.reader, s.engine.readTx())
 	if err != nil {
 		return s.mapError(doing, err)
 	}
 	defer func() { _ = begun.Rollback() }()
-	return s.mapError(doing, fn(&tx{ctx: ctx, s: s, sql: begun, now: s.now()}))
+	return s.mapError(doing, fn(&tx{ctx: ctx, s: s, sql: begun, now: s.now(), epoch: s.epoch.Load()}))
+}
+
+// begin begins a transaction. It passes over connections that were lost while they were idle.
+func (s *Store) begin(ctx context.Context, db *sql.DB, opt *sql.TxOptions) (*sql.Tx, error) {
+	for tries := 0; ; tries++ {
+		begun, err := db.BeginTx(ctx, opt)
+		if err == nil || tries > postgresIdleReaders || !pgconn.SafeToRetry(err) {
+			return begun, err
+		}
+	}
 }
 
 func (t *tx) exec(query string, args ...any) error {
@@ -159,7 +179,7 @@ func (t *tx) logChanges() error {
 			return fmt.Errorf("taking version numbers: %w", err)
 		}
 		for i, c := range changes {
-			c.row.e.ResourceVersion = t.s.version(last - int64(len(changes)-1-i))
+			c.row.e.ResourceVersion = t.version(last - int64(len(changes)-1-i))
 			if err := t.logChange(c); err != nil {
 				return err
 			}

@@ -3,7 +3,11 @@
 
 package store
 
-import "sync"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 // wakes are the channels of those who wait for changes of an account.
 type wakes struct {
@@ -37,6 +41,19 @@ func (w *wakes) unsubscribe(accountID string, ch chan struct{}) {
 	if len(w.subs[accountID]) == 0 {
 		delete(w.subs, accountID)
 	}
+}
+
+func (w *wakes) wakeAll() {
+	for _, accountID := range w.accounts() {
+		w.wake(accountID)
+	}
+}
+
+// accounts returns the accounts whose changes are waited for.
+func (w *wakes) accounts() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.subs))
 }
 
 func (w *wakes) wake(accountID string) {

@@ -53,10 +53,18 @@ func Start(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, settings: settings}
-	if s.as, err = unprivileged(); err != nil {
+	as, err := unprivileged()
+	if err != nil {
 		return nil, err
 	}
+	s := &Server{bin: bin, settings: settings, as: as}
+	return s.create("initdb", "--no-sync", "--auth=trust", "--username=fairlead", "--encoding=UTF8",
+		"--locale=C.UTF-8", "--pgdata")
+}
+
+// create makes the server's directory and, by a program whose last argument it is, the data in it,
+// and starts the server.
+func (s *Server) create(program string, args ...string) (_ *Server, err error) {
 	if s.dir, err = os.MkdirTemp("", "fairlead-pg-"); err != nil {
 		return nil, err
 	}
@@ -65,9 +73,7 @@ func Start(settings ...string) (*Server, error) {
 			return nil, errors.Join(err, s.Remove())
 		}
 	}
-	out, err := s.command("initdb", "--no-sync", "--auth=trust", "--username=fairlead", "--encoding=UTF8",
-		"--locale=C.UTF-8", "--pgdata", s.data()).CombinedOutput()
-	if err != nil {
+	if out, err := s.command(program, append(args, s.data())...).CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("making a database cluster: %w: %s", err, out), s.Remove())
 	}
 	if err := s.Up(); err != nil {

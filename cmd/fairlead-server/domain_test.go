@@ -43,7 +43,7 @@ func TestDomain_GrantListRevoke(t *testing.T) {
 	ok(t, "account", "create", "team-a", "--data-dir", dir)
 	if out, _ := ok(t, "domain", "grant", "default", "*.Example.com", "--data-dir", dir); !strings.Contains(out,
 		"*.example.com granted to account default: every host below example.com") {
-		t.Errorf("granting says %q", out)
+		t.Errorf("granting printed %q", out)
 	}
 	ok(t, "domain", "grant", "team-a", "shop.example.net", "--data-dir", dir)
 	out, _ := ok(t, "domain", "list", "--data-dir", dir)

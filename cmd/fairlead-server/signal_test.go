@@ -33,16 +33,16 @@ func TestSignal_SimultaneousInterruptsDrain(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var said strings.Builder
+	var logged strings.Builder
 	for lines := bufio.NewScanner(log); lines.Scan(); {
-		said.WriteString(lines.Text() + "\n")
+		logged.WriteString(lines.Text() + "\n")
 		if strings.Contains(lines.Text(), "is up") {
 			for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGINT} {
 				_ = cmd.Process.Signal(s)
 			}
 		}
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), `"stopped"`) {
-		t.Errorf("it ended with %v, want exit code 0, and said\n%s", err, said.String())
+	if err := cmd.Wait(); err != nil || !strings.Contains(logged.String(), `"stopped"`) {
+		t.Errorf("it ended with %v, want exit code 0, and logged\n%s", err, logged.String())
 	}
 }

@@ -39,7 +39,7 @@ func TestIdentities_Commands(t *testing.T) {
 		t.Errorf("table:\n%s", table)
 	}
 	for args, lines := range map[string]int{"identities list": 3, "identities list --provider git": 2,
-		"identities list --search nobody": 1, "identities sessions": 4, "identities sessions " + alice: 3,
+		"identities list --search no-such": 1, "identities sessions": 4, "identities sessions " + alice: 3,
 		"identities sessions --search wiki": 2, "identities sessions --provider GITHUB": 2,
 		"identity endpoints " + alice:           3,
 		"identities sessions --search 2001:db8": 2} {
@@ -97,23 +97,23 @@ func TestRevoke_Confirms(t *testing.T) {
 		return code, errOut.String()
 	}
 	for answer, err := range map[string]error{"no": nil, "": errors.New("EOF"), "y e s": nil} {
-		code, said := revoke(t.Context(), func(string) (string, error) { return answer, err }, alice)
-		if code != 1 || !strings.Contains(said, "nothing was revoked") {
-			t.Errorf("%q: %d %s", answer, code, said)
+		code, printed := revoke(t.Context(), func(string) (string, error) { return answer, err }, alice)
+		if code != 1 || !strings.Contains(printed, "nothing was revoked") {
+			t.Errorf("%q: %d %s", answer, code, printed)
 		}
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
 	never := make(chan struct{})
 	defer close(never)
-	code, said := revoke(ctx, func(string) (string, error) { interrupt(); <-never; return "yes", nil }, alice)
-	if code != 1 || !strings.Contains(said, "nothing was revoked") {
-		t.Errorf("interrupted: %d %s", code, said)
+	code, printed := revoke(ctx, func(string) (string, error) { interrupt(); <-never; return "yes", nil }, alice)
+	if code != 1 || !strings.Contains(printed, "nothing was revoked") {
+		t.Errorf("interrupted: %d %s", code, printed)
 	}
 	var prompts []string
 	yes := func(prompt string) (string, error) { prompts = append(prompts, prompt); return " Yes\n", nil }
 	for _, args := range [][]string{{"--session", session}, {alice, "--sessions-only"}, {alice}} {
-		if code, said := revoke(t.Context(), yes, args...); code != 0 {
-			t.Errorf("%v: %d %s", args, code, said)
+		if code, printed := revoke(t.Context(), yes, args...); code != 0 {
+			t.Errorf("%v: %d %s", args, code, printed)
 		}
 	}
 	storetest.Equal(t, "asked", strings.Join(prompts, "\n"),

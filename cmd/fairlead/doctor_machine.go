@@ -151,7 +151,7 @@ func (m *machineDiagnosis) checkClock(ctx context.Context) doctor.Hop {
 	_ = res.Body.Close()
 	date, err := http.ParseTime(res.Header.Get("Date"))
 	if err != nil {
-		return newHop(doctor.Unknown, "", "the server does not tell the time")
+		return newHop(doctor.Unknown, "", "the server's answer has no date")
 	}
 	if skew := time.Since(date); skew.Abs() > maxSkew {
 		return newHop(doctor.Broken, "set both clocks by NTP", "this machine's clock and the server's differ by %v",
@@ -165,7 +165,7 @@ func (m *machineDiagnosis) checkSession(ctx context.Context) doctor.Hop {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	up, down := make(chan *tunnel.Session, 1), make(chan error, 1)
-	tell := func(err error) { // the first counts
+	reportDown := func(err error) { // the first counts
 		select {
 		case down <- err:
 		default:
@@ -183,14 +183,14 @@ func (m *machineDiagnosis) checkSession(ctx context.Context) doctor.Hop {
 			<-ctx.Done()
 			return ctx.Err()
 		},
-		OnDown: func(err error, _ time.Duration) { tell(err) },
+		OnDown: func(err error, _ time.Duration) { reportDown(err) },
 	})
 	var err error
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if refused := client.Run(ctx); refused != nil {
-			tell(refused)
+			reportDown(refused)
 		}
 	}()
 	select {

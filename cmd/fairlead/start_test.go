@@ -145,7 +145,7 @@ tunnels:
 			}
 			for _, want := range c.want {
 				if !strings.Contains(r.err, want) {
-					t.Errorf("%q is not said:\n%s", want, r.err)
+					t.Errorf("%q is not printed:\n%s", want, r.err)
 				}
 			}
 		})

@@ -9,8 +9,8 @@ func TestRun_CallsOnPanicBeforeCrash(t *testing.T) {
 	t.Parallel()
 	gaveBack := 0
 	a := &agent{Options: Options{OnPanic: func() { gaveBack++ }}}
-	crash := func(why any) (seen any) {
-		defer func() { seen = recover() }()
+	crash := func(why any) (recovered any) {
+		defer func() { recovered = recover() }()
 		defer a.reportPanic()
 		if why != nil {
 			panic(why)

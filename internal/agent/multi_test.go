@@ -76,7 +76,8 @@ func several(t *testing.T, names ...string) func(*agent.Options) {
 	}
 }
 
-func says(t *testing.T, s *tunnel.Session, h tunnel.OpenHeader) string {
+// upstreamOf returns what the upstream answers on a stream with header h: its name, or the error.
+func upstreamOf(t *testing.T, s *tunnel.Session, h tunnel.OpenHeader) string {
 	t.Helper()
 	st := open(t, s, h)
 	defer func() { _ = st.Close() }()
@@ -108,7 +109,7 @@ func TestBind_SeveralEndpointsShareSession(t *testing.T) {
 		}
 	}
 	for _, name := range names {
-		if got := says(t, s, headerFor(name)); got != name {
+		if got := upstreamOf(t, s, headerFor(name)); got != name {
 			t.Errorf("%s got %q", name, got)
 		}
 	}
@@ -162,7 +163,7 @@ func TestBind_RefusedEndpointLeavesOthers(t *testing.T) {
 			for range 4 { // it is tried again
 				receive(t, b.svc.binds, "bind")
 			}
-			if got := says(t, s, headerFor("a")); got != "a" {
+			if got := upstreamOf(t, s, headerFor("a")); got != "a" {
 				t.Errorf("a got %q", got)
 			}
 			b.refuse("b.demo", "")
@@ -175,10 +176,10 @@ func TestBind_RefusedEndpointLeavesOthers(t *testing.T) {
 					break
 				}
 			}
-			if said := remaining[agent.BindRefused](r); len(said) > 0 {
-				t.Errorf("the same cause was said again: %+v", said)
+			if refused := remaining[agent.BindRefused](r); len(refused) > 0 {
+				t.Errorf("the same cause was reported again: %+v", refused)
 			}
-			if got := says(t, s, headerFor("b")); got != "b" {
+			if got := upstreamOf(t, s, headerFor("b")); got != "b" {
 				t.Errorf("b got %q", got)
 			}
 		})
@@ -193,8 +194,8 @@ func TestBind_AllRefusedReturnsFirstFailure(t *testing.T) {
 	b.svc.start()
 	r := run(t, b.svc, "8080", several(t, "a", "b"))
 	wantFailure(t, r.end(), agent.ReasonURLTaken, "a.demo is refused")
-	if said := remaining[agent.BindRefused](r); len(said) != 2 {
-		t.Errorf("not every refusal was said: %+v", said)
+	if refused := remaining[agent.BindRefused](r); len(refused) != 2 {
+		t.Errorf("not every refusal was reported: %+v", refused)
 	}
 }
 
@@ -212,8 +213,8 @@ func TestBind_RetriesTemporaryRefusal(t *testing.T) {
 	b.refuse("b.demo", "")
 	for {
 		e := <-r.events
-		if said, ok := e.(agent.BindRefused); ok && said.Index == 1 {
-			t.Errorf("said though it passes: %+v", said)
+		if refused, ok := e.(agent.BindRefused); ok && refused.Index == 1 {
+			t.Errorf("reported though it is temporary: %+v", refused)
 		}
 		if online, ok := e.(agent.Online); ok {
 			if online.Index != 1 {
@@ -241,7 +242,7 @@ func TestBind_RevokedRuleLeavesOthers(t *testing.T) {
 	if e := next[agent.BindRefused](r); e.Index != 1 {
 		t.Errorf("%+v", e)
 	}
-	if got := says(t, s, headerFor("a")); got != "a" {
+	if got := upstreamOf(t, s, headerFor("a")); got != "a" {
 		t.Errorf("a got %q", got)
 	}
 	b.refuse("a.demo", tunnel.CodeForbidden)
@@ -275,7 +276,7 @@ func TestServe_LabelledTunnelOfAnyEndpoint(t *testing.T) {
 	}
 	for i, h := range []tunnel.OpenHeader{{EndpointID: "ep-label"},
 		{EndpointID: "ep-label", Host: "any.demo", Port: 7, Scheme: "http"}} {
-		if got := says(t, s, h); got != "group" {
+		if got := upstreamOf(t, s, h); got != "group" {
 			t.Errorf("got %q", got)
 		}
 		if c := next[agent.Connection](r); c.HTTP != (i == 1) || c.Labels == "" || c.Ended {

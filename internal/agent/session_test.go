@@ -113,7 +113,7 @@ func TestFailure_TakenURLAtStartOnly(t *testing.T) {
 		}
 		receive(t, svc.bound, "session after the URL was free")
 		if again := remaining[agent.Retrying](r); len(again) > 0 {
-			t.Errorf("the same cause was said again: %+v", again)
+			t.Errorf("the same cause was reported again: %+v", again)
 		}
 	})
 }

@@ -115,10 +115,10 @@ func isProgramMissing(words string) bool {
 
 // compareResolved compares the pod's answer with the addresses of the upstream Service.
 func (w *diagnosis) compareResolved(tool []string, out string) Hop {
-	host, says := w.o.URL.Host, fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod,
+	host, evidence := w.o.URL.Host, fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod,
 		strings.Join(strings.Fields(out), " "))
 	if w.upstream == nil {
-		return ok("pod %s resolves %s", w.o.FromPod, host).with(says)
+		return ok("pod %s resolves %s", w.o.FromPod, host).with(evidence)
 	}
 	want := map[string]bool{w.upstream.Spec.ClusterIP: true}
 	for _, ip := range w.upstream.Spec.ClusterIPs {
@@ -131,11 +131,11 @@ func (w *diagnosis) compareResolved(tool []string, out string) Hop {
 			continue
 		}
 		if want[ip.String()] {
-			return ok("pod %s resolves %s to %s", w.o.FromPod, host, ip).with(says)
+			return ok("pod %s resolves %s to %s", w.o.FromPod, host, ip).with(evidence)
 		}
 		got = append(got, ip.String())
 	}
 	return broken("look at the pod's /etc/hosts, /etc/resolv.conf and dnsPolicy",
 		"pod %s resolves %s to something else than %s: %s", w.o.FromPod, host, w.upstream.Spec.ClusterIP,
-		joinNonEmpty(", ", got...)).with(says)
+		joinNonEmpty(", ", got...)).with(evidence)
 }

@@ -129,7 +129,7 @@ func (w *diagnosis) hasStatus(name string, status Status) bool {
 	return ok && h.Status == status
 }
 
-// contextName returns the context that kubectl uses, "" when kubectl does not tell.
+// contextName returns the context that kubectl uses, "" when kubectl does not print one.
 func (w *diagnosis) contextName(ctx context.Context) string {
 	if w.o.Context != "" {
 		return w.o.Context

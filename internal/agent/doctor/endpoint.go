@@ -150,16 +150,16 @@ func (w *diagnosis) checkAgent(context.Context) Hop {
 		return unknown("neither the account nor a BoundEndpoint shows it")
 	}
 	c := w.bound.Status.Conditions.get("Reachable")
-	says := w.boundCondition("Reachable")
+	evidence := w.boundCondition("Reachable")
 	switch {
 	case w.operator != nil && w.operator.Status.Conditions.get("APIReachable").Status == "False":
-		return unknown("the operator cannot read the account now; its last word was: %s", c.Message).with(says...)
+		return unknown("the operator cannot read the account now; its last status was: %s", c.Message).with(evidence...)
 	case c.Reason == "AgentOffline" && w.concernsURL(c.Message):
-		return w.offline("").with(says...)
+		return w.offline("").with(evidence...)
 	case c.Status == "True", c.Reason == "AgentOffline", c.Reason == "EndpointRemoved":
-		return ok("an agent is connected, as the operator has read it").with(says...)
+		return ok("an agent is connected, as the operator has read it").with(evidence...)
 	}
-	return unknown("%s", joinNonEmpty(": ", c.Message, c.Reason)).with(says...)
+	return unknown("%s", joinNonEmpty(": ", c.Message, c.Reason)).with(evidence...)
 }
 
 // concernsURL reports whether a sentence about some URLs of the hostname concerns this one: it

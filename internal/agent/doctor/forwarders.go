@@ -199,7 +199,7 @@ func (w *diagnosis) checkListener(context.Context) Hop {
 	}
 	if bad != "" {
 		return broken(
-			"another process on the port, or a forwarder that cannot read BoundEndpoints; its log says more:\n"+
+			"another process on the port, or a forwarder that cannot read BoundEndpoints; its log has the details:\n"+
 				w.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
 					w.forwarderNamespace),
 			"port %d is not open in every forwarder: %s", w.targetPort, bad)
@@ -220,7 +220,7 @@ func (w *diagnosis) listenerByConditions(why *refusal) Hop {
 		return broken("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).
 			with(h.Detail)
 	case c.Reason != "ListenerFailed" && listening == of && of != "" && of != "0":
-		return ok("port %d is open in %s forwarders, as the BoundEndpoint says", w.targetPort,
+		return ok("port %d is open in %s forwarders, according to the BoundEndpoint", w.targetPort,
 			w.bound.Status.Forwarders).
 			with(h.Detail)
 	}
@@ -273,9 +273,9 @@ func (w *diagnosis) edgeByConditions(why *refusal) Hop {
 	}
 	switch c := w.operator.Status.Conditions.get("EdgeReachable"); c.Status {
 	case "True":
-		return ok("the KubernetesOperator says so: %s", c.Message).with(h.Detail)
+		return ok("reported by the KubernetesOperator: %s", c.Message).with(h.Detail)
 	case "False":
-		return broken("see that fairlead-server runs and that pods reach it", "the KubernetesOperator says: %s (%s)",
+		return broken("see that fairlead-server runs and that pods reach it", "the KubernetesOperator reports: %s (%s)",
 			c.Message, c.Reason).with(h.Detail)
 	}
 	return h

@@ -129,7 +129,7 @@ func (w *diagnosis) checkBoundEndpoint(context.Context) Hop {
 	services, ready := w.bound.Status.Conditions.get("ServicesReady"), w.bound.Status.Conditions.get("Ready")
 	switch {
 	case services.Status == "False" && (w.hasStatus(HopNamespace, Broken) || w.hasStatus(HopService, Broken)):
-		h = Hop{Status: Skipped, Detail: fmt.Sprintf("%s says the same: %s", place, services.Reason)}
+		h = Hop{Status: Skipped, Detail: fmt.Sprintf("%s has the same reason: %s", place, services.Reason)}
 	case services.Status == "False":
 		h = broken(remedyFor(services.Reason), "%s (%s)", services.Message, services.Reason)
 	case w.boundPort() == 0:

@@ -198,7 +198,7 @@ func forbiddenScenarios() []scenario {
 			f.replace(askBEP, "every URL has an endpoint online",
 				"forwarder fairlead-operator-forwarder-two does not listen on port 2224: bind: address already in use")
 		}},
-		{"status forbidden, the operator says all is well", "", func(f *fake) {
+		{"status forbidden, the operator reports sessions", "", func(f *fake) {
 			f.forbidProxy()
 			f.replace(askBEP, `"endpointCount": 1`, `"endpointCount": 1, "forwarders": "2/2"`)
 			f.replace(askOps, `"conditions": [`,
@@ -327,7 +327,7 @@ func endpointScenarios() []scenario {
 				return "", nil, account.Errorf(account.CodeUnknownCredential, "the API key is unknown")
 			}
 		}},
-		{"agent said goodbye", HopEndpoint, func(f *fake) {
+		{"agent stopped", HopEndpoint, func(f *fake) {
 			f.replace(askBEP, `"state": "Bound",
       "targetPort"`, `"state": "Bound", "removeAfter": "2026-11-20T14:05:30Z",
       "targetPort"`)

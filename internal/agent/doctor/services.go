@@ -25,28 +25,28 @@ func (w *diagnosis) checkTarget(context.Context) Hop {
 		return w.noTarget(place)
 	}
 	m := w.target.Metadata
-	says := fmt.Sprintf("Service %s: type %s, externalName %q, ports %s", place, w.target.Spec.Type,
+	evidence := fmt.Sprintf("Service %s: type %s, externalName %q, ports %s", place, w.target.Spec.Type,
 		w.target.Spec.ExternalName, w.target.portList())
 	switch {
 	case !w.isFairleads():
 		h := broken(
 			"delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been "+
 				"free for a minute",
-			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).with(says)
+			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).with(evidence)
 		return h.with(w.boundCondition("ServicesReady")...)
 	case m.DeletionTimestamp != nil:
 		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted",
 			place).
-			with(says)
+			with(evidence)
 	case w.target.Spec.Type != "ExternalName":
 		return broken(w.managerRemedy(), "Service %s is Fairlead's, but its type was changed to %s", place,
-			w.target.Spec.Type).with(says)
+			w.target.Spec.Type).with(evidence)
 	}
 	if _, home, _ := parseExternalName(w.target.Spec.ExternalName); home == "" {
 		return broken(w.managerRemedy(), "Service %s is Fairlead's, but leads to %q, which is none of its names", place,
-			w.target.Spec.ExternalName).with(says)
+			w.target.Spec.ExternalName).with(evidence)
 	}
-	return ok("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).with(says)
+	return ok("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).with(evidence)
 }
 
 // noTarget explains why the target Service does not exist.

@@ -38,7 +38,7 @@ func (w *diagnosis) checkUpstream(context.Context) Hop {
 			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
 	case failure.After(success) && strings.HasPrefix(reason, "upstream"):
 		return broken("start "+w.upstreamName()+
-			", or give the agent the address where it listens; the agent's screen says more",
+			", or give the agent the address where it listens; the agent's screen has the details",
 			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
 	case failure.After(success):
 		h := unknown("the last connection, %s, ended before it got there, with %s: %s", w.ago(failure), reason, message)
@@ -49,7 +49,7 @@ func (w *diagnosis) checkUpstream(context.Context) Hop {
 	}
 	h := unknown("no pod has called it yet")
 	if !counted {
-		h.Detail = "the forwarders do not tell of past connections"
+		h.Detail = "the forwarders have no record of past connections"
 	}
 	h.Fix = w.callCommand()
 	return h

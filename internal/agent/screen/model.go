@@ -171,7 +171,7 @@ func isRecent(e agent.Event) bool {
 	case agent.Starting, agent.Connected, agent.Stopping, agent.Stopped:
 		return false
 	case agent.Online:
-		return false // the endpoint's row says it
+		return false // the endpoint's row shows it
 	}
 	return isShown(e)
 }

@@ -41,7 +41,7 @@ func (t *text) line(s timedEvent) []byte {
 		return fmt.Appendf(nil, "fairlead %s\n", e.Version)
 	case agent.Connected:
 		if !t.multiple {
-			return nil // the endpoint's own line comes next, and says it
+			return nil // the endpoint's own line comes next, and names the session
 		}
 		return []byte(stamp + t.paint(green, "connected") + " to " + Escape(e.Server) + ", session " +
 			Escape(e.SessionID) +
@@ -103,11 +103,11 @@ func (t *text) sentence(event agent.Event) string {
 		}
 		return t.paint(yellow, "reconnecting") + in + ": " + Escape(e.Cause)
 	case agent.BindRefused:
-		said := Escape(e.Cause)
-		if what := Escape(e.DisplayName()); !strings.Contains(said, what) {
-			said = what + ": " + said
+		cause := Escape(e.Cause)
+		if name := Escape(e.DisplayName()); !strings.Contains(cause, name) {
+			cause = name + ": " + cause
 		}
-		return t.paint(yellow, "refused") + ": " + said + "; the others go on, and this one is tried again"
+		return t.paint(yellow, "refused") + ": " + cause + "; the others go on, and this one is tried again"
 	case agent.Draining:
 		return t.paint(yellow, "draining") + ": " + Escape(e.Server) + " is about to stop; connecting anew"
 	case agent.UpstreamDown:

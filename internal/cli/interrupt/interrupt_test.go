@@ -79,14 +79,14 @@ func TestContext_IgnoresDuplicateSignal(t *testing.T) {
 				// a signal 300 ms later is a new one
 
 				if !lines.Scan() || lines.Text() != step.line {
-					t.Fatalf("the process says %q, want %q", lines.Text(), step.line)
+					t.Fatalf("the process printed %q, want %q", lines.Text(), step.line)
 				}
 				if step.then != nil {
 					step.then()
 				}
 			}
 			if lines.Scan() {
-				t.Errorf("the process says %q", lines.Text())
+				t.Errorf("the process printed %q", lines.Text())
 			}
 			_ = cmd.Wait()
 			if code := cmd.ProcessState.ExitCode(); code != 128+int(signals[0]) && code != 128+int(signals[1]) {

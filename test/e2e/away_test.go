@@ -30,12 +30,12 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	c := Shared(t)
 	direct := c.StartService(t)
 	port := freePort()
-	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+port)
 	key := direct.operatorKey(t)
 	own := *direct
 	own.APIKey = key.Secret
 	g := newRig(t, &own, port, port)
-	pod := c.StartPod(t, Pod{Namespace: g.ns, Image: ImageNettool, Args: []string{"sleep"}})
+	pod := c.NettoolPod(t, g.ns)
 	c.answering(t, pod, g.echo)
 	session := openSession(t, c, direct)
 	before, err := g.objects(t.Context())
@@ -93,7 +93,7 @@ func TestAPIServer_AbsenceKeepsTraffic(t *testing.T) {
 	}
 	direct := c.StartService(t)
 	port := freePort()
-	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+port)
 	g := newRig(t, direct, port, port)
 	upstream, _ := g.release.Services(t, g.release.BoundEndpoint(t, "echo."+g.ns, v1alpha1.ConditionReady, "True",
 		v1alpha1.ReasonReady))

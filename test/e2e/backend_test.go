@@ -87,16 +87,14 @@ func (c *Cluster) secondServes(t testing.TB, pod *corev1.Pod, url string, wanted
 // they are.
 func TestCloudEndpoint_FailsOver(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
-	s := c.StartService(t)
-	r := s.Install(t)
-	ns := c.Namespace(t, "cloud")
+	r, ns := InstallShared(t, "cloud")
+	c, s := r.c, r.Service
 	host := "api." + ns
 	url := "http://" + host
-	pod := c.StartPod(t, Pod{Namespace: ns, Image: ImageNettool, Args: []string{"sleep"}})
+	pod := c.NettoolPod(t, ns)
 	curl := c.CurlPod(t, ns)
 	port := freePort()
-	c.Start(t, "web", "nettool", "serve", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "web", "serve", "127.0.0.1:"+port)
 	first := s.labelled(t, "app=api", port)
 
 	s.failover(t, url)

@@ -17,12 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestClusterSmoke proves that the cluster is one: what the product relies on works without the
-// product.
-func TestClusterSmoke(t *testing.T) {
-	c := Shared(t)
-	operator, demo := c.Namespace(t, "op"), c.Namespace(t, "demo")
-	c.Apply(t, fmt.Sprintf(`
+// clusterServices are Services in the namespace of an operator and one of a demo: what the product
+// relies on.
+const clusterServices = `
 apiVersion: v1
 kind: Service
 metadata: {name: echo-id, namespace: %[1]s}
@@ -40,7 +37,14 @@ apiVersion: v1
 kind: Service
 metadata: {name: echo, namespace: %[2]s}
 spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
-`, operator, demo))
+`
+
+// TestCluster_Services checks that Services of the cluster work as the product needs them, without
+// the product.
+func TestCluster_Services(t *testing.T) {
+	c := Shared(t)
+	operator, demo := c.Namespace(t, "op"), c.Namespace(t, "demo")
+	c.Apply(t, fmt.Sprintf(clusterServices, operator, demo))
 	for range 2 {
 		c.StartPod(t, Pod{Namespace: operator, Labels: map[string]string{"app": "echo"}, Image: ImageNettool,
 			Args: []string{"serve", ":8080"}})
@@ -48,7 +52,7 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 	curl := c.StartPod(t, Pod{Namespace: demo, Image: ImageCurl, Command: []string{"sleep", "infinity"}})
 
 	t.Run("a name of another namespace leads to both pods", func(t *testing.T) {
-		seen := map[string]bool{}
+		pods := map[string]bool{}
 		answer := regexp.MustCompile(`hello from (\S+),`)
 		c.Eventually(t, 30*time.Second, "answers of two pods", func(ctx context.Context) error {
 			out, err := c.PodExec(ctx, curl, "curl", "-sS", "-m", "5", "http://echo."+demo)
@@ -56,10 +60,10 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 				return err
 			}
 			if m := answer.FindStringSubmatch(out); m != nil {
-				seen[m[1]] = true
+				pods[m[1]] = true
 			}
-			if len(seen) < 2 {
-				return fmt.Errorf("answers of %v so far", seen)
+			if len(pods) < 2 {
+				return fmt.Errorf("answers of %v so far", pods)
 			}
 			return nil
 		})
@@ -82,24 +86,26 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 		c.Eventually(t, 30*time.Second, "refusal", func(ctx context.Context) error {
 			out, err := c.PodExec(ctx, curl, "bash", "-c", "curl -sS -m 5 "+url+" 2>&1; echo code $?")
 			if err == nil && !strings.Contains(out, "code 7") { // curl's code of a failed connect; 28 is a time-out
-				err = fmt.Errorf("curl says %q", out)
+				err = fmt.Errorf("curl printed %q", out)
 			}
 			return err
 		})
 	})
-	t.Run("processes of the node and pods reach each other", func(t *testing.T) {
-		p := c.Start(t, "digest", "nettool", "digest", NodeIP+":7001")
-		p.WaitOutput(t, 10*time.Second, `serving TCP on (\S+)`)
-		out, exit := c.RunPod(t, Pod{Namespace: demo, Image: ImageNettool,
-			Args: []string{"send", NodeIP + ":7001", "1048576"}})
-		if exit != 0 || !strings.HasPrefix(out, "1048576 bytes ") {
-			t.Errorf("exit code %d, output %q", exit, out)
-		}
-		p.Stop()
-		if code := p.ExitCode(); code != 0 {
-			t.Errorf("exit code %d after SIGTERM, want 0", code)
-		}
-	})
+}
+
+func TestCluster_PodsReachProcessesOfNode(t *testing.T) {
+	c := Shared(t)
+	p := c.Start(t, "digest", "nettool", "digest", NodeIP+":7001")
+	p.WaitOutput(t, 10*time.Second, `serving TCP on (\S+)`)
+	out, exit := c.RunPod(t, Pod{Namespace: c.Namespace(t, "demo"), Image: ImageNettool,
+		Args: []string{"send", NodeIP + ":7001", "1048576"}})
+	if exit != 0 || !strings.HasPrefix(out, "1048576 bytes ") {
+		t.Errorf("exit code %d, output %q", exit, out)
+	}
+	p.Stop()
+	if code := p.ExitCode(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM, want 0", code)
+	}
 }
 
 func TestHarness_KilledProcessIsGone(t *testing.T) {

@@ -70,7 +70,7 @@ func TestDoctor_NamesBrokenHop(t *testing.T) {
 	s := c.StartService(t)
 	ns := c.Namespace(t, "doctor")
 	pod := c.CurlPod(t, ns)
-	c.Start(t, "hello", "nettool", "serve", "127.0.0.1:8501").WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8501")
 	url := "http://api." + ns
 
 	c.broken(t, doctor.HopOperator, url, "--operator-namespace", ns)

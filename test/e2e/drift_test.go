@@ -57,10 +57,8 @@ var drifts = []struct {
 // A change to a Fairlead Service is undone within a second, in the median, and the ClusterIP stays.
 func TestManager_RepairsDrift(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
-	s := c.StartService(t)
-	r := s.Install(t)
-	ns := c.Namespace(t, "drift")
+	r, ns := InstallShared(t, "drift")
+	c, s := r.c, r.Service
 	s.AgentOnly(t, "http", "8601", "http://web."+ns)
 	bep := r.BoundEndpoint(t, "web."+ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
 	upstream, target := r.Services(t, bep)

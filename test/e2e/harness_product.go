@@ -130,6 +130,14 @@ func (s *Service) Install(t testing.TB, more ...string) *Release {
 	return s.InstallChart(t, chartPath, more...)
 }
 
+// InstallShared installs the chart in the suite's cluster beside a service of its own, and makes a
+// namespace for target Services.
+func InstallShared(t testing.TB, prefix string, more ...string) (r *Release, namespace string) {
+	t.Helper()
+	c := Shared(t)
+	return c.StartService(t).Install(t, more...), c.Namespace(t, prefix)
+}
+
 // InstallChart is Install with another chart than that of the checkout.
 func (s *Service) InstallChart(t testing.TB, chart string, more ...string) *Release {
 	t.Helper()
@@ -270,6 +278,20 @@ func (c *Cluster) Gone(t testing.TB, timeout time.Duration, namespace, name stri
 func (c *Cluster) CurlPod(t testing.TB, namespace string) *corev1.Pod {
 	t.Helper()
 	return c.StartPod(t, Pod{Namespace: namespace, Image: ImageCurl, Command: []string{"sleep", "infinity"}})
+}
+
+// NettoolPod starts a pod in which nettool's commands can be run.
+func (c *Cluster) NettoolPod(t testing.TB, namespace string) *corev1.Pod {
+	t.Helper()
+	return c.StartPod(t, Pod{Namespace: namespace, Image: ImageNettool, Args: []string{"sleep"}})
+}
+
+// StartUpstream starts one of nettool's servers in the node's network and waits until it listens.
+func (c *Cluster) StartUpstream(t testing.TB, name, command, addr string) *Process {
+	t.Helper()
+	p := c.Start(t, name, "nettool", command, addr)
+	p.WaitOutput(t, 10*time.Second, "serving")
+	return p
 }
 
 // Curl asks from a pod and returns the HTTP status, the body and curl's error.

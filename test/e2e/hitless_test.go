@@ -43,10 +43,10 @@ func newTraffic(t *testing.T, serverFlags ...string) *traffic {
 	f := &traffic{c: c, service: c.StartService(t, serverFlags...), ns: c.Namespace(t, "calls")}
 	f.release = f.service.Install(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(),
 		"--set", "manager.resources.requests.cpu=10m", "--set", "forwarder.resources.requests.cpu=10m")
-	f.pod = c.StartPod(t, Pod{Namespace: f.ns, Image: ImageNettool, Args: []string{"sleep"}})
+	f.pod = c.NettoolPod(t, f.ns)
 	web, echo := freePort(), freePort()
-	c.Start(t, "web", "nettool", "serve", "127.0.0.1:"+web).WaitOutput(t, 10*time.Second, "serving")
-	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+echo).WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "web", "serve", "127.0.0.1:"+web)
+	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+echo)
 	for i := range 10 {
 		url := fmt.Sprintf("http://web-%d.%s", i, f.ns)
 		f.agents = append(f.agents, f.service.Agent(t, "http", web, url))

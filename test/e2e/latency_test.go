@@ -39,13 +39,7 @@ const variableRounds = "FAIRLEAD_E2E_ROUNDS"
 // the machine; every name is new. kube-proxy runs with its default minSyncPeriod of 1 s.
 func TestProjection_Latency(t *testing.T) {
 	c := Shared(t)
-	rounds := 20
-	if v := os.Getenv(variableRounds); v != "" {
-		var err error
-		if rounds, err = strconv.Atoi(v); err != nil || rounds < 1 {
-			t.Fatalf("%s=%q: want a number", variableRounds, v)
-		}
-	}
+	rounds := max(1, numberOf(t, variableRounds, 20))
 	s := c.StartService(t)
 	s.Install(t)
 	m := newMeasurement(t, c, s)
@@ -119,7 +113,7 @@ func newMeasurement(t *testing.T, c *Cluster, s *Service) *measurement {
 	m.session = openSession(t, c, s)
 	c.StartPod(t, Pod{Namespace: m.hand, Labels: map[string]string{"app": "hand"}, Image: ImageNettool,
 		Args: []string{"serve", ":8080"}})
-	pod := c.StartPod(t, Pod{Namespace: m.ns, Image: ImageNettool, Args: []string{"sleep"}})
+	pod := c.NettoolPod(t, m.ns)
 	m.probe = c.startProbe(t, pod)
 	m.watchServices(t)
 	return m

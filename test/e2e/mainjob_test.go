@@ -22,12 +22,10 @@ import (
 // The main job, as the README has it: server, chart, agent, and a pod that calls.
 func TestPod_CallsEndpoint(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
-	s := c.StartService(t)
-	r := s.Install(t)
-	ns := c.Namespace(t, "demo")
+	r, ns := InstallShared(t, "demo")
+	c, s := r.c, r.Service
 	pod := c.CurlPod(t, ns)
-	c.Start(t, "hello", "nettool", "serve", "127.0.0.1:8080").WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8080")
 	agent := s.Agent(t, "http", "8080", "http://hello."+ns, "--description", "says hello")
 	bep := r.BoundEndpoint(t, "hello."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 
@@ -38,23 +36,8 @@ func TestPod_CallsEndpoint(t *testing.T) {
 		}
 	})
 	t.Run("the two Services are as documented", func(t *testing.T) { checkServices(t, r, bep) })
-	t.Run("the API shows endpoint, operator and session", func(t *testing.T) {
-		var endpoints struct {
-			Endpoints []struct{ ID, URL, Status, Description string }
-		}
-		s.API(t, "/endpoints", &endpoints)
-		if len(endpoints.Endpoints) != 1 || endpoints.Endpoints[0].ID != bep.Spec.Endpoints[0].ID ||
-			endpoints.Endpoints[0].Status != "online" ||
-			endpoints.Endpoints[0].Description != "says hello" {
-			t.Errorf("endpoints %+v", endpoints)
-		}
-		var operators struct {
-			Operators []struct{ ID, Description string }
-		}
-		s.API(t, "/kubernetes_operators", &operators)
-		if len(operators.Operators) != 1 || operators.Operators[0].Description != "end-to-end" {
-			t.Errorf("operators %+v", operators)
-		}
+	t.Run("the API shows endpoint and operator", func(t *testing.T) {
+		checkAPI(t, s, bep.Spec.Endpoints[0].ID, "says hello")
 	})
 	t.Run("an upstream that is down is a 502 with a sentence", func(t *testing.T) {
 		s.Agent(t, "http", "1", "http://down."+ns)
@@ -81,6 +64,25 @@ func TestPod_CallsEndpoint(t *testing.T) {
 		c.Gone(t, 50*time.Second, target.Namespace, target.Name, &corev1.Service{})
 		c.Gone(t, 10*time.Second, upstream.Namespace, upstream.Name, &corev1.Service{})
 	})
+}
+
+// checkAPI checks that the API lists this endpoint, which is online, and one operator.
+func checkAPI(t *testing.T, s *Service, endpointID, description string) {
+	var endpoints struct {
+		Endpoints []struct{ ID, URL, Status, Description string }
+	}
+	s.API(t, "/endpoints", &endpoints)
+	if len(endpoints.Endpoints) != 1 || endpoints.Endpoints[0].ID != endpointID ||
+		endpoints.Endpoints[0].Status != "online" || endpoints.Endpoints[0].Description != description {
+		t.Errorf("endpoints %+v", endpoints)
+	}
+	var operators struct {
+		Operators []struct{ ID, Description string }
+	}
+	s.API(t, "/kubernetes_operators", &operators)
+	if len(operators.Operators) != 1 || operators.Operators[0].Description != "end-to-end" {
+		t.Errorf("operators %+v", operators)
+	}
 }
 
 // checkServices checks name, selector and port of the upstream Service, and where the target
@@ -115,15 +117,12 @@ func checkServices(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
 // through every hop.
 func TestPod_CallsTCPEndpoint(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
-	s := c.StartService(t)
-	r := s.Install(t)
-	ns := c.Namespace(t, "data")
-	pod := c.StartPod(t, Pod{Namespace: ns, Image: ImageNettool, Args: []string{"sleep"}})
-	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:8101").WaitOutput(t, 10*time.Second, "serving")
-	digest := c.Start(t, "digest", "nettool", "digest", "127.0.0.1:8102")
-	digest.WaitOutput(t, 10*time.Second, "serving")
-	c.Start(t, "web", "nettool", "serve", "127.0.0.1:8103").WaitOutput(t, 10*time.Second, "serving")
+	r, ns := InstallShared(t, "data")
+	c, s := r.c, r.Service
+	pod := c.NettoolPod(t, ns)
+	c.StartUpstream(t, "echo", "echo", "127.0.0.1:8101")
+	digest := c.StartUpstream(t, "digest", "digest", "127.0.0.1:8102")
+	c.StartUpstream(t, "web", "serve", "127.0.0.1:8103")
 	s.Agent(t, "tcp", "8101", "tcp://db."+ns+":5432")
 	s.Agent(t, "tcp", "8102", "tcp://db."+ns+":5433")
 	s.Agent(t, "http", "8103", "http://db."+ns)

@@ -24,7 +24,7 @@ func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
-	c.Start(t, "hello", "nettool", "serve", "127.0.0.1:8651").WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8651")
 	open, shut, asked := c.Namespace(t, "open"), c.Namespace(t, "shut"), c.Namespace(t, "asked")
 	home := c.Namespace(t, "fairlead")
 	c.Kubectl(t, "label", "namespace", home, "pod-security.kubernetes.io/enforce=restricted")

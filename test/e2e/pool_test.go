@@ -21,15 +21,13 @@ import (
 // other, through the same Services.
 func TestPool_AgentsShareURL(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
-	s := c.StartService(t)
-	r := s.Install(t)
-	ns := c.Namespace(t, "pool")
+	r, ns := InstallShared(t, "pool")
+	c, s := r.c, r.Service
 	host := "api." + ns
 	url := "http://" + host
-	pod := c.StartPod(t, Pod{Namespace: ns, Image: ImageNettool, Args: []string{"sleep"}})
+	pod := c.NettoolPod(t, ns)
 	port := freePort()
-	c.Start(t, "web", "nettool", "serve", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "web", "serve", "127.0.0.1:"+port)
 	first := s.Agent(t, "http", port, url, "--pooling-enabled", "--name", "first")
 	bep := r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	second := s.Agent(t, "http", port, url, "--pooling-enabled", "--name", "second")
@@ -135,14 +133,12 @@ func (r *Release) endpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int)
 // Services stay.
 func TestPool_PortsOfHostnameComeAndGo(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
-	s := c.StartService(t)
-	r := s.Install(t, "--set", "binding.removalDelay=1s")
-	ns := c.Namespace(t, "ports")
-	pod := c.StartPod(t, Pod{Namespace: ns, Image: ImageNettool, Args: []string{"sleep"}})
+	r, ns := InstallShared(t, "ports", "--set", "binding.removalDelay=1s")
+	c := r.c
+	pod := c.NettoolPod(t, ns)
 	web, echo := freePort(), freePort()
-	c.Start(t, "web", "nettool", "serve", "127.0.0.1:"+web).WaitOutput(t, 10*time.Second, "serving")
-	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+echo).WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "web", "serve", "127.0.0.1:"+web)
+	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+echo)
 	for i, o := range []struct{ name, before, stands, after string }{
 		{"tcp beside a standing http", "", "http", "+tcp -tcp +tcp -tcp"},
 		{"http beside a standing tcp", "", "tcp", "+http -http +http"},

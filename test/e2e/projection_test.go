@@ -23,12 +23,10 @@ import (
 // come and go, a service that restarts.
 func TestProjection(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
-	s := c.StartService(t)
-	r := s.Install(t)
-	ns := c.Namespace(t, "proj")
+	r, ns := InstallShared(t, "proj")
+	c := r.c
 	pod := c.CurlPod(t, ns)
-	c.Start(t, "hello", "nettool", "serve", "127.0.0.1:8201").WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8201")
 
 	t.Run("a foreign Service is never touched", func(t *testing.T) { foreignService(t, r, ns) })
 	t.Run("a missing namespace is a condition, and its appearance projects", func(t *testing.T) {

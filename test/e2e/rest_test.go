@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,28 +26,19 @@ const variableRest = "FAIRLEAD_E2E_REST"
 // A manager that has nothing to do writes nothing but its Lease. It runs alone: the API server
 // counts the writes of all clients.
 func TestManager_WritesNothingAtRest(t *testing.T) {
-	c := Shared(t)
-	window := 75 * time.Second
-	if v := os.Getenv(variableRest); v != "" {
-		var err error
-		if window, err = time.ParseDuration(v); err != nil {
-			t.Fatalf("%s: %v", variableRest, err)
-		}
-	}
-	s := c.StartService(t)
-	r := s.Install(t)
-	ns := c.Namespace(t, "rest")
+	window := durationOf(t, variableRest, 75*time.Second)
+	r, ns := InstallShared(t, "rest")
 	for i := range 3 {
 		host := fmt.Sprintf("still-%d.%s", i, ns)
-		s.Agent(t, "http", "8301", "http://"+host)
+		r.Service.Agent(t, "http", "8301", "http://"+host)
 		r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	}
-	client, err := kubernetes.NewForConfig(c.Config)
+	client, err := kubernetes.NewForConfig(r.c.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	counted(t, r, 3)
-	settled(t, c, client)
+	settled(t, r.c, client)
 	before := writes(t, client)
 	timer := time.NewTimer(window)
 	defer timer.Stop()

@@ -39,7 +39,7 @@ func TestServerChartOnPostgres(t *testing.T) {
 	}
 	r := installOnPostgres(t, c)
 	r.test(t)
-	c.Start(t, "web", "nettool", "serve", "127.0.0.1:8231").WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "web", "serve", "127.0.0.1:8231")
 	ns := c.Namespace(t, "caller")
 	operator := r.Install(t)
 	r.Agent(t, "http", "8231", "http://web."+ns)

@@ -62,7 +62,7 @@ func upgrade(t *testing.T, c *Cluster, from string) {
 	r := s.InstallChart(t, from, "--set", "crds.keep=false", "--set", "forwarder.drainTimeout=5s")
 	t.Cleanup(func() { _, _ = c.Exec(t.Context(), "helm", "uninstall", r.Name, "--namespace", r.Namespace) })
 	c.Load(t, imageNext+"="+binary(t, "fairlead-operator"))
-	c.Start(t, "hello", "nettool", "serve", "127.0.0.1:8411").WaitOutput(t, 10*time.Second, "serving")
+	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8411")
 	s.Agent(t, "http", "8411", "http://web."+ns)
 	s.Agent(t, "tcp", "8411", "tcp://web."+ns+":5432")
 	s.Agent(t, "http", "8411", "http://api."+ns+":8080")

@@ -72,7 +72,7 @@ recording: ## Renew docs/recording.svg, the main job in two terminals (needs tmu
 SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
 soak: build cluster-build soak-load ## soak-load, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \
-		-run 'TestOutages|TestRollout_LosesNoRequest|TestServer_RestartKeepsTraffic|AbsenceKeepsTraffic|TestManager_WritesNothingAtRest'
+		-run 'TestOutage_KeepsServicesAndTraffic|TestRollout_LosesNoRequest|TestServer_RestartKeepsTraffic|AbsenceKeepsTraffic|TestManager_WritesNothingAtRest'
 
 soak-load: ## The data plane for a quarter of an hour: 10 GiB compared, short connections for a minute, churn for ten
 	FAIRLEAD_LOAD_MIB=10240 FAIRLEAD_LOAD_SHORT_SECONDS=60 FAIRLEAD_LOAD_CHURN_SECONDS=600 \

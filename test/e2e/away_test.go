@@ -22,9 +22,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// The managers are gone, then a manager starts while the service is down, then its API key is
-// deleted: traffic flows whenever the service is there, nothing is removed, and the manager catches
-// up.
+// TestManager_AbsenceKeepsTraffic takes the managers away, starts one while the service is down,
+// and deletes its API key: traffic flows whenever the service is there, nothing is removed, and the
+// manager catches up.
 func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -36,56 +36,56 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	own.APIKey = key.Secret
 	g := newRig(t, &own, port, port)
 	pod := c.NettoolPod(t, g.ns)
-	c.answering(t, pod, g.echo)
+	c.waitAnswers(t, pod, g.echo)
 	session := openSession(t, c, direct)
 	before, err := g.objects(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	still := func(when string) {
+	checkUnchanged := func(when string) {
 		t.Helper()
-		if err := g.unchanged(t.Context(), before); err != nil {
+		if err := g.checkUnchanged(t.Context(), before); err != nil {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
 
-	long := c.hold(t, g.ns, g.echo, 0)
-	long.standing(t)
+	long := c.holdConn(t, g.ns, g.echo, 0)
+	long.waitOpen(t)
 	g.scaleManager(t, 0)
 	if _, err := bindPlain(t.Context(), session, "http://while-none."+g.ns); err != nil {
 		t.Fatal(err)
 	}
-	c.answering(t, pod, g.echo)
-	still("without a manager")
+	c.waitAnswers(t, pod, g.echo)
+	checkUnchanged("without a manager")
 
 	if err := g.proxy.set(gone, pass); err != nil {
 		t.Fatal(err)
 	}
 	g.proxy.cut(apiConn)
 	g.scaleManager(t, 1)
-	g.condition(t, v1alpha1.ConditionAPIReachable, "False", v1alpha1.ReasonUnreachable)
-	c.answering(t, pod, g.echo)
-	still("with a manager that started while the service was down")
+	g.waitCondition(t, v1alpha1.ConditionAPIReachable, "False", v1alpha1.ReasonUnreachable)
+	c.waitAnswers(t, pod, g.echo)
+	checkUnchanged("with a manager that started while the service was down")
 	if err := g.proxy.set(pass, pass); err != nil {
 		t.Fatal(err)
 	}
 	g.release.BoundEndpoint(t, "while-none."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
-	g.condition(t, v1alpha1.ConditionAPIReachable, "True", v1alpha1.ReasonOnline)
+	g.waitCondition(t, v1alpha1.ConditionAPIReachable, "True", v1alpha1.ReasonOnline)
 
 	direct.deleteKey(t, key)
-	g.condition(t, v1alpha1.ConditionRegistered, "False", v1alpha1.ReasonUnauthorized)
-	c.answering(t, pod, g.echo)
-	still("with a key that was deleted")
-	if _, err := long.lines(t.Context()); err != nil {
+	g.waitCondition(t, v1alpha1.ConditionRegistered, "False", v1alpha1.ReasonUnauthorized)
+	c.waitAnswers(t, pod, g.echo)
+	checkUnchanged("with a key that was deleted")
+	if _, err := long.echoedLines(t.Context()); err != nil {
 		t.Errorf("through all of this: %v", err)
 	}
-	if err := g.steady(t.Context()); err != nil {
+	if err := g.checkNotRestarted(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// The API server is gone: running forwarders serve, and a manager that starts then catches up.
-// Alone in the cluster, as nothing else works meanwhile.
+// TestAPIServer_AbsenceKeepsTraffic stops the API server: running forwarders serve, and a manager
+// that starts then catches up. It runs alone in the cluster, as nothing else works meanwhile.
 func TestAPIServer_AbsenceKeepsTraffic(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
@@ -103,9 +103,9 @@ func TestAPIServer_AbsenceKeepsTraffic(t *testing.T) {
 	// Its own pod with its own end: kubectl needs the API server.
 	calls := c.createPod(t, Pod{Namespace: g.ns, Image: ImageNettool,
 		Args: []string{"load", "-rate", "20", "-for", (away + 20*time.Second).String(), url}})
-	long := c.hold(t, g.ns, g.echo, 0)
-	long.standing(t)
-	c.saying(t, calls, "loading")
+	long := c.holdConn(t, g.ns, g.echo, 0)
+	long.waitOpen(t)
+	c.waitLog(t, calls, "loading")
 	managers := func() []string {
 		return c.processes(t, "fairlead-operator", " manager ", "--namespace="+g.release.Namespace)
 	}
@@ -133,11 +133,11 @@ func TestAPIServer_AbsenceKeepsTraffic(t *testing.T) {
 	g.release.BoundEndpoint(t, "meanwhile."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
 	t.Logf("the API server was away for %v; the manager that started meanwhile projected what it had missed %v later",
 		away, time.Since(back).Round(100*time.Millisecond))
-	g.forwardersRanOn(t)
-	if out := c.saying(t, calls, `"failed":`); !strings.Contains(out, `"failed":0`) {
+	g.checkForwardersNotRestarted(t)
+	if out := c.waitLog(t, calls, `"failed":`); !strings.Contains(out, `"failed":0`) {
 		t.Errorf("calls failed while the API server was away: %s", out)
 	}
-	if _, err := long.lines(t.Context()); err != nil {
+	if _, err := long.echoedLines(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -159,8 +159,8 @@ func (c *Cluster) stopAPIServer(t *testing.T) (resume func()) {
 	return resume
 }
 
-// forwardersRanOn fails the test if a forwarder was restarted.
-func (g *rig) forwardersRanOn(t *testing.T) {
+// checkForwardersNotRestarted fails the test if a forwarder was restarted.
+func (g *rig) checkForwardersNotRestarted(t *testing.T) {
 	t.Helper()
 	pods, err := g.release.pods(t.Context(), "fairlead-forwarder")
 	if err != nil {
@@ -173,8 +173,8 @@ func (g *rig) forwardersRanOn(t *testing.T) {
 	}
 }
 
-// saying waits until a pod has said something, and returns all that it has said.
-func (c *Cluster) saying(t *testing.T, pod *corev1.Pod, text string) (out string) {
+// waitLog waits until a pod's log contains the text, and returns the log.
+func (c *Cluster) waitLog(t *testing.T, pod *corev1.Pod, text string) (out string) {
 	t.Helper()
 	c.Eventually(t, podTimeout, fmt.Sprintf("%q of %s", text, pod.Name), func(ctx context.Context) (err error) {
 		out, err = c.Exec(ctx, "kubectl", "--namespace", pod.Namespace, "logs", pod.Name)
@@ -186,8 +186,8 @@ func (c *Cluster) saying(t *testing.T, pod *corev1.Pod, text string) (out string
 	return out
 }
 
-// condition waits until the KubernetesOperator has the condition.
-func (g *rig) condition(t *testing.T, condition, status, reason string) {
+// waitCondition waits until the KubernetesOperator has the condition.
+func (g *rig) waitCondition(t *testing.T, condition, status, reason string) {
 	t.Helper()
 	op := &v1alpha1.KubernetesOperator{}
 	g.c.Eventually(t, 90*time.Second, fmt.Sprintf("%s=%s (%s)", condition, status, reason),

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// make posts to the account API with the admin key and returns the id of what was made.
-func (s *Service) make(t testing.TB, path string, body map[string]any) string {
+// createResource posts to the account API with the admin key and returns the id of what was made.
+func (s *Service) createResource(t testing.TB, path string, body map[string]any) string {
 	t.Helper()
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *Service) make(t testing.TB, path string, body map[string]any) string {
 	return made.ID
 }
 
-// labelled starts `fairlead tunnel` and waits until it is online.
-func (s *Service) labelled(t testing.TB, label, target string) *Process {
+// startTunnel starts `fairlead tunnel` and waits until it is online.
+func (s *Service) startTunnel(t testing.TB, label, target string) *Process {
 	t.Helper()
 	home := t.TempDir()
 	p := s.c.StartEnv(t, "fairlead-tunnel", []string{"FAIRLEAD_AUTHTOKEN=" + s.Authtoken}, "env", "HOME="+home,
@@ -56,21 +56,22 @@ func (s *Service) labelled(t testing.TB, label, target string) *Process {
 // secondChild is what the second child of the failover answers.
 const secondChild = "the second child"
 
-// failover makes a cloud endpoint with a failover backend: the tunnels with the label app=api, then
-// secondChild.
-func (s *Service) failover(t testing.TB, url string) {
+// createFailoverEndpoint makes a cloud endpoint with a failover backend: the tunnels with the label
+// app=api, then secondChild.
+func (s *Service) createFailoverEndpoint(t testing.TB, url string) {
 	t.Helper()
-	group := s.make(t, "/backends/tunnel_group", map[string]any{"labels": map[string]string{"app": "api"}})
-	second := s.make(t, "/backends/http_response", map[string]any{"status_code": 200, "body": secondChild})
-	failover := s.make(t, "/backends/failover", map[string]any{"backends": []string{group, second}})
-	s.make(t, "/endpoints", map[string]any{"url": url, "type": "cloud", "bindings": []string{"kubernetes"},
+	group := s.createResource(t, "/backends/tunnel_group", map[string]any{"labels": map[string]string{"app": "api"}})
+	second := s.createResource(t, "/backends/http_response", map[string]any{"status_code": 200, "body": secondChild})
+	failover := s.createResource(t, "/backends/failover", map[string]any{"backends": []string{group, second}})
+	s.createResource(t, "/endpoints", map[string]any{"url": url, "type": "cloud", "bindings": []string{"kubernetes"},
 		"traffic_policy": fmt.Sprintf(
 			"on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]",
 			failover)})
 }
 
-// secondServes waits until the second child answers, or no longer does, and returns when that was.
-func (c *Cluster) secondServes(t testing.TB, pod *corev1.Pod, url string, wanted bool) time.Time {
+// waitSecondChild waits until the second child answers, or no longer does, and returns when that
+// was.
+func (c *Cluster) waitSecondChild(t testing.TB, pod *corev1.Pod, url string, wanted bool) time.Time {
 	t.Helper()
 	c.Eventually(t, 30*time.Second, fmt.Sprintf("second child serves: %v", wanted), func(ctx context.Context) error {
 		status, body, err := c.Curl(ctx, pod, url)
@@ -82,9 +83,9 @@ func (c *Cluster) secondServes(t testing.TB, pod *corev1.Pod, url string, wanted
 	return time.Now()
 }
 
-// A cloud endpoint is called from a pod like any other. While the first child of its failover
-// backend is away the second one answers, and the first again once it is back; the Services stay as
-// they are.
+// TestCloudEndpoint_FailsOver calls a cloud endpoint from a pod. While the first child of its
+// failover backend is away the second one answers, and the first again once it is back; the
+// Services stay as they are.
 func TestCloudEndpoint_FailsOver(t *testing.T) {
 	t.Parallel()
 	r, ns := InstallShared(t, "cloud")
@@ -95,40 +96,40 @@ func TestCloudEndpoint_FailsOver(t *testing.T) {
 	curl := c.CurlPod(t, ns)
 	port := freePort()
 	c.StartUpstream(t, "web", "serve", "127.0.0.1:"+port)
-	first := s.labelled(t, "app=api", port)
+	first := s.startTunnel(t, "app=api", port)
 
-	s.failover(t, url)
+	s.createFailoverEndpoint(t, url)
 	bep := r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
-	before := identity(t, r, bep)
-	c.answering(t, pod, url)
+	before := serviceIdentities(t, r, bep)
+	c.waitAnswers(t, pod, url)
 
-	c.secondServes(t, curl, url, false)
-	asking := c.startLoad(t, pod, "-v", "-rate", "50", url)
-	more := func(n int) { // waits for n further answers, of either backend
+	c.waitSecondChild(t, curl, url, false)
+	calls := c.startLoad(t, pod, "-v", "-rate", "50", url)
+	waitCalls := func(n int) { // waits for n further answers, of either backend
 		t.Helper()
-		had := len(asking.samples())
+		had := len(calls.samples())
 		c.Eventually(t, time.Minute, "further requests", func(context.Context) error {
-			if got := len(asking.samples()) - had; got < n {
+			if got := len(calls.samples()) - had; got < n {
 				return fmt.Errorf("%d of %d", got, n)
 			}
 			return nil
 		})
 	}
-	more(100)
+	waitCalls(100)
 	stopped := time.Now()
 	if err := first.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	switched := c.secondServes(t, curl, url, true)
+	switched := c.waitSecondChild(t, curl, url, true)
 	_ = first.ExitCode()
-	more(100)
+	waitCalls(100)
 	returned := time.Now()
-	s.labelled(t, "app=api", port)
-	back := c.secondServes(t, curl, url, false)
-	more(100)
-	sum := asking.stop(t)
-	for _, q := range asking.samples() {
-		if !q.ok && !near(q.at, stopped) {
+	s.startTunnel(t, "app=api", port)
+	back := c.waitSecondChild(t, curl, url, false)
+	waitCalls(100)
+	sum := calls.stop(t)
+	for _, q := range calls.samples() {
+		if !q.ok && !underWayAt(q.at, stopped) {
 			t.Errorf("a request failed %v after the first child was stopped: %s", q.at.Sub(stopped), q.reason)
 		}
 	}
@@ -139,7 +140,7 @@ func TestCloudEndpoint_FailsOver(t *testing.T) {
 	if sum.Failed > 5 {
 		t.Errorf("%d requests failed; only those under way at the agent that stopped may", sum.Failed)
 	}
-	if after := identity(t, r, bep); after != before {
+	if after := serviceIdentities(t, r, bep); after != before {
 		t.Errorf("Services %s, before %s", after, before)
 	}
 }

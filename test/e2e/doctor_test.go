@@ -44,8 +44,9 @@ func (c *Cluster) doctor(
 	return r, nil
 }
 
-// broken waits until the doctor names this hop, and returns it. Every status is a moment old.
-func (c *Cluster) broken(t testing.TB, hop, url string, more ...string) doctor.Hop {
+// waitBrokenHop waits until the doctor names this hop, and returns it. Every status is a moment
+// old.
+func (c *Cluster) waitBrokenHop(t testing.TB, hop, url string, more ...string) doctor.Hop {
 	t.Helper()
 	var found doctor.Hop
 	c.Eventually(t, 30*time.Second, "doctor names "+hop, func(ctx context.Context) error {
@@ -63,7 +64,8 @@ func (c *Cluster) broken(t testing.TB, hop, url string, more ...string) doctor.H
 	return found
 }
 
-// Promise 5: the doctor names the hop that is broken. One installation sees every scenario.
+// TestDoctor_NamesBrokenHop breaks one hop after another of one installation: the doctor names the
+// hop that is broken (promise 5).
 func TestDoctor_NamesBrokenHop(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -73,17 +75,17 @@ func TestDoctor_NamesBrokenHop(t *testing.T) {
 	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8501")
 	url := "http://api." + ns
 
-	c.broken(t, doctor.HopOperator, url, "--operator-namespace", ns)
+	c.waitBrokenHop(t, doctor.HopOperator, url, "--operator-namespace", ns)
 
 	r := s.Install(t)
-	c.broken(t, doctor.HopEndpoint, url, "--operator-namespace", r.Namespace)
+	c.waitBrokenHop(t, doctor.HopEndpoint, url, "--operator-namespace", r.Namespace)
 	agent := s.Agent(t, "http", "8501", url)
 	r.BoundEndpoint(t, "api."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	c.CurlUntil(t, 30*time.Second, pod, url, 200)
-	c.wellThen(t, s, url, ns+"/"+pod.Name)
+	c.checkHealthy(t, s, url, ns+"/"+pod.Name)
 
 	s.Agent(t, "http", "8501", "http://web.no-"+ns)
-	c.broken(t, doctor.HopNamespace, "http://web.no-"+ns)
+	c.waitBrokenHop(t, doctor.HopNamespace, "http://web.no-"+ns)
 
 	c.Apply(t, fmt.Sprintf(`
 apiVersion: v1
@@ -92,23 +94,23 @@ metadata: {name: theirs, namespace: %s, labels: {app.kubernetes.io/managed-by: t
 spec: {type: ExternalName, externalName: example.invalid}
 `, ns))
 	s.Agent(t, "http", "8501", "http://theirs."+ns)
-	if h := c.broken(t, doctor.HopService, "http://theirs."+ns); !strings.Contains(h.Detail, "their-team") {
+	if h := c.waitBrokenHop(t, doctor.HopService, "http://theirs."+ns); !strings.Contains(h.Detail, "their-team") {
 		t.Errorf("the owner is not named: %q", h.Detail)
 	}
 
 	s.Agent(t, "http", "8599", "http://down."+ns)
 	s.Agent(t, "tcp", "8599", "tcp://down."+ns+":5432")
 	c.CurlUntil(t, 30*time.Second, pod, "http://down."+ns, 502)
-	c.broken(t, doctor.HopUpstream, "http://down."+ns)
+	c.waitBrokenHop(t, doctor.HopUpstream, "http://down."+ns)
 	if _, _, err := c.Curl(t.Context(), pod, "telnet://down."+ns+":5432"); err == nil {
 		t.Error("a connection to an upstream that is down ended well")
 	}
-	c.broken(t, doctor.HopUpstream, "tcp://down."+ns+":5432")
+	c.waitBrokenHop(t, doctor.HopUpstream, "tcp://down."+ns+":5432")
 
 	if err := agent.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	c.broken(t, doctor.HopAgent, url)
+	c.waitBrokenHop(t, doctor.HopAgent, url)
 	out := c.Kubectl(t, "--namespace", r.Namespace, "describe", "bep", "api."+ns)
 	if !strings.Contains(out, v1alpha1.ReasonAgentOffline) || !strings.Contains(out, "no agent is connected") {
 		t.Errorf("kubectl describe bep does not say why:\n%s", out)
@@ -117,11 +119,11 @@ spec: {type: ExternalName, externalName: example.invalid}
 	s.Agent(t, "http", "8501", url)
 	r.BoundEndpoint(t, "api."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	s.Process.Kill()
-	c.broken(t, doctor.HopEdge, url)
+	c.waitBrokenHop(t, doctor.HopEdge, url)
 }
 
-// wellThen checks that nothing is broken, with the account's own word too.
-func (c *Cluster) wellThen(t *testing.T, s *Service, url, pod string) {
+// checkHealthy checks that the doctor finds nothing broken, without and with the account API.
+func (c *Cluster) checkHealthy(t *testing.T, s *Service, url, pod string) {
 	t.Helper()
 	for _, way := range [][]string{nil,
 		{"FAIRLEAD_API_KEY=" + s.APIKey, "FAIRLEAD_SERVER_URL=" + s.URL, "FAIRLEAD_CA_FILE=" + s.CAFile}} {

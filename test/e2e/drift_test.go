@@ -21,16 +21,16 @@ import (
 
 const (
 	driftRounds = 30
-	// driftMedian is the promise; driftPatience only ends a round that never does.
-	driftMedian   = time.Second
-	driftPatience = 30 * time.Second
+	// driftMedian is the promise; driftTimeout only ends a round that never does.
+	driftMedian  = time.Second
+	driftTimeout = 30 * time.Second
 )
 
 // drifts are changes that another client may make to a Fairlead Service, upstream or target.
 var drifts = []struct {
 	what   string
 	target bool
-	do     func(*corev1.Service)
+	change func(*corev1.Service)
 }{
 	{"type: node port", false, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }},
 	{"type: load balancer, source ranges", false, func(s *corev1.Service) {
@@ -54,7 +54,8 @@ var drifts = []struct {
 	{"deletion", true, nil},
 }
 
-// A change to a Fairlead Service is undone within a second, in the median, and the ClusterIP stays.
+// TestManager_RepairsDrift changes Fairlead Services: each change is undone within a second, in the
+// median, and the ClusterIP stays.
 func TestManager_RepairsDrift(t *testing.T) {
 	t.Parallel()
 	r, ns := InstallShared(t, "drift")
@@ -69,7 +70,7 @@ func TestManager_RepairsDrift(t *testing.T) {
 		if d.target {
 			good = target
 		}
-		repaired := c.drift(t, good, d.do)
+		repaired := c.changeAndWaitRepair(t, good, d.change)
 		t.Logf("%-36s %v", d.what, repaired.Round(time.Millisecond))
 		took = append(took, repaired)
 	}
@@ -82,11 +83,11 @@ func TestManager_RepairsDrift(t *testing.T) {
 	}
 }
 
-// drift changes a Service, or deletes it without a change, and returns how long it took from the
-// request until it was good again.
-func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.Service)) time.Duration {
+// changeAndWaitRepair changes a Service, or deletes it without a change, and returns how long it
+// took from the request until it was good again.
+func (c *Cluster) changeAndWaitRepair(t *testing.T, good *corev1.Service, change func(*corev1.Service)) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), driftPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), driftTimeout)
 	defer cancel()
 	watching, err := client.NewWithWatch(c.Config, client.Options{Scheme: scheme()})
 	if err != nil {
@@ -117,7 +118,7 @@ func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.
 		select {
 		case e := <-w.ResultChan():
 			if s, ok := e.Object.(*corev1.Service); ok && e.Type != watch.Deleted && s.ResourceVersion != before &&
-				asMade(s, good) {
+				sameService(s, good) {
 				return time.Since(start)
 			}
 		case <-ctx.Done():
@@ -127,8 +128,8 @@ func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.
 	}
 }
 
-// asMade reports whether s has the spec, the ClusterIP included, and the metadata of good.
-func asMade(s, good *corev1.Service) bool {
+// sameService reports whether s has the spec, the ClusterIP included, and the metadata of good.
+func sameService(s, good *corev1.Service) bool {
 	return s.DeletionTimestamp == nil && equality.Semantic.DeepEqual(s.Spec, good.Spec) &&
 		equality.Semantic.DeepEqual(s.OwnerReferences, good.OwnerReferences) &&
 		equality.Semantic.DeepEqual(s.Labels, good.Labels) && equality.Semantic.DeepEqual(s.Annotations,

@@ -64,22 +64,22 @@ type faultProxy struct {
 	mu       sync.Mutex
 	listener net.Listener // nil while all is gone
 	faults   [2]fault     // of apiConn and tunnelConn
-	conns    map[*proxied]bool
+	conns    map[*proxiedConn]bool
 	accepted time.Time // the first connection that the service got since the last change
 }
 
-// kind of a connection.
-type kind int
+// connKind is which of the two protocols a connection carries.
+type connKind int
 
 const (
-	apiConn kind = iota
+	apiConn connKind = iota
 	tunnelConn
 )
 
-// proxied is one connection.
-type proxied struct {
+// proxiedConn is one connection.
+type proxiedConn struct {
 	net.Conn
-	kind   kind
+	kind   connKind
 	passed bool
 	frozen chan struct{} // closed when nothing moves any more, though the connection stands
 	closed chan struct{}
@@ -101,7 +101,7 @@ func (s *Service) startFaultProxy(t testing.TB) (*faultProxy, *Service) {
 	via := *s
 	via.addr = freeAddr()
 	via.URL = "https://" + via.addr
-	p := &faultProxy{c: s.c, addr: via.addr, target: s.addr, cert: cert, conns: map[*proxied]bool{}}
+	p := &faultProxy{c: s.c, addr: via.addr, target: s.addr, cert: cert, conns: map[*proxiedConn]bool{}}
 	if err := p.set(pass, pass); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func (p *faultProxy) set(api, tunnels fault) error {
 	p.accepted = time.Time{}
 	for conn := range p.conns {
 		if !conn.passed {
-			conn.end()
+			conn.reset()
 		}
 	}
 	switch all := api == gone && tunnels == gone; {
@@ -144,13 +144,13 @@ func (p *faultProxy) set(api, tunnels fault) error {
 }
 
 // cut resets the connections of these kinds.
-func (p *faultProxy) cut(kinds ...kind) {
-	p.each(kinds, (*proxied).end)
+func (p *faultProxy) cut(kinds ...connKind) {
+	p.forEach(kinds, (*proxiedConn).reset)
 }
 
 // freeze lets the connections of these kinds stand for ever, and moves nothing on them any more.
-func (p *faultProxy) freeze(kinds ...kind) {
-	p.each(kinds, func(c *proxied) {
+func (p *faultProxy) freeze(kinds ...connKind) {
+	p.forEach(kinds, func(c *proxiedConn) {
 		select {
 		case <-c.frozen:
 		default:
@@ -159,7 +159,7 @@ func (p *faultProxy) freeze(kinds ...kind) {
 	})
 }
 
-func (p *faultProxy) each(kinds []kind, do func(*proxied)) {
+func (p *faultProxy) forEach(kinds []connKind, do func(*proxiedConn)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for conn := range p.conns {
@@ -183,13 +183,13 @@ func (p *faultProxy) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		conn := &proxied{Conn: raw, frozen: make(chan struct{}), closed: make(chan struct{})}
+		conn := &proxiedConn{Conn: raw, frozen: make(chan struct{}), closed: make(chan struct{})}
 		p.mu.Lock()
 		p.conns[conn] = true
 		p.mu.Unlock()
 		p.serving.Go(func() {
 			p.serve(conn)
-			conn.end()
+			conn.reset()
 			p.mu.Lock()
 			delete(p.conns, conn)
 			p.mu.Unlock()
@@ -197,8 +197,8 @@ func (p *faultProxy) accept(l net.Listener) {
 	}
 }
 
-// end resets the connection.
-func (c *proxied) end() {
+// reset resets the connection.
+func (c *proxiedConn) reset() {
 	c.once.Do(func() {
 		close(c.closed)
 		_ = c.Conn.(*net.TCPConn).SetLinger(0)
@@ -206,7 +206,7 @@ func (c *proxied) end() {
 	})
 }
 
-func (p *faultProxy) serve(conn *proxied) {
+func (p *faultProxy) serve(conn *proxiedConn) {
 	p.mu.Lock()
 	both := p.faults
 	p.mu.Unlock()
@@ -237,7 +237,7 @@ func (p *faultProxy) serve(conn *proxied) {
 }
 
 // pass joins the connection to the service.
-func (p *faultProxy) pass(conn *proxied, hello []byte) {
+func (p *faultProxy) pass(conn *proxiedConn, hello []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	up, err := p.c.DialContext(ctx, "tcp", p.target)
@@ -257,7 +257,7 @@ func (p *faultProxy) pass(conn *proxied, hello []byte) {
 		}
 	})
 	if conn.copy(conn.Conn, up) != nil {
-		conn.end()
+		conn.reset()
 	} else {
 		_ = conn.Conn.(*net.TCPConn).CloseWrite()
 	}
@@ -266,7 +266,7 @@ func (p *faultProxy) pass(conn *proxied, hello []byte) {
 
 // copy moves bytes until the end, an error, or for as long as the connection stands when it is
 // frozen.
-func (c *proxied) copy(to io.Writer, from io.Reader) error {
+func (c *proxiedConn) copy(to io.Writer, from io.Reader) error {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -292,8 +292,8 @@ func (c *proxied) copy(to io.Writer, from io.Reader) error {
 
 // answer does the handshake without ALPN, as something before the service that knows only HTTP, and
 // answers or is silent.
-func (p *faultProxy) answer(conn *proxied, hello []byte, f fault) {
-	c := tls.Server(&replayed{Conn: conn.Conn, first: bytes.NewReader(hello)},
+func (p *faultProxy) answer(conn *proxiedConn, hello []byte, f fault) {
+	c := tls.Server(&prefixedConn{Conn: conn.Conn, first: bytes.NewReader(hello)},
 		&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{p.cert}})
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	if c.HandshakeContext(context.Background()) != nil {
@@ -311,13 +311,13 @@ func (p *faultProxy) answer(conn *proxied, hello []byte, f fault) {
 	_, _ = io.Copy(io.Discard, c) // until the client hangs up: a reset could overtake the answer
 }
 
-// replayed reads what was read before once more.
-type replayed struct {
+// prefixedConn reads bytes that were read before once more, then the connection.
+type prefixedConn struct {
 	net.Conn
 	first *bytes.Reader
 }
 
-func (r *replayed) Read(b []byte) (int, error) {
+func (r *prefixedConn) Read(b []byte) (int, error) {
 	if r.first.Len() > 0 {
 		return r.first.Read(b)
 	}
@@ -326,10 +326,10 @@ func (r *replayed) Read(b []byte) (int, error) {
 
 // readClientHello reads what a client says first, without answering, and returns it with the
 // protocols that it offers.
-func readClientHello(conn *proxied) (raw []byte, protocols []string) {
+func readClientHello(conn *proxiedConn) (raw []byte, protocols []string) {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	var read bytes.Buffer
-	listening := &mute{Conn: conn.Conn, from: io.TeeReader(conn.Conn, &read)}
+	listening := &readOnlyConn{Conn: conn.Conn, from: io.TeeReader(conn.Conn, &read)}
 	_ = tls.Server(listening, &tls.Config{MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			protocols = h.SupportedProtos
@@ -339,11 +339,11 @@ func readClientHello(conn *proxied) (raw []byte, protocols []string) {
 	return read.Bytes(), protocols
 }
 
-// mute writes nothing.
-type mute struct {
+// readOnlyConn discards what is written.
+type readOnlyConn struct {
 	net.Conn
 	from io.Reader
 }
 
-func (m *mute) Read(b []byte) (int, error)  { return m.from.Read(b) }
-func (m *mute) Write(b []byte) (int, error) { return len(b), nil }
+func (m *readOnlyConn) Read(b []byte) (int, error)  { return m.from.Read(b) }
+func (m *readOnlyConn) Write(b []byte) (int, error) { return len(b), nil }

@@ -34,8 +34,8 @@ type sample struct {
 	reason string // why it failed
 }
 
-// tally is what a load counted.
-type tally struct {
+// loadSummary is what a load counted.
+type loadSummary struct {
 	OK, Failed, Dialled int
 	IdleBroke           int `json:"idle_broke"` // idle connections that ended with a reset; no request was lost on them
 	Slowest             time.Duration
@@ -57,22 +57,23 @@ func (c *Cluster) startLoad(t testing.TB, pod *corev1.Pod, args ...string) *load
 	return &load{process: p, stdin: write}
 }
 
-// held is `nettool hold` in a pod of its own: one connection to an echo endpoint that is busy all
-// the time.
-type held struct {
+// heldConn is `nettool hold` in a pod of its own: one connection to an echo endpoint that is busy
+// all the time.
+type heldConn struct {
 	c   *Cluster
 	pod *corev1.Pod
 }
 
-// hold opens the connection, for a time or until it breaks, and does not wait for it. See standing.
-func (c *Cluster) hold(t testing.TB, namespace, url string, forTime time.Duration) *held {
+// holdConn opens the connection, for a time or until it breaks, and does not wait for it. See
+// waitOpen.
+func (c *Cluster) holdConn(t testing.TB, namespace, url string, forTime time.Duration) *heldConn {
 	t.Helper()
 	args := []string{"hold", "-for", forTime.String(), strings.TrimPrefix(url, "tcp://")}
-	return &held{c: c, pod: c.createPod(t, Pod{Namespace: namespace, Image: ImageNettool, Args: args})}
+	return &heldConn{c: c, pod: c.createPod(t, Pod{Namespace: namespace, Image: ImageNettool, Args: args})}
 }
 
-// lines returns how many lines have come back, or an error if the connection has ended.
-func (h *held) lines(ctx context.Context) (int, error) {
+// echoedLines returns how many lines have come back, or an error if the connection has ended.
+func (h *heldConn) echoedLines(ctx context.Context) (int, error) {
 	out, err := h.c.Exec(ctx, "kubectl", "--namespace", h.pod.Namespace, "logs", h.pod.Name)
 	if err != nil {
 		return 0, err
@@ -86,17 +87,17 @@ func (h *held) lines(ctx context.Context) (int, error) {
 
 var heldLine = regexp.MustCompile(`(?m)^held for (\d+) lines$`)
 
-// standing waits until the connection is open.
-func (h *held) standing(t testing.TB) {
+// waitOpen waits until the connection is open.
+func (h *heldConn) waitOpen(t testing.TB) {
 	t.Helper()
 	h.c.Eventually(t, podTimeout, "a long connection", func(ctx context.Context) error {
-		_, err := h.lines(ctx)
+		_, err := h.echoedLines(ctx)
 		return err
 	})
 }
 
-// end waits for the connection's end and returns when that was, and what it printed last.
-func (h *held) end(ctx context.Context) (at time.Time, last string, err error) {
+// waitEnd waits for the connection's end and returns when that was, and what it printed last.
+func (h *heldConn) waitEnd(ctx context.Context) (at time.Time, last string, err error) {
 	for {
 		if err := h.c.Client.Get(ctx, client.ObjectKeyFromObject(h.pod), h.pod); err != nil {
 			return at, "", err
@@ -134,19 +135,19 @@ func (l *load) samples() []sample {
 }
 
 // stop lets the requests under way end and returns what was counted.
-func (l *load) stop(t testing.TB) tally {
+func (l *load) stop(t testing.TB) loadSummary {
 	t.Helper()
 	_ = l.stdin.Close()
 	line := l.process.WaitOutput(t, 30*time.Second, `(?m)^\{.*\}$`)[0]
-	var sum tally
+	var sum loadSummary
 	if err := json.Unmarshal([]byte(line), &sum); err != nil {
-		t.Fatalf("reading the tally %q: %v", line, err)
+		t.Fatalf("reading the summary %q: %v", line, err)
 	}
 	return sum
 }
 
-// answering waits until every URL answers from the pod.
-func (c *Cluster) answering(t testing.TB, pod *corev1.Pod, urls ...string) {
+// waitAnswers waits until every URL answers from the pod.
+func (c *Cluster) waitAnswers(t testing.TB, pod *corev1.Pod, urls ...string) {
 	t.Helper()
 	c.Eventually(t, time.Minute, "first answers", func(ctx context.Context) error {
 		args := append([]string{"/nettool", "load", "-for", "1s", "-rate", strconv.Itoa(4 * len(urls)), "-timeout",

@@ -23,9 +23,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// everything lists the objects of every kind that the API server can list, but Events, with their
+// listAll lists the objects of every kind that the API server can list, but Events, with their
 // metadata, for which admit returns true. Kinds that vanish meanwhile have no objects.
-func (c *Cluster) everything(
+func (c *Cluster) listAll(
 	ctx context.Context, admit func(schema.GroupVersionResource, *metav1.PartialObjectMetadata) bool,
 ) ([]string, error) {
 	finder, err := discovery.NewDiscoveryClientForConfig(c.Config)
@@ -83,11 +83,11 @@ func (r *Release) owns(resource schema.GroupVersionResource, o *metav1.PartialOb
 	return o.Name != "kube-root-ca.crt" && (resource.Resource != "serviceaccounts" || o.Name != "default")
 }
 
-// nothingLeft waits until there is no object of the release in the cluster, of whatever kind.
-func (r *Release) nothingLeft(t testing.TB, timeout time.Duration) {
+// waitNothingLeft waits until there is no object of the release in the cluster, of whatever kind.
+func (r *Release) waitNothingLeft(t testing.TB, timeout time.Duration) {
 	t.Helper()
 	r.c.Eventually(t, timeout, "nothing left of "+r.Namespace, func(ctx context.Context) error {
-		left, err := r.c.everything(ctx, r.owns)
+		left, err := r.c.listAll(ctx, r.owns)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%d objects: %v", len(left), left[:min(len(left), 20)])
 		}
@@ -95,17 +95,17 @@ func (r *Release) nothingLeft(t testing.TB, timeout time.Duration) {
 	})
 }
 
-// finalizers are the objects of the release that have one.
-func (r *Release) finalizers(t testing.TB) []string {
+// objectsWithFinalizers returns the objects of the release that have finalizers.
+func (r *Release) objectsWithFinalizers(t testing.TB) []string {
 	t.Helper()
-	held, err := r.c.everything(t.Context(),
+	names, err := r.c.listAll(t.Context(),
 		func(resource schema.GroupVersionResource, o *metav1.PartialObjectMetadata) bool {
 			return len(o.Finalizers) > 0 && r.owns(resource, o)
 		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return held
+	return names
 }
 
 // countServices returns an error unless the release has so many Services in the cluster.
@@ -124,10 +124,10 @@ func (r *Release) countServices(ctx context.Context, want int) error {
 // bindMany binds http://e-0.NAMESPACE and so on, as fast as the service lets an authtoken.
 func bindMany(t testing.TB, session *tunnel.Session, namespace string, n int) {
 	t.Helper()
-	pace := time.NewTicker(time.Second / 18) // 20 a second are allowed
-	defer pace.Stop()
+	ticker := time.NewTicker(time.Second / 18) // 20 a second are allowed
+	defer ticker.Stop()
 	for i := range n {
-		<-pace.C
+		<-ticker.C
 		url := fmt.Sprintf("http://e-%d.%s", i, namespace)
 		if _, err := session.Bind(t.Context(),
 			tunnel.Bind{URL: url, Binding: "kubernetes", UpstreamURL: "http://localhost:1",

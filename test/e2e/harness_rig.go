@@ -31,8 +31,8 @@ type rig struct {
 	release   *Release
 	ns        string // of the target Services
 	agents    []*Process
-	web, echo string // URLs of the endpoints
-	long      *held  // to echo
+	web, echo string    // URLs of the endpoints
+	long      *heldConn // to echo
 }
 
 // newRig installs an operator that reaches the service through a proxy and admits the endpoints of
@@ -54,7 +54,7 @@ func newRig(t testing.TB, direct *Service, webPort, echoPort string) *rig {
 	return g
 }
 
-// objects are the Services of the installation and its BoundEndpoints: what an outage must not
+// objects returns the Services of the installation and its BoundEndpoints, which an outage must not
 // change.
 func (g *rig) objects(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
@@ -78,8 +78,8 @@ func (g *rig) objects(ctx context.Context) (map[string]string, error) {
 	return found, nil
 }
 
-// unchanged returns an error that names the objects that have changed or gone since before.
-func (g *rig) unchanged(ctx context.Context, before map[string]string) error {
+// checkUnchanged returns an error that names the objects that have changed or gone since before.
+func (g *rig) checkUnchanged(ctx context.Context, before map[string]string) error {
 	now, err := g.objects(ctx)
 	if err != nil {
 		return err
@@ -108,8 +108,8 @@ func (r *Release) pods(ctx context.Context, components ...string) ([]corev1.Pod,
 	}), err
 }
 
-// forwarders returns what /status of each forwarder says.
-func (r *Release) forwarders(ctx context.Context) (map[string]forwarderStatus, error) {
+// forwarderStatuses returns the /status document of each forwarder.
+func (r *Release) forwarderStatuses(ctx context.Context) (map[string]forwarderStatus, error) {
 	pods, err := r.pods(ctx, "fairlead-forwarder")
 	if err != nil {
 		return nil, err
@@ -118,18 +118,18 @@ func (r *Release) forwarders(ctx context.Context) (map[string]forwarderStatus, e
 	if err := r.c.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &operator); err != nil {
 		return nil, err
 	}
-	said := map[string]forwarderStatus{}
+	statuses := map[string]forwarderStatus{}
 	for _, p := range pods {
-		st, err := r.forwarder(ctx, p.Status.PodIP, statustoken.Derive(string(operator.UID), p.Name))
+		st, err := r.forwarderStatus(ctx, p.Status.PodIP, statustoken.Derive(string(operator.UID), p.Name))
 		if err != nil {
 			return nil, fmt.Errorf("reading the status of %s: %w", p.Name, err)
 		}
-		said[p.Name] = st
+		statuses[p.Name] = st
 	}
-	return said, nil
+	return statuses, nil
 }
 
-func (r *Release) forwarder(ctx context.Context, podIP, token string) (st forwarderStatus, err error) {
+func (r *Release) forwarderStatus(ctx context.Context, podIP, token string) (st forwarderStatus, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+podIP+":8081/status", nil)
 	if err != nil {
 		return st, err
@@ -161,8 +161,8 @@ var (
 	residentLine   = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
 )
 
-// usages asks every pod's metrics.
-func (g *rig) usages(ctx context.Context) (map[string]usage, error) {
+// podUsages reads the usage of every pod from its metrics.
+func (g *rig) podUsages(ctx context.Context) (map[string]usage, error) {
 	pods, err := g.pods(ctx)
 	if err != nil {
 		return nil, err
@@ -190,26 +190,26 @@ func metric(re *regexp.Regexp, body string) int {
 	return int(v)
 }
 
-// said is what each pod has logged since a time.
-func (g *rig) said(ctx context.Context, since time.Time) (map[string]string, error) {
+// logsSince returns what each pod has logged since a time.
+func (g *rig) logsSince(ctx context.Context, since time.Time) (map[string]string, error) {
 	pods, err := g.pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	said := map[string]string{}
+	logs := map[string]string{}
 	for _, p := range pods {
 		out, err := g.c.Exec(ctx, "kubectl", "--namespace", p.Namespace, "logs", p.Name,
 			"--since-time="+since.UTC().Format(time.RFC3339))
 		if err != nil {
 			return nil, err
 		}
-		said[p.Name] = out
+		logs[p.Name] = out
 	}
-	return said, nil
+	return logs, nil
 }
 
-// steady returns an error if a container was started again.
-func (g *rig) steady(ctx context.Context) error {
+// checkNotRestarted returns an error if a container was started again.
+func (g *rig) checkNotRestarted(ctx context.Context) error {
 	pods, err := g.pods(ctx)
 	if err != nil {
 		return err

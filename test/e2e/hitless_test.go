@@ -21,9 +21,9 @@ import (
 // drainTimeout of the forwarders in these tests: short, so that its end is seen.
 const drainTimeout = 20 * time.Second
 
-// leaving is how long an old forwarder may take: with many endpoints Kubernetes is busy with
+// oldPodTimeout is how long an old forwarder may take: with many endpoints Kubernetes is busy with
 // EndpointSlices for that long.
-const leaving = forwarder.DeregistrationTimeout + drainTimeout + time.Minute
+const oldPodTimeout = forwarder.DeregistrationTimeout + drainTimeout + time.Minute
 
 // traffic is an installation with ten endpoints, and pods that call them 200 times a second.
 type traffic struct {
@@ -54,18 +54,19 @@ func newTraffic(t *testing.T, serverFlags ...string) *traffic {
 	}
 	f.agents = append(f.agents, f.service.Agent(t, "tcp", echo, "tcp://echo."+f.ns+":7000"))
 	f.release.BoundEndpoint(t, "echo."+f.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
-	f.answering(t)
+	f.waitAnswers(t)
 	return f
 }
 
-// answering waits until every endpoint answers.
-func (f *traffic) answering(t *testing.T) {
+// waitAnswers waits until every endpoint answers.
+func (f *traffic) waitAnswers(t *testing.T) {
 	t.Helper()
-	f.c.answering(t, f.pod, append([]string{"tcp://echo." + f.ns + ":7000"}, f.urls...)...)
+	f.c.waitAnswers(t, f.pod, append([]string{"tcp://echo." + f.ns + ":7000"}, f.urls...)...)
 }
 
-// begin lets the pod call: half over connections that are kept, half over one for each request.
-func (f *traffic) begin(t *testing.T) {
+// startLoads lets the pod call: half over connections that are kept, half over one for each
+// request.
+func (f *traffic) startLoads(t *testing.T) {
 	t.Helper()
 	f.loads = map[string]*load{
 		"kept connections":         f.c.startLoad(t, f.pod, append([]string{"-rate", "100", "-keep"}, f.urls...)...),
@@ -73,8 +74,8 @@ func (f *traffic) begin(t *testing.T) {
 	}
 }
 
-// end stops the calls and returns how many were made and how many failed.
-func (f *traffic) end(t *testing.T) (asked, failed int) {
+// stopLoads stops the calls and returns how many were made and how many failed.
+func (f *traffic) stopLoads(t *testing.T) (asked, failed int) {
 	t.Helper()
 	for name, l := range f.loads {
 		sum := l.stop(t)
@@ -92,8 +93,8 @@ func (f *traffic) failures() (all []sample) {
 	return all
 }
 
-// unharmed fails the test when a call failed since the stage began.
-func (f *traffic) unharmed(t *testing.T, stage string) {
+// checkNoFailures fails the test when a call failed since the stage began.
+func (f *traffic) checkNoFailures(t *testing.T, stage string) {
 	t.Helper()
 	for i, s := range f.failures() {
 		if i == 10 {
@@ -104,21 +105,21 @@ func (f *traffic) unharmed(t *testing.T, stage string) {
 	}
 }
 
-// hold opens a long connection.
-func (f *traffic) hold(t *testing.T, forTime time.Duration) *held {
+// holdConn opens a long connection.
+func (f *traffic) holdConn(t *testing.T, forTime time.Duration) *heldConn {
 	t.Helper()
-	h := f.c.hold(t, f.ns, "tcp://echo."+f.ns+":7000", forTime)
-	h.standing(t)
+	h := f.c.holdConn(t, f.ns, "tcp://echo."+f.ns+":7000", forTime)
+	h.waitOpen(t)
 	return h
 }
 
-// cut waits for the end of a long connection and returns when it was. It must have been a reset,
-// for an abort must not look like an end.
-func (f *traffic) cut(t *testing.T, h *held) time.Time {
+// waitReset waits for the end of a long connection and returns when it was. It must have been a
+// reset, for an abort must not look like an end.
+func (f *traffic) waitReset(t *testing.T, h *heldConn) time.Time {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), leaving)
+	ctx, cancel := context.WithTimeout(t.Context(), oldPodTimeout)
 	defer cancel()
-	at, last, err := h.end(ctx)
+	at, last, err := h.waitEnd(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,63 +129,63 @@ func (f *traffic) cut(t *testing.T, h *held) time.Time {
 	return at
 }
 
-// Rolling forwarders, the release or managers loses no request, and a long connection lives to the
-// drain's end.
+// TestRollout_LosesNoRequest restarts forwarders, the release and managers: no request is lost, and
+// a long connection lives to the end of the drain.
 func TestRollout_LosesNoRequest(t *testing.T) {
 	t.Parallel()
 	rollouts := numberOf(t, variableRollouts, 3)
 	f := newTraffic(t)
-	crowd := numberOf(t, variableEndpoints, len(f.urls)) - len(f.urls)
-	many := crowd > 100
-	if crowd > 0 {
-		f.urls = append(f.urls, f.crowd(t, crowd, numberOf(t, variableChurn, 0))...)
-		f.answering(t)
+	further := numberOf(t, variableEndpoints, len(f.urls)) - len(f.urls)
+	many := further > 100
+	if further > 0 {
+		f.urls = append(f.urls, f.bindFurther(t, further, numberOf(t, variableChurn, 0))...)
+		f.waitAnswers(t)
 	}
 	deployment := f.release.Name + "-"
-	whole, long := f.hold(t, drainTimeout), f.hold(t, 0)
-	f.begin(t)
+	whole, long := f.holdConn(t, drainTimeout), f.holdConn(t, 0)
+	f.startLoads(t)
 
 	began := time.Now()
 	for range rollouts {
-		f.roll(t, deployment+"forwarder")
+		f.restartDeployment(t, deployment+"forwarder")
 		if many {
 			// Kubernetes writes 20 EndpointSlices a second: rollouts on top of each other would
 			// measure its queue
-			f.oldGone(t)
+			f.waitOldPodsGone(t)
 		}
-		f.unharmed(t, "rolling the forwarders")
+		f.checkNoFailures(t, "rolling the forwarders")
 	}
 	t.Logf("%d rollouts of 2 forwarders: %v", rollouts, time.Since(began).Round(time.Second))
-	if _, last, err := whole.end(t.Context()); err != nil || !strings.HasPrefix(last, "whole") {
+	if _, last, err := whole.waitEnd(t.Context()); err != nil || !strings.HasPrefix(last, "whole") {
 		t.Errorf("a connection that ended before the drain did: %q, %v", last, err)
 	}
-	if lived := f.cut(t, long).Sub(began); lived < drainTimeout-time.Second { // Kubernetes tells whole seconds
+	if lived := f.waitReset(t, long).Sub(began); lived < drainTimeout-time.Second { // Kubernetes tells whole seconds
 		t.Errorf("the long connection lived for %v after the rollout began, promised the drain's %v", lived,
 			drainTimeout)
 	} else {
 		t.Logf("the long connection was reset %v after the rollout began, with a drain of %v", lived.Round(time.Second),
 			drainTimeout)
 	}
-	f.oldGone(t)
-	f.unharmed(t, "the end of the old forwarders")
+	f.waitOldPodsGone(t)
+	f.checkNoFailures(t, "the end of the old forwarders")
 
 	began = time.Now()
 	f.release.Upgrade(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(), "--set",
 		"forwarder.resources.requests.cpu=20m", "--set", "manager.resources.requests.cpu=20m")
 	t.Logf("helm upgrade --wait: %v", time.Since(began).Round(time.Second))
-	f.unharmed(t, "helm upgrade")
+	f.checkNoFailures(t, "helm upgrade")
 
-	f.rollManagers(t, deployment+"manager")
-	f.oldGone(t)
-	asked, failed := f.end(t)
+	f.restartManagers(t, deployment+"manager")
+	f.waitOldPodsGone(t)
+	asked, failed := f.stopLoads(t)
 	if failed > 0 {
 		t.Errorf("%d of %d calls failed", failed, asked)
 	}
-	f.steady(t)
+	f.checkNotRestarted(t)
 }
 
-// rollManagers restarts the managers and makes an endpoint meanwhile.
-func (f *traffic) rollManagers(t *testing.T, deployment string) {
+// restartManagers restarts the managers and makes an endpoint meanwhile.
+func (f *traffic) restartManagers(t *testing.T, deployment string) {
 	t.Helper()
 	began := time.Now()
 	rolled := make(chan struct{})
@@ -202,29 +203,29 @@ func (f *traffic) rollManagers(t *testing.T, deployment string) {
 	t.Logf("an endpoint made while the managers are rolled was projected in %v",
 		time.Since(online).Round(time.Millisecond))
 	<-rolled
-	f.rolled(t, deployment)
+	f.waitRollout(t, deployment)
 	t.Logf("rolling 2 managers: %v", time.Since(began).Round(time.Second))
-	f.unharmed(t, "rolling the managers")
+	f.checkNoFailures(t, "rolling the managers")
 }
 
-// roll restarts a Deployment and waits until its new pods are ready.
-func (f *traffic) roll(t *testing.T, deployment string) {
+// restartDeployment restarts a Deployment and waits until its new pods are ready.
+func (f *traffic) restartDeployment(t *testing.T, deployment string) {
 	t.Helper()
 	f.c.Kubectl(t, "--namespace", f.release.Namespace, "rollout", "restart", "deployment/"+deployment)
-	f.rolled(t, deployment)
+	f.waitRollout(t, deployment)
 }
 
-func (f *traffic) rolled(t *testing.T, deployment string) {
+func (f *traffic) waitRollout(t *testing.T, deployment string) {
 	t.Helper()
 	f.c.Kubectl(t, "--namespace", f.release.Namespace, "rollout", "status", "deployment/"+deployment, "--timeout=120s")
 }
 
-// oldGone waits until the pods that are terminating are gone, and logs the time that the last one
-// took.
-func (f *traffic) oldGone(t *testing.T) {
+// waitOldPodsGone waits until the pods that are terminating are gone, and logs the time that the
+// last one took.
+func (f *traffic) waitOldPodsGone(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	f.c.Eventually(t, leaving, "the old forwarders gone", func(ctx context.Context) error {
+	f.c.Eventually(t, oldPodTimeout, "the old forwarders gone", func(ctx context.Context) error {
 		var list corev1.PodList
 		if err := f.c.Client.List(ctx, &list, client.InNamespace(f.release.Namespace)); err != nil {
 			return err
@@ -239,9 +240,9 @@ func (f *traffic) oldGone(t *testing.T) {
 	t.Logf("the last old pod was gone %v later", time.Since(began).Round(time.Second))
 }
 
-// steady fails the test if a process of an agent or of the server has ended, or a pod was
-// restarted.
-func (f *traffic) steady(t *testing.T) {
+// checkNotRestarted fails the test if a process of an agent or of the server has ended, or a pod
+// was restarted.
+func (f *traffic) checkNotRestarted(t *testing.T) {
 	t.Helper()
 	for _, p := range append(f.agents, f.service.Process) {
 		select {
@@ -263,8 +264,8 @@ func (f *traffic) steady(t *testing.T) {
 	}
 }
 
-// A restart of the service ends live connections only after its drain; new ones are held meanwhile,
-// and refused after 3 s.
+// TestServer_RestartKeepsTraffic restarts the service: live connections end only after its drain;
+// new ones wait meanwhile, and are refused after 3 s.
 func TestServer_RestartKeepsTraffic(t *testing.T) {
 	t.Parallel()
 	const drain = 8 * time.Second
@@ -272,10 +273,10 @@ func TestServer_RestartKeepsTraffic(t *testing.T) {
 
 	// Without long connections the drain is short, and so is the restart: what comes meanwhile is
 	// held.
-	f.begin(t)
-	down := f.restart(t)
-	f.answering(t)
-	asked, failed := f.end(t)
+	f.startLoads(t)
+	down := f.restartService(t)
+	f.waitAnswers(t)
+	asked, failed := f.stopLoads(t)
 	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked,
 		reasons(f.failures()))
 	if failed > 0 && down < 2*time.Second { // agents have the rest of the 3 s to come back
@@ -283,15 +284,15 @@ func TestServer_RestartKeepsTraffic(t *testing.T) {
 	}
 
 	// With one the drain takes its time, and so does the outage.
-	long := f.hold(t, 0)
-	f.begin(t)
+	long := f.holdConn(t, 0)
+	f.startLoads(t)
 	began := time.Now()
-	down = f.restart(t)
-	if lived := f.cut(t, long).Sub(began); lived < drain-time.Second { // Kubernetes tells whole seconds
+	down = f.restartService(t)
+	if lived := f.waitReset(t, long).Sub(began); lived < drain-time.Second { // Kubernetes tells whole seconds
 		t.Errorf("the long connection lived for %v, promised the drain's %v", lived, drain)
 	}
-	f.answering(t)
-	asked, failed = f.end(t)
+	f.waitAnswers(t)
+	asked, failed = f.stopLoads(t)
 	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked,
 		reasons(f.failures()))
 	for _, s := range f.failures() {
@@ -301,8 +302,8 @@ func TestServer_RestartKeepsTraffic(t *testing.T) {
 	}
 }
 
-// restart stops the service and starts it again at once; it returns how long it was away.
-func (f *traffic) restart(t *testing.T) time.Duration {
+// restartService stops the service and starts it again at once; it returns how long it was away.
+func (f *traffic) restartService(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
 	if err := f.service.Process.Signal(syscall.SIGTERM); err != nil {

@@ -27,16 +27,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// stalled is the time for two creates by hand from which on the machine, not the operator, is what
-// is measured.
-const stalled = 100 * time.Millisecond
+// stalledMachine is the time for two creates by hand from which on the machine, not the operator,
+// is what is measured.
+const stalledMachine = 100 * time.Millisecond
 
 // variableRounds sets how many endpoints the latency test makes.
 const variableRounds = "FAIRLEAD_E2E_ROUNDS"
 
-// Promise 2: from creation to both Services in 100 ms (median), 250 ms at most; a pod's first byte
-// at most 150 ms (median) later than through a Service made by hand at the same moment. Alone on
-// the machine; every name is new. kube-proxy runs with its default minSyncPeriod of 1 s.
+// TestProjection_Latency measures promise 2: from creation to both Services in 100 ms (median), 250
+// ms at most; a pod's first byte at most 150 ms (median) later than through a Service made by hand
+// at the same moment. It runs alone on the machine; every name is new. kube-proxy runs with its
+// default minSyncPeriod of 1 s.
 func TestProjection_Latency(t *testing.T) {
 	c := Shared(t)
 	rounds := max(1, numberOf(t, variableRounds, 20))
@@ -61,7 +62,7 @@ func TestProjection_Latency(t *testing.T) {
 	for i, got := range services {
 		switch byHand := m.handWrites[i+1]; {
 		case got <= 250*time.Millisecond:
-		case byHand < stalled:
+		case byHand < stalledMachine:
 			t.Errorf(
 				"%v from creation to both Services, promised 250ms at most; meanwhile the API server took %v for two "+
 					"by hand", got,
@@ -70,7 +71,8 @@ func TestProjection_Latency(t *testing.T) {
 			excused = append(excused, fmt.Sprintf("%v while two by hand took %v", got, byHand))
 		}
 	}
-	t.Logf("over 250ms and excused, as two creates by hand took %v and more: %d of %d rounds %v", stalled, len(excused),
+	t.Logf("over 250ms and excused, as two creates by hand took %v and more: %d of %d rounds %v", stalledMachine,
+		len(excused),
 		rounds, excused)
 	if 3*len(excused) > rounds {
 		t.Errorf("%d of %d rounds were excused: this machine is too busy to tell", len(excused), rounds)
@@ -87,16 +89,16 @@ func median(d []time.Duration) time.Duration {
 
 // measurement makes endpoints as an agent does and watches what comes of them.
 type measurement struct {
-	c        *Cluster
-	client   kubernetes.Interface
-	ns, hand string // namespaces: of the target Services; of what is made by hand
-	session  *tunnel.Session
-	probe    *probe
-	mu       sync.Mutex
-	seen     map[string]chan time.Time // Service namespace/name -> when the watch showed it
-	services []time.Duration
-	ours     []time.Duration
-	byHand   []time.Duration
+	c           *Cluster
+	client      kubernetes.Interface
+	ns, hand    string // namespaces: of the target Services; of what is made by hand
+	session     *tunnel.Session
+	probe       *probe
+	mu          sync.Mutex
+	appearances map[string]chan time.Time // Service namespace/name -> when the watch showed it
+	services    []time.Duration
+	ours        []time.Duration
+	byHand      []time.Duration
 
 	handWrites []time.Duration // what the API server took for the two Services by hand
 	operators  string
@@ -109,7 +111,7 @@ func newMeasurement(t *testing.T, c *Cluster, s *Service) *measurement {
 		t.Fatal(err)
 	}
 	m := &measurement{c: c, client: client, ns: c.Namespace(t, "fast"), hand: c.Namespace(t, "hand"),
-		seen: map[string]chan time.Time{}}
+		appearances: map[string]chan time.Time{}}
 	m.session = openSession(t, c, s)
 	c.StartPod(t, Pod{Namespace: m.hand, Labels: map[string]string{"app": "hand"}, Image: ImageNettool,
 		Args: []string{"serve", ":8080"}})
@@ -178,7 +180,7 @@ func (m *measurement) watchServices(t *testing.T) {
 		for ev := range w.ResultChan() {
 			if svc, ok := ev.Object.(*corev1.Service); ok {
 				select {
-				case m.appeared(svc.Namespace + "/" + svc.Name) <- time.Now():
+				case m.appearance(svc.Namespace + "/" + svc.Name) <- time.Now():
 				default:
 				}
 			}
@@ -186,14 +188,14 @@ func (m *measurement) watchServices(t *testing.T) {
 	}()
 }
 
-// appeared is the channel that receives the first time at which a Service was seen.
-func (m *measurement) appeared(name string) chan time.Time {
+// appearance returns the channel that receives the first time at which the watch showed a Service.
+func (m *measurement) appearance(name string) chan time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.seen[name] == nil {
-		m.seen[name] = make(chan time.Time, 1)
+	if m.appearances[name] == nil {
+		m.appearances[name] = make(chan time.Time, 1)
 	}
-	return m.seen[name]
+	return m.appearances[name]
 }
 
 // round makes one endpoint and one pair of Services by hand, at once, and measures both.
@@ -208,13 +210,13 @@ func (m *measurement) round(t *testing.T, name string, timeout time.Duration) {
 		t.Fatalf("binding: %v", err)
 	}
 	online := time.Now()
-	m.makeByHand(ctx, t, name)
+	m.createByHand(ctx, t, name)
 	m.handWrites = append(m.handWrites, time.Since(online))
 	ours, byHand := m.probe.first(ctx, "http://"+name+"."+m.ns), m.probe.first(ctx, "http://"+name+"-hand."+m.ns)
 	var last time.Time
 	for _, service := range []string{m.ns + "/" + name, m.upstreamOf(ctx, t, name, bound.EndpointID)} {
 		select {
-		case at := <-m.appeared(service):
+		case at := <-m.appearance(service):
 			if at.After(last) {
 				last = at
 			}
@@ -253,8 +255,8 @@ func (m *measurement) upstreamOf(ctx context.Context, t *testing.T, name, endpoi
 	return m.operators + "/" + endpointID
 }
 
-// makeByHand makes what the operator makes, for a pod that runs already.
-func (m *measurement) makeByHand(ctx context.Context, t *testing.T, name string) {
+// createByHand makes what the operator makes, for a pod that runs already.
+func (m *measurement) createByHand(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	upstream := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "hand"},

@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// The main job, as the README has it: server, chart, agent, and a pod that calls.
+// TestPod_CallsEndpoint does what the README begins with: server, chart, agent, and a pod that
+// calls.
 func TestPod_CallsEndpoint(t *testing.T) {
 	t.Parallel()
 	r, ns := InstallShared(t, "demo")
@@ -113,8 +114,8 @@ func checkServices(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
 	}
 }
 
-// Bytes of a tcp endpoint arrive as sent; half-close, abort and several ports of one hostname work
-// through every hop.
+// TestPod_CallsTCPEndpoint checks that bytes of a tcp endpoint arrive as sent, and that half-close,
+// abort and several ports of one hostname work through every hop.
 func TestPod_CallsTCPEndpoint(t *testing.T) {
 	t.Parallel()
 	r, ns := InstallShared(t, "data")

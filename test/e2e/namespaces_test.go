@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Promise 7: Services only in namespaces that are listed or that consent, with Roles only, under
-// the restricted standard; and one release a namespace.
+// TestNamespaces checks promise 7: Services only in namespaces that are listed or that consent,
+// with Roles only, under the restricted standard; and one release a namespace.
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -47,17 +47,19 @@ func TestNamespaces(t *testing.T) {
 		}
 	})
 	t.Run("a namespace that takes its rights back says so and recovers", func(t *testing.T) {
-		rightsTakenAndGiven(t, listed, open, shut)
+		testRevokedRights(t, listed, open, shut)
 	})
-	t.Run("consent by label, of a second release", func(t *testing.T) { consent(t, s, asked, open) })
-	t.Run("a second release in the namespace does nothing and says so", func(t *testing.T) { secondRelease(t, listed) })
+	t.Run("consent by label, of a second release", func(t *testing.T) { testNamespaceSelector(t, s, asked, open) })
+	t.Run("a second release in the namespace does nothing and says so", func(t *testing.T) {
+		testSecondRelease(t, listed)
+	})
 	t.Run("uninstall leaves nothing", func(t *testing.T) {
 		c.Helm(t, "uninstall", listed.Name, "--namespace", listed.Namespace)
-		listed.nothingLeft(t, collected)
+		listed.waitNothingLeft(t, collectionTimeout)
 	})
 }
 
-func rightsTakenAndGiven(t *testing.T, r *Release, open, shut string) {
+func testRevokedRights(t *testing.T, r *Release, open, shut string) {
 	c := r.c
 	r.BoundEndpoint(t, "web."+shut, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	name := r.Namespace + "." + r.Name + "-manager"
@@ -72,9 +74,9 @@ func rightsTakenAndGiven(t *testing.T, r *Release, open, shut string) {
 	// does not notice
 	c.Kubectl(t, "delete", "service", "web", "--namespace", shut)
 	bep := r.BoundEndpoint(t, "web."+shut, v1alpha1.ConditionServicesReady, "False", v1alpha1.ReasonNamespaceForbidden)
-	if said := conditionMessage(bep, v1alpha1.ConditionServicesReady); !strings.Contains(said, name) ||
-		!strings.Contains(said, shut) {
-		t.Errorf("the message does not name the Role: %q", said)
+	if message := conditionMessage(bep, v1alpha1.ConditionServicesReady); !strings.Contains(message, name) ||
+		!strings.Contains(message, shut) {
+		t.Errorf("the message does not name the Role: %q", message)
 	}
 	c.Kubectl(t, "delete", "service", "web", "--namespace", open)
 	c.Eventually(t, 5*time.Second, "the Service of the other namespace is back", func(ctx context.Context) error {
@@ -110,7 +112,7 @@ func conditionMessage(bep *v1alpha1.BoundEndpoint, typ string) string {
 	return ""
 }
 
-func consent(t *testing.T, s *Service, asked, open string) {
+func testNamespaceSelector(t *testing.T, s *Service, asked, open string) {
 	c := s.c
 	second := s.Install(t, "--set", "binding.namespaces.selector=fairlead=yes")
 	second.BoundEndpoint(t, "web."+asked, v1alpha1.ConditionReady, "False", v1alpha1.ReasonNamespaceNotAllowed)
@@ -123,14 +125,15 @@ func consent(t *testing.T, s *Service, asked, open string) {
 	second.BoundEndpoint(t, "web."+asked, v1alpha1.ConditionReady, "False", v1alpha1.ReasonNamespaceNotAllowed)
 	c.Kubectl(t, "label", "namespace", open, "fairlead=yes")
 	bep := second.BoundEndpoint(t, "web."+open, v1alpha1.ConditionReady, "False", v1alpha1.ReasonConflict)
-	if said := conditionMessage(bep, v1alpha1.ConditionReady); !strings.Contains(said, "the Fairlead installation ") {
-		t.Errorf("the conflict does not name the first installation: %q", said)
+	if message := conditionMessage(bep, v1alpha1.ConditionReady); !strings.Contains(message,
+		"the Fairlead installation ") {
+		t.Errorf("the conflict does not name the first installation: %q", message)
 	}
 	c.Helm(t, "uninstall", second.Name, "--namespace", second.Namespace)
-	second.nothingLeft(t, collected)
+	second.waitNothingLeft(t, collectionTimeout)
 }
 
-func secondRelease(t *testing.T, first *Release) {
+func testSecondRelease(t *testing.T, first *Release) {
 	c := first.c
 	second := first.Service.InstallIn(t, first.Namespace, "late")
 	c.Eventually(t, 30*time.Second, "the second release says that it waits", func(ctx context.Context) error {
@@ -149,8 +152,9 @@ func secondRelease(t *testing.T, first *Release) {
 	c.Helm(t, "uninstall", second.Name, "--namespace", second.Namespace)
 }
 
-// With a list nothing that goes with the operator's namespace can own what is elsewhere, so the
-// manager itself removes it on its way out.
+// TestNamespaces_ListedNamespaceIsDeleted deletes the namespace of an operator with a list of
+// namespaces: nothing that is deleted with it can own objects of other namespaces, so the manager
+// removes them before it ends.
 func TestNamespaces_ListedNamespaceIsDeleted(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -166,5 +170,5 @@ func TestNamespaces_ListedNamespaceIsDeleted(t *testing.T) {
 	c.Gone(t, 30*time.Second, one, "web", &corev1.Service{})
 	c.Gone(t, 30*time.Second, two, "web", &corev1.Service{})
 	t.Logf("no target Service %v after the deletion of the namespace", time.Since(start).Round(time.Millisecond))
-	c.Gone(t, collected, "", r.Namespace, &corev1.Namespace{})
+	c.Gone(t, collectionTimeout, "", r.Namespace, &corev1.Namespace{})
 }

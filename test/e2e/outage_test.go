@@ -22,10 +22,10 @@ import (
 
 // What must hold after the service's first accepted connection, and during an outage.
 const (
-	watchBack     = 3 * time.Second
-	forwarderBack = 3 * time.Second
-	agentBack     = 12 * time.Second
-	answerWithin  = 5 * time.Second
+	watchRecovery     = 3 * time.Second
+	forwarderRecovery = 3 * time.Second
+	agentRecovery     = 12 * time.Second
+	answerWithin      = 5 * time.Second
 	// silentSession is how long a session may stand on which nothing comes any more: a ping after
 	// 15 s, unanswered for 30 s.
 	silentSession = 50 * time.Second
@@ -33,8 +33,8 @@ const (
 	// this one. The logs say what it was; the product's own waiting is held to the moment by
 	// internal/operator/forwarder's tests.
 	slack = 2 * time.Second
-	// chatter bounds the lines that a program may log in an outage, however long.
-	chatter = 25
+	// maxLogLines bounds the lines that a program may log in an outage, however long.
+	maxLogLines = 25
 )
 
 // trafficLine is a line by which an agent shows a request or a connection: not noise.
@@ -44,29 +44,30 @@ var trafficLine = regexp.MustCompile(`(?m)^\S+  (GET|open|closed) .*\n`)
 type outage struct {
 	name         string
 	api, tunnels fault
-	cut, freeze  []kind
-	// stands: the data path stays up, so no request may fail.
-	stands bool
+	cut, freeze  []connKind
+	// dataPathUp: the data path stays up, so no request may fail.
+	dataPathUp bool
 }
 
 // outages are those of the account's API only, and those of all connections. A rig goes through one
 // of each.
 var outages = [][2]outage{
-	{{name: "API answers 500", api: answer500, cut: []kind{apiConn}, stands: true},
-		{name: "all gone", api: gone, tunnels: gone, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "API answers 401", api: answer401, cut: []kind{apiConn}, stands: true},
-		{name: "all silent after TCP", api: silentTCP, tunnels: silentTCP, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "API answers HTML", api: answerHTML, cut: []kind{apiConn}, stands: true},
-		{name: "all silent after TLS", api: silentTLS, tunnels: silentTLS, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "API answers half a document", api: answerHalf, cut: []kind{apiConn}, stands: true},
-		{name: "all answer HTML", api: answerHTML, tunnels: answerHTML, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "watch stands and is silent", freeze: []kind{apiConn}, stands: true},
-		{name: "all hang", api: silentTCP, tunnels: silentTCP, freeze: []kind{apiConn, tunnelConn}}},
+	{{name: "API answers 500", api: answer500, cut: []connKind{apiConn}, dataPathUp: true},
+		{name: "all gone", api: gone, tunnels: gone, cut: []connKind{apiConn, tunnelConn}}},
+	{{name: "API answers 401", api: answer401, cut: []connKind{apiConn}, dataPathUp: true},
+		{name: "all silent after TCP", api: silentTCP, tunnels: silentTCP, cut: []connKind{apiConn, tunnelConn}}},
+	{{name: "API answers HTML", api: answerHTML, cut: []connKind{apiConn}, dataPathUp: true},
+		{name: "all silent after TLS", api: silentTLS, tunnels: silentTLS, cut: []connKind{apiConn, tunnelConn}}},
+	{{name: "API answers half a document", api: answerHalf, cut: []connKind{apiConn}, dataPathUp: true},
+		{name: "all answer HTML", api: answerHTML, tunnels: answerHTML, cut: []connKind{apiConn, tunnelConn}}},
+	{{name: "watch stands and is silent", freeze: []connKind{apiConn}, dataPathUp: true},
+		{name: "all hang", api: silentTCP, tunnels: silentTCP, freeze: []connKind{apiConn, tunnelConn}}},
 }
 
-// Nothing is removed, whatever the service does; traffic goes on where it can and is refused in
-// time where it cannot; and all are back soon after the service is.
-func TestOutages(t *testing.T) {
+// TestOutage_KeepsServicesAndTraffic checks that nothing is removed, whatever the service does,
+// that traffic goes on where it can and is refused in time where it cannot, and that all are back
+// soon after the service is.
+func TestOutage_KeepsServicesAndTraffic(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	length := durationOf(t, variableOutage, time.Minute)
@@ -83,20 +84,20 @@ func TestOutages(t *testing.T) {
 		urls = append(urls, rigs[i].web, rigs[i].echo)
 	}
 	for _, g := range rigs {
-		g.c.answering(t, pod, g.web, g.echo)
+		g.c.waitAnswers(t, pod, g.web, g.echo)
 	}
-	asking := c.startLoad(t, pod, urls...)
+	calls := c.startLoad(t, pod, urls...)
 	for phase := range 2 {
 		for _, g := range rigs {
-			g.long = c.hold(t, pod.Namespace, g.echo, 0)
+			g.long = c.holdConn(t, pod.Namespace, g.echo, 0)
 		}
 		for _, g := range rigs {
-			g.long.standing(t)
+			g.long.waitOpen(t)
 		}
 		var all errgroup.Group
 		for i, g := range rigs {
 			all.Go(func() error {
-				o := &ordeal{rig: g, outage: outages[i][phase], length: length, asking: asking, session: session}
+				o := &outageRun{rig: g, outage: outages[i][phase], length: length, load: calls, session: session}
 				report, err := o.run(t.Context())
 				t.Logf("%s: %s", o.outage.name, report)
 				if err != nil {
@@ -107,35 +108,35 @@ func TestOutages(t *testing.T) {
 		}
 		_ = all.Wait() // each has reported
 	}
-	sum := asking.stop(t)
+	sum := calls.stop(t)
 	t.Logf("outages of %v; requests: %+v", length, sum)
 }
 
-// ordeal is one rig in one outage.
-type ordeal struct {
+// outageRun is one rig in one outage.
+type outageRun struct {
 	rig     *rig
 	outage  outage
 	length  time.Duration
-	asking  *load
+	load    *load
 	session *tunnel.Session // straight to the service
 
 	began, over time.Time
 	before      map[string]string
-	used        map[string]usage
-	agents      []string // what they have said before
-	late        string   // the hostname of an endpoint that is made during the outage
+	usageBefore map[string]usage
+	agentOutput []string // what they have said before
+	lateHost    string   // the hostname of an endpoint that is made during the outage
 }
 
-func (o *ordeal) run(ctx context.Context) (report string, err error) {
+func (o *outageRun) run(ctx context.Context) (report string, err error) {
 	g := o.rig
 	if o.before, err = g.objects(ctx); err != nil {
 		return "", err
 	}
-	if o.used, err = g.usages(ctx); err != nil {
+	if o.usageBefore, err = g.podUsages(ctx); err != nil {
 		return "", err
 	}
 	for _, a := range g.agents {
-		o.agents = append(o.agents, a.Output())
+		o.agentOutput = append(o.agentOutput, a.Output())
 	}
 	o.began = time.Now()
 	if err := g.proxy.set(o.outage.api, o.outage.tunnels); err != nil {
@@ -143,8 +144,8 @@ func (o *ordeal) run(ctx context.Context) (report string, err error) {
 	}
 	g.proxy.cut(o.outage.cut...)
 	g.proxy.freeze(o.outage.freeze...)
-	if !o.outage.stands {
-		if err := o.longEnds(ctx); err != nil {
+	if !o.outage.dataPathUp {
+		if err := o.waitLongConnReset(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -154,21 +155,21 @@ func (o *ordeal) run(ctx context.Context) (report string, err error) {
 	if err := pause(ctx, time.Until(o.began.Add(o.length))); err != nil {
 		return "", err
 	}
-	lines, during := o.during(ctx)
+	lines, during := o.checkDuringOutage(ctx)
 	if err := g.proxy.set(pass, pass); err != nil {
 		return "", err
 	}
 	o.over = time.Now()
-	back, err := o.back(ctx)
+	back, err := o.measureRecovery(ctx)
 	return fmt.Sprintf("%s; at most %d log lines of a program", back, lines),
-		errors.Join(during, err, g.unchanged(ctx, o.before), g.steady(ctx), o.answers())
+		errors.Join(during, err, g.checkUnchanged(ctx, o.before), g.checkNotRestarted(ctx), o.checkAnswers())
 }
 
-// longEnds waits until the long connection is cut: nothing carries it any more.
-func (o *ordeal) longEnds(ctx context.Context) error {
+// waitLongConnReset waits until the long connection is cut: nothing carries it any more.
+func (o *outageRun) waitLongConnReset(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, silentSession)
 	defer cancel()
-	_, last, err := o.rig.long.end(ctx)
+	_, last, err := o.rig.long.waitEnd(ctx)
 	if err == nil && !strings.Contains(last, "reset") {
 		err = fmt.Errorf("the long connection ended with %q, want a reset", last)
 	}
@@ -176,54 +177,55 @@ func (o *ordeal) longEnds(ctx context.Context) error {
 }
 
 // bindLate makes an endpoint straight at the service.
-func (o *ordeal) bindLate(ctx context.Context) error {
-	o.late = fmt.Sprintf("late-%d.%s", o.began.UnixMilli(), o.rig.ns)
-	_, err := o.session.Bind(ctx, tunnel.Bind{URL: "http://" + o.late, Binding: "kubernetes",
+func (o *outageRun) bindLate(ctx context.Context) error {
+	o.lateHost = fmt.Sprintf("late-%d.%s", o.began.UnixMilli(), o.rig.ns)
+	_, err := o.session.Bind(ctx, tunnel.Bind{URL: "http://" + o.lateHost, Binding: "kubernetes",
 		UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"})
 	return err
 }
 
-// during is what must hold at the end of the outage. It returns how many lines the most talkative
-// program has logged.
-func (o *ordeal) during(ctx context.Context) (lines int, err error) {
+// checkDuringOutage checks what must hold at the end of the outage. It returns how many lines the
+// program that logged most has logged.
+func (o *outageRun) checkDuringOutage(ctx context.Context) (lines int, err error) {
 	g := o.rig
-	errs := []error{g.unchanged(ctx, o.before), g.steady(ctx)}
-	if o.outage.stands {
-		if n, err := g.long.lines(ctx); err != nil || n < int(o.length/time.Second) {
+	errs := []error{g.checkUnchanged(ctx, o.before), g.checkNotRestarted(ctx)}
+	if o.outage.dataPathUp {
+		if n, err := g.long.echoedLines(ctx); err != nil || n < int(o.length/time.Second) {
 			errs = append(errs, fmt.Errorf("%d lines came back on the long connection: %w", n, err))
 		}
 	}
-	said, err := g.said(ctx, o.began)
+	logs, err := g.logsSince(ctx, o.began)
 	errs = append(errs, err)
 	for i, a := range g.agents {
-		said[fmt.Sprintf("agent %d", i)] = trafficLine.ReplaceAllString(strings.TrimPrefix(a.Output(), o.agents[i]), "")
+		logs[fmt.Sprintf("agent %d", i)] = trafficLine.ReplaceAllString(
+			strings.TrimPrefix(a.Output(), o.agentOutput[i]), "")
 	}
-	for name, text := range said {
+	for name, text := range logs {
 		n := strings.Count(text, "\n")
-		if lines = max(lines, n); n > chatter {
+		if lines = max(lines, n); n > maxLogLines {
 			errs = append(errs, fmt.Errorf("%s logged %d lines:\n%s", name, n, text))
 		}
 	}
-	used, err := g.usages(ctx)
+	used, err := g.podUsages(ctx)
 	errs = append(errs, err)
 	for pod, now := range used {
-		if was := o.used[pod]; now.goroutines > was.goroutines+50 || now.bytes > was.bytes+32<<20 {
+		if was := o.usageBefore[pod]; now.goroutines > was.goroutines+50 || now.bytes > was.bytes+32<<20 {
 			errs = append(errs, fmt.Errorf("%s had %+v before and has %+v", pod, was, now))
 		}
 	}
 	return lines, errors.Join(errs...)
 }
 
-// back measures how long all need after the service's first accepted connection.
-func (o *ordeal) back(ctx context.Context) (string, error) {
+// measureRecovery measures how long all need after the service's first accepted connection.
+func (o *outageRun) measureRecovery(ctx context.Context) (string, error) {
 	g := o.rig
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var watch, forwarders, agents time.Time
 	var waiting errgroup.Group
-	waiting.Go(func() error { return until(ctx, &watch, o.lateProjected) })
-	waiting.Go(func() error { return until(ctx, &forwarders, o.sessionsUp) })
-	waiting.Go(func() error { return until(ctx, &agents, o.answeredAgain) })
+	waiting.Go(func() error { return waitFirst(ctx, &watch, o.lateProjected) })
+	waiting.Go(func() error { return waitFirst(ctx, &forwarders, o.sessionsUp) })
+	waiting.Go(func() error { return waitFirst(ctx, &agents, o.answeredAgain) })
 	if err := waiting.Wait(); err != nil {
 		return "", err
 	}
@@ -240,8 +242,8 @@ func (o *ordeal) back(ctx context.Context) (string, error) {
 		what   string
 		at     time.Time
 		within time.Duration
-	}{{"the watch", watch, watchBack}, {"the forwarders", forwarders, forwarderBack},
-		{"the agents", agents, agentBack}} {
+	}{{"the watch", watch, watchRecovery}, {"the forwarders", forwarders, forwarderRecovery},
+		{"the agents", agents, agentRecovery}} {
 		if took := c.at.Sub(first); took > c.within+slack {
 			errs = append(errs, fmt.Errorf("%s came back after %v, promised %v", c.what, took, c.within))
 		}
@@ -249,8 +251,8 @@ func (o *ordeal) back(ctx context.Context) (string, error) {
 	return report, errors.Join(errs...)
 }
 
-// until notes when check holds first.
-func until(ctx context.Context, at *time.Time, check func(context.Context) error) error {
+// waitFirst sets at to the time at which check first returned nil.
+func waitFirst(ctx context.Context, at *time.Time, check func(context.Context) error) error {
 	for {
 		err := check(ctx)
 		if err == nil {
@@ -263,14 +265,14 @@ func until(ctx context.Context, at *time.Time, check func(context.Context) error
 	}
 }
 
-func (o *ordeal) lateProjected(ctx context.Context) error {
-	return o.rig.c.Client.Get(ctx, client.ObjectKey{Namespace: o.rig.release.Namespace, Name: o.late},
+func (o *outageRun) lateProjected(ctx context.Context) error {
+	return o.rig.c.Client.Get(ctx, client.ObjectKey{Namespace: o.rig.release.Namespace, Name: o.lateHost},
 		&v1alpha1.BoundEndpoint{})
 }
 
-func (o *ordeal) sessionsUp(ctx context.Context) error {
-	said, err := o.rig.release.forwarders(ctx)
-	for name, st := range said {
+func (o *outageRun) sessionsUp(ctx context.Context) error {
+	statuses, err := o.rig.release.forwarderStatuses(ctx)
+	for name, st := range statuses {
 		if !st.Session.Up {
 			err = errors.Join(err, fmt.Errorf("%s has no session", name))
 		}
@@ -279,9 +281,9 @@ func (o *ordeal) sessionsUp(ctx context.Context) error {
 }
 
 // answeredAgain returns nil once both endpoints have answered since the outage.
-func (o *ordeal) answeredAgain(context.Context) error {
+func (o *outageRun) answeredAgain(context.Context) error {
 	for _, url := range []string{o.rig.web, o.rig.echo} {
-		if !slices.ContainsFunc(o.asking.samples(), func(s sample) bool {
+		if !slices.ContainsFunc(o.load.samples(), func(s sample) bool {
 			return s.url == url && s.ok && s.at.After(o.over)
 		}) {
 			return fmt.Errorf("%s has not answered since", url)
@@ -290,12 +292,12 @@ func (o *ordeal) answeredAgain(context.Context) error {
 	return nil
 }
 
-// answers looks at what clients got: nothing but answers where the data path stands, else a refusal
-// in time; never silence.
-func (o *ordeal) answers() error {
+// checkAnswers checks the requests of clients: all are answered where the data path is up, else
+// refused in time.
+func (o *outageRun) checkAnswers() error {
 	var errs []error
 	asked, refused := 0, 0
-	for _, s := range o.asking.samples() {
+	for _, s := range o.load.samples() {
 		if s.url != o.rig.web && s.url != o.rig.echo || s.at.Add(-s.took).Before(o.began.Add(slack)) ||
 			s.at.Add(-s.took).
 				After(o.over) {
@@ -308,13 +310,13 @@ func (o *ordeal) answers() error {
 		switch {
 		case s.took > answerWithin+slack:
 			errs = append(errs, fmt.Errorf("%s waited %v: %s", s.url, s.took, s.reason))
-		case o.outage.stands && !s.ok:
+		case o.outage.dataPathUp && !s.ok:
 			errs = append(errs, fmt.Errorf("%s failed though the data path stands: %s", s.url, s.reason))
 		case !s.ok && s.url == o.rig.web && !strings.Contains(s.reason, "503"):
 			errs = append(errs, fmt.Errorf("%s failed without a page: %s", s.url, s.reason))
 		}
 	}
-	if asked == 0 || !o.outage.stands && refused == 0 {
+	if asked == 0 || !o.outage.dataPathUp && refused == 0 {
 		errs = append(errs, fmt.Errorf("%d calls, %d refused", asked, refused))
 	}
 	return errors.Join(errs[:min(len(errs), 10)]...)

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Two agents share a URL: both get a pod's requests, and when one dies or leaves they go on at the
-// other, through the same Services.
+// TestPool_AgentsShareURL runs two agents with one URL: both get requests of a pod, and when one
+// dies or leaves, the other gets all of them through the same Services.
 func TestPool_AgentsShareURL(t *testing.T) {
 	t.Parallel()
 	r, ns := InstallShared(t, "pool")
@@ -31,7 +31,7 @@ func TestPool_AgentsShareURL(t *testing.T) {
 	first := s.Agent(t, "http", port, url, "--pooling-enabled", "--name", "first")
 	bep := r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	second := s.Agent(t, "http", port, url, "--pooling-enabled", "--name", "second")
-	r.endpoints(t, bep, 2)
+	r.waitEndpoints(t, bep, 2)
 	if len(bep.Spec.Ports) != 1 {
 		t.Errorf("a pool of two has ports %+v, want one", bep.Spec.Ports)
 	}
@@ -39,19 +39,19 @@ func TestPool_AgentsShareURL(t *testing.T) {
 	if code := alone.ExitCode(); code == 0 || !strings.Contains(alone.Output(), "--pooling-enabled") {
 		t.Errorf("an agent that does not share the URL ended with %d: %s", code, alone.Output())
 	}
-	before := identity(t, r, bep)
-	c.answering(t, pod, url)
+	before := serviceIdentities(t, r, bep)
+	c.waitAnswers(t, pod, url)
 
-	asking := c.startLoad(t, pod, "-v", "-rate", "30", url)
-	served(t, first, 30)
-	served(t, second, 30)
+	calls := c.startLoad(t, pod, "-v", "-rate", "30", url)
+	waitRequests(t, first, 30)
+	waitRequests(t, second, 30)
 	first.Kill()
 	died := time.Now()
-	served(t, second, 100)
-	ids := r.endpoints(t, bep, 2) // the dead one is offline, and may come back
+	waitRequests(t, second, 100)
+	ids := r.waitEndpoints(t, bep, 2) // the dead one is offline, and may come back
 	first = s.Agent(t, "http", port, url, "--pooling-enabled", "--name", "first")
-	served(t, first, 30)
-	if again := r.endpoints(t, bep, 2); again != ids {
+	waitRequests(t, first, 30)
+	if again := r.waitEndpoints(t, bep, 2); again != ids {
 		t.Errorf("the restarted agent is another endpoint: %s, before: %s", again, ids)
 	}
 	if err := first.Signal(syscall.SIGINT); err != nil { // the hostname's first goes for good
@@ -61,11 +61,11 @@ func TestPool_AgentsShareURL(t *testing.T) {
 	if code := first.ExitCode(); code != 0 {
 		t.Errorf("exit code %d after Ctrl-C", code)
 	}
-	r.endpoints(t, bep, 1)
-	served(t, second, 100)
-	sum := asking.stop(t)
-	for _, q := range asking.samples() {
-		if !q.ok && !near(q.at, died) && !near(q.at, left) {
+	r.waitEndpoints(t, bep, 1)
+	waitRequests(t, second, 100)
+	sum := calls.stop(t)
+	for _, q := range calls.samples() {
+		if !q.ok && !underWayAt(q.at, died) && !underWayAt(q.at, left) {
 			t.Errorf("a request failed %v after the death and %v after the departure: %s", q.at.Sub(died),
 				q.at.Sub(left),
 				q.reason)
@@ -75,19 +75,19 @@ func TestPool_AgentsShareURL(t *testing.T) {
 	if sum.Failed > 10 {
 		t.Errorf("%d requests failed; only those under way at the agent that died may", sum.Failed)
 	}
-	if after := identity(t, r, bep); after != before {
+	if after := serviceIdentities(t, r, bep); after != before {
 		t.Errorf("Services %s, before %s", after, before)
 	}
 }
 
-// near reports whether a request that ended at t may have been under way at the event.
-func near(t, event time.Time) bool {
+// underWayAt reports whether a request that ended at t may have been under way at the event.
+func underWayAt(t, event time.Time) bool {
 	d := t.Sub(event)
 	return d > -2*time.Second && d < 5*time.Second
 }
 
-// served waits until the agent's screen shows that many more requests.
-func served(t *testing.T, agent *Process, more int) {
+// waitRequests waits until the agent's screen shows that many more requests.
+func waitRequests(t *testing.T, agent *Process, more int) {
 	t.Helper()
 	const line = "GET "
 	began := strings.Count(agent.Output(), line)
@@ -107,9 +107,9 @@ func served(t *testing.T, agent *Process, more int) {
 	}
 }
 
-// endpoints waits until the hostname's object has so many endpoints, reads it into bep and returns
-// their ids.
-func (r *Release) endpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int) string {
+// waitEndpoints waits until the hostname's object has so many endpoints, reads it into bep and
+// returns their ids.
+func (r *Release) waitEndpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int) string {
 	t.Helper()
 	var ids []string
 	r.c.Eventually(t, 30*time.Second, fmt.Sprintf("%s has %d endpoints", bep.Name, want),
@@ -129,8 +129,8 @@ func (r *Release) endpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int)
 	return strings.Join(ids, " ")
 }
 
-// Ports of one hostname come and go in any order: the one that stands answers throughout, and the
-// Services stay.
+// TestPool_PortsOfHostnameComeAndGo adds and removes ports of one hostname in any order: the one
+// that stays answers throughout, and the Services stay.
 func TestPool_PortsOfHostnameComeAndGo(t *testing.T) {
 	t.Parallel()
 	r, ns := InstallShared(t, "ports", "--set", "binding.removalDelay=1s")
@@ -152,26 +152,26 @@ func TestPool_PortsOfHostnameComeAndGo(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			if o.before != "" {
-				h.come(t, o.before)
+				h.startAgent(t, o.before)
 			}
-			h.come(t, o.stands)
+			h.startAgent(t, o.stands)
 			bep := r.BoundEndpoint(t, h.name, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
-			before := identity(t, r, bep)
-			asking := c.startLoad(t, pod, "-rate", "10", h.url(o.stands))
+			before := serviceIdentities(t, r, bep)
+			calls := c.startLoad(t, pod, "-rate", "10", h.url(o.stands))
 			for step := range strings.FieldsSeq(o.after) {
 				if step[0] == '+' {
-					h.come(t, step[1:])
+					h.startAgent(t, step[1:])
 				} else {
-					h.leave(t, step[1:])
+					h.stopAgent(t, step[1:])
 				}
 			}
-			sum := asking.stop(t)
+			sum := calls.stop(t)
 			t.Logf("%d requests to %s while %s: %d failed, slowest %v", sum.OK, h.url(o.stands), o.after, sum.Failed,
 				sum.Slowest)
 			if sum.Failed > 0 || sum.OK == 0 {
-				t.Errorf("%d requests were answered, and these failed: %+v", sum.OK, asking.samples())
+				t.Errorf("%d requests were answered, and these failed: %+v", sum.OK, calls.samples())
 			}
-			if after := identity(t, r, bep); after != before {
+			if after := serviceIdentities(t, r, bep); after != before {
 				t.Errorf("Services %s, before %s", after, before)
 			}
 		})
@@ -191,16 +191,16 @@ func (h *hostname) url(kind string) string {
 	return map[string]string{"http": "http://" + h.name, "tcp": "tcp://" + h.name + ":5432"}[kind]
 }
 
-// come starts the agent and waits until a pod gets an answer.
-func (h *hostname) come(t *testing.T, kind string) {
+// startAgent starts the agent and waits until a pod gets an answer.
+func (h *hostname) startAgent(t *testing.T, kind string) {
 	t.Helper()
 	h.agents[kind] = h.r.Service.Agent(t, kind, h.upstreams[kind], h.url(kind))
 	h.r.BoundEndpoint(t, h.name, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
-	h.r.c.answering(t, h.pod, h.url(kind))
+	h.r.c.waitAnswers(t, h.pod, h.url(kind))
 }
 
-// leave ends the agent as Ctrl-C does and waits until the upstream Service has lost the port.
-func (h *hostname) leave(t *testing.T, kind string) {
+// stopAgent ends the agent as Ctrl-C does and waits until the upstream Service has lost the port.
+func (h *hostname) stopAgent(t *testing.T, kind string) {
 	t.Helper()
 	if err := h.agents[kind].Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)

@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// One operator for the plain cases of projection: foreign Services, missing namespaces, agents that
-// come and go, a service that restarts.
+// TestProjection runs the plain cases of projection with one operator: foreign Services, missing
+// namespaces, agents that come and go, a service that restarts.
 func TestProjection(t *testing.T) {
 	t.Parallel()
 	r, ns := InstallShared(t, "proj")
@@ -28,15 +28,15 @@ func TestProjection(t *testing.T) {
 	pod := c.CurlPod(t, ns)
 	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8201")
 
-	t.Run("a foreign Service is never touched", func(t *testing.T) { foreignService(t, r, ns) })
+	t.Run("a foreign Service is never touched", func(t *testing.T) { testForeignService(t, r, ns) })
 	t.Run("a missing namespace is a condition, and its appearance projects", func(t *testing.T) {
-		missingNamespace(t, r)
+		testMissingNamespace(t, r)
 	})
-	t.Run("agents come and go, Services stay", func(t *testing.T) { agentFlaps(t, r, ns, pod) })
-	t.Run("a service that restarts costs no Service", func(t *testing.T) { serviceRestarts(t, r, ns, pod) })
+	t.Run("agents come and go, Services stay", func(t *testing.T) { testAgentRestarts(t, r, ns, pod) })
+	t.Run("a service that restarts costs no Service", func(t *testing.T) { testServiceRestart(t, r, ns, pod) })
 }
 
-func foreignService(t *testing.T, r *Release, ns string) {
+func testForeignService(t *testing.T, r *Release, ns string) {
 	c := r.c
 	c.Apply(t, fmt.Sprintf(`
 apiVersion: v1
@@ -73,7 +73,7 @@ spec: {type: ExternalName, externalName: example.invalid}
 	}
 }
 
-func missingNamespace(t *testing.T, r *Release) {
+func testMissingNamespace(t *testing.T, r *Release) {
 	c := r.c
 	name := fmt.Sprintf("late-%d", time.Now().UnixNano())
 	r.Service.Agent(t, "http", "8201", "http://web."+name)
@@ -87,19 +87,19 @@ func missingNamespace(t *testing.T, r *Release) {
 	c.CurlUntil(t, 15*time.Second, c.CurlPod(t, name), "http://web."+name, 200)
 }
 
-// identity is what must not change while an agent or a service comes back.
-func identity(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) string {
+// serviceIdentities returns what must not change of a BoundEndpoint's two Services.
+func serviceIdentities(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) string {
 	t.Helper()
 	upstream, target := r.Services(t, bep)
 	return fmt.Sprintf("%s %s %s %s", upstream.Name, upstream.UID, upstream.Spec.ClusterIP, target.UID)
 }
 
-func agentFlaps(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
+func testAgentRestarts(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
 	c, url := r.c, "http://flap."+ns
 	agent := r.Service.Agent(t, "http", "8201", url)
 	bep := r.BoundEndpoint(t, "flap."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	c.CurlUntil(t, 15*time.Second, pod, url, 200)
-	before := identity(t, r, bep)
+	before := serviceIdentities(t, r, bep)
 	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "kill -9": syscall.SIGKILL} {
 		if err := agent.Signal(signal); err != nil {
 			t.Fatal(err)
@@ -108,18 +108,18 @@ func agentFlaps(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
 		c.CurlUntil(t, 10*time.Second, pod, url, 503)
 		agent = r.Service.Agent(t, "http", "8201", url)
 		c.CurlUntil(t, 15*time.Second, pod, url, 200)
-		if after := identity(t, r, bep); after != before {
+		if after := serviceIdentities(t, r, bep); after != before {
 			t.Errorf("after %s: %s, before %s", name, after, before)
 		}
 	}
 }
 
-func serviceRestarts(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
+func testServiceRestart(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
 	c, url := r.c, "http://keep."+ns
 	r.Service.Agent(t, "http", "8201", url)
 	bep := r.BoundEndpoint(t, "keep."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	c.CurlUntil(t, 15*time.Second, pod, url, 200)
-	before := identity(t, r, bep)
+	before := serviceIdentities(t, r, bep)
 	r.Service.Process.Kill()
 	start := time.Now()
 	if body := c.CurlUntil(t, 30*time.Second, pod, url, 503); !strings.Contains(body, "ERR_FL_") {
@@ -130,7 +130,7 @@ func serviceRestarts(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
 	start = time.Now()
 	c.CurlUntil(t, 30*time.Second, pod, url, 200)
 	t.Logf("200 %v after the service was ready again", time.Since(start).Round(time.Millisecond))
-	if after := identity(t, r, bep); after != before {
+	if after := serviceIdentities(t, r, bep); after != before {
 		t.Errorf("after the restart: %s, before: %s", after, before)
 	}
 }

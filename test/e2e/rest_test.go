@@ -23,8 +23,8 @@ import (
 // is longer than a heartbeat.
 const variableRest = "FAIRLEAD_E2E_REST"
 
-// A manager that has nothing to do writes nothing but its Lease. It runs alone: the API server
-// counts the writes of all clients.
+// TestManager_WritesNothingAtRest checks that a manager that has nothing to do writes nothing but
+// its Lease. It runs alone: the API server counts the writes of all clients.
 func TestManager_WritesNothingAtRest(t *testing.T) {
 	window := durationOf(t, variableRest, 75*time.Second)
 	r, ns := InstallShared(t, "rest")
@@ -37,8 +37,8 @@ func TestManager_WritesNothingAtRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counted(t, r, 3)
-	settled(t, r.c, client)
+	waitCounts(t, r, 3)
+	waitNoWrites(t, r.c, client)
 	before := writes(t, client)
 	timer := time.NewTimer(window)
 	defer timer.Stop()
@@ -58,9 +58,9 @@ func TestManager_WritesNothingAtRest(t *testing.T) {
 	t.Logf("%v at rest with 3 endpoints: %d Lease renewals (manager, node), no other write", window, leases)
 }
 
-// counted waits until the KubernetesOperator shows the number of hostnames, which it does not do at
-// once.
-func counted(t *testing.T, r *Release, want int32) {
+// waitCounts waits until the KubernetesOperator shows the number of hostnames, which it does not do
+// at once.
+func waitCounts(t *testing.T, r *Release, want int32) {
 	t.Helper()
 	op := &v1alpha1.KubernetesOperator{}
 	r.c.Eventually(t, 90*time.Second, "the KubernetesOperator's counts", func(ctx context.Context) error {
@@ -72,8 +72,8 @@ func counted(t *testing.T, r *Release, want int32) {
 	})
 }
 
-// settled waits until the API server has counted no write for two seconds.
-func settled(t *testing.T, c *Cluster, client kubernetes.Interface) {
+// waitNoWrites waits until the API server has counted no write for two seconds.
+func waitNoWrites(t *testing.T, c *Cluster, client kubernetes.Interface) {
 	t.Helper()
 	last, since := writes(t, client), time.Now()
 	c.Eventually(t, time.Minute, "quiet cluster", func(context.Context) error {
@@ -106,7 +106,7 @@ func writes(t *testing.T, client kubernetes.Interface) map[string]int {
 		if m == nil {
 			continue
 		}
-		verb, resource := label(m[1], "verb"), label(m[1], "resource")
+		verb, resource := labelValue(m[1], "verb"), labelValue(m[1], "resource")
 		n, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			t.Fatalf("reading %q: %v", line, err)
@@ -123,7 +123,7 @@ func writes(t *testing.T, client kubernetes.Interface) map[string]int {
 	return count
 }
 
-func label(labels, name string) string {
+func labelValue(labels, name string) string {
 	_, rest, _ := strings.Cut(labels, name+`="`)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value

@@ -31,31 +31,31 @@ const (
 type serverRelease struct {
 	*Service
 	namespace, nodePort string
-	more                []string // further flags of install and upgrade
+	extraFlags          []string // further flags of install and upgrade
 }
 
-// The service runs in a namespace that admits restricted pods only, on a volume of the node; agents
-// of the host reach it through a NodePort, and what they hold outlives its pods.
+// TestServerChart runs the service in a namespace that admits restricted pods only, on a volume of
+// the node; agents of the host reach it through a NodePort, and its data outlives its pods.
 func TestServerChart(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
 		t.Skip("the volume is a folder of the node")
 	}
 	r := installServer(t, c)
-	r.test(t)
+	r.helmTest(t)
 	r.readCredentials(t)
 	r.Agent(t, "http", "127.0.0.1:1", "http://web.elsewhere")
 	id, pod := r.endpoint(t), r.pod(t)
 	t.Run("a pod that is deleted", func(t *testing.T) {
 		c.Kubectl(t, "--namespace", r.namespace, "delete", "pod", pod, "--wait=true")
-		r.sameAgain(t, id, pod)
+		r.checkReplaced(t, id, pod)
 	})
 	t.Run("an upgrade", func(t *testing.T) {
 		pod := r.pod(t)
 		c.Helm(t, r.args("upgrade", "--set", "metrics.enabled=true", "--set", "networkPolicy.enabled=true", "--set",
 			"podDisruptionBudget.enabled=true")...)
-		r.sameAgain(t, id, pod)
-		r.test(t)
+		r.checkReplaced(t, id, pod)
+		r.helmTest(t)
 	})
 	t.Run("uninstalling leaves the claim", func(t *testing.T) {
 		if out := c.Helm(t, "uninstall", "fairlead", "--namespace", r.namespace, "--wait"); !strings.Contains(out,
@@ -83,10 +83,10 @@ func installServer(t *testing.T, c *Cluster) *serverRelease {
 	c.Load(t, imageServer+"="+binary(t, "fairlead-server"))
 	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverChartPort,
 		CAFile: filepath.Join(t.TempDir(), "ca.crt")}, namespace: c.Namespace(t, "service"), nodePort: serverChartPort,
-		more: []string{"--set-string", "persistence.storageClass=-"}}
+		extraFlags: []string{"--set-string", "persistence.storageClass=-"}}
 	c.Kubectl(t, "label", "namespace", r.namespace, "pod-security.kubernetes.io/enforce=restricted")
 	c.volume(t, r.namespace, "fairlead-fairlead-server-data")
-	r.showWhenFailed(t)
+	r.dumpOnFailure(t)
 	notes := c.Helm(t, r.args("install")...)
 	for _, want := range []string{"/fairlead-server bootstrap", "/fairlead-server ca > ca.crt", "helm test fairlead",
 		"Uninstalling the release leaves the claim"} {
@@ -97,8 +97,8 @@ func installServer(t *testing.T, c *Cluster) *serverRelease {
 	return r
 }
 
-// showWhenFailed shows what the release's pods say, should the test fail.
-func (r *serverRelease) showWhenFailed(t *testing.T) {
+// dumpOnFailure shows what the release's pods say, should the test fail.
+func (r *serverRelease) dumpOnFailure(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -117,7 +117,7 @@ func (r *serverRelease) args(verb string, more ...string) []string {
 	return append([]string{verb, "fairlead", serverChart, "--namespace", r.namespace, "--wait", "--timeout", "120s",
 		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag, "--set", "resources.requests.cpu=10m",
 		"--set", "baseURL=" + r.URL, "--set", "service.type=NodePort", "--set", "service.nodePort=" + r.nodePort,
-		"--set", "drainTimeout=2s"}, slices.Concat(r.more, more)...)
+		"--set", "drainTimeout=2s"}, slices.Concat(r.extraFlags, more)...)
 }
 
 // volume gives the claim a folder of the node, which belongs to root: the pod may write there by
@@ -150,8 +150,8 @@ func (c *Cluster) volume(t *testing.T, namespace, claim string) {
 	})
 }
 
-// test is `helm test`.
-func (r *serverRelease) test(t *testing.T) {
+// helmTest runs `helm test`.
+func (r *serverRelease) helmTest(t *testing.T) {
 	t.Helper()
 	if out := r.c.Helm(t, "test", "fairlead", "--namespace", r.namespace, "--timeout", "90s"); !regexp.MustCompile(
 		`Phase: +Succeeded`).MatchString(out) {
@@ -201,8 +201,9 @@ func (r *serverRelease) pod(t *testing.T) string {
 		"app.kubernetes.io/name=fairlead-server", "-o", "jsonpath={.items[*].metadata.name}"))
 }
 
-// sameAgain waits until another pod serves and the agent is back, with the endpoint that it had.
-func (r *serverRelease) sameAgain(t *testing.T, id, oldPod string) {
+// checkReplaced waits until another pod serves and the agent is back, with the endpoint that it
+// had.
+func (r *serverRelease) checkReplaced(t *testing.T, id, oldPod string) {
 	t.Helper()
 	r.c.Kubectl(t, "--namespace", r.namespace, "rollout", "status", "deployment/fairlead-fairlead-server",
 		"--timeout=90s")

@@ -29,16 +29,16 @@ import (
 
 const serverPostgresPort = "31444"
 
-// With PostgreSQL the service keeps nothing beside its pod: an agent outside and an operator inside
-// work through it, and an upgrade that replaces the pod, with its empty volume, loses nothing.
-func TestServerChartOnPostgres(t *testing.T) {
+// TestServerChart_OnPostgres runs the service without a volume: an agent outside and an operator
+// inside work through it, and an upgrade that replaces the pod loses nothing.
+func TestServerChart_OnPostgres(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	if c.context != "" {
 		t.Skip("PostgreSQL runs on this machine")
 	}
 	r := installOnPostgres(t, c)
-	r.test(t)
+	r.helmTest(t)
 	c.StartUpstream(t, "web", "serve", "127.0.0.1:8231")
 	ns := c.Namespace(t, "caller")
 	operator := r.Install(t)
@@ -48,9 +48,9 @@ func TestServerChartOnPostgres(t *testing.T) {
 	c.CurlUntil(t, time.Minute, caller, "http://web."+ns+"/", 200)
 	id, pod := r.endpoint(t), r.pod(t)
 	c.Helm(t, r.args("upgrade", "--set", "metrics.enabled=true")...)
-	r.sameAgain(t, id, pod)
+	r.checkReplaced(t, id, pod)
 	c.CurlUntil(t, time.Minute, caller, "http://web."+ns+"/", 200)
-	r.test(t)
+	r.helmTest(t)
 }
 
 // installOnPostgres installs the chart with all that it needs in Secrets.
@@ -60,21 +60,21 @@ func installOnPostgres(t *testing.T, c *Cluster) *serverRelease {
 	c.Load(t, imageServer+"="+binary(t, "fairlead-server"))
 	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverPostgresPort,
 		CAFile: filepath.Join(dir, "tls.crt")}, namespace: c.Namespace(t, "postgres"), nodePort: serverPostgresPort}
-	r.more = []string{"--set", "persistence.enabled=false", "--set", "database.urlSecret.name=database", "--set",
+	r.extraFlags = []string{"--set", "persistence.enabled=false", "--set", "database.urlSecret.name=database", "--set",
 		"secretKey.name=sealing", "--set", "tls.existingSecret=tls"}
 	c.Kubectl(t, "label", "namespace", r.namespace, "pod-security.kubernetes.io/enforce=restricted")
 	seal := make([]byte, 32)
 	_, _ = rand.Read(seal)
-	issueFor(t, dir, NodeIP)
+	writeCertificate(t, dir, NodeIP)
 	for _, args := range [][]string{
-		{"generic", "database", "--from-file=url=" + write(t, filepath.Join(dir, "url"), database)},
-		{"generic", "sealing", "--from-file=secret-key=" + write(t, filepath.Join(dir, "seal"),
+		{"generic", "database", "--from-file=url=" + writeFile(t, filepath.Join(dir, "url"), database)},
+		{"generic", "sealing", "--from-file=secret-key=" + writeFile(t, filepath.Join(dir, "seal"),
 			hex.EncodeToString(seal))},
 		{"tls", "tls", "--cert=" + filepath.Join(dir, "tls.crt"), "--key=" + filepath.Join(dir, "tls.key")},
 	} {
 		c.Kubectl(t, append([]string{"--namespace", r.namespace, "create", "secret"}, args...)...)
 	}
-	r.showWhenFailed(t)
+	r.dumpOnFailure(t)
 	c.Helm(t, r.args("install")...)
 	secrets := c.Kubectl(t, "--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--",
 		"/fairlead-server", "bootstrap", "--remove")
@@ -83,7 +83,7 @@ func installOnPostgres(t *testing.T, c *Cluster) *serverRelease {
 	return r
 }
 
-func write(t *testing.T, path, text string) string {
+func writeFile(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -91,8 +91,8 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// issueFor writes a certificate for an address, and its key.
-func issueFor(t *testing.T, dir, ip string) {
+// writeCertificate writes a certificate for an address, and its key.
+func writeCertificate(t *testing.T, dir, ip string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -110,8 +110,9 @@ func issueFor(t *testing.T, dir, ip string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "tls.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	write(t, filepath.Join(dir, "tls.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	writeFile(t, filepath.Join(dir, "tls.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	writeFile(t, filepath.Join(dir, "tls.key"),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
 // startPostgres runs PostgreSQL on this machine, with a port in the node's network that leads to

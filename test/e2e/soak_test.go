@@ -28,25 +28,25 @@ const (
 const (
 	// bindEvery is a little slower than the binds that the service takes from one authtoken.
 	bindEvery = time.Second / 16
-	// crowdAsked is how many endpoints of a crowd are called.
-	crowdAsked = 90
+	// maxCalled is how many endpoints of a crowd are called.
+	maxCalled = 90
 )
 
-// crowd binds further endpoints by one session, waits until all are projected, and returns URLs of
-// those that stay. Some of the others come and go until the test ends.
-func (f *traffic) crowd(t *testing.T, n, churn int) (urls []string) {
+// bindFurther binds further endpoints by one session, waits until all are projected, and returns
+// URLs of those that stay. Some of the others come and go until the test ends.
+func (f *traffic) bindFurther(t *testing.T, n, churn int) (urls []string) {
 	t.Helper()
 	session := openSession(t, f.c, f.service)
 	began := time.Now()
 	var ids []string
 	for i := range n {
-		url := f.crowdURL(i)
+		url := f.furtherURL(i)
 		id, err := bindPlain(t.Context(), session, url)
 		if err != nil {
 			t.Fatalf("binding %s: %v", url, err)
 		}
 		ids = append(ids, id)
-		if len(urls) < crowdAsked {
+		if len(urls) < maxCalled {
 			urls = append(urls, url)
 		}
 	}
@@ -73,7 +73,7 @@ func (f *traffic) crowd(t *testing.T, n, churn int) (urls []string) {
 	return urls
 }
 
-func (f *traffic) crowdURL(i int) string { return fmt.Sprintf("http://crowd-%d.%s", i, f.ns) }
+func (f *traffic) furtherURL(i int) string { return fmt.Sprintf("http://crowd-%d.%s", i, f.ns) }
 
 // bindPlain binds at the pace that the service takes.
 func bindPlain(ctx context.Context, session *tunnel.Session, url string) (id string, err error) {
@@ -94,10 +94,10 @@ func (f *traffic) churn(t *testing.T, session *tunnel.Session, ids []string, fro
 		for i := from; ctx.Err() == nil; i = max(from, (i+1)%len(ids)) {
 			err := session.Unbind(ctx, ids[i])
 			if err == nil {
-				ids[i], err = bindPlain(ctx, session, f.crowdURL(i))
+				ids[i], err = bindPlain(ctx, session, f.furtherURL(i))
 			}
 			if err != nil && ctx.Err() == nil {
-				t.Errorf("churning %s: %v", f.crowdURL(i), err)
+				t.Errorf("churning %s: %v", f.furtherURL(i), err)
 				return
 			}
 			_ = pause(ctx, every)

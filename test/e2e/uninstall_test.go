@@ -20,20 +20,21 @@ import (
 
 const bindingDisabled = "binding.enabled=false"
 
-// way is a way for an installation to go, or a state in which it goes.
-type way struct {
+// removal is a way to remove an installation, or a state in which it is removed.
+type removal struct {
 	name   string
 	remove func(t *testing.T, r *Release, target string)
 }
 
-// Promise 8: whatever way an installation goes, in whatever state, it leaves nothing behind but the
-// CRDs, and nothing hangs. The cluster reaches no registry and nothing else outside.
+// TestUninstall_LeavesNothing checks promise 8: whatever way an installation is removed, in
+// whatever state, nothing stays but the CRDs, and nothing hangs. The cluster reaches no registry
+// and nothing else outside.
 func TestUninstall_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
 	uninstall := func(t *testing.T, r *Release, _ string) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) }
-	for _, w := range []way{
+	for _, w := range []removal{
 		{"helm uninstall", uninstall},
 		{"helm uninstall --no-hooks", func(t *testing.T, r *Release, _ string) {
 			c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace, "--no-hooks")
@@ -51,11 +52,11 @@ func TestUninstall_LeavesNothing(t *testing.T) {
 			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
 		}},
 		{"helm uninstall while the target namespace is terminating", func(t *testing.T, r *Release, target string) {
-			c.holdNamespace(t, target)
+			c.blockNamespaceDeletion(t, target)
 			uninstall(t, r, "")
 		}},
 		{"fairlead-operator cleanup, then helm uninstall", func(t *testing.T, r *Release, _ string) {
-			r.cleanUp(t)
+			r.runCleanup(t)
 			uninstall(t, r, "")
 		}},
 		{"helm uninstall while the service is down", func(t *testing.T, r *Release, _ string) {
@@ -63,39 +64,39 @@ func TestUninstall_LeavesNothing(t *testing.T) {
 			uninstall(t, r, "")
 		}},
 	} {
-		t.Run(w.name, func(t *testing.T) { leavesNothing(t, s, w) })
+		t.Run(w.name, func(t *testing.T) { testLeavesNothing(t, s, w) })
 	}
 }
 
-// collected is how long the garbage collector may take. It deletes 20 objects a second of the whole
-// cluster, and a test beside this one leaves it a thousand.
-const collected = 3 * time.Minute
+// collectionTimeout is how long the garbage collector may take. It deletes 20 objects a second of
+// the whole cluster, and a test beside this one leaves it a thousand.
+const collectionTimeout = 3 * time.Minute
 
-func leavesNothing(t *testing.T, s *Service, w way) {
+func testLeavesNothing(t *testing.T, s *Service, w removal) {
 	c, ns := s.c, s.c.Namespace(t, "gone")
 	r := s.Install(t, "--set-string", "binding.endpointSelector=ep.namespace == '"+ns+"'")
 	s.Agent(t, "http", "8401", "http://web."+ns)
 	s.Agent(t, "tcp", "8402", "tcp://web."+ns+":5432")
 	bep := r.BoundEndpoint(t, "web."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	upstream, target := r.Services(t, bep)
-	if held := r.finalizers(t); len(held) > 0 {
-		t.Errorf("objects with finalizers: %v", held)
+	if names := r.objectsWithFinalizers(t); len(names) > 0 {
+		t.Errorf("objects with finalizers: %v", names)
 	}
 	start := time.Now()
 	w.remove(t, r, ns)
-	said := time.Now()
-	c.Gone(t, collected, target.Namespace, target.Name, &corev1.Service{})
-	c.Gone(t, collected, upstream.Namespace, upstream.Name, &corev1.Service{})
+	returned := time.Now()
+	c.Gone(t, collectionTimeout, target.Namespace, target.Name, &corev1.Service{})
+	c.Gone(t, collectionTimeout, upstream.Namespace, upstream.Name, &corev1.Service{})
 	services := time.Since(start)
 	if w.name == bindingDisabled { // the release is still there, and ports rest for a minute
 		c.Gone(t, 2*time.Minute, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
 		t.Logf("no Service of ours in the cluster %v after %s began", services.Round(time.Millisecond), w.name)
 		return
 	}
-	r.nothingLeft(t, collected)
+	r.waitNothingLeft(t, collectionTimeout)
 	t.Logf("%s: the command took %v; no Service of ours after %v, nothing of ours at all, pods included, after %v",
 		w.name,
-		said.Sub(start).Round(time.Millisecond), services.Round(time.Millisecond),
+		returned.Sub(start).Round(time.Millisecond), services.Round(time.Millisecond),
 		time.Since(start).Round(time.Millisecond))
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"},
@@ -104,9 +105,9 @@ func leavesNothing(t *testing.T, s *Service, w way) {
 	}
 }
 
-// cleanUp ends the managers and deletes what they made. While one of them works the command
+// runCleanup ends the managers and deletes what they made. While one of them works the command
 // refuses.
-func (r *Release) cleanUp(t *testing.T) {
+func (r *Release) runCleanup(t *testing.T) {
 	t.Helper()
 	cleanup := []string{binary(t, "fairlead-operator"), "cleanup", "--namespace", r.Namespace, "--release", r.Name}
 	if _, err := r.c.Exec(t.Context(), cleanup...); err == nil || !strings.Contains(err.Error(), "still runs") {
@@ -148,33 +149,33 @@ func (r *Release) crashManager(t *testing.T) {
 	})
 }
 
-// holdNamespace deletes a namespace that does not go: something in it has a finalizer, until the
-// test ends.
-func (c *Cluster) holdNamespace(t *testing.T, name string) {
+// blockNamespaceDeletion deletes a namespace that does not go: something in it has a finalizer,
+// until the test ends.
+func (c *Cluster) blockNamespaceDeletion(t *testing.T, name string) {
 	t.Helper()
-	held := &corev1.ConfigMap{}
-	held.Namespace, held.Name = name, "held"
-	controllerutil.AddFinalizer(held, "fairlead.test/held")
-	if err := c.Client.Create(t.Context(), held); err != nil {
+	blocker := &corev1.ConfigMap{}
+	blocker.Namespace, blocker.Name = name, "held"
+	controllerutil.AddFinalizer(blocker, "fairlead.test/held")
+	if err := c.Client.Create(t.Context(), blocker); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(held), held); err != nil {
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(blocker), blocker); err != nil {
 			t.Errorf("the namespace did not wait: %v", err)
 			return
 		}
-		controllerutil.RemoveFinalizer(held, "fairlead.test/held")
-		if err := c.Client.Update(ctx, held); err != nil {
+		controllerutil.RemoveFinalizer(blocker, "fairlead.test/held")
+		if err := c.Client.Update(ctx, blocker); err != nil {
 			t.Error(err)
 		}
 	})
 	c.Kubectl(t, "delete", "namespace", name, "--wait=false")
 }
 
-// Promise 8 in numbers. The garbage collector of a cluster with the usual settings deletes 20
-// objects a second, and an endpoint is four of them, so helm uninstall alone needs a second for
-// each five; the cleanup command does not wait for the collector.
+// TestUninstall_ManyEndpoints measures promise 8. The garbage collector of a cluster with the usual
+// settings deletes 20 objects a second, and an endpoint is four of them, so helm uninstall alone
+// needs a second for each five; the cleanup command does not wait for the collector.
 func TestUninstall_ManyEndpoints(t *testing.T) {
 	t.Parallel()
 	const endpoints = 250
@@ -184,9 +185,9 @@ func TestUninstall_ManyEndpoints(t *testing.T) {
 	bindMany(t, openSession(t, c, s), ns, endpoints)
 	uninstall := func(t *testing.T, r *Release, _ string) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) }
 	limits := map[string]time.Duration{"cleanup, then helm uninstall": 30 * time.Second}
-	for _, w := range []way{
+	for _, w := range []removal{
 		{"cleanup, then helm uninstall", func(t *testing.T, r *Release, _ string) {
-			r.cleanUp(t)
+			r.runCleanup(t)
 			uninstall(t, r, "")
 		}},
 		{"kubectl delete namespace", func(t *testing.T, r *Release, _ string) {
@@ -205,7 +206,7 @@ func TestUninstall_ManyEndpoints(t *testing.T) {
 				return r.countServices(ctx, 0)
 			})
 			services := time.Since(start)
-			r.nothingLeft(t, 5*time.Minute)
+			r.waitNothingLeft(t, 5*time.Minute)
 			t.Logf("%s with %d endpoints: no Service of ours after %v, nothing of ours at all after %v", w.name,
 				endpoints,
 				services.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
@@ -216,8 +217,8 @@ func TestUninstall_ManyEndpoints(t *testing.T) {
 	}
 }
 
-// With crds.keep=false the CRDs go too. This test runs alone, as every release of the cluster
-// shares the CRDs.
+// TestUninstall_WithCRDs checks that with crds.keep=false the CRDs are removed too. It runs alone,
+// as every release of the cluster shares the CRDs.
 func TestUninstall_WithCRDs(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
@@ -238,6 +239,6 @@ func TestUninstall_WithCRDs(t *testing.T) {
 	for _, name := range crds {
 		c.Gone(t, time.Minute, "", name, &apiextensionsv1.CustomResourceDefinition{})
 	}
-	r.nothingLeft(t, collected)
+	r.waitNothingLeft(t, collectionTimeout)
 	t.Logf("nothing of ours and no CRD %v after helm uninstall began", time.Since(start).Round(time.Millisecond))
 }

@@ -25,10 +25,10 @@ const (
 	imageNext = "fairlead.test/fairlead-operator:next"
 )
 
-// An upgrade, a rollback and the upgrade once more keep every Service with its ClusterIP, every
-// anchor and every target port, and calls get through. The arguments of the older charts are given
-// to today's program. These tests run alone, as they exchange the CRDs, which every release of the
-// cluster shares.
+// TestUpgrade checks that an upgrade, a rollback and the upgrade once more keep every Service with
+// its ClusterIP, every anchor and every target port, and that calls succeed. The arguments of the
+// older charts are given to today's program. It runs alone, as it exchanges the CRDs, which every
+// release of the cluster shares.
 func TestUpgrade(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
@@ -112,8 +112,8 @@ func upgrade(t *testing.T, c *Cluster, from string) {
 	})
 }
 
-// identities are the UIDs of the anchors and of the BoundEndpoints with their target ports, and UID
-// and ClusterIP of every Service, one a line.
+// identities returns the UIDs of the anchors and of the BoundEndpoints with their target ports, and
+// UID and ClusterIP of every Service, one a line.
 func (r *Release) identities(t *testing.T, target string) string {
 	t.Helper()
 	var lines strings.Builder

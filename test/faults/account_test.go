@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 )
 
-// fakeAccount is an account with a sequenced log, which never fails.
+// fakeAccount is an account with a sequenced event log, which never fails.
 type fakeAccount struct {
 	mu        sync.Mutex
 	endpoints map[string]account.Endpoint
@@ -98,7 +98,7 @@ func (f *fakeAccount) UpsertOperator(_ context.Context, o account.Operator) (*ac
 	return &o, nil
 }
 
-// endpoint makes an online endpoint.
+// endpoint returns an online endpoint.
 func endpoint(id, url, projectionID, typ string) account.Endpoint {
 	return account.Endpoint{
 		ID: id, URL: url, Name: id, Type: typ, Bindings: []string{account.BindingKubernetes},

@@ -1,9 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults owns the proof that the manager keeps its promises when the cluster does not keep
-// its own: it runs the manager as assembled by internal/operator against a real API server, through
-// a transport that fails, lies, delays and kills, and checks after every fault that no foreign
-// Service was touched, that what is projected is what the account has, that target ports are unique
-// and the Services agree with them, and that nothing of ours is without an endpoint. Tests only.
+// Package faults tests the manager against a cluster that fails: it runs the manager as assembled
+// by internal/operator against a real API server, through a transport that fails, delays or
+// truncates requests or kills the manager. After every fault it checks that no foreign Service was
+// changed, that the BoundEndpoints are those of the account, that target ports are unique and the
+// same in the Services, and that no object of Fairlead's is without an endpoint. Tests only.
 package faults

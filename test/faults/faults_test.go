@@ -14,23 +14,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// runScenario lets the account begin and change under a manager whose way to the API server is the
-// given one, with a rest after each.
+// runScenario runs a manager through the transports, creates the account's endpoints and changes
+// them. It waits until the manager has converged after each.
 func runScenario(w *testCluster, through ...transport) {
 	w.start(through...)
 	w.createInitialState()
-	w.awaitConverged("after the beginning")
+	w.awaitConverged("after the creation")
 	w.applyChanges()
 	w.awaitConverged("after the changes")
 }
 
-// n is about how many writes the scenario has, which depends on the events that come together: from
-// some k on the manager may live.
-const n = 34
+// scenarioWrites is about how many writes the scenario has. It depends on which events come
+// together, so a manager that is killed by one of the last writes may survive.
+const scenarioWrites = 34
 
 func TestManager_KilledBetweenWrites(t *testing.T) {
 	t.Parallel()
-	for k := range int64(n) {
+	for k := range int64(scenarioWrites) {
 		t.Run(fmt.Sprintf("after %d", k+1), func(t *testing.T) {
 			t.Parallel()
 			w := newTestCluster(t)
@@ -44,23 +44,23 @@ func TestManager_KilledBetweenWrites(t *testing.T) {
 				}
 				stop()
 			}()
-			reborn := false
-			rest := func(when string) {
+			restarted := false
+			awaitConverged := func(when string) {
 				w.await(when, func() error {
-					if killed.Load() && !reborn {
+					if killed.Load() && !restarted {
 						stop()
 						w.start()
-						reborn = true
+						restarted = true
 					}
 					return w.invariantError()
 				})
 				w.awaitConverged(when)
 			}
 			w.createInitialState()
-			rest("after the beginning")
+			awaitConverged("after the creation")
 			w.applyChanges()
-			rest("after the changes")
-			if !killed.Load() && k < n/2 {
+			awaitConverged("after the changes")
+			if !killed.Load() && k < scenarioWrites/2 {
 				t.Errorf("the scenario has fewer than %d writes", k+1)
 			}
 		})

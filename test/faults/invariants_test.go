@@ -18,15 +18,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// projection is what a hostname has: its endpoints, and the scheme of each port.
+// projection is a hostname's endpoints, and the scheme of each port.
 type projection struct {
 	Endpoints []string
 	Ports     map[int32]string
 	ID        string
 }
 
-// expected is the selector of the endpoints that the account has, computed without the product's
-// help but for the parser of URLs.
+// expected returns the projections of the account's endpoints by hostname. Of the product it uses
+// only the URL parser.
 func (w *testCluster) expected() map[string]projection {
 	want := map[string]projection{}
 	for id, e := range w.account.all() {
@@ -76,20 +76,20 @@ func (w *testCluster) invariantError() error {
 		}
 	}
 	if diff := cmp.Diff(w.expected(), got); diff != "" {
-		return fmt.Errorf("the account has (-), and projected is (+):\n%s", diff)
+		return fmt.Errorf("account (-), BoundEndpoints (+):\n%s", diff)
 	}
 	return w.servicesError(objects.Items)
 }
 
-// conditionError returns an error unless the status describes this spec and its Services truly. The
-// status also records which Services are the operator's own.
+// conditionError returns an error unless the status has the condition ServicesReady of this
+// generation: false for the hostname of a foreign Service, else true.
 func conditionError(o *v1alpha1.BoundEndpoint) error {
 	c, want := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServicesReady), metav1.ConditionTrue
 	if o.Spec.Service == "shop" {
 		want = metav1.ConditionFalse
 	}
 	if c == nil || c.ObservedGeneration != o.Generation || c.Status != want {
-		return fmt.Errorf("the status of %s, generation %d, says %+v", o.Name, o.Generation, c)
+		return fmt.Errorf("the status of %s, generation %d, is %+v", o.Name, o.Generation, c)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (w *testCluster) servicesError(objects []v1alpha1.BoundEndpoint) error {
 	for _, was := range w.foreign {
 		key := was.Namespace + "/" + was.Name
 		if diff := cmp.Diff(was, found[key]); diff != "" {
-			w.Fatalf("Service %s, which is not ours, was changed: %s", key, diff)
+			w.Fatalf("foreign Service %s was changed: %s", key, diff)
 		}
 		delete(found, key)
 	}
@@ -127,7 +127,7 @@ func (w *testCluster) servicesError(objects []v1alpha1.BoundEndpoint) error {
 			return fmt.Errorf("Service %s does not lead to %s: %q", target, upstream, s.Spec.ExternalName)
 		}
 		if s := found[upstream]; !w.own.Owns(&s) {
-			return fmt.Errorf("Service %s is not marked as ours", upstream)
+			return fmt.Errorf("Service %s is not marked as Fairlead's", upstream)
 		}
 		delete(found, upstream)
 		delete(found, target)

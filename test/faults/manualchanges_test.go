@@ -33,10 +33,10 @@ func TestManager_RBACRevokedAndRestored(t *testing.T) {
 	binding := w.restrict()
 	w.start()
 	w.createInitialState()
-	w.awaitConverged("after the beginning")
+	w.awaitConverged("after the creation")
 	w.delete(binding)
 	w.applyChanges()
-	w.await("it says so", w.unready("new"))
+	w.await("the condition is false", w.unready("new"))
 	binding.SetResourceVersion("")
 	binding.SetUID("")
 	w.create(binding)
@@ -56,14 +56,14 @@ func TestManager_QuotaOfZero(t *testing.T) {
 	}
 	w.start()
 	w.createInitialState()
-	w.await("it says so", w.unready("api"))
+	w.await("the condition is false", w.unready("api"))
 	w.delete(quota)
 	w.awaitConverged("with room")
 	w.applyChanges()
 	w.awaitConverged("after the changes")
 }
 
-// unready waits for the hostname's Services to be refused.
+// unready returns a check that the condition ServicesReady of the hostname is false.
 func (w *testCluster) unready(name string) func() error {
 	return func() error {
 		var b v1alpha1.BoundEndpoint
@@ -85,9 +85,9 @@ func (w *testCluster) delete(o client.Object) {
 	}
 }
 
-// restrict makes the managers a user with the rules of config/rbac and no more, and returns what
-// gives it those of the cluster.
-func (w *testCluster) restrict() (cluster client.Object) {
+// restrict runs managers as a user with exactly the rules of config/rbac, and returns the
+// ClusterRoleBinding of that user.
+func (w *testCluster) restrict() (binding client.Object) {
 	w.Helper()
 	user := "manager-of-" + w.own.Namespace
 	raw, err := os.ReadFile("../../config/rbac/manager.yaml")
@@ -95,7 +95,7 @@ func (w *testCluster) restrict() (cluster client.Object) {
 		w.Fatal(err)
 	}
 	for _, doc := range strings.Split(string(raw), "\n---\n") {
-		var role rbacv1.ClusterRole // has all fields of a Role that matter
+		var role rbacv1.ClusterRole // has the fields of a Role that are used here
 		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+w.anchor())),
 			&role); err != nil {
 			w.Fatal(err)
@@ -104,9 +104,9 @@ func (w *testCluster) restrict() (cluster client.Object) {
 			rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
 		if role.Kind == "ClusterRole" {
 			w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
-			cluster = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref,
+			binding = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref,
 				Subjects: subjects}
-			w.create(cluster)
+			w.create(binding)
 			continue
 		}
 		w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, Rules: role.Rules})
@@ -116,7 +116,7 @@ func (w *testCluster) restrict() (cluster client.Object) {
 	}
 	w.config = rest.CopyConfig(config)
 	w.config.Impersonate = rest.ImpersonationConfig{UserName: user}
-	return cluster
+	return binding
 }
 
 func TestManager_LabelsAndAnnotationsOverwritten(t *testing.T) {
@@ -127,13 +127,13 @@ func TestManager_LabelsAndAnnotationsOverwritten(t *testing.T) {
 			w := newTestCluster(t)
 			w.start()
 			w.createInitialState()
-			w.awaitConverged("after the beginning")
+			w.awaitConverged("after the creation")
 			before := w.identities()
 			rng := rand.New(rand.NewPCG(seed, 1))
 			for range 30 {
 				w.overwriteMetadata(rng)
 			}
-			w.awaitConverged("after the stomping")
+			w.awaitConverged("after the overwrites")
 			if diff := cmp.Diff(before, w.identities()); diff != "" {
 				t.Errorf("Services lost their identity: %s", diff)
 			}
@@ -168,7 +168,7 @@ func (w *testCluster) overwriteMetadata(rng *rand.Rand) {
 	}
 }
 
-// owned returns what the installation has made, by its marks.
+// owned returns the objects whose labels and annotations mark them as the installation's.
 func (w *testCluster) owned() (objects []client.Object) {
 	w.Helper()
 	for _, namespace := range []string{w.own.Namespace, w.target} {
@@ -195,7 +195,7 @@ func (w *testCluster) owned() (objects []client.Object) {
 	return kept
 }
 
-// identities returns the UID and the address of each Service of ours.
+// identities returns the UID and the address of each owned Service, by namespace/name.
 func (w *testCluster) identities() map[string]string {
 	w.Helper()
 	all := map[string]string{}
@@ -215,7 +215,7 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 			w := newTestCluster(t)
 			stop, _ := w.start()
 			w.createInitialState()
-			w.awaitConverged("after the beginning")
+			w.awaitConverged("after the creation")
 			before := w.identities()
 			if !running {
 				stop()
@@ -241,7 +241,7 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 		w := newTestCluster(t)
 		stop, _ := w.start()
 		w.createInitialState()
-		w.awaitConverged("after the beginning")
+		w.awaitConverged("after the creation")
 		stop()
 		if err := kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{},
 			client.InNamespace(w.own.Namespace)); err != nil {
@@ -253,13 +253,13 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 	})
 }
 
-// The CRD is everybody's. This is the only test here that is not parallel, so it runs before the
-// others and alone.
+// TestManager_CRDDeletedByHand deletes the CRD that all tests here share. It is the only one that
+// is not parallel, so it runs before the others and alone.
 func TestManager_CRDDeletedByHand(t *testing.T) {
 	w := newTestCluster(t)
 	w.start()
 	w.createInitialState()
-	w.awaitConverged("after the beginning")
+	w.awaitConverged("after the creation")
 	before := w.identities()
 	name := client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -281,9 +281,9 @@ func TestManager_CRDDeletedByHand(t *testing.T) {
 	}
 	w.awaitConverged("with the CRD again")
 	after := w.identities()
-	for place, identity := range before {
-		if after[place] != identity {
-			t.Errorf("Service %s was %q and is %q", place, identity, after[place])
+	for service, identity := range before {
+		if after[service] != identity {
+			t.Errorf("Service %s was %q and is %q", service, identity, after[service])
 		}
 	}
 	w.applyChanges()

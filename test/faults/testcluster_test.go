@@ -22,49 +22,50 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
-// patience is how long the manager has to come to rest after a fault: much longer than it needs, as
-// machines are slow.
-const patience = 3 * time.Minute
+// maxWait is how long the manager may take to converge after a fault: much longer than it needs,
+// for slow machines.
+const maxWait = 3 * time.Minute
 
-// testCluster is an installation, a team's namespace with a Service that is not ours, and an
+// testCluster is an installation, a namespace with Services that are not Fairlead's, and an
 // account.
 type testCluster struct {
 	*testing.T
 	own     installation.Installation
 	target  string
 	account *fakeAccount
-	foreign []corev1.Service // as they are to stay
+	foreign []corev1.Service // must not change
 	traffic *counter
 	config  *rest.Config
-	users   map[int32]use // of target ports, as seen at rest
+	lastUse map[int32]portUse // by target port
 }
 
-// use is the hostname that had a target port, and the time.
-type use struct {
+// portUse is the hostname that had a target port, and when it was last checked.
+type portUse struct {
 	hostname string
 	at       time.Time
 }
 
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	w := &testCluster{T: t, account: newFakeAccount(), traffic: &counter{}, config: config, users: map[int32]use{}}
+	w := &testCluster{T: t, account: newFakeAccount(), traffic: &counter{}, config: config,
+		lastUse: map[int32]portUse{}}
 	w.own = installation.Installation{Namespace: w.namespace("op-"), Release: "fairlead"}
 	w.target = w.namespace("team-")
 	w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.anchor()}})
 	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: w.anchor()}})
-	for _, place := range []client.ObjectKey{{Namespace: w.target, Name: "shop"}, {Namespace: w.target, Name: "other"},
+	for _, key := range []client.ObjectKey{{Namespace: w.target, Name: "shop"}, {Namespace: w.target, Name: "other"},
 		{Namespace: w.own.Namespace, Name: "other"}} {
-		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: place.Namespace, Name: place.Name}}
+		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		s.Spec.Ports = []corev1.ServicePort{{Port: 80}}
 		w.create(&s)
 		w.foreign = append(w.foreign, s)
 	}
-	w.Cleanup(w.clear)
+	w.Cleanup(w.deleteServices)
 	return w
 }
 
-// clear gives the addresses of the Services back.
-func (w *testCluster) clear() {
+// deleteServices frees the addresses of the Services.
+func (w *testCluster) deleteServices() {
 	ctx := context.WithoutCancel(w.Context())
 	for _, namespace := range []string{w.own.Namespace, w.target} {
 		var list corev1.ServiceList
@@ -95,8 +96,8 @@ func (w *testCluster) namespace(prefix string) string {
 	return ns.Name
 }
 
-// createInitialState is what the account has at first: ports of their own and shared, one where a
-// foreign Service stands, one that the selector excludes, one that is impossible.
+// createInitialState creates endpoints: with own and shared hostnames, one with the name of a
+// foreign Service, one that the selector excludes, and one with an invalid URL.
 func (w *testCluster) createInitialState() {
 	for _, e := range []account.Endpoint{
 		endpoint("ep-api", "http://api."+w.target, "ep-api", account.TypeAgent),
@@ -111,8 +112,8 @@ func (w *testCluster) createInitialState() {
 	}
 }
 
-// applyChanges is what happens to it: a hostname goes, a port of another goes, one comes, one
-// flaps, one becomes a pool.
+// applyChanges deletes a hostname and a port of another, adds a hostname, deletes one and adds it
+// again, and makes one a pool.
 func (w *testCluster) applyChanges() {
 	w.account.delete("ep-web")
 	w.account.delete("ep-db1")
@@ -159,12 +160,12 @@ func (w *testCluster) options(through []transport) operator.ManagerOptions {
 	}
 }
 
-// await polls until there is no complaint.
-func (w *testCluster) await(what string, complaint func() error) {
+// await polls until check returns nil.
+func (w *testCluster) await(what string, check func() error) {
 	w.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(maxWait)
 	for {
-		err := complaint()
+		err := check()
 		if err == nil {
 			return
 		}
@@ -179,15 +180,15 @@ func (w *testCluster) await(what string, complaint func() error) {
 	}
 }
 
-// awaitConverged waits until the invariants hold and nothing is written any more, and checks the
-// invariants once more.
+// awaitConverged waits until the invariants hold and the manager no longer writes, and checks the
+// invariants again.
 func (w *testCluster) awaitConverged(when string) {
 	w.Helper()
 	w.await(when, w.invariantError)
 	before := -1
 	w.await(when+", and then quiet", w.traffic.quietSince(&before))
 	if err := w.invariantError(); err != nil {
-		w.Fatalf("%s, at rest: %v", when, err)
+		w.Fatalf("%s, converged: %v", when, err)
 	}
 	w.checkPortReuse(when)
 }
@@ -202,12 +203,12 @@ func (w *testCluster) checkPortReuse(when string) {
 	}
 	for _, o := range objects.Items {
 		for _, port := range o.Spec.Ports {
-			if last, used := w.users[port.TargetPort]; used && last.hostname != o.Name &&
+			if last, used := w.lastUse[port.TargetPort]; used && last.hostname != o.Name &&
 				time.Since(last.at) < time.Minute {
 				w.Errorf("%s: target port %d of %s was that of %s %s ago", when, port.TargetPort, o.Name, last.hostname,
 					time.Since(last.at))
 			}
-			w.users[port.TargetPort] = use{o.Name, time.Now()}
+			w.lastUse[port.TargetPort] = portUse{o.Name, time.Now()}
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// transport wraps the way to the API server.
+// transport wraps the HTTP transport to the API server.
 type transport = func(http.RoundTripper) http.RoundTripper
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -45,7 +45,7 @@ func (c *counter) transport(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// quietSince complains as long as something was written since the last call.
+// quietSince returns a check that fails when something was written since its last call.
 func (c *counter) quietSince(last *int) func() error {
 	return func() error {
 		before, now := *last, int(c.writes.Load())
@@ -57,7 +57,7 @@ func (c *counter) quietSince(last *int) func() error {
 	}
 }
 
-var errKilled = errors.New("the process is dead")
+var errKilled = errors.New("the process was killed")
 
 // killAt ends the process with the k-th write: that one is applied, its answer and all that follows
 // are lost.
@@ -74,7 +74,7 @@ func killAt(k int64, kill func()) (t transport, killed *atomic.Bool) {
 			}
 			n := writes.Add(1)
 			if n > k {
-				return nil, errKilled // at the same moment
+				return nil, errKilled // concurrent with the k-th
 			}
 			res, err := next.RoundTrip(r)
 			if n < k {
@@ -131,7 +131,7 @@ func (a answer) response(r *http.Request) *http.Response {
 	}
 }
 
-// watches hands the body of every watch to wrap, with random numbers of its own.
+// watches passes the body of every watch through wrap, with a random source of its own.
 func watches(seed uint64, wrap func(io.ReadCloser, *rand.Rand) io.ReadCloser) transport {
 	var n atomic.Uint64
 	return func(next http.RoundTripper) http.RoundTripper {
@@ -154,7 +154,7 @@ type slowBody struct {
 
 func (s *slowBody) Read(b []byte) (int, error) {
 	n, err := s.ReadCloser.Read(b)
-	time.Sleep(rand.N(s.limit))
+	time.Sleep(time.Duration(s.rng.Int64N(int64(s.limit))))
 	return n, err
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 )
 
-// saying answers everything with one text.
-func saying(status int, kind, text string) http.HandlerFunc {
+// answering answers every request with one text.
+func answering(status int, kind, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		if kind == "" {
@@ -33,8 +33,8 @@ func saying(status int, kind, text string) http.HandlerFunc {
 	}
 }
 
-// cut promises more than it sends.
-func cut(text string) http.HandlerFunc {
+// truncated answers with a Content-Length beyond the body that it sends.
+func truncated(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", fmt.Sprint(len(text)+100))
@@ -53,32 +53,35 @@ func TestList_RefusesIncompleteAnswers(t *testing.T) {
 		code  account.Code
 		names string
 	}{
-		"HTML": {saying(200, "text/html", "<html>Welcome</html>"), account.CodeBadAnswer,
+		"HTML": {answering(200, "text/html", "<html>Welcome</html>"), account.CodeBadAnswer,
 			"200 with text/html"},
-		"HTML called JSON": {saying(200, json, "<html>"), account.CodeBadAnswer, "200 with application/json"},
-		"empty":            {saying(200, json, ""), account.CodeBadAnswer, "200"},
-		"no content type":  {saying(200, "", "{}"), account.CodeBadAnswer, "no content type"},
-		"null":             {saying(200, json, "null"), account.CodeBadAnswer, "list that was asked for"},
-		"another object":   {saying(200, json, "{}"), account.CodeBadAnswer, "list that was asked for"},
-		"another list":     {saying(200, json, `{"operators":[]}`), account.CodeBadAnswer, "list that was asked for"},
-		"a null list":      {saying(200, json, `{"endpoints":null}`), account.CodeBadAnswer, "list that was asked for"},
-		"a list":           {saying(200, json, `[]`), account.CodeBadAnswer, "200 with application/json"},
-		"half":             {saying(200, json, goodPage[:40]), account.CodeBadAnswer, "200 with application/json"},
-		"cut":              {cut(goodPage[:40]), account.CodeBadAnswer, "unexpected EOF"},
-		"two values":       {saying(200, json, goodPage+goodPage), account.CodeBadAnswer, "200"},
-		"wrong types":      {saying(200, json, `{"endpoints":[{"id":7}]}`), account.CodeBadAnswer, "200"},
-		"a bad version": {saying(200, json, `{"endpoints":[],"resource_version":"x"}`), account.CodeBadAnswer,
+		"HTML called JSON": {answering(200, json, "<html>"), account.CodeBadAnswer, "200 with application/json"},
+		"empty":            {answering(200, json, ""), account.CodeBadAnswer, "200"},
+		"no content type":  {answering(200, "", "{}"), account.CodeBadAnswer, "no content type"},
+		"null":             {answering(200, json, "null"), account.CodeBadAnswer, "list that was asked for"},
+		"another object":   {answering(200, json, "{}"), account.CodeBadAnswer, "list that was asked for"},
+		"another list": {answering(200, json, `{"operators":[]}`), account.CodeBadAnswer,
+			"list that was asked for"},
+		"a null list": {answering(200, json, `{"endpoints":null}`), account.CodeBadAnswer,
+			"list that was asked for"},
+		"a list":      {answering(200, json, `[]`), account.CodeBadAnswer, "200 with application/json"},
+		"half":        {answering(200, json, goodPage[:40]), account.CodeBadAnswer, "200 with application/json"},
+		"cut":         {truncated(goodPage[:40]), account.CodeBadAnswer, "unexpected EOF"},
+		"two values":  {answering(200, json, goodPage+goodPage), account.CodeBadAnswer, "200"},
+		"wrong types": {answering(200, json, `{"endpoints":[{"id":7}]}`), account.CodeBadAnswer, "200"},
+		"a bad version": {answering(200, json, `{"endpoints":[],"resource_version":"x"}`), account.CodeBadAnswer,
 			"resource version"},
-		"too large": {saying(200, json, `{"endpoints":[],"x":"`+strings.Repeat("x", 64<<20)+`"}`),
+		"too large": {answering(200, json, `{"endpoints":[],"x":"`+strings.Repeat("x", 64<<20)+`"}`),
 			account.CodeBadAnswer, "more than"},
-		"a redirect":      {saying(302, "text/html", ""), account.CodeBadAnswer, "302 with text/html"},
-		"no content":      {saying(204, json, ""), account.CodeBadAnswer, "204"},
-		"a proxy's 502":   {saying(502, "text/html", "<html>Bad gateway"), account.CodeBadAnswer, "502 with text/html"},
-		"JSON of another": {saying(500, json, `{"error":"x"}`), account.CodeBadAnswer, "500 with application/json"},
-		"half an error":   {saying(500, json, `{"error_code":"ERR_FL_10`), account.CodeBadAnswer, "500"},
-		"an error of the API": {saying(403, json, `{"error_code":"ERR_FL_1020","msg":"no","details":{"a":"b"}}`),
+		"a redirect": {answering(302, "text/html", ""), account.CodeBadAnswer, "302 with text/html"},
+		"no content": {answering(204, json, ""), account.CodeBadAnswer, "204"},
+		"a proxy's 502": {answering(502, "text/html", "<html>Bad gateway"), account.CodeBadAnswer,
+			"502 with text/html"},
+		"JSON of another": {answering(500, json, `{"error":"x"}`), account.CodeBadAnswer, "500 with application/json"},
+		"half an error":   {answering(500, json, `{"error_code":"ERR_FL_10`), account.CodeBadAnswer, "500"},
+		"an error of the API": {answering(403, json, `{"error_code":"ERR_FL_1020","msg":"no","details":{"a":"b"}}`),
 			account.CodeScope, "no"},
-		"an unknown code": {saying(418, json, `{"error_code":"ERR_FL_9999","msg":"new"}`), "ERR_FL_9999", "new"},
+		"an unknown code": {answering(418, json, `{"error_code":"ERR_FL_9999","msg":"new"}`), "ERR_FL_9999", "new"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,11 +92,11 @@ func TestList_RefusesIncompleteAnswers(t *testing.T) {
 			}
 		})
 	}
-	list, err := serve(t, saying(200, "application/json; charset=utf-8", goodPage)).ListEndpoints(t.Context(),
+	list, err := serve(t, answering(200, "application/json; charset=utf-8", goodPage)).ListEndpoints(t.Context(),
 		account.EndpointFilter{})
 	storetest.Must(t, err)
 	storetest.Equal(t, "good", list.Endpoints[0].ID+list.Version.String(), "ep-17-3")
-	list, err = serve(t, saying(200, "application/json", `{"endpoints":[]}`)).ListEndpoints(t.Context(),
+	list, err = serve(t, answering(200, "application/json", `{"endpoints":[]}`)).ListEndpoints(t.Context(),
 		account.EndpointFilter{})
 	storetest.Must(t, err)
 	storetest.Equal(t, "an API without versions", list.Version, account.ResourceVersion{})
@@ -103,7 +106,7 @@ func TestErrors_KeepStatusAndDetails(t *testing.T) {
 	t.Parallel()
 	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
-		saying(429, "application/json",
+		answering(429, "application/json",
 			`{"error_code":"ERR_FL_1080","msg":"slow down","details":{"operation_id":"rq-1"},"errors":[{"field":"f","value":"v","rule":"r"}]}`)(w, r)
 	}))
 	_, err := c.Endpoint(t.Context(), "x")
@@ -123,14 +126,14 @@ func TestList_FailsWithAnyPage(t *testing.T) {
 	}
 	first := page("https://other.host/endpoints?before_id=2", "ac-1")
 	for name, second := range map[string]http.HandlerFunc{
-		"error":           saying(503, "application/json", `{"error_code":"ERR_FL_1090","msg":"x"}`),
-		"gone":            saying(410, "application/json", `{"error_code":"ERR_FL_1070","msg":"x"}`),
-		"HTML":            saying(200, "text/html", ""),
-		"another account": saying(200, "application/json", page("", "ac-2")),
-		"no progress":     saying(200, "application/json", page("https://x/endpoints?before_id=2", "ac-1")),
-		"elsewhere":       saying(200, "application/json", page("https://x/else?before_id=3", "ac-1")),
-		"a loop":          saying(200, "application/json", page("https://x/endpoints?limit=1000", "ac-1")),
-		"a bad address":   saying(200, "application/json", page("https://x/%zz", "ac-1")),
+		"error":           answering(503, "application/json", `{"error_code":"ERR_FL_1090","msg":"x"}`),
+		"gone":            answering(410, "application/json", `{"error_code":"ERR_FL_1070","msg":"x"}`),
+		"HTML":            answering(200, "text/html", ""),
+		"another account": answering(200, "application/json", page("", "ac-2")),
+		"no progress":     answering(200, "application/json", page("https://x/endpoints?before_id=2", "ac-1")),
+		"elsewhere":       answering(200, "application/json", page("https://x/else?before_id=3", "ac-1")),
+		"a loop":          answering(200, "application/json", page("https://x/endpoints?limit=1000", "ac-1")),
+		"a bad address":   answering(200, "application/json", page("https://x/%zz", "ac-1")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +142,7 @@ func TestList_FailsWithAnyPage(t *testing.T) {
 					second(w, r)
 					return
 				}
-				saying(200, "application/json", first)(w, r)
+				answering(200, "application/json", first)(w, r)
 			}))
 			if list, err := c.ListEndpoints(t.Context(), account.EndpointFilter{}); err == nil || list != nil {
 				t.Errorf("list %+v, %v", list, err)
@@ -172,16 +175,16 @@ func TestWatch_RefusesOtherAnswers(t *testing.T) {
 		}
 		return w, err
 	}
-	if _, err := open(saying(200, "application/json", goodPage)); !errors.Is(err, apiclient.ErrWatchUnsupported) {
+	if _, err := open(answering(200, "application/json", goodPage)); !errors.Is(err, apiclient.ErrWatchUnsupported) {
 		t.Errorf("a list: %v", err)
 	}
 	for _, broken := range []string{"", goodPage[:len(goodPage)/2], `{"error_code":"ERR_FL_1099"}`} {
-		_, err := open(saying(200, "application/json", broken))
+		_, err := open(answering(200, "application/json", broken))
 		storetest.MustCode(t, err, account.CodeBadAnswer)
 	}
-	_, err := open(saying(200, "text/html", ""))
+	_, err := open(answering(200, "text/html", ""))
 	storetest.MustCode(t, err, account.CodeBadAnswer)
-	_, err = open(saying(410, "application/json", `{"error_code":"ERR_FL_1070","msg":"x"}`))
+	_, err = open(answering(410, "application/json", `{"error_code":"ERR_FL_1070","msg":"x"}`))
 	storetest.MustCode(t, err, account.CodeGone)
 	const added = `{"type":"ADDED","resource_version":"7-4","endpoint":{"id":"ep-1"}}` + "\n"
 	for name, c := range map[string]struct {
@@ -203,7 +206,7 @@ func TestWatch_RefusesOtherAnswers(t *testing.T) {
 		"an error for a line": {`{"error_code":"ERR_FL_1099"}` + "\n", account.CodeBadAnswer, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, err := open(saying(200, "application/x-ndjson", added+c.lines))
+			w, err := open(answering(200, "application/x-ndjson", added+c.lines))
 			storetest.Must(t, err)
 			e, err := w.Next()
 			storetest.Must(t, err)
@@ -282,7 +285,7 @@ func TestWatch_IdleTimeoutClosesIdleConnections(t *testing.T) {
 			<-r.Context().Done()
 			return
 		}
-		saying(200, "application/json", goodPage)(w, r)
+		answering(200, "application/json", goodPage)(w, r)
 	}), func(o *apiclient.Options) { o.WatchIdleTimeout = 50 * time.Millisecond })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than a request waits for its answer
 	defer cancel()

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 
 func TestClient_UsesHTTPSProxy(t *testing.T) {
 	t.Parallel()
-	srv := httptest.NewTLSServer(saying(200, "application/json", goodPage))
+	srv := httptest.NewTLSServer(answering(200, "application/json", goodPage))
 	defer srv.Close()
 	asked := make(chan string, 1)
 	go func() {
@@ -104,8 +104,8 @@ func serve(t *testing.T, h http.Handler, adjust ...func(*apiclient.Options)) *ap
 	return c
 }
 
-// real is a client of the real API on a real store.
-func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture, *apiclient.Client) {
+// newAPIClient returns a client of the real API on a real store.
+func newAPIClient(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture, *apiclient.Client) {
 	t.Helper()
 	dir := t.TempDir()
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
@@ -132,7 +132,7 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 
 func TestClient_ListsAndWatches(t *testing.T) {
 	t.Parallel()
-	f, c := real(t)
+	f, c := newAPIClient(t)
 	session := f.Session()
 	for i := range 5 {
 		f.Bind(session, fmt.Sprintf("http://e%d.demo", i))
@@ -173,7 +173,7 @@ func TestClient_ListsAndWatches(t *testing.T) {
 
 func TestClient_OperatorsAndSessions(t *testing.T) {
 	t.Parallel()
-	f, c := real(t)
+	f, c := newAPIClient(t)
 	o := account.Operator{Description: "d", ClusterUID: "u", EnabledFeatures: []string{account.FeatureBindings},
 		Deployment: account.OperatorDeployment{Name: "n", Namespace: "ns", Version: "1", ClusterName: "c"},
 		Binding: &account.OperatorBinding{EndpointSelectors: []string{`ep.name == "a, 'b'` + "\n"},
@@ -210,7 +210,7 @@ func TestClient_OperatorsAndSessions(t *testing.T) {
 
 func TestList_ReadsEveryPage(t *testing.T) {
 	t.Parallel()
-	f, c := real(t)
+	f, c := newAPIClient(t)
 	o := account.Operator{Deployment: account.OperatorDeployment{Name: "n", Namespace: "ns"}}
 	for i := range 3 {
 		o.ClusterUID = fmt.Sprint(i)

@@ -30,11 +30,11 @@ func TestWatch_TimesOutAfter45Seconds(t *testing.T) {
 		c.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
 			return ours, nil
 		}
-		say := make(chan string)
+		lines := make(chan string)
 		go func() {
 			_, _ = http.ReadRequest(bufio.NewReader(theirs))
 			_, _ = fmt.Fprint(theirs, "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n")
-			for line := range say {
+			for line := range lines {
 				_, _ = fmt.Fprintln(theirs, line)
 			}
 		}()
@@ -43,7 +43,7 @@ func TestWatch_TimesOutAfter45Seconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		time.AfterFunc(44*time.Second, func() { say <- `{"type":"BOOKMARK","resource_version":"7-1"}` })
+		time.AfterFunc(44*time.Second, func() { lines <- `{"type":"BOOKMARK","resource_version":"7-1"}` })
 		e, err := w.Next()
 		if err != nil || e.Type != account.Bookmark || time.Since(began) != 44*time.Second {
 			t.Fatalf("%+v, %v after %s", e, err, time.Since(began))
@@ -55,6 +55,6 @@ func TestWatch_TimesOutAfter45Seconds(t *testing.T) {
 			!strings.Contains(err.Error(), "sent nothing for 45s") {
 			t.Fatalf("%v after %s", err, took)
 		}
-		close(say)
+		close(lines)
 	})
 }

@@ -45,7 +45,7 @@ func (a *api) cloud(url, more string) string {
 	return into[account.Endpoint](a.do("POST", "/endpoints", a.admin, `{"url":"`+url+`"`+more+`}`).want(201)).ID
 }
 
-func TestBackends_Shapes(t *testing.T) {
+func TestBackends_HaveDocumentedShapes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.ActiveChild = func(_, _ string) string { return "bkdst-1" } })
 	tunnel, err := a.Store.StartTunnel(t.Context(),
@@ -82,7 +82,7 @@ func TestBackends_Shapes(t *testing.T) {
 	}
 }
 
-func TestBackends_Patches(t *testing.T) {
+func TestBackends_ApplyPatches(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	ids := a.backendOfEachKind()

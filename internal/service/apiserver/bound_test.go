@@ -124,7 +124,7 @@ func TestBoundEndpoints_SlowSelectorShortensPages(t *testing.T) {
 		"[http://e2.demo http://e1.demo http://e0.demo]")
 }
 
-func TestBoundEndpoints_StoreDown(t *testing.T) {
+func TestBoundEndpoints_ReportStoreOutage(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Store = brokenEndpoints{o.Store, errors.New("secret")} })
 	a.get("/kubernetes_operators/"+a.operatorWith(a.admin, `{}`)+"/bound_endpoints").want(500, account.CodeInternal)

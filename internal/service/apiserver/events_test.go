@@ -53,7 +53,7 @@ func TestEvents_NamePrincipalAndObject(t *testing.T) {
 	a.do("DELETE", "/events/"+got.ID, a.admin, "").want(405, account.CodeMethod)
 }
 
-func TestEvents_Watch(t *testing.T) {
+func TestEvents_AreWatched(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Heartbeat = 50 * time.Millisecond })
 	v := into[auditPage](a.get("/events").want(200)).ResourceVersion

@@ -41,7 +41,7 @@ func same(t *testing.T, what, got, want string) {
 	storetest.Equal(t, what, fmt.Sprint(one), fmt.Sprint(other))
 }
 
-func TestIdentities_Shapes(t *testing.T) {
+func TestIdentities_HaveDocumentedShapes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	user, session := a.login("alice")
@@ -129,11 +129,11 @@ func TestIdentities_Revoke(t *testing.T) {
 	}
 }
 
-// TestIdentities_Scope requires that a key with the scope identities reads and revokes identities
-// and nothing else, and that the scope read does not revoke.
-func TestIdentities_Scope(t *testing.T) {
+// TestIdentities_NeedScope requires that a key with the scope identities reads and revokes
+// identities and nothing else, and that the scope read does not revoke.
+func TestIdentities_NeedScope(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &sessionEnder{}, 1000 })
 	user, _ := a.login("alice")
 	secret, reader, operator := a.key(a.AccountID, account.ScopeIdentities), a.key(a.AccountID, account.ScopeRead),
 		a.key(a.AccountID, account.ScopeOperator)

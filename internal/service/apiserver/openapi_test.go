@@ -140,7 +140,7 @@ func stringList(v any) []string {
 // not.
 func TestOpenAPI_HasAcceptedFields(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 10_000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &sessionEnder{}, 10_000 })
 	d := a.description()
 	o := a.operatorWith(a.admin, "{}")
 	ids := map[string]string{"/kubernetes_operators": o,

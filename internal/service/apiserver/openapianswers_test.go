@@ -134,7 +134,7 @@ func (a *api) backendCases(child string) []operationCase {
 // description.
 func TestOpenAPI_MatchesAnswers(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &sessionEnder{}, 1000 })
 	d := a.description()
 	backend := a.Static().ID
 	called := map[string]bool{}

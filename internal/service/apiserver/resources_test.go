@@ -29,7 +29,7 @@ type endpointPage struct {
 	StoreID         string             `json:"store_id"`
 }
 
-func TestEndpoints_Shape(t *testing.T) {
+func TestEndpoints_HaveDocumentedShape(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
@@ -174,18 +174,18 @@ func TestTunnelSessions_List(t *testing.T) {
 	a.get("/tunnel_sessions/"+a.TokenID).want(404, account.CodeNotFound)
 }
 
-// enders notes what the API asks of the live sessions.
-type enders struct{ asked []string }
+// sessionEnder records which sessions the API stops and restarts.
+type sessionEnder struct{ asked []string }
 
-func (e *enders) StopSession(_ context.Context, by account.Caller, id string) error {
+func (e *sessionEnder) StopSession(_ context.Context, by account.Caller, id string) error {
 	return e.end("stop", by.AccountID, id)
 }
 
-func (e *enders) RestartSession(_ context.Context, by account.Caller, id string) error {
+func (e *sessionEnder) RestartSession(_ context.Context, by account.Caller, id string) error {
 	return e.end("restart", by.AccountID, id)
 }
 
-func (e *enders) end(how, accountID, id string) error {
+func (e *sessionEnder) end(how, accountID, id string) error {
 	e.asked = append(e.asked, how+" "+accountID+" "+id)
 	if id == "ts-none" {
 		return account.Errorf(account.CodeNotFound, "no")
@@ -195,7 +195,7 @@ func (e *enders) end(how, accountID, id string) error {
 
 func TestTunnelSessions_StopAndRestart(t *testing.T) {
 	t.Parallel()
-	ended := &enders{}
+	ended := &sessionEnder{}
 	a := newAPI(t, func(o *apiserver.Options) { o.SessionEnder = ended })
 	other, _ := a.NewAccount("other")
 	a.do("POST", "/tunnel_sessions/ts-1/stop", a.admin, "").want(204)

@@ -125,7 +125,7 @@ func TestWatch_ContinuesAfterRestart(t *testing.T) {
 		fmt.Sprint("MODIFIED offline ", v.Seq+1))
 }
 
-func TestWatch_Filters(t *testing.T) {
+func TestWatch_FiltersEvents(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Heartbeat = 5 * time.Millisecond })
 	session := a.Session()
@@ -149,7 +149,7 @@ func TestWatch_Filters(t *testing.T) {
 	storetest.Equal(t, "url", w.nextChange().Endpoint.URL, "http://b.demo")
 }
 
-func TestWatch_Refusals(t *testing.T) {
+func TestWatch_RefusesInvalid(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Limits.WatchesPerAccount = 2 })
 	v := a.Bind(a.Session(), "http://a.demo").Endpoint.ResourceVersion

@@ -179,7 +179,7 @@ func TestAttempts_EndAtTheirLimits(t *testing.T) {
 	})
 }
 
-func TestFailover_Nests(t *testing.T) {
+func TestFailover_TriesNestedGroups(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newResolverFixture(t, failover("f", "site1", "site2"), failover("site1", "a", "b"),

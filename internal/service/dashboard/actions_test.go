@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestSignIn(t *testing.T) {
+func TestSignIn_ChecksKey(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -225,7 +225,7 @@ func TestForms_RefusePlainHTTPOrigin(t *testing.T) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestPages_SetSecurityHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -264,7 +264,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestRevoke(t *testing.T) {
+func TestRevoke_EndsSessionsAfterConfirmation(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
@@ -333,7 +333,7 @@ func TestAgents_StopAndRestart(t *testing.T) {
 	}
 }
 
-func TestCredentials(t *testing.T) {
+func TestCredentials_CreateAndDelete(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)

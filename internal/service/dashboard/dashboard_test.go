@@ -145,7 +145,7 @@ func TestScan_FindsOldMatches(t *testing.T) {
 	}
 }
 
-func TestScopes(t *testing.T) {
+func TestScopes_LimitPages(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	policy, user, session := "/ui/traffic-policy/", f.users[0].ID, f.sessions[0].ID
@@ -275,7 +275,7 @@ func TestPages_HideOtherAccounts(t *testing.T) {
 	}
 }
 
-func TestPages_StoreDown(t *testing.T) {
+func TestPages_ReportStoreOutage(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)

@@ -59,7 +59,7 @@ func waitForEvent(t *testing.T, events <-chan string, wanted string) {
 	}
 }
 
-func TestLiveUpdates(t *testing.T) {
+func TestLiveUpdates_SendChanges(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, func(o *Options) {

@@ -308,7 +308,7 @@ func (d discard) Header() http.Header         { return d.header }
 func (d discard) WriteHeader(int)             {}
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func TestAbortable_ReadFrom(t *testing.T) {
+func TestAbortable_ReadFromEndsAfterAbort(t *testing.T) {
 	t.Parallel()
 	inner := &readerFromRecorder{}
 	w, _, cut := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil)

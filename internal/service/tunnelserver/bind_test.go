@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// TestBind_URLTable requires that an invalid URL is refused with the code, the field and the
-// rule.
-func TestBind_URLTable(t *testing.T) {
+// TestBind_NamesBrokenURLRule requires that an invalid URL is refused with the code, the field and
+// the rule.
+func TestBind_NamesBrokenURLRule(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	bind := func(url string) (account.BindRequest, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestBind_RateLimit(t *testing.T) {
+func TestBind_LimitsRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})

@@ -87,7 +87,8 @@ func TestFinish_RefusesInvalidTickets(t *testing.T) {
 func TestACS_HandlesIdPInitiated(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
-	if res := w.postACS("SAMLResponse=x"); res.Code != 403 || len(w.store.tickets) != 0 {
+	if res := w.postACS("SAMLResponse=x"); res.Code != 403 || len(w.store.tickets) != 0 ||
+		code(res) != account.CodeLoginFailed || !strings.Contains(res.Body.String(), "began at the identity provider") {
 		t.Errorf("not allowed: %d", res.Code)
 	}
 	w = newHarness(t, func(w *harness) { w.config.AllowIdPInitiated = true })

@@ -34,7 +34,7 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 	case session == nil, !entry.SetSession(session.ID):
 		entry.Done()
 		q.unauthenticated(next)
-	case !q.inAuthorizedGroup(session.Identity.Groups):
+	case !InAuthorizedGroup(q.Config, session.Identity.Groups):
 		q.writePage(account.CodeLoginFailed,
 			"You are logged in, but this endpoint admits members of certain groups only. Open "+
 				q.action.URL(PathLogout)+" to log out, and log in as another person.")
@@ -60,8 +60,9 @@ func (q *request) lookUpSession(hash []byte) (*account.LiveSession, error) {
 	return s, nil
 }
 
-func (q *request) inAuthorizedGroup(groups []string) bool {
-	allowed := q.Config.AuthorizedGroups
+// InAuthorizedGroup reports whether the config admits a person with these groups.
+func InAuthorizedGroup(c *trafficpolicy.LoginConfig, groups []string) bool {
+	allowed := c.AuthorizedGroups
 	return len(allowed) == 0 || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(allowed, g) })
 }
 

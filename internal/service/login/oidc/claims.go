@@ -4,6 +4,7 @@
 package oidc
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -15,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Bounds of what is kept of a person.
+// Limits of a person's identity.
 const (
 	maxText       = 1024 // bytes of a text
 	maxGroups     = 500
@@ -26,7 +27,7 @@ const (
 // personClaims are the claims about a person.
 type personClaims struct {
 	Email     string       `json:"email"`
-	Verified  *lenientBool `json:"email_verified"` // nil = nothing is said
+	Verified  *lenientBool `json:"email_verified"` // nil = no claim
 	Domain    lenientBool  `json:"xms_edov"`       // Microsoft's: the owner of the address's domain is verified
 	Name      string       `json:"name"`
 	Username  string       `json:"preferred_username"`
@@ -46,7 +47,7 @@ func (t *lenientBool) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeClaims decodes claims.
+// decodeClaims decodes the claims of a token or of userinfo.
 func decodeClaims(decode func(any) error) (*personClaims, error) {
 	c := &personClaims{}
 	if err := decode(c); err != nil {
@@ -67,7 +68,7 @@ func (c *personClaims) merge(more *personClaims) {
 		}
 	}
 	for name, value := range more.all {
-		if _, there := c.all[name]; !there {
+		if _, exists := c.all[name]; !exists {
 			c.all[name] = value
 		}
 	}
@@ -107,12 +108,10 @@ func (c *personClaims) isVerified(issuer string) bool {
 // identity returns what rules and upstreams may know. It drops an address that is not verified. Too
 // many groups are an error: no group is dropped silently.
 func (c *personClaims) identity(issuer, subject string, groups []string) (account.LoginIdentity, error) {
-	id := account.LoginIdentity{ProviderUserID: subject, Name: limitText(c.Name), Username: limitText(c.Username)}
+	id := account.LoginIdentity{ProviderUserID: subject, Name: limitText(c.Name),
+		Username: cmp.Or(limitText(c.Username), limitText(c.Nickname))}
 	if c.isVerified(issuer) {
 		id.Email = limitText(c.Email)
-	}
-	if id.Username == "" {
-		id.Username = limitText(c.Nickname)
 	}
 	for _, name := range groups {
 		list, whole := stringList(c.all[name], maxGroups)
@@ -141,7 +140,7 @@ func (c *personClaims) identity(issuer, subject string, groups []string) (accoun
 
 // stringList reads a text or a list of texts; nil for anything else. whole is false when texts were
 // dropped because they are too long or too many.
-func stringList(raw json.RawMessage, most int) (list []string, whole bool) {
+func stringList(raw json.RawMessage, limit int) (list []string, whole bool) {
 	var one string
 	var many []string
 	if len(raw) == 0 || json.Unmarshal(raw, &many) != nil {
@@ -151,7 +150,7 @@ func stringList(raw json.RawMessage, most int) (list []string, whole bool) {
 		many = []string{one}
 	}
 	list = slices.DeleteFunc(slices.Clone(many), func(s string) bool { return len(s) > maxText })
-	list = list[:min(len(list), most)]
+	list = list[:min(len(list), limit)]
 	return list, len(list) == len(many)
 }
 

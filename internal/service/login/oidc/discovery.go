@@ -18,11 +18,11 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// How long a discovery document is used, and how long a failure to read it lasts.
+// Intervals of fetching a discovery document.
 const (
-	discoveryFresh = 6 * time.Hour
-	discoveryRetry = 3 * time.Second
-	discoveryWait  = 10 * time.Second
+	discoveryMaxAge  = 6 * time.Hour
+	discoveryRetry   = 3 * time.Second // after a failure
+	discoveryTimeout = 10 * time.Second
 )
 
 // discovery reads the provider's discovery document at its first use, and again when it is old.
@@ -35,8 +35,8 @@ type discovery struct {
 	mu   sync.Mutex
 	info *providerInfo
 	err  error
-	next time.Time     // when it is read again
-	busy chan struct{} // closed when the read that is under way has ended
+	next time.Time     // the earliest time of the next fetch
+	busy chan struct{} // closed when the current fetch has ended; nil = none
 }
 
 // providerInfo is the content of a discovery document.
@@ -44,7 +44,7 @@ type providerInfo struct {
 	*goidc.Provider
 	issuer   string // may be a template
 	endpoint oauth2.Endpoint
-	issParam bool // answers name the issuer
+	issParam bool // callbacks have the parameter iss
 	keys     *keySet
 	signing  []string // algorithms of signatures
 }
@@ -57,7 +57,7 @@ func (d *providerInfo) verifier(clientID string, wait bool) (*goidc.IDTokenVerif
 	}), keys
 }
 
-// get returns the description.
+// get returns the content of the document. It waits for a fetch only while there is none.
 func (d *discovery) get(ctx context.Context) (*providerInfo, error) {
 	for {
 		d.mu.Lock()
@@ -71,7 +71,7 @@ func (d *discovery) get(ctx context.Context) (*providerInfo, error) {
 		}
 		if d.busy == nil {
 			d.busy = make(chan struct{})
-			go d.read(context.WithoutCancel(ctx), d.busy)
+			go d.update(context.WithoutCancel(ctx), d.busy)
 		}
 		known, busy := d.info, d.busy
 		d.mu.Unlock()
@@ -86,14 +86,14 @@ func (d *discovery) get(ctx context.Context) (*providerInfo, error) {
 	}
 }
 
-func (d *discovery) read(ctx context.Context, done chan struct{}) {
-	ctx, cancel := context.WithTimeout(ctx, discoveryWait)
+func (d *discovery) update(ctx context.Context, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
-	found, err := d.ask(ctx)
+	found, err := d.fetch(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err = err; err == nil {
-		d.info, d.next = found, time.Now().Add(discoveryFresh)
+		d.info, d.next = found, time.Now().Add(discoveryMaxAge)
 	} else {
 		d.next = time.Now().Add(discoveryRetry)
 	}
@@ -101,13 +101,13 @@ func (d *discovery) read(ctx context.Context, done chan struct{}) {
 	close(done)
 }
 
-func (d *discovery) ask(ctx context.Context) (*providerInfo, error) {
+func (d *discovery) fetch(ctx context.Context) (*providerInfo, error) {
 	ctx = goidc.ClientContext(ctx, d.client)
-	asked := ctx
+	issuerCtx := ctx
 	if d.dialect.tenants {
-		asked = goidc.InsecureIssuerURLContext(ctx, d.dialect.issuer) // checkTenant checks it
+		issuerCtx = goidc.InsecureIssuerURLContext(ctx, d.dialect.issuer) // checkTenant checks it
 	}
-	p, err := goidc.NewProvider(asked, d.dialect.issuer)
+	p, err := goidc.NewProvider(issuerCtx, d.dialect.issuer)
 	if err != nil {
 		return nil, fmt.Errorf("reading the provider's description, %s/.well-known/openid-configuration: %w",
 			strings.TrimSuffix(d.dialect.issuer, "/"), err)
@@ -149,7 +149,7 @@ func (d *discovery) ask(ctx context.Context) (*providerInfo, error) {
 	return found, nil
 }
 
-// checkAuthURL makes sure that a browser can be sent there.
+// checkAuthURL refuses a URL to which a browser cannot be redirected.
 func checkAuthURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
@@ -158,14 +158,14 @@ func checkAuthURL(text string) error {
 	return nil
 }
 
-// checkTenant makes sure that an issuer is one of the host that was asked for it.
-func checkTenant(asked, issuer string) error {
-	a, err := url.Parse(asked)
+// checkTenant refuses an issuer of another origin than the configured one.
+func checkTenant(configured, issuer string) error {
+	a, err := url.Parse(configured)
 	if err != nil {
 		return fmt.Errorf("reading the provider's URL: %w", err)
 	}
 	if !strings.HasPrefix(issuer, a.Scheme+"://"+a.Host+"/") {
-		return fmt.Errorf("the description of %s is that of another issuer, %q", asked, issuer)
+		return fmt.Errorf("the description of %s is that of another issuer, %q", configured, issuer)
 	}
 	return nil
 }

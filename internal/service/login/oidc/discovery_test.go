@@ -47,7 +47,7 @@ func TestDiscovery_RetriesAndKeeps(t *testing.T) {
 			t.Fatalf("%v, %d requests", err, requests)
 		}
 		down = true
-		time.Sleep(discoveryFresh)
+		time.Sleep(discoveryMaxAge)
 		for range 3 {
 			if again, err := d.get(t.Context()); err != nil || again != first {
 				t.Errorf("%v", err)

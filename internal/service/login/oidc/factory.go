@@ -4,6 +4,7 @@
 package oidc
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,18 +13,17 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// dialect is how one provider's OpenID Connect differs from the standard.
+// dialect describes a provider and its differences from the OpenID Connect standard.
 type dialect struct {
 	name, url string   // for people
 	issuer    string   // where discovery begins
 	scopes    []string // by default
-	prompt    string   // that makes the provider ask again; or as near as it comes to that
-	maxAge    bool     // it knows max_age, and says auth_time
+	prompt    string   // makes the provider ask again, or come as close to that as it can
+	maxAge    bool     // supports max_age, and sends auth_time
 	tenants   bool     // the issuer that discovery finds may be another of the same host, or a template with {tenantid}
 	groups    []string // claims with groups
 }
@@ -41,25 +41,19 @@ func dialectOf(name, issuer string) dialect {
 	switch {
 	case name == "google" || issuer == google:
 		d.name, d.prompt, d.maxAge = "Google", "select_account", false // it refuses prompt=login
-		d.setDefaultIssuer(google)
+		d.issuer = cmp.Or(d.issuer, google)
 	case name == "gitlab":
 		d.name, d.groups = "GitLab", []string{"groups", "groups_direct"}
-		d.setDefaultIssuer(gitlab)
+		d.issuer = cmp.Or(d.issuer, gitlab)
 	case name == "microsoft":
 		d.name, d.maxAge, d.tenants = "Microsoft", false, true
-		d.setDefaultIssuer(microsoft)
+		d.issuer = cmp.Or(d.issuer, microsoft)
 	}
 	d.url = d.issuer
 	if u, err := url.Parse(d.issuer); err == nil && d.name == "" {
 		d.name = u.Host
 	}
 	return d
-}
-
-func (d *dialect) setDefaultIssuer(issuer string) {
-	if d.issuer == "" {
-		d.issuer = issuer
-	}
 }
 
 // Factory returns the factory of the providers of the actions oauth and openid-connect, which share
@@ -126,7 +120,7 @@ func (s *settings) scope(issuer string) string {
 func callbackCode(q url.Values) (code string, err error) {
 	if refusal := q.Get("error"); refusal != "" {
 		return "", login.RefusedError("The identity provider has not confirmed the login"+errorCodeSuffix(refusal)+".",
-			fmt.Errorf("the provider says %.100q %.200q", refusal, q.Get("error_description")))
+			fmt.Errorf("the provider answered %.100q %.200q", refusal, q.Get("error_description")))
 	}
 	if code = q.Get("code"); code == "" {
 		return "", login.RefusedError("The identity provider's answer has no code.", nil)
@@ -140,8 +134,4 @@ func errorCodeSuffix(code string) string {
 		return ""
 	}
 	return " (" + code + ")"
-}
-
-func identityProvider(name, url string) account.IdentityProvider {
-	return account.IdentityProvider{Name: name, URL: url}
 }

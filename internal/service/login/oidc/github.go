@@ -18,7 +18,7 @@ import (
 )
 
 // gitHub is GitHub or a GitHub Enterprise Server: OAuth 2.0, and its REST API for the person's
-// identity. It cannot be told to ask for the password again, and has no auth_time.
+// identity. It cannot ask for the password again, and has no auth_time.
 type gitHub struct {
 	settings
 	url, api string
@@ -47,7 +47,8 @@ func (g *gitHub) Scope() string { return g.scope(g.url) }
 func (g *gitHub) StartFlow(_ context.Context, f *login.Flow, action login.Action) (login.Redirect, error) {
 	params := g.params(f)
 	if f.ForceReauth {
-		params = append(params, oauth2.SetAuthURLParam("prompt", "select_account")) // as near as it comes
+		// GitHub cannot ask for the password
+		params = append(params, oauth2.SetAuthURLParam("prompt", "select_account"))
 	}
 	return login.Redirect{URL: g.client(action).AuthCodeURL(f.State, params...)}, nil
 }
@@ -82,7 +83,8 @@ func (g *gitHub) HandleCallback(
 		return nil, login.ProviderError(err)
 	}
 	return &login.Authentication{
-		Key: strings.Join([]string{"github", g.url, id}, "\x00"), Provider: identityProvider("GitHub", g.url),
+		Key:      strings.Join([]string{"github", g.url, id}, "\x00"),
+		Provider: account.IdentityProvider{Name: "GitHub", URL: g.url},
 		Identity: account.LoginIdentity{ProviderUserID: id, Username: limitText(user.Login), Name: limitText(user.Name),
 			Email: limitText(email)},
 	}, nil

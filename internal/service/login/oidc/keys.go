@@ -16,7 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// How long fetched keys are used, and how often they are fetched.
+// Intervals of fetching keys.
 const (
 	keysMaxAge   = time.Hour
 	keysInterval = 5 * time.Second // between two fetches for unknown keys or after failures
@@ -27,16 +27,16 @@ const (
 const (
 	maxKeySets = 1024
 	maxKeys    = 256 // of one set
-	maxTries   = 16  // keys that are tried on a token which names none
+	maxTries   = 16  // keys that are tried for a token without a key ID
 )
 
-// algorithms are the signatures that are accepted: asymmetric ones only.
+// algorithms are the accepted signature algorithms, all of them asymmetric.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512,
 	jose.EdDSA,
 }
 
-// keySets holds one keySet for each jwks_uri, shared by all actions. It is safe for concurrent use.
+// keySets has one keySet for each jwks_uri, shared by all actions. It is safe for concurrent use.
 type keySets struct {
 	cpu chan struct{} // bounds the signatures that are verified at the same time
 
@@ -55,7 +55,7 @@ func (k *keySets) of(uri string, client *http.Client) *keySet {
 	s := k.byURI[uri]
 	if s == nil {
 		if len(k.byURI) >= maxKeySets {
-			clear(k.byURI) // sets in use go on to work, unshared until their providers are described again
+			clear(k.byURI) // sets in use keep working, unshared until the next discovery
 		}
 		s = &keySet{uri: uri, client: client, cpu: k.cpu}
 		k.byURI[uri] = s
@@ -78,7 +78,7 @@ type keySet struct {
 	fetching chan struct{} // closed when the fetch that is waiting or under way has ended
 }
 
-// keyList is the result of a fetch that began at the time.
+// keyList is the result of a fetch that began at time at.
 type keyList struct {
 	keys []jose.JSONWebKey
 	at   time.Time
@@ -90,7 +90,7 @@ var errFetchedRecently = fmt.Errorf("the provider's keys were fetched less than 
 // verifier is a goidc.KeySet for one token.
 type verifier struct {
 	*keySet
-	wait     bool  // for the next fetch, when the key is unknown; not for tokens that need no session to send
+	wait     bool  // for the next fetch when the key is unknown; false for tokens that anyone may send
 	fetchErr error // why no keys are available; the token could not be checked then
 }
 
@@ -200,8 +200,7 @@ func (s *keySet) fetch(ctx context.Context, delay time.Duration, renewal bool) {
 	s.fetching = nil
 }
 
-// download reads the keys. Those of kinds that are not supported are left out, as RFC 7517 wants
-// it.
+// download reads the keys. It skips keys of unsupported types, as RFC 7517 requires.
 func (s *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.uri, nil)
 	if err != nil {

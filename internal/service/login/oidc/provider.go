@@ -78,7 +78,7 @@ func (p *provider) HandleCallback(
 		return nil, err
 	}
 	if err != nil {
-		return nil, login.RefusedError("The identity provider's answer does not hold for this login.", err)
+		return nil, login.RefusedError("The identity provider's answer is not valid for this login.", err)
 	}
 	claims, err := decodeClaims(id.Claims)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *provider) checkClaims(d *providerInfo, id *goidc.IDToken, f *login.Flow
 func checkIssuedAt(at time.Time) error {
 	switch ahead := time.Until(at); {
 	case at.Unix() <= 0:
-		return errors.New("the token does not say when it was issued (iat)")
+		return errors.New("the token has no time of issue (iat)")
 	case ahead > login.ClockSkew:
 		return fmt.Errorf("the token was issued (iat) %s ahead of this server's clock", ahead.Round(time.Second))
 	}
@@ -191,11 +191,8 @@ func (p *provider) addUserInfo(
 func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*login.Authentication, error) {
 	identity, err := claims.identity(id.Issuer, id.Subject, p.dialect.groups)
 	if err != nil {
-		return nil,
-			login.RefusedError(
-				"The identity provider says more of your groups than this endpoint takes. Its administrator can "+
-					"have it "+
-					"say fewer.", err)
+		return nil, login.RefusedError("The identity provider sends more groups of yours than this endpoint accepts. "+
+			"Its administrator can make it send fewer.", err)
 	}
 	required := p.dialect.maxAge
 	if configured := p.config.RequireAuthTime; configured != nil {
@@ -203,7 +200,7 @@ func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*log
 	}
 	return &login.Authentication{
 		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
-		Provider: identityProvider(p.dialect.name, p.dialect.url),
+		Provider: account.IdentityProvider{Name: p.dialect.name, URL: p.dialect.url},
 		Identity: identity,
 		Issuer:   id.Issuer, Client: p.config.ClientID, Subject: id.Subject, SessionID: claims.SessionID,
 		AuthTime: claims.authTime(), AuthTimeRequired: required,
@@ -243,7 +240,7 @@ func exchangeError(err error) error {
 	if !errors.As(err, &answer) {
 		return login.ProviderError(fmt.Errorf("exchanging the code: %w", err))
 	}
-	cause := fmt.Errorf("exchanging the code: the provider says %.60q %.200q, status %d", answer.ErrorCode,
+	cause := fmt.Errorf("exchanging the code: the provider answered %.60q %.200q, status %d", answer.ErrorCode,
 		answer.ErrorDescription, answer.Response.StatusCode)
 	if answer.ErrorCode == "invalid_grant" || answer.ErrorCode == "bad_verification_code" {
 		return login.RefusedError("This login was used before, or has taken too long.", cause)

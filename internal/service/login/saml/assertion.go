@@ -48,7 +48,7 @@ type assertion struct {
 	inResponseTo       string // "" = the identity provider began
 	validUntil         time.Time
 	authnInstant       time.Time // AuthnInstant
-	sessionEnd         time.Time // zero = it does not say
+	sessionEnd         time.Time // zero = unknown
 	attributes         map[string][]string
 }
 
@@ -184,7 +184,7 @@ func (v *validator) checkConditions(e *etree.Element, a *assertion) error {
 			if err := v.checkAudience(c); err != nil {
 				return err
 			}
-		// it is used once, and not passed on
+		// assertions are used once, and not passed on, anyway
 		case isElement(c, nsAssertion, "OneTimeUse"), isElement(c, nsAssertion, "ProxyRestriction"):
 		default:
 			return fmt.Errorf("the assertion has a condition %s that is not known here", c.Tag)

@@ -63,7 +63,8 @@ func TestValidator_ChecksParties(t *testing.T) {
 }
 
 // TestValidator_ChecksInResponseTo refuses a response that names another request than its
-// assertion, and one to no request where the config does not allow that.
+// assertion, and one to no request with force_authn. Package login refuses one to no request unless
+// the config allows it.
 func TestValidator_ChecksInResponseTo(t *testing.T) {
 	t.Parallel()
 	allowUnsolicited := func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }
@@ -73,7 +74,6 @@ func TestValidator_ChecksInResponseTo(t *testing.T) {
 			edit: func(s *responseSpec) { s.ResponseInResponseTo = "_q2" }},
 		{name: "a request, the assertion none", reason: "to another request", config: allowUnsolicited,
 			edit: func(s *responseSpec) { s.InResponseTo = "" }},
-		{name: "IdP-initiated, not allowed", reason: "began at the identity provider", edit: unsolicited},
 		{name: "IdP-initiated, with force_authn", reason: "ask you again", edit: unsolicited,
 			config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated, c.ForceAuthn = true, true }},
 	})

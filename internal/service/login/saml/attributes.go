@@ -4,6 +4,7 @@
 package saml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,13 +16,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Bounds of what is kept of a person.
+// Limits of a person's attributes.
 const (
 	maxValues = 800
 	maxText   = 64 << 10 // bytes of all names and values
 )
 
-// Names under which identity providers send the same, best first. They are compared in any case.
+// Names of an attribute at different identity providers, the preferred first. Case is ignored.
 var (
 	emailNames = []string{"mail", "email", "emailAddress", "urn:oid:0.9.2342.19200300.100.1.3",
 		"urn:oid:1.2.840.113549.1.9.1",
@@ -67,11 +68,8 @@ func attributes(e *etree.Element) (map[string][]string, error) {
 		}
 	}
 	if values > maxValues || size > maxText {
-		return nil,
-			fmt.Errorf(
-				"the assertion has %d values in %d bytes, more than %d or %d: let the identity provider send "+
-					"fewer groups", values,
-				size, maxValues, maxText)
+		return nil, fmt.Errorf("the assertion has %d values in %d bytes, more than %d or %d: let the identity "+
+			"provider send fewer groups", values, size, maxValues, maxText)
 	}
 	return found, nil
 }
@@ -99,12 +97,7 @@ func (a *assertion) identity() account.LoginIdentity {
 	if id.Name == "" {
 		id.Name = strings.TrimSpace(first(firstNames) + " " + first(lastNames))
 	}
-	if id.Username == "" {
-		id.Username = id.Email
-	}
-	if id.Username == "" {
-		id.Username = a.nameID
-	}
+	id.Username = cmp.Or(id.Username, id.Email, a.nameID)
 	for _, n := range groupNames {
 		for _, g := range folded[strings.ToLower(n)] {
 			if !slices.Contains(id.Groups, g) {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/beevik/etree"
@@ -27,9 +26,9 @@ const (
 	maxForm = 512 << 10 // bytes of a post: a response in base64 and percent signs
 )
 
-// ConsumeResponse checks the response that a browser has posted: everything but which flow it
-// belongs to (Authentication.InResponseTo), and that its assertion is used for the first time
-// (Once). Posts need no session, so a panic of the check is an error too.
+// ConsumeResponse checks the response that a browser has posted: everything but the flow that it
+// belongs to (Authentication.InResponseTo), if any, and that its assertion is used for the first
+// time (Once). Posts need no session, so a panic of the check is an error too.
 func (p *Provider) ConsumeResponse(
 	ctx context.Context, r *http.Request, action login.Action,
 ) (c *login.Authentication, err error) {
@@ -54,10 +53,9 @@ func (p *Provider) ConsumeResponse(
 	if err != nil {
 		return nil, err
 	}
-	x := &validator{entity: idp.id, audience: action.URL(login.PathMetadata), acs: action.URL(login.PathACS),
-		format: p.nameIDFormat,
-		now:    p.now()}
-	if err := x.checkEnvelope(resp.root); err != nil {
+	v := &validator{entity: idp.id, audience: action.URL(login.PathMetadata), acs: action.URL(login.PathACS),
+		format: p.nameIDFormat, now: p.now()}
+	if err := v.checkEnvelope(resp.root); err != nil {
 		return nil, refusedError(err)
 	}
 	if resp.assertion == nil {
@@ -67,12 +65,12 @@ func (p *Provider) ConsumeResponse(
 	if err != nil {
 		return nil, err
 	}
-	if verified.root != nil { // it is signed: then only what was signed counts
-		if err := x.checkEnvelope(verified.root); err != nil {
+	if verified.root != nil { // of a signed response, only the signed content is read
+		if err := v.checkEnvelope(verified.root); err != nil {
 			return nil, refusedError(err)
 		}
 	}
-	a, err := x.readAssertion(verified.assertion)
+	a, err := v.readAssertion(verified.assertion)
 	if err != nil {
 		return nil, refusedError(err)
 	}
@@ -99,28 +97,16 @@ func (p *Provider) verifySignatures(ctx context.Context, resp *response, idp *en
 	return verified, nil
 }
 
-// authenticate returns the person of an assertion if this endpoint admits them.
+// authenticate returns the person of an assertion if the config admits them.
 func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authentication, error) {
-	if a.inResponseTo == "" {
-		if !p.config.AllowIdPInitiated {
-			return nil, account.Errorf(account.CodeLoginFailed,
-				"This login began at the identity provider, which this endpoint does not admit. Start from the "+
-					"endpoint's own "+
-					"address.")
-		}
-		if p.config.ForceAuthn {
-			return nil, account.Errorf(account.CodeLoginFailed,
-				"This endpoint wants the identity provider to ask you again at every login. Start from the "+
-					"endpoint's own address.")
-		}
+	if a.inResponseTo == "" && p.config.ForceAuthn {
+		return nil, login.RefusedError("This endpoint wants the identity provider to ask you again at every login. "+
+			"Start from the endpoint's own address.", nil)
 	}
 	id := a.identity()
-	if groups := p.config.AuthorizedGroups; len(groups) > 0 && !slices.ContainsFunc(groups, func(g string) bool {
-		return slices.Contains(id.Groups, g)
-	}) {
-		return nil, &account.Error{Code: account.CodeLoginFailed,
-			Msg:   "You are in none of the groups that this endpoint admits.",
-			Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)}
+	if !login.InAuthorizedGroup(&p.config, id.Groups) {
+		return nil, login.RefusedError("You are in none of the groups that this endpoint admits.",
+			fmt.Errorf("the person has the groups %.512q", id.Groups))
 	}
 	return &login.Authentication{
 		Key:          strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
@@ -210,7 +196,7 @@ func (e *statusError) Error() string {
 
 func newStatusError(status, code *etree.Element) error {
 	e := &statusError{name: "with a status that is not known here"}
-	// the second says more
+	// the second one is more precise
 	for _, c := range append([]*etree.Element{code}, children(code, nsProtocol, "StatusCode")...) {
 		if name := strings.TrimPrefix(attr(c, "Value"), statusPrefix); statusName.MatchString(name) {
 			e.name = name
@@ -225,8 +211,7 @@ func newStatusError(status, code *etree.Element) error {
 // refusedError makes the error of an invalid response. Text of the response is logged, not shown.
 func refusedError(cause error) error {
 	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the " +
-		"server's " +
-		"log says what was wrong with it."
+		"server's log says what was wrong with it."
 	var status *statusError
 	var format *formatError
 	switch {
@@ -234,16 +219,13 @@ func refusedError(cause error) error {
 		msg = "The identity provider did not confirm the login (" + status.name + ")."
 	case errors.As(cause, &format):
 		msg = "The identity provider names people in another way than this endpoint expects. Its administrator has " +
-			"to set " +
-			"the same NameID format on both sides (nameid_format)."
+			"to set the same NameID format on both sides (nameid_format)."
 	case errors.Is(cause, errTransient):
 		msg = "The identity provider gives people another name at every login (a transient NameID). Its " +
-			"administrator has " +
-			"to choose a persistent one."
+			"administrator has to choose a persistent one."
 	case errors.Is(cause, errEncrypted):
 		msg = "The identity provider encrypts its assertions, which is not offered here. Its administrator has to " +
-			"switch " +
-			"that off; the connection is encrypted all the same."
+			"switch that off; the connection is encrypted all the same."
 	}
-	return &account.Error{Code: account.CodeLoginFailed, Msg: msg, Cause: cause}
+	return login.RefusedError(msg, cause)
 }

@@ -6,7 +6,7 @@
 // the browser posts back.
 //
 // What comes in: the config of a saml action, and posts, which need no session. A response is read
-// in four steps, each of which only sees what the one before it accepted: bytes that hold nothing
+// in four steps, each of which only sees what the one before it accepted: bytes of nothing
 // but plain elements (xml.go), the structure of a response (response.go), the signature
 // (signature.go), and the content of the signed assertion (assertion.go). Everything that is used
 // afterwards is covered by the signature. It hands over to package login, which knows the flow,

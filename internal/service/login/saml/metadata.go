@@ -32,7 +32,7 @@ type entity struct {
 	id         string
 	sso        *url.URL            // of the redirect binding
 	keys       []*x509.Certificate // that it signs with
-	validUntil time.Time           // validUntil; zero = it does not say
+	validUntil time.Time           // zero = unlimited
 }
 
 // parseMetadata reads the metadata of one identity provider. It does not check a signature: the
@@ -84,10 +84,8 @@ func findDescriptor(root *etree.Element) (*etree.Element, error) {
 		return root, nil
 	}
 	if !isElement(root, nsMetadata, "EntitiesDescriptor") {
-		return nil,
-			errors.New(
-				"its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: give the metadata of an identity " +
-					"provider")
+		return nil, errors.New("its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: " +
+			"give the metadata of an identity provider")
 	}
 	if found := children(root, nsMetadata, "EntityDescriptor"); len(found) == 1 &&
 		len(children(root, nsMetadata, "EntitiesDescriptor")) == 0 {

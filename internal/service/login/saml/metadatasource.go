@@ -136,7 +136,7 @@ func (s *metadataSource) fetch(ctx context.Context) (*entity, error) {
 // metadataUnavailable makes the error of logins while there is no usable metadata.
 func metadataUnavailable(cause error) error {
 	if errors.Is(cause, context.Canceled) {
-		cause = fmt.Errorf("the browser has gone: %w", cause)
+		cause = fmt.Errorf("the browser has ended the request: %w", cause)
 	}
 	return &account.Error{Code: account.CodeProviderFailed,
 		Msg: "The identity provider's metadata cannot be used now. Try again in a minute.", Cause: cause}

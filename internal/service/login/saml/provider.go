@@ -5,6 +5,7 @@ package saml
 
 import (
 	"bytes"
+	"cmp"
 	"compress/flate"
 	"context"
 	"crypto/rand"
@@ -28,7 +29,7 @@ import (
 // for concurrent use.
 type Provider struct {
 	config       trafficpolicy.LoginConfig
-	nameIDFormat string // of name ids
+	nameIDFormat string
 	scope        string
 	source       metadataSource
 	now          func() time.Time
@@ -48,13 +49,10 @@ func Factory(now func() time.Time) login.Factory {
 }
 
 func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() time.Time) (*Provider, error) {
-	p := &Provider{config: *c, nameIDFormat: c.NameIDFormat, now: now}
-	if p.nameIDFormat == "" {
-		p.nameIDFormat = formatPersistent
-	}
+	p := &Provider{config: *c, nameIDFormat: cmp.Or(c.NameIDFormat, formatPersistent), now: now}
 	if p.nameIDFormat == formatTransient {
 		return nil, account.Invalid("nameid_format", p.nameIDFormat,
-			"a transient id is another one at every login: use persistent")
+			"a transient id changes at every login: use persistent")
 	}
 	p.source = metadataSource{url: c.IdPMetadataURL, client: client, now: now, fetchLock: make(chan struct{}, 1)}
 	if c.IdPMetadataURL != "" {
@@ -116,7 +114,7 @@ func (p *Provider) StartFlow(ctx context.Context, f *login.Flow, action login.Ac
 	return login.Redirect{URL: target.String(), RequestID: id}, nil
 }
 
-func (p *Provider) authnRequest(id string, idp *entity, fresh bool, action login.Action) *etree.Document {
+func (p *Provider) authnRequest(id string, idp *entity, forceAuthn bool, action login.Action) *etree.Document {
 	doc := etree.NewDocument()
 	r := doc.CreateElement("samlp:AuthnRequest")
 	r.CreateAttr("xmlns:samlp", nsProtocol)
@@ -127,7 +125,7 @@ func (p *Provider) authnRequest(id string, idp *entity, fresh bool, action login
 	r.CreateAttr("Destination", idp.sso.String())
 	r.CreateAttr("AssertionConsumerServiceURL", action.URL(login.PathACS))
 	r.CreateAttr("ProtocolBinding", bindingPost)
-	if fresh {
+	if forceAuthn {
 		r.CreateAttr("ForceAuthn", "true")
 	}
 	r.CreateElement("saml:Issuer").SetText(action.URL(login.PathMetadata))

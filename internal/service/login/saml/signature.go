@@ -70,11 +70,11 @@ func verifyElement(e *etree.Element, keys []*x509.Certificate, now time.Time) (*
 	if err != nil {
 		return nil, err
 	}
-	base64, err := elementText(value)
+	encoded, err := elementText(value)
 	if err != nil {
 		return nil, err
 	}
-	value.SetText(removeSpace(base64))
+	value.SetText(removeSpace(encoded))
 	err = errors.New("the metadata has no key")
 	for _, key := range keys {
 		v := dsig.NewDefaultValidationContext(&dsig.MemoryX509CertificateStore{Roots: []*x509.Certificate{key}})

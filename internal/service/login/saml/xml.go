@@ -27,7 +27,7 @@ const (
 // limits bound the cost of reading a document.
 type limits struct {
 	bytes, elements, depth int
-	comments               bool // whether there may be any
+	comments               bool // allowed
 }
 
 var (
@@ -102,12 +102,13 @@ func rejectCharset(charset string, _ io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("encoding %q is not UTF-8", charset)
 }
 
-// isElement reports whether e is the element of that name.
+// isElement reports whether e has that namespace and local name.
 func isElement(e *etree.Element, namespace, name string) bool {
 	return e != nil && e.Tag == name && namespaceOf(e, e.Space) == namespace
 }
 
-// namespaceOf resolves a prefix at e; "" is the default namespace. "" when it is not declared.
+// namespaceOf returns the namespace of a prefix at e, "" for an undeclared one. The prefix "" is
+// the default namespace.
 func namespaceOf(e *etree.Element, prefix string) string {
 	for ; e != nil; e = e.Parent() {
 		for _, a := range e.Attr {
@@ -158,7 +159,7 @@ func elementText(e *etree.Element) (string, error) {
 		case *etree.CharData:
 			b.WriteString(t.Data)
 		case *etree.Element:
-			return "", fmt.Errorf("%s holds an element where text belongs", e.Tag)
+			return "", fmt.Errorf("%s has an element where text belongs", e.Tag)
 		}
 	}
 	return b.String(), nil

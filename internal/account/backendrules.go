@@ -140,8 +140,9 @@ func (p BackendPatch) applyResponse(b *Backend, r *rules) {
 	}
 }
 
-// framing are the headers that say how an answer travels; the edge sets them itself.
-var framing = []string{
+// framingHeaders are the headers that frame an answer or belong to one connection; the edge sets
+// them itself.
+var framingHeaders = []string{
 	"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
@@ -152,7 +153,7 @@ func brokenHeader(name, value string, seen map[string]bool) string {
 	switch {
 	case name == "" || len(name) > MaxName || strings.ContainsFunc(name, notToken):
 		return fmt.Sprintf("the name must have 1 to %d letters, digits or characters of !#$%%&'*+-.^_`|~", MaxName)
-	case slices.Contains(framing, lower) || IsReservedHeader(name):
+	case slices.Contains(framingHeaders, lower) || IsReservedHeader(name):
 		return "the edge sets this header itself; leave it out"
 	case twice:
 		return "is given twice; the case of the letters does not tell headers apart"

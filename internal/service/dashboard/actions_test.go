@@ -23,7 +23,7 @@ func TestSignIn_ChecksKey(t *testing.T) {
 	srv := dashboardOf(t, f, nil)
 	for secret, want := range map[string]struct {
 		status int
-		says   string
+		text   string
 	}{
 		"flk_admin": {303, ""}, "  flk_read \n": {303, ""}, "flk_identities": {303, ""},
 		"":             {400, "Paste an API key."},
@@ -33,8 +33,8 @@ func TestSignIn_ChecksKey(t *testing.T) {
 	} {
 		b := newBrowser(t, srv)
 		a := b.post("/ui/sign-in", url.Values{"key": {secret}}.Encode())
-		if a.status != want.status || !strings.Contains(a.body, want.says) {
-			t.Errorf("signing in with %q: %d, want %d with %q", secret, a.status, want.status, want.says)
+		if a.status != want.status || !strings.Contains(a.body, want.text) {
+			t.Errorf("signing in with %q: %d, want %d with %q", secret, a.status, want.status, want.text)
 		}
 		if (b.cookie[CookieName] != "") != (want.status == 303) {
 			t.Errorf("signing in with %q: cookie %q", secret, b.cookie[CookieName])
@@ -298,7 +298,7 @@ func TestRevoke_EndsSessionsAfterConfirmation(t *testing.T) {
 	}
 	if a = b.get("/ui/traffic-policy/identities"); !strings.Contains(a.body,
 		"The identity is revoked, and 2 sessions have ended.") || strings.Contains(a.body, "Alice") {
-		t.Error("the list does not say what was done, or still has the user")
+		t.Error("the list lacks what was done, or still has the user")
 	}
 	want := []account.RevokeSelector{{SessionID: session}, {UserID: alice.ID}}
 	if !slices.Equal(f.revoked, want) || f.callers[1] != (account.Caller{AccountID: mine, PrincipalID: f.keys[2].ID}) {
@@ -321,11 +321,11 @@ func TestAgents_StopAndRestart(t *testing.T) {
 	b := signedInAs(t, srv, "flk_admin")
 	at := "/ui/agents/" + f.agents[0].ID
 	if a := b.get(at + "/stop"); !strings.Contains(a.body, "203.0.113.24") || !strings.Contains(a.body, "2 endpoints") {
-		t.Error("the confirmation does not say what it is about")
+		t.Error("the confirmation lacks its subject")
 	}
 	b.post(at+"/stop", "")
 	if a := b.get("/ui/agents"); !strings.Contains(a.body, "The agent was told to stop.") {
-		t.Error("nothing says that it was done")
+		t.Error("the page does not confirm it")
 	}
 	b.post(at+"/restart", "")
 	if want := []string{"stop " + f.agents[0].ID, "restart " + f.agents[0].ID}; !slices.Equal(f.stopped, want) {
@@ -365,7 +365,7 @@ func TestCredentials_CreateAndDelete(t *testing.T) {
 		!slices.Equal(token.ACL, []string{"bind:http://*.demo", "connect:*"}) {
 		t.Errorf("a new authtoken: %d, %+v", a.status, token)
 	}
-	for form, says := range map[string]string{
+	for form, text := range map[string]string{
 		"/ui/api-keys/new?description=x":                                            "At least one is required",
 		"/ui/api-keys/new?scopes=read&description=" + strings.Repeat("x", 300):      "at most 255 are allowed",
 		"/ui/api-keys/new?scopes=emperor":                                           "Must be admin, read",
@@ -376,16 +376,16 @@ func TestCredentials_CreateAndDelete(t *testing.T) {
 	} {
 		path, body, _ := strings.Cut(form, "?")
 		a := b.post(path, body)
-		if a.status != http.StatusBadRequest || !strings.Contains(a.body, says) ||
+		if a.status != http.StatusBadRequest || !strings.Contains(a.body, text) ||
 			!strings.Contains(a.body, "aria-invalid") && !strings.Contains(a.body, "scopes-problem") {
-			t.Errorf("%s: %d, want 400 with %q", form, a.status, says)
+			t.Errorf("%s: %d, want 400 with %q", form, a.status, text)
 		}
 	}
 	before := len(f.keys)
 	b.post("/ui/api-keys/"+key.ID+"/delete", "")
 	b.post("/ui/authtokens/"+token.ID+"/delete", "")
 	if len(f.keys) != before-1 || !strings.Contains(b.get("/ui/authtokens").body, "The authtoken is deleted.") {
-		t.Error("not deleted, or nothing says so")
+		t.Error("not deleted, or the page does not confirm it")
 	}
 	b.post("/ui/api-keys/"+f.keys[4].ID+"/delete", "") // the other admin
 	if a := b.post("/ui/api-keys/"+f.keys[0].ID+"/delete", ""); a.status != http.StatusConflict ||

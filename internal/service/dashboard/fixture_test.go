@@ -24,7 +24,7 @@ const (
 	theirs = "ac-00000000000000000000000002"
 )
 
-// id makes an id that says its age, the same each time: newer ones sort later.
+// id returns the ID of an object of that age, the same at each call: newer IDs sort later.
 func (f *fake) id(prefix string, age time.Duration, n int) string {
 	end := sha256.Sum256(fmt.Append(nil, prefix, n))
 	return account.NewID(prefix, ago(f, age))[:len(prefix)+10] + hex.EncodeToString(end[:])[:17]

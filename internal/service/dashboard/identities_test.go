@@ -55,11 +55,11 @@ func TestIdentities_FiltersAndOrder(t *testing.T) {
 			t.Errorf("filters without a match: the page lacks %s", part)
 		}
 	}
-	for query, says := range map[string]string{"country=Germany": "The country must be",
+	for query, text := range map[string]string{"country=Germany": "The country must be",
 		"ip=nonsense": "The IP address must be"} {
-		if a := b.get(identitiesPath + "?" + query); a.status != http.StatusOK || !strings.Contains(a.body, says) ||
+		if a := b.get(identitiesPath + "?" + query); a.status != http.StatusOK || !strings.Contains(a.body, text) ||
 			len(rowsOf(a)) != 0 {
-			t.Errorf("%s: %d, without %q", query, a.status, says)
+			t.Errorf("%s: %d, without %q", query, a.status, text)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestIdentity_SignOutEverywhere(t *testing.T) {
 	at := identitiesPath + "/" + f.users[0].ID
 	if a := b.get(at + "/sign-out"); !strings.Contains(a.body, "Sign Alice Amari out everywhere?") ||
 		!strings.Contains(a.body, "The identity stays") || len(f.revoked) != 0 {
-		t.Error("the confirmation does not say what happens")
+		t.Error("the confirmation lacks the effect")
 	}
 	if a := signedInAs(t, srv, "flk_read").post(at+"/sign-out", ""); a.status != http.StatusForbidden ||
 		len(f.revoked) != 0 {
@@ -157,7 +157,7 @@ func TestIdentity_SignOutEverywhere(t *testing.T) {
 	a := b.get(at)
 	if !strings.Contains(a.body, "3 sessions have ended. The identity stays.") ||
 		!strings.Contains(a.body, "Alice Amari") || strings.Contains(a.body, at+"/sign-out") {
-		t.Error("afterwards the page does not say what was done, or there is still something to sign out")
+		t.Error("afterwards the page lacks what was done, or there is still something to sign out")
 	}
 	if want := []account.RevokeSelector{{SessionsOf: f.users[0].ID}}; !slices.Equal(f.revoked, want) {
 		t.Errorf("revoked %v", f.revoked)
@@ -247,7 +247,7 @@ func TestPages_ExplainEmptyLists(t *testing.T) {
 		nil, nil, nil, nil, nil
 	srv := dashboardOf(t, f, nil)
 	b := signedInAs(t, srv, "flk_admin")
-	for path, says := range map[string]string{
+	for path, text := range map[string]string{
 		"/ui/": "fairlead http 8080", "/ui/endpoints": "fairlead http 8080", "/ui/agents": "fairlead tunnel --label",
 		identitiesPath:             "--traffic-policy-file policy.yml",
 		"/ui/kubernetes-operators": "--set api.url=https://fairlead.example.com:8443",
@@ -257,8 +257,8 @@ func TestPages_ExplainEmptyLists(t *testing.T) {
 		"/ui/backends?kind=tunnel_group":  "backends tunnel-group create",
 		"/ui/backends?kind=http_response": "backends http-response create",
 	} {
-		if a := b.get(path); a.status != http.StatusOK || !strings.Contains(a.body, says) {
-			t.Errorf("%s (%d) does not say %q", path, a.status, says)
+		if a := b.get(path); a.status != http.StatusOK || !strings.Contains(a.body, text) {
+			t.Errorf("%s (%d) lacks %q", path, a.status, text)
 		}
 	}
 }

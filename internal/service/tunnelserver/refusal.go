@@ -48,8 +48,8 @@ func (s *Server) refusal(err error) *tunnel.Error {
 				Errors: fieldErrors(ae.Fields)}
 		}
 	}
-	s.log.Error("a request of a session came to an internal error", "err", err)
-	return &tunnel.Error{Code: tunnel.CodeInternal, Msg: "the server came to an internal error; its log says more",
+	s.log.Error("request of a tunnel session failed", "err", err)
+	return &tunnel.Error{Code: tunnel.CodeInternal, Msg: "the server has an internal error; its log has the cause",
 		Detail: string(account.CodeInternal)}
 }
 

@@ -28,16 +28,26 @@ func startLabelledAgent(r *servicetest.Server, app string, serve string) *servic
 	return a
 }
 
+// expectActive checks the active child of a failover backend that the API returns.
+func expectActive(r *servicetest.Server, failover, want string) {
+	r.T.Helper()
+	var got struct {
+		Active string `json:"active_backend"`
+	}
+	if status := r.CallAPI("GET", "/backends/failover/"+failover, nil, &got); status != 200 || got.Active != want {
+		r.T.Errorf("the API answers %d, active_backend %q, want %q", status, got.Active, want)
+	}
+}
+
 func TestEdge_FailoverServesHTTPFromFirstChildUp(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t, servicetest.AllowLoopback)
 	f, a := r.StartForwarder(), r.Tenant()
 	inGroup := namedServer(t, "group").Listener.Addr().String()
 	behind := namedServer(t, "static").Listener.Addr().String()
-	group, static, canned := a.Group(map[string]string{"app": "api"}), a.Static(behind), a.Answer(299, "canned")
-	order := a.Failover(group, static, canned)
-	b := a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
-	tr := f.Transport(b)
+	group, static := a.Group(map[string]string{"app": "api"}), a.Static(behind)
+	order := a.Failover(group, static, a.Answer(299, "canned"))
+	tr := f.Transport(a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", order))
 	ask := func() string {
 		t.Helper()
 		res := f.Do(tr, "GET", "http://hello.demo/x", nil, nil)
@@ -50,45 +60,36 @@ func TestEdge_FailoverServesHTTPFromFirstChildUp(t *testing.T) {
 	if got := ask(); got != "static "+behind+" /x" { // with the address' own host
 		t.Errorf("without a tunnel: %q", got)
 	}
-	serving := func(want string) {
-		t.Helper()
-		var got struct {
-			Active string `json:"active_backend"`
-		}
-		if status := r.CallAPI("GET", "/backends/failover/"+order, nil, &got); status != 200 || got.Active != want {
-			t.Errorf("the API says %d, active_backend %q, want %q", status, got.Active, want)
-		}
-	}
-	serving(static)
+	expectActive(r, order, static)
 	first := startLabelledAgent(r, "api", inGroup)
 	servicetest.Eventually(t, "the group serves", func() bool { return ask() == "group hello.demo /x" })
-	serving(group)
+	expectActive(r, order, group)
 	first.Stop()
 	servicetest.Eventually(t, "the static address serves again", func() bool {
 		return strings.HasPrefix(ask(), "static ")
 	})
-	servicetest.Eventually(t, "the switches are told", func() bool {
+	servicetest.Eventually(t, "the switches are recorded", func() bool {
 		var list struct{ Events []account.AuditEvent }
 		r.CallAPI("GET", "/events?type=backend.switched&object_id="+order, nil, &list)
 		return len(list.Events) >= 2 && list.Events[0].Details["from"] == group &&
 			list.Events[0].Details["to"] == static
 	})
-	var failover struct {
-		Active string `json:"active_backend"`
-	}
-	if r.CallAPI("GET", "/backends/failover/"+order, nil, &failover); failover.Active != static {
-		t.Errorf("the active child is %q, not %s", failover.Active, static)
-	}
+	expectActive(r, order, static)
 	startLabelledAgent(r, "api", inGroup) // it recovers
 	servicetest.Eventually(t, "the group serves again", func() bool { return strings.HasPrefix(ask(), "group ") })
-	unlabelled := a.Cloud(account.BindingKubernetes, "http://canned.demo", "", canned)
-	res := f.Do(f.Transport(unlabelled), "POST", "http://hello.demo/", strings.NewReader("body"), nil)
+}
+
+func TestEdge_HTTPResponseBackendAnswers(t *testing.T) {
+	t.Parallel()
+	r := servicetest.Start(t)
+	f, a := r.StartForwarder(), r.Tenant()
+	tr := f.Transport(a.Cloud(account.BindingKubernetes, "http://canned.demo", "", a.Answer(299, "canned")))
+	res := f.Do(tr, "POST", "http://hello.demo/", strings.NewReader("body"), nil)
 	if body := servicetest.ReadAll(t, res.Body); res.StatusCode != 299 || body != "canned" ||
-		res.Header.Get("X-Canned") != "yes" ||
-		res.Header.Get("Content-Length") != "6" {
+		res.Header.Get("X-Canned") != "yes" || res.Header.Get("Content-Length") != "6" {
 		t.Errorf("a canned answer: %d %q %v", res.StatusCode, body, res.Header)
 	}
-	if res := f.Do(f.Transport(unlabelled), "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 ||
+	if res := f.Do(tr, "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 ||
 		servicetest.ReadAll(t, res.Body) != "" {
 		t.Errorf("a canned answer to HEAD: %d", res.StatusCode)
 	}
@@ -159,7 +160,7 @@ func TestEdge_FailoverServesTCPFromFirstChildUp(t *testing.T) {
 	servicetest.Eventually(t, "the address serves again", func() bool { return talk() == "static:ping" })
 	alone := a.Cloud(account.BindingKubernetes, "tcp://alone.demo:1", "", closed)
 	if got := f.OpenRefused(servicetest.OpenHeader(t, alone)); got != tunnel.RefusedUpstream {
-		t.Errorf("without anybody: %v", got)
+		t.Errorf("without a child that is up: %v", got)
 	}
 }
 

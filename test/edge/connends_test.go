@@ -168,6 +168,31 @@ func TestEdge_ClosesIdleConnectionsOfStoppingForwarder(t *testing.T) {
 	}
 }
 
+// earlyAnswerCases are requests whose upstream answers before it has read the body.
+var earlyAnswerCases = []struct {
+	name, head string
+	body       int // bytes that the client sends: before the answer if reusable, else after it
+	reusable   bool
+}{
+	{"a small body", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 20000\r\n\r\n", 20000, true},
+	{"a large body", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4000000\r\n\r\n", 4000000, false},
+	{"a body that never comes", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 20000\r\n\r\n", 0,
+		false},
+	{"a body that is not asked for",
+		"POST /early HTTP/1.1\r\nHost: hello.demo\r\nExpect: 100-continue\r\nContent-Length: 20000\r\n\r\n", 0,
+		false},
+}
+
+// readFinalAnswer returns the first answer that is not 100 Continue.
+func readFinalAnswer(in *bufio.Reader) (*http.Response, error) {
+	for {
+		res, err := http.ReadResponse(in, nil)
+		if err != nil || res.StatusCode != http.StatusContinue {
+			return res, err
+		}
+	}
+}
+
 func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 	t.Parallel()
 	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
@@ -178,21 +203,8 @@ func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "next")
 	})
-	const next = "GET /next HTTP/1.1\r\nHost: hello.demo\r\n\r\n"
 	smuggled := bytes.Repeat([]byte("GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"), 150000)
-	for _, c := range []struct {
-		name, head string
-		body       int
-		reusable   bool
-	}{
-		{"a small body", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 20000\r\n\r\n", 20000, true},
-		{"a large body", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4000000\r\n\r\n", 4000000, false},
-		{"a body that never comes", "POST /early HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 20000\r\n\r\n", 0,
-			false},
-		{"a body that is not asked for",
-			"POST /early HTTP/1.1\r\nHost: hello.demo\r\nExpect: 100-continue\r\nContent-Length: 20000\r\n\r\n", 0,
-			false},
-	} {
+	for _, c := range earlyAnswerCases {
 		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_ = st.SetReadDeadline(time.Now().Add(servicetest.MaxWait))
 		_, _ = io.WriteString(st, c.head)
@@ -200,10 +212,7 @@ func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 			_, _ = st.Write(smuggled[:c.body])
 		}
 		in := bufio.NewReader(st)
-		res, err := http.ReadResponse(in, nil)
-		for err == nil && res.StatusCode == http.StatusContinue {
-			res, err = http.ReadResponse(in, nil)
-		}
+		res, err := readFinalAnswer(in)
 		if err != nil || res.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%s: %v %v", c.name, res, err)
 			continue
@@ -211,29 +220,36 @@ func TestEdge_EarlyAnswerKeepsOrEndsConnection(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()
 		if c.reusable {
-			_, _ = io.WriteString(st, next)
+			_, _ = io.WriteString(st, "GET /next HTTP/1.1\r\nHost: hello.demo\r\n\r\n")
 		} else {
 			_, _ = st.Write(smuggled[:c.body])
 		}
-		res, err = http.ReadResponse(in, nil)
-		switch {
-		case c.reusable && err != nil:
-			t.Errorf("%s: the next request: %v", c.name, err)
-		case !c.reusable && err == nil:
-			t.Errorf("%s: the connection went on with %d", c.name, res.StatusCode)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			t.Errorf("%s: the connection did not end", c.name)
-		}
-		if err == nil {
-			if got := servicetest.ReadAll(t, res.Body); got != "next" {
-				t.Errorf("%s: the next answer is %q", c.name, got)
-			}
-			_ = res.Body.Close()
-		}
+		expectNextAnswer(t, c.name, in, c.reusable)
 	}
 	for len(p.Agent.Lines) > 0 {
 		if line := <-p.Agent.Lines; line.Path != "/early" && line.Path != "/next" {
 			t.Errorf("a body was taken for the request %+v", line)
 		}
+	}
+}
+
+// expectNextAnswer checks that the next answer comes on a reusable connection, and that another one
+// ends.
+func expectNextAnswer(t *testing.T, name string, in *bufio.Reader, reusable bool) {
+	t.Helper()
+	res, err := http.ReadResponse(in, nil)
+	switch {
+	case reusable && err != nil:
+		t.Errorf("%s: the next request: %v", name, err)
+	case !reusable && err == nil:
+		t.Errorf("%s: the connection went on with %d", name, res.StatusCode)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		t.Errorf("%s: the connection did not end", name)
+	}
+	if err == nil {
+		if got := servicetest.ReadAll(t, res.Body); got != "next" {
+			t.Errorf("%s: the next answer is %q", name, got)
+		}
+		_ = res.Body.Close()
 	}
 }

@@ -128,62 +128,60 @@ func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 	}
 }
 
-// closedPort is an address without a listener.
-func TestEdge_ErrorPages(t *testing.T) {
-	t.Parallel()
-	rude := func(t *testing.T) string {
-		return servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
-	}
-	babble := func(t *testing.T) string {
-		return servicetest.ServeTCP(t, func(c *net.TCPConn) {
+// errorPageCases are paths on which no upstream answers, and the page for each.
+var errorPageCases = []struct {
+	name     string
+	path     func(t *testing.T) *servicetest.Path
+	status   int
+	code     account.Code
+	sentence string // part of it
+}{
+	{"agent offline", func(t *testing.T) *servicetest.Path {
+		p := servicetest.NewPathTo(t, servicetest.Start(t), closedport.Reserve(t))
+		p.Agent.Stop()
+		return p
+	}, 503, account.CodeEndpointOffline, "is offline"},
+	{"upstream refuses", func(t *testing.T) *servicetest.Path {
+		return servicetest.NewPathTo(t, servicetest.Start(t), closedport.Reserve(t))
+	}, 502, account.CodeUpstreamUnreachable, "could not connect"},
+	{"upstream hangs up", func(t *testing.T) *servicetest.Path {
+		upstream := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
+		return servicetest.NewPathTo(t, servicetest.Start(t), upstream)
+	}, 502, account.CodeUpstreamBroken, "ended the connection"},
+	{"upstream speaks no HTTP", func(t *testing.T) *servicetest.Path {
+		upstream := servicetest.ServeTCP(t, func(c *net.TCPConn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "220 smtp ready\r\n")
 		})
-	}
-	for _, c := range []struct {
-		name   string
-		path   func(t *testing.T) *servicetest.Path
-		status int
-		code   account.Code
-		says   string
-	}{
-		{"agent offline", func(t *testing.T) *servicetest.Path {
-			p := servicetest.NewPathTo(t, servicetest.Start(t), closedport.Reserve(t))
-			p.Agent.Stop()
-			return p
-		}, 503, account.CodeEndpointOffline, "is offline"},
-		{"upstream refuses", func(t *testing.T) *servicetest.Path {
-			return servicetest.NewPathTo(t, servicetest.Start(t), closedport.Reserve(t))
-		}, 502, account.CodeUpstreamUnreachable, "could not connect"},
-		{"upstream hangs up", func(t *testing.T) *servicetest.Path {
-			return servicetest.NewPathTo(t, servicetest.Start(t), rude(t))
-		}, 502, account.CodeUpstreamBroken, "ended the connection"},
-		{"upstream speaks no HTTP", func(t *testing.T) *servicetest.Path {
-			return servicetest.NewPathTo(t, servicetest.Start(t), babble(t))
-		}, 502, account.CodeUpstreamBroken, "not HTTP"},
-		{"agent is silent", func(t *testing.T) *servicetest.Path {
-			r := servicetest.Start(t, func(o *service.Options) { o.AgentOpenTimeout = 50 * time.Millisecond })
-			p := &servicetest.Path{Server: r, Forwarder: r.StartForwarder()}
-			p.Agent = r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "http://hello.demo"},
-				func(_ context.Context, st *tunnel.Stream) { _, _ = st.Next(); _, _ = io.Copy(io.Discard, st) })
-			p.Bound = servicetest.Receive(t, p.Agent.Bound, "bind")
-			p.Transport = p.Forwarder.Transport(p.Bound)
-			return p
-		}, 504, account.CodeAgentSilent, "did not answer"},
-	} {
+		return servicetest.NewPathTo(t, servicetest.Start(t), upstream)
+	}, 502, account.CodeUpstreamBroken, "not HTTP"},
+	{"agent is silent", func(t *testing.T) *servicetest.Path {
+		r := servicetest.Start(t, func(o *service.Options) { o.AgentOpenTimeout = 50 * time.Millisecond })
+		p := &servicetest.Path{Server: r, Forwarder: r.StartForwarder()}
+		p.Agent = r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "http://hello.demo"},
+			func(_ context.Context, st *tunnel.Stream) { _, _ = st.Next(); _, _ = io.Copy(io.Discard, st) })
+		p.Bound = servicetest.Receive(t, p.Agent.Bound, "bind")
+		p.Transport = p.Forwarder.Transport(p.Bound)
+		return p
+	}, 504, account.CodeAgentSilent, "did not answer"},
+}
+
+func TestEdge_ErrorPages(t *testing.T) {
+	t.Parallel()
+	for _, c := range errorPageCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := c.path(t)
 			for _, method := range []string{"GET", "POST"} {
 				res := p.Forwarder.Do(p.Transport, method, "http://hello.demo/",
 					strings.NewReader(strings.Repeat("x", 100)), nil)
-				checkJSONPage(t, res, c.status, c.code, c.says)
+				checkJSONPage(t, res, c.status, c.code, c.sentence)
 			}
 			res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil,
 				http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}})
 			page := servicetest.ReadAll(t, res.Body)
 			if res.StatusCode != c.status || res.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
-				!strings.Contains(page, string(c.code)) || !strings.Contains(page, c.says) {
+				!strings.Contains(page, string(c.code)) || !strings.Contains(page, c.sentence) {
 				t.Errorf("HTML answer %d %v:\n%s", res.StatusCode, res.Header, page)
 			}
 			res = p.Forwarder.Do(p.Transport, "HEAD", "http://hello.demo/", nil, nil)
@@ -194,7 +192,8 @@ func TestEdge_ErrorPages(t *testing.T) {
 	}
 }
 
-func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Code, says string) {
+// checkJSONPage checks an error page for a client that does not ask for HTML.
+func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Code, sentence string) {
 	t.Helper()
 	var page struct {
 		ErrorCode  account.Code      `json:"error_code"`
@@ -207,11 +206,11 @@ func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Co
 		t.Fatalf("%v in %q", err, body)
 	}
 	if res.StatusCode != status || page.StatusCode != status || page.ErrorCode != code ||
-		!strings.Contains(page.Msg, says) || page.Details == nil {
-		t.Errorf("answer %d %s, want %d %s with %q", res.StatusCode, body, status, code, says)
+		!strings.Contains(page.Msg, sentence) || page.Details == nil {
+		t.Errorf("answer %d %s, want %d %s with %q", res.StatusCode, body, status, code, sentence)
 	}
 	if got := res.Header.Get("Fairlead-Error-Code"); got != string(code) {
-		t.Errorf("header says %q, want %s", got, code)
+		t.Errorf("header is %q, want %s", got, code)
 	}
 }
 
@@ -233,8 +232,9 @@ func TestEdge_EndpointReturnsOnSameConnection(t *testing.T) {
 	}
 }
 
-// Every request that the edge had to answer itself, and the next one that got through, for the
-// forwarder that reads no HTTP; nothing else.
+// TestEdge_ReportsFailedRequestsToForwarder checks that the forwarder, which reads no HTTP, learns
+// of every request that the edge answered itself and of the next one that got through, and of no
+// other.
 func TestEdge_ReportsFailedRequestsToForwarder(t *testing.T) {
 	t.Parallel()
 	p := servicetest.NewPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
@@ -247,32 +247,32 @@ func TestEdge_ReportsFailedRequestsToForwarder(t *testing.T) {
 			t.Fatalf("status %d, want %d", res.StatusCode, status)
 		}
 	}
-	told := func(status int, code account.Code) {
+	expectLine := func(status int, code account.Code) {
 		t.Helper()
 		l := servicetest.Receive(t, p.Forwarder.Lines, "a line")
 		if l.Status != status || l.Code != string(code) || l.EndpointID != p.Bound.EndpointID || l.Path != "" ||
 			l.At.IsZero() {
-			t.Errorf("told %+v, want %d %s", l, status, code)
+			t.Errorf("line %+v, want %d %s", l, status, code)
 		}
 	}
 	ask(200)
 	p.Agent.Stop()
 	ask(503)
-	told(503, account.CodeEndpointOffline)
+	expectLine(503, account.CodeEndpointOffline)
 	ask(503)
-	told(503, account.CodeEndpointOffline)
+	expectLine(503, account.CodeEndpointOffline)
 	again := p.Server.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
 	servicetest.Receive(t, again.Bound, "second bind")
 	ask(200)
-	told(200, "")
+	expectLine(200, "")
 	ask(200)
 	again.Stop()
 	ask(503)
-	told(503, account.CodeEndpointOffline) // and nothing before it
+	expectLine(503, account.CodeEndpointOffline) // and nothing before it
 	servicetest.Receive(t, p.Server.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).Bound,
 		"third bind")
 	ask(502)
-	told(502, account.CodeUpstreamUnreachable)
+	expectLine(502, account.CodeUpstreamUnreachable)
 }
 
 func upstreamURL(p *servicetest.Path) string {

@@ -70,49 +70,54 @@ func countAnswers(f *servicetest.Forwarder, tr *http.Transport, n int) (map[stri
 	return got, slowest
 }
 
-// known is a second and a half and what a busy machine adds; far below what the edge waits for a
-// silent agent.
-const known = 4 * time.Second
+// maxDetection limits how long the edge takes to find an agent unresponsive: a second and a half,
+// and what a busy machine adds. It waits far longer for the answer of an agent that responds.
+const maxDetection = 4 * time.Second
 
-// Requests over kept streams and new ones leave an agent that does not respond within about a
-// second, and it is left alone until it does. It keeps its session and its endpoint.
+// frozenFirst are ways to reach two upstreams: the first behind an agent that freezes, at up, and
+// one that answers "other". Each returns the agent and the endpoint.
+var frozenFirst = map[string]func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound){
+	"failover": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
+		a := r.Tenant()
+		first := startFrozenAgent(r, tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
+		other := a.Static(namedServer(t, "other").Listener.Addr().String())
+		order := a.Failover(a.Group(map[string]string{"app": "api"}), other)
+		return first, a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
+	},
+	"group": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
+		a := r.Tenant()
+		first := startFrozenAgent(r, tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
+		startLabelledAgent(r, "api", namedServer(t, "other").Listener.Addr().String())
+		group := a.Group(map[string]string{"app": "api"})
+		return first, a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", group)
+	},
+	"pool": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
+		first := startFrozenAgent(r, tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true}, up)
+		startMember(r, "http://hello.demo", "other",
+			servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
+		return first, first.boundTo
+	},
+	"pool of http2": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
+		bind := tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true,
+			UpstreamProtocol: "http2"}
+		first := startFrozenAgent(r, bind, up)
+		startMember(r, "http://hello.demo", "other",
+			servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
+		return first, first.boundTo
+	},
+}
+
+// TestEdge_LeavesUnresponsiveAgent checks that requests over kept streams and new ones leave an
+// agent that does not respond within about a second, that it gets none until it responds, and that
+// it keeps its session and its endpoint.
 func TestEdge_LeavesUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(*testing.T, *servicetest.Server, string) (*frozenAgent, tunnel.Bound){
-		"failover": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
-			a := r.Tenant()
-			first := startFrozenAgent(r, tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
-			other := a.Static(namedServer(t, "other").Listener.Addr().String())
-			order := a.Failover(a.Group(map[string]string{"app": "api"}), other)
-			return first, a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
-		},
-		"group": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
-			a := r.Tenant()
-			first := startFrozenAgent(r, tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
-			startLabelledAgent(r, "api", namedServer(t, "other").Listener.Addr().String())
-			group := a.Group(map[string]string{"app": "api"})
-			return first, a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", group)
-		},
-		"pool": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
-			first := startFrozenAgent(r, tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true}, up)
-			startMember(r, "http://hello.demo", "other",
-				servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
-			return first, first.boundTo
-		},
-		"pool of http2": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
-			bind := tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true,
-				UpstreamProtocol: "http2"}
-			first := startFrozenAgent(r, bind, up)
-			startMember(r, "http://hello.demo", "other",
-				servicetest.RelayTo(namedServer(t, "other").Listener.Addr().String()))
-			return first, first.boundTo
-		},
-	} {
+	for name, start := range frozenFirst {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := servicetest.Start(t, servicetest.AllowLoopback)
 			f := r.StartForwarder()
-			first, b := set(t, r, unencryptedHTTP2(t, "first"))
+			first, b := start(t, r, unencryptedHTTP2(t, "first"))
 			tr := f.Transport(b)
 			servicetest.Eventually(t, "the first serves", func() bool {
 				got, _ := countAnswers(f, tr, 8) // some streams are kept
@@ -120,7 +125,7 @@ func TestEdge_LeavesUnresponsiveAgent(t *testing.T) {
 			})
 			session := first.Session()
 			first.Process.Stop()
-			if got, slowest := countAnswers(f, tr, 20); got["other"] != 20 || slowest > known {
+			if got, slowest := countAnswers(f, tr, 20); got["other"] != 20 || slowest > maxDetection {
 				t.Errorf("when the agent freezes: %v, the slowest after %v", got, slowest)
 			}
 			for range 5 {
@@ -143,8 +148,8 @@ func TestEdge_LeavesUnresponsiveAgent(t *testing.T) {
 // unencryptedHTTP2 returns the address of an upstream that speaks HTTP/1 and HTTP/2 and answers
 // with its name.
 func unencryptedHTTP2(t *testing.T, name string) string {
-	says := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
-	s := httptest.NewUnstartedServer(http.HandlerFunc(says))
+	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
+	s := httptest.NewUnstartedServer(http.HandlerFunc(answer))
 	s.Config.Protocols = new(http.Protocols)
 	s.Config.Protocols.SetHTTP1(true)
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -153,8 +158,8 @@ func unencryptedHTTP2(t *testing.T, name string) string {
 	return s.Listener.Addr().String()
 }
 
-// A tcp connection that the agent has not taken goes to the next one; those that stand stay, and go
-// on when it does.
+// TestEdge_TCPLeavesUnresponsiveAgent checks that a tcp connection that the agent has not accepted
+// goes to the next one, and that open connections stay and go on when the agent does.
 func TestEdge_TCPLeavesUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
@@ -164,22 +169,23 @@ func TestEdge_TCPLeavesUnresponsiveAgent(t *testing.T) {
 		_, _ = io.Copy(c, c)
 	})
 	first := startFrozenAgent(r, tunnel.Bind{URL: "tcp://db.demo:5432", Name: "f", PoolingEnabled: true}, upstream)
-	stands, _ := openNamed(f, servicetest.OpenHeader(t, first.boundTo), 1)
+	opened, _ := openNamed(f, servicetest.OpenHeader(t, first.boundTo), 1)
 	startTCPMember(r, r.Authtoken, "o")
 	first.Process.Stop()
 	began := time.Now()
 	if got, _ := spreadStreams(f, 6, sameHeader(servicetest.OpenHeader(t, first.boundTo))); got["o"] != 6 ||
-		time.Since(began) > known {
+		time.Since(began) > maxDetection {
 		t.Errorf("connections went to %v within %v", got, time.Since(began))
 	}
 	first.Continue()
-	if !echoes(stands) {
-		t.Error("a connection that stood has ended")
+	if !echoes(opened) {
+		t.Error("an open connection has ended")
 	}
 }
 
-// Where there is no other agent, requests wait for a moment; those that may be sent twice are
-// answered when the agent goes on, and so are those that may not.
+// TestEdge_WaitsForTheOnlyAgent checks that requests wait for a moment where there is no other
+// agent: those that may be sent twice are answered when the agent goes on, and so are those that
+// may not.
 func TestEdge_WaitsForTheOnlyAgent(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
@@ -212,7 +218,8 @@ func TestEdge_WaitsForTheOnlyAgent(t *testing.T) {
 	}
 }
 
-// Who asks an agent that has not responded for a while is told at once.
+// TestEdge_RemembersUnresponsiveAgent checks that a client of an agent that has not responded for a
+// while gets the error page at once.
 func TestEdge_RemembersUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)

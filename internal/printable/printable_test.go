@@ -51,7 +51,8 @@ func TestEscape_ControlCharacters(t *testing.T) {
 	}
 }
 
-// Names that look alike, or that are displayed in another order than written, are distinguishable.
+// TestEscapeInvisible_HiddenCharacters checks that names that look alike, or that are displayed in
+// another order than written, are distinguishable.
 func TestEscapeInvisible_HiddenCharacters(t *testing.T) {
 	t.Parallel()
 	hidden := "\u200b\u200c\u200d\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\u00ad\u034f\u115f\u1160\u17b4\u180e\u2800\u3164\uffa0" +

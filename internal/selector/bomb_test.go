@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 
-// What is nested is refused before its types are checked, which takes seconds at a depth of 200;
-// what people write is far from the limit.
+// TestCompile_BoundsNesting checks that nested expressions are refused before their types are
+// checked, which takes seconds at a depth of 200, and that ordinary ones are far from the limit.
 func TestCompile_BoundsNesting(t *testing.T) {
 	t.Parallel()
 	nested := func(open, inner, end string, times int) string {

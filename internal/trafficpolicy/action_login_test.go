@@ -159,8 +159,8 @@ func TestLoginConfig_Reads(t *testing.T) {
 	}
 }
 
-// TestLoginConfig_Validates: an error of Options.ValidateLogin is reported at the field's position,
-// unless the config has other mistakes.
+// TestLoginConfig_Validates checks that an error of Options.ValidateLogin is reported at the
+// field's position, unless the config has other mistakes.
 func TestLoginConfig_Validates(t *testing.T) {
 	t.Parallel()
 	o := Options{ValidateLogin: func(c *LoginConfig) error {
@@ -186,7 +186,8 @@ func TestLoginConfig_Validates(t *testing.T) {
 	}
 }
 
-// What people get wrong when they type a config: each message names the key and what to do.
+// TestLoginConfig_ReportsMistakes checks that each message about a mistyped config names the key
+// and what to do.
 func TestLoginConfig_ReportsMistakes(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
@@ -254,8 +255,9 @@ func TestDropLoginCookies(t *testing.T) {
 	}
 }
 
-// A rule before the login may rewrite every path; those of the login stay where the provider sends
-// people, and a login ends where they wanted to go.
+// TestLoginAction_KeepsReservedPathsAfterRewrite checks that a rule before the login may rewrite
+// every path: those of the login stay where the provider sends people, and a login ends at the page
+// that was requested.
 func TestLoginAction_KeepsReservedPathsAfterRewrite(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A reference to a group that the pattern does not have is a mistake of the document, with its
-// place; every other text is as it was.
+// TestURLSubstitution_ChecksGroups checks that a reference to a group that the pattern does not
+// have is a mistake of the document, with its position, and that every other text stays as it was.
 func TestURLSubstitution_ChecksGroups(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, want string }{

@@ -279,7 +279,8 @@ func TestRateLimit_BoundsMemory(t *testing.T) {
 	}
 }
 
-// Names and values that would break a message in two, or that are the edge's, cannot be set.
+// TestHeaderName_RefusesReserved checks that names and values that would break a message in two, or
+// that the edge sets, are refused.
 func TestHeaderName_RefusesReserved(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Connection", "transfer-encoding", "Content-Length", "TE", "upgrade", "Keep-Alive",
@@ -307,8 +308,8 @@ func TestHeaderName_RefusesReserved(t *testing.T) {
 	}
 }
 
-// A trial (enforce: false) lets everything through; what it found is there for later rules, those
-// of the response among them.
+// TestActions_SetResults checks that an action that is not enforced (enforce: false) lets
+// everything through and leaves its result to later rules, those of the response among them.
 func TestActions_SetResults(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `

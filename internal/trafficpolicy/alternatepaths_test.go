@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// What protects a path protects it in every spelling that an upstream may take for it, whether the
-// rule names what is closed or what is open.
+// TestAlternatePaths_Protect checks that a rule protects a path in every spelling that an upstream
+// may take for it, whether the rule names what is closed or what is open.
 func TestAlternatePaths_Protect(t *testing.T) {
 	t.Parallel()
 	const doc = `
@@ -54,8 +54,8 @@ on_http_request:
 	}
 }
 
-// Where only the path is ambiguous, nothing but what protects applies, and later rules see the path
-// as always.
+// TestAlternatePaths_ChangeNothingElse checks that only actions that protect apply where only the
+// path is ambiguous, and that later rules see the path unchanged.
 func TestAlternatePaths_ChangeNothingElse(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `

@@ -66,8 +66,8 @@ func costlyPolicies() map[string]struct{ doc, path, query string } {
 	}
 }
 
-// What ordinary policies do with ordinary requests is far from the limit, also when the URL is
-// long.
+// TestCost_AdmitsOrdinaryRequest checks that ordinary policies are far from the limit with ordinary
+// requests, also when the URL is long.
 func TestCost_AdmitsOrdinaryRequest(t *testing.T) {
 	t.Parallel()
 	const doc = `
@@ -106,7 +106,8 @@ func longRequest() *http.Request {
 	return r
 }
 
-// A request that is too costly is not let through with the rules that it has not paid for left out.
+// TestCost_SkipsNoRule checks that a request that is too costly is not let through with the rules
+// that it has not paid for left out.
 func TestCost_SkipsNoRule(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"{type: deny}", addHeader,
@@ -127,8 +128,8 @@ func TestCost_SkipsNoRule(t *testing.T) {
 	}
 }
 
-// The response goes on with the steps that its request has left, and is replaced when they do not
-// suffice.
+// TestCost_CountsResponse checks that the response goes on with the steps that its request has
+// left, and is replaced when they do not suffice.
 func TestCost_CountsResponse(t *testing.T) {
 	t.Parallel()
 	// takes about 0.6 million steps with making the variables
@@ -191,8 +192,8 @@ func TestPattern_IsQuadratic(t *testing.T) {
 	}
 }
 
-// Setting a document costs a bounded time, whatever patterns its aliases repeat: the rest of them
-// is not compiled.
+// TestCost_BoundsPatternsOfDocument checks that setting a document costs a bounded time, whatever
+// patterns its aliases repeat: the rest of them is not compiled.
 func TestCost_BoundsPatternsOfDocument(t *testing.T) {
 	t.Parallel()
 	classes := strings.Repeat(`\pL`, 100)

@@ -16,8 +16,9 @@ import (
 // maxThreadCPU is 300 times what the dearest policy takes without the race detector.
 const maxThreadCPU = 3 * time.Second
 
-// A policy of the allowed size refuses any request of the allowed size before it has taken long. It
-// is the thread's CPU time that counts: what else the machine does has no part in it.
+// TestCost_BoundsRequest checks that a policy of the allowed size refuses any request of the
+// allowed size before it has taken long. It measures the thread's CPU time: what else the machine
+// does has no part in it.
 func TestCost_BoundsRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range costlyPolicies() {

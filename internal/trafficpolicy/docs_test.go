@@ -22,7 +22,8 @@ func docPage(t *testing.T) string {
 	return string(b)
 }
 
-// Every example of the page compiles; "yaml tcp" is one for a tcp endpoint.
+// TestDocs_ExamplesCompile checks that every example of the page compiles; "yaml tcp" is one for a
+// tcp endpoint.
 func TestDocs_ExamplesCompile(t *testing.T) {
 	t.Parallel()
 	blocks := regexp.MustCompile("(?s)```(yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(docPage(t), -1)
@@ -40,7 +41,8 @@ func TestDocs_ExamplesCompile(t *testing.T) {
 	}
 }
 
-// Every policy on the pages about identity providers compiles for a public endpoint.
+// TestDocs_LoginExamplesCompile checks that every policy on the pages about identity providers
+// compiles for a public endpoint.
 func TestDocs_LoginExamplesCompile(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/identity*.md")
@@ -62,7 +64,7 @@ func TestDocs_LoginExamplesCompile(t *testing.T) {
 	}
 }
 
-// Every variable and action has its place on the page.
+// TestDocs_NameEverything checks that the page names every variable and action.
 func TestDocs_NameEverything(t *testing.T) {
 	t.Parallel()
 	text := docPage(t)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// What people bring from other languages is answered once, with what to write instead.
+// TestExplain_NamesRemedy checks that syntax of other languages gets one message, with what to
+// write instead.
 func TestExplain_NamesRemedy(t *testing.T) {
 	t.Parallel()
 	for expression, want := range map[string]string{

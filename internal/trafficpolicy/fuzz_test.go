@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Whatever the document is: it is refused with places that exist in it, or it compiles, always to
-// the same, and serves.
+// FuzzCompile checks that a document is refused with positions that exist in it, or compiles,
+// always to the same, and serves.
 func FuzzCompile(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.in.yaml")
 	if err != nil || len(files) == 0 {

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
 
-// What is said of each document in testdata: every mistake, or a summary.
+// TestCompile_Golden compares every mistake or the summary of each document in testdata.
 func TestCompile_Golden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.in.yaml")
@@ -69,7 +69,8 @@ func report(text string) string {
 	return b.String()
 }
 
-// Texts that mean the same have the same digest, and others have another.
+// TestFacts_DigestMeaning checks that texts that mean the same have the same digest, and others
+// have another.
 func TestFacts_DigestMeaning(t *testing.T) {
 	t.Parallel()
 	digest := func(file string) string {

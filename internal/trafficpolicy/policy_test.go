@@ -93,7 +93,8 @@ func onRequest(expression, action string) string {
 	return doc + "actions:\n  - " + action + "\n"
 }
 
-// An expression that reads an absent value fails: what protects applies, and nothing else does.
+// TestRules_FailClosedWithoutValue checks that an expression that reads an absent value fails:
+// actions that protect apply, and no others do.
 func TestRules_FailClosedWithoutValue(t *testing.T) {
 	t.Parallel()
 	const unknown = "conn.pod.namespace == 'shop'"
@@ -211,8 +212,8 @@ func TestCompile_ReturnsFieldErrors(t *testing.T) {
 	}
 }
 
-// What would take CEL minutes to check, or a request seconds to evaluate, is refused before it is
-// looked at closely.
+// TestCompile_RefusesBombs checks that expressions that would take CEL minutes to check, or a
+// request seconds to evaluate, are refused early.
 func TestCompile_RefusesBombs(t *testing.T) {
 	t.Parallel()
 	nest := func(open, end string, n int) string { return strings.Repeat(open, n) + "true" + strings.Repeat(end, n) }

@@ -104,7 +104,8 @@ func TestResponse_RunsRules(t *testing.T) {
 	}
 }
 
-// A response streams, its trailers arrive, and interim responses pass untouched.
+// TestResponse_Streams checks that a response streams, its trailers arrive, and interim responses
+// pass unchanged.
 func TestResponse_Streams(t *testing.T) {
 	t.Parallel()
 	for _, h2 := range []bool{false, true} {
@@ -165,8 +166,8 @@ func TestResponse_Streams(t *testing.T) {
 	}
 }
 
-// An answer of the policy instead of an endless response reaches the client whole, and the upstream
-// is told to stop.
+// TestResponse_ReplacesEndlessBody checks that an answer of the policy instead of an endless
+// response reaches the client whole, and that the upstream's request is cancelled.
 func TestResponse_ReplacesEndlessBody(t *testing.T) {
 	t.Parallel()
 	p := compile(t, "on_http_response:\n- actions: [{type: custom-response, config: {body: instead}}]\n")
@@ -203,7 +204,8 @@ func TestResponse_ReplacesEndlessBody(t *testing.T) {
 	}
 }
 
-// An upgrade goes through: the connection is handed over, and the policy writes nothing into it.
+// TestResponse_PassesUpgrades checks that the connection of an upgrade is handed over, and that the
+// policy writes nothing into it.
 func TestResponse_PassesUpgrades(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, compile(t, onResponse), false, func(w http.ResponseWriter, _ *http.Request) {
@@ -234,7 +236,8 @@ func TestResponse_PassesUpgrades(t *testing.T) {
 	}
 }
 
-// A policy without rules for a phase costs nothing in it.
+// TestServeHTTP_AllocatesNothingWithoutRules checks that a policy without rules for a phase costs
+// nothing in it.
 func TestServeHTTP_AllocatesNothingWithoutRules(t *testing.T) {
 	p := compile(t, "on_tcp_connect:\n- actions: [{type: deny}]\n")
 	w, r, c := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), fullConn()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A client that waits for Retry-After is admitted, unless others came first, and one that waits a
-// second less is not.
+// TestRateLimit_RetryAfterAdmits checks that a client that waits for Retry-After is admitted,
+// unless others came first, and that one that waits a second less is not.
 func TestRateLimit_RetryAfterAdmits(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 7))

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Asked all the time, a window admits the next event as soon as it may.
+// TestSlidingWindow_AdmitsWithoutDelay checks that a window that is asked all the time admits the
+// next event as soon as it may.
 func TestSlidingWindow_AdmitsWithoutDelay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -35,8 +36,9 @@ func TestSlidingWindow_AdmitsWithoutDelay(t *testing.T) {
 	}
 }
 
-// However events come, no stretch of the rate has more than the capacity, and none is refused
-// without need: at all with a small capacity, for longer than a group lasts with a large one.
+// TestSlidingWindow_KeepsToCapacity checks that, however events come, no stretch of the rate has
+// more than the capacity, and none is refused without need: at all with a small capacity, for
+// longer than a group lasts with a large one.
 func TestSlidingWindow_KeepsToCapacity(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

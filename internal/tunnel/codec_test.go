@@ -66,7 +66,8 @@ func TestHeader_RoundTrip(t *testing.T) {
 	}
 }
 
-// Other versions read and send these bytes: they may only change together with headerVersion.
+// TestHeader_WireFormat checks the bytes that other versions read and send: they may only change
+// together with headerVersion.
 func TestHeader_WireFormat(t *testing.T) {
 	t.Parallel()
 	h := fullHeader()
@@ -156,8 +157,9 @@ func TestHeader_HasRoomForAnnotations(t *testing.T) {
 	}
 }
 
-// The previous version knows the tags up to 10 and flag 0, and skips the rest: it reads the same
-// pod without annotations. Its own headers are read as those of a pod with unknown annotations.
+// TestHeader_CompatibleWithPreviousVersion checks that the previous version, which knows the tags
+// up to 10 and flag 0 and skips the rest, reads the same pod without annotations. Its own headers
+// are read as those of a pod with unknown annotations.
 func TestHeader_CompatibleWithPreviousVersion(t *testing.T) {
 	t.Parallel()
 	const lastKnown = tagScheme

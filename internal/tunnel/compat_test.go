@@ -110,8 +110,8 @@ func TestSession_SkipsUnknownMessages(t *testing.T) {
 	}
 }
 
-// A server of the first release skips unknown fields: it would bind the endpoint without its
-// policy.
+// TestBind_RefusesServerWithoutFeature checks a server of the first release, which skips unknown
+// fields: it would bind the endpoint without its policy.
 func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, overTCP, newHandler())
@@ -137,7 +137,8 @@ func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	}
 }
 
-// A policy of the maximum size fits, whatever JSON has to escape in it.
+// TestBind_FitsLargestPolicy checks that a policy of the maximum size fits, whatever JSON has to
+// escape in it.
 func TestBind_FitsLargestPolicy(t *testing.T) {
 	t.Parallel()
 	handler := newHandler()

@@ -177,7 +177,8 @@ func TestSession_GrowsWithTrafficAndShrinks(t *testing.T) {
 	})
 }
 
-// The server sends the number of connections that its own traffic and losses ask for.
+// TestSession_ServerSendsDesiredConnections checks that the server sends the number of connections
+// that its own traffic and losses ask for.
 func TestSession_ServerSendsDesiredConnections(t *testing.T) {
 	t.Parallel()
 	forEachRole(t, func(t *testing.T, _ *testServer, s sessionPair) {
@@ -196,7 +197,8 @@ func TestSession_ServerSendsDesiredConnections(t *testing.T) {
 	})
 }
 
-// An old server cannot retire a connection: a session with it has two.
+// TestSession_OldServerKeepsConnections checks that a session with an old server, which cannot
+// retire a connection, has two.
 func TestSession_OldServerKeepsConnections(t *testing.T) {
 	t.Parallel()
 	forEachRole(t, func(t *testing.T, h *testServer, s sessionPair) {
@@ -235,7 +237,8 @@ func TestLink_UnexpectedRetiredEndsIt(t *testing.T) {
 	})
 }
 
-// Connections are retired repeatedly while streams are opened, move bytes and end. None is aborted.
+// TestLink_RetiringAbortsNoStream retires connections repeatedly while streams are opened, move
+// bytes and end. None is aborted.
 func TestLink_RetiringAbortsNoStream(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
@@ -335,7 +338,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// Data of an ended stream may still be in the other side's buffers: the connection waits for it.
+// TestLink_RetiresOnceBothSidesAreDone checks that the connection waits for data of an ended stream
+// that may still be in the other side's buffers.
 func TestLink_RetiresOnceBothSidesAreDone(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {

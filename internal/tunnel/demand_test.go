@@ -48,8 +48,8 @@ func TestBulkDetector_Add(t *testing.T) {
 	}
 }
 
-// A slow, full connection counts as busy on the reading side as well: new streams avoid it on both
-// sides.
+// TestSession_NewStreamsAvoidFullSlowConnection checks that a slow, full connection counts as busy
+// on the reading side as well: new streams avoid it on both sides.
 func TestSession_NewStreamsAvoidFullSlowConnection(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {

@@ -136,7 +136,7 @@ func wireTime(seconds int64, nanoseconds uint32) string {
 	return string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, uint64(seconds)), nanoseconds))
 }
 
-// The bytes are those of docs/protocol.md.
+// TestRequestLines_WireFormat checks that the bytes are those of docs/protocol.md.
 func TestRequestLines_WireFormat(t *testing.T) {
 	t.Parallel()
 	l := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond,
@@ -244,7 +244,8 @@ func FuzzRequestLines(f *testing.F) {
 	})
 }
 
-// Waiting lines are sent together, in a message that is a small frame for the multiplexer.
+// TestRequestLines_BurstIsFewMessages checks that waiting lines are sent together, in a message
+// that is a small frame for the multiplexer.
 func TestRequestLines_BurstIsFewMessages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

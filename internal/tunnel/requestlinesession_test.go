@@ -77,7 +77,8 @@ func TestRequestLines_SendWaitingTogether(t *testing.T) {
 	}
 }
 
-// A line may be delayed, but only by 5 ms in the multiplexer and 2 ms after another message.
+// TestRequestLines_ArriveSoon checks that a line is delayed by at most 5 ms in the multiplexer and
+// 2 ms after another message.
 func TestRequestLines_ArriveSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -111,8 +112,8 @@ func TestRequestLines_ArriveSoon(t *testing.T) {
 	})
 }
 
-// Lines that arrive one by one are few messages, and waiting lines are not delayed by more than one
-// interval.
+// TestRequestLines_PauseBetweenMessages checks that lines that arrive one by one are few messages,
+// and that waiting lines are not delayed by more than one interval.
 func TestRequestLines_PauseBetweenMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +216,8 @@ func TestClient_MalformedLinesEndConnection(t *testing.T) {
 	}
 }
 
-// A server ignores request lines; they do not end the session.
+// TestServer_SkipsRequestLines checks that a server ignores request lines: they do not end the
+// session.
 func TestServer_SkipsRequestLines(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, overTCP, newHandler())
@@ -229,7 +231,8 @@ func TestServer_SkipsRequestLines(t *testing.T) {
 	}
 }
 
-// A joining connection may receive the session's lines before its welcome.
+// TestClient_SkipsLinesBeforeWelcome checks a joining connection, which may receive the session's
+// lines before its welcome.
 func TestClient_SkipsLinesBeforeWelcome(t *testing.T) {
 	t.Parallel()
 	cert, _ := authority()
@@ -262,8 +265,8 @@ func TestClient_SkipsLinesBeforeWelcome(t *testing.T) {
 	}
 }
 
-// A peer that takes no lines for 10 s is disconnected, although lines are sent with a delay and
-// only the first one sets the timer.
+// TestRequestLines_StuckPeerIsClosed checks that a peer that takes no lines for 10 s is
+// disconnected, although lines are sent with a delay and only the first one sets the timer.
 func TestRequestLines_StuckPeerIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -331,7 +334,8 @@ func TestWriteWatchdog_FiresOnSlowWriteOnly(t *testing.T) {
 	})
 }
 
-// The deadline of the rest of a message does not apply to the next message.
+// TestControl_MessageInPiecesLeavesNoDeadline checks that the deadline of the rest of a message
+// does not apply to the next message.
 func TestControl_MessageInPiecesLeavesNoDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

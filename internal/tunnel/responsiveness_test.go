@@ -15,7 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
 )
 
-// All connections of a session are probed when a stream of one of them gets no answer.
+// TestSession_FrozenPeerIsUnresponsiveOnAllConnections checks that all connections of a session are
+// probed when a stream of one of them gets no answer.
 func TestSession_FrozenPeerIsUnresponsiveOnAllConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +69,8 @@ func TestSession_FrozenPeerIsUnresponsiveOnAllConnections(t *testing.T) {
 	})
 }
 
-// New streams avoid an unresponsive connection.
+// TestSession_OpensOnConnectionsThatRespond checks that new streams avoid an unresponsive
+// connection.
 func TestSession_OpensOnConnectionsThatRespond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

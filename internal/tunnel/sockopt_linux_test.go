@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unsent data in the kernel delays every small answer. On a connection of 2 Mbit/s it must not take
-// longer than about half a second.
+// TestTuneTCP_LimitsUnsentBytes checks that unsent data in the kernel, which delays every small
+// answer, does not take longer than about half a second on a connection of 2 Mbit/s.
 func TestTuneTCP_LimitsUnsentBytes(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

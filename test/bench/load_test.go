@@ -283,8 +283,8 @@ func (r *loadRig) awaitSettled(t *testing.T, p *process, was resourceUse) resour
 	return h
 }
 
-// A process that is killed leaves torn connections on both sides of the chain, and none that looks
-// finished.
+// TestChain_KilledHopIsNoEOF checks that a process that is killed leaves aborted connections on
+// both sides of the chain, and none that looks finished.
 func TestChain_KilledHopIsNoEOF(t *testing.T) {
 	for i, part := range []string{"edge", "agent", "forwarder"} {
 		t.Run(part, func(t *testing.T) {

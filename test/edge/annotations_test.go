@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// A policy by a pod's annotations holds for what the forwarder has said of them, and takes what it
-// has not said for unknown.
+// TestPolicy_ReadsAnnotations checks that a policy by a pod's annotations applies to those that the
+// forwarder has sent, and that others are unknown to it.
 func TestPolicy_ReadsAnnotations(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)

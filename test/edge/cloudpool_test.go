@@ -44,7 +44,8 @@ func answers(n int, ask func() string) map[string]int {
 	return got
 }
 
-// Whichever member a stream names, and from wherever a request comes: the members take turns.
+// TestEdge_PoolSpreadsOverCloudEndpoints checks that the members take turns, whichever member a
+// stream names, and from wherever a request comes.
 func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t)
@@ -106,7 +107,8 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 	})
 }
 
-// A member whose backend cannot be reached leaves its requests and connections to the others.
+// TestEdge_CloudEndpointWithoutBackendUsesPool checks that a member whose backend cannot be reached
+// leaves its requests and connections to the others.
 func TestEdge_CloudEndpointWithoutBackendUsesPool(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t, servicetest.AllowLoopback)

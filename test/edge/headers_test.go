@@ -89,7 +89,8 @@ func TestEdge_DropsClaimsAboutTheClient(t *testing.T) {
 	}
 }
 
-// A trusted proxy names the client in X-Forwarded-For. What else it passes on may be the client's.
+// TestEdge_DropsClaimsBehindATrustedProxy checks that a trusted proxy names the client in
+// X-Forwarded-For. The other headers that it passes on may be the client's.
 func TestEdge_DropsClaimsBehindATrustedProxy(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t, func(o *service.Options) { o.Public.TrustedProxies = []string{"127.0.0.1"} })
@@ -116,7 +117,8 @@ func TestEdge_DropsClaimsBehindATrustedProxy(t *testing.T) {
 	}
 }
 
-// By its code header programs tell a page of Fairlead's from an answer of the upstream.
+// TestEdge_DropsReservedNamesFromAnswers checks the code header, by which programs distinguish a
+// page of Fairlead's from an answer of the upstream.
 func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 	t.Parallel()
 	const other = "fairlead_other"

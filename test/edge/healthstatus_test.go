@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// A stranger may ask for what fails as often as he likes; pods that get such answers take the child
-// down.
+// TestEdge_PublicErrorsTakeNoBackendDown checks that public clients may ask for what fails as often
+// as they like, and that the child goes down when pods get such answers.
 func TestEdge_PublicErrorsTakeNoBackendDown(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t, servicetest.AllowLoopback)

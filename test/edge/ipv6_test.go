@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// One address of all families serves both, and the certificate holds for the literals.
+// TestServer_ListensOnIPv4AndIPv6 checks that one address of all families serves both, and that the
+// certificate holds for the literals.
 func TestServer_ListensOnIPv4AndIPv6(t *testing.T) {
 	t.Parallel()
 	probe, err := net.Listen("tcp", "[::1]:0")

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// A labelled tunnel has no scheme of its own: its agent learns from each stream how it was called,
-// and whether requests are reported.
+// TestEdge_TellsLabelledTunnelItsHost checks that the agent of a labelled tunnel, which has no
+// scheme of its own, learns from each stream how it was called, and whether requests are reported.
 func TestEdge_TellsLabelledTunnelItsHost(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)

@@ -118,8 +118,8 @@ func TestPublic_ServesWebSocketsAndStreams(t *testing.T) {
 	}
 }
 
-// TestPublic_ListenersServeTheirBindingOnly: a forwarder reaches kubernetes endpoints, the public
-// edge public ones, and neither internal ones.
+// TestPublic_ListenersServeTheirBindingOnly checks that a forwarder reaches kubernetes endpoints,
+// the public edge public ones, and neither internal ones.
 func TestPublic_ListenersServeTheirBindingOnly(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t)
@@ -157,8 +157,8 @@ func TestPublic_ListenersServeTheirBindingOnly(t *testing.T) {
 	}
 }
 
-// TestPublic_RevokedDomainIsNotServed: the endpoint is gone for clients, its live connections end,
-// and the agent cannot bind it again until it is granted again.
+// TestPublic_RevokedDomainIsNotServed checks that the endpoint is gone for clients, its live
+// connections end, and the agent cannot bind it again until it is granted again.
 func TestPublic_RevokedDomainIsNotServed(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t)
@@ -216,8 +216,8 @@ func TestPublic_RevokedDomainIsNotServed(t *testing.T) {
 	}
 }
 
-// TestPublic_Drains: what is under way is answered, and told to come back over another
-// connection.
+// TestPublic_Drains checks that requests under way are answered, and that their clients have to use
+// another connection.
 func TestPublic_Drains(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t)

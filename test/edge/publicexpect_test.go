@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// TestPublic_Expect100Continue: the upstream decides whether the client's body comes.
+// TestPublic_Expect100Continue checks that the upstream decides whether the client's body comes.
 func TestPublic_Expect100Continue(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t)

@@ -11,8 +11,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// An https endpoint that no certificate covers can be bound, and the log says why clients cannot
-// reach it; the listeners' connections are counted.
+// TestPublic_WarnsOfEndpointWithoutCertificate checks that an https endpoint that no certificate
+// covers can be bound, and that the log names the reason why clients cannot reach it; the
+// listeners' connections are counted.
 func TestPublic_WarnsOfEndpointWithoutCertificate(t *testing.T) {
 	t.Parallel()
 	w := servicetest.StartPublic(t)

@@ -282,8 +282,8 @@ func TestEdge_ForwardsHTTP2(t *testing.T) {
 	}
 }
 
-// An answer whose header ends the stream stays one: gRPC clients take an empty DATA frame behind a
-// status for a broken answer.
+// TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader checks that an answer whose header ends the stream
+// stays one: gRPC clients take an empty DATA frame behind a status for a broken answer.
 func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 	t.Parallel()
 	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {

@@ -17,8 +17,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 )
 
-// A client need not wait for the 101: what it sends right behind its request is the upstream's.
-// Here the upstream answers once the client has sent all of that.
+// TestEdge_DeliversBytesBehindAnUpgrade checks that a client need not wait for the 101: the
+// upstream gets what the client sends right behind its request. Here the upstream answers once the
+// client has sent all of that.
 func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 	t.Parallel()
 	sent := map[string]chan struct{}{}

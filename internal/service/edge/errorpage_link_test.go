@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// An error page links the address that its message names, and no other.
+// TestWriteErrorPage_LinksAddresses checks that an error page links the address that its message
+// names, and no other.
 func TestWriteErrorPage_LinksAddresses(t *testing.T) {
 	t.Parallel()
 	for msg, want := range map[string]string{
@@ -41,7 +42,8 @@ func TestWriteErrorPage_LinksAddresses(t *testing.T) {
 	}
 }
 
-// Browsers apply the page's own style, by its hash, and nothing else; they show it in no frame.
+// TestWriteErrorPage_HasStrictContentSecurityPolicy checks that browsers apply the page's own
+// style, by its hash, and nothing else, and show it in no frame.
 func TestWriteErrorPage_HasStrictContentSecurityPolicy(t *testing.T) {
 	t.Parallel()
 	for _, accept := range []string{"text/html", "application/json"} {

@@ -15,8 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// A request for which the policy takes too much work gets a page with its code, in place of a
-// response that is already there. The rule is for the log, not for the client.
+// TestEdge_RefusesRequestTooCostlyForPolicy checks that a request for which the policy takes too
+// much work gets a page with its code, in place of a response that is already there. The rule is
+// for the log, not for the client.
 func TestEdge_RefusesRequestTooCostlyForPolicy(t *testing.T) {
 	t.Parallel()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

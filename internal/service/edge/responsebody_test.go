@@ -75,7 +75,8 @@ func TestResponseBody_FlushesBeforeWaiting(t *testing.T) {
 	}
 }
 
-// A transport gives a stream to the next request before the one before has read to its end.
+// TestFlusher_FlushesOnlyTheBodyBeingRead covers a transport that gives a stream to the next
+// request before the one before has read to its end.
 func TestFlusher_FlushesOnlyTheBodyBeingRead(t *testing.T) {
 	t.Parallel()
 	before, next := &flushes{}, &flushes{}

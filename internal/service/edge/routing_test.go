@@ -186,8 +186,8 @@ func TestServeHTTP_AnswersCloudEndpointWithoutTarget(t *testing.T) {
 	}
 }
 
-// A policy's counters are the URL's: they go on for texts that mean the same, and begin anew with
-// another policy.
+// TestPolicies_CompileOncePerURL checks that the counters of a policy belong to the URL: they go on
+// for texts that mean the same, and begin anew with another policy.
 func TestPolicies_CompileOncePerURL(t *testing.T) {
 	t.Parallel()
 	p := newPolicies(slog.New(slog.DiscardHandler), nil)

@@ -142,7 +142,8 @@ func TestStream_WriteDeadline(t *testing.T) {
 	})
 }
 
-// TestStream_WriteDeadlineWhileWaitingForTurn: another stream has the connection.
+// TestStream_WriteDeadlineWhileWaitingForTurn checks the deadline of a write while another stream
+// has the connection.
 func TestStream_WriteDeadlineWhileWaitingForTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
-// Delayed frames are sent with the next frame of any stream.
+// TestStream_DelayedFramesAreSentTogether checks that delayed frames are sent with the next frame
+// of any stream.
 func TestStream_DelayedFramesAreSentTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -91,8 +91,8 @@ func TestSession_FrozenPeerIsUnresponsive(t *testing.T) {
 	})
 }
 
-// A call may wait for an upstream for as long as that takes: its peer answers pings, of which there
-// are few.
+// TestSession_SlowAnswerIsNotUnresponsive checks that a call may wait for an upstream for as long
+// as that takes: its peer answers pings, of which there are few.
 func TestSession_SlowAnswerIsNotUnresponsive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -138,7 +138,8 @@ func TestSession_ProbeFindsFrozenPeer(t *testing.T) {
 	})
 }
 
-// Where round trips take long, three of them are waited for.
+// TestSession_SlowWayIsNotUnresponsive checks that three round trips are waited for where they take
+// long.
 func TestSession_SlowWayIsNotUnresponsive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

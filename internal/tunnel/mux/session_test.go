@@ -59,7 +59,8 @@ func TestSession_ServeGetsWaitingStreams(t *testing.T) {
 	})
 }
 
-// TestSession_AcceptFromManyGoroutines: none of them misses a stream, though many come at once.
+// TestSession_AcceptFromManyGoroutines checks that none of the goroutines misses a stream, though
+// many come at once.
 func TestSession_AcceptFromManyGoroutines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

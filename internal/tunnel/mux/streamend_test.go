@@ -37,8 +37,9 @@ func (m *mute) Close() error {
 	return nil
 }
 
-// A goroutine that ends a stream may be delayed before it removes the stream. A concurrent Reset of
-// the owner must remove it then, as the owner is not notified again.
+// TestSession_ForgetsResetStream covers a goroutine that ends a stream and is delayed before it
+// removes the stream. A concurrent Reset of the owner must remove it then, as the owner is not
+// notified again.
 func TestSession_ForgetsResetStream(t *testing.T) {
 	t.Parallel()
 	s := New(newMute(), Config{Client: true})
@@ -66,7 +67,8 @@ func TestSession_ForgetsResetStream(t *testing.T) {
 	}
 }
 
-// A TLS connection whose peer is gone takes seconds to be closed.
+// TestSession_EndsStreamsBeforeConnection checks that streams do not wait for their connection: one
+// with TLS whose peer is gone takes seconds to be closed.
 func TestSession_EndsStreamsBeforeConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,8 +117,9 @@ func TestSession_EndsWhenIDsAreUsedUp(t *testing.T) {
 	}
 }
 
-// An Open has a context, a Write may have a deadline: neither can end a write to the connection,
-// but it need not be that of others' frames.
+// TestSendQueue_SlowWriterLeavesOthersFrames checks that an Open whose context ends and a Write
+// whose deadline passes need not wait for frames of others. Neither can end a write to the
+// connection.
 func TestSendQueue_SlowWriterLeavesOthersFrames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

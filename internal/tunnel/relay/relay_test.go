@@ -223,7 +223,7 @@ func TestJoin_CopiesBothWays(t *testing.T) {
 	}
 }
 
-// Not parallel: it counts the process' allocations.
+// TestJoin_CopyingDoesNotAllocate counts the process' allocations, so it is not parallel.
 func TestJoin_CopyingDoesNotAllocate(t *testing.T) {
 	r := overTCP(t, Options{})
 	chunk := make([]byte, 1<<20)
@@ -264,7 +264,8 @@ func newPolledSource(t *testing.T) (*net.TCPConn, *Source) {
 	return client, NewSource(a)
 }
 
-// A peer that has sent everything may wait long for an answer.
+// TestSource_HoldsNoBufferAtEOF checks a peer that has sent everything: it may wait long for an
+// answer.
 func TestSource_HoldsNoBufferAtEOF(t *testing.T) {
 	t.Parallel()
 	client, src := newPolledSource(t)

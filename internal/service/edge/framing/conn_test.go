@@ -108,7 +108,7 @@ func TestFrames_BoundContinuations(t *testing.T) {
 	}
 }
 
-// FuzzFrames: it makes no difference how the bytes come, and nothing panics.
+// FuzzFrames checks that it makes no difference how the bytes come, and that nothing panics.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte(frame(frameHeaders, 0, 10)+frame(frameContinuation, flagEndHeaders, 0)), 3)
 	f.Add([]byte(frame(frameData, 0, 300)+frame(frameHeaders, flagEndHeaders, 1)), 7)

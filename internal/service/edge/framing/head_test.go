@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
 )
 
-// FuzzHead: of a head that is let through, net/http reads the same: the same end, the same kind of
-// body, the same length, or it refuses the request.
+// FuzzHead checks that net/http reads the same of a head that is let through: the same end, kind of
+// body and length, or that it refuses the request.
 func FuzzHead(f *testing.F) {
 	for _, c := range framingtest.Cases() {
 		if len(c.Send) < 4<<10 {
@@ -49,8 +49,8 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// FuzzChunks: a chunked body that is let through ends for net/http where it ends for us, or is
-// refused by it; and it makes no difference how the bytes come.
+// FuzzChunks checks that a chunked body that is let through ends at the same byte for net/http, or
+// is refused by it, and that it makes no difference how the bytes come.
 func FuzzChunks(f *testing.F) {
 	for _, s := range []string{"0\r\n\r\n", "3\r\nabc\r\n0\r\n\r\nnext", "3;a=b\r\nabc\r\n0\r\nX: y\r\n\r\n",
 		"a\r\n0123456789\r\n00\r\n\r\n", "3\nabc\n0\n\n", "1 \r\nx\r\n0\r\n\r\n", "\r\n", "g\r\n"} {

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// TestSever resets a connection of HTTP/1, also below TLS and a PROXY header; one of HTTP/2 cannot
-// be severed: others are on it.
+// TestClient_AbortResetsConnection checks that Abort resets a connection of HTTP/1, also below TLS
+// and a PROXY header. One of HTTP/2 cannot be aborted: it carries other requests.
 func TestClient_AbortResetsConnection(t *testing.T) {
 	t.Parallel()
 	for name, proxied := range map[string]bool{"direct": false, "proxied": true} {

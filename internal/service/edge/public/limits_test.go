@@ -36,8 +36,8 @@ func hold(t *testing.T, w *testServer, header string) io.Closer {
 	return c
 }
 
-// TestOneClientCannotHaveAllConnections: what is too many is closed, and there is room again when
-// one has ended.
+// TestConnLimiter_LimitsPerClient checks that connections beyond the limit are closed, and that
+// there is room again when one has ended.
 func TestConnLimiter_LimitsPerClient(t *testing.T) {
 	t.Parallel()
 	served := func(w *testServer, header string) bool {
@@ -92,8 +92,8 @@ func TestConnLimiter_LimitsPerClient(t *testing.T) {
 	}
 }
 
-// TestSlowClientsAreCutOff: a head that does not end, the first of a connection or a later one, a
-// handshake that does not begin.
+// TestServer_ClosesSlowClients checks a head that does not end, the first of a connection or a
+// later one, and a handshake that does not begin.
 func TestServer_ClosesSlowClients(t *testing.T) {
 	t.Parallel()
 	w := newTestServer(t, func(o *Options) { o.headerTimeout = 300 * time.Millisecond })
@@ -272,8 +272,8 @@ func TestCertificates_FollowTheirFiles(t *testing.T) {
 	covers("one.test three.test")
 }
 
-// TestCertificates_PreferTheLatestExpiry: a renewed certificate is preferred to the old one beside
-// it; an expired one is logged.
+// TestCertificates_PreferTheLatestExpiry checks that a renewed certificate is preferred to the old
+// one beside it, and that an expired one is logged.
 func TestCertificates_PreferTheLatestExpiry(t *testing.T) {
 	t.Parallel()
 	w := newTestServer(t)
@@ -327,8 +327,8 @@ func TestOpenCertificates_NamesBadFiles(t *testing.T) {
 	}
 }
 
-// TestLookupsSurviveTheStore: the last answer is good while the store gives none, and an endpoint
-// that is gone is forgotten.
+// TestEndpointLookup_SurvivesStoreOutage checks that the last answer is used while the store gives
+// none, and that an endpoint that is gone is forgotten.
 func TestEndpointLookup_SurvivesStoreOutage(t *testing.T) {
 	t.Parallel()
 	var answer error

@@ -56,14 +56,12 @@ var classes = byCode(
 	Class{
 		Code: account.CodeNoChild, Refusal: tunnel.RefusedUpstream,
 		page: "No child of the backend of %s could be reached. Start one of them, or look at what their " +
-			"addresses and " +
-			"agents say.",
+			"addresses and agents say.",
 	},
 	Class{
 		Code: account.CodeNoInternal, Refusal: tunnel.RefusedOffline,
 		page: "The traffic policy of %s forwards to an internal endpoint that does not exist. Make it, or " +
-			"correct the " +
-			"policy.",
+			"correct the policy.",
 	},
 	Class{
 		Code: account.CodeLoop, Refusal: tunnel.RefusedOffline,

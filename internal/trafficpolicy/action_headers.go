@@ -37,7 +37,7 @@ func headerName(name string, allowHost bool) (string, error) {
 	case len(name) > 128:
 		return "", fmt.Errorf("a header's name has at most 128 bytes")
 	case slices.Contains(hopByHopHeaders, canonical):
-		return "", fmt.Errorf("%s says how a message travels, and is the edge's to set", canonical)
+		return "", fmt.Errorf("%s belongs to one connection; only the edge sets it", canonical)
 	case canonical == "Host" && !allowHost:
 		return "", fmt.Errorf("the header Host can only be set on requests, by add-headers")
 	case account.IsReservedHeader(canonical):

@@ -79,7 +79,7 @@ func TestDocs_NameEverything(t *testing.T) {
 		for _, p := range k.phases {
 			row := regexp.MustCompile("(?m)^\\| .*`" + k.name + "`.*`" + p.String() + "`")
 			if !row.MatchString(text) {
-				t.Errorf("the page's table does not say that %s runs in %s", k.name, p)
+				t.Errorf("the page's table lacks that %s runs in %s", k.name, p)
 			}
 		}
 	}

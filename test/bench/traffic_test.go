@@ -35,9 +35,9 @@ func serveUpstreams(b *testing.B) upstreams {
 	return upstreams{tcp: addr, http: web.URL}
 }
 
-// serveUpstream answers a request of 64 bytes: its first eight bytes say how many follow, the next
-// eight how many to answer with after them, the third eight at how many a second; with neither of
-// the first two, everything that comes is sent back.
+// serveUpstream answers a request of 64 bytes: its first eight bytes are the number of bytes that
+// follow, the next eight the number to answer with after them, the third eight the bytes per second
+// of the answer; if the first two are 0, it sends back everything that comes.
 func serveUpstream(c *net.TCPConn) {
 	defer func() { _ = c.Close() }()
 	var request [requestSize]byte

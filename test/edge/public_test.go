@@ -38,7 +38,7 @@ func TestPublic_ServesHTTPAndHTTPS(t *testing.T) {
 	if status, _ := w.GetPage("http://app.example.com/x"); status != http.StatusPermanentRedirect {
 		t.Errorf("http of an https endpoint: %d", status)
 	}
-	_, unknown := w.GetPage("https://nobody.example.com/")
+	_, unknown := w.GetPage("https://unknown.example.com/")
 	// the API's host; an http endpoint
 	for _, url := range []string{"https://api.example.com/", "https://api.example.com/endpoints",
 		"https://plain.example.com/"} {

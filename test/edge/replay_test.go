@@ -210,7 +210,7 @@ func TestEdge_RetriesTCPWithFirstBytes(t *testing.T) {
 					st := f.Open(servicetest.OpenHeader(t, bound))
 					go func() {
 						_, _ = io.Copy(struct{ io.Writer }{st}, noise(int64(size), sent))
-						_ = st.CloseWrite() // in the case of no bytes before anybody has answered
+						_ = st.CloseWrite() // in the case of no bytes before an upstream has answered
 					}()
 					n, err := io.Copy(got, st)
 					if err != nil || n != int64(size) || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {

@@ -5,7 +5,7 @@
 // edge in test/grpc. It owns nothing: the cases are those of google.golang.org/grpc/interop. It is
 // a module of its own, so that gRPC is no dependency of the product. What comes in: flags; `interop
 // serve` prints the address it listens on and ends with its standard input, `interop call CASE`
-// exits with 1 and says why when the case fails.
+// exits with 1 and prints the reason when the case fails.
 package main
 
 import (

@@ -313,7 +313,7 @@ func TestReplayBuffer_KeepsBodyUntilAccepted(t *testing.T) {
 		}()
 		synctest.Wait()
 		if got.Len() != maxReplayBytes {
-			t.Errorf("%d bytes went out before anybody had taken them", got.Len())
+			t.Errorf("%d bytes went out before an agent had accepted them", got.Len())
 		}
 		refused := errors.New("refused")
 		first.answered(refused)

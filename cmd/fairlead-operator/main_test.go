@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestRun(t *testing.T) {
+func TestRun_ExitCodes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string

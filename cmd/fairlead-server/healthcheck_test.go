@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-func TestHealthcheck(t *testing.T) {
+func TestHealthcheck_ChecksCertificateAPIAndTunnels(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	log, _ := served(t, dir, "--base-url", "https://fairlead.example.net", "--log-format", "json")

@@ -264,7 +264,7 @@ func TestHelp_OfEveryCommand(t *testing.T) {
 	}
 }
 
-func TestDefaultDataDir(t *testing.T) {
+func TestDefaultDataDir_FollowsXDG(t *testing.T) {
 	t.Parallel()
 	env := func(pairs ...string) func(string) string {
 		return func(name string) string {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestPolicyCheck(t *testing.T) {
+func TestPolicyCheck_ListsMistakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name, text string) string {

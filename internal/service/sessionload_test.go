@@ -72,7 +72,7 @@ func (c *sessionLoad) learnScope(url string) {
 	c.scope[url] = s.Scope
 }
 
-// loadSession is one session.
+// loadSession is a session of a user at a URL, with its Cookie header.
 type loadSession struct{ user, session, cookie, url string }
 
 // addSession makes a session of the user at the URL, as a login does.
@@ -167,7 +167,7 @@ func (c *sessionLoad) holdRequest(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	case "/stalled":
-		close(h.begun) // and nothing is read
+		close(h.begun) // and reads only when the test lets it
 		<-h.more
 		if n, err := io.Copy(io.Discard, r.Body); err == nil {
 			h.whole.Store(true)
@@ -176,6 +176,7 @@ func (c *sessionLoad) holdRequest(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// websocket upgrades the connection and sends before, and after when the test lets it.
 func (h *heldRequest) websocket(rc *http.ResponseController) {
 	conn, buffered, err := rc.Hijack()
 	if err != nil {
@@ -198,7 +199,7 @@ type openRequest struct {
 	*heldRequest
 	kind string
 	as   loadSession
-	read func()          // a stalled client reads on
+	read func()          // lets the client of a download read
 	over chan requestEnd // gets its end
 }
 
@@ -294,7 +295,7 @@ func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) req
 	return requestEnd{string(b), err, time.Now()}
 }
 
-// upgrade is the client of a websocket.
+// upgrade opens a websocket and reads it to its end.
 func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
 	conn, err := tls.Dial("tcp", c.Addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.Roots,
 		NextProtos: []string{"http/1.1"}})
@@ -304,9 +305,8 @@ func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	_, _ = io.WriteString(conn,
-		"GET /websocket HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie: "+
-			as.cookie+
-			"\r\nStream: "+id+"\r\n\r\n")
+		"GET /websocket HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+			"Cookie: "+as.cookie+"\r\nStream: "+id+"\r\n\r\n")
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != 101 {
@@ -326,19 +326,20 @@ func (c *sessionLoad) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return conn, err
 }
 
+// http1 returns a client of the public edge over HTTP/1.1.
 func (c *sessionLoad) http1() *http.Client {
-	tr := &http.Transport{DialContext: c.dial,
-		TLSClientConfig: &tls.Config{RootCAs: c.Roots, NextProtos: []string{"http/1.1"}}, DisableCompression: true}
-	c.T.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
+	return c.client(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.Roots, NextProtos: []string{"http/1.1"}}})
 }
 
-// http2 is a client with one connection.
+// http2 returns a client of the public edge with one connection over HTTP/2.
 func (c *sessionLoad) http2() *http.Client {
-	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.Roots}, ForceAttemptHTTP2: true,
-		DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
+	return c.client(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.Roots}, ForceAttemptHTTP2: true,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}})
+}
+
+// client returns a client over the transport that connects with dial and does not follow redirects.
+func (c *sessionLoad) client(tr *http.Transport) *http.Client {
+	tr.DialContext, tr.DisableCompression = c.dial, true
 	c.T.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse

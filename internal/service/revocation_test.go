@@ -43,9 +43,8 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 	t.Helper()
 	shared := c.http2()
 	what := kind + " at " + base
-	victim, other := c.open(kind, c.addSession("victim of "+what, base), shared),
-		c.open(kind, c.addSession("other of "+what, base),
-			shared)
+	victim := c.open(kind, c.addSession("victim of "+what, base), shared)
+	other := c.open(kind, c.addSession("other of "+what, base), shared)
 	for _, o := range []*openRequest{victim, other} {
 		if strings.HasPrefix(kind, "download") || strings.HasPrefix(kind, "stalled") {
 			o.waitStalled(t)
@@ -59,9 +58,9 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 	}
 	if strings.HasPrefix(kind, "stalled") {
 		close(victim.more) // the upstream gets the abort when it reads
-		servicetest.Receive(t, victim.ended, "abort at the upstream of "+what)
-	} else {
-		servicetest.Receive(t, victim.ended, "abort at the upstream of "+what)
+	}
+	servicetest.Receive(t, victim.ended, "abort at the upstream of "+what)
+	if !strings.HasPrefix(kind, "stalled") {
 		close(victim.more)
 	}
 	if victim.whole.Load() {
@@ -227,7 +226,7 @@ func TestRevocation_EndsRacingRequests(t *testing.T) {
 				}
 				asked.Add(1)
 				if e.err == nil && (late || e.got == "after") {
-					t.Errorf("it gets %q; the DELETE was answered before it was sent: %t", e.got, late)
+					t.Errorf("a request got %q; it began after the DELETE was answered: %t", e.got, late)
 					return
 				}
 				if late {
@@ -280,10 +279,9 @@ func TestRevocation_SweepCutsExpiredSessions(t *testing.T) {
 		e.mu.Lock()
 		e.over[o.as.session] = true
 		e.mu.Unlock()
-		if got := servicetest.Receive(t, o.over, "end of "+kind); strings.Contains(got.got, after) ||
-			kind == "events http2" &&
-				got.err == nil {
-			t.Errorf("%s: %q, %v", kind, got.got, got.err)
+		if e := servicetest.Receive(t, o.over, "end of "+kind); strings.Contains(e.got, after) ||
+			kind == "events http2" && e.err == nil {
+			t.Errorf("%s: %q, %v", kind, e.got, e.err)
 		}
 		servicetest.Receive(t, o.ended, "abort at the upstream")
 		close(o.more)

@@ -36,7 +36,7 @@ func pack(t *testing.T, opts Options, images ...Image) []byte {
 	return b.Bytes()
 }
 
-func TestLabels(t *testing.T) {
+func TestBuild_Labels(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "tool"), "program", 0o755)
@@ -73,7 +73,7 @@ func entries(t *testing.T, archive []byte) ([]string, map[string][]byte) {
 	}
 }
 
-func TestTheSameInputGivesTheSameBytes(t *testing.T) {
+func TestBuild_IsReproducible(t *testing.T) {
 	t.Parallel()
 	var got [2][]byte
 	for i := range got {
@@ -97,7 +97,7 @@ func TestTheSameInputGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestAnArchiveIsALayoutThatNamesItsImages(t *testing.T) {
+func TestBuild_ArchiveIsOCILayout(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
 	write(t, tool, "program", 0o700)
@@ -140,7 +140,7 @@ func TestAnArchiveIsALayoutThatNamesItsImages(t *testing.T) {
 	}
 }
 
-func TestFilesBringTheirFolders(t *testing.T) {
+func TestBuild_AddsParentFolders(t *testing.T) {
 	t.Parallel()
 	src := filepath.Join(t.TempDir(), "f")
 	write(t, src, "x", 0o644)
@@ -162,7 +162,7 @@ func TestFilesBringTheirFolders(t *testing.T) {
 	t.Error("no layer found")
 }
 
-func TestParseImageRefuses(t *testing.T) {
+func TestParseImage_Invalid(t *testing.T) {
 	t.Parallel()
 	for arg, want := range map[string]string{
 		"tool":                   "want NAME=PATH",

@@ -52,7 +52,7 @@ func dirs(t *testing.T, src fstest.MapFS) map[string]string {
 	return got
 }
 
-func TestAPartIsNamedByWhatItIsMadeOf(t *testing.T) {
+func TestPartDir_DependsOnSources(t *testing.T) {
 	t.Parallel()
 	before := dirs(t, sourceTree())
 	for _, tc := range []struct {
@@ -81,7 +81,7 @@ func TestAPartIsNamedByWhatItIsMadeOf(t *testing.T) {
 	}
 }
 
-func TestWhatIsThereIsNotBuilt(t *testing.T) {
+func TestCache_ReusesBuiltPart(t *testing.T) {
 	t.Parallel()
 	c := Cache{Dir: t.TempDir(), Sources: sourceTree()}
 	dir, err := c.PartDir(Kubenode)
@@ -104,7 +104,7 @@ func TestWhatIsThereIsNotBuilt(t *testing.T) {
 }
 
 // The tree of these tests cannot be compiled, so a build fails; what matters is what it leaves.
-func TestAFailedBuildLeavesNothing(t *testing.T) {
+func TestCache_FailedBuildLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := Cache{Dir: t.TempDir(), Sources: sourceTree()}
 	stale := filepath.Join(c.Dir, tempPrefix+"of-a-killed-build")
@@ -130,7 +130,7 @@ func TestAFailedBuildLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestOneBuildAtATime(t *testing.T) {
+func TestLock_AllowsOneBuild(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "lock")
 	unlock, err := lock(t.Context(), io.Discard, name)
@@ -152,7 +152,7 @@ func TestOneBuildAtATime(t *testing.T) {
 	again()
 }
 
-func TestProgressOfALongBuild(t *testing.T) {
+func TestBuild_ReportsProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -185,7 +185,7 @@ built kubenode in 46s
 	})
 }
 
-func TestPackagesAreToldFromMessages(t *testing.T) {
+func TestBuild_DistinguishesPackagesFromMessages(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]bool{
 		"k8s.io/api/core/v1":      true,
@@ -202,7 +202,7 @@ func TestPackagesAreToldFromMessages(t *testing.T) {
 	}
 }
 
-func TestChartsSeeTheVersion(t *testing.T) {
+func TestLinkerFlags_SetVersion(t *testing.T) {
 	t.Parallel()
 	flags, err := linkerFlags(sourceTree())
 	if err != nil {

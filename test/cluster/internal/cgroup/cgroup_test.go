@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestHierarchiesOfAMachine(t *testing.T) {
+func TestHierarchies(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		mountinfo string
@@ -50,7 +50,7 @@ func TestHierarchiesOfAMachine(t *testing.T) {
 	}
 }
 
-func TestRemoveTakesTheGroupsBelow(t *testing.T) {
+func TestRemove_RemovesChildGroups(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir() // folders as they are; a real group's files go with it
 	hs := []Hierarchy{{Dir: root}}

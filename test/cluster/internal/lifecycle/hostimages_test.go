@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestLibrariesOfAProgram(t *testing.T) {
+func TestParseLdd(t *testing.T) {
 	t.Parallel()
 	got, err := parseLdd(
 		"\tlinux-vdso.so.1 (0x00007ffd)\n\tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 " +

@@ -26,7 +26,7 @@ func rendered(t *testing.T, name string, o state.Options) string {
 	return text
 }
 
-func TestOptionsReachTheConfiguration(t *testing.T) {
+func TestConfig_ContainsOptions(t *testing.T) {
 	t.Parallel()
 	plain, stock := rendered(t, "system.yaml", state.Options{}),
 		rendered(t, "system.yaml", state.Options{DNSCache: true})
@@ -52,7 +52,7 @@ func TestOptionsReachTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestAnyFolderNameIsQuoted(t *testing.T) {
+func TestConfig_QuotesFolderNames(t *testing.T) {
 	t.Parallel()
 	if text := rendered(t, "containerd.toml", state.Options{}); !strings.Contains(text, `bin_dirs = ["/c \"d\""]`) {
 		t.Error(text)
@@ -66,7 +66,7 @@ func TestAnyFolderNameIsQuoted(t *testing.T) {
 	}
 }
 
-func TestProgressIsReadAsItWasSaid(t *testing.T) {
+func TestReadProgress(t *testing.T) {
 	t.Parallel()
 	c := &state.Cluster{Dir: t.TempDir()}
 	if p := ReadProgress(c); p.Ready || p.Failed != "" || len(p.Steps) > 0 {

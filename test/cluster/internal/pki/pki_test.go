@@ -28,7 +28,7 @@ func load(t *testing.T, path string) *x509.Certificate {
 	return cert
 }
 
-func TestEveryCertificateServesItsPurpose(t *testing.T) {
+func TestWrite_CertificatesServeTheirPurpose(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pki")
 	if err := Write(Config{Dir: dir, Node: "node", NodeIP: "10.99.0.2", ServiceIP: "10.96.0.1"}); err != nil {
@@ -70,7 +70,7 @@ func TestEveryCertificateServesItsPurpose(t *testing.T) {
 	}
 }
 
-func TestOnlyTheOwnerReadsKeys(t *testing.T) {
+func TestWrite_OnlyOwnerReadsKeys(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pki")
 	if err := Write(Config{Dir: dir, Node: "node", NodeIP: "10.99.0.2", ServiceIP: "10.96.0.1"}); err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-func TestAPIDThatCameAgainIsNotTheNode(t *testing.T) {
+func TestCluster_ReusedPIDIsNotNode(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "600")
 	if err := cmd.Start(); err != nil {
@@ -61,7 +61,7 @@ func TestAPIDThatCameAgainIsNotTheNode(t *testing.T) {
 	}
 }
 
-func TestLoadTellsNothingFromNonsense(t *testing.T) {
+func TestLoad_DistinguishesMissingFromInvalid(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := Load(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +75,7 @@ func TestLoadTellsNothingFromNonsense(t *testing.T) {
 	}
 }
 
-func TestLockSurvivesTheRemovalOfTheFolder(t *testing.T) {
+func TestLock_SurvivesRemovalOfFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "c")
 	unlock, err := Lock(t.Context(), io.Discard, dir)
@@ -109,7 +109,7 @@ func TestLockSurvivesTheRemovalOfTheFolder(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestName_Valid(t *testing.T) {
 	t.Parallel()
 	for name, ok := range map[string]bool{
 		"e2e": true, "a": true, "a-b-1": true,

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Memory is released once after work has ended, not during it.
+// TestMemoryReleaser_ReleasesWhenQuiet checks that memory is released once after work has ended,
+// not during it.
 func TestMemoryReleaser_ReleasesWhenQuiet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

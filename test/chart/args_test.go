@@ -147,7 +147,8 @@ func TestForwarderArgs_EdgeAddressFollowsAPI(t *testing.T) {
 	}
 }
 
-// The pod must live long enough for the forwarder's shutdown.
+// TestForwarderPods_GracePeriodCoversDrain checks that the pod lives long enough for the
+// forwarder's shutdown.
 func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"0s": 315, "90s": 405, "15m": 1215, "2h": 7515} {
@@ -160,7 +161,8 @@ func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 	}
 }
 
-// Arguments are readable by every user of the node, Secrets only by pods that mount them.
+// TestSecrets_OnlyInSecret checks that arguments, which every user of the node can read, hold no
+// secret.
 func TestSecrets_OnlyInSecret(t *testing.T) {
 	t.Parallel()
 	for _, o := range render(t, validValues()) {

@@ -60,7 +60,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// The chart's CRDs are those that controller-gen wrote.
+// TestCRDs_AreCopies checks that the chart's CRDs are those that controller-gen wrote.
 func TestCRDs_AreCopies(t *testing.T) {
 	t.Parallel()
 	sources, err := filepath.Glob("../../config/crd/bases/*.yaml")

@@ -40,7 +40,7 @@ func TestHelmTest_RunsTheProgramWithoutCredentials(t *testing.T) {
 	}
 }
 
-// What the restricted Pod Security Standard asks for.
+// TestHelmTest_PodIsRestricted checks what the restricted Pod Security Standard asks for.
 func TestHelmTest_PodIsRestricted(t *testing.T) {
 	t.Parallel()
 	all := render(t, validValues())
@@ -57,7 +57,7 @@ func TestHelmTest_PodIsRestricted(t *testing.T) {
 	}
 }
 
-// The chart has no hooks but the test.
+// TestHooks_AreTestsOnly checks that the chart has no hooks but the test.
 func TestHooks_AreTestsOnly(t *testing.T) {
 	t.Parallel()
 	for _, o := range render(t, validValues()) {

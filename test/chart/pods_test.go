@@ -61,7 +61,8 @@ func TestPods_AreRestricted(t *testing.T) {
 	}
 }
 
-// Each component sees its own credential and nothing of the other's.
+// TestPods_OneCredentialEach checks that each component sees its own credential and nothing of the
+// other's.
 func TestPods_OneCredentialEach(t *testing.T) {
 	t.Parallel()
 	for i, key := range []string{"api-key", "authtoken"} {

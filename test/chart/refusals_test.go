@@ -17,8 +17,8 @@ type refusal struct {
 	want   string
 }
 
-// TestRefusals checks that every value that cannot work is refused before anything is installed, with a sentence, and
-// without showing a secret.
+// TestRefusals checks that every value that cannot work is refused before anything is installed,
+// with a sentence, and without showing a secret.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	set := func(path string, value any) values { return validValues().set(path, value) }
@@ -227,7 +227,8 @@ func TestRefusals_Cluster(t *testing.T) {
 	}
 }
 
-// Both ends of the range of Kubernetes versions, and versions as managed clusters have them.
+// TestChart_KubernetesVersions renders for both ends of the range of Kubernetes versions, and for
+// versions as managed clusters have them.
 func TestChart_KubernetesVersions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.30.0", "1.30.0-gke.1", "1.31.4-eks-a5df82a", kubeVersion, "1.99.0"} {
@@ -239,7 +240,7 @@ func TestChart_KubernetesVersions(t *testing.T) {
 	}
 }
 
-// What is allowed: the edges of the rules above.
+// TestValues_Accepted renders values at the limits of the rules above.
 func TestValues_Accepted(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]values{
@@ -269,8 +270,8 @@ func TestValues_Accepted(t *testing.T) {
 	}
 }
 
-// The schema is closed: an object that allows any key must say what the keys' values are, and only
-// these few may.
+// TestSchema_IsClosed checks that an object of the schema allows any key only if it is listed here,
+// and then restricts the values.
 func TestSchema_IsClosed(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
@@ -299,7 +300,8 @@ func TestSchema_IsClosed(t *testing.T) {
 	walk("", schema)
 }
 
-// Every value is described where it is defined or where it refers to.
+// TestSchema_DescribesEveryValue checks that every value is described where it is defined or where
+// it refers to.
 func TestSchema_DescribesEveryValue(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{chartDir, serverDir} {

@@ -108,7 +108,8 @@ func ofMarker(who, text string) []string {
 	}})
 }
 
-// The chart grants what the code asks for, and no more.
+// TestRights_MatchMarkers checks that the chart grants what the code's markers ask for, and no
+// more.
 func TestRights_MatchMarkers(t *testing.T) {
 	t.Parallel()
 	markers := asked(t)
@@ -154,7 +155,8 @@ func TestRights_Forbidden(t *testing.T) {
 	}
 }
 
-// Reading all pods is a right of those only who enable it.
+// TestRights_PodIdentity checks that only those who enable pod identity get the right to read all
+// pods.
 func TestRights_PodIdentity(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("../../internal/operator/forwarder/podidentity/identity.go")
@@ -185,7 +187,7 @@ func TestRights_PodIdentity(t *testing.T) {
 	}
 }
 
-// The anchors that own all objects grant no rights.
+// TestAnchors_HaveNoRules checks that the anchors that own all objects grant no rights.
 func TestAnchors_HaveNoRules(t *testing.T) {
 	t.Parallel()
 	all := render(t, validValues())

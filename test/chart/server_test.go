@@ -158,7 +158,8 @@ func TestServerChart_EveryValueHasAnEffect(t *testing.T) {
 	everyValue(t, serverDir, serverData+"/effects.out.txt", values{}, serverEffects(), renderServer, starts.check)
 }
 
-// A pod of this chart has no rights on its node or in its cluster.
+// TestServerChart_PodsHaveNoRights checks that a pod of this chart has no rights on its node or in
+// its cluster.
 func TestServerChart_PodsHaveNoRights(t *testing.T) {
 	t.Parallel()
 	for _, o := range renderServer(t, values{}) {
@@ -184,7 +185,8 @@ func TestServerChart_PodsHaveNoRights(t *testing.T) {
 	}
 }
 
-// The pod must outlive its drain, and a test's pod holds no key.
+// TestServerChart_GracePeriodAndTestPods checks that the pod outlives its drain, and that a test's
+// pod holds no key.
 func TestServerChart_GracePeriodAndTestPods(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"10s": 30, "2m": 140, "1h": 3620} {

@@ -28,7 +28,8 @@ func TestReadme_StaysShort(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// Links and pictures of the documents lead to files of the repository.
+// TestMarkdown_LinksExist checks that links and pictures of the documents lead to files of the
+// repository.
 func TestMarkdown_LinksExist(t *testing.T) {
 	t.Parallel()
 	for _, file := range tracked(t, "*.md") {
@@ -99,7 +100,8 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	}
 }
 
-// CONTRIBUTING.md answers "where do I …" with files that exist.
+// TestContributing_NamesFilesThatExist checks that CONTRIBUTING.md answers "where do I …" with
+// files that exist.
 func TestContributing_NamesFilesThatExist(t *testing.T) {
 	t.Parallel()
 	found := 0

@@ -113,7 +113,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A package comment names what the package owns, its input, and the packages it hands over to.
+// TestPackageComments checks that a package comment names what the package owns, its input, and the
+// packages it hands over to.
 func TestPackageComments(t *testing.T) {
 	t.Parallel()
 	documented := map[string]string{} // folder -> comment
@@ -136,7 +137,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// Nothing is promised for later in the source.
+// TestSource_HasNoTodoMarks checks that nothing is promised for later in the source.
 func TestSource_HasNoTodoMarks(t *testing.T) {
 	t.Parallel()
 	marks := []string{"TO" + "DO", "FIX" + "ME", "XX" + "X:"}

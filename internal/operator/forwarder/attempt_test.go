@@ -25,7 +25,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
-// The edge's timeout is shorter than the forwarder's, so that it can report the cause.
+// TestAttempt_HeaderStatesRemainingTime checks that the edge's timeout is shorter than the
+// forwarder's, so that the edge can report the cause.
 func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	t.Parallel()
 	const held = 200 * time.Millisecond
@@ -94,7 +95,8 @@ func TestAttempt_SendsEveryByteOnce(t *testing.T) {
 	}
 }
 
-// Whatever the two ends do concurrently, neither reads EOF after an abort.
+// TestAttempt_AbortIsNoEOF checks that whatever the two ends do concurrently, neither reads EOF
+// after an abort.
 func TestAttempt_AbortIsNoEOF(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, allObserved(t)), shortTiming())
@@ -187,7 +189,8 @@ func TestAttempt_CutBeforeOpen(t *testing.T) {
 	wantReset(t, db)
 }
 
-// The abort of a relay's context may be concurrent with its end.
+// TestAttempt_LateAbortHasNoEffect checks an abort of a relay's context that is concurrent with the
+// relay's end.
 func TestAttempt_LateAbortHasNoEffect(t *testing.T) {
 	t.Parallel()
 	near, far := tcpPair(t)
@@ -239,7 +242,8 @@ func TestAttempt_BuffersNothingOnceOpen(t *testing.T) {
 	}
 }
 
-// The deadline for opening ends when the stream is open.
+// TestAttempt_OpenConnectionOutlivesDeadline checks that the deadline for opening ends when the
+// stream is open.
 func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 	t.Parallel()
 	late := make(chan struct{})

@@ -63,7 +63,8 @@ func TestClientConn_HalfClosedClientGetsErrorPage(t *testing.T) {
 	}
 }
 
-// It waits once the buffer is full, and all its bytes arrive.
+// TestClientConn_LargeInputBeforeOpen checks that input waits once the buffer is full, and that all
+// its bytes arrive.
 func TestClientConn_LargeInputBeforeOpen(t *testing.T) {
 	t.Parallel()
 	const size, kept = 16 << 20, 2 * requestBufferLimit // at most

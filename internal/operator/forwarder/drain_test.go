@@ -163,7 +163,8 @@ func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 	})
 }
 
-// Without connections there is nothing to drain.
+// TestUninstall_EndsIdleForwarderAtOnce checks that a forwarder without connections ends without a
+// drain.
 func TestUninstall_EndsIdleForwarderAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

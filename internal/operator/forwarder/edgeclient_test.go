@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// An outage has one cause and many attempts: it is logged once.
+// TestEdgeClient_LogsCauseOnce checks that an outage, which has one cause and many attempts, is
+// logged once.
 func TestEdgeClient_LogsCauseOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

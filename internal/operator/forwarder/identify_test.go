@@ -45,7 +45,8 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 	}
 }
 
-// Identifying a pod may take a while; a call of an offline endpoint must not wait for it.
+// TestIdentifyPod_NotForOfflineEndpoint checks that a call of an offline endpoint does not wait for
+// the pod's identity.
 func TestIdentifyPod_NotForOfflineEndpoint(t *testing.T) {
 	t.Parallel()
 	r := start(t, startEdge(t, respond), shortTiming())

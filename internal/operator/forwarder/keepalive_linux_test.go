@@ -62,7 +62,8 @@ func TestKeepAlive_AcceptedConnectionsInheritOptions(t *testing.T) {
 	}
 }
 
-// A client that waits for its next attempt reads no EOF when this process is killed.
+// TestKeepAlive_CloseIsResetBetweenAttempts checks that a client that waits for its next attempt
+// reads no EOF when this process is killed.
 func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	const trials = 4
@@ -94,7 +95,8 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 	}
 }
 
-// An error response may still be in transit when its connection is closed here.
+// TestErrorResponse_IsNotTruncated checks an error response that is still in transit when its
+// connection is closed here.
 func TestErrorResponse_IsNotTruncated(t *testing.T) {
 	t.Parallel()
 	timing := shortTiming()

@@ -178,7 +178,8 @@ func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 	}
 }
 
-// A connection that was accepted while its port was assigned anew is reset.
+// TestListener_ResetsConnectionAcceptedAfterClose checks that a connection that was accepted while
+// its port was assigned anew is reset.
 func TestListener_ResetsConnectionAcceptedAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -306,7 +306,8 @@ func TestOpenStream_EdgeTimeout(t *testing.T) {
 	wantRefused(r, 15432)
 }
 
-// The wait for a session and the wait for an answer share one limit.
+// TestOpenStream_TimeoutIncludesSessionWait checks that the wait for a session and the wait for an
+// answer share one limit.
 func TestOpenStream_TimeoutIncludesSessionWait(t *testing.T) {
 	t.Parallel()
 	timing := shortTiming()

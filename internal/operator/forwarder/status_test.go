@@ -221,7 +221,8 @@ func TestStatus_SessionAndConnections(t *testing.T) {
 	}
 }
 
-// An opened http connection does not reveal the result of its requests; the edge reports it.
+// TestStatus_RequestResultsOfEdge checks that the results of http requests are those that the edge
+// reports: an opened connection does not reveal them.
 func TestStatus_RequestResultsOfEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)

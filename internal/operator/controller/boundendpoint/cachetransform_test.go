@@ -33,8 +33,8 @@ func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 	return b
 }
 
-// A transformed object equals the original, regardless of earlier ones, and equal parts are kept
-// once.
+// TestTransforms_PreserveContent checks that a transformed object equals the original, regardless
+// of earlier ones, and that equal parts are kept once.
 func TestTransforms_PreserveContent(t *testing.T) {
 	t.Parallel()
 	compact := CacheTransform()

@@ -151,8 +151,8 @@ func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 	})
 }
 
-// Two forwarders are replaced one by one, each new one before an old one: no hostname is notified
-// until that is over, and then all is as it was.
+// TestReader_NotifiesAfterRollout replaces two forwarders one by one, each new one before an old
+// one: no hostname is notified until that is over, and then the state is as before.
 func TestReader_NotifiesAfterRollout(t *testing.T) {
 	t.Parallel()
 	runReader(t, func(h *harness) {

@@ -41,7 +41,7 @@ func TestAnnotations_Invalid(t *testing.T) {
 	}
 }
 
-// A later event of a pod replaces the earlier one.
+// TestLookup_AnnotationsChange checks that a later event of a pod replaces the earlier one.
 func TestLookup_AnnotationsChange(t *testing.T) {
 	t.Parallel()
 	runPods(t, func(t *testing.T, a *fakeAPI, p *Pods) {

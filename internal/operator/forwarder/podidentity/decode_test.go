@@ -110,7 +110,8 @@ func TestDecoder_ReadsErrorEvents(t *testing.T) {
 	}
 }
 
-// Truncated input is an error, not a shorter list, and input of another format is no list.
+// TestDecoder_RejectsTruncatedInput checks that truncated input is an error, not a shorter list,
+// and that input of another format is no list.
 func TestDecoder_RejectsTruncatedInput(t *testing.T) {
 	t.Parallel()
 	whole := encode(t, &corev1.PodList{Items: []corev1.Pod{*newPod("a", "10.0.0.1"), *newPod("b", "10.0.0.2")}})

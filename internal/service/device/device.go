@@ -22,13 +22,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
 )
 
-// Limits of what is kept, in characters.
+// Limits of stored texts, in characters.
 const (
 	maxAgent = 512
 	maxField = 64
 )
 
-// FromRequest returns what is known of the browser that sent r from ip, which is at where.
+// FromRequest describes the browser that sent r from ip, whose location is where.
 func FromRequest(r *http.Request, ip netip.Addr, where geo.Location) account.Device {
 	d := account.Device{UserAgent: parseUserAgent(r.UserAgent())}
 	if ip.IsValid() {
@@ -46,15 +46,14 @@ func FromRequest(r *http.Request, ip netip.Addr, where geo.Location) account.Dev
 	return d
 }
 
-// A program names itself as a product with a version; the parser takes any other text for a name,
-// too.
+// Patterns of a product and its version: the parser returns any other text as a name, too.
 var (
 	productName    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9 ._-]*$`)
 	productVersion = regexp.MustCompile(`^[0-9][A-Za-z0-9._-]*$`)
 )
 
-// parseUserAgent parses a User-Agent header. What it cannot recognize stays empty; Raw has all of
-// it, shortened to maxAgent.
+// parseUserAgent parses a User-Agent header. Unrecognized fields are empty; Raw is the header,
+// truncated to maxAgent.
 func parseUserAgent(raw string) account.UserAgent {
 	raw = printable.Escape(strings.TrimSpace(raw), maxAgent)
 	ua := useragent.Parse(raw)
@@ -64,10 +63,10 @@ func parseUserAgent(raw string) account.UserAgent {
 		a.BrowserName, a.BrowserVersion = fieldText(ua.Name), fieldText(ua.Version)
 	}
 	switch a.OSVersion {
-	case "x86_64", "i686", "aarch64", "armv7l", "armv8l": // the machine's, and no version
+	case "x86_64", "i686", "aarch64", "armv7l", "armv8l": // an architecture
 		a.OSVersion = ""
 	}
-	switch { // a bot may say of itself that it is on a desktop
+	switch { // a bot may claim to be a desktop
 	case ua.Bot:
 		a.DeviceType = "Bot"
 	case ua.Tablet:

@@ -1,9 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hsts owns the header Strict-Transport-Security (RFC 6797) of the answers that are
-// Fairlead's own: the API and the dashboard at the base URL, and the pages and redirects of a
-// login. What an upstream answers, and what is served over plain http, never gets it from here.
+// Package hsts owns the header Strict-Transport-Security (RFC 6797) of Fairlead's own responses:
+// the API and the dashboard at the base URL, and the pages and redirects of a login. It is not for
+// responses of upstreams, or over plain http.
 package hsts
 
 import (
@@ -17,9 +17,9 @@ import (
 // included: they may be other hosts of the owner.
 const headerValue = "max-age=15552000"
 
-// Set sets the header of an answer over TLS of the host, which is that of the request and may have
-// a port. The header holds for every port of a host, so localhost, on whose other ports people
-// develop over http, does not get it, nor does an IP address, for which browsers ignore it.
+// Set sets the header of a response over TLS; host is the request's, with or without a port. The
+// header applies to all ports of a host, so Set skips localhost, whose other ports often serve
+// plain http, and IP addresses, for which browsers ignore the header.
 func Set(h http.Header, host string) {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

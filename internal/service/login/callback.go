@@ -26,11 +26,11 @@ func (q *request) handleCallback() error {
 	}
 	ctx, cancel := q.providerContext()
 	defer cancel()
-	c, err := q.provider.(CallbackProvider).HandleCallback(ctx, q.clientRequest(ctx), f, q.action)
+	auth, err := q.provider.(CallbackProvider).HandleCallback(ctx, q.clientRequest(ctx), f, q.action)
 	if err != nil {
 		return err
 	}
-	return q.completeLogin(c, f)
+	return q.completeLogin(auth, f)
 }
 
 // finishTicket is what a POST to acs leaves for the GET that follows it: the POST comes from
@@ -55,26 +55,26 @@ func (q *request) handleACS() error {
 	defer cancel()
 	r := q.clientRequest(ctx)
 	r.Body = http.MaxBytesReader(q.w, r.Body, maxPost)
-	c, err := q.provider.(PostProvider).ConsumeResponse(ctx, r, q.action)
+	auth, err := q.provider.(PostProvider).ConsumeResponse(ctx, r, q.action)
 	if err != nil {
 		return err
 	}
-	if c.InResponseTo == "" && !q.Config.AllowIdPInitiated {
+	if auth.InResponseTo == "" && !q.Config.AllowIdPInitiated {
 		return RefusedError("This login began at the identity provider; this endpoint admits only those that begin "+
 			"here. Open "+q.action.EndpointURL+".", nil)
 	}
-	if err := q.checkReplay(r, c); err != nil {
+	if err := q.checkReplay(r, auth); err != nil {
 		return err
 	}
 	returnTo := "/"
-	if c.InResponseTo == "" {
+	if auth.InResponseTo == "" {
 		returnTo = returnPath(r.PostForm.Get("RelayState"))
 	}
 	now, err := q.opt.Store.Time(ctx)
 	if err != nil {
 		return unavailable("reading the store's clock", err)
 	}
-	data, err := json.Marshal(finishTicket{Authentication: c, Scope: q.scope(), ReturnTo: returnTo, ReceivedAt: now})
+	data, err := json.Marshal(finishTicket{Authentication: auth, Scope: q.scope(), ReturnTo: returnTo, ReceivedAt: now})
 	if err != nil {
 		return fmt.Errorf("encoding a ticket: %w", err)
 	}
@@ -87,11 +87,11 @@ func (q *request) handleACS() error {
 }
 
 // checkReplay refuses an authentication whose Once key was used before, on any server.
-func (q *request) checkReplay(r *http.Request, c *Authentication) error {
-	if c.Once == "" {
+func (q *request) checkReplay(r *http.Request, auth *Authentication) error {
+	if auth.Once == "" {
 		return nil
 	}
-	first, err := q.opt.Store.UseOnce(r.Context(), q.action.AccountID, c.Once, c.OnceUntil)
+	first, err := q.opt.Store.UseOnce(r.Context(), q.action.AccountID, auth.Once, auth.OnceUntil)
 	if err != nil {
 		return unavailable("recording the use of an assertion", err)
 	}
@@ -139,18 +139,18 @@ func (q *request) handleFinish() error {
 
 // completeLogin stores the session of an authentication, always a new one, ends the session that
 // the browser had here, and redirects the browser to the flow's return path.
-func (q *request) completeLogin(c *Authentication, f *Flow) error {
-	if err := q.checkAuthTime(c, f); err != nil {
+func (q *request) completeLogin(auth *Authentication, f *Flow) error {
+	if err := q.checkAuthTime(auth, f); err != nil {
 		return err
 	}
 	token, hash := newToken()
 	session, err := q.opt.Store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
-		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
-		SessionID: c.SessionID, StartedAt: f.StoreTime, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
-		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(), TokenHash: hash,
-		Replaces: q.sessionTokenHash(),
-		Device:   q.opt.Device(q.r, q.Conn.ClientIP), MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
-		NotAfter: c.NotAfter,
+		Key: auth.Key, Provider: auth.Provider, Identity: auth.Identity, Issuer: auth.Issuer, Client: auth.Client,
+		Subject: auth.Subject, SessionID: auth.SessionID, AuthTime: auth.AuthTime, NotAfter: auth.NotAfter,
+		StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
+		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(),
+		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: q.opt.Device(q.r, q.Conn.ClientIP),
+		MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
 	})
 	switch {
 	case account.CodeOf(err) == account.CodeLoginAgain && f.Restarts < maxRestarts:
@@ -181,20 +181,20 @@ func (q *request) completeLogin(c *Authentication, f *Flow) error {
 // checkAuthTime refuses an authentication that is older than the flow when the provider had to ask
 // the person again. That request travels through the person's browser, which may change it; the
 // auth_time in the response cannot be changed. An auth_time in the future counts as none.
-func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
-	if ahead := c.AuthTime.Sub(q.now()); ahead > ClockSkew {
-		c.AuthTime = time.Time{}
+func (q *request) checkAuthTime(auth *Authentication, f *Flow) error {
+	if ahead := auth.AuthTime.Sub(q.now()); ahead > ClockSkew {
+		auth.AuthTime = time.Time{}
 	}
 	const sentence = "The identity provider was told to ask you for your password again, and "
 	switch {
 	case !f.ForceReauth:
-	case c.AuthTime.IsZero() && c.AuthTimeRequired:
+	case auth.AuthTime.IsZero() && auth.AuthTimeRequired:
 		return RefusedError(sentence+"does not say that it has.",
 			errors.New("the ID token has no auth_time, or one in the future, although max_age was requested; "+
 				"for a provider without auth_time set require_auth_time: false"))
-	case !c.AuthTime.IsZero() && c.AuthTime.Before(f.StartedAt.Add(-ClockSkew)):
+	case !auth.AuthTime.IsZero() && auth.AuthTime.Before(f.StartedAt.Add(-ClockSkew)):
 		return RefusedError(sentence+"has not done so.",
-			fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.StartedAt))
+			fmt.Errorf("auth_time %s is before the login began, %s", auth.AuthTime.UTC(), f.StartedAt))
 	}
 	return nil
 }

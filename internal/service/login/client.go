@@ -92,7 +92,7 @@ type limitedBody struct {
 	left int
 }
 
-// Read fails past the limit, so that half a response never passes for a whole one.
+// Read fails past the limit, so that a truncated response is never taken for a complete one.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, fmt.Errorf("the answer has more than %d bytes", maxResponse)

@@ -15,7 +15,7 @@ func (q *request) sessionCookieName() string {
 	return trafficpolicy.LoginCookiePrefix + q.action.AuthID
 }
 
-// stateNameLen is how many characters of a flow's state are in the name of its cookie.
+// stateNameLen is the number of characters of a flow's state in the name of its cookie.
 const stateNameLen = 8
 
 // flowCookieName returns the name of a flow's cookie; "" for an invalid state.

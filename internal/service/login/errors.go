@@ -35,7 +35,8 @@ func userMessage(err error) string {
 // maxLoggedCause is the limit of a logged cause in bytes.
 const maxLoggedCause = 500
 
-// logText returns what is logged of an error: the cause alone where the message is the person's.
+// logText returns the text of an error for the log: its cause alone if the message is for the
+// person.
 func logText(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) && e.Cause != nil &&

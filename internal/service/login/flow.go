@@ -33,7 +33,7 @@ func returnPath(given string) string {
 	case len(given) > maxReturnPath, !strings.HasPrefix(given, "/"), strings.HasPrefix(given, "//"),
 		strings.HasPrefix(given, `/\`):
 		return "/"
-	// browsers drop some of these before they read a URL
+	// browsers drop some of these characters before they parse a URL
 	case strings.ContainsFunc(given, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return "/"
 	}
@@ -41,7 +41,7 @@ func returnPath(given string) string {
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || isReserved(u.Path) {
 		return "/"
 	}
-	target, _, _ := strings.Cut(given, "#") // a browser keeps its own
+	target, _, _ := strings.Cut(given, "#") // a browser keeps its own fragment
 	return target
 }
 
@@ -89,7 +89,7 @@ func (q *request) handleLogin() error {
 // clientQuery returns the query as the client sent it.
 func (q *request) clientQuery() url.Values {
 	_, raw, _ := strings.Cut(trafficpolicy.ClientRequestURI(q.r), "?")
-	values, _ := url.ParseQuery(raw) // what is no query has no parameters
+	values, _ := url.ParseQuery(raw) // an invalid query has no parameters
 	return values
 }
 
@@ -99,7 +99,7 @@ func (q *request) flowOwner() string { return "login\x00" + q.scope() }
 func (q *request) sealFlow(f *Flow) string {
 	text, err := json.Marshal(f)
 	if err != nil {
-		panic(fmt.Sprintf("login: encoding a flow: %v", err)) // texts and a time always encode
+		panic(fmt.Sprintf("login: encoding a flow: %v", err)) // strings and times always encode
 	}
 	return base64.RawURLEncoding.EncodeToString(q.opt.Key.Seal(string(text), q.flowOwner()))
 }
@@ -131,7 +131,7 @@ func (q *request) openFlow(value string) *Flow {
 // storedFlow is a flow that the browser has a cookie of.
 type storedFlow struct {
 	cookieName string
-	flow       *Flow // nil for one that does not open
+	flow       *Flow // nil = unreadable
 }
 
 // readFlows returns the flows of this action that the browser has cookies of, the oldest first.
@@ -154,12 +154,12 @@ func (f *storedFlow) startedAt() time.Time {
 	return f.flow.StartedAt
 }
 
-// deleteOldFlows deletes unreadable flows and the oldest ones, so that one more fits.
+// deleteOldFlows deletes unreadable flows, and the oldest ones until one more fits within maxFlows.
 func (q *request) deleteOldFlows() {
 	all := q.readFlows()
-	for i, b := range all {
-		if b.flow == nil || i <= len(all)-maxFlows {
-			q.setCookie(b.cookieName, "", 0)
+	for i, f := range all {
+		if f.flow == nil || i <= len(all)-maxFlows {
+			q.setCookie(f.cookieName, "", 0)
 		}
 	}
 }
@@ -167,10 +167,10 @@ func (q *request) deleteOldFlows() {
 // consumeFlow returns the browser's flow that matches, and deletes its cookie. It returns nil when
 // there is none.
 func (q *request) consumeFlow(matches func(*Flow) bool) *Flow {
-	for _, b := range q.readFlows() {
-		if b.flow != nil && matches(b.flow) {
-			q.setCookie(b.cookieName, "", 0)
-			return b.flow
+	for _, f := range q.readFlows() {
+		if f.flow != nil && matches(f.flow) {
+			q.setCookie(f.cookieName, "", 0)
+			return f.flow
 		}
 	}
 	return nil

@@ -156,12 +156,12 @@ type fakeProvider struct {
 
 func (p *fakeProvider) Scope() string { return p.scope }
 
-func (p *fakeProvider) StartFlow(_ context.Context, f *Flow, at Action) (Redirect, error) {
+func (p *fakeProvider) StartFlow(_ context.Context, f *Flow, action Action) (Redirect, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.flows = append(p.flows, *f)
 	return Redirect{URL: "https://idp.example.com/start?" + url.Values{"state": {f.State},
-		"back": {at.URL(PathCallback)}}.Encode(), RequestID: "id-" + f.State}, p.err
+		"back": {action.URL(PathCallback)}}.Encode(), RequestID: "id-" + f.State}, p.err
 }
 
 func (p *fakeProvider) HandleCallback(_ context.Context, r *http.Request, f *Flow, _ Action) (*Authentication, error) {
@@ -185,8 +185,8 @@ func (p *fakeProvider) ConsumeResponse(_ context.Context, r *http.Request, _ Act
 	return p.authenticate()
 }
 
-func (p *fakeProvider) Metadata(_ context.Context, at Action) ([]byte, error) {
-	return []byte("<md " + at.URL(PathACS) + ">"), nil
+func (p *fakeProvider) Metadata(_ context.Context, action Action) ([]byte, error) {
+	return []byte("<md " + action.URL(PathACS) + ">"), nil
 }
 
 func (p *fakeProvider) VerifyLogout(_ context.Context, r *http.Request) (LogoutToken, error) {

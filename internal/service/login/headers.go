@@ -13,14 +13,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// Headers that name the person to the upstream.
+// Identity headers of upstream requests.
 const (
 	headerUserID    = "Fairlead-Auth-User-Id"
 	headerEmail     = "Fairlead-Auth-Email"
 	headerName      = "Fairlead-Auth-Name"
 	headerProvider  = "Fairlead-Auth-Provider"
 	headerGroups    = "Fairlead-Auth-Groups"
-	headerTruncated = "Fairlead-Auth-Groups-Truncated" // how many it lacks; absent for none
+	headerTruncated = "Fairlead-Auth-Groups-Truncated" // the number of missing groups; absent for 0
 )
 
 // maxHeader is the size in bytes of the largest identity header. Groups that do not fit are left
@@ -29,7 +29,7 @@ const maxHeader = 4 << 10
 
 // upstreamRequest returns the request for the upstream: without login cookies and without identity
 // headers of the client, in any spelling, with headers that identify the person; result is nil for
-// an anonymous request. Of the groups, those that the config forwards are sent.
+// an anonymous request. It sends the groups that the config forwards.
 func upstreamRequest(r *http.Request, c *trafficpolicy.LoginConfig, result *trafficpolicy.LoginResult) *http.Request {
 	r = r.WithContext(r.Context())
 	r.Header = r.Header.Clone()

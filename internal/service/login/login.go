@@ -31,7 +31,7 @@ type Options struct {
 	Key       *seal.Key                                           // seals what browsers carry
 	Device    func(r *http.Request, ip netip.Addr) account.Device // nil = the User-Agent as it is, and the address
 	Providers map[trafficpolicy.LoginKind]Factory                 // a kind without one is refused
-	Allow     []backend.Allowed                                   // private networks in which identity providers may be
+	Allow     []backend.Allowed                                   // private networks that identity providers may be in
 	Logger    *slog.Logger
 	Clock     func() time.Time // nil = time.Now
 
@@ -50,7 +50,7 @@ const (
 	maxLogoutPost   = 16 << 10         // bytes of a post to logout
 )
 
-// ClockSkew is how far the clock of a provider and this server's may differ.
+// ClockSkew is the largest accepted difference between a provider's clock and this server's.
 const ClockSkew = time.Minute
 
 // Handler implements login actions. It is safe for concurrent use.

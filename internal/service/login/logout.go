@@ -79,7 +79,7 @@ func (q *request) handleBackChannelLogout(r *http.Request) error {
 	defer cancel()
 	t, err := receiver.VerifyLogout(ctx, r)
 	switch {
-	case account.CodeOf(err) == account.CodeProviderFailed: // its keys cannot be had
+	case account.CodeOf(err) == account.CodeProviderFailed: // its keys are not available
 		return err
 	case err != nil:
 		q.rejectLogoutToken(err)

@@ -46,11 +46,11 @@ const (
 )
 
 // URL returns https://host[:port]/_fairlead/{auth_id}/{name}.
-func (p Action) URL(name string) string {
-	return strings.TrimSuffix(p.EndpointURL, "/") + p.path(name)
+func (a Action) URL(name string) string {
+	return strings.TrimSuffix(a.EndpointURL, "/") + a.path(name)
 }
 
-func (p Action) path(name string) string { return trafficpolicy.LoginPath(p.AuthID) + name }
+func (a Action) path(name string) string { return trafficpolicy.LoginPath(a.AuthID) + name }
 
 // Redirect is the URL that the browser is sent to.
 type Redirect struct {
@@ -64,7 +64,7 @@ type Authentication struct {
 	Provider account.IdentityProvider `json:"provider"`
 	Identity account.LoginIdentity    `json:"identity"`
 
-	Issuer    string    `json:"issuer,omitempty"` // "" when it sends no back-channel logout
+	Issuer    string    `json:"issuer,omitempty"` // "" = no back-channel logout
 	Client    string    `json:"client,omitempty"` // of the provider, to which the person has logged in
 	Subject   string    `json:"subject,omitempty"`
 	SessionID string    `json:"session_id,omitempty"` // the provider's
@@ -75,7 +75,8 @@ type Authentication struct {
 	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
 	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Redirect.RequestID; "" = IdP-initiated
-	// SAML: the key of account.Logins.UseOnce, so that the assertion is used once
+	// Once and OnceUntil are the arguments of account.Logins.UseOnce for a SAML assertion; "" =
+	// none.
 	Once      string    `json:"once,omitempty"`
 	OnceUntil time.Time `json:"once_until,omitzero"`
 }
@@ -84,8 +85,8 @@ type Authentication struct {
 // safe for concurrent use. Its errors for the person are *account.Error, CodeLoginFailed or
 // CodeProviderFailed, with a message; the cause is logged and has no secret.
 type Provider interface {
-	// StartFlow returns where to send the browser of a new flow.
-	StartFlow(ctx context.Context, f *Flow, at Action) (Redirect, error)
+	// StartFlow returns the redirect of a new flow, and may set ForceReauth of f.
+	StartFlow(ctx context.Context, f *Flow, action Action) (Redirect, error)
 	// Scope identifies the provider in the scope of a session: issuer and client, or entity. It
 	// makes no request, and has no secret.
 	Scope() string
@@ -94,22 +95,22 @@ type Provider interface {
 // CallbackProvider is a provider whose response the browser brings with GET …/callback.
 type CallbackProvider interface {
 	Provider
-	HandleCallback(ctx context.Context, r *http.Request, f *Flow, at Action) (*Authentication, error)
+	HandleCallback(ctx context.Context, r *http.Request, f *Flow, action Action) (*Authentication, error)
 }
 
 // PostProvider is a provider whose response the browser posts to …/acs.
 type PostProvider interface {
 	Provider
-	// ConsumeResponse checks everything about the response except which flow it belongs to: that is
-	// InResponseTo.
-	ConsumeResponse(ctx context.Context, r *http.Request, at Action) (*Authentication, error)
+	// ConsumeResponse checks the response, except for its flow: the caller finds that by
+	// InResponseTo, and refuses an IdP-initiated login that the config does not allow.
+	ConsumeResponse(ctx context.Context, r *http.Request, action Action) (*Authentication, error)
 	// Metadata returns the body of GET …/metadata.
-	Metadata(ctx context.Context, at Action) ([]byte, error)
+	Metadata(ctx context.Context, action Action) ([]byte, error)
 }
 
 // LogoutToken is a verified logout token.
 type LogoutToken struct {
-	Issuer, Client     string // whose sessions end: those of the client alone
+	Issuer, Client     string // the sessions that end are those of this client
 	Subject, SessionID string // one of them may be ""
 	ID                 string // jti
 	Expires            time.Time

@@ -18,8 +18,8 @@ import (
 // When metadata is fetched.
 const (
 	refreshInterval = time.Hour
-	retryInterval   = time.Minute    // the last try, whatever came of it
-	maxStale        = 24 * time.Hour // metadata stays in use while its URL does not answer
+	retryInterval   = time.Minute    // after the last try, successful or not
+	maxStale        = 24 * time.Hour // cached metadata is used while its URL fails
 	fetchTimeout    = 10 * time.Second
 )
 
@@ -30,7 +30,7 @@ type metadataSource struct {
 	client *http.Client
 	now    func() time.Time
 
-	fetchLock chan struct{} // holds one token during a fetch
+	fetchLock chan struct{} // has one value during a fetch
 
 	mu      sync.Mutex
 	entity  *entity // nil = never fetched
@@ -39,9 +39,8 @@ type metadataSource struct {
 	lastErr error // of the last try; nil when it succeeded
 }
 
-// get returns the identity provider. A caller that met a signature by an unknown key passes the
-// entity that lacks the key as stale, nil otherwise: get then fetches the URL again, unless it has
-// just done so.
+// get returns the identity provider. A caller that needs a key that an entity lacks passes that
+// entity as stale; get then fetches the URL again, at most once in retryInterval.
 func (s *metadataSource) get(ctx context.Context, stale *entity) (*entity, error) {
 	if known, ok, err := s.cached(stale); ok {
 		return known, err

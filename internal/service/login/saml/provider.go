@@ -42,7 +42,7 @@ func Factory(now func() time.Time) login.Factory {
 	return func(c *trafficpolicy.LoginConfig, client *http.Client) (login.Provider, error) {
 		p, err := newProvider(c, client, now)
 		if err != nil {
-			return nil, err // and no Provider that holds a nil pointer
+			return nil, err // a nil *Provider would be a non-nil Provider
 		}
 		return p, nil
 	}

@@ -35,10 +35,10 @@ func TestDesiredConns_Expires(t *testing.T) {
 	var w desiredConns
 	at := time.Unix(1_000_000, 0)
 	steps := []struct {
-		after time.Duration
-		wish  int
-		told  bool
-		holds int
+		after   time.Duration
+		number  int
+		changed bool
+		current int
 	}{
 		{0, 0, false, 0},
 		{0, 4, true, 4},
@@ -52,8 +52,8 @@ func TestDesiredConns_Expires(t *testing.T) {
 	}
 	for i, s := range steps {
 		at = at.Add(s.after)
-		if told := w.update(s.wish, at); told != s.told || w.current(at) != s.holds {
-			t.Errorf("step %d: told %v, holds %d; want %v, %d", i, told, w.current(at), s.told, s.holds)
+		if changed := w.update(s.number, at); changed != s.changed || w.current(at) != s.current {
+			t.Errorf("step %d: changed %v, current %d; want %v, %d", i, changed, w.current(at), s.changed, s.current)
 		}
 	}
 }

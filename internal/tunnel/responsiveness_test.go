@@ -46,10 +46,10 @@ func TestSession_FrozenPeerIsUnresponsiveOnAllConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		process.Stop()
-		told := make(chan struct{})
-		st.OnUnresponsive(func() { close(told) })
+		notified := make(chan struct{})
+		st.OnUnresponsive(func() { close(notified) })
 		began := time.Now()
-		<-told
+		<-notified
 		time.Sleep(time.Millisecond)
 		if _, yes := s.Unresponsive(); !yes || time.Since(began) > 1600*time.Millisecond {
 			t.Errorf("unresponsive: %v after %v", yes, time.Since(began))

@@ -124,7 +124,7 @@ func TestEdge_FailoverServesTCPFromFirstChildUp(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t, servicetest.AllowLoopback)
 	f, a := r.StartForwarder(), r.Tenant()
-	says := func(name string) string {
+	namedTCP := func(name string) string {
 		return servicetest.ServeTCP(t, func(c *net.TCPConn) {
 			_, _ = io.WriteString(c, name)
 			_, _ = io.Copy(c, c)
@@ -133,31 +133,31 @@ func TestEdge_FailoverServesTCPFromFirstChildUp(t *testing.T) {
 	}
 	closed := a.Static(closedport.Reserve(t))
 	b := a.Cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", "",
-		a.Failover(a.Group(map[string]string{"app": "db"}), closed, a.Static(says("static:"))))
-	talk := func() string {
+		a.Failover(a.Group(map[string]string{"app": "db"}), closed, a.Static(namedTCP("static:"))))
+	exchange := func() string {
 		st := f.Open(servicetest.OpenHeader(t, b))
 		_, _ = io.WriteString(st, "ping")
 		_ = st.CloseWrite()
 		return servicetest.ReadAll(t, st)
 	}
 	for range 2 {
-		if got := talk(); got != "static:ping" {
+		if got := exchange(); got != "static:ping" {
 			t.Errorf("past a closed port: %q", got)
 		}
 	}
-	tun := startLabelledAgent(r, "db", says("group:"))
-	servicetest.Eventually(t, "the group serves", func() bool { return talk() == "group:ping" })
+	tun := startLabelledAgent(r, "db", namedTCP("group:"))
+	servicetest.Eventually(t, "the group serves", func() bool { return exchange() == "group:ping" })
 	held, name := openNamed(f, servicetest.OpenHeader(t, b), 6)
 	if name != "group:" {
 		t.Fatalf("the connection went to %q", name)
 	}
-	other := startLabelledAgent(r, "db", says("second:"))
+	other := startLabelledAgent(r, "db", namedTCP("second:"))
 	if !echoes(held) {
 		t.Error("a connection broke because another tunnel came")
 	}
 	other.Stop()
 	tun.Stop()
-	servicetest.Eventually(t, "the address serves again", func() bool { return talk() == "static:ping" })
+	servicetest.Eventually(t, "the address serves again", func() bool { return exchange() == "static:ping" })
 	alone := a.Cloud(account.BindingKubernetes, "tcp://alone.demo:1", "", closed)
 	if got := f.OpenRefused(servicetest.OpenHeader(t, alone)); got != tunnel.RefusedUpstream {
 		t.Errorf("without a child that is up: %v", got)

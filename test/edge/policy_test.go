@@ -99,7 +99,7 @@ func TestPolicy_IgnoresPodClaimedByAgentToken(t *testing.T) {
 		!strings.Contains(err.Error(), "connect rule") {
 		t.Errorf("a session that poses as a forwarder ended with %v", err)
 	}
-	// And as an agent it opens no streams, whatever pod it says it is.
+	// And as an agent it opens no streams, whatever pod it claims to be.
 	ag := r.StartAgentWith(secret, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1",
 		TrafficPolicy: onlyShop},
 		refuseStream)
@@ -234,13 +234,14 @@ func TestPolicy_InternalEndpointRunsItsOwn(t *testing.T) {
 	stranger := &servicetest.Tenant{T: t, Store: a.Store, Account: other.ID}
 	stranger.Cloud(account.BindingInternal, "http://theirs.internal", "", stranger.Answer(200, "theirs"))
 	a.Cloud(account.BindingInternal, "http://ours.internal",
-		"on_http_request: [{actions: [{type: custom-response, config: {status_code: 418, body: 'internal says no'}}]}]",
+		"on_http_request: [{actions: [{type: custom-response, config: {status_code: 418, body: 'refused by "+
+			"internal'}}]}]",
 		"")
 	to := func(name string) string {
 		return "on_http_request: [{actions: [{type: forward-internal, config: {url: 'http://" + name + ".internal'}}]}]"
 	}
 	if status, body := f.Get(a.Cloud(account.BindingKubernetes, "http://one.demo", to("ours"), "")); status != 418 ||
-		body != "internal says no" {
+		body != "refused by internal" {
 		t.Errorf("%d %s", status, body)
 	}
 	if status, body := f.Get(a.Cloud(account.BindingKubernetes, "http://two.demo", to("theirs"), "")); status != 503 ||

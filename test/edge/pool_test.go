@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// startTCPMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and
+// startTCPMember joins the pool of tcp://db.demo:5432. Its upstream sends the member's name, and
 // then repeats what it gets. It serves its own endpoint only, as an agent does.
 func startTCPMember(r *servicetest.Server, token, name string) (*servicetest.Agent, tunnel.Bound) {
 	r.T.Helper()

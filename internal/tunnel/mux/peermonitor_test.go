@@ -59,20 +59,20 @@ func TestSession_FrozenPeerIsUnresponsive(t *testing.T) {
 		w := newWatched(t)
 		time.Sleep(time.Minute)
 		w.far.Stop()
-		told := make(chan time.Time, 1)
+		notified := make(chan time.Time, 1)
 		began := time.Now()
-		w.OnUnresponsive(func() { told <- time.Now() })
-		if d := (<-told).Sub(began); d > 1500*time.Millisecond {
-			t.Errorf("told after %v", d)
+		w.OnUnresponsive(func() { notified <- time.Now() })
+		if d := (<-notified).Sub(began); d > 1500*time.Millisecond {
+			t.Errorf("notified after %v", d)
 		}
 		if since, yes := w.Unresponsive(); !yes || since.Sub(began) > 250*time.Millisecond {
 			t.Errorf("unresponsive since %v: %v", since.Sub(began), yes)
 		}
-		w.OnUnresponsive(func() { told <- time.Now() })
+		w.OnUnresponsive(func() { notified <- time.Now() })
 		select {
-		case <-told:
+		case <-notified:
 		default:
-			t.Error("what is known is not told at once")
+			t.Error("a known state is not reported at once")
 		}
 		time.Sleep(20 * time.Second)
 		wantAlive(t, w.Session)
@@ -99,7 +99,7 @@ func TestSession_SlowAnswerIsNotUnresponsive(t *testing.T) {
 		w := newWatched(t)
 		time.Sleep(time.Minute)
 		before := w.near.pings.Load()
-		stop := w.OnUnresponsive(func() { t.Error("told") })
+		stop := w.OnUnresponsive(func() { t.Error("notified") })
 		time.Sleep(time.Minute)
 		if n := w.near.pings.Load() - before; n > 40 {
 			t.Errorf("%d pings in a minute", n)

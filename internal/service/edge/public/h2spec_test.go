@@ -18,7 +18,7 @@ import (
 func TestPublic_ConformsToHTTP2(t *testing.T) {
 	w := newTestServer(t)
 	e := New(Options{
-		HTTPS: listenLoopback(t), Certificates: w.edge.opt.Certificates, Logger: w.logger(), FindEndpoint: find,
+		HTTPS: listenLoopback(t), Certificates: w.edge.opt.Certificates, Logger: w.logger(), FindEndpoint: findEndpoint,
 		WriteError:    w.edge.opt.WriteError,
 		ServeEndpoint: echo,
 	})

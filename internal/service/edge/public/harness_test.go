@@ -71,7 +71,7 @@ func newTestServer(t *testing.T, change ...func(*Options)) *testServer {
 	}
 	o := Options{HTTP: listenLoopback(t), HTTPS: listenLoopback(t), Certificates: certs, Logger: w.logger(),
 		ServeEndpoint: echo,
-		FindEndpoint:  find,
+		FindEndpoint:  findEndpoint,
 		WriteError: func(rw http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
 			http.Error(rw, string(code)+" "+msg, code.Status())
 		}}
@@ -87,8 +87,8 @@ func newTestServer(t *testing.T, change ...func(*Options)) *testServer {
 
 func (w *testServer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w.log, nil)) }
 
-// find returns one of the endpoints of every test server.
-func find(_ context.Context, host string, port int) (*account.Endpoint, error) {
+// findEndpoint returns one of the endpoints of every test server.
+func findEndpoint(_ context.Context, host string, port int) (*account.Endpoint, error) {
 	for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com",
 		"http://app.example.com:8080", "https://app.other.test"} {
 		if u, err := account.ParseBindingURL(account.BindingPublic, raw); err == nil && u.Host == host &&

@@ -24,8 +24,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
 )
 
-// hold has a connection with a request that is being answered.
-func hold(t *testing.T, w *testServer, header string) io.Closer {
+// beginRequest sends a request and returns its connection once the answer has begun.
+func beginRequest(t *testing.T, w *testServer, header string) io.Closer {
 	t.Helper()
 	c := w.dial(w.http)
 	_, _ = io.WriteString(c, header+"GET /held HTTP/1.1\r\n"+framingtest.Host+"\r\n")
@@ -55,8 +55,8 @@ func TestConnLimiter_LimitsPerClient(t *testing.T) {
 		}
 	}
 	w := newTestServer(t, func(o *Options) { o.MaxConnsPerClient = 2 })
-	first := hold(t, w, "")
-	hold(t, w, "")
+	first := beginRequest(t, w, "")
+	beginRequest(t, w, "")
 	if served(w, "") || !strings.Contains(w.log.String(), "a client has too many") {
 		t.Errorf("a third connection of a client that may have two was served; log:\n%s", w.log)
 	}
@@ -64,8 +64,8 @@ func TestConnLimiter_LimitsPerClient(t *testing.T) {
 	again(w, "")
 
 	all := newTestServer(t, func(o *Options) { o.MaxConns = 2 })
-	first = hold(t, all, "")
-	hold(t, all, "")
+	first = beginRequest(t, all, "")
+	beginRequest(t, all, "")
 	if served(all, "") || !strings.Contains(all.log.String(), "there are too many") {
 		t.Error("a third connection was served where there may be two")
 	}
@@ -78,15 +78,15 @@ func TestConnLimiter_LimitsPerClient(t *testing.T) {
 			[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
 	from := func(ip string) string { return "PROXY TCP4 " + ip + " 203.0.113.1 4711 80\r\n" }
-	hold(t, proxied, from("192.0.2.1"))
-	hold(t, proxied, from("192.0.2.2"))
+	beginRequest(t, proxied, from("192.0.2.1"))
+	beginRequest(t, proxied, from("192.0.2.2"))
 	if served(proxied, from("192.0.2.1")) || !served(proxied, from("192.0.2.3")) {
 		t.Error("clients behind a proxy are not told apart")
 	}
 	trusted := newTestServer(t, func(o *Options) {
 		o.MaxConnsPerClient, o.TrustedProxies = 1, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
-	hold(t, trusted, "")
+	beginRequest(t, trusted, "")
 	if !served(trusted, "") {
 		t.Error("a trusted proxy is counted as one client")
 	}
@@ -246,8 +246,8 @@ func TestCertificates_FollowTheirFiles(t *testing.T) {
 	write(t, filepath.Join(dir, "two.crt"), good) // the old certificate with the new key: a pair that is half replaced
 	covers("*.two.test one.test")
 	covers("*.two.test one.test")
-	if told := strings.Count(w.log.String(), "could not be reloaded"); told != 1 {
-		t.Errorf("a pair that does not fit was told %d times", told)
+	if logged := strings.Count(w.log.String(), "could not be reloaded"); logged != 1 {
+		t.Errorf("a pair that does not fit was logged %d times", logged)
 	}
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)

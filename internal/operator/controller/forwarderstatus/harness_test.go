@@ -27,8 +27,8 @@ const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
 // pod is a forwarder whose responses the test sets.
 type pod struct {
-	lines chan string // of its response; closed: the stream ends
-	out   bool        // out of reach
+	lines       chan string // of its response; closed: the stream ends
+	unreachable bool
 }
 
 // harness is a Reader with pods, inside a bubble.
@@ -58,8 +58,8 @@ func runReader(t *testing.T, test func(h *harness)) {
 				}
 			},
 			Hostnames:   func(context.Context) []string { return []string{"all"} },
-			NotifyNow:   func(names []string) { h.note(&h.prompt, names) },
-			NotifyLater: func(names []string) { h.note(&h.later, names) },
+			NotifyNow:   func(names []string) { h.record(&h.prompt, names) },
+			NotifyLater: func(names []string) { h.record(&h.later, names) },
 			OperatorUID: func(context.Context) string { return operatorUID }, Dial: h.dial, Log: logr.Discard(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -73,14 +73,14 @@ func runReader(t *testing.T, test func(h *harness)) {
 	})
 }
 
-func (h *harness) note(to *[]string, names []string) {
+func (h *harness) record(to *[]string, names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	*to = append(*to, names...)
 }
 
-// told returns, once all goroutines are idle, the notifications since the last call.
-func (h *harness) told() (prompt, later []string) {
+// notified returns, once all goroutines are idle, the notifications since the last call.
+func (h *harness) notified() (prompt, later []string) {
 	synctest.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *harness) dial(_ context.Context, _, address string) (net.Conn, error) {
 		h.t.Errorf("dialled %s", address)
 	}
 	v, ok := h.byIP.Load(ip)
-	if !ok || v.(*pod).out {
+	if !ok || v.(*pod).unreachable {
 		return nil, errors.New("connection refused")
 	}
 	ours, theirs := net.Pipe()
@@ -142,8 +142,8 @@ func (h *harness) pod(ip string) *pod {
 	return p
 }
 
-// beat keeps the pods' streams alive for a while.
-func beat(d time.Duration, pods ...*pod) {
+// keepAlive keeps the pods' streams alive for a while.
+func keepAlive(d time.Duration, pods ...*pod) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(5*time.Second, time.Until(end)))
 		for _, p := range pods {

@@ -36,12 +36,12 @@ func twoForwarders(h *harness) (a, b *pod) {
 	h.set <- []Pod{ready("a"), ready("b")}
 	a.lines <- full(up, api)
 	b.lines <- full(up, api)
-	beat(20*time.Second, a, b)
-	h.told()
+	keepAlive(20*time.Second, a, b)
+	h.notified()
 	return a, b
 }
 
-func (h *harness) expect(hostname string, want Report) {
+func (h *harness) expectReport(hostname string, want Report) {
 	h.t.Helper()
 	synctest.Wait()
 	if got := h.Report(hostname, []int{20080}); !reflect.DeepEqual(got, want) {
@@ -53,20 +53,20 @@ func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 	t.Parallel()
 	runReader(t, func(h *harness) {
 		a, b := h.pod("a"), h.pod("b")
-		h.expect("api.demo", Report{Settled: true})
+		h.expectReport("api.demo", Report{Settled: true})
 		h.set <- []Pod{ready("a"), ready("b")}
 		a.lines <- full(up, api)
-		h.expect("api.demo", Report{Forwarders: 1, Listening: 1, Sessions: 1})
-		if _, later := h.told(); later != nil {
-			t.Errorf("told %v before it was known", later)
+		h.expectReport("api.demo", Report{Forwarders: 1, Listening: 1, Sessions: 1})
+		if _, later := h.notified(); later != nil {
+			t.Errorf("notified %v before it was known", later)
 		}
 		b.lines <- full(up, api)
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
-		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
-			t.Errorf("told %v", later)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		if _, later := h.notified(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("notified %v", later)
 		}
-		beat(11*time.Second, a, b)
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		keepAlive(11*time.Second, a, b)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
 		if known, problem := h.EdgeStatus(); !known || problem != "" {
 			t.Errorf("edge: %v %q", known, problem)
 		}
@@ -77,9 +77,9 @@ func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	runReader(t, func(h *harness) {
 		h.set <- nil
-		h.expect("api.demo", Report{Known: true, Settled: true})
+		h.expectReport("api.demo", Report{Known: true, Settled: true})
 		h.set <- []Pod{{UID: "u", Name: "a"}}
-		h.expect("api.demo", Report{Known: true, Settled: true, Starting: true})
+		h.expectReport("api.demo", Report{Known: true, Settled: true, Starting: true})
 		time.Sleep(11 * time.Second)
 		if known, problem := h.EdgeStatus(); !known || problem != "no forwarder is running" {
 			t.Errorf("edge: %v %q", known, problem)
@@ -92,20 +92,20 @@ func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
 		a.lines <- `{"listeners":[` + failing + `]}`
-		h.expect("api.demo", Report{
+		h.expectReport("api.demo", Report{
 			Known: true, Forwarders: 2, Listening: 1, Sessions: 2, Settled: true,
 			Failures: []Failure{{Pod: "a", Port: 20080, Error: "address already in use"}},
 		})
-		if prompt, later := h.told(); prompt != nil || !slices.Equal(later, []string{"api.demo"}) {
-			t.Errorf("a failure: told %v, %v", prompt, later)
+		if prompt, later := h.notified(); prompt != nil || !slices.Equal(later, []string{"api.demo"}) {
+			t.Errorf("a failure: notified %v, %v", prompt, later)
 		}
 		a.lines <- `{"listeners":[` + failing + `]}`
-		if _, later := h.told(); later != nil {
-			t.Errorf("nothing new: told %v", later)
+		if _, later := h.notified(); later != nil {
+			t.Errorf("nothing new: notified %v", later)
 		}
 		b.lines <- `{"gone":[20080],"listeners":[` + strings.Replace(db, "20081", "20080", 1) + `]}`
-		if _, later := h.told(); !slices.Equal(later, []string{"api.demo", "db.demo"}) {
-			t.Errorf("a port that changed hands: told %v", later)
+		if _, later := h.notified(); !slices.Equal(later, []string{"api.demo", "db.demo"}) {
+			t.Errorf("a port that changed hands: notified %v", later)
 		}
 		if got := h.Report("api.demo", []int{20080}).Failures; len(got) != 2 ||
 			got[1] != (Failure{Pod: "b", Port: 20080}) {
@@ -122,13 +122,13 @@ func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 		h.NotifyOnChange("gone.demo")
 		h.CancelNotify("gone.demo")
 		a.lines <- `{"listeners":[` + db + `,{"port":1,"hostname":"gone.demo","listening":true}]}`
-		if prompt, later := h.told(); !slices.Equal(prompt, []string{"db.demo"}) ||
+		if prompt, later := h.notified(); !slices.Equal(prompt, []string{"db.demo"}) ||
 			!slices.Equal(later, []string{"gone.demo"}) {
-			t.Errorf("told %v, %v", prompt, later)
+			t.Errorf("notified %v, %v", prompt, later)
 		}
 		b.lines <- `{"listeners":[` + db + `]}`
-		if prompt, later := h.told(); prompt != nil || !slices.Equal(later, []string{"db.demo"}) {
-			t.Errorf("told again %v, %v", prompt, later)
+		if prompt, later := h.notified(); prompt != nil || !slices.Equal(later, []string{"db.demo"}) {
+			t.Errorf("notified %v, %v", prompt, later)
 		}
 	})
 }
@@ -142,11 +142,11 @@ func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 		h.set <- []Pod{starting}
 		a.lines <- full(up, api)
 		h.NotifyOnChange("api.demo")
-		h.expect("api.demo", Report{Known: true, Starting: true, Settled: true})
+		h.expectReport("api.demo", Report{Known: true, Starting: true, Settled: true})
 		h.set <- []Pod{ready("a")}
-		h.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
-		if prompt, _ := h.told(); !slices.Equal(prompt, []string{"api.demo"}) {
-			t.Errorf("told %v", prompt)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
+		if prompt, _ := h.notified(); !slices.Equal(prompt, []string{"api.demo"}) {
+			t.Errorf("notified %v", prompt)
 		}
 	})
 }
@@ -160,26 +160,26 @@ func TestReader_NotifiesAfterRollout(t *testing.T) {
 		c, d := h.pod("c"), h.pod("d")
 		h.set <- []Pod{ready("a"), ready("b"), ready("c")}
 		// c has not reported yet
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
 		c.lines <- full(up, api)
-		h.expect("api.demo", Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3})
-		beat(5*time.Second, a, b, c)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3})
+		keepAlive(5*time.Second, a, b, c)
 		h.set <- []Pod{ready("b"), ready("c"), ready("d")}
 		d.lines <- full(up, api)
-		beat(5*time.Second, b, c, d)
+		keepAlive(5*time.Second, b, c, d)
 		h.set <- []Pod{ready("c"), ready("d")}
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
-		if prompt, later := h.told(); prompt != nil || later != nil {
-			t.Errorf("told %v, %v while it went on", prompt, later)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		if prompt, later := h.notified(); prompt != nil || later != nil {
+			t.Errorf("notified %v, %v while it went on", prompt, later)
 		}
-		beat(12*time.Second, c, d)
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
-		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
-			t.Errorf("told %v once it was over", later)
+		keepAlive(12*time.Second, c, d)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		if _, later := h.notified(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("notified %v once it was over", later)
 		}
-		beat(time.Minute, c, d)
-		if _, later := h.told(); later != nil {
-			t.Errorf("told %v at rest", later)
+		keepAlive(time.Minute, c, d)
+		if _, later := h.notified(); later != nil {
+			t.Errorf("notified %v at rest", later)
 		}
 	})
 }
@@ -189,27 +189,27 @@ func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
 		a.lines <- `{` + down + `}`
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 1, Settled: true})
-		if _, later := h.told(); later != nil {
-			t.Errorf("one of two sessions: told %v", later)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 1, Settled: true})
+		if _, later := h.notified(); later != nil {
+			t.Errorf("one of two sessions: notified %v", later)
 		}
 		if known, _ := h.EdgeStatus(); known {
-			t.Error("the edge is said to be away at once")
+			t.Error("the edge is reported unreachable at once")
 		}
-		beat(11*time.Second, a, b)
+		keepAlive(11*time.Second, a, b)
 		want := "1 of 2 forwarders have a session with the edge; forwarder a: dial tcp 10.0.0.1:443: connection refused"
 		if known, problem := h.EdgeStatus(); !known || problem != want {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 		b.lines <- `{` + down + `}`
-		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
-			t.Errorf("the last session: told %v", later)
+		if _, later := h.notified(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("the last session: notified %v", later)
 		}
 		h.set <- nil
-		if _, later := h.told(); !slices.Equal(later, []string{"all"}) {
-			t.Errorf("the last forwarder: told %v", later)
+		if _, later := h.notified(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("the last forwarder: notified %v", later)
 		}
-		h.expect("api.demo", Report{Known: true})
+		h.expectReport("api.demo", Report{Known: true})
 	})
 }
 
@@ -217,19 +217,19 @@ func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 	t.Parallel()
 	runReader(t, func(h *harness) {
 		a, b := twoForwarders(h)
-		a.out = true
+		a.unreachable = true
 		close(a.lines)
-		beat(20*time.Second, b)
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
-		beat(20*time.Second, b)
-		h.expect("api.demo", Report{
+		keepAlive(20*time.Second, b)
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		keepAlive(20*time.Second, b)
+		h.expectReport("api.demo", Report{
 			Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1, Settled: true,
 		})
-		h.told()
+		h.notified()
 		again := h.pod("a")
-		beat(6*time.Second, b)
+		keepAlive(6*time.Second, b)
 		again.lines <- full(up, api, db)
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
 	})
 }
 
@@ -237,8 +237,8 @@ func TestReader_SilentStreamIsBroken(t *testing.T) {
 	t.Parallel()
 	runReader(t, func(h *harness) {
 		_, b := twoForwarders(h)
-		beat(51*time.Second, b) // 25 s until a is taken for broken, 25 s for what it said
-		h.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1})
+		keepAlive(51*time.Second, b) // 25 s until a counts as broken, 25 s until its last report expires
+		h.expectReport("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1})
 	})
 }
 
@@ -255,9 +255,9 @@ func TestReader_InvalidResponses(t *testing.T) {
 				h.set <- []Pod{ready("a")}
 				a.lines <- text
 				time.Sleep(time.Second)
-				h.expect("api.demo", Report{Starting: true, Settled: true})
+				h.expectReport("api.demo", Report{Starting: true, Settled: true})
 				a.lines <- full(up, api)
-				h.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
+				h.expectReport("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
 			})
 		})
 	}

@@ -29,6 +29,7 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.certs.Run(serving) })
 	s.tasks.Go(func() { s.sessions.Run(serving) })
 	s.tasks.Go(func() { s.sweep(serving) })
+	s.tasks.Go(func() { s.store.Listen(serving) })
 	s.tasks.Go(func() { s.recordSwitches(serving) })
 	s.startGeo(serving)
 	s.tasks.Go(func() { s.sweepSessions(serving) })

@@ -35,6 +35,10 @@ type engine interface {
 	args(args []any) []any
 	// readTx returns the options of a transaction that reads one consistent snapshot.
 	readTx() *sql.TxOptions
+	// announce notifies other processes of committed changes of the accounts.
+	announce(ctx context.Context, s *Store, accountIDs []string)
+	// listen wakes those who wait for changes of other processes until ctx is done.
+	listen(ctx context.Context, s *Store)
 	// clock returns the time of the clock that all servers on the database share.
 	clock(t *tx) (time.Time, error)
 	// retryable reports whether a transaction that failed with err may run again from its start.

@@ -3,5 +3,10 @@
 
 package store
 
+import "time"
+
+// SetPollInterval is called before Listen.
+func (s *Store) SetPollInterval(d time.Duration) { s.pollInterval = d }
+
 // PostgresSchema returns a migration as PostgreSQL runs it.
 func PostgresSchema(text string) string { return postgresEngine{}.schema(text) }

@@ -129,6 +129,9 @@ func (sqliteEngine) schema(text string) string { return text } // migrations are
 
 func (sqliteEngine) beginTerm(context.Context, *Store) error { return nil } // a file's lock cannot be lost
 
+func (sqliteEngine) announce(context.Context, *Store, []string) {} // a process finds them by polls
+func (sqliteEngine) listen(ctx context.Context, s *Store)       { (&poller{s: s}).run(ctx) }
+
 func (sqliteEngine) lockWrites(*tx) error           { return nil } // BEGIN IMMEDIATE has the lock
 func (sqliteEngine) args(args []any) []any          { return args }
 func (sqliteEngine) readTx() *sql.TxOptions         { return &sql.TxOptions{ReadOnly: true} }

@@ -112,9 +112,12 @@ type Store struct {
 	wakes   wakes
 
 	auditWakes wakes
-	lastUsed   lastUsedTimes
-	uses       sessionUses
-	probe      probe
+	outbox     outbox
+
+	pollInterval time.Duration // of Listen
+	lastUsed     lastUsedTimes
+	uses         sessionUses
+	probe        probe
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
 }
@@ -148,7 +151,7 @@ var (
 // store open; LockServer keeps a second server away.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
-	s := &Store{opt: opt, engine: sqliteEngine{}}
+	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval}
 	if opt.DatabaseURL != "" {
 		s.engine = &postgresEngine{}
 	}

@@ -58,6 +58,13 @@ func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) err
 	})
 }
 
+// changedAccounts returns the accounts that have new endpoint or audit events.
+func (t *tx) changedAccounts() []string {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(t.changes)), maps.Keys(t.audits))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 func (t *tx) version(seq int64) account.ResourceVersion {
 	return account.ResourceVersion{Epoch: t.epoch, Seq: seq}
 }
@@ -98,6 +105,9 @@ func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 	}
 	for accountID := range t.audits {
 		s.auditWakes.wake(accountID)
+	}
+	if err == nil {
+		s.engine.announce(ctx, s, t.changedAccounts())
 	}
 	return err
 }

@@ -212,6 +212,9 @@ func (s *Server) url(query url.Values) string {
 		RawQuery: query.Encode()}).String()
 }
 
+// AdminURL returns a URL for statements about the whole server.
+func (s *Server) AdminURL() string { return s.url(nil) }
+
 // URL makes an empty schema and returns a URL in which it is the only one.
 func (s *Server) URL(t testing.TB) string {
 	t.Helper()

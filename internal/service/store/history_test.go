@@ -1,0 +1,301 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+)
+
+// historySeed is the environment variable with the seed of one more history. A seed repeats what is
+// written and broken, not how it interleaves.
+const historySeed = "FAIRLEAD_HISTORY_SEED"
+
+// Sizes of a history.
+const (
+	historyStores  = 3
+	historyWriters = 4
+	historyWrites  = 60 // of each writer
+	historyFaults  = 8
+	historyWatches = 4
+)
+
+// TestHistory_IsOneForAllStores writes an account's endpoints through several stores on one
+// PostgreSQL at once, while the database is killed, connections are cut and answers to commits are
+// lost, and checks what watchers see that change from store to store: version numbers without a
+// gap, each with the same content for all; every acknowledged write; and in the end the list.
+func TestHistory_IsOneForAllStores(t *testing.T) {
+	t.Parallel()
+	seeds := []uint64{1, 2}
+	if text := os.Getenv(historySeed); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		storetest.Must(t, err)
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			newHistory(t, seed).run()
+		})
+	}
+}
+
+// history is one account, the stores on its database, and what is known of its versions.
+type history struct {
+	*storetest.Fixture
+	seed      uint64
+	server    *postgrestest.Server
+	stores    []*store.Store
+	writing   atomic.Int32 // writers that have not finished
+	lost      atomic.Int32 // answers to commits
+	refused   atomic.Int32 // calls that a fault refused
+	changed   atomic.Int32 // times that a watcher changed the store
+	mu        sync.Mutex
+	contents  map[account.ResourceVersion]string // what a version was seen as
+	confirmed map[account.ResourceVersion]bool   // of acknowledged writes
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	t.Helper()
+	server, err := postgrestest.Start("fsync=off")
+	postgrestest.SkipWithout(t, err)
+	t.Cleanup(func() { storetest.Must(t, server.Remove()) })
+	h := &history{seed: seed, server: server, contents: map[account.ResourceVersion]string{},
+		confirmed: map[account.ResourceVersion]bool{}}
+	direct := server.URL(t)
+	h.Fixture, _ = postgresFixture(t, direct)
+	random := rand.New(rand.NewPCG(seed, 0))
+	lossy := server.LoseCommits(t, direct, func() bool {
+		if h.writing.Load() == 0 || random.IntN(25) > 0 {
+			return false
+		}
+		h.lost.Add(1)
+		return true
+	})
+	for i := range historyStores {
+		opt := store.Options{DatabaseURL: direct}
+		if i > 0 {
+			opt.DatabaseURL = lossy
+		}
+		h.stores = append(h.stores, listen(t, h.Fixture, opt, 50*time.Millisecond))
+	}
+	return h
+}
+
+func (h *history) run() {
+	var writers, others sync.WaitGroup
+	h.writing.Store(historyWriters)
+	for i := range historyWriters {
+		writers.Go(func() {
+			h.write(i, rand.New(rand.NewPCG(h.seed, uint64(100+i))))
+			h.writing.Add(-1)
+		})
+	}
+	folded := make([]map[string]string, historyWatches)
+	for i := range folded {
+		others.Go(func() { folded[i] = h.watch(rand.New(rand.NewPCG(h.seed, uint64(200+i)))) })
+	}
+	h.breakDatabase(rand.New(rand.NewPCG(h.seed, 300)))
+	writers.Wait()
+	others.Wait()
+	for i, s := range h.stores {
+		list, _, err := h.list(s)
+		storetest.Must(h.T, err)
+		for w, seen := range folded {
+			storetest.Equal(h.T, fmt.Sprintf("watcher %d beside the list of store %d", w, i), fmt.Sprint(seen),
+				fmt.Sprint(list))
+		}
+	}
+	for v := range h.confirmed {
+		if h.contents[v] == "" {
+			h.T.Errorf("version %s was acknowledged, and no watcher saw it", v)
+		}
+	}
+	if h.refused.Load() == 0 || h.lost.Load() == 0 || h.changed.Load() == 0 {
+		h.T.Error("nothing was broken: this history shows nothing")
+	}
+	h.T.Logf("%d versions, %d acknowledged; %d answers lost, %d calls refused, %d changes of store", len(h.contents),
+		len(h.confirmed), h.lost.Load(), h.refused.Load(), h.changed.Load())
+}
+
+// unavailable reports whether a fault refused the call; every other error fails the test.
+func (h *history) unavailable(err error) bool {
+	if err == nil {
+		return false
+	}
+	if code := account.CodeOf(err); code != account.CodeUnavailable {
+		h.T.Errorf("code %s of %v, want %s", code, err, account.CodeUnavailable)
+		return false
+	}
+	h.refused.Add(1)
+	return true
+}
+
+// write binds, changes and ends endpoints of its own. What a fault refused may have happened or
+// not; the writer tries again until it knows.
+func (h *history) write(writer int, random *rand.Rand) {
+	session := ""
+	bound := map[string]string{} // endpoint by URL
+	for range historyWrites {
+		s := h.stores[random.IntN(len(h.stores))]
+		if session == "" {
+			session = h.start(s)
+		}
+		url := fmt.Sprintf("http://e%d.w%d", random.IntN(3), writer)
+		switch id := bound[url]; {
+		case random.IntN(15) == 0:
+			h.until(func() error {
+				return s.EndSession(h.T.Context(), h.AccountID, session, account.SessionEnd{})
+			})
+			session, bound = "", map[string]string{}
+		case id != "" && random.IntN(2) == 0:
+			h.until(func() error { return s.Unbind(h.T.Context(), h.AccountID, id, session) })
+			delete(bound, url)
+		default:
+			r := h.Request(session, url)
+			r.Description = fmt.Sprint(random.Uint32())
+			h.until(func() error {
+				got, err := s.Bind(h.T.Context(), r)
+				if err == nil {
+					bound[url] = got.Endpoint.ID
+					h.confirm(got.Endpoint)
+				}
+				return err
+			})
+		}
+	}
+}
+
+func (h *history) start(s *store.Store) (id string) {
+	h.until(func() error {
+		id = account.NewID(account.PrefixTunnelSession, time.Now())
+		return s.StartSession(h.T.Context(), account.TunnelSession{ID: id, AccountID: h.AccountID,
+			Credential: account.Ref{ID: h.TokenID}, IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux"})
+	})
+	return id
+}
+
+// until repeats the call while faults refuse it.
+func (h *history) until(call func() error) {
+	for h.unavailable(call()) && timer.Sleep(h.T.Context(), 10*time.Millisecond) {
+	}
+}
+
+func (h *history) confirm(e account.Endpoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.confirmed[e.ResourceVersion] = true
+}
+
+// see records what a version was seen as, which is the same for everybody.
+func (h *history) see(v account.ResourceVersion, content string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before := h.contents[v]; before != "" && before != content {
+		h.T.Errorf("version %s is\n%s\nand\n%s", v, before, content)
+	}
+	h.contents[v] = content
+}
+
+// list returns the content of each endpoint by its id.
+func (h *history) list(s *store.Store) (map[string]string, account.ResourceVersion, error) {
+	page, err := s.ListEndpoints(h.T.Context(), h.AccountID, account.EndpointFilter{},
+		account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
+		return nil, account.ResourceVersion{}, err
+	}
+	all := map[string]string{}
+	for _, e := range page.Endpoints {
+		all[e.ID] = encode(h.T, e)
+	}
+	return all, page.Version, nil
+}
+
+func encode(t *testing.T, e account.Endpoint) string {
+	t.Helper()
+	content, err := json.Marshal(e)
+	storetest.Must(t, err)
+	return string(content)
+}
+
+// watch lists and follows the account until all is written and seen, changing the store now and
+// then, and returns what it has seen.
+func (h *history) watch(random *rand.Rand) (all map[string]string) {
+	var v account.ResourceVersion
+	h.until(func() (err error) {
+		all, v, err = h.list(h.stores[0])
+		return err
+	})
+	for {
+		s := h.stores[random.IntN(len(h.stores))]
+		h.changed.Add(1)
+		wake, cancel := s.Subscribe(h.AccountID)
+		for range 1 + random.IntN(10) {
+			done := h.writing.Load() == 0 // before the read
+			more, err := h.follow(s, &v, all)
+			if h.unavailable(err) {
+				break
+			}
+			if done && !more {
+				cancel()
+				return all
+			}
+			select {
+			case <-wake:
+			case <-time.After(time.Second): // the last change may have been before the subscription
+			}
+		}
+		cancel()
+	}
+}
+
+// follow reads the events after v and checks their numbers.
+func (h *history) follow(s *store.Store, v *account.ResourceVersion, all map[string]string) (more bool, err error) {
+	events, upTo, err := s.EndpointEvents(context.WithoutCancel(h.T.Context()), h.AccountID, *v,
+		account.EndpointFilter{}, 0)
+	for _, e := range events {
+		if want := v.Seq + 1; e.ResourceVersion.Seq != want || e.ResourceVersion.Epoch != v.Epoch {
+			h.T.Errorf("version %s after %s", e.ResourceVersion, *v)
+		}
+		*v = e.ResourceVersion
+		content := encode(h.T, *e.Endpoint)
+		h.see(*v, string(e.Type)+" "+content)
+		if all[e.Endpoint.ID] = content; e.Type == account.Deleted {
+			delete(all, e.Endpoint.ID)
+		}
+	}
+	if err == nil && upTo != *v {
+		h.T.Errorf("read up to %s with events up to %s", upTo, *v)
+	}
+	return len(events) > 0, err
+}
+
+// breakDatabase kills the database or cuts its connections, again and again while it is written to.
+func (h *history) breakDatabase(random *rand.Rand) {
+	for i := 0; i < historyFaults && h.writing.Load() > 0; i++ {
+		timer.Sleep(h.T.Context(), time.Duration(random.IntN(300))*time.Millisecond)
+		if random.IntN(4) > 0 {
+			storetest.Must(h.T, h.server.Exec(h.T.Context(), h.server.AdminURL(),
+				`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.5`))
+			continue
+		}
+		storetest.Must(h.T, h.server.Crash())
+		storetest.Must(h.T, h.server.Up())
+	}
+}

@@ -74,7 +74,8 @@ func TestAssignPorts(t *testing.T) {
 			10002: {account.EndpointURL{Scheme: "tcp", Host: "db.prod", Port: 5432}, "ep-tcp"}}},
 		"one of two ports released": {[]*v1alpha1.BoundEndpoint{onePortReleased},
 			map[int]portAssignment{10002: {account.EndpointURL{Scheme: "tcp", Host: "db.prod", Port: 5432}, "ep-tcp"}}},
-		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool}, map[int]portAssignment{10001: {apiURL, "ep-1"}}},
+		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool},
+			map[int]portAssignment{10001: {apiURL, "ep-1"}}},
 		"endpoints of other URLs are skipped": {[]*v1alpha1.BoundEndpoint{otherURLs},
 			map[int]portAssignment{10001: {apiURL, "ep-good"}}},
 	})

@@ -6,89 +6,58 @@ package live
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
-	"time"
+	"syscall"
 )
-
-// ErrSessionEnded is the cause of an aborted request's context, and the error of its writer.
-var ErrSessionEnded = errors.New("the session has ended")
 
 // Abortable returns a writer and a request to serve instead of w and r, and the function that
 // aborts them: it ends the context, makes the writer refuse everything, ends reads and writes that
 // wait, calls closeConn, and closes the connection of an upgraded request. closeConn resets the
 // client's connection; it is nil where the connection carries other requests. abort does not block
-// and must not be called once the handler has returned, which Registry guarantees. The writer costs
-// no copy and no allocation.
+// and must not be called once the handler has returned, which Registry guarantees. The writer, the
+// request's body and an upgraded connection check for an abort themselves, at least every 64 KiB:
+// after it at most the write goes out that had passed the check. They cost no copy, and no
+// allocation for a piece.
 func Abortable(
 	w http.ResponseWriter, r *http.Request, closeConn func(),
 ) (abortable http.ResponseWriter, wrapped *http.Request, abort func()) {
 	ctx, cancel := context.WithCancelCause(r.Context()) // the request's end cancels its parent
-	aw := &abortableWriter{inner: w, cancel: cancel, closeConn: closeConn}
+	aw := &abortableWriter{guard{inner: w, cancel: cancel, closeConn: closeConn}}
+	wrapped = r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		wrapped.Body = &guardedBody{r.Body, &aw.guard}
+	}
 	if from, ok := w.(io.ReaderFrom); ok {
-		return &readerFromWriter{aw, from}, r.WithContext(ctx), aw.abort
+		return &readerFromWriter{aw, from}, wrapped, aw.abort
 	}
-	return aw, r.WithContext(ctx), aw.abort
+	return aw, wrapped, aw.abort
 }
 
-// abortableWriter is a ResponseWriter that fails once the request was aborted.
-type abortableWriter struct {
-	inner     http.ResponseWriter
-	cancel    context.CancelCauseFunc
-	closeConn func() // nil = the connection stays
-	aborted   atomic.Bool
-
-	mu       sync.Mutex
-	hijacked net.Conn // nil unless the request was upgraded
-}
-
-var pastDeadline = time.Unix(1, 0)
-
-// abort ends the context first, so that its cause is ErrSessionEnded, and then the connection with
-// everything that is queued for it.
-func (w *abortableWriter) abort() {
-	w.aborted.Store(true)
-	w.cancel(ErrSessionEnded)
-	if w.closeConn != nil {
-		w.closeConn()
-	}
-	rc := http.NewResponseController(w.inner)
-	_ = rc.SetWriteDeadline(pastDeadline) // HTTP/2: resets the stream even if the client does not read
-	_ = rc.SetReadDeadline(pastDeadline)  // ends a read of the request's body
-	w.mu.Lock()
-	c := w.hijacked
-	w.mu.Unlock()
-	if c != nil {
-		_ = c.Close()
-	}
-}
+// abortableWriter is a ResponseWriter that fails once the session may not be served any more.
+type abortableWriter struct{ guard }
 
 // Header returns the response's header.
 func (w *abortableWriter) Header() http.Header { return w.inner.Header() }
 
-// WriteHeader does nothing after an abort.
+// WriteHeader does nothing after the session's end.
 func (w *abortableWriter) WriteHeader(status int) {
-	if !w.aborted.Load() {
+	if w.check() == nil {
 		w.inner.WriteHeader(status)
 	}
 }
 
-// Write fails after an abort.
-func (w *abortableWriter) Write(p []byte) (int, error) {
-	if w.aborted.Load() {
-		return 0, ErrSessionEnded
-	}
-	return w.inner.Write(p)
-}
+// Write fails after the session's end.
+func (w *abortableWriter) Write(p []byte) (int, error) { return w.write(w.inner, p) }
 
-// WriteString fails after an abort.
+// WriteString fails after the session's end.
 func (w *abortableWriter) WriteString(s string) (int, error) {
-	if w.aborted.Load() {
-		return 0, ErrSessionEnded
+	if len(s) > maxUnchecked {
+		return w.Write([]byte(s))
+	}
+	if err := w.check(); err != nil {
+		return 0, err
 	}
 	return io.WriteString(w.inner, s)
 }
@@ -98,13 +67,14 @@ func (w *abortableWriter) Flush() { _ = w.FlushError() }
 
 // FlushError is what http.ResponseController calls.
 func (w *abortableWriter) FlushError() error {
-	if w.aborted.Load() {
-		return ErrSessionEnded
+	if err := w.check(); err != nil {
+		return err
 	}
 	return http.NewResponseController(w.inner).Flush()
 }
 
-// Hijack returns the client's connection, which an abort closes.
+// Hijack returns the client's connection, which an abort closes. Its reads and writes, also those
+// of the buffers, check the session.
 func (w *abortableWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := http.NewResponseController(w.inner).Hijack()
 	if err != nil {
@@ -113,11 +83,12 @@ func (w *abortableWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.mu.Lock()
 	w.hijacked = c
 	w.mu.Unlock()
-	if w.aborted.Load() { // before abort could see the connection
+	if err := w.check(); err != nil { // abort may not have seen the connection
 		_ = c.Close()
-		return nil, nil, ErrSessionEnded
+		return nil, nil, err
 	}
-	return c, buffered, nil
+	up := newUpgradedConn(c, &w.guard)
+	return up, guardBuffers(buffered, up), nil
 }
 
 // Unwrap implements the interface that http.ResponseController looks for.
@@ -129,11 +100,48 @@ type readerFromWriter struct {
 	from io.ReaderFrom
 }
 
-// ReadFrom fails after an abort. One that is in progress then ends with the connection, or at its
-// deadline.
-func (w *readerFromWriter) ReadFrom(src io.Reader) (int64, error) {
-	if w.aborted.Load() {
-		return 0, ErrSessionEnded
+// ReadFrom fails after the session's end, at the latest after maxUnchecked more bytes. A source
+// with a file descriptor is passed to the inner writer as it is, a piece at a time, so that the
+// kernel can copy it; any other is checked at each read.
+func (w *readerFromWriter) ReadFrom(src io.Reader) (n int64, err error) {
+	limited, ok := src.(*io.LimitedReader)
+	if !ok {
+		limited = &io.LimitedReader{R: src, N: 1<<63 - 1}
 	}
-	return w.from.ReadFrom(src)
+	if _, ok := limited.R.(syscall.Conn); ok {
+		return w.readPieces(limited)
+	}
+	if err := w.check(); err != nil {
+		return 0, err
+	}
+	checked := &io.LimitedReader{R: &guardedReader{&w.guard, limited.R}, N: limited.N}
+	n, err = w.from.ReadFrom(checked)
+	limited.N = checked.N
+	if err == nil {
+		return n, nil
+	}
+	if ended := w.check(); ended != nil {
+		return n, ended
+	}
+	return n, err
+}
+
+// readPieces passes src on in pieces of maxUnchecked bytes. The kernel copies only from an
+// io.LimitedReader that has the descriptor's reader directly in it.
+func (w *readerFromWriter) readPieces(src *io.LimitedReader) (n int64, err error) {
+	piece := &io.LimitedReader{R: src.R}
+	for src.N > 0 {
+		if err := w.check(); err != nil {
+			return n, err
+		}
+		size := min(src.N, maxUnchecked)
+		piece.N = size
+		copied, err := w.from.ReadFrom(piece)
+		n += copied
+		src.N -= size - piece.N
+		if err != nil || copied < size {
+			return n, err
+		}
+	}
+	return n, nil
 }

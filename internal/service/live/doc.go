@@ -12,5 +12,7 @@
 //
 // What goes out: nothing. An abort ends the request's context, makes its writer refuse everything,
 // ends reads and writes that wait, and resets the client's connection where it carries no other
-// request.
+// request. Besides, all that is passed on for a request, from the client and to it, an upgraded
+// connection's bytes included, asks guard.mayServe first, at least every 64 KiB: bytes that an abort
+// has not reached stop there.
 package live

@@ -50,7 +50,7 @@ type engine interface {
 
 const (
 	// schemaVersion is the number of the newest file in migrations.
-	schemaVersion = 6
+	schemaVersion = 7
 	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.
 	foldedSearchVersion = 5
 )
@@ -69,7 +69,7 @@ func (s *Store) migrate(ctx context.Context) error {
 			return err
 		}
 		if version > schemaVersion {
-			return newerSchemaError{found: version}
+			return t.checkCompatible(version)
 		}
 		fresh := version == 0
 		for version++; version <= schemaVersion; version++ {
@@ -86,6 +86,16 @@ func (s *Store) migrate(ctx context.Context) error {
 			account.NewID(account.PrefixStore, t.now),
 			t.now.Unix())
 	})
+}
+
+// checkCompatible refuses a newer schema that says that it cannot be used by this program, or says
+// nothing.
+func (t *tx) checkCompatible(version int) error {
+	var from int
+	if err := t.row(`SELECT compatible_from FROM store`).Scan(&from); err != nil || from > schemaVersion {
+		return newerSchemaError{found: version}
+	}
+	return nil
 }
 
 func (t *tx) applyMigration(version int) error {

@@ -5,6 +5,11 @@ package store
 
 import "time"
 
+// SetBeatTimes is called before Beat.
+func (s *Store) SetBeatTimes(interval, timeout, fenceAfter time.Duration) {
+	s.beats = beatTimes{interval, timeout, fenceAfter}
+}
+
 // SetPollInterval is called before Listen.
 func (s *Store) SetPollInterval(d time.Duration) { s.pollInterval = d }
 

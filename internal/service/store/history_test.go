@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,9 +18,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
-	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 // historySeed is the environment variable with the seed of one more history. A seed repeats what is
@@ -30,15 +31,15 @@ const historySeed = "FAIRLEAD_HISTORY_SEED"
 const (
 	historyStores  = 3
 	historyWriters = 4
-	historyWrites  = 60 // of each writer
-	historyFaults  = 8
+	historyWrites  = 40 // of each writer at least; all write until the faults are over
 	historyWatches = 4
 )
 
-// TestHistory_IsOneForAllStores writes an account's endpoints through several stores on one
-// PostgreSQL at once, while the database is killed, connections are cut and answers to commits are
-// lost, and checks what watchers see that change from store to store: version numbers without a
-// gap, each with the same content for all; every acknowledged write; and in the end the list.
+// TestHistory_IsOneForAllStores writes an account's endpoints through several replicas on one
+// PostgreSQL at once, while the database is killed, connections are cut, answers to commits are
+// lost and replicas fall silent and are fenced, and checks what watchers see that change from store
+// to store: version numbers without a gap, each with the same content for all; every acknowledged
+// write; and in the end the list. A replica that was fenced acknowledges nothing.
 func TestHistory_IsOneForAllStores(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{1, 2}
@@ -60,9 +61,12 @@ type history struct {
 	*storetest.Fixture
 	seed      uint64
 	server    *postgrestest.Server
-	stores    []*store.Store
+	urls      []string // of the database, for each replica
+	replicas  [historyStores]atomic.Pointer[replica]
 	writing   atomic.Int32 // writers that have not finished
+	breaking  atomic.Bool
 	lost      atomic.Int32 // answers to commits
+	fenced    int          // replicas
 	refused   atomic.Int32 // calls that a fault refused
 	changed   atomic.Int32 // times that a watcher changed the store
 	mu        sync.Mutex
@@ -87,19 +91,44 @@ func newHistory(t *testing.T, seed uint64) *history {
 		h.lost.Add(1)
 		return true
 	})
-	for i := range historyStores {
-		opt := store.Options{DatabaseURL: direct}
-		if i > 0 {
-			opt.DatabaseURL = lossy
-		}
-		h.stores = append(h.stores, listen(t, h.Fixture, opt, 50*time.Millisecond))
+	h.urls = []string{direct, lossy, lossy}
+	for i := range h.replicas {
+		h.join(i)
 	}
 	return h
+}
+
+// join starts a replica, which listens, too. A start that fails is repeated, as by a supervisor.
+func (h *history) join(i int) {
+	var r *replica
+	wait.Until(h.T, "a replica to start", func() (started bool) {
+		var err error
+		r, err = tryReplica(h.T, h.urls[i], account.NewID("rp", time.Now()))
+		return err == nil
+	})
+	r.SetPollInterval(50 * time.Millisecond)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(h.T.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Listen(ctx)
+	}()
+	h.T.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	h.replicas[i].Store(r)
+}
+
+// any returns one of the replicas.
+func (h *history) any(random *rand.Rand) *replica {
+	return h.replicas[random.IntN(historyStores)].Load()
 }
 
 func (h *history) run() {
 	var writers, others sync.WaitGroup
 	h.writing.Store(historyWriters)
+	h.breaking.Store(true)
 	for i := range historyWriters {
 		writers.Go(func() {
 			h.write(i, rand.New(rand.NewPCG(h.seed, uint64(100+i))))
@@ -110,11 +139,11 @@ func (h *history) run() {
 	for i := range folded {
 		others.Go(func() { folded[i] = h.watch(rand.New(rand.NewPCG(h.seed, uint64(200+i)))) })
 	}
-	h.breakDatabase(rand.New(rand.NewPCG(h.seed, 300)))
+	h.breakAll(rand.New(rand.NewPCG(h.seed, 300)))
 	writers.Wait()
 	others.Wait()
-	for i, s := range h.stores {
-		list, _, err := h.list(s)
+	for i := range h.replicas {
+		list, _, err := h.list(h.replicas[i].Load())
 		storetest.Must(h.T, err)
 		for w, seen := range folded {
 			storetest.Equal(h.T, fmt.Sprintf("watcher %d beside the list of store %d", w, i), fmt.Sprint(seen),
@@ -126,11 +155,11 @@ func (h *history) run() {
 			h.T.Errorf("version %s was acknowledged, and no watcher saw it", v)
 		}
 	}
-	if h.refused.Load() == 0 || h.lost.Load() == 0 || h.changed.Load() == 0 {
+	if h.refused.Load() == 0 || h.lost.Load() == 0 || h.fenced == 0 || h.changed.Load() == 0 {
 		h.T.Error("nothing was broken: this history shows nothing")
 	}
-	h.T.Logf("%d versions, %d acknowledged; %d answers lost, %d calls refused, %d changes of store", len(h.contents),
-		len(h.confirmed), h.lost.Load(), h.refused.Load(), h.changed.Load())
+	h.T.Logf("%d versions, %d acknowledged; %d answers lost, %d calls refused, %d replicas fenced, %d changes of store",
+		len(h.contents), len(h.confirmed), h.lost.Load(), h.refused.Load(), h.fenced, h.changed.Load())
 }
 
 // unavailable reports whether a fault refused the call; every other error fails the test.
@@ -147,52 +176,63 @@ func (h *history) unavailable(err error) bool {
 }
 
 // write binds, changes and ends endpoints of its own. What a fault refused may have happened or
-// not; the writer tries again until it knows.
+// not; the writer tries again, on any replica, until it knows.
 func (h *history) write(writer int, random *rand.Rand) {
 	session := ""
 	bound := map[string]string{} // endpoint by URL
-	for range historyWrites {
-		s := h.stores[random.IntN(len(h.stores))]
+	for n := 0; n < historyWrites || h.breaking.Load(); n++ {
 		if session == "" {
-			session = h.start(s)
+			session, bound = h.start(random), map[string]string{}
 		}
 		url := fmt.Sprintf("http://e%d.w%d", random.IntN(3), writer)
 		switch id := bound[url]; {
 		case random.IntN(15) == 0:
-			h.until(func() error {
-				return s.EndSession(h.T.Context(), h.AccountID, session, account.SessionEnd{})
+			h.until(random, func(r *replica) error {
+				return r.EndSession(h.T.Context(), h.AccountID, session, account.SessionEnd{})
 			})
-			session, bound = "", map[string]string{}
+			session = ""
 		case id != "" && random.IntN(2) == 0:
-			h.until(func() error { return s.Unbind(h.T.Context(), h.AccountID, id, session) })
+			h.until(random, func(r *replica) error { return r.Unbind(h.T.Context(), h.AccountID, id, session) })
 			delete(bound, url)
 		default:
-			r := h.Request(session, url)
-			r.Description = fmt.Sprint(random.Uint32())
-			h.until(func() error {
-				got, err := s.Bind(h.T.Context(), r)
-				if err == nil {
-					bound[url] = got.Endpoint.ID
-					h.confirm(got.Endpoint)
-				}
-				return err
-			})
+			if bound[url] = h.bind(random, session, url); bound[url] == "" {
+				session = ""
+			}
 		}
 	}
 }
 
-func (h *history) start(s *store.Store) (id string) {
-	h.until(func() error {
+// bind returns the id of the endpoint, "" when the session is over: its replica was fenced.
+func (h *history) bind(random *rand.Rand, session, url string) (id string) {
+	request := h.Request(session, url)
+	request.Description = fmt.Sprint(random.Uint32())
+	h.until(random, func(r *replica) error {
+		got, err := r.Bind(h.T.Context(), request)
+		if account.CodeOf(err) == account.CodeNotFound {
+			return nil
+		}
+		if err == nil {
+			id = got.Endpoint.ID
+			h.confirm(got.Endpoint)
+		}
+		return err
+	})
+	return id
+}
+
+// start returns a new session of one of the replicas.
+func (h *history) start(random *rand.Rand) (id string) {
+	h.until(random, func(r *replica) error {
 		id = account.NewID(account.PrefixTunnelSession, time.Now())
-		return s.StartSession(h.T.Context(), account.TunnelSession{ID: id, AccountID: h.AccountID,
+		return r.StartSession(h.T.Context(), account.TunnelSession{ID: id, AccountID: h.AccountID, ServerID: r.id,
 			Credential: account.Ref{ID: h.TokenID}, IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux"})
 	})
 	return id
 }
 
-// until repeats the call while faults refuse it.
-func (h *history) until(call func() error) {
-	for h.unavailable(call()) && timer.Sleep(h.T.Context(), 10*time.Millisecond) {
+// until repeats the call on any replica while faults refuse it.
+func (h *history) until(random *rand.Rand, call func(*replica) error) {
+	for h.unavailable(call(h.any(random))) && timer.Sleep(h.T.Context(), 10*time.Millisecond) {
 	}
 }
 
@@ -213,7 +253,7 @@ func (h *history) see(v account.ResourceVersion, content string) {
 }
 
 // list returns the content of each endpoint by its id.
-func (h *history) list(s *store.Store) (map[string]string, account.ResourceVersion, error) {
+func (h *history) list(s *replica) (map[string]string, account.ResourceVersion, error) {
 	page, err := s.ListEndpoints(h.T.Context(), h.AccountID, account.EndpointFilter{},
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
@@ -237,12 +277,12 @@ func encode(t *testing.T, e account.Endpoint) string {
 // then, and returns what it has seen.
 func (h *history) watch(random *rand.Rand) (all map[string]string) {
 	var v account.ResourceVersion
-	h.until(func() (err error) {
-		all, v, err = h.list(h.stores[0])
+	h.until(random, func(r *replica) (err error) {
+		all, v, err = h.list(r)
 		return err
 	})
 	for {
-		s := h.stores[random.IntN(len(h.stores))]
+		s := h.any(random)
 		h.changed.Add(1)
 		wake, cancel := s.Subscribe(h.AccountID)
 		for range 1 + random.IntN(10) {
@@ -265,7 +305,7 @@ func (h *history) watch(random *rand.Rand) (all map[string]string) {
 }
 
 // follow reads the events after v and checks their numbers.
-func (h *history) follow(s *store.Store, v *account.ResourceVersion, all map[string]string) (more bool, err error) {
+func (h *history) follow(s *replica, v *account.ResourceVersion, all map[string]string) (more bool, err error) {
 	events, upTo, err := s.EndpointEvents(context.WithoutCancel(h.T.Context()), h.AccountID, *v,
 		account.EndpointFilter{}, 0)
 	for _, e := range events {
@@ -285,17 +325,52 @@ func (h *history) follow(s *store.Store, v *account.ResourceVersion, all map[str
 	return len(events) > 0, err
 }
 
-// breakDatabase kills the database or cuts its connections, again and again while it is written to.
-func (h *history) breakDatabase(random *rand.Rand) {
-	for i := 0; i < historyFaults && h.writing.Load() > 0; i++ {
-		timer.Sleep(h.T.Context(), time.Duration(random.IntN(300))*time.Millisecond)
-		if random.IntN(4) > 0 {
-			storetest.Must(h.T, h.server.Exec(h.T.Context(), h.server.AdminURL(),
-				`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.5`))
-			continue
-		}
-		storetest.Must(h.T, h.server.Crash())
-		storetest.Must(h.T, h.server.Up())
+// breakAll kills the database, cuts its connections and silences replicas.
+func (h *history) breakAll(random *rand.Rand) {
+	defer h.breaking.Store(false)
+	faults := []func(){h.crash, h.crash, h.cut, h.cut, h.cut, h.silence(random.IntN(historyStores)),
+		h.silence(random.IntN(historyStores))}
+	random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	for _, fault := range faults {
+		timer.Sleep(h.T.Context(), time.Duration(random.IntN(200))*time.Millisecond)
+		fault()
 	}
+}
+
+// crash kills the database and starts it again.
+func (h *history) crash() {
+	storetest.Must(h.T, h.server.Crash())
+	storetest.Must(h.T, h.server.Up())
+}
+
+// cut ends half of the connections.
+func (h *history) cut() {
+	storetest.Must(h.T, h.server.Exec(h.T.Context(), h.server.AdminURL(),
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.5`))
+}
+
+// silence stops a replica's beats until the others have fenced it, while it is written through, and
+// starts another in its place.
+func (h *history) silence(i int) func() {
+	return func() {
+		r := h.replicas[i].Load()
+		r.cancel()
+		_ = r.beats() // a fault may have ended them
+		wait.Until(h.T, "a silent replica to be fenced", func() bool { return !strings.Contains(h.replicaIDs(), r.id) })
+		err := r.RecordAudit(h.T.Context(), account.Caller{AccountID: h.AccountID}, account.AuditEndpointCreated,
+			"ep-1", map[string]string{})
+		if account.CodeOf(err) != account.CodeUnavailable {
+			h.T.Errorf("a write of a fenced replica: %v, want %s", err, account.CodeUnavailable)
+		}
+		h.fenced++
+		h.join(i)
+	}
+}
+
+// replicaIDs returns the ids of the replicas, by the store that no fault concerns.
+func (h *history) replicaIDs() string {
+	all, err := h.Store.Replicas(h.T.Context())
+	storetest.Must(h.T, err)
+	return fmt.Sprint(all)
 }

@@ -27,7 +27,8 @@ type ServerLock struct {
 }
 
 // LockServer makes the caller the one active server of the data directory, and of opt.DatabaseURL,
-// until Release is called or the process ends. A second server gets an error with the reason.
+// until Release is called or the process ends. A second server gets an error with the reason. With
+// opt.Replica it makes the caller one of the replicas of opt.DatabaseURL.
 // Commands that administer the store while a server runs need no lock.
 func LockServer(ctx context.Context, opt Options) (*ServerLock, error) {
 	file, err := lockDataDir(opt.DataDir)
@@ -38,7 +39,7 @@ func LockServer(ctx context.Context, opt Options) (*ServerLock, error) {
 	if opt.DatabaseURL == "" {
 		return lock, nil
 	}
-	if lock.postgres, err = lockPostgres(ctx, opt.DatabaseURL); err != nil {
+	if lock.postgres, err = lockPostgres(ctx, opt.DatabaseURL, opt.Replica != nil); err != nil {
 		return nil, errors.Join(err, file.Unlock())
 	}
 	return lock, nil
@@ -90,9 +91,10 @@ func (l *ServerLock) Release() error {
 	return errors.Join(err, l.file.Unlock())
 }
 
-// check returns CodeUnavailable while the lock is lost.
+// check returns CodeUnavailable while the lock is lost. It keeps servers of the other mode away from
+// a replica, which writes without it: its row is what fences it.
 func (l *ServerLock) check() error {
-	if l == nil || l.postgres == nil || l.postgres.locked.Load() {
+	if l == nil || l.postgres == nil || l.postgres.shared || l.postgres.locked.Load() {
 		return nil
 	}
 	return account.Errorf(account.CodeUnavailable,

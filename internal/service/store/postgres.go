@@ -124,6 +124,8 @@ const advisoryKey = 0x464c4431
 const (
 	migrationLock = `SELECT pg_advisory_xact_lock($1, hashtext('migration of ' || COALESCE(current_schema(), '')))`
 	serverLock    = `SELECT pg_try_advisory_lock($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
+	// replicaLock admits other replicas, and no server that is alone.
+	replicaLock = `SELECT pg_try_advisory_lock_shared($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
 )
 
 func (postgresEngine) version(t *tx) (int, error) {
@@ -165,12 +167,24 @@ func (postgresEngine) setVersion(t *tx, version int) error {
 }
 
 // lockWrites locks the one row until the end of the transaction. Later statements see everything
-// that was committed before. On another timeline than the last write's an epoch begins.
+// that was committed before. On another timeline than the last write's an epoch begins. A replica
+// locks its own row, too, which is gone once it is fenced.
 func (e *postgresEngine) lockWrites(t *tx) error {
+	query, args := `SELECT f.server_term, s.epoch, s.timeline, `+e.timeline+` FROM fairlead_schema AS f, store AS s`,
+		[]any(nil)
+	if t.s.joined.Load() {
+		query += `, replicas AS r WHERE r.id = $1 FOR UPDATE OF f, s FOR SHARE OF r`
+		args = []any{t.s.opt.Replica.ID}
+	} else {
+		query += ` FOR UPDATE`
+	}
 	var term int64
 	var recorded, now string
-	err := t.row(`SELECT f.server_term, s.epoch, s.timeline, `+e.timeline+` FROM fairlead_schema AS f, store AS s
-		FOR UPDATE`).Scan(&term, &t.epoch, &recorded, &now)
+	err := t.row(query, args...).Scan(&term, &t.epoch, &recorded, &now)
+	if errors.Is(err, sql.ErrNoRows) {
+		return &account.Error{Code: account.CodeUnavailable, Cause: ErrFenced,
+			Msg: "the store is not available: other servers took this one for dead"}
+	}
 	if err != nil {
 		return err
 	}
@@ -203,19 +217,31 @@ func postgresLacks(err error) bool {
 	return errors.As(err, &pgErr) && slices.Contains([]string{"42883", "0A000", "42501"}, pgErr.Code)
 }
 
-// beginTerm takes the next term. It waits for a write that another server has under way.
+// beginTerm takes the next term, or joins the replicas: the first of them takes a term, too, so that
+// a server that was alone cannot write. It waits for a write that another server has under way.
 func (postgresEngine) beginTerm(ctx context.Context, s *Store) error {
 	if s.opt.Lock == nil || s.opt.Lock.postgres == nil {
 		return nil
 	}
 	var term int64
 	err := s.write(ctx, "taking the store over", func(t *tx) error {
+		if err := t.checkMode(); err != nil {
+			return err
+		}
+		if s.opt.Replica != nil {
+			if err := t.join(s.opt.Replica); err != nil {
+				return err
+			}
+		}
 		return t.row(`UPDATE fairlead_schema SET server_term = server_term + 1 RETURNING server_term`).Scan(&term)
 	})
-	if err == nil {
+	if err != nil {
+		return err
+	}
+	if s.joined.Store(s.opt.Replica != nil); s.opt.Replica == nil {
 		s.opt.Lock.postgres.term.Store(term)
 	}
-	return err
+	return nil
 }
 
 func (postgresEngine) readTx() *sql.TxOptions {

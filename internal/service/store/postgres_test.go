@@ -109,7 +109,7 @@ func TestOpen_ExplainsPostgresErrors(t *testing.T) {
 		url   string
 		parts []string
 	}{
-		"newer schema": {changed(`UPDATE fairlead_schema SET version = 99`),
+		"newer schema": {changed(`UPDATE fairlead_schema SET version = 99; UPDATE store SET compatible_from = 99`),
 			[]string{"schema version 99", "newer fairlead-server", "--database-url"}},
 		"another program's": {foreign, []string{"not a database of fairlead-server"}},
 		"no rights": {strings.Replace(guest, "fairlead@", "guest:hunter2@", 1),

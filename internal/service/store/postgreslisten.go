@@ -23,9 +23,9 @@ const (
 )
 
 // announce notifies other processes of the accounts' changes, which are committed. A server that
-// holds the lock is the only process that waits for changes.
+// holds the lock alone is the only process that waits for changes.
 func (e *postgresEngine) announce(ctx context.Context, s *Store, accountIDs []string) {
-	if s.opt.Lock != nil || len(accountIDs) == 0 || s.outbox.add(accountIDs) {
+	if s.opt.Lock != nil && s.opt.Replica == nil || len(accountIDs) == 0 || s.outbox.add(accountIDs) {
 		return
 	}
 	_, _ = s.writer.ExecContext(ctx, notifyChannel, accountIDs) // a notification that is lost is found by a poll

@@ -30,6 +30,7 @@ const (
 type postgresLock struct {
 	config *pgx.ConnConfig
 	name   string
+	shared bool      // with other replicas
 	conn   *pgx.Conn // nil before acquire; used by lockPostgres, maintain and release only
 	locked atomic.Bool
 	term   atomic.Int64 // 0 before BeginServerTerm
@@ -39,12 +40,12 @@ type postgresLock struct {
 
 var errLockedElsewhere = errors.New("it is in use by another fairlead-server")
 
-func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error) {
+func lockPostgres(ctx context.Context, databaseURL string, shared bool) (*postgresLock, error) {
 	config, name, err := parseDatabaseURL(databaseURL)
 	if err != nil {
 		return nil, err
 	}
-	l := &postgresLock{config: config, name: name, passed: make(chan struct{})}
+	l := &postgresLock{config: config, name: name, shared: shared, passed: make(chan struct{})}
 	err = l.acquire(ctx)
 	deadline := time.Now().Add(maxLockWait)
 	for ; errors.Is(err, errLockedElsewhere) && time.Now().Before(deadline); err = l.acquire(ctx) {
@@ -74,7 +75,11 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 		return err
 	}
 	var locked bool
-	if err = conn.QueryRow(ctx, serverLock, advisoryKey).Scan(&locked); err == nil && !locked {
+	statement := serverLock
+	if l.shared {
+		statement = replicaLock
+	}
+	if err = conn.QueryRow(ctx, statement, advisoryKey).Scan(&locked); err == nil && !locked {
 		err = errLockedElsewhere
 	}
 	if err == nil && l.term.Load() != 0 {

@@ -135,7 +135,9 @@ func TestOpen_ExplainsSQLiteErrors(t *testing.T) {
 		dir   func(t *testing.T) string
 		parts []string
 	}{
-		"newer schema": {func(t *testing.T) string { return fresh(t, `PRAGMA user_version = 99`) },
+		"newer schema": {func(t *testing.T) string {
+			return fresh(t, `PRAGMA user_version = 99; UPDATE store SET compatible_from = 99`)
+		},
 			[]string{"schema version 99", "newer fairlead-server", "--data-dir"}},
 		"another program's": {func(t *testing.T) string {
 			dir := t.TempDir()
@@ -315,4 +317,22 @@ func TestMigrations_UpgradeSQLite(t *testing.T) {
 	storetest.Must(t, err)
 	storetest.Equal(t, "credentials", fmt.Sprint(gotKey.ID, gotKey.Metadata, gotKey.ExpiresAt, gotToken.ID,
 		gotToken.Metadata, gotToken.ExpiresAt), "ak-1<nil>cr-1<nil>")
+}
+
+// TestOpen_UsesCompatibleNewerSchema holds that this program goes on beside a newer one whose
+// migrations it can live with, and leaves the schema alone.
+func TestOpen_UsesCompatibleNewerSchema(t *testing.T) {
+	t.Parallel()
+	opt := store.Options{DataDir: t.TempDir()}
+	s, err := store.Open(t.Context(), opt)
+	storetest.Must(t, err)
+	storetest.Must(t, s.Close())
+	execute(t, opt.DataDir, `PRAGMA user_version = 99`)
+	for range 2 {
+		s, err := store.Open(t.Context(), opt)
+		storetest.Must(t, err)
+		_, err = s.CreateAccount(t.Context(), account.NewID("a", time.Now()))
+		storetest.Must(t, err)
+		storetest.Must(t, s.Close())
+	}
 }

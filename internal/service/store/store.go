@@ -55,7 +55,9 @@ type Options struct {
 	// of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
 	DatabaseURL string
 	// of the server: writes are refused while it is lost; nil for commands, which need none
-	Lock           *ServerLock
+	Lock *ServerLock
+	// makes the server one of several on DatabaseURL; nil: it is the only one, or a command
+	Replica        *Replica
 	Clock          func() time.Time // nil = time.Now, and the database's clock for revocations
 	Grace          time.Duration    // how long the row of a lost endpoint is kept
 	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
@@ -115,9 +117,14 @@ type Store struct {
 	outbox     outbox
 
 	pollInterval time.Duration // of Listen
-	lastUsed     lastUsedTimes
-	uses         sessionUses
-	probe        probe
+
+	// of a replica
+	beats    beatTimes
+	joined   atomic.Bool // its writes are refused from then on when it is fenced
+	sweeper  atomic.Bool
+	lastUsed lastUsedTimes
+	uses     sessionUses
+	probe    probe
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
 }
@@ -151,7 +158,8 @@ var (
 // store open; LockServer keeps a second server away.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
-	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval}
+	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval,
+		beats: beatTimes{beatInterval, beatTimeout, fenceAfter}}
 	if opt.DatabaseURL != "" {
 		s.engine = &postgresEngine{}
 	}

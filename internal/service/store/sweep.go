@@ -14,46 +14,59 @@ import (
 const sweepBatch = 100
 
 // BeginServerTerm is called once by the server that holds Options.Lock, before it accepts anything:
-// no session of an earlier process lives on, so their endpoints go offline, and the grace of every
-// offline endpoint begins anew. An outage of any length deletes nothing. From here on a server that
-// had the store before and does not know that it lost its lock cannot write.
+// no session of an earlier process lives on, so their endpoints go offline, and unless another
+// replica serves, the grace of every offline endpoint begins anew. An outage of any length deletes
+// nothing. From here on a server that had the store before and does not know that it lost its lock
+// cannot write.
 func (s *Store) BeginServerTerm(ctx context.Context) error {
 	if err := s.engine.beginTerm(ctx, s); err != nil {
 		return err
 	}
 	s.operatorsDue.Store(micros(s.now().Add(operatorSweep)))
-	for more := true; more; {
-		err := s.write(ctx, "starting the server", func(t *tx) error {
-			rows, err := t.endpointsWhere(`online = 1 AND type = $1 LIMIT $2`, account.TypeAgent, 5*sweepBatch)
-			for _, row := range rows {
-				row.setOffline(t.now)
-				t.changed(account.Modified, row)
-			}
-			more = len(rows) > 0
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	if err := s.endLost(ctx, "the server was restarted"); err != nil {
+		return err
 	}
 	return s.write(ctx, "starting the server", func(t *tx) error {
-		if err := t.exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, micros(t.now)); err != nil {
+		if alone, err := t.alone(); err != nil || !alone {
 			return err
 		}
-		if err := t.exec(`DELETE FROM tunnels`); err != nil {
-			return err
-		}
-		return t.endSessions(account.SessionEnd{Reason: "the server was restarted"}, `id <> ''`)
+		return t.exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, micros(t.now))
 	})
+}
+
+// alone reports whether there is no other replica.
+func (t *tx) alone() (bool, error) {
+	if t.s.opt.Replica == nil {
+		return true, nil
+	}
+	var others int
+	err := t.row(`SELECT COUNT(*) FROM replicas WHERE id <> $1`, t.s.opt.Replica.ID).Scan(&others)
+	return others == 0, err
 }
 
 // Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted,
 // expired reservations and sessions dropped, last-used times written. The server calls it every
-// second or so; without anything to do it only reads.
+// second or so; without anything to do it only reads. Of several replicas one does it for all.
 func (s *Store) Sweep(ctx context.Context) error {
-	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx),
-		s.flushLastUsedIfDue(ctx),
-		s.sweepSessions(ctx), s.sweepUsers(ctx), s.sweepOperators(ctx))
+	if s.opt.Replica != nil && !s.sweeper.Load() {
+		return errors.Join(s.flushLastUsedIfDue(ctx), s.flushUses(ctx, false))
+	}
+	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx),
+		s.sweepReservations(ctx), s.flushLastUsedIfDue(ctx), s.sweepSessions(ctx), s.sweepUsers(ctx),
+		s.sweepOperators(ctx))
+}
+
+// sweepLost ends the sessions of replicas that have left, or were fenced by one that has ended
+// since.
+func (s *Store) sweepLost(ctx context.Context) error {
+	if s.opt.Replica == nil {
+		return nil
+	}
+	some, err := s.exists(ctx, `SELECT 1 FROM tunnel_sessions WHERE `+sessionLost+` LIMIT 1`)
+	if err != nil || !some {
+		return err
+	}
+	return s.endLost(ctx, "its server was lost")
 }
 
 func (s *Store) sweepGrace(ctx context.Context) error {

@@ -1,0 +1,134 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Replica describes one of several servers that are active on one PostgreSQL database. Each says by
+// its beats that it lives. One whose beats stop is fenced by another: it cannot write from then on,
+// and its sessions are over.
+type Replica struct {
+	ID      string // new at each start of a process
+	Address string // where agents and forwarders may reach it
+	Version string // of the program
+}
+
+const (
+	// modeReplicas is the mode of a store that several servers use.
+	modeReplicas = "replicas"
+	// beatInterval is the time between two beats of a replica.
+	beatInterval = 2 * time.Second
+	// beatTimeout is how long the database may take to answer a beat that counts.
+	beatTimeout = 2 * time.Second
+	// fenceAfter is how long a replica's beats must have been missing, while those of the observer
+	// were answered. It is longer than a replica serves without having beaten.
+	fenceAfter = 16 * time.Second
+)
+
+// ErrFenced means that the other servers took this one for dead. It has to end its sessions and
+// join again with another id.
+var ErrFenced = errors.New("this server was taken for dead by another one, after its beats were missing")
+
+// beatTimes are the times of the replicas' protocol.
+type beatTimes struct{ interval, timeout, fenceAfter time.Duration }
+
+// join adds the replica to the servers of the store. It is in a write transaction.
+func (t *tx) join(r *Replica) error {
+	err := t.exec(`INSERT INTO replicas (id, address, version, started_at) VALUES ($1, $2, $3, $4)`,
+		r.ID, r.Address, r.Version, micros(t.now))
+	if err != nil {
+		return err
+	}
+	return t.exec(`INSERT INTO replica_beats (replica_id, beats) VALUES ($1, 0)`, r.ID)
+}
+
+// Leave ends that this server is one of the store's, at the end of its work. It cannot write from
+// then on.
+func (s *Store) Leave(ctx context.Context) error {
+	return s.write(ctx, "leaving the store", func(t *tx) error {
+		return t.exec(`DELETE FROM replicas WHERE id = $1`, s.opt.Replica.ID)
+	})
+}
+
+// fence ends that a replica can write, unless it has beaten since. The transaction has the turn to
+// write, so that no write of the replica is under way.
+func (s *Store) fence(ctx context.Context, id string, beats int64) (fenced bool, err error) {
+	err = s.write(ctx, "fencing a server", func(t *tx) error {
+		fenced = false
+		return t.each(func(scanner) error { fenced = true; return nil }, `DELETE FROM replicas
+			WHERE id = $1 AND EXISTS (SELECT 1 FROM replica_beats WHERE replica_id = $1 AND beats = $2) RETURNING id`,
+			id, beats)
+	})
+	return fenced, err
+}
+
+// Replicas returns the servers of the store in the order of their start; none where one server is
+// alone by its configuration.
+func (s *Store) Replicas(ctx context.Context) (all []Replica, err error) {
+	err = s.read(ctx, "listing the servers", func(t *tx) error {
+		return t.each(func(from scanner) error {
+			var r Replica
+			err := from.Scan(&r.ID, &r.Address, &r.Version)
+			all = append(all, r)
+			return err
+		}, `SELECT id, address, version FROM replicas ORDER BY started_at, id`)
+	})
+	return all, err
+}
+
+// checkMode refuses a server of one mode on a store of the other. A store of one server becomes one
+// of replicas with the first of them.
+func (t *tx) checkMode() error {
+	var mode string
+	if err := t.row(`SELECT mode FROM store`).Scan(&mode); err != nil {
+		return err
+	}
+	switch {
+	case t.s.opt.Replica != nil && mode == "":
+		return t.exec(`UPDATE store SET mode = $1`, modeReplicas)
+	case t.s.opt.Replica == nil && mode != "":
+		return account.Errorf(account.CodeInUse,
+			"the store is used by several servers; start this one as a replica, too")
+	}
+	return nil
+}
+
+// Conditions of what belongs to a server that is no longer there. A server without replicas has
+// none of its own when it starts.
+const (
+	sessionLost = `server_id NOT IN (SELECT id FROM replicas)`
+	holderLost  = `session_id NOT IN (SELECT t.id FROM tunnel_sessions AS t JOIN replicas AS r ON r.id = t.server_id)`
+)
+
+// endLost ends the sessions of servers that are no longer there; their endpoints go offline.
+func (s *Store) endLost(ctx context.Context, reason string) error {
+	for more := true; more; {
+		err := s.write(ctx, "ending sessions of a lost server", func(t *tx) error {
+			rows, err := t.endpointsWhere(`online = 1 AND type = $1 AND `+holderLost+` ORDER BY id LIMIT $2`,
+				account.TypeAgent, 5*sweepBatch)
+			for _, row := range rows {
+				row.setOffline(t.now)
+				t.changed(account.Modified, row)
+			}
+			if more = len(rows) > 0; more || err != nil {
+				return err
+			}
+			if err := t.exec(`DELETE FROM tunnels WHERE ` + holderLost); err != nil {
+				return err
+			}
+			return t.endSessions(account.SessionEnd{Reason: reason}, sessionLost)
+		})
+		if err != nil {
+			return fmt.Errorf("ending the sessions of lost servers: %w", err)
+		}
+	}
+	return nil
+}

@@ -132,27 +132,33 @@ func TestOpen_ExplainsPostgresErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for what, err := range map[string]error{"opening": openAndClose(t.Context(), c.url),
-				"locking": lockAndRelease(t, c.url)} {
-				if err == nil && what == "locking" && strings.Contains(c.url, "search_path") {
-					continue // locking needs no right but to connect
-				}
-				if err == nil {
-					t.Fatalf("%s works", what)
-				}
-				for _, part := range c.parts {
-					if !strings.Contains(err.Error(), part) {
-						t.Errorf("%s: error %q does not name %q", what, err, part)
-					}
-				}
-				if strings.Contains(err.Error(), "failed to connect") || strings.Contains(err.Error(), "tls error") {
-					t.Errorf("%s: error %q is the driver's, not in words", what, err)
-				}
-				if strings.Contains(err.Error(), "hunter2") {
-					t.Errorf("%s: error %q has the password", what, err)
-				}
+			checkExplained(t, "opening", openAndClose(t.Context(), c.url), c.parts)
+			err := lockAndRelease(t, c.url)
+			if err == nil && strings.Contains(c.url, "search_path") {
+				return // locking needs no right but to connect
 			}
+			checkExplained(t, "locking", err, c.parts)
 		})
+	}
+}
+
+// checkExplained checks that the error has the parts, and neither the driver's words nor the
+// password.
+func checkExplained(t *testing.T, what string, err error, parts []string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("%s works", what)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: error %q does not name %q", what, err, part)
+		}
+	}
+	if strings.Contains(err.Error(), "failed to connect") || strings.Contains(err.Error(), "tls error") {
+		t.Errorf("%s: error %q is the driver's, not in words", what, err)
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%s: error %q has the password", what, err)
 	}
 }
 

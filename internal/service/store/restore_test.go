@@ -67,12 +67,7 @@ func TestRestore_ReportsCredentials(t *testing.T) {
 	f.Store, err = store.Open(ctx, store.Options{DataDir: dir, Clock: f.Clock.Now})
 	storetest.Must(t, err)
 	storetest.Equal(t, "store", f.Store.StoreID(), storeID)
-	for name, v := range map[string]account.ResourceVersion{"before the backup": before.Version, "after it": late} {
-		_, _, err := f.Store.EndpointEvents(ctx, f.AccountID, v, account.EndpointFilter{}, 0)
-		if account.CodeOf(err) != account.CodeGone || v.Epoch >= restored.Epoch {
-			t.Errorf("a watcher from %s, %s: %v", name, v, err)
-		}
-	}
+	expectGone(f, restored.Epoch, before.Version, late)
 	page := f.List()
 	storetest.Equal(t, "endpoints", fmt.Sprint(len(page.Endpoints), page.Endpoints[0].ID, page.Endpoints[0].Status),
 		fmt.Sprint(1, kept.ID, account.StatusOffline))
@@ -89,6 +84,17 @@ func TestRestore_ReportsCredentials(t *testing.T) {
 	onlyOwners(t, dir, file)
 	if _, err := os.Stat(restored.ReplacedFile); err != nil {
 		t.Errorf("the replaced store: %v", err)
+	}
+}
+
+// expectGone checks that watchers from the versions, of earlier epochs, have to list again.
+func expectGone(f *storetest.Fixture, epoch int64, versions ...account.ResourceVersion) {
+	f.T.Helper()
+	for _, v := range versions {
+		_, _, err := f.Store.EndpointEvents(f.T.Context(), f.AccountID, v, account.EndpointFilter{}, 0)
+		if account.CodeOf(err) != account.CodeGone || v.Epoch >= epoch {
+			f.T.Errorf("a watcher from %s: %v", v, err)
+		}
 	}
 }
 

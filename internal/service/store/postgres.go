@@ -22,9 +22,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Connections of one process: one writes, so many read, and a server's lock has one of its own.
+// Connections of one process: one writes, so many read, and of a server the lock, the notifications
+// and a replica's beats have one each.
 const (
 	postgresReaders     = 12
+	postgresServerConns = 1 + postgresReaders + 3
 	postgresIdleReaders = 6
 	postgresIdleTime    = 5 * time.Minute
 	postgresLifetime    = 30 * time.Minute
@@ -52,12 +54,39 @@ func (e *postgresEngine) open(ctx context.Context, s *Store) error {
 		return explainPostgresError(name, err)
 	}
 	s.reader = openPostgres(config, postgresReaders, postgresIdleReaders)
+	if err := s.checkConnections(ctx, name); err != nil {
+		return err
+	}
 	e.timeline = postgresTimeline
 	var now string
 	if err := s.writer.QueryRowContext(ctx, `SELECT `+e.timeline).Scan(&now); postgresLacks(err) {
 		e.timeline = `''`
 	}
 	return s.readIdentity(ctx, func(err error) error { return explainPostgresError(name, err) })
+}
+
+// checkConnections refuses a database that admits fewer connections than a server needs.
+func (s *Store) checkConnections(ctx context.Context, name string) error {
+	if s.opt.Lock == nil {
+		return nil
+	}
+	var admitted int
+	err := s.writer.QueryRowContext(ctx,
+		`SELECT LEAST(NULLIF(rolconnlimit, -1),
+			(SELECT NULLIF(datconnlimit, -1) FROM pg_database WHERE datname = current_database()),
+			CAST(current_setting('max_connections') AS INT)
+				- CAST(current_setting('superuser_reserved_connections') AS INT))
+		FROM pg_roles WHERE rolname = current_user`).Scan(&admitted)
+	if err != nil {
+		return explainPostgresError(name, err)
+	}
+	if admitted < postgresServerConns {
+		return fmt.Errorf(
+			"database %s cannot be used: it admits %d connections of this user, and a server takes up to %d; "+
+				"raise max_connections, or the connection limit of the database or the user", name, admitted,
+			postgresServerConns)
+	}
+	return nil
 }
 
 func openPostgres(config *pgx.ConnConfig, most, idle int, options ...stdlib.OptionOpenDB) *sql.DB {
@@ -200,9 +229,9 @@ func (e *postgresEngine) lockWrites(t *tx) error {
 }
 
 const (
-	// postgresTimeline names the history that the database writes: the cluster's identifier, and the
-	// timeline of its write-ahead log, which a standby that is promoted, and a restore to a point in
-	// time, begin anew. Writes that only the former primary had are not in it.
+	// postgresTimeline names the history that the database writes: the cluster's identifier, and
+	// the timeline of its write-ahead log, which a standby that is promoted, and a restore to a
+	// point in time, begin anew. Writes that only the former primary had are not in it.
 	postgresTimeline = `COALESCE(current_setting('fairlead.system', true), '') || '/' ||
 		left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)`
 	// rememberSystem keeps the cluster's identifier, which is read from a file, for the connection.
@@ -217,8 +246,9 @@ func postgresLacks(err error) bool {
 	return errors.As(err, &pgErr) && slices.Contains([]string{"42883", "0A000", "42501"}, pgErr.Code)
 }
 
-// beginTerm takes the next term, or joins the replicas: the first of them takes a term, too, so that
-// a server that was alone cannot write. It waits for a write that another server has under way.
+// beginTerm takes the next term, or joins the replicas: the first of them takes a term, too, so
+// that a server that was alone cannot write. It waits for a write that another server has under
+// way.
 func (postgresEngine) beginTerm(ctx context.Context, s *Store) error {
 	if s.opt.Lock == nil || s.opt.Lock.postgres == nil {
 		return nil

@@ -197,3 +197,24 @@ func TestServerLock_RecoversAfterDatabaseRestart(t *testing.T) {
 	l.Expect(v, account.Added, account.Added)
 	l.stop()
 }
+
+func TestOpen_NeedsConnections(t *testing.T) {
+	t.Parallel()
+	server := postgres.Server(t)
+	databaseURL := server.URL(t)
+	storetest.Must(t, server.Exec(t.Context(), databaseURL, `CREATE ROLE few LOGIN SUPERUSER CONNECTION LIMIT 15`))
+	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: strings.Replace(databaseURL, "fairlead@", "few@", 1)}
+	var err error
+	opt.Lock, err = store.LockServer(t.Context(), opt)
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, opt.Lock.Release()) }()
+	if _, err := store.Open(t.Context(), opt); err == nil ||
+		!strings.Contains(err.Error(), "it admits 15 connections of this user, and a server takes up to 16") {
+		t.Errorf("a server with 15 connections: %v", err)
+	}
+	command := opt
+	command.Lock = nil
+	s, err := store.Open(t.Context(), command) // needs few
+	storetest.Must(t, err)
+	storetest.Must(t, s.Close())
+}

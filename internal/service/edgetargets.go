@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 )
 
@@ -83,13 +84,38 @@ func (s *service) wireBackends() {
 	s.staticGuard = &backend.Guard{Allow: allow}
 	s.backendSwitches = make(chan backendSwitch, maxQueuedSwitches)
 	s.backends = backend.New(backend.Options{
-		Trees: s.store, WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,
+		Trees: newTreeCache(s.store), WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,
 		TunnelOnline: func(accountID string, labels map[string]string) bool {
 			return s.sessions.OnlineLabels(accountID, labels)
 		},
 	})
 	s.onClose(s.backends.Close)
 	s.watchBackends()
+}
+
+// maxCachedTrees bounds the backends that are kept for outages of the store.
+const maxCachedTrees = 4096
+
+// treeCache asks the store for each tree of backends, and uses its answers during outages.
+type treeCache struct {
+	trees *storecache.Cache[treeKey, *account.BackendTree]
+}
+
+// treeKey is the root of a tree.
+type treeKey struct{ accountID, id string }
+
+func newTreeCache(trees account.BackendTrees) treeCache {
+	return treeCache{storecache.New(storecache.Options[treeKey, *account.BackendTree]{
+		Read: func(ctx context.Context, key treeKey) (*account.BackendTree, error) {
+			return trees.BackendTree(ctx, key.accountID, key.id)
+		},
+		MaxEntries: maxCachedTrees,
+	})}
+}
+
+// BackendTree implements account.BackendTrees.
+func (c treeCache) BackendTree(ctx context.Context, accountID, id string) (*account.BackendTree, error) {
+	return c.trees.Get(ctx, treeKey{accountID, id})
 }
 
 // checkStaticAddress returns CodeInvalid for the address of a static backend that the guard would

@@ -8,96 +8,90 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 )
 
 // poolMembers lets the members of a pool of cloud endpoints serve in turn. They are always online
 // and hold no connections, so round robin balances as well as a count of connections.
 type poolMembers struct {
-	list func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
+	lists *storecache.Cache[poolKey, []member] // nil = there are no pools
 
 	mu    sync.Mutex
-	pools map[poolKey]*memberList
+	turns map[poolKey]int // of the next request, by pool
 }
 
 // poolKey identifies a pool.
-type poolKey struct{ accountID, binding, url string }
+type poolKey struct{ accountID, binding, url, scheme string }
 
-// memberList is a pool as it was last listed, guarded by poolMembers.mu.
-type memberList struct {
-	members []member
-	next    int // index of the member whose turn it is
-	readAt  time.Time
-	reading bool
+func poolKeyOf(ep *account.Endpoint) poolKey {
+	return poolKey{ep.AccountID, ep.Bindings[0], ep.URL, ep.Scheme}
 }
 
 type member struct{ id, backendID string }
 
+// newPoolMembers makes the poolMembers; list is Options.ListPool.
+func newPoolMembers(list func(context.Context, *account.Endpoint) ([]account.Endpoint, error)) *poolMembers {
+	s := &poolMembers{turns: make(map[poolKey]int)}
+	if list == nil {
+		return s
+	}
+	s.lists = storecache.New(storecache.Options[poolKey, []member]{
+		TTL: endpointTTL, MaxEntries: maxCachedEndpoints,
+		Read: func(ctx context.Context, key poolKey) ([]member, error) {
+			all, err := list(ctx, &account.Endpoint{AccountID: key.accountID, Bindings: []string{key.binding},
+				URL: key.url, Scheme: key.scheme})
+			return cloudMembers(all, key.scheme), err
+		},
+	})
+	return s
+}
+
+// cloudMembers returns the endpoints of the list that take turns, sorted by id.
+func cloudMembers(all []account.Endpoint, scheme string) []member {
+	var members []member
+	for i := range all {
+		if e := &all[i]; e.Type == account.TypeCloud && e.PoolingEnabled && e.Scheme == scheme {
+			members = append(members, member{e.ID, e.BackendID})
+		}
+	}
+	slices.SortFunc(members, func(a, b member) int { return cmp.Compare(a.id, b.id) })
+	return members
+}
+
 // ordered returns the pool's members in the order in which they are to be tried; none where the
 // endpoint does not pool or the pool is not known.
 func (s *poolMembers) ordered(ctx context.Context, ep *account.Endpoint) []member {
-	if s.list == nil || ep.Type != account.TypeCloud || !ep.PoolingEnabled {
+	if s.lists == nil || ep.Type != account.TypeCloud || !ep.PoolingEnabled {
 		return nil
 	}
-	key := poolKey{ep.AccountID, ep.Bindings[0], ep.URL}
+	key := poolKeyOf(ep)
+	members, err := s.lists.GetOr(ctx, key, nil)
+	if err != nil || len(members) == 0 {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.pools[key]
-	if p == nil {
-		if len(s.pools) >= maxCachedEndpoints {
-			clear(s.pools)
-		}
-		p = &memberList{}
-		s.pools[key] = p
+	if len(s.turns) >= maxCachedEndpoints {
+		clear(s.turns)
 	}
-	if !p.reading && time.Since(p.readAt) >= endpointTTL {
-		s.refreshLocked(ctx, p, ep)
-	}
-	if len(p.members) == 0 {
-		return nil
-	}
-	first := p.next % len(p.members)
-	p.next = first + 1
-	return slices.Concat(p.members[first:], p.members[:first])
-}
-
-// refreshLocked lists the pool again. Meanwhile, and when the store does not answer, others use the
-// last list. mu must be held; it is released during the read.
-func (s *poolMembers) refreshLocked(ctx context.Context, p *memberList, ep *account.Endpoint) {
-	p.reading = true
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endpointReadTimeout)
-	defer cancel()
-	list, err := s.list(ctx, ep)
-	s.mu.Lock()
-	p.reading, p.readAt = false, time.Now()
-	if err != nil {
-		return
-	}
-	p.members = nil
-	for _, e := range list {
-		if e.Type == account.TypeCloud && e.PoolingEnabled && e.Scheme == ep.Scheme {
-			p.members = append(p.members, member{e.ID, e.BackendID})
-		}
-	}
-	slices.SortFunc(p.members, func(a, b member) int { return cmp.Compare(a.id, b.id) })
+	first := s.turns[key] % len(members)
+	s.turns[key] = first + 1
+	return slices.Concat(members[first:], members[:first])
 }
 
 // otherBackends returns the backends of the other members of the endpoint's pool, in the order in
 // which they follow it.
 func (s *poolMembers) otherBackends(ep *account.Endpoint) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.pools[poolKey{ep.AccountID, ep.Bindings[0], ep.URL}]
-	if p == nil || !ep.PoolingEnabled {
+	if s.lists == nil || !ep.PoolingEnabled {
 		return nil
 	}
-	own := slices.IndexFunc(p.members, func(m member) bool { return m.id == ep.ID })
+	members, _ := s.lists.Last(poolKeyOf(ep))
+	own := slices.IndexFunc(members, func(m member) bool { return m.id == ep.ID })
 	var ids []string
-	for i := range p.members {
-		id := p.members[(own+1+i)%len(p.members)].backendID
+	for i := range members {
+		id := members[(own+1+i)%len(members)].backendID
 		if id != "" && id != ep.BackendID && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}

@@ -156,9 +156,7 @@ func New(o Options) *Edge {
 	e := &Edge{opt: o, log: o.Logger, conns: framing.NewListener(), agentPools: make(map[Agent]*agentPool),
 		staticTransports: make(map[string]*http.Transport), draining: make(chan struct{}), drained: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
-	e.endpoints = &endpointCache{getByID: o.GetEndpoint, getByURL: o.GetInternal, log: o.Logger,
-		entries: make(map[endpointKey]*cacheEntry)}
-	e.poolMembers = &poolMembers{list: o.ListPool, pools: make(map[poolKey]*memberList)}
+	e.endpoints, e.poolMembers = newEndpointCache(&o), newPoolMembers(o.ListPool)
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
 		if err := e.http.Serve(e.conns); !errors.Is(err, http.ErrServerClosed) {

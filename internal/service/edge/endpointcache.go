@@ -6,41 +6,51 @@ package edge
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 )
 
 const (
 	// after which an endpoint is read again
-	endpointTTL         = 500 * time.Millisecond
-	endpointReadTimeout = 3 * time.Second // of one read of the store
-	endpointIdleTTL     = time.Minute     // after which an unused entry may be evicted
-	maxCachedEndpoints  = 4096            // from which on idle entries are evicted
+	endpointTTL = 500 * time.Millisecond
+	// maxCachedEndpoints bounds the cached endpoints, and the pools
+	maxCachedEndpoints = 10_000
 )
 
 // endpointCache caches endpoints that no agent holds. A change takes effect within a second, also
-// on existing connections; the load on the store does not depend on the rate of requests.
+// on existing connections; the load on the store does not depend on the rate of requests. While the
+// store is away, endpoints are used as they were.
 type endpointCache struct {
 	getByID  func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
 	getByURL func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
 	log      *slog.Logger
-
-	mu      sync.Mutex
-	entries map[endpointKey]*cacheEntry
+	cache    *storecache.Cache[endpointKey, *account.Endpoint]
 }
 
 // endpointKey is an endpoint's id, or the URL of an internal endpoint.
 type endpointKey struct{ accountID, id, url string }
 
-// cacheEntry is the result of the last read, guarded by endpointCache.mu.
-type cacheEntry struct {
-	endpoint *account.Endpoint
-	err      error // CodeNotFound: it does not exist
-	readAt   time.Time
-	// closed when the read in progress ends; nil = none is in progress
-	reading chan struct{}
+func newEndpointCache(o *Options) *endpointCache {
+	c := &endpointCache{getByID: o.GetEndpoint, getByURL: o.GetInternal, log: o.Logger}
+	c.cache = storecache.New(storecache.Options[endpointKey, *account.Endpoint]{
+		Read: c.read, TTL: endpointTTL, MaxEntries: maxCachedEndpoints, CacheMissing: true,
+	})
+	return c
+}
+
+func (c *endpointCache) read(ctx context.Context, key endpointKey) (*account.Endpoint, error) {
+	read, name := c.getByID, key.id
+	if key.url != "" {
+		read, name = c.getByURL, key.url
+	}
+	ep, err := read(ctx, key.accountID, name)
+	if account.CodeOf(err) == account.CodeUnavailable {
+		c.log.Debug("an endpoint could not be read; it is used as it was, where it was read before", "endpoint", name,
+			"err", err)
+	}
+	return ep, err
 }
 
 // latest returns the current state of the endpoint: CodeEndpointUnknown when it was deleted. While
@@ -49,23 +59,32 @@ func (c *endpointCache) latest(ctx context.Context, ep *account.Endpoint) (*acco
 	if c.getByID == nil {
 		return ep, nil
 	}
-	latest, err := c.get(ctx, ep.AccountID, ep.ID)
-	switch {
-	case account.CodeOf(err) == account.CodeNotFound:
+	latest, err := c.cache.GetOr(ctx, endpointKey{accountID: ep.AccountID, id: ep.ID}, ep)
+	if account.CodeOf(err) == account.CodeNotFound {
 		return nil, account.Errorf(account.CodeEndpointUnknown, "%s was deleted", ep.URL)
-	case err != nil && ctx.Err() == nil:
-		c.log.Debug("an endpoint could not be read again; it is used as it was", "endpoint", ep.ID, "err", err)
-		return ep, nil
 	}
 	return latest, err
 }
 
-// get returns the endpoint with the id, at most endpointTTL old unless the store does not answer;
-// CodeNotFound when it was deleted.
-func (c *endpointCache) get(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
-	return c.load(ctx, endpointKey{accountID: accountID, id: id}, func(ctx context.Context) (*account.Endpoint, error) {
-		return c.getByID(ctx, accountID, id)
-	})
+// first returns the first of the members that exists; nil when none does. While the store does not
+// answer, members that were never read are passed over.
+func (c *endpointCache) first(ctx context.Context, accountID string, members []member) *account.Endpoint {
+	away := false
+	for _, m := range members {
+		key := endpointKey{accountID: accountID, id: m.id}
+		if away { // one wait is enough
+			if ep, ok := c.cache.Last(key); ok {
+				return ep
+			}
+			continue
+		}
+		ep, err := c.cache.GetOr(ctx, key, nil)
+		if err == nil && ep != nil {
+			return ep
+		}
+		away = err == nil // else it was deleted just now
+	}
+	return nil
 }
 
 // getInternal returns an internal endpoint by its URL; CodeNoInternal when the account has none.
@@ -74,70 +93,9 @@ func (c *endpointCache) getInternal(ctx context.Context, accountID, url string) 
 	if c.getByURL == nil {
 		return nil, missing
 	}
-	ep, err := c.load(ctx, endpointKey{accountID: accountID, url: url},
-		func(ctx context.Context) (*account.Endpoint, error) {
-			return c.getByURL(ctx, accountID, url)
-		})
+	ep, err := c.cache.Get(ctx, endpointKey{accountID: accountID, url: url})
 	if account.CodeOf(err) == account.CodeNotFound {
 		return nil, missing
 	}
 	return ep, err
-}
-
-// load returns the cached result while it is fresh, else that of fetch. While another caller
-// fetches, it returns the cached result unless that is older than twice endpointTTL.
-func (c *endpointCache) load(
-	ctx context.Context, key endpointKey, fetch func(context.Context) (*account.Endpoint, error),
-) (*account.Endpoint, error) {
-	c.mu.Lock()
-	entry := c.entries[key]
-	if entry == nil {
-		c.evictIdleLocked()
-		entry = &cacheEntry{}
-		c.entries[key] = entry
-	}
-	for entry.reading != nil && time.Since(entry.readAt) > 2*endpointTTL {
-		done := entry.reading
-		c.mu.Unlock()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		c.mu.Lock()
-	}
-	if entry.reading != nil || time.Since(entry.readAt) < endpointTTL {
-		defer c.mu.Unlock()
-		return entry.endpoint, entry.err
-	}
-	entry.reading = make(chan struct{})
-	c.mu.Unlock()
-	// Not canceled with the client: others wait for the result too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endpointReadTimeout)
-	defer cancel()
-	ep, err := fetch(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(entry.reading)
-	entry.reading, entry.readAt = nil, time.Now()
-	if err == nil || account.CodeOf(err) == account.CodeNotFound || entry.endpoint == nil {
-		entry.endpoint, entry.err = ep, err
-	} else {
-		c.log.Debug("an endpoint could not be read again; it is used as it was", "endpoint", entry.endpoint.ID, "err",
-			err)
-	}
-	return entry.endpoint, entry.err
-}
-
-// evictIdleLocked drops entries that were not read for a while, once there are many; mu must be
-// held.
-func (c *endpointCache) evictIdleLocked() {
-	if len(c.entries) < maxCachedEndpoints {
-		return
-	}
-	for key, entry := range c.entries {
-		if entry.reading == nil && time.Since(entry.readAt) > endpointIdleTTL {
-			delete(c.entries, key)
-		}
-	}
 }

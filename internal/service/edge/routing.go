@@ -36,11 +36,8 @@ func (e *Edge) resolveEndpoint(
 		}
 	}
 	if e.endpoints.getByID != nil {
-		for _, member := range e.poolMembers.ordered(ctx, ep) {
-			// an error: it was deleted just now, or the store does not answer
-			if latest, err := e.endpoints.get(ctx, ep.AccountID, member.id); err == nil {
-				return latest, nil, nil
-			}
+		if latest := e.endpoints.first(ctx, ep.AccountID, e.poolMembers.ordered(ctx, ep)); latest != nil {
+			return latest, nil, nil
 		}
 	}
 	latest, err := e.endpoints.latest(ctx, ep)

@@ -256,8 +256,8 @@ func TestEndpointCache_RefreshesWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, reads := "one", 0
 		var broken error
-		c := &endpointCache{log: slog.New(slog.DiscardHandler), entries: map[endpointKey]*cacheEntry{},
-			getByID: func(context.Context, string, string) (*account.Endpoint, error) {
+		c := newEndpointCache(&Options{Logger: slog.New(slog.DiscardHandler),
+			GetEndpoint: func(context.Context, string, string) (*account.Endpoint, error) {
 				reads++
 				if broken != nil {
 					return nil, broken
@@ -265,7 +265,7 @@ func TestEndpointCache_RefreshesWithinASecond(t *testing.T) {
 				ep := cloudEndpoint("", "")
 				ep.Name = name
 				return ep, nil
-			}}
+			}})
 		ask := func(want string) {
 			t.Helper()
 			got, err := c.latest(t.Context(), cloudEndpoint("", ""))
@@ -283,7 +283,7 @@ func TestEndpointCache_RefreshesWithinASecond(t *testing.T) {
 		name = "two"
 		time.Sleep(time.Second)
 		ask("two")
-		broken = errors.New("disk full")
+		broken = account.Errorf(account.CodeUnavailable, "disk full")
 		time.Sleep(time.Hour)
 		ask("two") // as it was: nothing can change meanwhile
 		broken = &account.Error{Code: account.CodeNotFound}

@@ -29,7 +29,8 @@ func (r *Server) Tenant() *Tenant {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	st, err := store.Open(Context(r.T), store.Options{DataDir: r.Options.DataDir, Key: sealed})
+	st, err := store.Open(Context(r.T), store.Options{DataDir: r.Options.DataDir,
+		DatabaseURL: r.Options.DatabaseURL, Key: sealed})
 	if err != nil {
 		r.T.Fatal(err)
 	}

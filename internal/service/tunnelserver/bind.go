@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -21,11 +22,12 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	if len(b.Labels) > 0 {
 		return s.bindLabels(ctx, t, b)
 	}
+	asked := time.Now()
 	result, err := s.bind(ctx, t, b)
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	s.addMember(t, result)
+	s.addMember(t, result, asked)
 	// the token's rules may have changed before the watchdog saw the endpoint
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
 		return tunnel.Bound{}, s.evictForbidden(t, errNoBindRule(t, result.Endpoint.URL))

@@ -117,7 +117,7 @@ func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.
 	if !ep.PoolingEnabled {
 		return 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	page, err := s.opt.Store.ListEndpoints(ctx, ep.AccountID,
 		account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
@@ -198,4 +198,24 @@ func (s *Server) onlineEndpoint(key poolKey) *account.Endpoint {
 		return members[0].Endpoint()
 	}
 	return nil
+}
+
+// publicAddress is host and port of a public endpoint, of any account.
+type publicAddress struct {
+	host string
+	port int
+}
+
+// OnlinePublic returns the endpoint of the public binding at host and port whose agent bound it
+// here last, and when it asked for that; nil when none is online. Of two accounts, the later one
+// had the domain's grant later.
+func (s *Server) OnlinePublic(host string, port int) (ep *account.Endpoint, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members := s.public[publicAddress{host, port}]
+	if len(members) == 0 {
+		return nil, time.Time{}
+	}
+	last := members[len(members)-1]
+	return last.Endpoint(), last.asked
 }

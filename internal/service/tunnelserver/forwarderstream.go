@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -46,9 +47,26 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	}
 }
 
+// maxCachedEndpoints bounds the endpoints that are kept for outages of the store.
+const maxCachedEndpoints = 10_000
+
+// endpointKey is an account's endpoint.
+type endpointKey struct{ accountID, id string }
+
+// newEndpointCache makes a cache that asks the store each time and uses its answers during outages.
+func newEndpointCache(store account.Endpoints) *storecache.Cache[endpointKey, *account.Endpoint] {
+	return storecache.New(storecache.Options[endpointKey, *account.Endpoint]{
+		Read: func(ctx context.Context, key endpointKey) (*account.Endpoint, error) {
+			return store.Endpoint(ctx, key.accountID, key.id)
+		},
+		MaxEntries: maxCachedEndpoints,
+	})
+}
+
 // endpoint returns the account's endpoint that the header names. A live one needs no query. A
 // member of a pool may be deleted while a forwarder still names it: then another endpoint at the
-// URL is returned, if the header has the whole URL.
+// URL is returned, if the header has the whole URL. While the store is away, so is one that an
+// agent has bound here, where the endpoint itself is not known.
 func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.OpenHeader) (*account.Endpoint, error) {
 	s.mu.Lock()
 	h := s.members[header.EndpointID]
@@ -56,14 +74,15 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 	if h != nil && h.session.accountID == accountID {
 		return h.Endpoint(), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	ep, err := s.opt.Store.Endpoint(ctx, accountID, header.EndpointID)
-	if account.CodeOf(err) == account.CodeNotFound {
+	ep, err := s.endpoints.Get(ctx, endpointKey{accountID, header.EndpointID})
+	code := account.CodeOf(err)
+	if code == account.CodeNotFound || code == account.CodeUnavailable {
 		if other := s.onlineEndpoint(poolKey{accountID, account.BindingKubernetes, header.Scheme, header.Host,
 			header.Port}); other != nil {
 			return other, nil
 		}
+	}
+	if code == account.CodeNotFound {
 		return s.cloudEndpoint(ctx, accountID, header, err)
 	}
 	return ep, err
@@ -78,6 +97,8 @@ func (s *Server) cloudEndpoint(
 	if header.Scheme == "" {
 		return nil, missing
 	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	page, err := s.opt.Store.ListEndpoints(ctx, accountID,
 		account.EndpointFilter{Binding: account.BindingKubernetes, URL: url.String()}, account.Page{Limit: 1})
 	switch {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -24,6 +25,7 @@ type Member struct {
 	// endpoint with the pool's traffic policy, set by a later bind of another member; nil = its own
 	pooled  atomic.Pointer[account.Endpoint]
 	session *session
+	asked   time.Time // when the bind was asked of the store
 	ctx     context.Context
 	cancel  context.CancelFunc
 
@@ -68,11 +70,12 @@ func (h *Member) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.St
 // Report sends a request line to the agent's screen; it never blocks.
 func (h *Member) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
 
-// addMember adds the result of a bind. The endpoint's previous member is removed at once. The
-// session from which the bind took the endpoint is closed without a STOP: it is an earlier
-// connection of the same process.
-func (s *Server) addMember(t *session, r *account.BindResult) {
-	h := &Member{server: s, endpoint: r.Endpoint, session: t, policyVersion: r.Endpoint.ResourceVersion.Seq}
+// addMember adds the result of a bind that was asked of the store at this time. The endpoint's
+// previous member is removed at once. The session from which the bind took the endpoint is closed
+// without a STOP: it is an earlier connection of the same process.
+func (s *Server) addMember(t *session, r *account.BindResult, asked time.Time) {
+	h := &Member{server: s, endpoint: r.Endpoint, session: t, asked: asked,
+		policyVersion: r.Endpoint.ResourceVersion.Seq}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	if old := s.members[r.Endpoint.ID]; old != nil {
@@ -81,6 +84,10 @@ func (s *Server) addMember(t *session, r *account.BindResult) {
 	s.members[r.Endpoint.ID] = h
 	key := poolKeyOf(&h.endpoint)
 	s.pools[key] = append(s.pools[key], h)
+	if key.binding == account.BindingPublic {
+		at := publicAddress{key.host, key.port}
+		s.public[at] = append(s.public[at], h)
+	}
 	s.syncPoolPolicy(key)
 	s.signalChange()
 	from := s.sessions[r.ReplacedSessionID]
@@ -155,11 +162,19 @@ func (s *Server) removeMember(t *session, endpointID string) {
 func (s *Server) dropMember(h *Member) {
 	delete(s.members, h.endpoint.ID)
 	key := poolKeyOf(&h.endpoint)
-	s.pools[key] = slices.DeleteFunc(s.pools[key], func(o *Member) bool { return o == h })
-	if len(s.pools[key]) == 0 {
-		delete(s.pools, key)
-	}
+	removeFrom(s.pools, key, h)
+	removeFrom(s.public, publicAddress{key.host, key.port}, h)
 	h.cancel()
+}
+
+// removeFrom removes the member from the key's, where it may be missing.
+func removeFrom[K comparable](all map[K][]*Member, key K, h *Member) {
+	left := slices.DeleteFunc(all[key], func(o *Member) bool { return o == h })
+	if len(left) == 0 {
+		delete(all, key)
+		return
+	}
+	all[key] = left
 }
 
 func errOffline(endpointID string, cause error) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -63,15 +64,19 @@ type Server struct {
 	started time.Time
 
 	mu          sync.Mutex
-	sessions    map[string]*session   // by session id, from the accepted hello on
-	members     map[string]*Member    // by endpoint id
-	pools       map[poolKey][]*Member // the same by URL
-	tunnels     map[string][]*Member  // labelled tunnels, by account
-	chooseCount uint64                // how often a member was chosen
-	changed     chan struct{}         // closed and replaced by signalChange
+	sessions    map[string]*session         // by session id, from the accepted hello on
+	members     map[string]*Member          // by endpoint id
+	pools       map[poolKey][]*Member       // the same by URL
+	public      map[publicAddress][]*Member // those of the public binding, in the order of their binds
+	tunnels     map[string][]*Member        // labelled tunnels, by account
+	chooseCount uint64                      // how often a member was chosen
+	changed     chan struct{}               // closed and replaced by signalChange
 	bindLimits  map[string]*bindLimits
 	unrecorded  []*session // ended, but not recorded in the store, which did not answer
 	draining    bool
+
+	// the store's answers about endpoints that forwarders name and no session holds
+	endpoints *storecache.Cache[endpointKey, *account.Endpoint]
 
 	closing sync.WaitGroup // sessions being closed
 }
@@ -104,6 +109,8 @@ func New(o Options) *Server {
 		sessions:   make(map[string]*session),
 		members:    make(map[string]*Member),
 		pools:      make(map[poolKey][]*Member),
+		public:     make(map[publicAddress][]*Member),
+		endpoints:  newEndpointCache(o.Store),
 		tunnels:    make(map[string][]*Member),
 		bindLimits: make(map[string]*bindLimits),
 	}

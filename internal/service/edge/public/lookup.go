@@ -5,18 +5,16 @@ package public
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 )
 
 const (
 	// lookupTTL is how long a lookup is cached. It must leave enough of the second within which a
 	// revoked grant or a deleted endpoint takes effect.
 	lookupTTL = 250 * time.Millisecond
-	// lookupStaleTTL is how long the last lookup is used while the store does not answer.
-	lookupStaleTTL = time.Minute
 	// maxLookups bounds the cache. Only existing endpoints are cached, so clients cannot fill it
 	// with names.
 	maxLookups = 10_000
@@ -27,21 +25,30 @@ type address struct {
 	port int
 }
 
-type cachedEndpoint struct {
-	endpoint *account.Endpoint
-	readAt   time.Time
-}
-
-// endpointLookup finds endpoints by address and caches them for a moment.
+// endpointLookup finds endpoints by address. While the store is away, the last answers are used,
+// and the endpoints that agents have bound on this server.
 type endpointLookup struct {
-	fetch func(ctx context.Context, host string, port int) (*account.Endpoint, error)
-
-	mu    sync.Mutex
-	cache map[address]cachedEndpoint
+	endpoints *storecache.Cache[address, *account.Endpoint]
 }
 
-func newLookup(fetch func(context.Context, string, int) (*account.Endpoint, error)) *endpointLookup {
-	return &endpointLookup{fetch: fetch, cache: make(map[address]cachedEndpoint)}
+// newLookup makes an endpointLookup. fetch reads the store; held is Options.HeldEndpoint.
+func newLookup(
+	fetch func(context.Context, string, int) (*account.Endpoint, error),
+	held func(string, int) (*account.Endpoint, time.Time),
+) *endpointLookup {
+	o := storecache.Options[address, *account.Endpoint]{
+		Read: func(ctx context.Context, a address) (*account.Endpoint, error) {
+			return fetch(ctx, a.host, a.port)
+		},
+		TTL: lookupTTL, MaxEntries: maxLookups,
+	}
+	if held != nil {
+		o.Held = func(a address) (*account.Endpoint, time.Time, bool) {
+			ep, since := held(a.host, a.port)
+			return ep, since, ep != nil
+		}
+	}
+	return &endpointLookup{storecache.New(o)}
 }
 
 // find returns the endpoint, nil when there is none of the scheme. The error is the store's.
@@ -49,38 +56,12 @@ func (l *endpointLookup) find(ctx context.Context, host string, port int, scheme
 	if host == "" {
 		return nil, nil
 	}
-	ep, err := l.get(ctx, address{host, port})
-	if err != nil || ep == nil || ep.Scheme != scheme {
-		return nil, err
-	}
-	return ep, nil
-}
-
-// get returns the endpoint at the address, nil when there is none.
-func (l *endpointLookup) get(ctx context.Context, a address) (*account.Endpoint, error) {
-	l.mu.Lock()
-	last, cached := l.cache[a]
-	l.mu.Unlock()
-	if cached && time.Since(last.readAt) < lookupTTL {
-		return last.endpoint, nil
-	}
-	ep, err := l.fetch(ctx, a.host, a.port)
+	ep, err := l.endpoints.Get(ctx, address{host, port})
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
-		l.mu.Lock()
-		delete(l.cache, a)
-		l.mu.Unlock()
 		return nil, nil
-	case err != nil && cached && time.Since(last.readAt) < lookupStaleTTL:
-		return last.endpoint, nil
-	case err != nil:
+	case err != nil || ep.Scheme != scheme:
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.cache) >= maxLookups {
-		clear(l.cache)
-	}
-	l.cache[a] = cachedEndpoint{endpoint: ep, readAt: time.Now()}
 	return ep, nil
 }

@@ -53,6 +53,10 @@ type Options struct {
 
 	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
 	FindEndpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	// HeldEndpoint returns the endpoint at host and port that an agent has bound on this server,
+	// and when it asked for that; nil when there is none. It is used while FindEndpoint does not
+	// answer. nil = no endpoints are held.
+	HeldEndpoint func(host string, port int) (ep *account.Endpoint, since time.Time)
 	// ServeEndpoint answers a request to the endpoint. The server has set X-Forwarded-For, -Proto
 	// and
 	// -Host of the request.
@@ -99,7 +103,8 @@ func New(o Options) *Server {
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
 	s := &Server{opt: o, log: o.Logger, queue: framing.NewListener(),
 		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
-		lookup: newLookup(o.FindEndpoint), handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
+		lookup: newLookup(o.FindEndpoint, o.HeldEndpoint), handshakes: make(chan struct{}, maxHandshakes),
+		stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: o.Certificates.getCertificate}

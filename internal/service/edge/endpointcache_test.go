@@ -1,0 +1,87 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// BenchmarkEndpointCache_Cached measures the look at an endpoint whose state is cached.
+func BenchmarkEndpointCache_Cached(b *testing.B) {
+	ep := cloudEndpoint("", "")
+	c := newEndpointCache(&Options{Logger: slog.New(slog.DiscardHandler),
+		GetEndpoint: func(context.Context, string, string) (*account.Endpoint, error) { return ep, nil }})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.latest(b.Context(), ep); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestEndpointCache_PoolKeepsItsTurnsDuringOutage checks that members of a pool serve while the
+// store hangs, that those that were never read are passed over, and that one wait is enough.
+func TestEndpointCache_PoolKeepsItsTurnsDuringOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		answer := func(ctx context.Context) error {
+			if away.Load() {
+				<-ctx.Done()
+				return account.Errorf(account.CodeUnavailable, "no store")
+			}
+			return nil
+		}
+		o := &Options{Logger: slog.New(slog.DiscardHandler),
+			GetEndpoint: func(ctx context.Context, _, id string) (*account.Endpoint, error) {
+				return &account.Endpoint{ID: id}, answer(ctx)
+			}}
+		c, ep := newEndpointCache(o), &account.Endpoint{ID: "ep-9", AccountID: "ac", URL: "http://pool.demo",
+			Scheme: "http", Type: account.TypeCloud, PoolingEnabled: true,
+			Bindings: []string{account.BindingKubernetes}}
+		pool := newPoolMembers(func(ctx context.Context, _ *account.Endpoint) ([]account.Endpoint, error) {
+			var all []account.Endpoint
+			for n := range 10 {
+				member := *ep
+				member.ID = fmt.Sprintf("ep-%d", n)
+				all = append(all, member)
+			}
+			return all, answer(ctx)
+		})
+		serve := func() string {
+			t.Helper()
+			began := time.Now()
+			got := c.first(t.Context(), "ac", pool.ordered(t.Context(), ep))
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if got == nil {
+				t.Fatal("no member serves")
+			}
+			return got.ID
+		}
+		if one, two := serve(), serve(); one != "ep-0" || two != "ep-1" {
+			t.Errorf("%s and %s serve first", one, two)
+		}
+		away.Store(true)
+		for range 100 {
+			time.Sleep(time.Minute)
+			if id := serve(); id != "ep-0" && id != "ep-1" {
+				t.Errorf("%s serves, which was never read", id)
+			}
+		}
+		if got, err := c.latest(t.Context(), ep); got != ep || err != nil {
+			t.Errorf("one that was never read: %v %v", got, err)
+		}
+		time.Sleep(time.Minute)
+	})
+}

@@ -1,0 +1,268 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storecache
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const (
+	// maxWait is how long a caller waits for the store where there is an older answer.
+	maxWait = 200 * time.Millisecond
+	// readTimeout bounds one read, and the wait of callers for which there is no other answer.
+	readTimeout = 3 * time.Second
+	// retryAfter is the pause after a read that the store did not answer.
+	retryAfter = time.Second
+	// maxFailures bounds the keys for which the pause is kept.
+	maxFailures = 4096
+	// evictionSample is how many answers are compared to evict the oldest of them.
+	evictionSample = 8
+)
+
+// Options configure a Cache; those without a default are required.
+type Options[K comparable, V any] struct {
+	// Read asks the store. Its context ends after readTimeout.
+	Read func(context.Context, K) (V, error)
+	// TTL is how long an answer is used without asking again; 0 = each call asks, and the answers
+	// are kept for outages only.
+	TTL        time.Duration
+	MaxEntries int // answers; the bound of memory also during an outage
+	// CacheMissing makes CodeNotFound an answer like others. It is for keys that clients do not
+	// choose.
+	CacheMissing bool
+	// Held returns what this process knows of the key without the store, and since when: the store
+	// agreed to it then. ok is false when that is nothing. It is asked only where the store does
+	// not answer, and must not block. nil = nothing is held.
+	Held func(K) (value V, since time.Time, ok bool)
+}
+
+// Cache caches answers of the store. It is safe for concurrent use.
+type Cache[K comparable, V any] struct {
+	opt Options[K, V]
+
+	mu       sync.Mutex
+	answers  map[K]*answer[V] // never changed, only replaced
+	reads    map[K]*read[V]   // in progress
+	failures map[K]failure    // the last read of the key had no answer
+}
+
+// answer is an answer of the store.
+type answer[V any] struct {
+	value V
+	err   error     // CodeNotFound, or nil
+	at    time.Time // when its read began
+}
+
+type failure struct {
+	at  time.Time
+	err error
+}
+
+// read is a read in progress; its result may be read once done is closed.
+type read[V any] struct {
+	answer[V]
+	done chan struct{}
+}
+
+// New makes a Cache.
+func New[K comparable, V any](o Options[K, V]) *Cache[K, V] {
+	return &Cache[K, V]{opt: o, answers: make(map[K]*answer[V]), reads: make(map[K]*read[V]),
+		failures: make(map[K]failure)}
+}
+
+// Get returns the answer for the key. The error is the store's, or that of ctx.
+func (c *Cache[K, V]) Get(ctx context.Context, key K) (V, error) {
+	return c.get(ctx, key, fallback[V]{})
+}
+
+// GetOr is like Get, and returns other where the store does not answer and never did.
+func (c *Cache[K, V]) GetOr(ctx context.Context, key K, other V) (V, error) {
+	return c.get(ctx, key, fallback[V]{other, true})
+}
+
+// fallback is what GetOr returns where there is nothing else.
+type fallback[V any] struct {
+	value V
+	ok    bool
+}
+
+func (c *Cache[K, V]) get(ctx context.Context, key K, other fallback[V]) (V, error) {
+	c.mu.Lock()
+	last := c.answers[key]
+	if last != nil && c.reusable(last, c.opt.TTL) {
+		c.mu.Unlock()
+		return last.value, last.err
+	}
+	now := time.Now()
+	failed, failing := c.failures[key]
+	if failing && now.Sub(failed.at) < retryAfter {
+		c.mu.Unlock()
+		return c.withoutStore(key, other, failed.err)
+	}
+	r, running := c.reads[key]
+	if !running {
+		r = &read[V]{answer: answer[V]{at: now}, done: make(chan struct{})}
+		c.reads[key] = r
+		go c.run(context.WithoutCancel(ctx), key, r)
+	}
+	c.mu.Unlock()
+	if running && last != nil && c.reusable(last, 2*c.opt.TTL) {
+		return last.value, last.err
+	}
+	return c.await(ctx, key, r, other, running && failing)
+}
+
+// Last returns the last answer for the key without asking the store.
+func (c *Cache[K, V]) Last(key K) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.answers[key]
+	if last == nil || last.err != nil {
+		var none V
+		return none, false
+	}
+	return last.value, true
+}
+
+// reusable reports whether the answer is good without asking the store again.
+func (c *Cache[K, V]) reusable(a *answer[V], ttl time.Duration) bool {
+	return time.Since(a.at) < ttl && (a.err == nil || c.opt.CacheMissing)
+}
+
+// await waits for the read. With an older answer it waits for maxWait at most, or not at all where
+// noWait is set.
+func (c *Cache[K, V]) await(
+	ctx context.Context, key K, r *read[V], other fallback[V], noWait bool,
+) (V, error) {
+	var limit <-chan time.Time
+	if a, ok := c.older(key, other); ok {
+		if noWait {
+			return a.value, a.err
+		}
+		t := time.NewTimer(maxWait)
+		defer t.Stop()
+		limit = t.C
+	}
+	select {
+	case <-r.done:
+		if account.CodeOf(r.err) == account.CodeUnavailable {
+			return c.withoutStore(key, other, r.err)
+		}
+		return r.value, r.err
+	case <-limit:
+		err := errSlow(nil)
+		c.mu.Lock()
+		if c.reads[key] == r {
+			c.fail(key, err)
+		}
+		c.mu.Unlock()
+		return c.withoutStore(key, other, err)
+	case <-ctx.Done():
+		var none V
+		return none, ctx.Err()
+	}
+}
+
+// withoutStore returns the older answer, or the error where there is none.
+func (c *Cache[K, V]) withoutStore(key K, other fallback[V], err error) (V, error) {
+	a, ok := c.older(key, other)
+	if !ok {
+		return a.value, err
+	}
+	return a.value, a.err
+}
+
+// older returns the newer of the store's last answer and what is held, or else the caller's own
+// fallback; ok is false when there is none of them.
+func (c *Cache[K, V]) older(key K, other fallback[V]) (a answer[V], ok bool) {
+	c.mu.Lock()
+	last := c.answers[key]
+	c.mu.Unlock()
+	if c.opt.Held != nil {
+		if value, since, held := c.opt.Held(key); held && (last == nil || since.After(last.at)) {
+			return answer[V]{value: value, at: since}, true
+		}
+	}
+	if last == nil {
+		return answer[V]{value: other.value}, other.ok
+	}
+	return *last, true
+}
+
+// run reads the store for all callers that want the key. It does not end with one of them.
+func (c *Cache[K, V]) run(ctx context.Context, key K, r *read[V]) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	value, err := c.opt.Read(ctx, key)
+	if err != nil && ctx.Err() != nil {
+		err = errSlow(err)
+	}
+	missing := account.CodeOf(err) == account.CodeNotFound
+	keep := err == nil || missing && (c.opt.CacheMissing || c.holds(key))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.value, r.err = value, err
+	delete(c.reads, key)
+	close(r.done)
+	if account.CodeOf(err) == account.CodeUnavailable {
+		if f, slow := c.failures[key]; !slow || f.at.Before(r.at) { // else its pause has begun
+			c.fail(key, err)
+		}
+		return
+	}
+	delete(c.failures, key)
+	switch {
+	case keep:
+		c.keep(key, &r.answer)
+	case missing:
+		delete(c.answers, key)
+	}
+}
+
+// holds reports whether something is held for the key. That it is missing in the store is then
+// kept, so that it is not served during an outage.
+func (c *Cache[K, V]) holds(key K) bool {
+	if c.opt.Held == nil {
+		return false
+	}
+	_, _, held := c.opt.Held(key)
+	return held
+}
+
+// fail begins a pause; mu must be held.
+func (c *Cache[K, V]) fail(key K, err error) {
+	if len(c.failures) >= maxFailures {
+		clear(c.failures)
+	}
+	c.failures[key] = failure{time.Now(), err}
+}
+
+// keep keeps an answer, in the place of the oldest of a few where there is no room; mu must be
+// held.
+func (c *Cache[K, V]) keep(key K, a *answer[V]) {
+	if c.answers[key] == nil && len(c.answers) >= c.opt.MaxEntries {
+		var oldest K
+		var at time.Time
+		n := 0
+		for k, candidate := range c.answers {
+			if n == 0 || candidate.at.Before(at) {
+				oldest, at = k, candidate.at
+			}
+			if n++; n == evictionSample {
+				break
+			}
+		}
+		delete(c.answers, oldest)
+	}
+	c.answers[key] = a
+}
+
+func errSlow(cause error) error {
+	return &account.Error{Code: account.CodeUnavailable, Msg: "the store does not answer in time; try again",
+		Cause: cause}
+}

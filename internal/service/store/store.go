@@ -155,7 +155,7 @@ var (
 // Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is
 // none. Its errors are complete sentences: the place cannot be used, the
 // database is of a newer version, it is no database of ours. Any number of processes may have a
-// store open; LockServer keeps a second server away.
+// store open; LockServer keeps a second server away, unless both are replicas.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
 	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval,

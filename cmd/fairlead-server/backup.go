@@ -20,7 +20,7 @@ func newBackup(c console, at *dataLocation) *cobra.Command {
 		Short: "Copy the SQLite store to a file, also while the server runs",
 		Long: `Write a consistent copy of the SQLite store to a new file. The server may run meanwhile. Keep ca.crt,
 ca.key and the secret key file of the data directory, too: without the key, stored traffic policies
-cannot be read. A PostgreSQL store is backed up with pg_dump.`,
+cannot be read. A PostgreSQL store, which has the authority, is backed up with pg_dump.`,
 		Example: `  fairlead-server backup /backup/fairlead-$(date +%F).db`,
 		Args:    arguments("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -31,7 +31,7 @@ type dataLocation struct {
 
 func (p *dataLocation) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.dataDir, "data-dir", defaultDataDir(p.env, os.Geteuid()),
-		"`DIR` of the SQLite database, the certificate authority and the lock")
+		"`DIR` of the SQLite database, its certificate authority and the lock")
 	f.StringVar(&p.urlFlag, "database-url", "",
 		"`URL` of a PostgreSQL database, without password: postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full. "+
 			"Default: SQLite in --data-dir")

@@ -89,6 +89,42 @@ func TestCommands_OnPostgres(t *testing.T) {
 	}
 }
 
+// TestCA_PrintsAuthorityOfDatabase moves a server with files to PostgreSQL, and begins a new epoch
+// there.
+func TestCA_PrintsAuthorityOfDatabase(t *testing.T) {
+	t.Parallel()
+	postgres, err := postgrestest.Start("fsync=off")
+	postgrestest.SkipWithout(t, err)
+	t.Cleanup(func() { // after the server has ended
+		if err := postgres.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	database := []string{"--database-url", postgres.URL(t)}
+	dir, elsewhere := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "nowhere")
+	if code, _, errs := command(t, append(database, "ca", "--data-dir", elsewhere)...); code != 1 ||
+		!strings.Contains(errs, "no authority in "+elsewhere) || !strings.Contains(errs, "--database-url-file") {
+		t.Errorf("before the first start: exit %d, %s", code, errs)
+	}
+	_, stop := served(t, dir)
+	certificate, fingerprint := ok(t, "ca", "--data-dir", dir)
+	stop()
+	same := func(when string, args ...string) {
+		t.Helper()
+		c, f := ok(t, append(append([]string{"ca"}, database...), args...)...)
+		if c != certificate || f != fingerprint {
+			t.Errorf("%s: %s and %s instead of %s and %s", when, f, c, fingerprint, certificate)
+		}
+	}
+	same("before the import", "--data-dir", dir)
+	log, stop := served(t, dir, append(database, "--secret-key-file", filepath.Join(dir, "secret.key"))...)
+	waitForText(t, log, strings.Fields(fingerprint)[1])
+	stop()
+	same("after the import", "--data-dir", elsewhere)
+	ok(t, append([]string{"store", "new-epoch", "--data-dir", elsewhere}, database...)...)
+	same("after a new epoch", "--data-dir", elsewhere)
+}
+
 func TestDatabaseURL_RefusesBadValues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -27,6 +27,7 @@ type bootstrapMessage struct {
 	BaseURL               string
 	CAFingerprint         string // "" = the certificate comes from files
 	DataDir, AccountLabel string
+	Postgres              bool // the authority lies in the database
 }
 
 // bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key
@@ -177,7 +178,11 @@ func (w bootstrapMessage) text() []byte {
 	if w.CAFingerprint != "" {
 		trustFlag, helmCA = " --ca-sha256 "+w.CAFingerprint, " --set-file api.caBundle=ca.crt"
 		p("# the service's own certificate authority, for those who connect")
-		p("fairlead-server ca --data-dir %s > ca.crt", w.DataDir)
+		if w.Postgres { // the URL may hold a password
+			p("fairlead-server ca --database-url-file FILE > ca.crt    # or --database-url, as for the server")
+		} else {
+			p("fairlead-server ca --data-dir %s > ca.crt", w.DataDir)
+		}
 		p("")
 	}
 	p("# in every cluster")

@@ -151,7 +151,7 @@ func (s *service) wirePublic() {
 		panic(fmt.Sprintf("service: invalid options after validation: %v", err))
 	}
 	s.public = public.New(public.Options{
-		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts,
+		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts, TicketKeys: s.ticketKeys,
 		FindEndpoint: s.store.PublicEndpoint, HeldEndpoint: s.sessions.OnlinePublic,
 		GrantedHosts: s.store.GrantedHosts, ServeEndpoint: s.servePublic,
 		WriteError: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {

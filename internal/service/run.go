@@ -27,6 +27,7 @@ func (s *service) run(ctx context.Context) error {
 	s.apiServer.BaseContext = func(net.Listener) context.Context { return api }
 
 	s.tasks.Go(func() { s.certs.Run(serving) })
+	s.tasks.Go(func() { s.ticketKeys.Run(serving) })
 	s.tasks.Go(func() { s.sessions.Run(serving) })
 	s.tasks.Go(func() { s.sweep(serving) })
 	s.tasks.Go(func() { s.store.Listen(serving) })

@@ -29,6 +29,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/pki"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -51,6 +52,7 @@ type service struct {
 	key             *seal.Key
 	serverLock      *store.ServerLock
 	certs           *pki.Source
+	ticketKeys      *ticketkeys.Keys
 	meter           *requestMeter
 	edge            *edge.Edge
 	backends        *backend.Resolver
@@ -138,6 +140,8 @@ func (s *service) open(ctx context.Context) error {
 		unauthenticated: newUnauthenticatedLimiter(cmp.Or(s.opt.maxUnauthenticated, maxUnauthenticated), s.log),
 		log:             s.log,
 	}
+	s.ticketKeys = ticketkeys.New(s.key)
+	s.ticketKeys.Install("service", s.tlsListener.tls)
 	return nil
 }
 
@@ -178,15 +182,25 @@ func (s *service) openData(ctx context.Context) error {
 	if err := s.store.BeginServerTerm(ctx); err != nil {
 		return fmt.Errorf("starting on the store: %w", err)
 	}
-	s.certs, err = pki.Open(pki.Options{
-		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.baseURL), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
-		Logger: s.log,
-	})
-	if err != nil {
+	if err := s.openCertificate(ctx); err != nil {
 		return err
 	}
 	return bootstrap(ctx, s.store, &s.opt, bootstrapMessage{BaseURL: s.baseURL.String(), CAFingerprint: s.fingerprint(),
-		DataDir: s.opt.DataDir})
+		DataDir: s.opt.DataDir, Postgres: s.opt.DatabaseURL != ""})
+}
+
+// openCertificate opens the certificate of the service's own listener. The authority lies where the
+// store does, so that every server on a database has the same.
+func (s *service) openCertificate(ctx context.Context) (err error) {
+	o := pki.Options{
+		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.baseURL), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
+		Logger: s.log,
+	}
+	if s.opt.DatabaseURL != "" {
+		o.Store = s.store
+	}
+	s.certs, err = pki.Open(ctx, o)
+	return err
 }
 
 func listen(ctx context.Context, field, addr string) (net.Listener, error) {

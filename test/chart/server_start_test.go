@@ -152,7 +152,7 @@ func serverFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	made := t.TempDir()
-	if _, err := pki.Open(pki.Options{Dir: made, Names: []string{"fairlead.example.com"},
+	if _, err := pki.Open(t.Context(), pki.Options{Dir: made, Names: []string{"fairlead.example.com"},
 		Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}

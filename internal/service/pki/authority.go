@@ -35,33 +35,48 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// openAuthority loads the CA of the directory, or makes it when there is none. A certificate
-// without its key is an error: a new CA in its place would silently lock out all clients that trust
-// the old one.
+// openAuthority loads the CA of the directory, or makes it when there is none.
 func openAuthority(dir string, now time.Time) (*authority, error) {
-	cert, err := LoadCA(dir)
-	keyPath := filepath.Join(dir, caKeyFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return makeAuthority(dir, now)
-	case err != nil:
+	found, err := loadAuthority(dir, now)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return found, err
+	}
+	made, err := newAuthority(now)
+	if err != nil {
 		return nil, err
 	}
+	return made, made.save(dir)
+}
+
+// loadAuthority loads the CA of the directory; fs.ErrNotExist when there is none. A certificate
+// without its key is another error: a new CA in its place would silently lock out all clients that
+// trust the old one.
+func loadAuthority(dir string, now time.Time) (*authority, error) {
+	cert, err := LoadCA(dir)
+	if err != nil {
+		return nil, err
+	}
+	keyPath := filepath.Join(dir, caKeyFile)
 	key, err := loadKey(keyPath)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of the certificate authority (restore %s from a backup, "+
-			"or remove %s too to start a new authority that every client has to trust anew): %w",
-			keyPath, filepath.Join(dir, caCertFile), err)
+			"or remove %s too to start a new authority that every client has to trust anew): %v",
+			keyPath, filepath.Join(dir, caCertFile), err) // without %w: the error is not fs.ErrNotExist
 	}
 	if !key.PublicKey.Equal(cert.PublicKey) {
 		return nil, fmt.Errorf("%s does not belong to %s: restore both from one backup", keyPath, caCertFile)
 	}
-	if now.After(cert.NotAfter) {
-		return nil, fmt.Errorf("the certificate authority in %s expired on %s: remove %s and %s to start a new one, "+
-			"and give its certificate to every client",
-			dir, cert.NotAfter.Format(time.DateOnly), caCertFile, caKeyFile)
+	a := &authority{cert: cert, key: key}
+	return a, a.checkExpiry(now, dir, fmt.Sprintf("remove %s and %s", caCertFile, caKeyFile))
+}
+
+// checkExpiry returns an error for a CA that has expired. The remedy makes room for a new one.
+func (a *authority) checkExpiry(now time.Time, place, remedy string) error {
+	if now.After(a.cert.NotAfter) {
+		return fmt.Errorf("the certificate authority in %s expired on %s: %s to start a new one, "+
+			"and give its certificate to every client", place, a.cert.NotAfter.Format(time.DateOnly), remedy)
 	}
-	return &authority{cert: cert, key: key}, nil
+	return nil
 }
 
 // LoadCA reads the certificate of the service's own CA from its data directory; fs.ErrNotExist when
@@ -88,9 +103,7 @@ func EncodeCertificate(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
-// makeAuthority writes the key first: a crash in between leaves a key that no client trusts yet,
-// and the next start makes a new pair.
-func makeAuthority(dir string, now time.Time) (*authority, error) {
+func newAuthority(now time.Time) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making the key of the certificate authority: %w", err)
@@ -118,17 +131,20 @@ func makeAuthority(dir string, now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the certificate authority: %w", err)
 	}
-	keyPEM, err := encodeKey(key)
+	return &authority{cert: cert, key: key}, nil
+}
+
+// save writes the key first: a crash in between leaves a key that no client trusts yet, and the
+// next start makes a new pair.
+func (a *authority) save(dir string) error {
+	keyPEM, err := encodeKey(a.key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := writeFile(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
-		return nil, err
+		return err
 	}
-	if err := writeFile(filepath.Join(dir, caCertFile), EncodeCertificate(cert), 0o644); err != nil {
-		return nil, err
-	}
-	return &authority{cert: cert, key: key}, nil
+	return writeFile(filepath.Join(dir, caCertFile), EncodeCertificate(a.cert), 0o644)
 }
 
 // newSerial returns 126 random bits with a leading one, so that the number is positive and never

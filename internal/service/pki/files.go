@@ -65,13 +65,22 @@ func loadKey(path string) (*ecdsa.PrivateKey, error) {
 	if block == nil {
 		return nil, fmt.Errorf("%s holds no PEM key", path)
 	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	key, err := parseKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// parseKey parses an ECDSA key, PKCS #8.
+func parseKey(der []byte) (*ecdsa.PrivateKey, error) {
+	key, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
 		return nil, err
 	}
 	ec, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%s holds a %T, want an ECDSA key", path, key)
+		return nil, fmt.Errorf("found a %T, want an ECDSA key", key)
 	}
 	return ec, nil
 }

@@ -27,20 +27,20 @@ const leafFile = "server.pem"
 
 const leafLife = 90 * 24 * time.Hour
 
-// leafStore issues the leaf and keeps it in the data directory.
+// leafStore issues the leaf and keeps it in the data directory, or in memory.
 type leafStore struct {
-	dir       string
+	dir       string // "" = in memory
 	authority *authority
 	names     []string
 }
 
 // next returns current while it is usable, else the stored leaf when that is, else a new one,
-// written to disk before it is used.
+// saved before it is used.
 func (l *leafStore) next(now time.Time, current *tls.Certificate) (*tls.Certificate, error) {
 	if current != nil && l.usable(current.Leaf, now) {
 		return current, nil
 	}
-	if current == nil {
+	if current == nil && l.dir != "" {
 		file, err := os.ReadFile(filepath.Join(l.dir, leafFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading the server's certificate: %w", err)
@@ -96,15 +96,23 @@ func (l *leafStore) issue(now time.Time) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("issuing the server's certificate: %w", err)
 	}
-	keyPEM, err := encodeKey(key)
-	if err != nil {
-		return nil, err
-	}
-	file := bytes.Join([][]byte{EncodeCertificate(leaf), EncodeCertificate(l.authority.cert), keyPEM}, nil)
-	if err := writeFile(filepath.Join(l.dir, leafFile), file, 0o600); err != nil {
+	if err := l.save(leaf, key); err != nil {
 		return nil, err
 	}
 	return &tls.Certificate{Certificate: [][]byte{der, l.authority.cert.Raw}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// save writes the leaf, its chain and its key.
+func (l *leafStore) save(leaf *x509.Certificate, key *ecdsa.PrivateKey) error {
+	if l.dir == "" {
+		return nil
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	file := bytes.Join([][]byte{EncodeCertificate(leaf), EncodeCertificate(l.authority.cert), keyPEM}, nil)
+	return writeFile(filepath.Join(l.dir, leafFile), file, 0o600)
 }
 
 // normalise lower-cases, sorts and removes duplicates; IP addresses take their usual spelling.

@@ -27,7 +27,7 @@ func open(t *testing.T, o Options) *Source {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s, err := Open(o)
+	s, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestOpen_RefusesAuthorityWithoutKey(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, caKeyFile)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(Options{Dir: dir, Names: names})
+	_, err := Open(t.Context(), Options{Dir: dir, Names: names})
 	if err == nil || !strings.Contains(err.Error(), "backup") {
 		t.Errorf("error %v, want one with a remedy", err)
 	}
@@ -255,7 +255,7 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 
 func TestOpen_NamesMismatchedFiles(t *testing.T) {
 	t.Parallel()
-	_, err := Open(Options{CertFile: "/nowhere/tls.crt", KeyFile: "/nowhere/tls.key"})
+	_, err := Open(t.Context(), Options{CertFile: "/nowhere/tls.crt", KeyFile: "/nowhere/tls.key"})
 	if err == nil || !strings.Contains(err.Error(), "--tls-cert") ||
 		!strings.Contains(err.Error(), "/nowhere/tls.crt") {
 		t.Errorf("error %v, want the flag and the file", err)

@@ -20,7 +20,10 @@ const (
 
 // Options say where the certificate comes from. Either Dir and Names, or CertFile and KeyFile.
 type Options struct {
-	Dir      string   // the data directory, for the service's own CA and leaf
+	Dir string // the data directory, for the service's own CA and leaf
+	// keeps the CA in place of Dir, and the leaf stays in memory; nil = Dir. A CA that Dir has is
+	// imported.
+	Store    AuthorityStore
 	Names    []string // host names and IP addresses for the leaf; order and duplicates do not matter
 	CertFile string   // PEM chain, leaf first
 	KeyFile  string   // PEM private key of the leaf
@@ -36,20 +39,26 @@ type Source struct {
 	next    func(now time.Time, current *tls.Certificate) (*tls.Certificate, error)
 }
 
-// Open loads the certificate or makes it: in an empty directory a CA and a leaf. Errors name the
-// file or the option and what to do.
-func Open(o Options) (*Source, error) {
+// Open loads the certificate or makes it: a CA where there is none, and a leaf. Errors name the
+// file, the store or the option, and what to do.
+func Open(ctx context.Context, o Options) (*Source, error) {
 	s := &Source{log: o.Logger}
 	if o.CertFile != "" || o.KeyFile != "" {
 		f := &filePair{certFile: o.CertFile, keyFile: o.KeyFile}
 		s.next, s.every = f.next, filesEvery
 	} else {
-		auth, err := openAuthority(o.Dir, time.Now())
+		l := &leafStore{names: normalise(o.Names)}
+		var err error
+		if o.Store != nil {
+			l.authority, err = openStoredAuthority(ctx, o, time.Now())
+		} else {
+			l.dir = o.Dir
+			l.authority, err = openAuthority(o.Dir, time.Now())
+		}
 		if err != nil {
 			return nil, err
 		}
-		s.ca = auth.cert
-		l := &leafStore{dir: o.Dir, authority: auth, names: normalise(o.Names)}
+		s.ca = l.authority.cert
 		s.next, s.every = l.next, leafEvery
 	}
 	cert, err := s.next(time.Now(), nil)

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package seal owns the server's secret key: what it encrypts at rest, and the digests that
-// only the key can make.
+// Package seal owns the server's secret key: what it encrypts at rest, and the digests and further
+// keys that only the key can make.
 //
 // What comes in: the file that holds the key, which is made when it is missing, and texts of
 // internal/service/store and internal/service. What goes out: sealed bytes, which the caller
@@ -32,8 +32,8 @@ const RedactionPrefix = "redacted:"
 
 // Key is a secret key. It is safe for concurrent use.
 type Key struct {
-	aead         cipher.AEAD
-	mark, digest []byte
+	aead                 cipher.AEAD
+	mark, digest, derive []byte
 }
 
 // New makes a Key of KeySize random bytes.
@@ -41,8 +41,8 @@ func New(raw []byte) (*Key, error) {
 	if len(raw) != KeySize {
 		return nil, fmt.Errorf("a secret key has %d bytes, not %d", KeySize, len(raw))
 	}
-	var parts [3][]byte
-	for i, purpose := range []string{"seal", "mark", "digest"} {
+	var parts [4][]byte
+	for i, purpose := range []string{"seal", "mark", "digest", "derive"} {
 		part, err := hkdf.Key(sha256.New, raw, nil, "fairlead "+purpose, KeySize)
 		if err != nil {
 			return nil, fmt.Errorf("deriving keys: %w", err)
@@ -57,7 +57,7 @@ func New(raw []byte) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a cipher: %w", err)
 	}
-	return &Key{aead: aead, mark: parts[1], digest: parts[2]}, nil
+	return &Key{aead: aead, mark: parts[1], digest: parts[2], derive: parts[3]}, nil
 }
 
 // Seal encrypts a text (AES-256-GCM). Only Unseal with the same owner, such as the id of the row
@@ -100,8 +100,15 @@ func (k *Key) Digest(text string) string {
 	return keyed(k.digest, text)
 }
 
-func keyed(key []byte, text string) string {
+// Derive returns a key for one purpose. From the key for one purpose, that for another cannot be
+// found, nor the secret key.
+func (k *Key) Derive(purpose string) [KeySize]byte { return [KeySize]byte(sum(k.derive, purpose)) }
+
+func keyed(key []byte, text string) string { return hex.EncodeToString(sum(key, text)) }
+
+// sum returns KeySize bytes.
+func sum(key []byte, text string) []byte {
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write([]byte(text)) // a hash never returns an error
-	return hex.EncodeToString(mac.Sum(nil))
+	return mac.Sum(nil)
 }

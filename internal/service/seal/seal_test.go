@@ -5,6 +5,7 @@ package seal_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -65,6 +66,18 @@ func TestKey_MarksAndDigestsAreKeyed(t *testing.T) {
 	}
 	if d := one.Digest(""); d != "" {
 		t.Errorf("digest of nothing %q", d)
+	}
+}
+
+func TestKey_DerivesKeysByPurpose(t *testing.T) {
+	t.Parallel()
+	one, two := key(t, 1), key(t, 2)
+	if one.Derive("x") != key(t, 1).Derive("x") || one.Derive("x") == one.Derive("y") ||
+		one.Derive("x") == two.Derive("x") {
+		t.Error("derived keys are not those of a purpose and a secret key")
+	}
+	if derived := one.Derive("x"); hex.EncodeToString(derived[:]) == one.Digest("x") {
+		t.Error("a derived key is a digest, which is stored")
 	}
 }
 

@@ -50,7 +50,9 @@ type engine interface {
 
 const (
 	// schemaVersion is the number of the newest file in migrations.
-	schemaVersion = 7
+	schemaVersion = 8
+	// compatibleFrom is the oldest schema version whose programs can use this one.
+	compatibleFrom = 8
 	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.
 	foldedSearchVersion = 5
 )
@@ -82,9 +84,8 @@ func (s *Store) migrate(ctx context.Context) error {
 		}
 		// The epoch begins with the clock, so that versions of a store that was lost and made anew
 		// are foreign here.
-		return t.exec(`INSERT INTO store (id, store_id, epoch) VALUES (1, $1, $2)`,
-			account.NewID(account.PrefixStore, t.now),
-			t.now.Unix())
+		return t.exec(`INSERT INTO store (id, store_id, epoch, compatible_from) VALUES (1, $1, $2, $3)`,
+			account.NewID(account.PrefixStore, t.now), t.now.Unix(), compatibleFrom)
 	})
 }
 

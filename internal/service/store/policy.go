@@ -23,9 +23,9 @@ type policyChange struct {
 
 var errNoKey = errors.New("the store was opened without a secret key")
 
-// CheckKey reports whether Options.Key is the one of this store, with which its policies are sealed
-// and its users and revocations are found. The error is a complete sentence. A store without any of
-// these takes the key as its own.
+// CheckKey reports whether Options.Key is the one of this store, with which its policies and its
+// certificate authority are sealed and its users and revocations are found. The error is a complete
+// sentence. A store without any of these takes the key as its own.
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.write(ctx, "checking the secret key", func(t *tx) error {
 		var recorded string
@@ -50,12 +50,13 @@ func (t *tx) refuseOtherKey(recorded bool) error {
 	for _, has := range []struct{ what, query string }{
 		{"traffic policies are sealed", `SELECT id, traffic_policy FROM endpoints
 			WHERE policy_digest <> '' ORDER BY id LIMIT 1`},
+		{"certificate authority is sealed", `SELECT certificate, sealed_key FROM authority`},
 		{"identities are sealed", `SELECT id, identity FROM app_sessions ORDER BY id LIMIT 1`},
 		{"users are found", `SELECT id, x'' FROM app_users ORDER BY id LIMIT 1`},
 		{"revocations are found", `SELECT account_id, x'' FROM login_tombstones ORDER BY 1 LIMIT 1`},
 	} {
 		err := t.each(func(from scanner) error {
-			var id string
+			var id string // or what else it is sealed for
 			var sealed []byte
 			if err := from.Scan(&id, &sealed); err != nil {
 				return err

@@ -217,4 +217,12 @@ func TestMigrations_UpgradePostgres(t *testing.T) {
 	got, err := s.APIKeyBySecret(t.Context(), key)
 	storetest.Must(t, err)
 	storetest.Equal(t, "key", got.ID, "ak-1")
+
+	fresh := server.URL(t)
+	storetest.Must(t, openAndClose(t.Context(), fresh))
+	for what, at := range map[string]string{"an upgraded store": databaseURL, "a new store": fresh} {
+		storetest.Equal(t, "programs that may use "+what,
+			columns(t, "pgx", at, `SELECT 'store', 'compatible_from', compatible_from FROM store`),
+			"store.compatible_from 8\n")
+	}
 }

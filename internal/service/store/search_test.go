@@ -21,7 +21,7 @@ const olderUsers = `WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FRO
 		'user' || n || '@example.com', 'Jörg Ødegård ' || n, 'jörg ødegård ' || n, 'opa.localhost', 1, 1, 1 FROM c;
 	DROP TABLE write_probes; ALTER TABLE store DROP COLUMN key_check; ALTER TABLE store DROP COLUMN timeline;
 	ALTER TABLE store DROP COLUMN mode; ALTER TABLE store DROP COLUMN compatible_from;
-	DROP TABLE replica_beats; DROP TABLE replicas;`
+	DROP TABLE replica_beats; DROP TABLE replicas; DROP TABLE authority;`
 
 // TestSearch_FindsUsersOfAnOlderStore holds that a migration folds what is searched, of more rows
 // than one batch.

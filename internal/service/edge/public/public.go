@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
+	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 )
 
 // Defaults of Options.
@@ -49,7 +50,8 @@ type Client struct {
 // Options are what a Server needs. At least one listener is not nil.
 type Options struct {
 	HTTP, HTTPS  net.Listener
-	Certificates *Certificates // with HTTPS
+	Certificates *Certificates    // with HTTPS
+	TicketKeys   *ticketkeys.Keys // of HTTPS; nil = those that crypto/tls makes, which end with the process
 
 	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
 	FindEndpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
@@ -108,6 +110,7 @@ func New(o Options) *Server {
 	if o.HTTPS != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: o.Certificates.getCertificate}
+		o.TicketKeys.Install("public", s.tls)
 	}
 	s.http = s.newServer()
 	return s

@@ -29,7 +29,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		times,
 		operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit,
 		isolation, concurrency,
-		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions} {
+		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions, authorities} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -1,0 +1,105 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ticketkeys owns the keys of TLS session tickets: clients resume a session with a server
+// that was restarted, and with every other server that has the same secret key.
+//
+// What comes in: the secret key and the tls.Config of each listener. What goes out: hooks in that
+// config. For TLS 1.3 a key is derived for each listener and UTC day, which stays valid through the
+// next day. TLS 1.3 agrees on fresh keys when it resumes, so that the secret key opens nothing that
+// was recorded. TLS 1.2 does not; its tickets are sealed with random keys of the process.
+package ticketkeys
+
+import (
+	"context"
+	"crypto/tls"
+	"slices"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+)
+
+const (
+	rotationInterval = time.Minute
+
+	// clockTolerance is how far the clock of another server may be ahead: as long before midnight,
+	// its tickets of tomorrow are accepted.
+	clockTolerance = time.Hour
+)
+
+// Keys are the ticket keys of a server's listeners. Install is called before Run and before the
+// configs are used; a nil *Keys leaves them as they are.
+type Keys struct {
+	secret    *seal.Key
+	listeners []*listener
+}
+
+// listener has two configs that serve nothing: they hold the keys of its tickets.
+type listener struct {
+	name    string
+	derived tls.Config // for TLS 1.3
+	random  tls.Config // for TLS 1.2; crypto/tls makes its keys
+	days    []string   // those of derived; used by Install and Run only
+}
+
+// New returns Keys that are derived from the secret key.
+func New(secret *seal.Key) *Keys { return &Keys{secret: secret} }
+
+// Install makes a config use keys for the tickets of the listener with the name. Listeners with
+// different names do not resume each other's sessions: a client that was led astray to another
+// listener verifies its certificate.
+func (k *Keys) Install(name string, c *tls.Config) {
+	if k == nil {
+		return
+	}
+	l := &listener{name: name}
+	k.listeners = append(k.listeners, l)
+	k.rotate(l, time.Now())
+	c.WrapSession = func(state tls.ConnectionState, session *tls.SessionState) ([]byte, error) {
+		return l.keysFor(state.Version).EncryptTicket(state, session)
+	}
+	c.UnwrapSession = func(ticket []byte, state tls.ConnectionState) (*tls.SessionState, error) {
+		return l.keysFor(state.Version).DecryptTicket(ticket, state)
+	}
+}
+
+func (l *listener) keysFor(version uint16) *tls.Config {
+	if version < tls.VersionTLS13 {
+		return &l.random
+	}
+	return &l.derived
+}
+
+// Run changes the keys with the day until ctx is done. It compares wall-clock times, so a machine
+// that slept catches up.
+func (k *Keys) Run(ctx context.Context) {
+	for timer.Sleep(ctx, rotationInterval) {
+		for _, l := range k.listeners {
+			k.rotate(l, time.Now())
+		}
+	}
+}
+
+func (k *Keys) rotate(l *listener, now time.Time) {
+	days := validDays(now)
+	if slices.Equal(days, l.days) {
+		return
+	}
+	keys := make([][seal.KeySize]byte, len(days))
+	for i, day := range days {
+		keys[i] = k.secret.Derive("TLS session tickets of " + l.name + " on " + day)
+	}
+	l.derived.SetSessionTicketKeys(keys)
+	l.days = days
+}
+
+// validDays returns the days whose keys are valid. The first is that of new tickets.
+func validDays(now time.Time) []string {
+	now = now.UTC()
+	all := []string{now.Format(time.DateOnly), now.AddDate(0, 0, -1).Format(time.DateOnly)}
+	if ahead := now.Add(clockTolerance).Format(time.DateOnly); ahead != all[0] {
+		all = append(all, ahead)
+	}
+	return all
+}

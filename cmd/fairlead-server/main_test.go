@@ -223,7 +223,8 @@ func TestRun_FailuresExitWith1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.ExecContext(t.Context(), "PRAGMA user_version = 999"); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		"PRAGMA user_version = 999; UPDATE store SET compatible_from = 999"); err != nil {
 		t.Fatal(err)
 	}
 	_ = db.Close()

@@ -32,9 +32,9 @@ func (t *tx) beginEpoch(above int64) error {
 	return t.exec(`UPDATE store SET epoch = $1`, t.epoch)
 }
 
-// sawEpoch records the epoch of a transaction that was committed. All watchers wake for another
+// recordEpoch records the epoch of a transaction that was committed. All watchers wake for another
 // one.
-func (s *Store) sawEpoch(epoch int64) {
+func (s *Store) recordEpoch(epoch int64) {
 	if s.epoch.Swap(epoch) != epoch {
 		s.wakes.wakeAll()
 		s.auditWakes.wakeAll()

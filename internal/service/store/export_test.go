@@ -7,7 +7,7 @@ import "time"
 
 // SetBeatTimes is called before Beat.
 func (s *Store) SetBeatTimes(interval, timeout, fenceAfter time.Duration) {
-	s.beats = beatTimes{interval, timeout, fenceAfter}
+	s.beatTimes = beatTimes{interval, timeout, fenceAfter}
 }
 
 // SetPollInterval is called before Listen.

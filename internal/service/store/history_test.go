@@ -120,8 +120,8 @@ func (h *history) join(i int) {
 	h.replicas[i].Store(r)
 }
 
-// any returns one of the replicas.
-func (h *history) any(random *rand.Rand) *replica {
+// randomReplica returns one of the replicas.
+func (h *history) randomReplica(random *rand.Rand) *replica {
 	return h.replicas[random.IntN(historyStores)].Load()
 }
 
@@ -232,7 +232,7 @@ func (h *history) start(random *rand.Rand) (id string) {
 
 // until repeats the call on any replica while faults refuse it.
 func (h *history) until(random *rand.Rand, call func(*replica) error) {
-	for h.unavailable(call(h.any(random))) && timer.Sleep(h.T.Context(), 10*time.Millisecond) {
+	for h.unavailable(call(h.randomReplica(random))) && timer.Sleep(h.T.Context(), 10*time.Millisecond) {
 	}
 }
 
@@ -242,8 +242,8 @@ func (h *history) confirm(e account.Endpoint) {
 	h.confirmed[e.ResourceVersion] = true
 }
 
-// see records what a version was seen as, which is the same for everybody.
-func (h *history) see(v account.ResourceVersion, content string) {
+// recordContent records what a version was seen as, which is the same for all watchers.
+func (h *history) recordContent(v account.ResourceVersion, content string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if before := h.contents[v]; before != "" && before != content {
@@ -282,7 +282,7 @@ func (h *history) watch(random *rand.Rand) (all map[string]string) {
 		return err
 	})
 	for {
-		s := h.any(random)
+		s := h.randomReplica(random)
 		h.changed.Add(1)
 		wake, cancel := s.Subscribe(h.AccountID)
 		for range 1 + random.IntN(10) {
@@ -314,7 +314,7 @@ func (h *history) follow(s *replica, v *account.ResourceVersion, all map[string]
 		}
 		*v = e.ResourceVersion
 		content := encode(h.T, *e.Endpoint)
-		h.see(*v, string(e.Type)+" "+content)
+		h.recordContent(*v, string(e.Type)+" "+content)
 		if all[e.Endpoint.ID] = content; e.Type == account.Deleted {
 			delete(all, e.Endpoint.ID)
 		}

@@ -77,7 +77,7 @@ func (p *poller) read(ctx context.Context, ids []string, found map[string][2]int
 			WHERE a.id IN (`+strings.Join(places, ", ")+`)`, args...)
 	})
 	if err == nil {
-		p.s.sawEpoch(epoch)
+		p.s.recordEpoch(epoch)
 	}
 	return err
 }
@@ -114,8 +114,8 @@ func (o *outbox) setListening(on bool) {
 	o.listening, o.pending = on, map[string]struct{}{}
 }
 
-// wait sets what interrupts the listener's wait, and reports whether something is pending.
-func (o *outbox) wait(interrupt context.CancelFunc) (pending bool) {
+// setInterrupt sets what interrupts the listener's wait, and reports whether something is pending.
+func (o *outbox) setInterrupt(interrupt context.CancelFunc) (pending bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.interrupt = interrupt

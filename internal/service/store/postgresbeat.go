@@ -38,9 +38,9 @@ func (s *Store) Beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b := &beater{s: s, config: config, observer: beatObserver{after: s.beats.fenceAfter}}
+	b := &beater{s: s, config: config, observer: beatObserver{after: s.beatTimes.fenceAfter}}
 	defer b.disconnect()
-	for first := true; first || timer.Sleep(ctx, s.beats.interval); first = false {
+	for first := true; first || timer.Sleep(ctx, s.beatTimes.interval); first = false {
 		dead, err := b.beat(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -59,7 +59,7 @@ func (s *Store) Beat(ctx context.Context) error {
 
 // beat beats once. An error without an answer of the database has ended the connection.
 func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.s.beats.timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.s.beatTimes.timeout)
 	defer cancel()
 	if err := b.connect(ctx); err != nil {
 		return nil, err
@@ -122,9 +122,7 @@ func (b *beater) disconnect() {
 	if b.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = b.conn.Close(ctx) // it is lost or no longer needed
+	closePostgres(b.conn)
 	b.conn = nil
 }
 

@@ -85,10 +85,15 @@ func (l *postgresListener) disconnect() {
 		return
 	}
 	l.s.outbox.setListening(false)
+	closePostgres(l.conn)
+	l.conn = nil
+}
+
+// closePostgres closes a connection that is lost or no longer needed.
+func closePostgres(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = l.conn.Close(ctx) // it is lost or no longer needed
-	l.conn = nil
+	_ = conn.Close(ctx)
 }
 
 // wait waits for a notification, until the next poll, or until own changes have to be sent.
@@ -100,14 +105,14 @@ func (l *postgresListener) wait(ctx context.Context) {
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer l.s.outbox.wait(nil)
-	if l.s.outbox.wait(cancel) {
+	defer l.s.outbox.setInterrupt(nil)
+	if l.s.outbox.setInterrupt(cancel) {
 		next := l.sent.Add(notifyInterval)
 		if time.Until(next) <= 0 {
 			l.send(ctx)
 			return
 		}
-		if l.s.outbox.wait(nil); next.Before(until) {
+		if l.s.outbox.setInterrupt(nil); next.Before(until) {
 			until = next
 		}
 	}

@@ -119,12 +119,12 @@ type Store struct {
 	pollInterval time.Duration // of Listen
 
 	// of a replica
-	beats    beatTimes
-	joined   atomic.Bool // its writes are refused from then on when it is fenced
-	sweeper  atomic.Bool
-	lastUsed lastUsedTimes
-	uses     sessionUses
-	probe    probe
+	beatTimes beatTimes
+	joined    atomic.Bool // its writes are refused from then on when it is fenced
+	sweeper   atomic.Bool
+	lastUsed  lastUsedTimes
+	uses      sessionUses
+	probe     probe
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
 }
@@ -159,7 +159,7 @@ var (
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
 	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval,
-		beats: beatTimes{beatInterval, beatTimeout, fenceAfter}}
+		beatTimes: beatTimes{beatInterval, beatTimeout, fenceAfter}}
 	if opt.DatabaseURL != "" {
 		s.engine = &postgresEngine{}
 	}

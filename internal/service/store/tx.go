@@ -98,7 +98,7 @@ func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 	}
 	err = begun.Commit()
 	if err == nil {
-		s.sawEpoch(t.epoch)
+		s.recordEpoch(t.epoch)
 	}
 	for accountID := range t.changes { // after an error, too: the commit may have got through
 		s.wakes.wake(accountID)

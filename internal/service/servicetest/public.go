@@ -110,7 +110,9 @@ func (w *PublicServer) GetPage(url string) (status int, body string) {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	res, err := w.NewBrowser().Do(req)
+	browser := w.NewBrowser()
+	defer browser.CloseIdleConnections() // a client may have a thousand connections
+	res, err := browser.Do(req)
 	if err != nil {
 		w.T.Fatal(err)
 	}

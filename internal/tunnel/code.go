@@ -82,6 +82,7 @@ const (
 	RefusedForbidden                         // the opener may not use this endpoint
 	RefusedInternal                          // a fault of the receiver
 	RefusedHeader                            // the receiver could not read the stream's header
+	RefusedUnresponsive                      // the agent of another replica does not respond
 )
 
 var refuseCodeTexts = [...]string{
@@ -94,6 +95,7 @@ var refuseCodeTexts = [...]string{
 	RefusedForbidden:       "not allowed",
 	RefusedInternal:        "internal error",
 	RefusedHeader:          "unreadable stream header",
+	RefusedUnresponsive:    "the agent does not respond",
 }
 
 // String returns the code in a few words.
@@ -110,3 +112,8 @@ type RefusedError struct{ Code RefuseCode }
 
 // Error returns the reason as a sentence.
 func (e *RefusedError) Error() string { return "stream refused: " + e.Code.String() }
+
+// Is matches ErrUnresponsive if the receiver met it on the way to the agent.
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrUnresponsive && e.Code == RefusedUnresponsive
+}

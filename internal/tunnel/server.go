@@ -45,6 +45,9 @@ type ServerConfig struct {
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// does not block. May be nil.
 	OnResponsiveness func(*Session)
+	// OnRequestLine receives the request lines that clients send; agents and forwarders send none.
+	// It must not block. Default: lines are ignored.
+	OnRequestLine func(*Session, RequestLine)
 	// MaxPending is how many connections may be between TLS and Welcome at a time; further ones are
 	// closed at once. Default 1024. The listener limits them per address.
 	MaxPending int
@@ -253,8 +256,11 @@ func (h *serverSession) handleMessage(l *link, m *message) error {
 	return l.send(answer)
 }
 
-// handleRequestLine ignores lines: clients send none.
-func (h *serverSession) handleRequestLine(RequestLine) {}
+func (h *serverSession) handleRequestLine(line RequestLine) {
+	if f := h.server.cfg.OnRequestLine; f != nil {
+		f(h.Session, line)
+	}
+}
 
 func (h *serverSession) serveRequest(l *link, m, answer *message) error {
 	if h.Role() != RoleAgent {

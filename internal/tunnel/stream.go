@@ -50,6 +50,7 @@ type Stream struct {
 
 	readMu     sync.Mutex // one reader at a time
 	openErr    error      // opener: why it will never open; guarded by readMu
+	onRefused  func(RefuseCode)
 	deadlineMu sync.Mutex
 	deadline   time.Time // of reads
 }
@@ -146,8 +147,19 @@ func (s *Stream) awaitOpened() error {
 		err = fmt.Errorf("stream ended without OPENED: %w", io.ErrUnexpectedEOF)
 	}
 	s.openErr = err
+	var refused *RefusedError
+	if s.onRefused != nil && errors.As(err, &refused) {
+		s.onRefused(refused.Code)
+	}
 	return err
 }
+
+// OnRefused makes f be called with the code when the receiver has refused the stream, once that has
+// been read. f must not block. It must be called before anything else that reads.
+func (s *Stream) OnRefused(f func(RefuseCode)) { s.onRefused = f }
+
+// Buffered returns how many bytes Read or Next would return without waiting.
+func (s *Stream) Buffered() int { return s.st.Buffered() }
 
 // readError records an end of input and translates the error.
 func (s *Stream) readError(err error) error {

@@ -96,10 +96,10 @@ func TestAPI_Tunnels(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	session := a.Session()
-	tunnel, err := a.Store.StartTunnel(t.Context(),
+	tunnel, _, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
 			Labels:     map[string]string{"app": "api", "site": "a"},
-			ForwardsTo: "http://localhost:8080"})
+			ForwardsTo: "http://localhost:8080"}, account.TunnelResume{})
 	storetest.Must(t, err)
 	if table := a.api(0, "tunnels", "list").out; !regexp.MustCompile(
 		tunnel.ID + ` +app=api,site=a +http://localhost:8080 +` + session).MatchString(table) {

@@ -84,6 +84,7 @@ type TunnelSession struct {
 	AccountID  string `json:"-"`
 	InstanceID string `json:"-"`
 	ServerID   string `json:"-"`
+	JoinHash   []byte `json:"-"` // SHA-256 of the secret that further connections present; nil without replicas
 }
 
 // TunnelSessionPage is a page of sessions.

@@ -25,6 +25,7 @@ const (
 	PrefixEvent         = "ev"
 	PrefixUser          = "au" // application user: an identity
 	PrefixAppSession    = "as" // application session
+	PrefixReplica       = "rp" // one of several servers of a store
 )
 
 var idEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)

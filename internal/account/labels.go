@@ -46,10 +46,18 @@ type LabelledTunnels interface {
 type TunnelStarter interface {
 	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels,
 	// Metadata, ForwardsTo and UpstreamProtocol of t; the rest is the store's. CodeLimit when the
-	// account has too many.
-	StartTunnel(ctx context.Context, t LabelledTunnel) (*LabelledTunnel, error)
+	// account has too many. It ends the tunnel that resume names; replacedSessionID is the other
+	// session that held that one, which has to be closed, or "".
+	StartTunnel(ctx context.Context, t LabelledTunnel, resume TunnelResume) (started *LabelledTunnel,
+		replacedSessionID string, err error)
 	// EndTunnel deletes a tunnel that the session holds. Not held: no-op.
 	EndTunnel(ctx context.Context, accountID, id, sessionID string) error
+}
+
+// TunnelResume lets an agent's new session replace a tunnel of its previous one.
+type TunnelResume struct {
+	Secret  string // of the tunnel that is replaced, "" for none
+	NewHash []byte // of the secret of the tunnel that is started, as HashSecret returns it
 }
 
 // Validate checks the fields of a labelled tunnel that its agent sets, and lists every broken rule

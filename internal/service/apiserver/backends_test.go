@@ -48,9 +48,9 @@ func (a *api) cloud(url, more string) string {
 func TestBackends_HaveDocumentedShapes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.ActiveChild = func(_, _ string) string { return "bkdst-1" } })
-	tunnel, err := a.Store.StartTunnel(t.Context(),
+	tunnel, _, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: a.Session()},
-			Labels: map[string]string{"app": "api", "site": "a"}})
+			Labels: map[string]string{"app": "api", "site": "a"}}, account.TunnelResume{})
 	storetest.Must(t, err)
 	ref := fmt.Sprintf(`{"id":%q,"uri":"%s/tunnels/%s"}`, tunnel.ID, base, tunnel.ID)
 	child := a.Static().ID

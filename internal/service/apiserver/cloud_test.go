@@ -152,10 +152,10 @@ func TestTunnels_List(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	session := a.Session()
-	made, err := a.Store.StartTunnel(t.Context(),
+	made, _, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
 			Labels:   map[string]string{"app": "api"},
-			Metadata: "m", ForwardsTo: "http://localhost:8080", UpstreamProtocol: "http1"})
+			Metadata: "m", ForwardsTo: "http://localhost:8080", UpstreamProtocol: "http1"}, account.TunnelResume{})
 	storetest.Must(t, err)
 	want := fmt.Sprintf(
 		`{"id":%q,"uri":"%s/tunnels/%s","labels":{"app":"api"},"metadata":"m","forwards_to":"http://localhost:8080","upstream_protocol":"http1","region":"home",`+

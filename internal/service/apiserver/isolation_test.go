@@ -47,9 +47,9 @@ func isolatedAccount(t *testing.T) (a *api, ids map[string]string, theirs string
 		a.do("PATCH", "/"+path+"/"+made, a.admin, `{"description":"mine"}`).want(200)
 		ids[path] = made
 	}
-	tunnel, err := a.Store.StartTunnel(t.Context(),
+	tunnel, _, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
-			Labels: map[string]string{"app": "mine"}})
+			Labels: map[string]string{"app": "mine"}}, account.TunnelResume{})
 	storetest.Must(t, err)
 	login := a.Login("mine", "secret", func(l *account.NewLogin) { l.Provider.Name = "mine" })
 	ids["tunnels"], ids["app/users"], ids["app/sessions"] = tunnel.ID, login.UserID, login.ID

@@ -47,9 +47,9 @@ func (a *api) endpointCases(backend string) []operationCase {
 	e := a.Bind(session, "http://api.demo").Endpoint
 	a.Bind(lost, "tcp://lost.demo:1")
 	a.EndSession(lost)
-	tunnel, err := a.Store.StartTunnel(a.t.Context(),
+	tunnel, _, err := a.Store.StartTunnel(a.t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
-			Labels: map[string]string{"app": "api"}})
+			Labels: map[string]string{"app": "api"}}, account.TunnelResume{})
 	storetest.Must(a.t, err)
 	cloud := a.cloud("http://cloud.demo", "")
 	event := into[auditPage](a.get("/events").want(200)).Events[0].ID

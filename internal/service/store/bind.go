@@ -81,9 +81,13 @@ func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string
 		accountID).
 		Scan(&region, &instanceID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return "", "", account.Errorf(account.CodeNotFound, "tunnel session %s has ended", sessionID)
+		return "", "", errSessionOver(sessionID)
 	}
 	return region, instanceID, err
+}
+
+func errSessionOver(id string) error {
+	return account.Errorf(account.CodeNotFound, "tunnel session %s has ended", account.Shorten(id))
 }
 
 // refuseOtherScheme holds the rule that one host and port has one scheme in an account.
@@ -227,22 +231,29 @@ func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 // EndSession implements account.Binder.
 func (s *Store) EndSession(ctx context.Context, accountID, sessionID string, end account.SessionEnd) error {
 	return s.write(ctx, "ending a tunnel session", func(t *tx) error {
-		if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
-			return err
-		}
-		if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID,
-			accountID); err != nil {
-			return err
-		}
-		rows, err := t.endpointsWhere(`session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`, sessionID,
-			accountID)
-		for _, row := range rows {
-			row.setOffline(t.now)
-			t.changed(account.Modified, row)
-		}
-		return err
+		return t.endSession(accountID, sessionID, end)
 	})
 }
+
+// endSession ends a session and what it holds.
+func (t *tx) endSession(accountID, sessionID string, end account.SessionEnd) error {
+	if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
+		return err
+	}
+	if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID,
+		accountID); err != nil {
+		return err
+	}
+	rows, err := t.endpointsWhere(heldBy, sessionID, accountID)
+	for _, row := range rows {
+		row.setOffline(t.now)
+		t.changed(account.Modified, row)
+	}
+	return err
+}
+
+// heldBy selects the endpoints that session $1 of account $2 holds.
+const heldBy = `session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`
 
 // deleteEndpoint deletes the row and reserves its id for the slot, and the hostname's projection id
 // when it was the last.

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"bytes"
 	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
@@ -87,6 +88,15 @@ func optionalTimeField(t **time.Time) converted[int64] {
 // refField is stored as the id, nil as "".
 func refField(ref **account.Ref) converted[string] {
 	return convert(func() string { return idOf(*ref) }, func(id string) { *ref = refTo(id) })
+}
+
+// optionalBytes is stored as it is, nil as the empty value.
+func optionalBytes(b *[]byte) converted[[]byte] {
+	return convert(func() []byte { return notNil(*b) }, func(v []byte) {
+		if *b = nil; len(v) > 0 {
+			*b = bytes.Clone(v)
+		}
+	})
 }
 
 // jsonField is stored as JSON; v is a pointer.

@@ -101,11 +101,11 @@ func (t *tx) checkMode() error {
 	return nil
 }
 
-// Conditions of what belongs to a server that is no longer there. A server without replicas has
-// none of its own when it starts.
+// Conditions of what has no leg: its servers are no longer there. A server without replicas has no
+// legs, and none of its own sessions when it starts.
 const (
-	sessionLost = `server_id NOT IN (SELECT id FROM replicas)`
-	holderLost  = `session_id NOT IN (SELECT t.id FROM tunnel_sessions AS t JOIN replicas AS r ON r.id = t.server_id)`
+	sessionLost = `NOT EXISTS (SELECT 1 FROM legs WHERE legs.session_id = tunnel_sessions.id)`
+	holderLost  = `session_id NOT IN (SELECT session_id FROM legs)`
 )
 
 // endLost ends the sessions of servers that are no longer there; their endpoints go offline.

@@ -28,6 +28,7 @@ var tunnelSessions = newTable(table[account.TunnelSession]{
 			{"instance_id", &s.InstanceID, insertOnly},
 			{"server_id", &s.ServerID, insertOnly},
 			{"started_at", timeField(&s.StartedAt), insertOnly},
+			{"join_hash", optionalBytes(&s.JoinHash), insertOnly},
 		}
 	},
 	created: account.AuditSessionStarted, deleted: account.AuditSessionEnded,
@@ -47,7 +48,10 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 		}
 		by := account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}
 		tunnelSessions.audit(t, by, tunnelSessions.created, &session)
-		return tunnelSessions.insert(t, &session)
+		if err := tunnelSessions.insert(t, &session); err != nil || s.opt.Replica == nil {
+			return err
+		}
+		return t.addLeg(session.ID)
 	})
 }
 

@@ -136,6 +136,7 @@ var (
 	_ account.AuditLog        = (*Store)(nil)
 	_ account.Binder          = (*Store)(nil)
 	_ account.SessionStarter  = (*Store)(nil)
+	_ account.SessionLegs     = (*Store)(nil)
 	_ account.TunnelSessions  = (*Store)(nil)
 	_ account.TunnelStarter   = (*Store)(nil)
 	_ account.LabelledTunnels = (*Store)(nil)

@@ -5,6 +5,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -28,25 +30,46 @@ var tunnels = newTable(table[account.LabelledTunnel]{
 })
 
 // StartTunnel implements account.TunnelStarter.
-func (s *Store) StartTunnel(ctx context.Context, started account.LabelledTunnel) (*account.LabelledTunnel, error) {
+func (s *Store) StartTunnel(
+	ctx context.Context, started account.LabelledTunnel, resume account.TunnelResume,
+) (_ *account.LabelledTunnel, replacedSessionID string, err error) {
 	if err := started.Validate(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	err := s.write(ctx, "starting a labelled tunnel", func(t *tx) error {
+	err = s.write(ctx, "starting a labelled tunnel", func(t *tx) error {
 		region, _, err := t.liveSession(started.AccountID, started.TunnelSession.ID)
 		if err != nil {
+			return err
+		}
+		if replacedSessionID, err = t.endResumed(&started, resume.Secret); err != nil {
 			return err
 		}
 		if err := tunnels.checkLimit(t, started.AccountID, s.opt.MaxEndpoints, "end some of them first"); err != nil {
 			return err
 		}
 		started.ID, started.Region, started.StartedAt = account.NewID(account.PrefixTunnel, t.now), region, t.now
-		return tunnels.insert(t, &started)
+		return tunnels.insert(t, &started, column{name: "resume_hash", field: &resume.NewHash})
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return &started, nil
+	return &started, replacedSessionID, nil
+}
+
+// endResumed ends the tunnel that another replaces, and returns the other session that held it.
+func (t *tx) endResumed(by *account.LabelledTunnel, secret string) (sessionID string, err error) {
+	if secret == "" {
+		return "", nil
+	}
+	err = t.row(`DELETE FROM tunnels WHERE account_id = $1 AND resume_hash = $2 RETURNING session_id`, by.AccountID,
+		account.HashSecret(secret)).Scan(&sessionID)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	if sessionID == by.TunnelSession.ID {
+		sessionID = ""
+	}
+	return sessionID, err
 }
 
 // EndTunnel implements account.TunnelStarter.

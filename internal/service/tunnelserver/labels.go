@@ -28,14 +28,14 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	started, err := s.opt.Store.StartTunnel(ctx, account.LabelledTunnel{
+	secret := account.NewSecret(account.ResumePrefix)
+	started, _, err := s.opt.Store.StartTunnel(ctx, account.LabelledTunnel{
 		AccountID: t.accountID, TunnelSession: account.Ref{ID: t.id}, Labels: b.Labels,
 		Metadata: b.Metadata, ForwardsTo: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
-	})
+	}, account.TunnelResume{Secret: b.ResumeSecret, NewHash: account.HashSecret(secret)})
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	secret := account.NewSecret(account.ResumePrefix)
 	s.addTunnel(t, started, secret, b.ResumeSecret)
 	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
 		return tunnel.Bound{}, s.evictForbidden(t, errNoLabelRule(t, b.Labels))

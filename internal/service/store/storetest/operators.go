@@ -179,7 +179,7 @@ var operators = map[string]func(*testing.T, Open){
 		Equal(t, "rest", len(sessions.Sessions), 1)
 		one, err := f.Store.TunnelSession(t.Context(), f.AccountID, sessions.Sessions[0].ID)
 		Must(t, err)
-		Equal(t, "session", *one, sessions.Sessions[0])
+		Equal(t, "session", fmt.Sprintf("%+v", *one), fmt.Sprintf("%+v", sessions.Sessions[0]))
 		Equal(t, "address", one.IP, "203.0.113.9")
 		Must(t, f.Store.EndSession(t.Context(), f.AccountID, one.ID, account.SessionEnd{}))
 		_, err = f.Store.TunnelSession(t.Context(), f.AccountID, one.ID)

@@ -21,15 +21,24 @@ var tunnels = map[string]func(t *testing.T, open Open){
 	"tunnels/broken":      tunnelBroken,
 	"tunnels/limit":       tunnelLimit,
 	"tunnels/not another": tunnelOfAnother,
+	"tunnels/resume":      tunnelResume,
 }
 
 func (f *Fixture) tunnel(session string, labels map[string]string) *account.LabelledTunnel {
 	f.T.Helper()
-	got, err := f.Store.StartTunnel(f.ctx(),
-		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels,
-			Metadata: "m", ForwardsTo: "http://localhost:8080", UpstreamProtocol: "http1"})
-	Must(f.T, err)
+	got, _ := f.resumeTunnel(session, labels, account.TunnelResume{})
 	return got
+}
+
+func (f *Fixture) resumeTunnel(
+	session string, labels map[string]string, resume account.TunnelResume,
+) (started *account.LabelledTunnel, replacedSessionID string) {
+	f.T.Helper()
+	started, replacedSessionID, err := f.Store.StartTunnel(f.ctx(),
+		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels,
+			Metadata: "m", ForwardsTo: "http://localhost:8080", UpstreamProtocol: "http1"}, resume)
+	Must(f.T, err)
+	return started, replacedSessionID
 }
 
 func (f *Fixture) tunnelIDs(labels map[string]string, p account.Page) string {
@@ -77,8 +86,9 @@ func tunnelEnds(t *testing.T, open Open) {
 	}
 	f.Restart()
 	Equal(t, "after a restart", f.tunnelIDs(nil, account.Page{}), "[] false")
-	_, err := f.Store.StartTunnel(f.ctx(),
-		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: other}, Labels: labels})
+	_, _, err := f.Store.StartTunnel(f.ctx(),
+		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: other}, Labels: labels},
+		account.TunnelResume{})
 	MustCode(t, err, account.CodeNotFound)
 }
 
@@ -121,8 +131,9 @@ func tunnelBroken(t *testing.T, open Open) {
 	}
 	for _, labels := range []map[string]string{nil, {"": "v"}, {"k": ""}, {"k": long}, {long: "v"}, {"k k": "v"},
 		{"k": "v\n"}, {"k": "*"}, {"a:b": "v"}, {"k": "ü"}, many} {
-		_, err := f.Store.StartTunnel(f.ctx(),
-			account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels})
+		_, _, err := f.Store.StartTunnel(f.ctx(),
+			account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels},
+			account.TunnelResume{})
 		MustCode(t, err, account.CodeInvalid)
 		Equal(t, "field", account.FieldsOf(err)[0].Field, "labels")
 	}
@@ -132,9 +143,9 @@ func tunnelLimit(t *testing.T, open Open) {
 	f := NewFixture(t, open, func(o *store.Options) { o.MaxEndpoints = 1 })
 	session := f.Session()
 	f.tunnel(session, map[string]string{"app": "api"})
-	_, err := f.Store.StartTunnel(f.ctx(),
+	_, _, err := f.Store.StartTunnel(f.ctx(),
 		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session},
-			Labels: map[string]string{"a": "b"}})
+			Labels: map[string]string{"a": "b"}}, account.TunnelResume{})
 	MustCode(t, err, account.CodeLimit)
 }
 
@@ -149,10 +160,42 @@ func tunnelOfAnother(t *testing.T, open Open) {
 	Equal(t, "another account's list", len(page.Tunnels), 0)
 	Must(t, f.Store.EndTunnel(f.ctx(), stranger, made.ID, made.TunnelSession.ID))
 	Must(t, f.Store.EndSession(f.ctx(), stranger, made.TunnelSession.ID, account.SessionEnd{}))
-	_, err = f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: stranger, TunnelSession: made.TunnelSession,
-		Labels: made.Labels})
+	_, _, err = f.Store.StartTunnel(f.ctx(),
+		account.LabelledTunnel{AccountID: stranger, TunnelSession: made.TunnelSession, Labels: made.Labels},
+		account.TunnelResume{})
 	MustCode(t, err, account.CodeNotFound)
 	if _, err := f.Store.LabelledTunnel(f.ctx(), f.AccountID, made.ID); err != nil {
 		t.Errorf("another account ended it: %v", err)
 	}
+}
+
+func tunnelResume(t *testing.T, open Open) {
+	f := NewFixture(t, open, func(o *store.Options) { o.MaxEndpoints = 2 })
+	one, two := f.Session(), f.Session()
+	labels := map[string]string{"app": "api"}
+	secret := func(s string) account.TunnelResume { return account.TunnelResume{NewHash: account.HashSecret(s)} }
+	old, _ := f.resumeTunnel(one, labels, secret("old"))
+	kept, _ := f.resumeTunnel(one, labels, secret("kept"))
+	resume := secret("new")
+	f.Clock.Step(time.Second)
+	resume.Secret = "old" // at the limit: the tunnel that it replaces does not count
+	started, replaced := f.resumeTunnel(two, labels, resume)
+	Equal(t, "session that held it", replaced, one)
+	Equal(t, "tunnels", f.tunnelIDs(nil, account.Page{}), fmt.Sprint([]string{started.ID, kept.ID}, false))
+	_, err := f.Store.LabelledTunnel(f.ctx(), f.AccountID, old.ID)
+	MustCode(t, err, account.CodeNotFound)
+	resume.Secret = "new"
+	_, replaced = f.resumeTunnel(two, labels, resume)
+	Equal(t, "session that replaces its own tunnel", replaced, "")
+	Must(t, f.Store.EndTunnel(f.ctx(), f.AccountID, kept.ID, one))
+	resume.Secret = "another"
+	_, replaced = f.resumeTunnel(two, labels, resume)
+	Equal(t, "session of a tunnel that is not there", replaced, "")
+
+	stranger, _ := f.NewAccount("second")
+	resume.Secret = "new"
+	_, replaced, err = f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: stranger, Labels: labels,
+		TunnelSession: account.Ref{ID: f.SessionIn(stranger)}}, resume)
+	Must(t, err)
+	Equal(t, "session of another account's tunnel", replaced, "")
 }

@@ -1,0 +1,27 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import "context"
+
+// SessionLegs records which of several servers a live agent's session has connections with: its
+// legs. A session starts with that of the server that started it.
+type SessionLegs interface {
+	// JoinSession adds this server to the servers of a live agent's session, if joinHash is that of
+	// its row. CodeNotFound otherwise, and always without replicas. Idempotent.
+	JoinSession(ctx context.Context, id string, joinHash []byte) (*TunnelSession, error)
+	// LeaveSession records that the session has no connection with this server any more. The session
+	// ends with its last server, as by Binder.EndSession; end is recorded then. Without replicas it
+	// is EndSession.
+	LeaveSession(ctx context.Context, accountID, id string, end SessionEnd) error
+	// SessionHoldings returns what a live session has bound. CodeNotFound when it is over.
+	SessionHoldings(ctx context.Context, accountID, id string) (*SessionHoldings, error)
+}
+
+// SessionHoldings are what a session has bound, read at one moment, each list in the order of the
+// ids. The endpoints have their traffic policies.
+type SessionHoldings struct {
+	Endpoints []Endpoint
+	Tunnels   []LabelledTunnel
+}

@@ -1,0 +1,102 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"crypto/subtle"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// addLeg records that a session has connections with this replica.
+func (t *tx) addLeg(sessionID string) error {
+	return t.exec(`INSERT INTO legs (session_id, replica_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, sessionID,
+		t.s.opt.Replica.ID)
+}
+
+// JoinSession implements account.SessionLegs. A session without a leg is over: what it holds may
+// have gone offline in part.
+func (s *Store) JoinSession(
+	ctx context.Context, id string, joinHash []byte,
+) (joined *account.TunnelSession, err error) {
+	if s.opt.Replica == nil || len(joinHash) == 0 {
+		return nil, errSessionOver(id)
+	}
+	err = s.write(ctx, "joining a tunnel session", func(t *tx) (err error) {
+		joined, err = tunnelSessions.first(t, `id = $1 AND id IN (SELECT session_id FROM legs)`, id)
+		switch {
+		case err != nil:
+			return err
+		case joined == nil || subtle.ConstantTimeCompare(joined.JoinHash, joinHash) != 1:
+			return errSessionOver(id)
+		}
+		return t.addLeg(id)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return joined, nil
+}
+
+// LeaveSession implements account.SessionLegs.
+func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end account.SessionEnd) error {
+	if s.opt.Replica == nil {
+		return s.EndSession(ctx, accountID, id, end)
+	}
+	return s.write(ctx, "leaving a tunnel session", func(t *tx) error {
+		err := t.exec(`DELETE FROM legs WHERE session_id = $1 AND replica_id = $2
+			AND session_id IN (SELECT id FROM tunnel_sessions WHERE account_id = $3)`, id, s.opt.Replica.ID, accountID)
+		if err != nil {
+			return err
+		}
+		var others int
+		if err := t.row(`SELECT COUNT(*) FROM legs WHERE session_id = $1`, id).Scan(&others); err != nil || others > 0 {
+			return err
+		}
+		return t.endSession(accountID, id, end)
+	})
+}
+
+// SessionHoldings implements account.SessionLegs.
+func (s *Store) SessionHoldings(ctx context.Context, accountID, id string) (*account.SessionHoldings, error) {
+	held := &account.SessionHoldings{Endpoints: []account.Endpoint{}}
+	err := s.read(ctx, "reading what a tunnel session holds", func(t *tx) error {
+		if _, _, err := t.liveSession(accountID, id); err != nil {
+			return err
+		}
+		policies, err := t.policiesHeldBy(accountID, id)
+		if err != nil {
+			return err
+		}
+		rows, err := t.endpointsWhere(heldBy, id, accountID)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			row.e.TrafficPolicy = policies[row.e.ID]
+			held.Endpoints = append(held.Endpoints, row.e)
+		}
+		held.Tunnels, err = tunnels.all(t, `session_id = $1 AND account_id = $2 ORDER BY id`, id, accountID)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return held, nil
+}
+
+// policiesHeldBy returns the traffic policies of the endpoints that a session holds, by endpoint.
+func (t *tx) policiesHeldBy(accountID, sessionID string) (map[string]string, error) {
+	policies := map[string]string{}
+	return policies, t.each(func(from scanner) error {
+		var id string
+		var sealed []byte
+		err := from.Scan(&id, &sealed)
+		if err == nil {
+			policies[id], err = t.unseal(sealed, id)
+		}
+		return err
+	}, `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' AND `+heldBy, sessionID, accountID)
+}

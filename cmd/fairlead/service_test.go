@@ -94,6 +94,12 @@ func (svc *service) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel
 	return tunnel.Welcome{SessionID: "ts-1", ServerVersion: "1.2.3"}, svc.helloErr
 }
 
+// Join refuses connections of other replicas' sessions: there are none.
+func (*service) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
+	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
+		Msg: "the session has ended: begin a new one"}
+}
+
 func (svc *service) Up(*tunnel.Session) {}
 
 func (svc *service) Bind(_ context.Context, s *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {

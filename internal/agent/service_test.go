@@ -135,6 +135,12 @@ func (svc *service) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel
 	return tunnel.Welcome{SessionID: fmt.Sprintf("ts-%d", svc.sessions), ServerVersion: "1.2.3"}, nil
 }
 
+// Join refuses connections of other replicas' sessions: there are none.
+func (*service) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
+	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
+		Msg: "the session has ended: begin a new one"}
+}
+
 func (svc *service) Up(*tunnel.Session) {}
 
 func (svc *service) Bind(ctx context.Context, s *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {

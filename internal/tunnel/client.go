@@ -38,6 +38,9 @@ type ClientConfig struct {
 	// carry bulk, up to sixteen while packets are lost without bbr. A number in the server's
 	// Welcome has precedence; the session does not grow then either.
 	Connections int
+	// MaxLegs is with how many replicas of the server a session has connections, if there are as
+	// many. Default 3.
+	MaxLegs int
 
 	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An
 	// error closes the session; the Client tries again later, unless it is an *Error whose Code is
@@ -53,6 +56,9 @@ type ClientConfig struct {
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// must not block.
 	OnResponsiveness func(*Session)
+	// OnLegs is called when what the session's Legs or WantedLegs return may have changed, except
+	// for the number of streams. It must not block.
+	OnLegs func(*Session)
 	// OnRequestLine receives the request lines. It must not block.
 	OnRequestLine func(RequestLine)
 	WindowBudget  *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
@@ -79,6 +85,9 @@ func NewClient(cfg ClientConfig) *Client {
 	}
 	if cfg.MaxBackoff <= 0 {
 		cfg.MaxBackoff = defaultMaxBackoff
+	}
+	if cfg.MaxLegs <= 0 {
+		cfg.MaxLegs = defaultMaxLegs
 	}
 	if cfg.WindowBudget == nil {
 		cfg.WindowBudget = NewWindowBudget(0)

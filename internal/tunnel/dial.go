@@ -45,7 +45,9 @@ func (c *Client) startSession(ctx context.Context, wasUp bool) (*Session, error)
 		}
 		return nil, err
 	}
+	l.replicaID = welcome.ReplicaID
 	s := newSession(&clientHandler{c}, true, hello, *welcome, l.conn.RemoteAddr())
+	s.owner, s.replicas = c, welcome.Replicas
 	if err := c.serveLink(s, l); err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ func clientTrust() *tls.Config {
 // testHandler accepts everything, unless one of its functions refuses, and echoes streams.
 type testHandler struct {
 	hello  func(ctx context.Context, h Hello) (Welcome, error)
+	join   func(ctx context.Context, h Hello) (Welcome, error) // default: refuses
 	bind   func(ctx context.Context, s *Session, b Bind) (Bound, error)
 	stream func(ctx context.Context, s *Session, st *Stream)
 
@@ -86,6 +87,13 @@ func (h *testHandler) Hello(ctx context.Context, hello Hello, _ net.Addr) (Welco
 		return w, err
 	}
 	return w, nil
+}
+
+func (h *testHandler) Join(ctx context.Context, hello Hello, _ net.Addr) (Welcome, error) {
+	if h.join == nil {
+		return Welcome{}, errUnknownSession()
+	}
+	return h.join(ctx, hello)
 }
 
 func (h *testHandler) Up(s *Session) { h.ups <- s }

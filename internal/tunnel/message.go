@@ -28,6 +28,10 @@ type Hello struct {
 	OperatorID    string `json:"operator_id,omitempty"`
 	Metadata      string `json:"metadata,omitempty"`
 
+	// Features are the parts of the protocol that this client supports beyond the first release.
+	// The Client sets them.
+	Features []Feature `json:"features,omitempty"`
+
 	// SessionID and JoinSecret are set by the Client on all connections of a session but the first.
 	SessionID  string `json:"session_id,omitempty"`
 	JoinSecret string `json:"join_secret,omitempty"`
@@ -45,12 +49,17 @@ type Welcome struct {
 	// how many connections the session should have; 0 = the client decides
 	Connections int `json:"connections,omitempty"`
 
+	// ReplicaID names the server among those that share a store; "" = it is alone.
+	ReplicaID string `json:"replica_id,omitempty"`
+	// Replicas is how many such servers accept sessions now; 0 = the server is alone.
+	Replicas int `json:"replicas,omitempty"`
+
 	// Features are the parts of the protocol that this server supports beyond the first release.
 	// The Server sets them.
 	Features []Feature `json:"features,omitempty"`
 }
 
-// Feature is a part of the protocol that older servers would silently ignore.
+// Feature is a part of the protocol that older peers would silently ignore.
 type Feature string
 
 // The features.
@@ -58,10 +67,12 @@ const (
 	FeatureLabels        Feature = "labels"         // binds of labelled tunnels
 	FeatureTrafficPolicy Feature = "traffic_policy" // binds with a traffic policy
 	FeatureConnections   Feature = "connections"    // sessions whose number of connections changes
+	FeatureReplicas      Feature = "replicas"       // sessions with connections to several servers
 )
 
-func allFeatures() []Feature {
-	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections}
+// serverFeatures returns what the welcome names.
+func serverFeatures() []Feature {
+	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas}
 }
 
 // Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
@@ -121,6 +132,7 @@ const (
 	typeBye     = "bye"     // either: the sender's last message on this connection; the receiver hangs up
 
 	typeConnections = "connections" // server: how many connections the traffic asks for
+	typeReplicas    = "replicas"    // server: how many replicas accept sessions
 	typeRetire      = "retire"      // client: neither side shall open streams on this connection
 	typeRetired     = "retired"     // server: it has no streams left on this connection; its last message there
 )
@@ -139,6 +151,7 @@ type message struct {
 	Error    *Error   `json:"error,omitempty"`
 
 	Connections int `json:"connections,omitempty"`
+	Replicas    int `json:"replicas,omitempty"`
 }
 
 type unbind struct {

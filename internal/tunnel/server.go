@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -23,6 +22,12 @@ type Handler interface {
 	// that code and message, any other error with INTERNAL. The handler chooses the SessionID, the
 	// Server the JoinSecret.
 	Hello(ctx context.Context, h Hello, remote net.Addr) (Welcome, error)
+	// Join authenticates a connection of a session that this server does not know, within 10 s: a
+	// session of another replica. h has SessionID and JoinSecret, of newer clients also everything
+	// else of a hello. The Welcome has the same SessionID; CodeUnknownSession refuses. It is called
+	// for one connection of a session at a time, and not before Down of an earlier session with this
+	// id has returned. Up follows, as after Hello; the session's Hello has the SessionID then.
+	Join(ctx context.Context, h Hello, remote net.Addr) (Welcome, error)
 	// Up is called once, before any Bind, Unbind or Stream of the session.
 	Up(s *Session)
 	// Bind and Unbind serve an agent's requests within 10 s, one at a time for each of its
@@ -64,14 +69,19 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[string]*serverSession
+	settling map[string]chan struct{} // by session id: closed when a Join or Down has returned
+	replicas int                      // of SetReplicas; 0 = not called
 }
 
-// serverSession is a session on the server's side, with the hash of the secret that further
-// connections must present.
+// serverSession is a session on the server's side.
 type serverSession struct {
 	*Session
-	server   *Server
-	joinHash [sha256.Size]byte
+	server *Server
+	up     chan struct{} // closed when the Handler's Up has returned
+	down   chan struct{} // closed when the Handler's Down has returned
+
+	replicasMu sync.Mutex // serializes messages with the number of replicas
+	replicas   int        // number that the client was told
 }
 
 // NewServer returns a Server.
@@ -85,7 +95,8 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg, pending: make(chan struct{}, cfg.MaxPending), sessions: make(map[string]*serverSession)}
+	return &Server{cfg: cfg, pending: make(chan struct{}, cfg.MaxPending),
+		sessions: make(map[string]*serverSession), settling: make(map[string]chan struct{})}
 }
 
 // Sessions returns the live sessions, in no order.
@@ -165,41 +176,24 @@ func (l *link) awaitHello(ctx context.Context) (*Hello, error) {
 // addToSession adds l to a session, new or old, and sends the welcome.
 func (s *Server) addToSession(ctx context.Context, l *link, hello *Hello) error {
 	var h *serverSession
+	var secret string
 	var err error
-	welcome := Welcome{}
 	if hello.SessionID != "" {
-		if h, err = s.joinSession(l, hello); err != nil {
-			return err
-		}
-		welcome = h.welcome
+		h, err = s.joinSession(ctx, l, hello)
 	} else {
-		if h, welcome.JoinSecret, err = s.startSession(ctx, l, hello); err != nil {
-			return err
-		}
-		secret := welcome.JoinSecret
-		welcome = h.welcome
-		welcome.JoinSecret = secret
-		s.cfg.Handler.Up(h.Session)
+		h, secret, err = s.startSession(ctx, l, hello)
 	}
-	welcome.Features = allFeatures()
+	if err != nil {
+		return err
+	}
+	welcome := h.welcome
+	welcome.JoinSecret, welcome.Features = secret, serverFeatures()
 	l.conn.trusted.Store(true)
 	l.acceptStreams() // the welcome allows the peer to open them
-	if err := l.ctrl.send(&message{Type: typeWelcome, Welcome: &welcome}); err != nil {
+	if err := h.sendWelcome(l, &welcome); err != nil {
 		l.close(err) // serve returns it and ends the session
 	}
 	return nil
-}
-
-// joinSession adds l to the session that the hello names.
-func (s *Server) joinSession(l *link, hello *Hello) (*serverSession, error) {
-	s.mu.Lock()
-	h := s.sessions[hello.SessionID]
-	s.mu.Unlock()
-	hash := sha256.Sum256([]byte(hello.JoinSecret))
-	if h == nil || subtle.ConstantTimeCompare(hash[:], h.joinHash[:]) != 1 {
-		return nil, &Error{Code: CodeUnknownSession, Msg: "the session has ended: begin a new one"}
-	}
-	return h, h.addLink(l)
 }
 
 // startSession authenticates a hello and starts its session.
@@ -210,17 +204,30 @@ func (s *Server) startSession(ctx context.Context, l *link, hello *Hello) (*serv
 	if err != nil {
 		return nil, "", err
 	}
-	h := &serverSession{server: s}
-	h.Session = newSession(h, false, *hello, welcome, l.conn.RemoteAddr())
 	secret := rand.Text() + rand.Text()
+	h, err := s.addSession(l, *hello, welcome, secret)
+	return h, secret, err
+}
+
+// addSession adds a session that the Handler has admitted, with its first connection.
+func (s *Server) addSession(l *link, hello Hello, welcome Welcome, secret string) (*serverSession, error) {
+	h := &serverSession{server: s, up: make(chan struct{}), down: make(chan struct{})}
+	h.Session = newSession(h, false, hello, welcome, l.conn.RemoteAddr())
 	h.joinHash = sha256.Sum256([]byte(secret))
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if _, taken := s.sessions[welcome.SessionID]; taken || welcome.SessionID == "" {
-		return nil, "", fmt.Errorf("the handler gave session id %q, which is empty or taken", welcome.SessionID)
+		s.mu.Unlock()
+		return nil, fmt.Errorf("the handler gave session id %q, which is empty or taken", welcome.SessionID)
 	}
 	s.sessions[welcome.SessionID] = h
-	return h, secret, h.addLink(l)
+	err := h.addLink(l)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Handler.Up(h.Session)
+	close(h.up)
+	return h, nil
 }
 
 // refuse answers a hello with an error that the peer may see, and ends the connection.
@@ -290,6 +297,8 @@ func (h *serverSession) handleStream(ctx context.Context, st *Stream) {
 func (h *serverSession) sessionEnded(s *Session, err error) {
 	h.server.mu.Lock()
 	delete(h.server.sessions, s.ID())
+	h.server.settling[s.ID()] = h.down
 	h.server.mu.Unlock()
+	defer h.server.endSettling(s.ID(), h.down)
 	h.server.cfg.Handler.Down(s, err)
 }

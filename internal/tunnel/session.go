@@ -5,6 +5,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -37,10 +38,13 @@ type sideHandler interface {
 // concurrent use.
 type Session struct {
 	handler sideHandler
-	client  bool // this side is the client
+	client  bool    // this side is the client
+	owner   *Client // on the client's side
 	hello   Hello
 	welcome Welcome
 	remote  net.Addr
+	// on the server's side: SHA-256 of the secret that further connections must present
+	joinHash [sha256.Size]byte
 
 	streams atomic.Int64
 	idle    chan struct{} // gets a token when the last stream ends
@@ -54,6 +58,7 @@ type Session struct {
 	retiring       []*link    // connections that take none any more
 	liveLinks      int        // connections that have not ended, at least len(links)+len(retiring)
 	desired        desiredConns
+	replicas       int // on the client's side: how many accept sessions; 0 = the server is alone
 	draining       bool
 	peerIsDraining bool // peerDraining is closed
 	closing        bool // no new connection, no new stream
@@ -83,7 +88,8 @@ func (s *Session) ID() string { return s.welcome.SessionID }
 // Role returns the client's role.
 func (s *Session) Role() Role { return s.hello.Role }
 
-// Hello returns the client's first message without its secrets.
+// Hello returns the client's first message without its secrets. On the server's side it has a
+// SessionID when the session began on another server.
 func (s *Session) Hello() Hello { return s.hello }
 
 // Welcome returns the server's answer; without the join secret on the server's side.
@@ -260,7 +266,7 @@ func (s *Session) addLink(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing || s.finished {
-		return &Error{Code: CodeUnknownSession, Msg: "the session has ended: begin a new one"}
+		return errUnknownSession()
 	}
 	if s.liveLinks >= maxConnections {
 		return &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session has at most %d connections", maxConnections)}

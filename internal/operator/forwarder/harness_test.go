@@ -138,6 +138,12 @@ func (e *fakeEdge) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel.
 	return tunnel.Welcome{SessionID: "se-" + strconv.FormatInt(time.Now().UnixNano(), 36), AccountID: "ac-1"}, nil
 }
 
+// Join refuses connections of other replicas' sessions: there are none.
+func (*fakeEdge) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
+	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
+		Msg: "the session has ended: begin a new one"}
+}
+
 func (e *fakeEdge) Up(s *tunnel.Session) { e.up <- s }
 
 func (e *fakeEdge) Bind(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {

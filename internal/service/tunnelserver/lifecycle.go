@@ -45,6 +45,12 @@ func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tu
 		nil
 }
 
+// Join refuses connections of other replicas' sessions: there are none.
+func (*Server) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
+	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
+		Msg: "the session has ended: begin a new one"}
+}
+
 func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, error) {
 	token, err := s.opt.Store.AuthtokenBySecret(ctx, h.Token)
 	if err != nil {

@@ -1,0 +1,153 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"slices"
+)
+
+// A connection that names a session joins it. One whose session this server does not know may be of
+// another replica's session: the Handler decides, and the session begins here with the same id and
+// the same join secret.
+
+func errUnknownSession() error {
+	return &Error{Code: CodeUnknownSession, Msg: "the session has ended: begin a new one"}
+}
+
+// JoinHash returns, on the server's side, the SHA-256 of the secret that further connections of the
+// session present.
+func (s *Session) JoinHash() []byte { return slices.Clone(s.joinHash[:]) }
+
+// joinSession adds l to the session that the hello names, within controlTimeout.
+func (s *Server) joinSession(ctx context.Context, l *link, hello *Hello) (*serverSession, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	hash := sha256.Sum256([]byte(hello.JoinSecret))
+	for {
+		s.mu.Lock()
+		h, wait := s.sessions[hello.SessionID], s.settling[hello.SessionID]
+		if h == nil && wait == nil {
+			decided := make(chan struct{})
+			s.settling[hello.SessionID] = decided
+			s.mu.Unlock()
+			defer s.endSettling(hello.SessionID, decided)
+			return s.joinUnknown(ctx, l, hello)
+		}
+		s.mu.Unlock()
+		if h != nil {
+			if subtle.ConstantTimeCompare(hash[:], h.joinHash[:]) != 1 {
+				return nil, errUnknownSession()
+			}
+			if err := awaitClosed(ctx, l, h.up); err != nil {
+				return nil, err
+			}
+			err := h.addJoining(l)
+			if err == nil || !h.hasFinished() {
+				return h, err
+			}
+			wait = h.down // it has lost its last connection
+		}
+		if err := awaitClosed(ctx, l, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// endSettling closes the channel of an id for which a Join or Down has returned.
+func (s *Server) endSettling(id string, settled chan struct{}) {
+	s.mu.Lock()
+	if s.settling[id] == settled {
+		delete(s.settling, id)
+	}
+	s.mu.Unlock()
+	close(settled)
+}
+
+// joinUnknown asks the Handler for a session that this server does not know.
+func (s *Server) joinUnknown(ctx context.Context, l *link, hello *Hello) (*serverSession, error) {
+	welcome, err := s.cfg.Handler.Join(ctx, *hello, l.conn.RemoteAddr())
+	if err != nil {
+		return nil, err
+	}
+	if welcome.SessionID != hello.SessionID {
+		return nil, fmt.Errorf("the handler gave session id %q to a connection of session %q",
+			welcome.SessionID, hello.SessionID)
+	}
+	return s.addSession(l, *hello, welcome, hello.JoinSecret)
+}
+
+// addJoining adds a further connection, unless the server drains the session.
+func (h *serverSession) addJoining(l *link) error {
+	h.mu.Lock()
+	draining := h.draining
+	h.mu.Unlock()
+	if draining {
+		return &Error{Code: CodeDraining, Msg: "the server is about to stop; try again in a moment"}
+	}
+	return h.addLink(l)
+}
+
+// awaitClosed waits for c until ctx or the connection ends.
+func awaitClosed(ctx context.Context, l *link, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.ctx.Done():
+		return context.Cause(l.ctx)
+	}
+}
+
+// hasFinished reports whether the last connection has ended.
+func (s *Session) hasFinished() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.finished
+}
+
+// SetReplicas sets how many replicas accept sessions, 1 or more, and tells the clients that know
+// replicas. It precedes the number in the Handler's Welcome. It does not block.
+func (s *Server) SetReplicas(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replicas = n
+	for _, h := range s.sessions {
+		if slices.Contains(h.hello.Features, FeatureReplicas) {
+			go h.sendReplicas() // ends with the session, or within controlTimeout
+		}
+	}
+}
+
+func (s *Server) replicasOr(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replicas > 0 {
+		return s.replicas
+	}
+	return n
+}
+
+// sendReplicas tells the client the number of replicas if it changed.
+func (h *serverSession) sendReplicas() {
+	h.replicasMu.Lock()
+	defer h.replicasMu.Unlock()
+	n := h.server.replicasOr(h.replicas)
+	if n != h.replicas && h.sendMessage(&message{Type: typeReplicas, Replicas: n}) == nil {
+		h.replicas = n
+	}
+}
+
+// sendWelcome sends the welcome of a connection with the current number of replicas.
+func (h *serverSession) sendWelcome(l *link, welcome *Welcome) error {
+	h.replicasMu.Lock()
+	defer h.replicasMu.Unlock()
+	welcome.Replicas = h.server.replicasOr(welcome.Replicas)
+	h.replicas = welcome.Replicas
+	return l.ctrl.send(&message{Type: typeWelcome, Welcome: welcome})
+}

@@ -91,8 +91,8 @@ func (l *ServerLock) Release() error {
 	return errors.Join(err, l.file.Unlock())
 }
 
-// check returns CodeUnavailable while the lock is lost. It keeps servers of the other mode away from
-// a replica, which writes without it: its row is what fences it.
+// check returns CodeUnavailable while the lock is lost. It keeps servers of the other mode away
+// from a replica, which writes without it: its row is what fences it.
 func (l *ServerLock) check() error {
 	if l == nil || l.postgres == nil || l.postgres.shared || l.postgres.locked.Load() {
 		return nil

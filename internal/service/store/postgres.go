@@ -259,6 +259,12 @@ func (postgresEngine) beginTerm(ctx context.Context, s *Store) error {
 			return err
 		}
 		if s.opt.Replica != nil {
+			if err := t.checkClock(); err != nil {
+				return err
+			}
+			if err := t.checkBaseURL(s.opt.Replica.BaseURL); err != nil {
+				return err
+			}
 			if err := t.join(s.opt.Replica); err != nil {
 				return err
 			}

@@ -29,16 +29,23 @@ type beater struct {
 	config   *pgx.ConnConfig
 	conn     *pgx.Conn // nil while it is lost
 	observer beatObserver
+	clock    func() time.Duration
+	answered func(began time.Duration) // nil = not called
 }
 
 // Beat keeps this replica alive until ctx is done, which is no error, and fences others that are
-// dead. It returns ErrFenced when this one was.
-func (s *Store) Beat(ctx context.Context) error {
+// dead. It returns ErrFenced when this one was. After each beat whose answer showed this replica
+// alive it calls answered, if not nil, with the time of Options.BeatClock before the beat was sent.
+func (s *Store) Beat(ctx context.Context, answered func(began time.Duration)) error {
 	config, _, err := parseDatabaseURL(s.opt.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	b := &beater{s: s, config: config, observer: beatObserver{after: s.beatTimes.fenceAfter}}
+	b := &beater{s: s, config: config, observer: beatObserver{after: s.beatTimes.fenceAfter}, answered: answered,
+		clock: s.opt.BeatClock}
+	if opened := time.Now(); b.clock == nil {
+		b.clock = func() time.Duration { return time.Since(opened) }
+	}
 	defer b.disconnect()
 	for first := true; first || timer.Sleep(ctx, s.beatTimes.interval); first = false {
 		dead, err := b.beat(ctx)
@@ -65,6 +72,7 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 		return nil, err
 	}
 	engine := b.s.engine.(*postgresEngine)
+	began := b.clock()
 	rows, err := b.conn.Query(ctx, beat+engine.timeline+` FROM replica_beats`, b.s.opt.Replica.ID)
 	if err != nil {
 		b.disconnect()
@@ -87,6 +95,9 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 		return nil, err
 	case !alive:
 		return nil, ErrFenced
+	}
+	if b.answered != nil {
+		b.answered(began)
 	}
 	return b.observer.answered(time.Now(), database, others), nil
 }

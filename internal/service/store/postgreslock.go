@@ -34,6 +34,7 @@ type postgresLock struct {
 	conn   *pgx.Conn // nil before acquire; used by lockPostgres, maintain and release only
 	locked atomic.Bool
 	term   atomic.Int64 // 0 before BeginServerTerm
+	pid    atomic.Int64 // of the database's process of conn
 	once   sync.Once
 	passed chan struct{} // closed when a write has seen another server's term
 }
@@ -93,6 +94,7 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 		return err
 	}
 	l.conn = conn
+	l.pid.Store(int64(conn.PgConn().PID()))
 	l.locked.Store(true)
 	return nil
 }

@@ -16,10 +16,21 @@ import (
 // its beats that it lives. One whose beats stop is fenced by another: it cannot write from then on,
 // and its sessions are over.
 type Replica struct {
-	ID      string // new at each start of a process
-	Address string // where agents and forwarders may reach it
-	Version string // of the program
+	ID           string    // new at each start of a process, with account.PrefixReplica
+	Address      string    // where agents and forwarders may reach it
+	RelayAddress string    // HOST:PORT where it listens for the other replicas
+	BaseURL      string    // by which clients reach all replicas: the same for each
+	Version      string    // of the program
+	Draining     bool      // it is about to stop
+	StartedAt    time.Time // as Store.Replicas returns it
 }
+
+// fields are where the columns of replicaColumns are scanned to.
+func (r *Replica) fields() []any {
+	return []any{&r.ID, &r.Address, &r.RelayAddress, &r.BaseURL, &r.Version, &r.Draining, timeField(&r.StartedAt)}
+}
+
+const replicaColumns = `id, address, relay_address, base_url, version, draining, started_at`
 
 const (
 	// modeReplicas is the mode of a store that several servers use.
@@ -42,8 +53,8 @@ type beatTimes struct{ interval, timeout, fenceAfter time.Duration }
 
 // join adds the replica to the servers of the store. It is in a write transaction.
 func (t *tx) join(r *Replica) error {
-	err := t.exec(`INSERT INTO replicas (id, address, version, started_at) VALUES ($1, $2, $3, $4)`,
-		r.ID, r.Address, r.Version, micros(t.now))
+	err := t.exec(`INSERT INTO replicas (`+replicaColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		r.ID, r.Address, r.RelayAddress, r.BaseURL, r.Version, r.Draining, micros(t.now))
 	if err != nil {
 		return err
 	}
@@ -53,6 +64,9 @@ func (t *tx) join(r *Replica) error {
 // Leave ends that this server is one of the store's, at the end of its work. It cannot write from
 // then on.
 func (s *Store) Leave(ctx context.Context) error {
+	if s.opt.Replica == nil {
+		return nil
+	}
 	return s.write(ctx, "leaving the store", func(t *tx) error {
 		return t.exec(`DELETE FROM replicas WHERE id = $1`, s.opt.Replica.ID)
 	})
@@ -70,18 +84,28 @@ func (s *Store) fence(ctx context.Context, id string, beats int64) (fenced bool,
 	return fenced, err
 }
 
-// Replicas returns the servers of the store in the order of their start; none where one server is
-// alone by its configuration.
+// Replicas returns the servers of the store that are not fenced, in the order of their start; none
+// where one server is alone by its configuration.
 func (s *Store) Replicas(ctx context.Context) (all []Replica, err error) {
 	err = s.read(ctx, "listing the servers", func(t *tx) error {
 		return t.each(func(from scanner) error {
 			var r Replica
-			err := from.Scan(&r.ID, &r.Address, &r.Version)
+			err := from.Scan(r.fields()...)
 			all = append(all, r)
 			return err
-		}, `SELECT id, address, version FROM replicas ORDER BY started_at, id`)
+		}, `SELECT `+replicaColumns+` FROM replicas ORDER BY started_at, id`)
 	})
 	return all, err
+}
+
+// SetDraining records that this replica is about to stop.
+func (s *Store) SetDraining(ctx context.Context) error {
+	if s.opt.Replica == nil {
+		return nil
+	}
+	return s.write(ctx, "recording that the server is about to stop", func(t *tx) error {
+		return t.exec(`UPDATE replicas SET draining = 1 WHERE id = $1`, s.opt.Replica.ID)
+	})
 }
 
 // checkMode refuses a server of one mode on a store of the other. A store of one server becomes one

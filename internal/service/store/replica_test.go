@@ -22,6 +22,7 @@ import (
 const (
 	testBeat       = 20 * time.Millisecond
 	testFenceAfter = 3 * time.Second // long enough for a busy machine
+	testBaseURL    = "https://fairlead.example.net"
 )
 
 // replica is one of several servers of a store.
@@ -32,6 +33,9 @@ type replica struct {
 	cancel context.CancelFunc // stops its beats
 	beats  func() error       // waits for the end of Beat and returns what it returned
 	stop   func()             // ends it, without a word to the others
+
+	answered chan time.Duration // when the beats began that were answered; what is not received is dropped
+	ended    chan struct{}      // closed at the end of Beat
 }
 
 func startReplica(t *testing.T, databaseURL, id string) *replica {
@@ -42,16 +46,20 @@ func startReplica(t *testing.T, databaseURL, id string) *replica {
 }
 
 // tryReplica starts a server on the database as fairlead-server does.
-func tryReplica(t *testing.T, databaseURL, id string) (*replica, error) {
+func tryReplica(t *testing.T, databaseURL, id string, adjust ...func(*store.Options)) (*replica, error) {
 	t.Helper()
 	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL,
-		Replica: &store.Replica{ID: id, Address: id + ":1"}}
+		Replica: &store.Replica{ID: id, Address: id + ":1", RelayAddress: id + ":2", BaseURL: testBaseURL,
+			Version: "1.2.3"}}
+	for _, a := range adjust {
+		a(&opt)
+	}
 	lock, err := store.LockServer(t.Context(), opt)
 	if err != nil {
 		return nil, err
 	}
 	opt.Lock = lock
-	r := &replica{t: t, id: id}
+	r := &replica{t: t, id: id, answered: make(chan time.Duration, 100), ended: make(chan struct{})}
 	if r.Store, err = store.Open(t.Context(), opt); err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
@@ -64,7 +72,15 @@ func tryReplica(t *testing.T, databaseURL, id string) (*replica, error) {
 	var maintain sync.WaitGroup
 	maintain.Go(func() { _ = lock.Maintain(ctx, func(bool, error) {}) })
 	ended := make(chan error, 1)
-	go func() { ended <- r.Beat(ctx) }()
+	go func() {
+		defer close(r.ended)
+		ended <- r.Beat(ctx, func(began time.Duration) {
+			select {
+			case r.answered <- began:
+			default:
+			}
+		})
+	}()
 	r.beats = sync.OnceValue(func() error { return <-ended })
 	r.stop = sync.OnceFunc(func() {
 		cancel()
@@ -83,7 +99,8 @@ func (r *replica) session(f *storetest.Fixture) string {
 	r.t.Helper()
 	id := account.NewID(account.PrefixTunnelSession, time.Now())
 	storetest.Must(r.t, r.StartSession(r.t.Context(), account.TunnelSession{ID: id, AccountID: f.AccountID,
-		Credential: account.Ref{ID: f.TokenID}, IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", ServerID: r.id}))
+		Credential: account.Ref{ID: f.TokenID}, IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", ServerID: r.id,
+		JoinHash: joinHash(id)}))
 	return id
 }
 
@@ -124,7 +141,7 @@ func TestReplicas_FenceDead(t *testing.T) {
 	if !errors.Is(err, store.ErrFenced) {
 		t.Errorf("a write of the fenced replica: %v, want ErrFenced", err)
 	}
-	if err := two.Beat(t.Context()); !errors.Is(err, store.ErrFenced) {
+	if err := two.Beat(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("its next beat: %v, want ErrFenced", err)
 	}
 	wait.Until(t, "its endpoint to go offline", func() bool {

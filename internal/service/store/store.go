@@ -58,16 +58,17 @@ type Options struct {
 	Lock *ServerLock
 	// makes the server one of several on DatabaseURL; nil: it is the only one, or a command
 	Replica        *Replica
-	Clock          func() time.Time // nil = time.Now, and the database's clock for revocations
-	Grace          time.Duration    // how long the row of a lost endpoint is kept
-	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
-	EventRetention time.Duration    // how long events are kept
-	AuditRetention time.Duration    // how long audit events are kept
-	MaxAuditEvents int              // per account; the oldest go first
-	MaxEndpoints   int              // per account
-	MaxOperators   int              // per account
-	MaxAPIKeys     int              // per account
-	MaxAuthtokens  int              // per account
+	BeatClock      func() time.Duration // of a replica's beats; nil = the time since Beat was called
+	Clock          func() time.Time     // nil = time.Now, and the database's clock for revocations
+	Grace          time.Duration        // how long the row of a lost endpoint is kept
+	Reserve        time.Duration        // how long the ids of a deleted endpoint and of its hostname are kept
+	EventRetention time.Duration        // how long events are kept
+	AuditRetention time.Duration        // how long audit events are kept
+	MaxAuditEvents int                  // per account; the oldest go first
+	MaxEndpoints   int                  // per account
+	MaxOperators   int                  // per account
+	MaxAPIKeys     int                  // per account
+	MaxAuthtokens  int                  // per account
 	// hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
 	OwnHosts        []string
 	MaxBackends     int           // per account

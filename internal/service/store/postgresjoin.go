@@ -1,0 +1,71 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// What a replica checks when it joins the others.
+
+// maxClockOffset is how far the clock of a replica may be from the database's.
+const maxClockOffset = time.Second
+
+// checkClock refuses a clock that is too far from the database's: replicas compare times that
+// others wrote with their own.
+func (t *tx) checkClock() error {
+	var micros int64
+	before := t.s.now()
+	err := t.row(`SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)`).Scan(&micros)
+	if err != nil {
+		return err
+	}
+	after, database := t.s.now(), fromMicros(micros)
+	offset, direction := before.Sub(database), "ahead of"
+	if behind := database.Sub(after); behind > offset {
+		offset, direction = behind, "behind"
+	}
+	if offset <= maxClockOffset {
+		return nil
+	}
+	return account.Errorf(account.CodeUnavailable,
+		"this machine's clock is %s %s the database's, and replicas need clocks within %s of it: set both by NTP, "+
+			"then start the server again", offset.Round(time.Millisecond), direction, maxClockOffset)
+}
+
+// otherReplicas counts the locks of replicas that another connection than $2 holds: a replica has
+// one as long as it lives.
+const otherReplicas = `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+	AND CAST(classid AS BIGINT) = $1
+	AND CAST(objid AS BIGINT) = CAST(hashtext('server of ' || COALESCE(current_schema(), '')) AS BIGINT) & 4294967295
+	AND pid <> $2`
+
+// checkBaseURL refuses another base URL than that of the live replicas: clients reach all by one.
+// Rows of replicas that died are removed when none is left.
+func (t *tx) checkBaseURL(baseURL string) error {
+	var id, theirs string
+	differs := false
+	err := t.each(func(from scanner) error {
+		differs = true
+		return from.Scan(&id, &theirs)
+	}, `SELECT id, base_url FROM replicas WHERE base_url <> $1 ORDER BY started_at, id LIMIT 1`, baseURL)
+	if err != nil || !differs {
+		return err
+	}
+	var live int
+	if err := t.row(otherReplicas, advisoryKey, t.s.opt.Lock.postgres.pid.Load()).Scan(&live); err != nil {
+		return err
+	}
+	if live > 0 {
+		return account.Invalid("--base-url", baseURL, fmt.Sprintf("is not %q, that of the live server %s; give all "+
+			"servers of the database the same, or stop the others first (one that was cut off counts for half a "+
+			"minute)",
+			theirs, id))
+	}
+	return t.exec(`DELETE FROM replicas`)
+}

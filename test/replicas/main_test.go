@@ -1,0 +1,40 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+)
+
+// postgres is shared by the tests that do not stop it.
+var postgres postgrestest.Shared
+
+// program is the fairlead-server that the tests run, built without the race detector.
+var program string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run builds the program, as make build does, before any test and its deadline begin.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "fairlead-replicas-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	program = filepath.Join(dir, "fairlead-server")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/fairlead-server")
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building fairlead-server: %v\n%s", err, out)
+		return 1
+	}
+	return postgrestest.Main{M: m, Shared: &postgres}.Run()
+}

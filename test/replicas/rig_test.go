@@ -1,0 +1,225 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// domain is the parent of the hosts of all public endpoints.
+const domain = "example.com"
+
+// rig is a service: processes on one PostgreSQL behind a balancer.
+type rig struct {
+	t           *testing.T
+	dir         string
+	databaseURL string
+	balancer    *balancer
+	replicas    []*replica
+	flags       []string // of every server, behind the rig's own
+
+	apiKey, authtoken string
+	fingerprint       string         // of the service's authority
+	roots             *x509.CertPool // of the public listeners
+
+	operatorID string // of operator; "" before
+	clients    int    // addresses given out
+}
+
+// replica is one server of the rig. It keeps its addresses over restarts.
+type replica struct {
+	*process // the one that runs, or was the last
+
+	r               *rig
+	index           int
+	addr            string // of API and tunnels
+	health, metrics string
+	http, https     string // of the public listeners
+	relay           string // of the other replicas; "" for a server that is alone
+	dir             string
+	api             *apiclient.Client // of this replica, past the balancer
+}
+
+// startRig starts so many servers on a schema of the shared PostgreSQL, with further flags.
+func startRig(t *testing.T, servers int, flags ...string) *rig {
+	t.Helper()
+	return startRigOn(t, postgres.Server(t).URL(t), servers, flags...)
+}
+
+// startRigOn starts so many servers on a database. The first is ready before the others start.
+func startRigOn(t *testing.T, databaseURL string, servers int, flags ...string) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	r := &rig{t: t, dir: dir, databaseURL: databaseURL, balancer: startBalancer(t), flags: flags,
+		apiKey: "flk_" + randomText(), authtoken: "flt_" + randomText(),
+		roots: servicetest.IssueCertificate(t, dir, "*."+domain)}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	for name, text := range map[string]string{"secret.key": hex.EncodeToString(key), "api-key": r.apiKey,
+		"authtoken": r.authtoken} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range servers {
+		r.replicas = append(r.replicas, r.newReplica(i, servers > 1))
+	}
+	for i, s := range r.replicas {
+		s.start()
+		if i == 0 {
+			s.waitReady()
+			s.readFingerprint()
+			r.run("domain", "grant", "default", "*."+domain)
+		}
+	}
+	for i, s := range r.replicas {
+		s.waitReady()
+		r.balancer.waitUp(i, true)
+		s.api = r.newAPI("https://" + s.addr)
+	}
+	return r
+}
+
+func randomText() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// freeAddr returns an address with a free port.
+func freeAddr(t testing.TB, host string) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func (r *rig) newReplica(i int, relay bool) *replica {
+	r.t.Helper()
+	host := fmt.Sprintf("127.0.0.%d", i%3+1)
+	s := &replica{r: r, index: i, addr: freeAddr(r.t, host), health: freeAddr(r.t, host), metrics: freeAddr(r.t, host),
+		http: freeAddr(r.t, host), https: freeAddr(r.t, host), dir: filepath.Join(r.dir, fmt.Sprintf("data-%d", i))}
+	if relay {
+		s.relay = freeAddr(r.t, host)
+	}
+	r.balancer.add("http://"+s.health+"/readyz", [fronts]string{s.addr, s.http, s.https})
+	return s
+}
+
+// args returns the server's command line.
+func (s *replica) args() []string {
+	args := []string{"serve", "--addr", s.addr, "--base-url", "https://" + s.r.balancer.addrs[frontService],
+		"--data-dir", s.dir, "--database-url", s.r.databaseURL,
+		"--secret-key-file", filepath.Join(s.r.dir, "secret.key"), "--health-addr", s.health,
+		"--metrics-addr", s.metrics, "--public-http-addr", s.http, "--public-https-addr", s.https,
+		"--public-tls-cert", filepath.Join(s.r.dir, "tls.crt"), "--public-tls-key", filepath.Join(s.r.dir, "tls.key"),
+		"--public-max-connections-per-client", "10000", "--login-allow", "127.0.0.0/8", "--log-format", "json", "--drain-timeout", "5s"}
+	if s.relay != "" {
+		args = append(args, "--relay-address", s.relay, "--shutdown-delay", "500ms")
+	}
+	return append(args, s.r.flags...)
+}
+
+func (r *rig) env() []string {
+	return []string{"FAIRLEAD_BOOTSTRAP_API_KEY_FILE=" + filepath.Join(r.dir, "api-key"),
+		"FAIRLEAD_BOOTSTRAP_AUTHTOKEN_FILE=" + filepath.Join(r.dir, "authtoken")}
+}
+
+// start starts the server and does not wait for it.
+func (s *replica) start() {
+	s.r.t.Helper()
+	s.process = startProcess(s.r.t, fmt.Sprintf("server %d", s.index), s.r.env(), s.args()...)
+}
+
+// isReady asks for the server's readiness.
+func (s *replica) isReady() bool {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	res, err := client.Get("http://" + s.health + "/readyz")
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == http.StatusOK
+}
+
+// waitReady ends the test when the server ends.
+func (s *replica) waitReady() {
+	s.r.t.Helper()
+	wait.Until(s.r.t, "readiness of "+s.name, func() bool {
+		if !s.isRunning() {
+			s.r.t.Fatalf("%s has ended with code %d", s.name, s.exitCode())
+		}
+		return s.isReady()
+	})
+}
+
+// restart ends the server in an orderly way, starts it again and waits until the balancer uses it.
+func (s *replica) restart() {
+	s.r.t.Helper()
+	if code := s.terminate(); code != 0 {
+		s.r.t.Errorf("%s has ended with code %d", s.name, code)
+	}
+	s.r.balancer.waitUp(s.index, false)
+	s.start()
+	s.waitReady()
+	s.r.balancer.waitUp(s.index, true)
+}
+
+func (s *replica) readFingerprint() {
+	s.r.t.Helper()
+	found := regexp.MustCompile(`"ca_sha256":"([0-9a-f]{64})"`).FindStringSubmatch(s.log.String())
+	if found == nil {
+		s.r.t.Fatalf("%s does not log its authority's fingerprint", s.name)
+	}
+	s.r.fingerprint = found[1]
+}
+
+// run runs one of the server's commands to its end and returns what it printed.
+func (r *rig) run(args ...string) string {
+	r.t.Helper()
+	cmd := exec.Command(program, append(args, "--data-dir", r.dir, "--database-url", r.databaseURL)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("fairlead-server %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// newAPI returns a client of the API at a URL.
+func (r *rig) newAPI(url string) *apiclient.Client {
+	r.t.Helper()
+	config, err := trust.Options{CASHA256: r.fingerprint}.ClientConfig()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c, err := apiclient.New(apiclient.Options{BaseURL: url, TLS: config,
+		APIKey: func() (string, error) { return r.apiKey, nil }})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(c.CloseIdleConnections)
+	return c
+}

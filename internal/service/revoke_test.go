@@ -91,9 +91,16 @@ func (c *cutRecorder) abort(id string) func() {
 	}
 }
 
+// count returns how many requests of the session were cut.
+func (c *cutRecorder) count(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[id]
+}
+
 func testRevoker(p *fakeLoginStore) (*revoker, *logbuffer.Buffer) {
 	log := &logbuffer.Buffer{}
-	return &revoker{store: p, liveSessions: live.New(), meter: newRequestMeter(1).sessions,
+	return &revoker{store: p, liveSessions: live.New(nil), meter: newRequestMeter(1).sessions,
 		log:         slog.New(slog.NewTextHandler(log, nil)),
 		recordAudit: p.recordAudit}, log
 }

@@ -34,6 +34,7 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.recordSwitches(serving) })
 	s.startGeo(serving)
 	s.tasks.Go(func() { s.sweepSessions(serving) })
+	s.tasks.Go(func() { s.liveSessions.Run(serving, s.countLeaseEnded) })
 	// in the same WaitGroup as the connections that it accepts, so that none is added while stop
 	// waits
 	s.tlsListener.conns.Go(func() { s.tlsListener.acceptConns(serving) })

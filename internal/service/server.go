@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 	"github.com/fairlead-dev/fairlead/internal/service/pki"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
@@ -76,6 +77,8 @@ type service struct {
 	liveSessions *live.Registry // what is being served for them
 	loginStore   account.Logins
 	revoker      account.Revoker
+	localRevoker *revoker
+	lease        *lease.Lease // nil without replicas
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup

@@ -21,8 +21,12 @@ type sessionMetrics struct {
 	loginSession, loginAgain, loginError prometheus.Counter
 }
 
-// expiredReason is that of sessions whose time is up, beside the account.RevokedBy….
-const expiredReason = "expired"
+// Reasons for which requests are cut, beside the account.RevokedBy….
+const (
+	expiredReason = "expired"      // the session's time is up, or another process has revoked it
+	peerReason    = "other server" // another replica has ended the session
+	leaseReason   = "lease"        // the store has not answered for long
+)
 
 func newSessionMetrics(registry *prometheus.Registry) *sessionMetrics {
 	const ns = "fairlead_server"
@@ -37,7 +41,7 @@ func newSessionMetrics(registry *prometheus.Registry) *sessionMetrics {
 		ended: counter("application_sessions_ended_total",
 			"Sessions of people that were revoked; of those that expired, the ones with requests under way.", "reason"),
 		cutRequests: counter("application_requests_cut_total",
-			"Requests under way that were cut because their session had ended.",
+			"Requests under way that were cut because their session had ended, or with the lease of a replica.",
 			"reason"),
 		logins: counter("logins_total",
 			"Logins that an identity provider has confirmed, by what became of them: session, again (asked anew "+
@@ -52,6 +56,8 @@ func newSessionMetrics(registry *prometheus.Registry) *sessionMetrics {
 		m.ended.WithLabelValues(reason)
 		m.cutRequests.WithLabelValues(reason)
 	}
+	m.cutRequests.WithLabelValues(peerReason)
+	m.cutRequests.WithLabelValues(leaseReason)
 	m.loginSession, m.loginAgain, m.loginError = m.logins.WithLabelValues("session"), m.logins.WithLabelValues("again"),
 		m.logins.WithLabelValues("error")
 	m.checkLive, m.checkNone, m.checkError = m.checks.WithLabelValues("live"), m.checks.WithLabelValues("none"),
@@ -85,6 +91,11 @@ func (m *sessionMetrics) countRevoked(reason string, sessions, requests int, too
 func (m *sessionMetrics) countExpired(sessions, requests int) {
 	m.ended.WithLabelValues(expiredReason).Add(float64(sessions))
 	m.cutRequests.WithLabelValues(expiredReason).Add(float64(requests))
+}
+
+// countCut counts requests that were cut without the end of a session here.
+func (m *sessionMetrics) countCut(reason string, requests int) {
+	m.cutRequests.WithLabelValues(reason).Add(float64(requests))
 }
 
 // meteredLogins counts what login actions ask the store.

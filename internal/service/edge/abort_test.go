@@ -24,7 +24,7 @@ func (c cutting) ServeLogin(
 	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest,
 	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
 ) {
-	guarded, under, cut := live.Abortable(w, r, l.Conn.Abort)
+	guarded, under, cut := live.Abortable(w, r, l.Conn.Abort, nil)
 	e := c.Register(cut)
 	defer e.Done()
 	e.SetSession("session")
@@ -38,7 +38,7 @@ const loginPolicy = "on_http_request:\n- actions:\n  - {type: oauth, config: {pr
 // page, and without another child of the failover, wherever it was when it was cut.
 func TestServeHTTP_DoesNotRetryAbortedRequest(t *testing.T) {
 	t.Parallel()
-	logins := cutting{live.New()}
+	logins := cutting{live.New(nil)}
 	breaking := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		logins.Abort([]string{"session"})
 		panic(http.ErrAbortHandler) // before an answer: a GET may be tried again

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"syscall"
+
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 )
 
 // Abortable returns a writer and a request to serve instead of w and r, and the function that
@@ -18,13 +20,14 @@ import (
 // client's connection; it is nil where the connection carries other requests. abort does not block
 // and must not be called once the handler has returned, which Registry guarantees. The writer, the
 // request's body and an upgraded connection check for an abort themselves, at least every 64 KiB:
-// after it at most the write goes out that had passed the check. They cost no copy, and no
-// allocation for a piece.
+// after it at most the write goes out that had passed the check. They also check the lease, and
+// abort the request when it is not valid; nil is always valid. They cost no copy, and no allocation
+// for a piece.
 func Abortable(
-	w http.ResponseWriter, r *http.Request, closeConn func(),
+	w http.ResponseWriter, r *http.Request, closeConn func(), l *lease.Lease,
 ) (abortable http.ResponseWriter, wrapped *http.Request, abort func()) {
 	ctx, cancel := context.WithCancelCause(r.Context()) // the request's end cancels its parent
-	aw := &abortableWriter{guard{inner: w, cancel: cancel, closeConn: closeConn}}
+	aw := &abortableWriter{guard{inner: w, cancel: cancel, closeConn: closeConn, lease: l}}
 	wrapped = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		wrapped.Body = &guardedBody{r.Body, &aw.guard}

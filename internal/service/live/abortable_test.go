@@ -34,7 +34,7 @@ type connKey struct{}
 
 func newTestServer(t *testing.T, http2 bool, serve http.HandlerFunc) *testServer {
 	t.Helper()
-	w := &testServer{t: t, registry: New(), ended: make(chan error, 1)}
+	w := &testServer{t: t, registry: New(nil), ended: make(chan error, 1)}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var sever func()
 		if c := r.Context().Value(connKey{}).(*tls.Conn); r.ProtoMajor == 1 {
@@ -44,7 +44,7 @@ func newTestServer(t *testing.T, http2 bool, serve http.HandlerFunc) *testServer
 			}
 		}
 		session := r.Header.Get("Session")
-		guarded, r, cut := Abortable(rw, r, sever)
+		guarded, r, cut := Abortable(rw, r, sever, nil)
 		if session == "victim" {
 			defer func() { w.ended <- context.Cause(r.Context()) }()
 		}
@@ -198,13 +198,13 @@ func TestAbortable_ClosesUpgradedConnection(t *testing.T) {
 	for _, severed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "severed", false: "closed"}[severed], func(t *testing.T) {
 			t.Parallel()
-			registry, ended := New(), make(chan error, 1)
+			registry, ended := New(nil), make(chan error, 1)
 			srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				sever := func() {}
 				if !severed {
 					sever = nil
 				}
-				guarded, _, cut := Abortable(rw, r, sever)
+				guarded, _, cut := Abortable(rw, r, sever, nil)
 				e := registry.Register(cut)
 				defer e.Done()
 				e.SetSession("s")
@@ -262,7 +262,7 @@ func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	rec := httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "/", nil)
 	severed := 0
-	w, r, cut := Abortable(rec, r, func() { severed++ })
+	w, r, cut := Abortable(rec, r, func() { severed++ }, nil)
 	_, _ = io.WriteString(w, "before")
 	cut()
 	w.WriteHeader(500)
@@ -280,7 +280,7 @@ func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), conn: ours}
-	w, _, cut = Abortable(up, httptest.NewRequest("GET", "/", nil), nil)
+	w, _, cut = Abortable(up, httptest.NewRequest("GET", "/", nil), nil, nil)
 	up.during = cut
 	if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, ErrSessionEnded) {
 		t.Errorf("an upgrade while it is cut: %v", err)
@@ -311,7 +311,7 @@ func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func TestAbortable_ReadFromEndsAfterAbort(t *testing.T) {
 	t.Parallel()
 	inner := &readerFromRecorder{}
-	w, _, cut := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil)
+	w, _, cut := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil, nil)
 	if n, err := io.Copy(w, io.LimitReader(strings.NewReader("hello"), 5)); n != 5 || err != nil || inner.took != 5 {
 		t.Errorf("%d, %v; %d by the inner ReadFrom", n, err, inner.took)
 	}
@@ -320,14 +320,14 @@ func TestAbortable_ReadFromEndsAfterAbort(t *testing.T) {
 		inner.took != 5 {
 		t.Errorf("after the cut: %v, %d", err, inner.took)
 	}
-	plain, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	plain, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil, nil)
 	if _, ok := plain.(io.ReaderFrom); ok {
 		t.Error("a ReadFrom that the inner writer has not")
 	}
 }
 
 func TestAbortable_WriteDoesNotAllocate(t *testing.T) {
-	w, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	w, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil, nil)
 	piece := make([]byte, 32<<10)
 	if n := testing.AllocsPerRun(100, func() { _, _ = w.Write(piece) }); n != 0 {
 		t.Errorf("%v allocations a write", n)
@@ -335,7 +335,7 @@ func TestAbortable_WriteDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	guarded, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	guarded, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil, nil)
 	for name, w := range map[string]http.ResponseWriter{"plain": discard{}, "guarded": guarded} {
 		piece := make([]byte, 32<<10)
 		b.Run(name, func(b *testing.B) {

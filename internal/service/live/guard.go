@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 )
 
 // ErrSessionEnded is the cause of an aborted request's context, and the error of its writer, its
@@ -27,7 +29,8 @@ const maxUnchecked = 64 << 10
 type guard struct {
 	inner     http.ResponseWriter
 	cancel    context.CancelCauseFunc
-	closeConn func() // nil = the connection stays
+	closeConn func()       // nil = the connection stays
+	lease     *lease.Lease // nil = always valid
 	aborted   atomic.Bool
 	abortOnce sync.Once
 
@@ -38,7 +41,7 @@ type guard struct {
 // mayServe reports whether the request's session may be served now. It alone decides that, for all
 // that is passed on in either direction, so a process that was paused between two pieces asks it
 // before the next one. It takes no lock and does not allocate.
-func (g *guard) mayServe() bool { return !g.aborted.Load() }
+func (g *guard) mayServe() bool { return !g.aborted.Load() && g.lease.Valid() }
 
 // check aborts the request and returns ErrSessionEnded if its session may not be served. It must
 // not be called once the handler has returned, except for an upgraded connection.

@@ -24,7 +24,7 @@ import (
 func startGuarded(t testing.TB, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		guarded, r, _ := Abortable(w, r, nil)
+		guarded, r, _ := Abortable(w, r, nil, nil)
 		handler(guarded, r)
 	}))
 	t.Cleanup(srv.Close)
@@ -181,7 +181,7 @@ func TestGuard_ReadFromTakesWhatItPassesOn(t *testing.T) {
 	f, _ := testFile(t, 3*maxUnchecked)
 	for _, src := range []io.Reader{f, strings.NewReader(strings.Repeat("x", 3*maxUnchecked))} {
 		inner := &readerFromRecorder{}
-		w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil)
+		w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil, nil)
 		part := &io.LimitedReader{R: src, N: maxUnchecked + 10}
 		n, err := w.(io.ReaderFrom).ReadFrom(part)
 		if n != maxUnchecked+10 || inner.took != n || part.N != 0 || err != nil {
@@ -217,7 +217,7 @@ func TestGuard_EndsLargeWrite(t *testing.T) {
 		"text":  func(w io.Writer) (int, error) { return io.WriteString(w, large) },
 	} {
 		inner := endingWriter{writes: new(int), end: new(func())}
-		w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil)
+		w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil, nil)
 		*inner.end = func() { endSession(w) }
 		if n, err := write(w); n != 2*maxUnchecked || !errors.Is(err, ErrSessionEnded) {
 			t.Errorf("%s: %d bytes were written, %v", name, n, err)
@@ -236,7 +236,7 @@ func TestGuard_CheckAborts(t *testing.T) {
 		"flush":  func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
 	} {
 		rec, closed := httptest.NewRecorder(), 0
-		w, r, abort := Abortable(rec, httptest.NewRequest("GET", "/", nil), func() { closed++ })
+		w, r, abort := Abortable(rec, httptest.NewRequest("GET", "/", nil), func() { closed++ }, nil)
 		endSession(w)
 		use(w)
 		abort()
@@ -251,7 +251,7 @@ func TestGuard_CheckAborts(t *testing.T) {
 func TestGuard_CheckAbortsCopy(t *testing.T) {
 	t.Parallel()
 	inner, closed := &readerFromRecorder{}, 0
-	w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), func() { closed++ })
+	w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), func() { closed++ }, nil)
 	n, err := io.Copy(w, source{strings.NewReader("after"), func() { endSession(w) }})
 	if n != 0 || inner.took != 0 || !errors.Is(err, ErrSessionEnded) || closed != 1 {
 		t.Errorf("%d bytes were copied, %v; closed %d times", n, err, closed)
@@ -313,7 +313,7 @@ func TestGuard_ReadDropsWhatComesAfterEnd(t *testing.T) {
 		body := io.NopCloser(source{strings.NewReader("secret"), func() { reads++; end() }})
 		w, r, _ := Abortable(httptest.NewRecorder(), httptest.NewRequest("POST", "/", body), func() {
 			t.Error("the connection was closed: it may carry another request by now")
-		})
+		}, nil)
 		end = func() { endSession(w) }
 		if before {
 			end()
@@ -334,7 +334,7 @@ func TestAbortable_KeepsAbsentBody(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		r.Body = body
-		if _, wrapped, _ := Abortable(httptest.NewRecorder(), r, nil); wrapped.Body != body {
+		if _, wrapped, _ := Abortable(httptest.NewRecorder(), r, nil, nil); wrapped.Body != body {
 			t.Errorf("%v became %v", body, wrapped.Body)
 		}
 	}

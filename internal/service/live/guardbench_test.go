@@ -51,7 +51,7 @@ func BenchmarkDownload(b *testing.B) {
 				srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Content-Length", strconv.Itoa(benchSize))
 					if guarded {
-						w, _, _ = Abortable(w, r, nil)
+						w, _, _ = Abortable(w, r, nil, nil)
 					}
 					f, err := os.Open(opened.Name()) // the handler before may still read its own
 					if err != nil {

@@ -8,14 +8,22 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 )
 
 // Registry holds the requests that are being served, by session. It is safe for concurrent use. It
 // remembers the ids of aborted sessions only while a request is in progress that registered before
 // the abort and has not named its session.
+//
+// With a lease, requests are served only while it is valid.
 type Registry struct {
+	lease *lease.Lease // nil = always valid
+
 	mu         sync.Mutex
 	abortCount uint64 // calls of Abort
+	listCount  uint64 // calls of Sessions
+	leaseEnded int    // requests that ended with the lease, and that Run has not reported yet
 	sessions   map[string]map[*Entry]struct{}
 	pending    list.List         // of *Entry without a session yet, the oldest in front
 	aborts     []abortRecord     // the oldest in front
@@ -28,17 +36,23 @@ type abortRecord struct {
 	at uint64
 }
 
-// New returns an empty Registry.
-func New() *Registry {
-	return &Registry{sessions: make(map[string]map[*Entry]struct{}), abortedAt: make(map[string]uint64)}
+// New returns an empty Registry. Without replicas the lease is nil.
+func New(l *lease.Lease) *Registry {
+	return &Registry{lease: l, sessions: make(map[string]map[*Entry]struct{}), abortedAt: make(map[string]uint64)}
 }
+
+// Lease returns the lease of what is served; nil = it is always valid.
+func (r *Registry) Lease() *lease.Lease { return r.lease }
 
 // Entry is one request that is being served. Its methods must not be called concurrently.
 type Entry struct {
 	registry *Registry
 	since    uint64        // the registry's abortCount at Register
+	listed   uint64        // the registry's listCount at Register
 	element  *list.Element // in pending; nil once the session is named
 	session  string
+	unlisted bool // Sessions was called between Register and SetSession
+	counted  bool // in leaseEnded
 
 	mu    sync.Mutex // held during abort, so that Done waits for it
 	abort func()
@@ -50,7 +64,7 @@ type Entry struct {
 func (r *Registry) Register(abort func()) *Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := &Entry{registry: r, since: r.abortCount, abort: abort}
+	e := &Entry{registry: r, since: r.abortCount, listed: r.listCount, abort: abort}
 	e.element = r.pending.PushBack(e)
 	return e
 }
@@ -67,12 +81,18 @@ func (e *Entry) SetSession(sessionID string) (ok bool) {
 		return false
 	}
 	e.session = sessionID
+	e.unlisted = r.listCount != e.listed
 	if r.sessions[sessionID] == nil {
 		r.sessions[sessionID] = make(map[*Entry]struct{})
 	}
 	r.sessions[sessionID][e] = struct{}{}
 	return true
 }
+
+// MissedComparison reports whether a comparison with the store began between Register and
+// SetSession of a registry with a lease. It did not see the request's session, which may have ended
+// since it was read: it has to be read again.
+func (e *Entry) MissedComparison() bool { return e.registry.lease != nil && e.unlisted }
 
 // Done removes the request, which has ended. It waits for an abort that is in progress. It may be
 // called more than once.
@@ -81,6 +101,7 @@ func (e *Entry) Done() {
 	r.mu.Lock()
 	r.removePending(e)
 	if all := r.sessions[e.session]; all != nil {
+		r.countLeaseEnded(e)
 		if delete(all, e); len(all) == 0 {
 			delete(r.sessions, e.session)
 		}
@@ -130,6 +151,12 @@ func (r *Registry) Abort(sessionIDs []string) (requests int) {
 		}
 	}
 	r.mu.Unlock()
+	return abortAll(all)
+}
+
+// abortAll aborts the requests at the same time, and returns the number of those that were still
+// being served.
+func abortAll(all []*Entry) (requests int) {
 	var n atomic.Int64
 	var aborting sync.WaitGroup
 	for _, e := range all {
@@ -155,10 +182,12 @@ func (e *Entry) runAbort() bool {
 	return true
 }
 
-// Sessions returns the ids of the sessions with requests that are being served, in no order.
+// Sessions returns the ids of the sessions with requests that are being served, in no order, for a
+// comparison with the store.
 func (r *Registry) Sessions() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.listCount++
 	ids := make([]string, 0, len(r.sessions))
 	for id := range r.sessions {
 		ids = append(ids, id)

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRegistry_AbortsRequestsOfItsSessionsOnly(t *testing.T) {
 	t.Parallel()
-	r := New()
+	r := New(nil)
 	var cut [4]atomic.Int32
 	enter := func(i int, session string) *Entry {
 		e := r.Register(func() { cut[i].Add(1) })
@@ -57,7 +57,7 @@ func TestRegistry_AbortsRequestsOfItsSessionsOnly(t *testing.T) {
 
 func TestEntry_SetSessionFailsAfterAbort(t *testing.T) {
 	t.Parallel()
-	r := New()
+	r := New(nil)
 	before, other := r.Register(nil), r.Register(nil)
 	r.Abort([]string{"s"})
 	r.Abort([]string{"s", "t"})
@@ -84,7 +84,7 @@ func TestEntry_SetSessionFailsAfterAbort(t *testing.T) {
 
 func TestRegistry_RemovesOldAbortRecords(t *testing.T) {
 	t.Parallel()
-	r := New()
+	r := New(nil)
 	first := r.Register(nil)
 	r.Abort([]string{"a"})
 	second := r.Register(nil)
@@ -105,7 +105,7 @@ func TestRegistry_RemovesOldAbortRecords(t *testing.T) {
 
 func TestEntry_DoneWaitsForAbort(t *testing.T) {
 	t.Parallel()
-	r := New()
+	r := New(nil)
 	cutting, goOn := make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
 	e := r.Register(func() { close(cutting); <-goOn; ended.Store(true) })
@@ -126,7 +126,7 @@ func TestEntry_DoneWaitsForAbort(t *testing.T) {
 // session's end is aborted, and one that registers after it is refused by SetSession.
 func TestRegistry_NoRequestPassesAnAbort(t *testing.T) {
 	t.Parallel()
-	r := New()
+	r := New(nil)
 	for round := range 50 {
 		id := fmt.Sprint("s", round)
 		var alive atomic.Bool // the store

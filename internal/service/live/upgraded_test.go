@@ -171,7 +171,7 @@ func (endlessConn) Close() error                { return nil }
 
 func TestUpgradedConn_DoesNotAllocate(t *testing.T) {
 	up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), during: func() {}, conn: endlessConn{}}
-	w, _, _ := Abortable(up, httptest.NewRequest("GET", "/", nil), nil)
+	w, _, _ := Abortable(up, httptest.NewRequest("GET", "/", nil), nil, nil)
 	c, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		t.Fatal(err)

@@ -220,7 +220,8 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &harness{t: t, store: newFakeStore(), live: live.New(), log: &bytes.Buffer{}, now: time.Unix(1_800_000_000, 0),
+	w := &harness{t: t, store: newFakeStore(), live: live.New(nil), log: &bytes.Buffer{},
+		now: time.Unix(1_800_000_000, 0),
 		idp: &fakeProvider{scope: "issuer and client"},
 		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour,
 			Digest: "d"}}

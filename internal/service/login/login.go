@@ -213,6 +213,9 @@ func (q *request) writeError(err error) {
 		q.log.Log(q.r.Context(), level, "login failed", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id",
 			q.Config.AuthID, "err", logText(err))
 	}
+	if code == account.CodeUnavailable {
+		q.w.Header().Set("Retry-After", "2")
+	}
 	q.writePage(code, msg)
 }
 

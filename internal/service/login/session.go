@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,14 +25,14 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 		q.unauthenticated(next)
 		return
 	}
-	guarded, under, cut := live.Abortable(q.w, q.r, q.Conn.Abort)
+	guarded, under, cut := live.Abortable(q.w, q.r, q.Conn.Abort, q.opt.Live.Lease())
 	entry := q.opt.Live.Register(cut) // before the session is read, so that SetSession reports a revocation in between
 	defer entry.Done()
-	session, err := q.lookUpSession(hash)
+	session, err := q.admit(entry, hash)
 	switch {
 	case err != nil:
 		q.writeError(err)
-	case session == nil, !entry.SetSession(session.ID):
+	case session == nil:
 		entry.Done()
 		q.unauthenticated(next)
 	case !InAuthorizedGroup(q.Config, session.Identity.Groups):
@@ -44,6 +45,33 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 		next(guarded, upstreamRequest(under, q.Config, &result), result)
 	}
 }
+
+// admit reads the session of a token and names it to the entry. It returns nil when there is none
+// that may be served, and CodeUnavailable while the lease is not valid.
+func (q *request) admit(entry *live.Entry, hash []byte) (*account.LiveSession, error) {
+	if !q.opt.Live.Lease().Valid() {
+		return nil, unavailable("reading a session", errNoLease)
+	}
+	session, err := q.lookUpSession(hash)
+	if err != nil || session == nil {
+		return nil, err
+	}
+	if !entry.SetSession(session.ID) {
+		return nil, nil //nolint:nilnil // documented
+	}
+	if entry.MissedComparison() {
+		if session, err = q.lookUpSession(hash); err != nil || session == nil {
+			return nil, err
+		}
+	}
+	if !q.opt.Live.Lease().Valid() { // it may have ended during the reading
+		return nil, unavailable("reading a session", errNoLease)
+	}
+	return session, nil
+}
+
+// errNoLease is the cause of CodeUnavailable while the store has not answered this server for long.
+var errNoLease = errors.New("the store has not answered this server for longer than the lease")
 
 // lookUpSession reads the session of a token, always from the store. It returns nil when there is
 // none that is valid for this action.

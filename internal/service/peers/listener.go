@@ -1,0 +1,205 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+const (
+	handshakeTimeout = 5 * time.Second
+	maxHandshakes    = 64 // at a time; further connections wait in the kernel's queue
+	protocolHTTP2    = "h2"
+)
+
+// inboundConn is a connection of a peer.
+type inboundConn struct{ cancel context.CancelFunc }
+
+// Serve accepts connections of peers until ctx is done. Then it closes the listener and the
+// connections, and waits for what they serve.
+func (p *Peers) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	queue := &connQueue{conns: make(chan net.Conn), closed: ctx.Done(), addr: l.Addr()}
+	server := p.httpServer()
+	server.ConnState = queue.connState
+	conns.Go(func() {
+		<-ctx.Done()
+		_ = server.Close()
+	})
+	conns.Go(func() { _ = server.Serve(queue) }) // ErrServerClosed
+	config := p.identity.serverTLS(func(id string) error { return p.verifyCaller(ctx, id) })
+	config.NextProtos = []string{tunnel.ALPN, protocolHTTP2}
+	slots := make(chan struct{}, maxHandshakes)
+	pause := time.Duration(0)
+	for {
+		raw, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = raw.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accepting replicas: %w", err)
+		case err != nil: // out of descriptors, for instance: it passes
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			p.log.Error("accepting a replica's connection", "err", err, "retry_in", pause)
+			timer.Sleep(ctx, pause)
+			continue
+		}
+		pause = 0
+		slots <- struct{}{}
+		conns.Go(func() {
+			p.serveConn(ctx, tls.Server(tunnel.TuneConn(raw), config), queue, func() { <-slots })
+		})
+	}
+}
+
+// verifyCaller refuses callers that the registry does not have.
+func (p *Peers) verifyCaller(ctx context.Context, id string) error {
+	if id == p.opt.ID {
+		return errors.New("the replica has dialed itself")
+	}
+	if p.registry.has(id) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if !p.registry.refreshFor(ctx, id) {
+		return fmt.Errorf("replica %s is not in the registry", id)
+	}
+	return nil
+}
+
+// serveConn does the TLS handshake, calls done, and serves the connection by its protocol. It is
+// closed when its replica leaves the registry.
+func (p *Peers) serveConn(ctx context.Context, c *tls.Conn, queue *connQueue, done func()) {
+	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	err := c.HandshakeContext(shaking)
+	cancel()
+	done()
+	id := ""
+	if err == nil {
+		id, err = replicaID(c.ConnectionState())
+	}
+	if err != nil {
+		p.log.Debug("a replica's handshake failed", "remote", c.RemoteAddr(), "err", err)
+		_ = c.NetConn().Close()
+		return
+	}
+	ctx, cancel = context.WithCancel(context.WithValue(ctx, callerKey{}, id))
+	defer cancel()
+	conn := &inboundConn{cancel}
+	if !p.addInbound(id, conn) {
+		_ = c.NetConn().Close()
+		return
+	}
+	defer p.removeInbound(id, conn)
+	if c.ConnectionState().NegotiatedProtocol == tunnel.ALPN {
+		if err := p.server.ServeConn(ctx, c); err != nil {
+			p.log.Debug("a replica's connection ended", "replica", id, "err", err)
+		}
+		return
+	}
+	queue.serve(ctx, c)
+}
+
+// addInbound registers a connection, unless its replica has left the registry.
+func (p *Peers) addInbound(id string, c *inboundConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.registry.has(id) {
+		return false
+	}
+	if p.inbound[id] == nil {
+		p.inbound[id] = make(map[*inboundConn]struct{})
+	}
+	p.inbound[id][c] = struct{}{}
+	return true
+}
+
+func (p *Peers) removeInbound(id string, c *inboundConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.inbound[id], c); len(p.inbound[id]) == 0 {
+		delete(p.inbound, id)
+	}
+}
+
+// httpServer returns the server of questions and changes. Its connections come from a connQueue.
+func (p *Peers) httpServer() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	return &http.Server{
+		Handler: p.handler(), Protocols: protocols,
+		ReadHeaderTimeout: handshakeTimeout, ReadTimeout: 2 * handshakeTimeout, IdleTimeout: time.Minute,
+		WriteTimeout: p.opt.Lease + publishGrace + handshakeTimeout, MaxHeaderBytes: 16 << 10,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 2 * pingInterval,
+			PingTimeout: pingTimeout},
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// connQueue is the listener of the HTTP server.
+type connQueue struct {
+	conns  chan net.Conn
+	closed <-chan struct{}
+	addr   net.Addr
+	ends   sync.Map // of connections that the server has: *tls.Conn to chan struct{}
+}
+
+// serve passes c to the HTTP server and waits until it is closed. It closes c when ctx is done.
+func (q *connQueue) serve(ctx context.Context, c *tls.Conn) {
+	end := make(chan struct{})
+	q.ends.Store(c, end)
+	select {
+	case q.conns <- c:
+		defer context.AfterFunc(ctx, func() { _ = c.NetConn().Close() })()
+		<-end
+	case <-ctx.Done():
+		q.ends.Delete(c)
+		_ = c.NetConn().Close()
+	}
+}
+
+// connState is called by the HTTP server.
+func (q *connQueue) connState(c net.Conn, state http.ConnState) {
+	if state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	if end, ok := q.ends.LoadAndDelete(c); ok {
+		close(end.(chan struct{}))
+	}
+}
+
+// Accept returns the next connection; net.ErrClosed after the end.
+func (q *connQueue) Accept() (net.Conn, error) {
+	select {
+	case c := <-q.conns:
+		return c, nil
+	case <-q.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close does nothing: the queue ends with the listener before it.
+func (q *connQueue) Close() error { return nil }
+
+// Addr returns the address of the listener before it.
+func (q *connQueue) Addr() net.Addr { return q.addr }

@@ -1,0 +1,248 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Replica is a live row of the registry.
+type Replica struct {
+	ID           string
+	RelayAddress string // host:port where its peers reach it
+	Version      string // of the program
+	Draining     bool   // it is about to stop
+}
+
+// Options configure Peers. ID, Key, Replicas and Local are required.
+type Options struct {
+	ID  string    // of this replica; a DNS label
+	Key *seal.Key // the peers' authority is derived from it
+	// Replicas reads the registry: its live rows, this replica's included. It is called every
+	// second, once for each Publish, and when a replica calls that is not known yet.
+	Replicas func(ctx context.Context) ([]Replica, error)
+	Local    Local
+	// Lease is how long a replica serves people without a comparison with the store. Publish waits
+	// for a second more, at most.
+	Lease        time.Duration
+	WindowBudget *tunnel.WindowBudget // shared by the process; default: one of its own
+	Logger       *slog.Logger         // default: none
+	// DialContext dials relay addresses. Default: a net.Dialer.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+	Now         func() time.Time // for certificates; default: time.Now
+}
+
+// Local answers peers for this replica. Its methods are called concurrently.
+type Local interface {
+	// Holders returns what sessions with this replica have bound.
+	Holders(q Query) []Holder
+	// OpenMember opens a stream to an agent that has a session with this replica, by the id of its
+	// endpoint or labelled tunnel. CodeEndpointOffline when there is none; an error that is
+	// tunnel.ErrUnresponsive when it does not respond.
+	OpenMember(ctx context.Context, accountID, id string, h tunnel.OpenHeader) (*tunnel.Stream, error)
+	// ReportLine shows a request on the screen of the agent that holds line.EndpointID. It must not
+	// block.
+	ReportLine(accountID string, line tunnel.RequestLine)
+	// Apply returns when the change is true on this replica. It may be called more than once for a
+	// change.
+	Apply(ctx context.Context, c Change) error
+}
+
+// Query asks for members: of one URL (AccountID, Binding, Scheme, Host, Port), of labels
+// (AccountID, Labels), or of a public address (Binding, Host, Port without AccountID).
+type Query struct {
+	AccountID string            `json:"account_id,omitempty"`
+	Binding   string            `json:"binding,omitempty"`
+	Scheme    string            `json:"scheme,omitempty"`
+	Host      string            `json:"host,omitempty"`
+	Port      int               `json:"port,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// Holder is an endpoint or labelled tunnel that a session has bound on the replica that was asked.
+type Holder struct {
+	Endpoint     account.Endpoint // with its traffic policy
+	Connections  int              // that it serves now
+	Unresponsive bool             // its agent does not answer pings
+	Asked        time.Time        // when the bind was asked of the store
+}
+
+// ChangeKind is what a Change is about.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	ChangePeople   ChangeKind = "people"   // IDs are sessions of people that are over
+	ChangeSessions ChangeKind = "sessions" // IDs are tunnel sessions to compare with the store
+	// ChangeAccess: authtokens, operators, domains and API keys of the account are to be compared
+	// with the store.
+	ChangeAccess ChangeKind = "access"
+)
+
+// Change tells the other replicas what a commit has ended.
+type Change struct {
+	Kind      ChangeKind `json:"kind"`
+	AccountID string     `json:"account_id,omitempty"`
+	IDs       []string   `json:"ids,omitempty"`
+	// of ChangeSessions: what a client whose session is over is told
+	Code    tunnel.Code `json:"code,omitempty"`
+	Message string      `json:"message,omitempty"`
+}
+
+// pollInterval is the time between two reads of the registry.
+const pollInterval = time.Second
+
+// errClosed is the error of calls after Run has returned.
+var errClosed = errors.New("the links to the other replicas are closed")
+
+// Peers are the links of this replica with the others. Its methods are safe for concurrent use; Run
+// and Serve are called once each, and Run ends last.
+type Peers struct {
+	opt      Options
+	log      *slog.Logger
+	identity *identity
+	registry *registry
+	server   *tunnel.Server
+	ctx      context.Context // ends with Run
+	cancel   context.CancelFunc
+	tasks    tasks
+
+	mu        sync.Mutex // guards what follows and the members
+	peers     map[string]*peer
+	inbound   map[string]map[*inboundConn]struct{} // by the caller's id
+	questions map[queryKey]*question
+	sequence  uint64 // of the last question
+	choices   uint64 // members chosen so far
+}
+
+// New returns Peers without links; Run makes them.
+func New(opt Options) (*Peers, error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.DialContext == nil {
+		opt.DialContext = (&net.Dialer{}).DialContext
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.WindowBudget == nil {
+		opt.WindowBudget = tunnel.NewWindowBudget(0)
+	}
+	authority, err := newAuthority(opt.Key)
+	if err != nil {
+		return nil, err
+	}
+	p := &Peers{opt: opt, log: opt.Logger, identity: &identity{authority: authority, id: opt.ID, now: opt.Now},
+		peers: make(map[string]*peer), inbound: make(map[string]map[*inboundConn]struct{}),
+		questions: make(map[queryKey]*question)}
+	if _, err := p.identity.certificate(); err != nil {
+		return nil, err
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.registry = &registry{read: opt.Replicas, ctx: p.ctx, tasks: &p.tasks, onRead: p.setReplicas,
+		changed: make(chan struct{})}
+	p.server = tunnel.NewServer(tunnel.ServerConfig{Handler: relayHandler{p}, WindowBudget: opt.WindowBudget,
+		Logger: opt.Logger, OnRequestLine: p.reportLine})
+	return p, nil
+}
+
+// Run reads the registry every second and keeps a link to each peer in it until ctx is done. Then
+// it closes the links; what is under way ends with an error.
+func (p *Peers) Run(ctx context.Context) {
+	defer p.tasks.wait()
+	defer p.cancel()
+	failing := false
+	for {
+		err := p.registry.refresh(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if failing != (err != nil) {
+			if failing = err != nil; failing {
+				p.log.Warn("the list of replicas could not be read; the last one stays in use", "err", err)
+			} else {
+				p.log.Info("the list of replicas can be read again")
+			}
+		}
+		p.removeUnused(time.Now())
+		if !timer.Sleep(ctx, pollInterval) {
+			return
+		}
+	}
+}
+
+// setReplicas begins links to new replicas and ends those with replicas that are gone.
+func (p *Peers) setReplicas(rows map[string]Replica) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, pr := range p.peers {
+		if _, live := rows[id]; !live {
+			delete(p.peers, id)
+			pr.cancel()
+		}
+	}
+	for id, conns := range p.inbound {
+		if _, live := rows[id]; !live {
+			for c := range conns {
+				c.cancel()
+			}
+		}
+	}
+	for id, row := range rows {
+		if pr := p.peers[id]; pr != nil {
+			pr.row = row
+		} else if id != p.opt.ID {
+			pr = newPeer(p, row)
+			if p.tasks.run(pr.run) {
+				p.peers[id] = pr
+			}
+		}
+	}
+}
+
+// livePeers returns the peers by id.
+func (p *Peers) livePeers() map[string]*peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[string]*peer, len(p.peers))
+	for id, pr := range p.peers {
+		all[id] = pr
+	}
+	return all
+}
+
+// tasks are goroutines that Run waits for.
+type tasks struct {
+	mu     sync.Mutex
+	closed bool
+	all    sync.WaitGroup
+}
+
+// run starts f, unless wait was called.
+func (t *tasks) run(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.all.Go(f)
+	}
+	return !t.closed
+}
+
+func (t *tasks) wait() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.all.Wait()
+}

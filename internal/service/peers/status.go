@@ -1,0 +1,44 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Status describes a link with a peer.
+type Status struct {
+	ID, Address, Version string
+	Draining             bool // the peer is about to stop
+	Connected            bool
+	Since                time.Time     // when the link was made, or lost
+	Error                string        // why there is none, or why the last ping failed; "" = none
+	RoundTrip            time.Duration // at rest, by the last ping; 0 = unknown
+
+	RelayedOut, RelayedIn int64 // streams so far: that this replica opened over the peer, and the reverse
+	Members               int   // that are known through the link
+	PendingChanges        int64 // that the peer has not answered
+	OverdueChanges        int64 // that it had not answered within its lease, so far
+}
+
+// Status returns the links with all peers in the registry, in the order of their ids.
+func (p *Peers) Status() []Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]Status, 0, len(p.peers))
+	for id, pr := range p.peers {
+		s := Status{ID: id, Address: pr.row.RelayAddress, Version: pr.row.Version, Draining: pr.row.Draining,
+			Connected: pr.link != nil, Since: pr.since, Error: pr.lastErr, RoundTrip: pr.roundTrip,
+			RelayedOut: pr.relayedOut.Load(), RelayedIn: pr.relayedIn.Load(),
+			PendingChanges: pr.pending.Load(), OverdueChanges: pr.overdue.Load()}
+		if pr.link != nil {
+			s.Members = len(pr.link.members)
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}

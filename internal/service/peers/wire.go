@@ -1,0 +1,91 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Limits of what peers send each other.
+const (
+	maxHolders      = 64       // of an answer: those of the fewest connections
+	maxQuestionSize = 64 << 10 // bytes
+	maxAnswerSize   = 16 << 20
+	maxChangeSize   = 1 << 20
+	maxChangeIDs    = 10_000 // of one message; a change of more is sent as several
+)
+
+// holderMessage is a Holder as it is sent. The API's form of an endpoint leaves out some fields.
+type holderMessage struct {
+	Endpoint     account.Endpoint `json:"endpoint"`
+	AccountID    string           `json:"account_id"`
+	HostMode     string           `json:"host_mode"`
+	Connections  int              `json:"connections"`
+	Unresponsive bool             `json:"unresponsive,omitempty"`
+	Asked        time.Time        `json:"asked"`
+}
+
+type holdersMessage struct {
+	Holders []holderMessage `json:"holders"`
+}
+
+func encodeHolders(all []Holder) ([]byte, error) {
+	m := holdersMessage{Holders: make([]holderMessage, 0, len(all))}
+	for i := range all {
+		h := &all[i]
+		m.Holders = append(m.Holders, holderMessage{Endpoint: h.Endpoint, AccountID: h.Endpoint.AccountID,
+			HostMode: h.Endpoint.HostMode, Connections: h.Connections, Unresponsive: h.Unresponsive,
+			Asked: h.Asked})
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding holders: %w", err)
+	}
+	return b, nil
+}
+
+func decodeHolders(b []byte) ([]Holder, error) {
+	var m holdersMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("decoding holders: %w", err)
+	}
+	if len(m.Holders) > maxHolders {
+		return nil, fmt.Errorf("decoding holders: %d of them, at most %d are allowed", len(m.Holders), maxHolders)
+	}
+	all := make([]Holder, 0, len(m.Holders))
+	for i := range m.Holders {
+		h := &m.Holders[i]
+		if h.Endpoint.ID == "" || h.AccountID == "" {
+			return nil, fmt.Errorf("decoding holders: holder %d has no endpoint id or no account id", i)
+		}
+		h.Endpoint.AccountID, h.Endpoint.HostMode = h.AccountID, h.HostMode
+		all = append(all, Holder{Endpoint: h.Endpoint, Connections: h.Connections, Unresponsive: h.Unresponsive,
+			Asked: h.Asked})
+	}
+	return all, nil
+}
+
+func decodeQuery(b []byte) (Query, error) {
+	var q Query
+	if err := json.Unmarshal(b, &q); err != nil {
+		return Query{}, fmt.Errorf("decoding a question: %w", err)
+	}
+	return q, nil
+}
+
+func decodeChange(b []byte) (Change, error) {
+	var c Change
+	if err := json.Unmarshal(b, &c); err != nil {
+		return Change{}, fmt.Errorf("decoding a change: %w", err)
+	}
+	if c.Kind == "" {
+		return Change{}, errors.New("decoding a change: its kind is missing")
+	}
+	return c, nil
+}

@@ -30,6 +30,10 @@ type KubernetesOperatorStatus struct {
 	// ready.
 	BoundEndpoints int32 `json:"boundEndpoints"`
 	ReadyEndpoints int32 `json:"readyEndpoints"`
+	// Legs is how many replicas of the service a forwarder is connected to, of how many it should
+	// be, such as "2/3": of the forwarder that lacks the most. Empty when no forwarder is
+	// connected, and with a service that has no replicas.
+	Legs string `json:"legs,omitempty"`
 	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld.
 	// +listType=map
 	// +listMapKey=type
@@ -46,6 +50,7 @@ type KubernetesOperatorStatus struct {
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyEndpoints`
 // +kubebuilder:printcolumn:name="Registered",type=string,JSONPath=`.status.conditions[?(@.type=="Registered")].status`
 // +kubebuilder:printcolumn:name="API",type=string,JSONPath=`.status.conditions[?(@.type=="APIReachable")].status`
+// +kubebuilder:printcolumn:name="Legs",type=string,JSONPath=`.status.legs`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type KubernetesOperator struct {
 	metav1.TypeMeta   `json:",inline"`

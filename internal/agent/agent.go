@@ -24,6 +24,8 @@ const (
 	defaultUnbindTimeout = 2 * time.Second
 	defaultDrainTimeout  = 3 * time.Second
 	defaultRebindDelay   = 2 * time.Second
+	defaultLegsDelay     = 500 * time.Millisecond
+	maxLegs              = 3 // how many replicas of the service a session connects to
 )
 
 // Options are what an agent needs. Fields without a comment about a default are required.
@@ -51,6 +53,9 @@ type Options struct {
 	// doubles up to a minute. 0 = 2 s.
 	RebindDelay  time.Duration
 	PingInterval time.Duration // between measurements of the latency; 0 = none
+	// LegsDelay is how long changes of the replicas that a session is connected to are collected
+	// before they are reported together. 0 = 0.5 s.
+	LegsDelay time.Duration
 }
 
 // agent is the state of one Run.
@@ -60,7 +65,7 @@ type agent struct {
 	giveUp        context.CancelCauseFunc // ends the client's run with a *Failure
 	streams       streamCount
 	shuttingDown  chan struct{}  // closed by shutDown: nothing is bound any more
-	background    sync.WaitGroup // rebind and measureLatency
+	background    sync.WaitGroup // rebind, measureLatency and reportReplicas
 	probes        sync.WaitGroup
 
 	mu             sync.Mutex
@@ -137,6 +142,9 @@ func (o *Options) setDefaults() {
 	if o.RebindDelay == 0 {
 		o.RebindDelay = defaultRebindDelay
 	}
+	if o.LegsDelay == 0 {
+		o.LegsDelay = defaultLegsDelay
+	}
 }
 
 // endpointsName names all the endpoints for a message.
@@ -156,7 +164,7 @@ func (a *agent) connect(run context.Context) error {
 		client := tunnel.NewClient(tunnel.ClientConfig{
 			Address: a.Address, TLS: a.TLS, DialContext: a.DialServer, Hello: a.hello, MaxBackoff: a.MaxBackoff,
 			OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.serve, OnRequestLine: a.requestLine,
-			Logger: a.Logger,
+			MaxLegs: maxLegs, OnLegs: a.onLegs, Logger: a.Logger,
 		})
 		err := client.Run(run)
 		a.background.Wait()

@@ -28,6 +28,7 @@ func (a *agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion,
 		AccountID: w.AccountID,
 		Region:    w.Region})
+	a.background.Go(func() { a.reportReplicas(ctx, h) })
 	if a.PingInterval > 0 {
 		a.background.Go(func() { a.measureLatency(ctx, s) })
 	}

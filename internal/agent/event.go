@@ -22,6 +22,21 @@ type Connected struct {
 	AccountID, Region                string
 }
 
+// Replicas reports how many replicas of the service the session is connected to, and how many it
+// should be, shortly after that changed. There is none with a server without replicas.
+type Replicas struct {
+	Connected, Wanted int
+	// ids of replicas that the session is connected to now, that are about to stop, and to which
+	// the connection was lost
+	Found, Draining, Lost []string
+}
+
+// Initial reports whether the session was connected to none of its replicas before, as in its first
+// event.
+func (r Replicas) Initial() bool {
+	return len(r.Found) == r.Connected && len(r.Draining) == 0 && len(r.Lost) == 0
+}
+
 // Online reports that an endpoint is bound. Reconnected is false the first time.
 type Online struct {
 	EndpointInfo
@@ -100,6 +115,7 @@ type Stopped struct{ ServerTold bool }
 
 func (Starting) event()     {}
 func (Connected) event()    {}
+func (Replicas) event()     {}
 func (Online) event()       {}
 func (BindRefused) event()  {}
 func (Latency) event()      {}

@@ -45,6 +45,9 @@ type service struct {
 	bound   chan *tunnel.Session // after each bind that succeeded
 	unbinds chan string
 	resumed chan bool // TLS of each connection
+	// of the welcome: the id of this replica and how many there are
+	replica  string
+	replicas int
 
 	mu       sync.Mutex
 	sessions int
@@ -132,7 +135,8 @@ func (svc *service) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel
 	svc.mu.Lock()
 	defer svc.mu.Unlock()
 	svc.sessions++
-	return tunnel.Welcome{SessionID: fmt.Sprintf("ts-%d", svc.sessions), ServerVersion: "1.2.3"}, nil
+	return tunnel.Welcome{SessionID: fmt.Sprintf("ts-%d", svc.sessions), ServerVersion: "1.2.3",
+		ReplicaID: svc.replica, Replicas: svc.replicas}, nil
 }
 
 // Join refuses connections of other replicas' sessions: there are none.

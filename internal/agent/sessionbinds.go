@@ -14,6 +14,8 @@ import (
 // concurrent use.
 type sessionBinds struct {
 	session *tunnel.Session
+	// gets a token when the replicas that the session is connected to may have changed
+	legsChanged chan struct{}
 
 	mu      sync.Mutex
 	ids     map[int]string // by index of the endpoint: the id of what the session holds
@@ -22,7 +24,8 @@ type sessionBinds struct {
 }
 
 func newSessionBinds(s *tunnel.Session) *sessionBinds {
-	return &sessionBinds{session: s, ids: map[int]string{}, changed: make(chan struct{})}
+	return &sessionBinds{session: s, legsChanged: make(chan struct{}, 1), ids: map[int]string{},
+		changed: make(chan struct{})}
 }
 
 // addPending counts a bind that is about to be sent.

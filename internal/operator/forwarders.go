@@ -24,6 +24,9 @@ type Forwarders interface {
 	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
 	// problem if not.
 	EdgeStatus() (known bool, problem string)
+	// Legs returns the replicas of the service that the forwarders are connected to, as
+	// KubernetesOperatorStatus.Legs.
+	Legs() (known bool, legs string)
 }
 
 // newForwarderStatus returns the reader of the forwarders' status, and the source that it notifies

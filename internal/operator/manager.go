@@ -189,7 +189,7 @@ func addRunnables(
 	second.report, second.elected = register.ReportSecondRelease, mgr.Elected()
 	runnables := []manager.Runnable{register, second}
 	if o.BindingEnabled {
-		register.EdgeStatus = forwarders.EdgeStatus
+		register.EdgeStatus, register.Legs = forwarders.EdgeStatus, forwarders.Legs
 		runnables = append(runnables, feed, forwarders)
 	} else {
 		set.Disable()

@@ -142,6 +142,7 @@ type listening struct{}
 
 func (listening) Start(ctx context.Context) error { <-ctx.Done(); return nil }
 func (listening) EdgeStatus() (bool, string)      { return true, "" }
+func (listening) Legs() (bool, string)            { return true, "" }
 func (listening) NotifyOnChange(string)           {}
 func (listening) CancelNotify(string)             {}
 func (listening) Report(string, []int) forwarderstatus.Report {

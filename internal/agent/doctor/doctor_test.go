@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRun_NamesBrokenHop(t *testing.T) {
 	t.Parallel()
 	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), dnsScenarios(), forwarderScenarios(),
-		forbiddenScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios()) {
+		forbiddenScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios(), replicaScenarios()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			f := recorded(t)

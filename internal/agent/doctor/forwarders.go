@@ -32,6 +32,7 @@ type forwarderStatus struct {
 		Since   time.Time `json:"since"`
 		Address string    `json:"address"`
 		Error   string    `json:"error"`
+		legs
 	} `json:"session"`
 	Listeners []listenerStatus `json:"listeners"`
 }
@@ -259,6 +260,7 @@ func (w *diagnosis) checkEdge(context.Context) Hop {
 			"%s no session with the edge: %s", pluralize(len(known)-up, "forwarder has", "forwarders have"), bad)
 	}
 	h := ok("%s a session with the edge", pluralize(up, "forwarder has", "forwarders have"))
+	h = w.withLegs(h, known)
 	if s := known[0].status.Session; !s.Since.IsZero() {
 		h = h.with(fmt.Sprintf("%s: with %s since %s", known[0].pod.Metadata.Name, s.Address,
 			s.Since.UTC().Format(time.RFC3339)))
@@ -273,7 +275,11 @@ func (w *diagnosis) edgeByConditions(why *refusal) Hop {
 	}
 	switch c := w.operator.Status.Conditions.get("EdgeReachable"); c.Status {
 	case "True":
-		return ok("reported by the KubernetesOperator: %s", c.Message).with(h.Detail)
+		detail := "reported by the KubernetesOperator: " + c.Message
+		if legs, of, _ := strings.Cut(w.operator.Status.Legs, "/"); of != "" {
+			detail += fmt.Sprintf("; connected to %s of %s replicas", legs, of)
+		}
+		return ok("%s", detail).with(h.Detail)
 	case "False":
 		return broken("see that fairlead-server runs and that pods reach it", "the KubernetesOperator reports: %s (%s)",
 			c.Message, c.Reason).with(h.Detail)

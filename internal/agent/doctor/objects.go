@@ -199,6 +199,7 @@ type kubernetesOperator struct {
 	Status struct {
 		OperatorID string     `json:"operatorID"`
 		AccountID  string     `json:"accountID"`
+		Legs       string     `json:"legs"`
 		Conditions conditions `json:"conditions"`
 	} `json:"status"`
 }

@@ -38,7 +38,7 @@ type Hop struct {
 	Status Status `json:"status"`
 	// Detail is what was found, a sentence or a part of one.
 	Detail string `json:"detail"`
-	// Fix is the remedy of a broken hop, or the next step for an unknown one. Lines after the first
+	// Fix is the remedy of a broken hop, or the next step for another one. Lines after the first
 	// are commands.
 	Fix string `json:"fix,omitempty"`
 	// Evidence is the objects that were read and what they state.

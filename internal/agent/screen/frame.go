@@ -57,6 +57,10 @@ func (m *model) header(add func(...span), columns int, now time.Time) {
 		session = append(session, span{"", ": " + Escape(m.cause)})
 	default:
 		session = append(session, span{"", " for " + age(now.Sub(m.since))})
+		if m.replicas.Wanted > 0 {
+			session = append(session, span{"", ", "},
+				span{replicasColor(m.replicas), "connected to " + replicaCount(m.replicas)})
+		}
 		if m.id != "" {
 			session = append(session, span{"", "  " + Escape(m.id)})
 		}
@@ -171,6 +175,8 @@ func (m *model) recentLine(s timedEvent, columns int) []span {
 		return []span{stamp, {"", plain.connection(e) + plain.suffix(e.EndpointInfo)}}
 	case agent.UpstreamUp:
 		return []span{stamp, {green, plain.sentence(e)}}
+	case agent.Replicas:
+		return []span{stamp, {replicasColor(e), plain.sentence(e)}}
 	}
 	return []span{stamp, {yellow, plain.sentence(s.event)}}
 }

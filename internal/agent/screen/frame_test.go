@@ -26,6 +26,9 @@ var (
 	group = agent.EndpointInfo{Index: 2, Labels: "app=api site=a", Upstream: "tcp://localhost:9000"}
 )
 
+// threeReplicas is the first report of a session with them.
+var threeReplicas = agent.Replicas{Connected: 3, Wanted: 3, Found: []string{"rp-1", "rp-2", "rp-3"}}
+
 // modelOf applies events that came a second apart, the last one at noon.
 func modelOf(events ...agent.Event) *model {
 	m := &model{}
@@ -95,6 +98,9 @@ func TestFrame_Golden(t *testing.T) {
 		"tiny":         {busy(), 5, 4, false},
 		"reconnecting": {lost, 80, 24, false},
 		"draining":     {append(connected(web), agent.Draining{}), 80, 24, false},
+		"replicas":     {append(connected(web), threeReplicas), 80, 24, false},
+		"replica-lost": {append(connected(web), threeReplicas, agent.Replicas{Connected: 2, Wanted: 3,
+			Lost: []string{"rp-2"}}), 120, 24, true},
 		"crowd": {append(connected(crowd...), agent.BindRefused{EndpointInfo: crowd[29], Cause: "taken"},
 			agent.BindRefused{EndpointInfo: crowd[0], Cause: "taken"}), 80, 24, false},
 		"crowd-wide": {connected(crowd...), 140, 50, false},

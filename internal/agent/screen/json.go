@@ -45,6 +45,11 @@ type record struct {
 	BytesIn       *int64    `json:"bytes_in,omitempty"`
 	BytesOut      *int64    `json:"bytes_out,omitempty"`
 	Connections   int       `json:"connections,omitempty"`
+	Replicas      *int      `json:"replicas,omitempty"`
+	Wanted        int       `json:"replicas_wanted,omitempty"`
+	Found         []string  `json:"replicas_found,omitempty"`
+	Stopping      []string  `json:"replicas_draining,omitempty"`
+	Lost          []string  `json:"replicas_lost,omitempty"`
 	Told          *bool     `json:"server_told,omitempty"`
 	Dropped       int       `json:"dropped,omitempty"`
 	Endpoints     []target  `json:"endpoints,omitempty"`
@@ -102,6 +107,9 @@ func recordOf(event agent.Event) record {
 	case agent.Connected:
 		return record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion,
 			Account: e.AccountID, Region: e.Region}
+	case agent.Replicas:
+		return record{Event: "replicas", Replicas: &e.Connected, Wanted: e.Wanted, Found: e.Found,
+			Stopping: e.Draining, Lost: e.Lost}
 	case agent.BindRefused:
 		return record{Event: "refused", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.Online:

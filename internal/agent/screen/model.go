@@ -24,6 +24,7 @@ type model struct {
 	cause                              string
 	retryAt                            time.Time
 	latency                            time.Duration // 0 = not measured
+	replicas                           agent.Replicas
 	rows                               []row
 	recent                             []timedEvent // newest last
 }
@@ -53,6 +54,9 @@ func (m *model) apply(e agent.Event, now time.Time) {
 	case agent.Connected:
 		m.serverVersion, m.account, m.region, m.id = e.ServerVersion, e.AccountID, e.Region, e.SessionID
 		m.setSession("online", green, "", now)
+		m.replicas = agent.Replicas{}
+	case agent.Replicas:
+		m.replicas = e
 	case agent.Retrying:
 		m.disconnected(e, now)
 	case agent.Draining:
@@ -167,9 +171,11 @@ func (r *row) percentiles() (p50, p90 time.Duration, ok bool) {
 
 // isRecent reports whether an event has a line among the recent ones.
 func isRecent(e agent.Event) bool {
-	switch e.(type) {
+	switch e := e.(type) {
 	case agent.Starting, agent.Connected, agent.Stopping, agent.Stopped:
 		return false
+	case agent.Replicas:
+		return !e.Initial()
 	case agent.Online:
 		return false // the endpoint's row shows it
 	}

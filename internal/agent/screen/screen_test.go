@@ -62,6 +62,20 @@ var startEvents = []eventOutput{
 			`"session_id":"ts-1","again":false`},
 }
 
+var replicaEvents = []eventOutput{
+	{agent.Replicas{Connected: 2, Wanted: 2, Found: []string{"rp-1", "rp-2"}},
+		"12:00:00  connected to 2 of 2 replicas\n",
+		`"level":"info","event":"replicas","replicas":2,"replicas_wanted":2,"replicas_found":["rp-1","rp-2"]`},
+	{agent.Replicas{Connected: 1, Wanted: 3, Found: []string{"rp-3"}, Draining: []string{"rp-2"},
+		Lost: []string{"rp-1\x1b[2J"}},
+		"12:00:00  connected to 1 of 3 replicas; lost rp-1\\x1b[2J; rp-2 is about to stop; found rp-3\n",
+		`"level":"info","event":"replicas","replicas":1,"replicas_wanted":3,"replicas_found":["rp-3"],` +
+			`"replicas_draining":["rp-2"],"replicas_lost":["rp-1\u001b[2J"]`},
+	{agent.Replicas{Wanted: 1, Lost: []string{"rp-3"}},
+		"12:00:00  connected to 0 of 1 replica; lost rp-3\n",
+		`"level":"info","event":"replicas","replicas":0,"replicas_wanted":1,"replicas_lost":["rp-3"]`},
+}
+
 var trafficEvents = []eventOutput{
 	{agent.UpstreamDown{EndpointInfo: helloEndpoint, Cause: "connection refused", HTTP: true},
 		"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it " +
@@ -132,7 +146,7 @@ func TestScreen_RendersEveryEvent(t *testing.T) {
 	var asText, asJSON bytes.Buffer
 	text := New(&asText, Options{Now: noon})
 	lines := New(&asJSON, Options{JSON: true, Now: noon})
-	for _, s := range slices.Concat(startEvents, trafficEvents, lossAndStopEvents) {
+	for _, s := range slices.Concat(startEvents, replicaEvents, trafficEvents, lossAndStopEvents) {
 		text.Show(s.event)
 		lines.Show(s.event)
 		wantText += s.text

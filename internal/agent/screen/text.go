@@ -102,6 +102,8 @@ func (t *text) sentence(event agent.Event) string {
 			in = " in " + seconds(e.RetryIn)
 		}
 		return t.paint(yellow, "reconnecting") + in + ": " + Escape(e.Cause)
+	case agent.Replicas:
+		return t.replicas(e)
 	case agent.BindRefused:
 		cause := Escape(e.Cause)
 		if name := Escape(e.DisplayName()); !strings.Contains(cause, name) {
@@ -134,6 +136,38 @@ func (t *text) sentence(event agent.Event) string {
 		return "stopped"
 	}
 	return fmt.Sprintf("%T", event)
+}
+
+// replicas renders how many replicas of the service the session is connected to, and what changed.
+func (t *text) replicas(e agent.Replicas) string {
+	line := t.paint(replicasColor(e), "connected") + " to " + replicaCount(e)
+	if e.Initial() {
+		return line
+	}
+	for _, id := range e.Lost {
+		line += "; lost " + Escape(id)
+	}
+	for _, id := range e.Draining {
+		line += "; " + Escape(id) + " is about to stop"
+	}
+	for _, id := range e.Found {
+		line += "; found " + Escape(id)
+	}
+	return line
+}
+
+func replicaCount(e agent.Replicas) string {
+	if e.Wanted == 1 {
+		return fmt.Sprintf("%d of 1 replica", e.Connected)
+	}
+	return fmt.Sprintf("%d of %d replicas", e.Connected, e.Wanted)
+}
+
+func replicasColor(e agent.Replicas) string {
+	if e.Connected < e.Wanted {
+		return yellow
+	}
+	return green
 }
 
 func (t *text) theEndpoints() string {

@@ -43,6 +43,7 @@ type edgeClient struct {
 	unresponsive          bool      // the edge does not respond
 	responsivenessChanged broadcaster
 	connectedOnce         chan struct{} // closed by the first session
+	legs                  sessionLegs
 }
 
 func newEdgeClient(
@@ -56,7 +57,7 @@ func newEdgeClient(
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
 		OnUp: e.onUp, OnDown: func(err error, _ time.Duration) { e.recordError(err) }, OnRequestLine: onRequestLine,
-		OnResponsiveness: e.updateResponsiveness, Logger: o.Logger,
+		OnResponsiveness: e.updateResponsiveness, MaxLegs: maxLegs, OnLegs: e.updateLegs, Logger: o.Logger,
 	}
 	e.client = tunnel.NewClient(e.config)
 	return e
@@ -236,6 +237,7 @@ func (e *edgeClient) onUp(_ context.Context, s *tunnel.Session) error {
 	operator, until := e.operatorID, e.drainUntil
 	e.mu.Unlock()
 	e.log.Info("connected to the edge", "session", s.ID(), "operator", operator)
+	e.trackLegs(s)
 	if until.IsZero() {
 		return nil
 	}
@@ -295,30 +297,4 @@ func (e *edgeClient) setError(text string) {
 		e.statusChanged()
 	}
 	e.lastErr = text
-}
-
-// SessionStatus is the session with the edge as /status shows it.
-type SessionStatus struct {
-	Up         bool      `json:"up"`
-	Since      time.Time `json:"since"`   // when it was established or lost
-	Address    string    `json:"address"` // of the edge
-	ID         string    `json:"id,omitempty"`
-	OperatorID string    `json:"operator_id,omitempty"`
-	AccountID  string    `json:"account_id,omitempty"`
-	Error      string    `json:"error,omitempty"` // why it is not up
-}
-
-func (e *edgeClient) status() SessionStatus {
-	session := e.liveSession()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address,
-		OperatorID: e.operatorID, Error: e.lastErr}
-	if session != nil {
-		st.ID, st.AccountID, st.Error = session.ID(), session.Welcome().AccountID, ""
-		if _, unresponsive := session.Unresponsive(); unresponsive {
-			st.Up, st.Error = false, "the edge does not respond"
-		}
-	}
-	return st
 }

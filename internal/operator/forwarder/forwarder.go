@@ -59,12 +59,28 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 		changed: f.statusChanged.broadcast, byPort: map[int]*listener{}}
 	f.edge = newEdgeClient(&o, t.edgeRetry, f.statusChanged.broadcast, f.listeners.recordRequestLine)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
+	f.registerGauges()
+	return f, nil
+}
+
+// registerGauges registers the metrics that are computed on every scrape.
+func (f *forwarder) registerGauges() {
 	const up = "1 while there is a session with the edge, and it responds."
 	f.metrics.gauge("fairlead_forwarder_session_up", up, func() float64 {
 		if f.edge.status().Up {
 			return 1
 		}
 		return 0
+	})
+	const legs = "Replicas of the service that the session leads to and that take connections."
+	f.metrics.gauge("fairlead_forwarder_legs", legs, func() float64 {
+		serving, _ := f.edge.legCounts()
+		return float64(serving)
+	})
+	const wanted = "Replicas of the service that the session should lead to."
+	f.metrics.gauge("fairlead_forwarder_legs_wanted", wanted, func() float64 {
+		_, wanted := f.edge.legCounts()
+		return float64(wanted)
 	})
 	f.metrics.gauge("fairlead_forwarder_listeners_failed", "Ports that cannot be listened on.", func() float64 {
 		failed := 0
@@ -75,7 +91,6 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 		}
 		return float64(failed)
 	})
-	return f, nil
 }
 
 func (f *forwarder) run(ctx context.Context) error {

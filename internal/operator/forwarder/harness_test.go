@@ -44,8 +44,11 @@ type fakeEdge struct {
 
 	mu     sync.Mutex
 	handle func(ctx context.Context, st *tunnel.Stream)
-	refuse *tunnel.Error           // answers hellos with it
-	wrap   func(net.Conn) net.Conn // of what is accepted; nil = none
+	refuse *tunnel.Error // answers hellos with it
+	// of the welcome: the id of this replica and how many there are
+	replica  string
+	replicas int
+	wrap     func(net.Conn) net.Conn // of what is accepted; nil = none
 }
 
 func startEdge(t *testing.T, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
@@ -135,7 +138,8 @@ func (e *fakeEdge) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel.
 	if e.refuse != nil {
 		return tunnel.Welcome{}, e.refuse
 	}
-	return tunnel.Welcome{SessionID: "se-" + strconv.FormatInt(time.Now().UnixNano(), 36), AccountID: "ac-1"}, nil
+	return tunnel.Welcome{SessionID: "se-" + strconv.FormatInt(time.Now().UnixNano(), 36), AccountID: "ac-1",
+		ReplicaID: e.replica, Replicas: e.replicas}, nil
 }
 
 // Join refuses connections of other replicas' sessions: there are none.

@@ -6,6 +6,7 @@ package forwarder
 import (
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
@@ -72,7 +73,7 @@ func (s Status) delta(last Status) (d Delta, different bool) {
 	if s.Draining != last.Draining {
 		d.Draining, different = &s.Draining, true
 	}
-	if s.Session != last.Session {
+	if !reflect.DeepEqual(s.Session, last.Session) {
 		d.Session, different = &s.Session, true
 	}
 	before := make(map[int]ListenerStatus, len(last.Listeners))

@@ -21,7 +21,10 @@ type forwarder struct {
 	err       string    // why there is no stream
 	session   bool
 	edgeError string // why it has no session
-	ports     map[int]port
+	// replicas of the service that it is connected to, and that it should be; both 0 without
+	// replicas
+	legs, wantedLegs int
+	ports            map[int]port
 }
 
 // port is one listener.
@@ -67,6 +70,7 @@ func (f *forwarder) applyLine(l *line, first bool) []string {
 	}
 	if l.Session != nil {
 		f.session, f.edgeError = l.Session.Up, truncate(l.Session.Error)
+		f.legs, f.wantedLegs = l.servingLegs(), l.Session.WantedLegs
 	}
 	if wasReporting || !f.pod.Ready { // detectChanges notifies all hostnames
 		return nil

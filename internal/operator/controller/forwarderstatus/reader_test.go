@@ -213,6 +213,39 @@ func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 	})
 }
 
+func TestReader_Legs(t *testing.T) {
+	t.Parallel()
+	const all = `"session":{"up":true,` +
+		`"legs":[{"replica":"rp-1"},{"replica":"rp-2"},{"replica":"rp-3"}],"wanted_legs":3}`
+	runReader(t, func(h *harness) {
+		expect := func(known bool, want string) {
+			t.Helper()
+			synctest.Wait()
+			if k, legs := h.Legs(); k != known || legs != want {
+				t.Errorf("legs: %v %q, want %v %q", k, legs, known, want)
+			}
+		}
+		expect(false, "")
+		a, b := twoForwarders(h)
+		expect(true, "") // no replicas
+		a.lines <- "{" + all + "}"
+		b.lines <- "{" + all + "}"
+		expect(true, "3/3")
+		b.lines <- "{" + strings.Replace(all, `"rp-2"`, `"rp-2","draining":true`, 1) + "}"
+		expect(true, "2/3")
+		b.lines <- "{" + strings.Replace(strings.Replace(all, `"rp-2"`, `"rp-2","draining":true`, 1), `:3}`, `:2}`, 1) +
+			"}"
+		expect(true, "2/2")
+		a.lines <- "{" + strings.Replace(strings.Replace(all, `"rp-2"`, `"rp-2","draining":true`, 1), `"rp-3"`,
+			`"rp-3","unresponsive":true`, 1) + "}"
+		expect(true, "1/3")
+		a.lines <- "{" + down + "}"
+		expect(true, "2/2")
+		b.lines <- "{" + down + "}"
+		expect(true, "")
+	})
+}
+
 func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 	t.Parallel()
 	runReader(t, func(h *harness) {

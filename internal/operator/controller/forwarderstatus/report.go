@@ -4,6 +4,7 @@
 package forwarderstatus
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -86,6 +87,31 @@ func (f *forwarder) listenFailures(hostname string, ports []int) []Failure {
 		}
 	}
 	return failures
+}
+
+// Legs returns how many replicas of the service a forwarder is connected to, of how many it should
+// be, such as "2/3": of the forwarder that lacks the most. legs is "" when no forwarder is
+// connected to a service with replicas.
+func (r *Reader) Legs() (known bool, legs string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.synced || r.counts.running == 0 && r.counts.pending > 0 {
+		return false, ""
+	}
+	var worst *forwarder
+	for _, f := range r.byUID {
+		if f.pod.Ready && f.reporting && f.wantedLegs > 0 && (worst == nil || f.hasFewerLegs(worst)) {
+			worst = f
+		}
+	}
+	if worst == nil {
+		return true, ""
+	}
+	return true, fmt.Sprintf("%d/%d", worst.legs, worst.wantedLegs)
+}
+
+func (f *forwarder) hasFewerLegs(o *forwarder) bool {
+	return cmp.Or(cmp.Compare(o.wantedLegs-o.legs, f.wantedLegs-f.legs), cmp.Compare(f.legs, o.legs)) < 0
 }
 
 // EdgeStatus returns whether all forwarders have a session with the service's edge, and the problem

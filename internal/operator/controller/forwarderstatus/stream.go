@@ -32,6 +32,11 @@ type line struct {
 	Session *struct {
 		Up    bool   `json:"up"`
 		Error string `json:"error"`
+		Legs  []struct {
+			Draining     bool `json:"draining"`
+			Unresponsive bool `json:"unresponsive"`
+		} `json:"legs"`
+		WantedLegs int `json:"wanted_legs"`
 	} `json:"session"`
 	Listeners []struct {
 		Port      int    `json:"port"`
@@ -40,6 +45,17 @@ type line struct {
 		Error     string `json:"error"`
 	} `json:"listeners"`
 	Gone []int `json:"gone"`
+}
+
+// servingLegs returns how many legs of the session take connections.
+func (l *line) servingLegs() int {
+	n := 0
+	for _, leg := range l.Session.Legs {
+		if !leg.Draining && !leg.Unresponsive {
+			n++
+		}
+	}
+	return n
 }
 
 // readStream reads the status of one forwarder until the stream ends, and returns the cause.

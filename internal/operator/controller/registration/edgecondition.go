@@ -15,6 +15,15 @@ import (
 // digits differ between attempts in the messages of a failing network: mostly ports.
 var digits = regexp.MustCompile(`[0-9]+`)
 
+// setLegs writes how many replicas of the service the forwarders are connected to.
+func (r *Registration) setLegs(s *v1alpha1.KubernetesOperatorStatus) {
+	if r.Legs == nil {
+		s.Legs = ""
+	} else if known, legs := r.Legs(); known {
+		s.Legs = legs
+	}
+}
+
 // setEdgeCondition writes whether the forwarders have a session with the edge.
 func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
 	if r.EdgeStatus == nil {

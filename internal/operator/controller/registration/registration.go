@@ -81,9 +81,12 @@ type Registration struct {
 	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
 	// problem if not. While it is unknown, the last condition stays. Nil: no forwarders run.
 	EdgeStatus func() (known bool, problem string)
-	Recorder   events.EventRecorder
-	Now        func() time.Time
-	Log        logr.Logger
+	// Legs returns the status's Legs. While it is unknown, the last one stays. Nil: no forwarders
+	// run.
+	Legs     func() (known bool, legs string)
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	Log      logr.Logger
 	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
 
@@ -203,6 +206,7 @@ func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.
 	r.setHeartbeatConditions(&next.Status, object.Generation)
 	r.setSourceConditions(&next.Status, object.Generation)
 	r.setEdgeCondition(&next.Status, object.Generation)
+	r.setLegs(&next.Status)
 	if err := r.countEndpoints(ctx, &next.Status); err != nil {
 		return err
 	}

@@ -358,6 +358,22 @@ var _ = Describe("Registration", func() {
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
 	})
 
+	It("reports the replicas that the forwarders are connected to, and keeps the last state", func(ctx SpecContext) {
+		known, legs := false, ""
+		r.Legs = func() (bool, string) { return known, legs }
+		Expect(beat(ctx, true).Status.Legs).To(BeEmpty())
+		for _, legs = range []string{"2/3", "", "3/3"} {
+			known = true
+			Expect(r.Refresh(ctx)).To(Succeed())
+			Expect(object(ctx).Status.Legs).To(Equal(legs))
+			known = false
+			Expect(r.Refresh(ctx)).To(Succeed())
+			Expect(object(ctx).Status.Legs).To(Equal(legs))
+		}
+		r.Legs = nil
+		Expect(beat(ctx, true).Status.Legs).To(BeEmpty())
+	})
+
 	It("registers no feature and no binding with binding.enabled=false", func(ctx SpecContext) {
 		r.Spec = v1alpha1.KubernetesOperatorSpec{}
 		beat(ctx, true)

@@ -17,6 +17,9 @@ type SessionLegs interface {
 	LeaveSession(ctx context.Context, accountID, id string, end SessionEnd) error
 	// SessionHoldings returns what a live session has bound. CodeNotFound when it is over.
 	SessionHoldings(ctx context.Context, accountID, id string) (*SessionHoldings, error)
+	// HoldingsVersions returns the versions of the holdings of these sessions, of any account;
+	// sessions that are over are missing.
+	HoldingsVersions(ctx context.Context, ids []string) (map[string]HoldingsVersion, error)
 }
 
 // SessionHoldings are what a session has bound, read at one moment, each list in the order of the
@@ -24,4 +27,12 @@ type SessionLegs interface {
 type SessionHoldings struct {
 	Endpoints []Endpoint
 	Tunnels   []LabelledTunnel
+}
+
+// HoldingsVersion changes with what a session has bound. It is cheap to read for many sessions.
+type HoldingsVersion struct {
+	Endpoints   int
+	EndpointSeq int64 // the highest resource version; 0 without endpoints
+	Tunnels     int
+	TunnelID    string // the highest id; "" without tunnels
 }

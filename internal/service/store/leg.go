@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"crypto/subtle"
+	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -99,4 +100,36 @@ func (t *tx) policiesHeldBy(accountID, sessionID string) (map[string]string, err
 		}
 		return err
 	}, `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' AND `+heldBy, sessionID, accountID)
+}
+
+// HoldingsVersions implements account.SessionLegs.
+func (s *Store) HoldingsVersions(
+	ctx context.Context, ids []string,
+) (map[string]account.HoldingsVersion, error) {
+	versions := make(map[string]account.HoldingsVersion, len(ids))
+	err := s.read(ctx, "comparing what tunnel sessions hold", func(t *tx) error {
+		for batch := range slices.Chunk(ids, inListBatch) {
+			in, args := inList(batch, 1)
+			err := t.each(func(from scanner) error {
+				var id string
+				var v account.HoldingsVersion
+				err := from.Scan(&id, &v.Endpoints, &v.EndpointSeq, &v.Tunnels, &v.TunnelID)
+				versions[id] = v
+				return err
+			}, `SELECT t.id,
+				(SELECT COUNT(*) FROM endpoints AS e WHERE e.session_id = t.id AND e.online = $1),
+				(SELECT COALESCE(MAX(e.seq), 0) FROM endpoints AS e WHERE e.session_id = t.id AND e.online = $1),
+				(SELECT COUNT(*) FROM tunnels AS n WHERE n.session_id = t.id),
+				(SELECT COALESCE(MAX(n.id), '') FROM tunnels AS n WHERE n.session_id = t.id)
+				FROM tunnel_sessions AS t WHERE t.id IN `+in, args...)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versions, nil
 }

@@ -22,12 +22,11 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	if len(b.Labels) > 0 {
 		return s.bindLabels(ctx, t, b)
 	}
-	asked := time.Now()
-	result, err := s.bind(ctx, t, b)
+	result, rebound, err := s.bind(ctx, t, b)
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	s.addMember(t, result, asked)
+	s.publishBind(ctx, t, result.ReplacedSessionID, rebound, s.poolSessions(ctx, &result.Endpoint, b)...)
 	// the token's rules may have changed before the watchdog saw the endpoint
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
 		return tunnel.Bound{}, s.evictForbidden(t, errNoBindRule(t, result.Endpoint.URL))
@@ -51,27 +50,32 @@ func (s *Server) agentSession(ts *tunnel.Session) (*session, error) {
 	return t, nil
 }
 
-func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.BindResult, error) {
+// bind records the endpoint and adds it. rebound reports whether the session had it already.
+func (s *Server) bind(
+	ctx context.Context, t *session, b tunnel.Bind,
+) (result *account.BindResult, rebound bool, err error) {
+	asked := time.Now()
 	req, err := bindRequest(t, b)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !s.tokenOf(t).MayBind(req.URL.String()) {
-		return nil, errNoBindRule(t, req.URL.String())
+		return nil, false, errNoBindRule(t, req.URL.String())
 	}
 	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	req.Holds = func(endpointID string) bool { return s.holds(t, endpointID) }
-	result, err := s.opt.Store.Bind(ctx, req)
-	if err != nil {
-		return nil, err
+	t.holdings.RLock()
+	defer t.holdings.RUnlock()
+	if result, err = s.opt.Store.Bind(ctx, req); err != nil {
+		return nil, false, err
 	}
 	result.Endpoint.TrafficPolicy = req.TrafficPolicy // rows from the store lack it
-	return result, nil
+	return result, s.addMember(t, result, asked), nil
 }
 
 // addPolicy compiles the traffic policy of a bind. That is expensive: it comes after the rate
@@ -140,13 +144,26 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 	if err != nil {
 		return err
 	}
-	if held, err := s.unbindTunnel(ctx, t, endpointID); held {
-		return err
+	if !s.hasMember(t, endpointID) { // it may have been bound on another server a moment ago
+		s.refreshHoldings(ctx, t)
 	}
+	held, err := s.unbindTunnel(ctx, t, endpointID)
+	if !held {
+		err = s.unbindEndpoint(ctx, t, endpointID)
+	}
+	if err == nil {
+		s.publish(ctx, "", "", t.id)
+	}
+	return err
+}
+
+func (s *Server) unbindEndpoint(ctx context.Context, t *session, endpointID string) error {
 	if !s.hasMember(t, endpointID) {
 		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound),
 			Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}
 	}
+	t.holdings.RLock()
+	defer t.holdings.RUnlock()
 	if err := s.opt.Store.Unbind(ctx, t.accountID, endpointID, t.id); err != nil {
 		return s.refusal(err)
 	}

@@ -48,6 +48,12 @@ func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Mem
 	return c.member, c.err(ep.ID, err)
 }
 
+// ChooseNow is Choose without waiting.
+func (s *Server) ChooseNow(ep *account.Endpoint, tried ...*Member) (*Member, error) {
+	c := s.selectByURL(ep, tried)
+	return c.member, c.err(ep.ID, nil)
+}
+
 // selection is the result of choosing among members.
 type selection struct {
 	member       *Member         // nil: there is none

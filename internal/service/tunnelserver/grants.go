@@ -12,8 +12,9 @@ import (
 
 // endUngranted ends the sessions that have bound a public endpoint whose domain is no longer
 // granted, and with them its live connections. The agent reconnects with its other endpoints, and
-// the bind of this one is refused until the domain is granted again.
-func (s *Server) endUngranted(ctx context.Context) error {
+// the bind of this one is refused until the domain is granted again. onlyID restricts it to an
+// account, unless it is "".
+func (s *Server) endUngranted(ctx context.Context, onlyID string) error {
 	public := s.publicMembers()
 	if len(public) == 0 {
 		return nil
@@ -21,6 +22,9 @@ func (s *Server) endUngranted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for accountID, members := range public {
+		if onlyID != "" && accountID != onlyID {
+			continue
+		}
 		hosts := make([]string, len(members))
 		for i, h := range members {
 			hosts[i] = h.endpoint.Host

@@ -28,15 +28,10 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	secret := account.NewSecret(account.ResumePrefix)
-	started, _, err := s.opt.Store.StartTunnel(ctx, account.LabelledTunnel{
-		AccountID: t.accountID, TunnelSession: account.Ref{ID: t.id}, Labels: b.Labels,
-		Metadata: b.Metadata, ForwardsTo: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
-	}, account.TunnelResume{Secret: b.ResumeSecret, NewHash: account.HashSecret(secret)})
+	started, secret, err := s.startTunnel(ctx, t, b)
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	s.addTunnel(t, started, secret, b.ResumeSecret)
 	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
 		return tunnel.Bound{}, s.evictForbidden(t, errNoLabelRule(t, b.Labels))
 	}
@@ -45,6 +40,31 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 		t.accountID,
 		"resumed", b.ResumeSecret != "")
 	return tunnel.Bound{EndpointID: started.ID, ResumeSecret: secret}, nil
+}
+
+// startTunnel records the tunnel, and adds it with the secret with which a later one replaces it.
+func (s *Server) startTunnel(
+	ctx context.Context, t *session, b tunnel.Bind,
+) (started *account.LabelledTunnel, secret string, err error) {
+	secret = account.NewSecret(account.ResumePrefix)
+	hash := account.HashSecret(secret)
+	t.holdings.RLock()
+	started, from, err := s.opt.Store.StartTunnel(ctx, account.LabelledTunnel{
+		AccountID: t.accountID, TunnelSession: account.Ref{ID: t.id}, Labels: b.Labels,
+		Metadata: b.Metadata, ForwardsTo: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
+	}, account.TunnelResume{Secret: b.ResumeSecret, NewHash: hash})
+	if err == nil {
+		s.addTunnel(t, started, hash, b.ResumeSecret)
+	}
+	t.holdings.RUnlock()
+	if err != nil {
+		return nil, "", err
+	}
+	if b.ResumeSecret != "" { // the replaced tunnel may be one that was read from the store
+		s.refreshHoldings(ctx, t)
+	}
+	s.publishBind(ctx, t, from, b.ResumeSecret != "")
+	return started, secret, nil
 }
 
 // validateLabelled validates the bind of a labelled tunnel and lists all broken rules.
@@ -91,28 +111,29 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(slices.Sorted(slices.Values(labelTexts(labels))), " ")
 }
 
-// addTunnel adds a labelled tunnel and ends the one that it resumes.
-func (s *Server) addTunnel(t *session, started *account.LabelledTunnel, secret, resume string) {
-	h := &Member{server: s, session: t, labels: maps.Clone(started.Labels), resumeHash: account.HashSecret(secret),
-		endpoint: account.Endpoint{
-			ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline,
-			Metadata: started.Metadata, Region: started.Region,
-			UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol,
-			HostMode:      account.HostPassthrough,
-			TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt,
-		}}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+// newTunnel makes a member of a labelled tunnel that the session has started.
+func (s *Server) newTunnel(t *session, started *account.LabelledTunnel, resumeHash []byte) *Member {
+	h := s.newMember(t, account.Endpoint{
+		ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline,
+		Metadata: started.Metadata, Region: started.Region,
+		UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol,
+		HostMode:      account.HostPassthrough,
+		TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt,
+	})
+	h.labels, h.resumeHash = maps.Clone(started.Labels), resumeHash
+	return h
+}
+
+// addTunnel adds a labelled tunnel and drops the one that it resumes.
+func (s *Server) addTunnel(t *session, started *account.LabelledTunnel, hash []byte, resume string) {
+	h := s.newTunnel(t, started, hash)
 	s.mu.Lock()
-	old := s.tunnelByResumeSecret(t.accountID, resume)
-	if old != nil {
+	defer s.mu.Unlock()
+	if old := s.tunnelByResumeSecret(t.accountID, resume); old != nil {
 		s.dropTunnel(old)
 	}
 	s.tunnels[t.accountID] = append(s.tunnels[t.accountID], h)
 	s.signalChange()
-	s.mu.Unlock()
-	if old != nil {
-		s.endTakenOver(old.session, t)
-	}
 }
 
 // tunnelByResumeSecret returns the account's labelled tunnel with this resume secret, or nil. mu
@@ -143,6 +164,8 @@ func (s *Server) dropTunnel(h *Member) {
 // unbindTunnel ends a labelled tunnel that its session unbinds. found is false when the session has
 // no tunnel with this id.
 func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (found bool, err error) {
+	t.holdings.RLock()
+	defer t.holdings.RUnlock()
 	s.mu.Lock()
 	i := slices.IndexFunc(s.tunnels[t.accountID], func(h *Member) bool { return h.endpoint.ID == id && h.session == t })
 	if i >= 0 {
@@ -175,6 +198,16 @@ func (s *Server) ChooseLabels(
 	if c.member == nil && len(tried) == 0 {
 		c, err = c.awaitMember(ctx, min(maxReconnectWait, time.Until(s.started.Add(reconnectWindow))), selectMember)
 	}
+	return c.labelled(labels, err)
+}
+
+// ChooseLabelsNow is ChooseLabels without waiting.
+func (s *Server) ChooseLabelsNow(accountID string, labels map[string]string, tried ...*Member) (*Member, error) {
+	return s.selectByLabels(accountID, labels, tried).labelled(labels, nil)
+}
+
+// labelled returns the member that has the labels, or why there is none.
+func (c selection) labelled(labels map[string]string, err error) (*Member, error) {
 	switch {
 	case c.member != nil:
 		return c.member, nil

@@ -23,34 +23,46 @@ const storeTimeout = 10 * time.Second
 // account.
 func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tunnel.Welcome, error) {
 	t, err := s.authenticate(ctx, h)
+	if err == nil {
+		err = s.admit(t, remote)
+	}
+	return s.answerHello(h, t, remote, err)
+}
+
+// admit adds a session whose Up will follow, unless the server drains.
+func (s *Server) admit(t *session, remote net.Addr) error {
+	t.ip = hostOf(remote)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return errDraining()
+	}
+	s.sessions[t.id] = t
+	return nil
+}
+
+func errDraining() *tunnel.Error {
+	return &tunnel.Error{Code: tunnel.CodeDraining, Msg: "the server is about to stop; try again in a moment"}
+}
+
+// answerHello counts the hello of a session and returns its answer: the refusal for an error.
+func (s *Server) answerHello(h tunnel.Hello, t *session, remote net.Addr, err error) (tunnel.Welcome, error) {
 	if err != nil {
 		refusal := s.refusal(err)
 		s.opt.OnHello(h.Role, string(refusal.Code))
 		s.log.Debug("hello refused", "role", h.Role, "ip", hostOf(remote), "code", refusal.Code)
 		return tunnel.Welcome{}, refusal
 	}
-	t.ip = hostOf(remote)
-	s.mu.Lock()
-	if s.draining {
-		s.mu.Unlock()
-		s.opt.OnHello(h.Role, string(tunnel.CodeDraining))
-		return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeDraining,
-			Msg: "the server is about to stop; try again in a moment"}
-	}
-	s.sessions[t.id] = t
-	s.mu.Unlock()
 	s.opt.OnHello(h.Role, "accepted")
-	return tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID,
-			ServerVersion: s.opt.Version},
-		nil
+	w := tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID,
+		ServerVersion: s.opt.Version, ReplicaID: s.opt.ReplicaID}
+	if s.replicated() && s.opt.Replicas != nil {
+		w.Replicas = s.opt.Replicas()
+	}
+	return w, nil
 }
 
-// Join refuses connections of other replicas' sessions: there are none.
-func (*Server) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
-	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
-		Msg: "the session has ended: begin a new one"}
-}
-
+// authenticate returns a new session for the hello, with an id of its own.
 func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, error) {
 	token, err := s.opt.Store.AuthtokenBySecret(ctx, h.Token)
 	if err != nil {
@@ -60,7 +72,7 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID,
 		credentialID: token.ID,
 		token:        token, hello: h, accepted: now}
-	t.hello.Token = ""
+	t.hello.Token, t.hello.JoinSecret = "", ""
 	if err := validateHello(h); err != nil {
 		return nil, err
 	}
@@ -126,7 +138,8 @@ func errUnregistered(operatorID string) *tunnel.Error {
 	}
 }
 
-// Up records an agent's session, before its first bind.
+// Up records an agent's session, before its first bind. One that began on another server gets what
+// it has bound there.
 func (s *Server) Up(ts *tunnel.Session) {
 	s.mu.Lock()
 	t, draining := s.sessions[ts.ID()], s.draining
@@ -139,7 +152,7 @@ func (s *Server) Up(ts *tunnel.Session) {
 		s.stop(ts, tunnel.CodeUnavailable, "the session took too long to start")
 		return
 	case draining: // its hello came before the drain
-		s.stop(ts, tunnel.CodeDraining, "the server is about to stop; try again in a moment")
+		s.stop(ts, tunnel.CodeDraining, errDraining().Msg)
 	}
 	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential",
 		t.credentialID,
@@ -150,78 +163,33 @@ func (s *Server) Up(ts *tunnel.Session) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	err := s.opt.Store.StartSession(ctx, account.TunnelSession{
+	if t.joined {
+		s.refreshHoldings(ctx, t)
+		return
+	}
+	if err := s.opt.Store.StartSession(ctx, s.sessionRow(t, ts)); err != nil {
+		refusal := s.refusal(err)
+		s.stop(ts, refusal.Code, refusal.Msg)
+		return
+	}
+	s.mu.Lock()
+	t.stored = true
+	s.mu.Unlock()
+}
+
+// sessionRow returns what the store keeps of an agent's session.
+func (s *Server) sessionRow(t *session, ts *tunnel.Session) account.TunnelSession {
+	row := account.TunnelSession{
 		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion,
 		Credential: account.Ref{ID: t.credentialID},
 		IP:         t.ip,
 		Metadata:   t.hello.Metadata, OS: t.hello.OS, StartedAt: t.accepted.UTC(), Transport: tunnel.ALPN,
 		InstanceID: t.hello.InstanceID, ServerID: s.opt.ServerID,
-	})
-	if err != nil {
-		refusal := s.refusal(err)
-		s.stop(ts, refusal.Code, refusal.Msg)
 	}
-}
-
-// Down removes a session: its endpoints are offline.
-func (s *Server) Down(ts *tunnel.Session, cause error) {
-	s.mu.Lock()
-	t := s.sessions[ts.ID()]
-	delete(s.sessions, ts.ID())
-	for _, h := range s.members {
-		if h.session == t {
-			s.dropMember(h)
-		}
+	if s.replicated() {
+		row.JoinHash = ts.JoinHash()
 	}
-	if t != nil {
-		for _, h := range slices.Clone(s.tunnels[t.accountID]) {
-			if h.session == t {
-				s.dropTunnel(h)
-			}
-		}
-	}
-	s.mu.Unlock()
-	if t == nil {
-		return
-	}
-	s.log.Info("session down", "session", t.id, "role", t.hello.Role, "account", t.accountID, "cause", cause)
-	if t.hello.Role != tunnel.RoleAgent {
-		return
-	}
-	if err := s.recordSessionEnd(context.Background(), t); err != nil {
-		s.log.Error("the endpoints of a lost session could not be marked offline; it is tried again", "session", t.id,
-			"err",
-			err)
-		s.mu.Lock()
-		s.unrecorded = append(s.unrecorded, t)
-		s.mu.Unlock()
-	}
-}
-
-func (s *Server) recordSessionEnd(ctx context.Context, t *session) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	s.mu.Lock()
-	end := t.end
-	s.mu.Unlock()
-	return s.opt.Store.EndSession(ctx, t.accountID, t.id, end)
-}
-
-// retrySessionEnds records the ends that Down could not record: until then, the URLs of those
-// sessions are taken.
-func (s *Server) retrySessionEnds(ctx context.Context) {
-	s.mu.Lock()
-	lost := s.unrecorded
-	s.unrecorded = nil
-	s.mu.Unlock()
-	for i, t := range lost {
-		if s.recordSessionEnd(ctx, t) != nil {
-			s.mu.Lock()
-			s.unrecorded = append(s.unrecorded, lost[i:]...)
-			s.mu.Unlock()
-			return
-		}
-	}
+	return row
 }
 
 // stop tells a session to end.
@@ -233,9 +201,6 @@ func (s *Server) stop(ts *tunnel.Session, code tunnel.Code, msg string) {
 	s.mu.Unlock()
 	ts.Stop(code, msg)
 }
-
-// Wait returns when every session that the server closes is closed.
-func (s *Server) Wait() { s.closing.Wait() }
 
 func hostOf(a net.Addr) string {
 	if a == nil {

@@ -25,9 +25,13 @@ type Member struct {
 	// endpoint with the pool's traffic policy, set by a later bind of another member; nil = its own
 	pooled  atomic.Pointer[account.Endpoint]
 	session *session
-	asked   time.Time // when the bind was asked of the store
-	ctx     context.Context
-	cancel  context.CancelFunc
+	// when the bind was asked of the store; with several servers, when the row was written, so that
+	// they agree
+	asked time.Time
+	// read from the store, not bound here: whether the agent had the answer to its bind is not known
+	attached bool
+	ctx      context.Context
+	cancel   context.CancelFunc
 
 	labels     map[string]string // of a labelled tunnel
 	resumeHash []byte            // of a labelled tunnel; the store has those of endpoints
@@ -36,6 +40,8 @@ type Member struct {
 	conns         int    // connections that Choose counted and that are not released
 	lastChosen    uint64 // chooseCount when it was last chosen; 0 = never
 	policyVersion int64  // resource version of the bind whose traffic policy applies
+	// of the endpoint's row, as it was last written or read here
+	version account.ResourceVersion
 }
 
 // Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. It must
@@ -70,47 +76,57 @@ func (h *Member) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.St
 // Report sends a request line to the agent's screen; it never blocks.
 func (h *Member) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
 
-// addMember adds the result of a bind that was asked of the store at this time. The endpoint's
-// previous member is removed at once. The session from which the bind took the endpoint is closed
-// without a STOP: it is an earlier connection of the same process.
-func (s *Server) addMember(t *session, r *account.BindResult, asked time.Time) {
-	h := &Member{server: s, endpoint: r.Endpoint, session: t, asked: asked,
-		policyVersion: r.Endpoint.ResourceVersion.Seq}
+// newMember makes a member of an endpoint that the session has bound.
+func (s *Server) newMember(t *session, ep account.Endpoint) *Member {
+	h := &Member{server: s, endpoint: ep, session: t, version: ep.ResourceVersion,
+		policyVersion: ep.ResourceVersion.Seq, asked: ep.UpdatedAt}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// addMember adds the result of a bind that was asked of the store at this time. The endpoint's
+// previous member is removed at once, unless another session has bound it since. rebound reports
+// whether the session had the endpoint already.
+func (s *Server) addMember(t *session, r *account.BindResult, asked time.Time) (rebound bool) {
+	h := s.newMember(t, r.Endpoint)
+	if !s.replicated() {
+		h.asked = asked
+	}
 	s.mu.Lock()
-	if old := s.members[r.Endpoint.ID]; old != nil {
+	defer s.mu.Unlock()
+	old := s.members[r.Endpoint.ID]
+	rebound = old != nil && old.session == t
+	if old == nil || rebound || !newer(old.version, h.version) {
+		s.putMember(h)
+	}
+	s.signalChange()
+	return rebound
+}
+
+// putMember adds a member in place of the endpoint's previous one. mu must be held.
+func (s *Server) putMember(h *Member) {
+	if old := s.members[h.endpoint.ID]; old != nil {
 		s.dropMember(old)
 	}
-	s.members[r.Endpoint.ID] = h
+	s.members[h.endpoint.ID] = h
 	key := poolKeyOf(&h.endpoint)
 	s.pools[key] = append(s.pools[key], h)
 	if key.binding == account.BindingPublic {
 		at := publicAddress{key.host, key.port}
 		s.public[at] = append(s.public[at], h)
+		if s.replicated() { // they were attached in any order
+			slices.SortStableFunc(s.public[at], func(a, b *Member) int { return a.asked.Compare(b.asked) })
+		}
 	}
 	s.syncPoolPolicy(key)
-	s.signalChange()
-	from := s.sessions[r.ReplacedSessionID]
-	s.mu.Unlock()
-	s.endTakenOver(from, t)
 }
 
-// holds reports whether the session has bound the endpoint and still has it.
+// holds reports whether the session has bound the endpoint here and still has it.
 func (s *Server) holds(t *session, endpointID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.members[endpointID]
-	return h != nil && h.session == t
-}
-
-// endTakenOver closes the session from, which may be nil, because its agent connected again as t.
-func (s *Server) endTakenOver(from, t *session) {
-	if from == nil || from == t || from.tun == nil {
-		return
-	}
-	s.setEndReason(from, account.SessionEnd{Reason: "its agent connected again, as " + t.id,
-		PrincipalID: t.credentialID})
-	s.closing.Go(func() { _ = from.tun.Close() })
+	return h != nil && h.session == t && !h.attached
 }
 
 // syncPoolPolicy gives all members of a pool the traffic policy of the bind that the store recorded
@@ -122,7 +138,7 @@ func (s *Server) syncPoolPolicy(key poolKey) {
 	policy := last.Endpoint().TrafficPolicy
 	for _, h := range s.pools[key] {
 		if h.policyVersion = last.policyVersion; h.Endpoint().TrafficPolicy != policy {
-			ep := h.endpoint
+			ep := *h.Endpoint()
 			ep.TrafficPolicy = policy
 			h.pooled.Store(&ep)
 		}

@@ -21,6 +21,7 @@ type Store interface {
 	account.SessionStarter
 	account.TunnelStarter
 	account.Endpoints
+	TunnelSession(ctx context.Context, accountID, id string) (*account.TunnelSession, error)
 	Operator(ctx context.Context, accountID, id string) (*account.Operator, error)
 	// MarkOperatorSeen records that the operator has a forwarder connected. It does not wait for a
 	// write.
@@ -55,6 +56,19 @@ type Options struct {
 	OnOpen   func(outcome string)               // counts streams of forwarders: "accepted" or the refusal's text
 	OnHello  func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
 	Logger   *slog.Logger
+
+	// ReplicaID is the id of this server among several with one store; "" = it is alone, and the
+	// fields below are not used.
+	ReplicaID string
+	Replicas  func() int          // how many servers accept sessions, for the Welcome
+	Legs      account.SessionLegs // part of the store
+	// Publish makes the other servers compare these sessions with the store, as ApplySessions does
+	// here, and returns when they have or ctx is done; nil = there are no others.
+	Publish func(ctx context.Context, sessionIDs []string, code tunnel.Code, msg string)
+	// OnCompared is called after each complete comparison of the sessions with the store, with the
+	// time of Clock when it began; nil = not called.
+	OnCompared func(began time.Duration)
+	Clock      func() time.Duration // required with OnCompared
 }
 
 // Server implements tunnel.Handler. It is safe for concurrent use.
@@ -74,6 +88,11 @@ type Server struct {
 	bindLimits  map[string]*bindLimits
 	unrecorded  []*session // ended, but not recorded in the store, which did not answer
 	draining    bool
+	unpublished map[string]bool // sessions with binds that the other servers are not told of
+	publishing  bool            // publishPending runs
+
+	joins     sync.RWMutex // held for reading by Join, for writing by retries of recordSessionEnd
+	comparing sync.Mutex   // held by comparisons with the store, so that an older one is not applied last
 
 	// the store's answers about endpoints that forwarders name and no session holds
 	endpoints *storecache.Cache[endpointKey, *account.Endpoint]
@@ -91,12 +110,21 @@ type session struct {
 	hello                     tunnel.Hello
 	ip                        string
 	accepted                  time.Time
+	joined                    bool // it began on another server
+
+	// holdings excludes readings of what the session holds, with their application to the members,
+	// from its own binds and unbinds here: held for writing by the former, for reading by the latter.
+	holdings sync.RWMutex
 
 	// guarded by Server.mu
 	token    *account.Authtoken // as the watchdog last read it; replaced, never changed
 	tun      *tunnel.Session    // nil until Up
+	stored   bool               // the store has, or had, a row of it
 	stopping bool               // told to stop; its end will follow
+	recorded bool               // the store has its end already
 	end      account.SessionEnd // the recorded reason, if the service ended it
+	endCode  tunnel.Code        // what its client is told, if the service ended it
+	endMsg   string
 }
 
 // New returns a Server; Run ends the sessions whose credentials are revoked.
@@ -113,8 +141,13 @@ func New(o Options) *Server {
 		endpoints:  newEndpointCache(o.Store),
 		tunnels:    make(map[string][]*Member),
 		bindLimits: make(map[string]*bindLimits),
+
+		unpublished: make(map[string]bool),
 	}
 }
+
+// replicated reports whether the server is one of several with one store.
+func (s *Server) replicated() bool { return s.opt.ReplicaID != "" }
 
 // Drain refuses further hellos and new streams of forwarders, and tells the sessions of the role
 // that the server stops within d. Live sessions and streams continue. Forwarders are told first:

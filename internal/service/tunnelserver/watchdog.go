@@ -4,9 +4,7 @@
 package tunnelserver
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -18,6 +16,8 @@ const (
 	// checkInterval ensures that a deleted or changed authtoken or a deleted operator ends its
 	// sessions and streams within a second.
 	checkInterval = 500 * time.Millisecond
+	// compareRounds is how many checkIntervals lie between complete comparisons with the store.
+	compareRounds = 4
 	// operatorSeenInterval is how often a connected forwarder records that its operator is in use,
 	// while no manager does.
 	operatorSeenInterval = time.Hour
@@ -28,13 +28,17 @@ const (
 	evictGrace = 250 * time.Millisecond
 )
 
-// Run ends the sessions of revoked credentials and deleted operators, and retries failed writes to
-// the store, until ctx is done. While the store does not answer, sessions continue.
+// tokenRevoked is what a client is told whose authtoken is not valid any more.
+const tokenRevoked = "the authtoken was deleted or has expired"
+
+// Run compares the sessions with the store, ends those of revoked credentials and deleted
+// operators, and retries failed writes to the store, until ctx is done. While the store does not
+// answer, sessions continue.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	failing := false
-	for {
+	for round := 0; ; round++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -43,7 +47,12 @@ func (s *Server) Run(ctx context.Context) {
 		s.forgetLimits(time.Now())
 		s.forgetUnstarted(time.Now())
 		s.retrySessionEnds(ctx)
-		err := errors.Join(s.endRevoked(ctx), s.endUngranted(ctx))
+		err := error(nil)
+		if round%compareRounds == 0 {
+			err = s.Compare(ctx)
+		} else {
+			err = s.compareAccess(ctx, "")
+		}
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("revoked credentials cannot be noticed", "err", err)
 		}
@@ -52,9 +61,11 @@ func (s *Server) Run(ctx context.Context) {
 }
 
 // endRevoked ends the sessions whose authtoken was deleted, has expired or no longer admits their
-// endpoints, and those of deleted operators.
-func (s *Server) endRevoked(ctx context.Context) error {
-	live := slices.DeleteFunc(s.liveSessions(), func(t *session) bool { return s.isStopping(t) })
+// endpoints, and those of deleted operators; of one account unless it is "".
+func (s *Server) endRevoked(ctx context.Context, accountID string) error {
+	live := slices.DeleteFunc(s.liveSessions(), func(t *session) bool {
+		return accountID != "" && t.accountID != accountID || s.isStopping(t)
+	})
 	if len(live) == 0 {
 		return nil
 	}
@@ -75,7 +86,7 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		if token == nil {
 			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential",
 				t.credentialID)
-			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired",
+			s.evict(t, tunnel.CodeTokenRevoked, tokenRevoked,
 				account.SessionEnd{CausedByID: t.credentialID})
 			continue
 		}
@@ -110,6 +121,13 @@ func (s *Server) updateToken(t *session, token *account.Authtoken) *account.Erro
 		return nil
 	}
 	t.token = token
+	return s.forbiddenLocked(t)
+}
+
+// forbiddenLocked returns an error when the token's rules do not admit an endpoint or operator of
+// the session. mu must be held.
+func (s *Server) forbiddenLocked(t *session) *account.Error {
+	token := t.token
 	if t.operatorID != "" && !token.MayConnect(t.operatorID) {
 		return errNoConnectRule(t.credentialID, t.operatorID)
 	}
@@ -124,38 +142,6 @@ func (s *Server) updateToken(t *session, token *account.Authtoken) *account.Erro
 		}
 	}
 	return nil
-}
-
-// evict tells a session why it ends, and closes it after evictGrace. end is recorded; its Reason is
-// msg unless it has one.
-func (s *Server) evict(t *session, code tunnel.Code, msg string, end account.SessionEnd) {
-	end.Reason = cmp.Or(end.Reason, msg)
-	s.setEndReason(t, end)
-	s.stop(t.tun, code, msg)
-	s.closing.Go(func() {
-		timer := time.NewTimer(evictGrace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-t.tun.Done():
-		}
-		_ = t.tun.Close()
-	})
-}
-
-// evictForbidden evicts a session that its authtoken does not admit, and returns the refusal.
-func (s *Server) evictForbidden(t *session, problem *account.Error) error {
-	s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
-	return s.refusal(problem)
-}
-
-// setEndReason sets why a session ends, unless a reason is set.
-func (s *Server) setEndReason(t *session, end account.SessionEnd) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.end.Reason == "" {
-		t.end = end
-	}
 }
 
 func (s *Server) isStopping(t *session) bool {
@@ -190,6 +176,9 @@ func (s *Server) forgetUnstarted(now time.Time) {
 	for id, t := range s.sessions {
 		if t.tun == nil && now.Sub(t.accepted) > startTimeout {
 			delete(s.sessions, id)
+			if t.joined && t.hello.Role == tunnel.RoleAgent {
+				s.unrecorded = append(s.unrecorded, t) // the store counts this server among the session's
+			}
 		}
 	}
 }

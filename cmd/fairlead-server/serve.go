@@ -113,6 +113,19 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 		"how long the identities that logged in at endpoints are kept after they were last active, at least 24h; "+
 			"then all their data is deleted. 0: for ever")
 	addPublicFlags(f, &o.Public)
+	addReplicaFlags(f, &o.Replica)
+}
+
+// addReplicaFlags adds the flags of a server that is one of several.
+func addReplicaFlags(f *pflag.FlagSet, o *service.ReplicaOptions) {
+	f.StringVar(&o.RelayAddress, "relay-address", "",
+		"`HOST:PORT` of this server for the other servers on the same PostgreSQL database, where it listens for "+
+			"them; makes it one of several replicas. Default: it is alone")
+	f.DurationVar(&o.ShutdownDelay, "shutdown-delay", service.DefaultShutdownDelay,
+		"how long a stopping replica accepts connections while it reports that it is not ready; longer than the "+
+			"health checks of the balancer take")
+	f.DurationVar(&o.Lease, "revocation-lease", service.DefaultLease,
+		"how long a replica may serve people who logged in without news from the database, 5s to 15s")
 }
 
 // addPublicFlags adds the flags of the public listeners.

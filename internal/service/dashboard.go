@@ -22,6 +22,7 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
 		SharedOptions: s.httpOptions(), Store: s.store,
 		GeoIP: s.geo != nil, Version: version.String(), ClientIP: s.clientIPFunc(),
+		Replicas: s.replicaRows(),
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
@@ -42,7 +43,7 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 func (s *service) httpOptions() httpkit.SharedOptions {
 	return httpkit.SharedOptions{
 		SessionEnder: s.sessions, Revoker: s.revoker, ActiveChild: s.backends.Active,
-		RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors, Draining: s.draining.Load,
+		RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors, Draining: s.refusesWrites,
 		BaseURL: s.baseURL.String(), OnAuthenticated: s.markAuthenticated, Logger: s.log,
 	}
 }

@@ -10,12 +10,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 )
 
-// chooseAgent returns an agent that serves the endpoint, none of those in tried.
+// chooseAgent returns an agent that serves the endpoint, none of those in tried: one with a session
+// here, or else with another replica.
 func (s *service) chooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
+	if s.replica != nil {
+		if h, err := s.sessions.ChooseNow(ep, asMembers(tried)...); err == nil {
+			return h, nil
+		}
+		if m, err := s.replica.choose(ctx, queryOf(ep), tried); err == nil {
+			return m, nil
+		}
+	}
 	h, err := s.sessions.Choose(ctx, ep, asMembers(tried)...)
 	if err != nil {
 		return nil, err // not h: a nil *Member is no nil Agent
@@ -37,6 +47,15 @@ func asMembers(agents []edge.Agent) []*tunnelserver.Member {
 func (s *service) chooseTunnel(
 	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
 ) (edge.Agent, error) {
+	if s.replica != nil {
+		if h, err := s.sessions.ChooseLabelsNow(accountID, labels, asMembers(tried)...); err == nil {
+			return h, nil
+		}
+		query := peers.Query{AccountID: accountID, Labels: labels}
+		if m, err := s.replica.choose(ctx, query, tried); err == nil {
+			return m, nil
+		}
+	}
 	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, asMembers(tried)...)
 	if err != nil {
 		return nil, err
@@ -85,12 +104,27 @@ func (s *service) wireBackends() {
 	s.backendSwitches = make(chan backendSwitch, maxQueuedSwitches)
 	s.backends = backend.New(backend.Options{
 		Trees: newTreeCache(s.store), WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,
-		TunnelOnline: func(accountID string, labels map[string]string) bool {
-			return s.sessions.OnlineLabels(accountID, labels)
-		},
+		TunnelOnline: s.tunnelOnline,
 	})
 	s.onClose(s.backends.Close)
 	s.watchBackends()
+}
+
+// tunnelOnline reports whether a labelled tunnel with all these labels is online, here or with
+// another replica.
+func (s *service) tunnelOnline(accountID string, labels map[string]string) bool {
+	if s.sessions.OnlineLabels(accountID, labels) {
+		return true
+	}
+	if s.replica == nil {
+		return false
+	}
+	m, err := s.replica.choose(context.Background(), peers.Query{AccountID: accountID, Labels: labels}, nil)
+	if err != nil {
+		return false
+	}
+	m.Release()
+	return true
 }
 
 // maxCachedTrees bounds the backends that are kept for outages of the store.

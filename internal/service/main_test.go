@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
 )
 
-func TestMain(m *testing.M) { servicetest.Main(m) }
+func TestMain(m *testing.M) { servicetest.Main(postgrestest.Main{M: m, Shared: &replicaDatabases}) }

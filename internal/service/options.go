@@ -54,6 +54,7 @@ type Options struct {
 	OperatorRetention time.Duration // how long operators are kept after they were last seen; 0 = for ever
 	IdentityRetention time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
 	GeoIP             []string      // files with the locations of addresses; empty = none
+	Replica           ReplicaOptions
 	Public            PublicOptions
 
 	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
@@ -153,6 +154,7 @@ func (o *Options) Validate() error {
 	note(checkRetention("--identity-retention", o.IdentityRetention))
 	note(checkRetention("--operator-retention", o.OperatorRetention))
 	o.Public.validate(note)
+	o.Replica.validate(o.DatabaseURL != "", note)
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)
 	}

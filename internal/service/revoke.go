@@ -177,6 +177,9 @@ func (s *service) wireLogins() {
 	}
 	s.localRevoker = &revoker{store: s.store, liveSessions: s.liveSessions, meter: s.meter.sessions, log: s.log,
 		recordAudit: s.store.RecordAudit}
+	if s.replica != nil {
+		s.localRevoker.publish = s.publishPeople
+	}
 	s.revoker = s.localRevoker
 	if f := s.opt.wrapRevoker; f != nil {
 		s.revoker = f(s.revoker)

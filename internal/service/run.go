@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -39,12 +40,13 @@ func (s *service) run(ctx context.Context) error {
 	// waits
 	s.tlsListener.conns.Go(func() { s.tlsListener.acceptConns(serving) })
 	s.tasks.Go(func() { s.dropDeletedMetrics(serving) })
-	failed := make(chan error, 4)
+	failed := make(chan error, 6)
 	s.tasks.Go(func() {
 		if err := s.serverLock.Maintain(serving, s.logLock); err != nil {
 			failed <- err
 		}
 	})
+	s.startReplica(serving, failed)
 	serve := func(srv *http.Server, l net.Listener) {
 		s.tasks.Go(func() {
 			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -68,7 +70,9 @@ func (s *service) run(ctx context.Context) error {
 	case err = <-failed:
 		s.log.Error("the service cannot go on", "err", err)
 	}
-	s.drain()
+	if !errors.Is(err, store.ErrFenced) { // its sessions are over
+		s.drain()
+	}
 	stopAPI() // ends watches
 	s.stop(stopServing)
 	return err
@@ -124,18 +128,21 @@ func (s *service) logReady() {
 // closed.
 func (s *service) drain() {
 	s.draining.Store(true)
-	started := time.Now()
-	s.log.Info("stopping", "drain_timeout", s.opt.DrainTimeout, "connections", s.edge.Live())
-	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout)
+	forced, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
 		select {
 		case <-s.opt.ForceStop:
 			cancel()
-		case <-ctx.Done():
+		case <-forced.Done():
 		}
 	}()
-	s.sessions.Drain(tunnel.RoleForwarder, s.opt.DrainTimeout)
+	s.sessions.Drain(tunnel.RoleForwarder, s.shutdownDelay()+s.opt.DrainTimeout)
+	s.drainDelay(forced)
+	started := time.Now()
+	s.log.Info("stopping", "drain_timeout", s.opt.DrainTimeout, "connections", s.edge.Live())
+	ctx, cancel := context.WithTimeout(forced, s.opt.DrainTimeout)
+	defer cancel()
 	if err := s.edge.Drain(ctx); err != nil {
 		s.log.Warn("connections are cut: they did not end in time", "connections", s.edge.Live(), "after",
 			time.Since(started))
@@ -159,6 +166,7 @@ func (s *service) stop(stopServing context.CancelFunc) {
 	stopServing()
 	s.tlsListener.conns.Wait() // sessions go down and mark their endpoints offline
 	s.sessions.Wait()
+	s.leave()
 	s.edge.Close()
 	if s.healthServer != nil {
 		_ = s.healthServer.Close()

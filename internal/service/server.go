@@ -6,7 +6,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +33,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 // Limits of the API's connections.
@@ -80,6 +78,10 @@ type service struct {
 	localRevoker *revoker
 	lease        *lease.Lease // nil without replicas
 
+	replica *replica // nil: this server is alone
+	tunnels *tunnel.Server
+	windows *tunnel.WindowBudget // of all tunnel connections
+
 	draining atomic.Bool
 	tasks    sync.WaitGroup
 	closers  []func() // what open has opened, to be closed in reverse
@@ -92,7 +94,17 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	s := &service{opt: o, log: o.Logger, meter: newRequestMeter(o.MetricsSeries)}
+	err := runOnce(ctx, o)
+	for beginAnew(ctx, err) {
+		o.Logger.Error("the other replicas took this one for dead; it begins anew", "err", err)
+		err = runOnce(ctx, o)
+	}
+	return err
+}
+
+// runOnce runs the service until ctx is done, or it cannot go on.
+func runOnce(ctx context.Context, o Options) error {
+	s := &service{opt: o, log: o.Logger, meter: newRequestMeter(o.MetricsSeries), windows: tunnel.NewWindowBudget(0)}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
 		if store.DiskFull(err) {
@@ -100,7 +112,9 @@ func Run(ctx context.Context, o Options) error {
 		}
 		return err
 	}
-	s.wire()
+	if err := s.wire(); err != nil {
+		return err
+	}
 	return s.run(ctx)
 }
 
@@ -135,6 +149,9 @@ func (s *service) open(ctx context.Context) error {
 	if err := s.openGeo(); err != nil {
 		return err
 	}
+	if err := s.openReplica(ctx); err != nil {
+		return err
+	}
 	if err := s.openData(ctx); err != nil {
 		return err
 	}
@@ -153,6 +170,10 @@ func (s *service) openData(ctx context.Context) error {
 	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace,
 		KeepUsers: s.opt.IdentityRetention, OwnHosts: s.ownHosts(),
 		KeepOperators: s.opt.OperatorRetention}
+	var err error
+	if opt.Replica, err = s.storeReplica(); err != nil {
+		return err
+	}
 	lock, err := store.LockServer(ctx, opt)
 	if err != nil {
 		return err
@@ -162,7 +183,7 @@ func (s *service) openData(ctx context.Context) error {
 			s.log.Error("the server's lock could not be released", "err", err)
 		}
 	})
-	opt.Lock, s.serverLock = lock, lock
+	opt.Lock, opt.BeatClock, s.serverLock = lock, s.lease.Now, lock
 	if s.key, err = s.opt.secretKey(); err != nil {
 		return err
 	}
@@ -224,7 +245,10 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 }
 
 // wire constructs the parts that serve, and joins them.
-func (s *service) wire() {
+func (s *service) wire() error {
+	if err := s.wireReplica(); err != nil {
+		return err
+	}
 	s.wireBackends()
 	s.wireLogins()
 	s.edge = edge.New(edge.Options{
@@ -233,18 +257,10 @@ func (s *service) wire() {
 		BackendAttempts: s.backendAttempts, DialStatic: s.staticGuard.Dial, Logins: s.newLoginHandler(),
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.AgentOpenTimeout,
 	})
-	s.sessions = tunnelserver.New(tunnelserver.Options{
-		Store: s.store, CheckPolicy: compilePolicy, OnBind: s.warnUnreachable,
-		StoreID: s.store.StoreID(), ServerID: s.baseURL.Host, Version: version.String(),
-		Serve: s.serveStream, OnOpen: s.meter.countIncomingStream, OnHello: s.meter.countHello, Logger: s.log,
-	})
-	tunnels := tunnel.NewServer(tunnel.ServerConfig{
-		Handler: s.sessions, OnResponsiveness: s.sessions.OnResponsiveness,
-		OnWelcome: func(c *tls.Conn) { s.tlsListener.unauthenticated.remove(c) }, Logger: s.log,
-	})
-	s.tlsListener.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
+	s.wireSessions()
 	s.wirePublic()
 	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
+	s.meter.addReplicaMetrics(s)
 	s.apiServer = &http.Server{
 		Handler: s.withDashboard(apiserver.New(apiserver.Options{
 			SharedOptions: s.httpOptions(), Store: s.store, CheckPolicy: compilePolicy,
@@ -269,6 +285,7 @@ func (s *service) wire() {
 		s.probeServer = healthServer(nil, s.ready)
 		s.probeServer.ErrorLog = s.apiServer.ErrorLog
 	}
+	return nil
 }
 
 // connKey is the context key of a request's connection.
@@ -298,6 +315,9 @@ func (s *service) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return errors.New("stopping")
 	}
+	if s.replica != nil && s.replica.ready.Load() {
+		return nil // an outage of the store must not take all replicas from their balancer
+	}
 	if err := s.store.Ping(ctx); err != nil {
 		msg := "the store does not answer"
 		var reason *account.Error
@@ -305,6 +325,9 @@ func (s *service) ready(ctx context.Context) error {
 			msg = reason.Msg
 		}
 		return fmt.Errorf("%s: %s", s.store.DisplayName(), msg)
+	}
+	if s.replica != nil {
+		s.replica.ready.Store(true)
 	}
 	return nil
 }

@@ -33,6 +33,8 @@ type Options struct {
 
 	GeoIP   bool   // the server has a database of the locations of addresses
 	Version string // of the server
+	// Replicas returns the servers of the database; nil where one server is alone.
+	Replicas func() []Replica
 	// ClientIP returns the address by which attempts to sign in are counted; default the address of
 	// the connection.
 	ClientIP func(*http.Request) netip.Addr

@@ -90,7 +90,49 @@ func (c *summaryCache) get(accountID string) *cachedSummary {
 
 type overviewPage struct {
 	*summary
-	Events []eventRow
+	Events   []eventRow
+	Replicas []Replica
+}
+
+// Replica is one of the servers of the database, as the server that shows the page sees it.
+type Replica struct {
+	ID, Version string
+	Own         bool // it shows the page
+	Linked      bool // the server that shows the page has a link to it
+	Draining    bool // about to stop
+	RoundTrip   time.Duration
+}
+
+// StateText returns the replica's state as the page shows it.
+func (r Replica) StateText() string {
+	switch {
+	case r.Draining:
+		return "stopping"
+	case r.Own:
+		return "shows this page"
+	case r.Linked:
+		return "linked"
+	}
+	return "not linked"
+}
+
+// Status returns the class of the state's mark.
+func (r Replica) Status() string {
+	switch {
+	case r.Draining:
+		return "warning"
+	case r.Own, r.Linked:
+		return "online"
+	}
+	return "offline"
+}
+
+// RoundTripText returns the time to the replica and back.
+func (r Replica) RoundTripText() string {
+	if r.RoundTrip == 0 {
+		return orDash("")
+	}
+	return r.RoundTrip.Round(10 * time.Microsecond).String()
 }
 
 func (s *server) overview(c *call) error {
@@ -108,6 +150,9 @@ func (s *server) overview(c *call) error {
 		return err
 	}
 	p := overviewPage{summary: m}
+	if s.opt.Replicas != nil {
+		p.Replicas = s.opt.Replicas()
+	}
 	for _, e := range recent.Events {
 		p.Events = append(p.Events, eventRow{e})
 	}

@@ -21,8 +21,8 @@ const (
 	pathPing    = "/ping"
 )
 
-// newHTTPClient returns the client for the questions and changes to the replica with the id. Its one
-// connection is replaced when it does not answer pings.
+// newHTTPClient returns the client for the questions and changes to the replica with the id. Its
+// one connection is replaced when it does not answer pings.
 func newHTTPClient(p *Peers, id string) *http.Client {
 	t := &http.Transport{
 		TLSClientConfig: p.identity.clientTLS(id), TLSHandshakeTimeout: handshakeTimeout,
@@ -97,7 +97,9 @@ func (p *Peers) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+pathHolders, p.serveHolders)
 	mux.HandleFunc("POST "+pathChanges, p.serveChange)
-	mux.HandleFunc("GET "+pathPing, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET "+pathPing, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
 	return mux
 }
 

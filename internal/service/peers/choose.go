@@ -136,8 +136,8 @@ func (qn *question) pickLocked(key queryKey, tried []*Member) (best *Member, sil
 	return best, silent
 }
 
-// questionLocked returns the question that is to be used for a call: one whose answers are valid, or
-// a new one. p.mu must be held.
+// questionLocked returns the question that is to be used for a call: one whose answers are valid,
+// or a new one. p.mu must be held.
 func (p *Peers) questionLocked(key queryKey, q Query, tried []*Member) *question {
 	now := time.Now()
 	if qn := p.questions[key]; qn != nil {
@@ -233,7 +233,8 @@ func (l *link) memberLocked(h *Holder, now time.Time) *Member {
 		l.members[key] = m
 	}
 	m.endpoint.Store(&h.Endpoint)
-	m.connections, m.unresponsive, m.listedAt = max(h.Connections-m.uses, 0), h.Unresponsive, now // uses are added again
+	// uses are added again
+	m.connections, m.unresponsive, m.listedAt = max(h.Connections-m.uses, 0), h.Unresponsive, now
 	return m
 }
 

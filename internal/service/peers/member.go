@@ -15,8 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Member is an endpoint or labelled tunnel that an agent has bound on a peer. It is the same pointer
-// for every choice while the link with the peer and the bind last. It implements edge.Agent.
+// Member is an endpoint or labelled tunnel that an agent has bound on a peer. It is the same
+// pointer for every choice while the link with the peer and the bind last. It implements
+// edge.Agent.
 type Member struct {
 	link      *link
 	key       memberKey
@@ -44,8 +45,8 @@ type memberKey struct {
 // not be changed.
 func (m *Member) Endpoint() *account.Endpoint { return m.endpoint.Load() }
 
-// Context is done when the link with the peer is lost, when the peer has left the registry, and when
-// it has answered that the agent has not bound the endpoint any more.
+// Context is done when the link with the peer is lost, when the peer has left the registry, and
+// when it has answered that the agent has not bound the endpoint any more.
 func (m *Member) Context() context.Context { return m.ctx }
 
 // Asked returns when the bind was asked of the store.
@@ -67,11 +68,13 @@ func (m *Member) Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream,
 	switch {
 	case errors.Is(err, tunnel.ErrUnresponsive):
 		return nil, &account.Error{Code: account.CodeAgentSilent, Cause: tunnel.ErrUnresponsive,
-			Msg: fmt.Sprintf("replica %s, which has the agent of endpoint %s, does not respond", m.ReplicaID(), m.key.id)}
+			Msg: fmt.Sprintf("replica %s, which has the agent of endpoint %s, does not respond", m.ReplicaID(),
+				m.key.id)}
 	case err != nil:
 		return nil, errOffline(m.key.id, err)
 	}
 	m.link.peer.relayedOut.Add(1)
+	m.link.peer.peers.relayedOut.Add(1)
 	st.OnRefused(m.handleRefusal)
 	return st, nil
 }
@@ -137,5 +140,6 @@ func (m *Member) lessLoadedLocked(o *Member) bool {
 }
 
 func errOffline(id string, cause error) error {
-	return &account.Error{Code: account.CodeEndpointOffline, Msg: fmt.Sprintf("endpoint %s is offline", id), Cause: cause}
+	return &account.Error{Code: account.CodeEndpointOffline, Msg: fmt.Sprintf("endpoint %s is offline", id),
+		Cause: cause}
 }

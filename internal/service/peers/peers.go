@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -117,6 +118,8 @@ type Peers struct {
 	ctx      context.Context // ends with Run
 	cancel   context.CancelFunc
 	tasks    tasks
+
+	relayedOut, relayedIn, overdue atomic.Int64 // of Totals
 
 	mu        sync.Mutex // guards what follows and the members
 	peers     map[string]*peer

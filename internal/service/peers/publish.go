@@ -144,6 +144,7 @@ func (pub *publication) release() {
 func (pub *publication) recordOverdue() {
 	for _, pr := range pub.told {
 		pr.overdue.Add(1)
+		pr.peers.overdue.Add(1)
 	}
 	pub.peers.log.Warn("replicas did not answer a change within their lease; they have stopped serving people",
 		"kind", pub.change.Kind, "replicas", strings.Join(slices.Sorted(maps.Keys(pub.told)), " "))

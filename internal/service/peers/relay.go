@@ -49,7 +49,8 @@ func (h relayHandler) Hello(ctx context.Context, hello tunnel.Hello, _ net.Addr)
 
 // Join refuses a connection of a session that is over.
 func (h relayHandler) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
-	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession, Msg: "the session has ended: begin a new one"}
+	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
+		Msg: "the session has ended: begin a new one"}
 }
 
 // Up does nothing: the connections are counted by the listener.
@@ -103,6 +104,7 @@ func (p *Peers) countRelayed(caller string) {
 	defer p.mu.Unlock()
 	if pr := p.peers[caller]; pr != nil {
 		pr.relayedIn.Add(1)
+		pr.peers.relayedIn.Add(1)
 	}
 }
 

@@ -24,6 +24,17 @@ type Status struct {
 	OverdueChanges        int64 // that it had not answered within its lease, so far
 }
 
+// Totals are counts over all peers, those that have left included.
+type Totals struct {
+	RelayedOut, RelayedIn int64 // streams
+	OverdueChanges        int64
+}
+
+// Totals returns the counts since New.
+func (p *Peers) Totals() Totals {
+	return Totals{p.relayedOut.Load(), p.relayedIn.Load(), p.overdue.Load()}
+}
+
 // Status returns the links with all peers in the registry, in the order of their ids.
 func (p *Peers) Status() []Status {
 	p.mu.Lock()

@@ -10,14 +10,11 @@
 // internal/service, test/edge and test/grpc.
 package servicetest
 
-import (
-	"testing"
+import "go.uber.org/goleak"
 
-	"go.uber.org/goleak"
-)
-
-// Main runs a package's tests, and fails when goroutines are left after them.
-func Main(m *testing.M) {
+// Main runs a package's tests, and fails when goroutines are left after them. m is a *testing.M, or
+// one that ends more than the tests.
+func Main(m goleak.TestingM) {
 	// net/http gives a client that it has refused half a second to read why, even after the server
 	// is closed: longer than goleak waits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))

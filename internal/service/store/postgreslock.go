@@ -39,7 +39,11 @@ type postgresLock struct {
 	passed chan struct{} // closed when a write has seen another server's term
 }
 
-var errLockedElsewhere = errors.New("it is in use by another fairlead-server")
+var (
+	errLockedElsewhere = errors.New("it is in use by another fairlead-server")
+	errUsedByReplicas  = errors.New("it is in use by several fairlead-servers; start this one as a replica, too, " +
+		"with --relay-address, or stop them")
+)
 
 func lockPostgres(ctx context.Context, databaseURL string, shared bool) (*postgresLock, error) {
 	config, name, err := parseDatabaseURL(databaseURL)
@@ -49,12 +53,15 @@ func lockPostgres(ctx context.Context, databaseURL string, shared bool) (*postgr
 	l := &postgresLock{config: config, name: name, shared: shared, passed: make(chan struct{})}
 	err = l.acquire(ctx)
 	deadline := time.Now().Add(maxLockWait)
-	for ; errors.Is(err, errLockedElsewhere) && time.Now().Before(deadline); err = l.acquire(ctx) {
+	for ; isHeld(err) && time.Now().Before(deadline); err = l.acquire(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(maxLockWait / 20):
 		}
+	}
+	if errors.Is(err, errUsedByReplicas) {
+		return nil, fmt.Errorf("database %s: %w", name, err)
 	}
 	if errors.Is(err, errLockedElsewhere) {
 		return nil,
@@ -69,7 +76,12 @@ func lockPostgres(ctx context.Context, databaseURL string, shared bool) (*postgr
 	return l, nil
 }
 
-// acquire connects and locks; errLockedElsewhere when another connection has the lock.
+func isHeld(err error) bool {
+	return errors.Is(err, errLockedElsewhere) || errors.Is(err, errUsedByReplicas)
+}
+
+// acquire connects and locks; errLockedElsewhere or errUsedByReplicas when other connections have
+// the lock.
 func (l *postgresLock) acquire(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
@@ -81,7 +93,7 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 		statement = replicaLock
 	}
 	if err = conn.QueryRow(ctx, statement, advisoryKey).Scan(&locked); err == nil && !locked {
-		err = errLockedElsewhere
+		err = l.heldBy(ctx, conn)
 	}
 	if err == nil && l.term.Load() != 0 {
 		var term int64
@@ -97,6 +109,21 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 	l.pid.Store(int64(conn.PgConn().PID()))
 	l.locked.Store(true)
 	return nil
+}
+
+// heldBy returns which other servers have the lock.
+func (l *postgresLock) heldBy(ctx context.Context, conn *pgx.Conn) error {
+	var replicas bool
+	if l.shared {
+		return errLockedElsewhere
+	}
+	if err := conn.QueryRow(ctx, replicaLock, advisoryKey).Scan(&replicas); err != nil {
+		return err
+	}
+	if replicas {
+		return errUsedByReplicas
+	}
+	return errLockedElsewhere
 }
 
 func (l *postgresLock) maintain(ctx context.Context, report func(locked bool, err error)) error {

@@ -1,0 +1,280 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
+	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// replica is what makes the service one of several; nil in a service that is alone.
+type replica struct {
+	id       string
+	listener net.Listener // where the others connect
+	peers    *peers.Peers
+	ready    atomic.Bool // was ready once
+}
+
+// openReplica opens the listener of the other replicas.
+func (s *service) openReplica(ctx context.Context) error {
+	o := &s.opt.Replica
+	if !o.enabled() {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(o.RelayAddress)
+	if err != nil {
+		return err
+	}
+	l, err := listen(ctx, "--relay-address", net.JoinHostPort(host, port))
+	if err != nil {
+		return err
+	}
+	s.onClose(func() { _ = l.Close() })
+	s.replica = &replica{id: account.NewID(account.PrefixReplica, time.Now()), listener: l}
+	s.lease = lease.New(o.Lease)
+	return nil
+}
+
+// storeReplica returns how the store registers this replica; nil for a service that is alone.
+func (s *service) storeReplica() (*store.Replica, error) {
+	if s.replica == nil {
+		return nil, nil
+	}
+	host, _, err := net.SplitHostPort(s.opt.Replica.RelayAddress)
+	if err != nil {
+		return nil, err
+	}
+	_, port, err := net.SplitHostPort(s.replica.listener.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	return &store.Replica{ID: s.replica.id, RelayAddress: net.JoinHostPort(host, port), Version: version.String(),
+		BaseURL: s.baseURL.String()}, nil
+}
+
+// wireReplica constructs the links to the other replicas.
+func (s *service) wireReplica() (err error) {
+	if s.replica == nil {
+		return nil
+	}
+	s.replica.peers, err = peers.New(peers.Options{
+		ID: s.replica.id, Key: s.key, Replicas: s.listReplicas, Local: localReplica{s}, Lease: s.opt.Replica.Lease,
+		WindowBudget: s.windows, Logger: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("preparing the links to other replicas: %w", err)
+	}
+	return nil
+}
+
+// listReplicas returns the replicas of the store.
+func (s *service) listReplicas(ctx context.Context) ([]peers.Replica, error) {
+	rows, err := s.store.Replicas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]peers.Replica, len(rows))
+	for i, r := range rows {
+		all[i] = peers.Replica{ID: r.ID, RelayAddress: r.RelayAddress, Version: r.Version, Draining: r.Draining}
+	}
+	return all, nil
+}
+
+// startReplica starts what a replica does beside serving: it beats, and keeps the links to the
+// others.
+func (s *service) startReplica(serving context.Context, failed chan<- error) {
+	if s.replica == nil {
+		return
+	}
+	s.tasks.Go(func() {
+		if err := s.store.Beat(serving, s.lease.Beaten); err != nil {
+			failed <- err
+		}
+	})
+	s.tasks.Go(func() {
+		if err := s.replica.peers.Serve(serving, s.replica.listener); err != nil && serving.Err() == nil {
+			failed <- err
+		}
+	})
+	s.tasks.Go(func() { s.replica.peers.Run(serving) })
+	s.tasks.Go(func() { s.announceReplicas(serving) })
+}
+
+// announceInterval is how often the number of replicas is compared with what clients were told.
+const announceInterval = time.Second
+
+// announceReplicas tells agents and forwarders how many replicas there are, when that changes.
+func (s *service) announceReplicas(ctx context.Context) {
+	told := s.replicaCount()
+	for timer.Sleep(ctx, announceInterval) {
+		if n := s.replicaCount(); n != told {
+			told = n
+			s.tunnels.SetReplicas(n)
+		}
+	}
+}
+
+// replicaCount returns how many replicas accept sessions, with this one; 0 for a service that is
+// alone.
+func (s *service) replicaCount() int {
+	if s.replica == nil {
+		return 0
+	}
+	n := 1
+	for _, p := range s.replica.peers.Status() {
+		if !p.Draining {
+			n++
+		}
+	}
+	return n
+}
+
+// choose returns an agent that has a session with another replica, none of those in tried.
+func (r *replica) choose(ctx context.Context, q peers.Query, tried []edge.Agent) (edge.Agent, error) {
+	var remote []*peers.Member
+	for _, a := range tried {
+		if m, ok := a.(*peers.Member); ok {
+			remote = append(remote, m)
+		}
+	}
+	m, err := r.peers.Choose(ctx, q, remote)
+	if err != nil {
+		return nil, err // not m: a nil *Member is no nil Agent
+	}
+	return m, nil
+}
+
+// queryOf asks for the members that serve the endpoint's URL.
+func queryOf(ep *account.Endpoint) peers.Query {
+	return peers.Query{AccountID: ep.AccountID, Binding: ep.Bindings[0], Scheme: ep.Scheme, Host: ep.Host,
+		Port: ep.Port}
+}
+
+// shutdownDelay returns how long a stopping server still accepts connections.
+func (s *service) shutdownDelay() time.Duration {
+	if s.replica == nil {
+		return 0
+	}
+	return s.opt.Replica.ShutdownDelay
+}
+
+// drainDelay keeps a stopping replica reachable while it reports that it is not ready: balancers
+// send their new connections elsewhere before its listeners close. Forwarders use other replicas
+// at once.
+func (s *service) drainDelay(ctx context.Context) {
+	if s.replica == nil {
+		return
+	}
+	s.apiServer.SetKeepAlivesEnabled(false)
+	if err := s.store.SetDraining(ctx); err != nil {
+		s.log.Warn("the other replicas do not know that this one stops", "err", err)
+	}
+	s.log.Info("stopping: new connections are still accepted", "shutdown_delay", s.opt.Replica.ShutdownDelay)
+	timer.Sleep(ctx, s.opt.Replica.ShutdownDelay)
+}
+
+// leave ends that this server is one of the replicas, after its sessions have ended.
+func (s *service) leave() {
+	if s.replica == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := s.store.Leave(ctx); err != nil {
+		s.log.Warn("the other replicas will notice later that this one has stopped", "err", err)
+	}
+}
+
+// leaveTimeout bounds the last write of a replica.
+const leaveTimeout = 5 * time.Second
+
+// localReplica answers the other replicas. It implements peers.Local.
+type localReplica struct{ s *service }
+
+// Holders implements peers.Local.
+func (l localReplica) Holders(q peers.Query) []peers.Holder {
+	found := l.s.sessions.Holders(tunnelserver.Query(q))
+	holders := make([]peers.Holder, len(found))
+	for i, h := range found {
+		holders[i] = peers.Holder(h)
+	}
+	return holders
+}
+
+// OpenMember implements peers.Local.
+func (l localReplica) OpenMember(
+	ctx context.Context, accountID, id string, h tunnel.OpenHeader,
+) (*tunnel.Stream, error) {
+	return l.s.sessions.OpenMember(ctx, accountID, id, h)
+}
+
+// ReportLine implements peers.Local.
+func (l localReplica) ReportLine(accountID string, line tunnel.RequestLine) {
+	l.s.sessions.ReportLine(accountID, line)
+}
+
+// Apply implements peers.Local.
+func (l localReplica) Apply(ctx context.Context, c peers.Change) error {
+	switch c.Kind {
+	case peers.ChangePeople:
+		l.s.localRevoker.ApplyPeople(ctx, c.IDs)
+		return nil
+	case peers.ChangeSessions:
+		return l.s.sessions.ApplySessions(ctx, c.IDs, c.Code, c.Message)
+	case peers.ChangeAccess:
+		return l.s.sessions.ApplyAccess(ctx, c.AccountID)
+	}
+	return account.Errorf(account.CodeInvalid, "a change of kind %q is unknown to this version", c.Kind)
+}
+
+// beginAnew reports whether a service that ended with err has to start again: the other replicas
+// took it for dead.
+func beginAnew(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && errors.Is(err, store.ErrFenced)
+}
+
+// serverID names this server in the rows of its sessions.
+func (s *service) serverID() string {
+	if s.replica != nil {
+		return s.replica.id
+	}
+	return s.baseURL.Host
+}
+
+// refusesWrites reports whether the API refuses writes because the service stops. A replica
+// does not: clients of kept connections cannot know of the others yet.
+func (s *service) refusesWrites() bool { return s.replica == nil && s.draining.Load() }
+
+// replicaRows returns a function that returns the replicas as the dashboard shows them; nil for a
+// service that is alone.
+func (s *service) replicaRows() func() []dashboard.Replica {
+	if s.replica == nil {
+		return nil
+	}
+	return func() []dashboard.Replica {
+		rows := []dashboard.Replica{{ID: s.replica.id, Version: version.String(), Own: true,
+			Draining: s.draining.Load()}}
+		for _, p := range s.replica.peers.Status() {
+			rows = append(rows, dashboard.Replica{ID: p.ID, Version: p.Version, Linked: p.Connected,
+				Draining:  p.Draining,
+				RoundTrip: p.RoundTrip})
+		}
+		return rows
+	}
+}

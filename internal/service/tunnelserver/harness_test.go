@@ -33,6 +33,7 @@ type testService struct {
 	token     string
 	tls       *tls.Config // of clients
 	addr      string
+	paused    bool // nothing runs in the background
 }
 
 func newTestService(t *testing.T, acl ...string) *testService {
@@ -83,7 +84,9 @@ func (l *testService) listen() {
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: l.Server})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { l.Run(ctx) })
+	if !l.paused {
+		running.Go(func() { l.Run(ctx) })
+	}
 	running.Go(func() {
 		for {
 			raw, err := ln.Accept()

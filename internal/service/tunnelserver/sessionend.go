@@ -18,17 +18,8 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 	s.mu.Lock()
 	t := s.sessions[ts.ID()]
 	delete(s.sessions, ts.ID())
-	for _, h := range s.members {
-		if h.session == t {
-			s.dropMember(h)
-		}
-	}
 	if t != nil {
-		for _, h := range slices.Clone(s.tunnels[t.accountID]) {
-			if h.session == t {
-				s.dropTunnel(h)
-			}
-		}
+		s.dropMembers(t)
 	}
 	s.mu.Unlock()
 	if t == nil {
@@ -45,6 +36,20 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 		s.mu.Lock()
 		s.unrecorded = append(s.unrecorded, t)
 		s.mu.Unlock()
+	}
+}
+
+// dropMembers removes all that the session has bound. mu must be held.
+func (s *Server) dropMembers(t *session) {
+	for _, h := range s.members {
+		if h.session == t {
+			s.dropMember(h)
+		}
+	}
+	for _, h := range slices.Clone(s.tunnels[t.accountID]) {
+		if h.session == t {
+			s.dropTunnel(h)
+		}
 	}
 }
 
@@ -126,9 +131,13 @@ func (s *Server) evictForbidden(t *session, problem *account.Error) error {
 	return s.refusal(problem)
 }
 
-// closeReplaced closes a session without a STOP: its agent has connected again.
+// closeReplaced closes a session without a STOP: its agent has connected again. Nothing chooses it
+// from now on.
 func (s *Server) closeReplaced(t *session, end account.SessionEnd) {
 	s.setEndReason(t, "", end.Reason, end)
+	s.mu.Lock()
+	s.dropMembers(t)
+	s.mu.Unlock()
 	s.closing.Go(func() { _ = t.tun.Close() })
 }
 

@@ -39,12 +39,22 @@ func legHoldings(t *testing.T, open Open) {
 	Equal(t, "endpoints", endpointTexts(held.Endpoints), endpointTexts([]account.Endpoint{plain, withPolicy}))
 	Equal(t, "tunnels", fmt.Sprintf("%+v", held.Tunnels), fmt.Sprintf("%+v", []account.LabelledTunnel{*tunnel}))
 
+	versions, err := f.Store.HoldingsVersions(f.ctx(), []string{session, other, "ts-unknown"})
+	Must(t, err)
+	Equal(t, "versions", len(versions), 2)
+	Equal(t, "version", versions[session], account.HoldingsVersion{Endpoints: 2,
+		EndpointSeq: withPolicy.ResourceVersion.Seq, Tunnels: 1, TunnelID: tunnel.ID})
+	Equal(t, "endpoints of the other", versions[other].Endpoints, 1)
+
 	stranger, _ := f.NewAccount("second")
 	_, err = f.Store.SessionHoldings(f.ctx(), stranger, session)
 	MustCode(t, err, account.CodeNotFound)
 	f.EndSession(session)
 	_, err = f.Store.SessionHoldings(f.ctx(), f.AccountID, session)
 	MustCode(t, err, account.CodeNotFound)
+	versions, err = f.Store.HoldingsVersions(f.ctx(), []string{session})
+	Must(t, err)
+	Equal(t, "versions of what is over", len(versions), 0)
 }
 
 // endpointTexts returns the endpoints as text, with what they point to.

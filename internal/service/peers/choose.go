@@ -152,7 +152,7 @@ func (p *Peers) questionLocked(key queryKey, q Query, tried []*Member) *question
 	p.sequence++
 	qn := &question{sequence: p.sequence, began: now, changed: make(chan struct{})}
 	for _, pr := range p.peers {
-		if pr.wasTried && (pr.link == nil || pr.silent) {
+		if pr.wasTried && (pr.link == nil || pr.isSilentLocked()) {
 			continue
 		}
 		qn.pending++

@@ -117,13 +117,13 @@ func (m *Member) Release() {
 	m.uses--
 }
 
-// canServeLocked reports whether a stream can be opened, and whether the only hindrance is that
-// agent or replica do not respond. Peers.mu must be held.
+// canServeLocked reports whether a stream can be opened, and whether the only hindrance is that the
+// agent or its replica does not respond. Peers.mu must be held.
 func (m *Member) canServeLocked() (ready, silent bool) {
 	if m.ctx.Err() != nil || !m.link.session.CanOpen() {
 		return false, false
 	}
-	if _, yes := m.link.session.Unresponsive(); yes || m.unresponsive || m.link.peer.silent {
+	if _, yes := m.link.session.Unresponsive(); yes || m.unresponsive {
 		return false, true
 	}
 	return true, false

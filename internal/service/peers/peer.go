@@ -6,6 +6,7 @@ package peers
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -136,9 +137,13 @@ func (pr *peer) recordFailure(err error) {
 	again := pr.lastErr == err.Error()
 	pr.lastErr = err.Error()
 	pr.setAttemptedLocked()
+	level := slog.LevelWarn
+	if pr.row.Draining {
+		level = slog.LevelInfo
+	}
 	p.mu.Unlock()
 	if !again && pr.ctx.Err() == nil {
-		p.log.Warn("no link with a replica", "replica", pr.id, "err", err)
+		p.log.Log(pr.ctx, level, "no link with a replica", "replica", pr.id, "err", err)
 	}
 }
 
@@ -147,6 +152,12 @@ func (pr *peer) setAttemptedLocked() {
 		pr.wasTried = true
 		close(pr.attempted)
 	}
+}
+
+// isSilentLocked reports whether a peer that has a link does not answer. Peers.mu must be held.
+func (pr *peer) isSilentLocked() bool {
+	_, yes := pr.link.session.Unresponsive()
+	return yes || pr.silent
 }
 
 // keepPinging measures the round trip at rest. A peer that does not answer is not asked anything

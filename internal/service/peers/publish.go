@@ -90,8 +90,8 @@ func (pub *publication) tellAll() {
 			continue
 		}
 		if pub.peers.tasks.run(func() { pub.tell(pr) }) {
-			pr.pending.Add(1)
 			pub.told[id] = pr
+			pr.pending.Add(1)
 		}
 	}
 	pub.removeGone()

@@ -7,6 +7,10 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 const (
@@ -21,6 +25,8 @@ type registry struct {
 	ctx    context.Context
 	tasks  *tasks
 	onRead func(map[string]Replica) // after each read that succeeded
+
+	unknown singleflight.Group // reads for replicas that are not known
 
 	mu            sync.Mutex // guards what follows
 	running, next *registryRead
@@ -61,13 +67,19 @@ func (r *registry) refresh(ctx context.Context) error {
 	}
 }
 
-// refreshFor reads the registry for a replica that is not known, unless that has just been done.
+// refreshFor reads the registry for a replica that is not known, registryPause after the last read,
+// and reports whether it is known then. Concurrent calls share a read.
 func (r *registry) refreshFor(ctx context.Context, id string) bool {
-	r.mu.Lock()
-	recent := time.Since(r.began) < registryPause && r.running == nil
-	r.mu.Unlock()
-	if !recent {
-		_ = r.refresh(ctx) // the rows that are known stay
+	read := r.unknown.DoChan("", func() (any, error) {
+		r.mu.Lock()
+		wait := registryPause - time.Since(r.began)
+		r.mu.Unlock()
+		timer.Sleep(r.ctx, wait)
+		return nil, r.refresh(r.ctx) // after an error, the rows that are known stay
+	})
+	select {
+	case <-read:
+	case <-ctx.Done():
 	}
 	return r.has(id)
 }

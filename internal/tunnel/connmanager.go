@@ -4,8 +4,8 @@
 package tunnel
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"time"
 )
 
@@ -13,33 +13,51 @@ import (
 // one, until a dial succeeds.
 const maxPendingDials = 4
 
-// connManager keeps the number of a session's connections at the desired one. It is for one
-// goroutine.
+// A replica is found by dialing: the balancer before the replicas decides which one answers. After
+// legDials dials for each replica that brought no new one, the session pauses for legSearchPause.
+const (
+	legDials       = 4
+	legSearchPause = time.Minute
+)
+
+// connManager keeps the number of a session's connections, and of the replicas that they are with,
+// at the desired one. It is for one goroutine.
 type connManager struct {
 	client  *Client
 	session *Session
-	fixed   int // their number; 0 = as the traffic asks
 
 	pendingDials int
-	results      chan error // of the pending dials
-	failures     int        // consecutive
+	results      chan dialResult // of the pending dials
+	failures     int             // consecutive
 	pause        <-chan time.Time
+
+	legs, replicas int // when last compared with what the session needs
+	fruitless      int // consecutive dials that brought no new replica
+	legPause       <-chan time.Time
+}
+
+// dialResult is the result of dialing a further connection.
+type dialResult struct {
+	isNewLeg bool
+	err      error
 }
 
 // manageConnections dials and retires further connections of a live session until it ends.
 func (c *Client) manageConnections(ctx context.Context, s *Session) {
-	k := &connManager{client: c, session: s,
-		fixed:   min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections),
-		results: make(chan error, maxPendingDials)}
+	k := &connManager{client: c, session: s, results: make(chan dialResult, maxPendingDials)}
 	for k.awaitDialNeeded(ctx) {
 		k.pendingDials++
-		c.goroutines.Go(func() { k.results <- c.dialFurther(ctx, s) })
+		c.goroutines.Go(func() {
+			isNewLeg, err := c.dialFurther(ctx, s)
+			k.results <- dialResult{isNewLeg, err}
+		})
 	}
 }
 
 // awaitDialNeeded waits until a connection is to be dialled, and meanwhile retires surplus ones. It
-// returns false when the session needs no more. It dials nothing for a session without connections:
-// that is at its end, and the dial would be cut in its handshake, which costs a TLS ticket.
+// returns false when the session needs no more. It dials nothing for a session without connections,
+// unless another replica may have it: the session is at its end, and the dial would be cut in its
+// handshake, which costs a TLS ticket.
 func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 	s := k.session
 	for {
@@ -50,23 +68,26 @@ func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 			return false
 		default:
 		}
-		n, want := s.connectionCounts(k.fixed, time.Now())
-		if n > 0 && n+k.pendingDials < want && k.canDial() {
+		n := s.connNeeds(time.Now())
+		k.updateRound(n)
+		if n.links > 0 && n.links+k.pendingDials < n.want && k.canDial() || n.leg && k.canSearch(n) {
 			return true
 		}
 		var later <-chan time.Time
-		if n > defaultConnections && k.fixed == 0 {
-			if l := s.detachSurplusLink(want, time.Now()); l != nil {
+		if n.links > n.minimum {
+			if l := s.detachSurplusLink(n.want, time.Now()); l != nil {
 				k.client.goroutines.Go(l.retire)
 				continue
 			}
 			later = time.After(shrinkInterval)
 		}
 		select {
-		case err := <-k.results:
-			k.handleDialResult(err)
+		case r := <-k.results:
+			k.handleDialResult(r)
 		case <-k.pause:
 			k.pause = nil
+		case <-k.legPause:
+			k.legPause = nil
 		case <-s.connsChanged:
 		case <-later:
 		case <-s.peerDraining:
@@ -79,15 +100,42 @@ func (k *connManager) canDial() bool {
 	return k.pause == nil && (k.pendingDials == 0 || k.failures == 0 && k.pendingDials < maxPendingDials)
 }
 
+// canSearch reports whether a connection with another replica may be dialled now: one at a time.
+func (k *connManager) canSearch(n connNeeds) bool {
+	return k.pause == nil && k.pendingDials == 0 && (k.legPause == nil || n.legs == 0)
+}
+
+// updateRound begins the search for replicas anew, without a pause, when one was lost or their
+// number has changed.
+func (k *connManager) updateRound(n connNeeds) {
+	isNew := n.legs < k.legs || n.replicas != k.replicas
+	if isNew && k.session.isReplicated() {
+		k.failures, k.pause = 0, nil
+	}
+	if isNew || !n.leg {
+		k.fruitless, k.legPause = 0, nil
+	}
+	k.legs, k.replicas = n.legs, n.replicas
+}
+
 // handleDialResult handles the result of a dial. Dials that were started together and fail together
 // count as one failure.
-func (k *connManager) handleDialResult(err error) {
+func (k *connManager) handleDialResult(r dialResult) {
 	k.pendingDials--
-	if err == nil {
+	if k.fruitless++; r.isNewLeg {
+		k.fruitless = 0
+	} else if k.fruitless >= legDials*max(1, k.replicas) {
+		k.fruitless, k.legPause = 0, time.After(legSearchPause)
+	}
+	if r.err == nil {
 		k.failures = 0
 		return
 	}
-	log := k.client.cfg.Logger.With("session", k.session.ID(), "error", err)
+	var refused *Error
+	if errors.As(r.err, &refused) && refused.Code == CodeUnknownSession {
+		k.session.endLegSearch() // other replicas would refuse, too
+	}
+	log := k.client.cfg.Logger.With("session", k.session.ID(), "error", r.err)
 	if k.pause != nil {
 		log.Debug("dialing a further connection")
 		return
@@ -98,10 +146,18 @@ func (k *connManager) handleDialResult(err error) {
 	log.Debug("dialing a further connection", "retry_in", wait)
 }
 
-func (c *Client) dialFurther(ctx context.Context, s *Session) error {
-	l, _, err := c.dial(ctx, Hello{Role: s.Role(), SessionID: s.ID(), JoinSecret: s.welcome.JoinSecret})
-	if err != nil {
-		return err
+// dialFurther dials a further connection of s and serves it in the background. It reports whether
+// the connection is the first one with its replica. Replicas get the whole hello, as one may not
+// know the session.
+func (c *Client) dialFurther(ctx context.Context, s *Session) (isNewLeg bool, err error) {
+	hello := Hello{Role: s.Role()}
+	if s.isReplicated() {
+		hello = c.hello()
 	}
-	return c.serveLink(s, l)
+	hello.SessionID, hello.JoinSecret = s.ID(), s.welcome.JoinSecret
+	l, welcome, err := c.dial(ctx, hello)
+	if err != nil {
+		return false, err
+	}
+	return c.serveLink(s, l, welcome)
 }

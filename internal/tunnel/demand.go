@@ -175,14 +175,15 @@ func (s *Session) updateDesiredConns(now time.Time) {
 		return
 	}
 	// ends with the session, or within controlTimeout
-	go func() { _ = s.sendMessage(&message{Type: typeConnections, Connections: want}) }()
+	go func() { _ = s.sendMessage(anyLink, &message{Type: typeConnections, Connections: want}) }()
 }
 
-// handleConnections handles the server's message with the desired number of connections.
+// handleConnections handles the server's message with the desired number of connections. A replica
+// asks for itself: it cannot be chosen, so that the session gets as many for each of them.
 func (s *Session) handleConnections(connections int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.desired.update(min(connections, maxConnections), time.Now()) {
+	if s.peerDesired.update(min(connections, maxConnections), time.Now()) {
 		s.signalConnsChanged()
 	}
 }

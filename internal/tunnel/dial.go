@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -36,7 +37,7 @@ func clientTLS(cfg ClientConfig) *tls.Config {
 
 // startSession dials the first connection of a session.
 func (c *Client) startSession(ctx context.Context, wasUp bool) (*Session, error) {
-	hello := c.cfg.Hello()
+	hello := c.hello()
 	l, welcome, err := c.dial(ctx, hello)
 	if err != nil {
 		// not final: the server spoke the protocol before
@@ -45,26 +46,39 @@ func (c *Client) startSession(ctx context.Context, wasUp bool) (*Session, error)
 		}
 		return nil, err
 	}
-	l.replicaID = welcome.ReplicaID
 	s := newSession(&clientHandler{c}, true, hello, *welcome, l.conn.RemoteAddr())
 	s.owner, s.replicas = c, welcome.Replicas
-	if err := c.serveLink(s, l); err != nil {
+	s.fixed = min(cmp.Or(welcome.Connections, c.cfg.Connections), maxConnections)
+	if _, err := c.serveLink(s, l, welcome); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// serveLink serves a connection of s in the background.
-func (c *Client) serveLink(s *Session, l *link) error {
-	if err := s.addLink(l); err != nil {
+// hello returns the first message of a session.
+func (c *Client) hello() Hello {
+	hello := c.cfg.Hello()
+	hello.Features = []Feature{FeatureReplicas}
+	return hello
+}
+
+// serveLink serves a connection of s in the background. It reports whether it is the first one with
+// its replica.
+func (c *Client) serveLink(s *Session, l *link, welcome *Welcome) (isNewLeg bool, err error) {
+	isNewLeg, retire, err := s.addDialedLink(l, welcome)
+	if err != nil {
 		l.close(err)
-		return err
+		return false, err
 	}
 	c.goroutines.Go(func() {
 		_ = l.serve() // the session records the error
 		l.handlers.Wait()
 	})
-	return nil
+	c.retire(retire)
+	if s.isReplicaDraining(l) {
+		return false, &Error{Code: CodeDraining, Msg: "the replica is about to stop"}
+	}
+	return isNewLeg, nil
 }
 
 // dial opens one connection: TCP, TLS, hello and welcome, each within 10 s.
@@ -159,10 +173,14 @@ func (d *clientHandler) handleMessage(l *link, m *message) error {
 		l.session.handleAnswer(m)
 	case typeConnections:
 		l.session.handleConnections(m.Connections)
+	case typeReplicas:
+		l.session.handleReplicas(l, m.Replicas)
 	case typeRetired:
 		return l.handleRetired()
 	case typeStop:
-		l.session.abort(m.Error)
+		if m.Error.Code != CodeDraining || !l.session.hasOtherLeg(l) {
+			l.session.abort(m.Error)
+		}
 		return m.Error
 	}
 	return nil

@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -83,7 +84,8 @@ func (h *testHandler) Hello(ctx context.Context, hello Hello, _ net.Addr) (Welco
 	h.mu.Unlock()
 	if h.hello != nil {
 		got, err := h.hello(ctx, hello)
-		w.Connections = got.Connections
+		w.Connections, w.ReplicaID, w.Replicas = got.Connections, got.ReplicaID, got.Replicas
+		w.SessionID = cmp.Or(got.SessionID, w.SessionID)
 		return w, err
 	}
 	return w, nil

@@ -138,7 +138,7 @@ func (h *serverSession) sendReplicas() {
 	h.replicasMu.Lock()
 	defer h.replicasMu.Unlock()
 	n := h.server.replicasOr(h.replicas)
-	if n != h.replicas && h.sendMessage(&message{Type: typeReplicas, Replicas: n}) == nil {
+	if n != h.replicas && h.sendMessage(anyLink, &message{Type: typeReplicas, Replicas: n}) == nil {
 		h.replicas = n
 	}
 }

@@ -27,7 +27,8 @@ type link struct {
 	log  *slog.Logger
 
 	session      *Session // set by Session.addLink
-	replicaID    string   // of the server, on the client's side; set before addLink
+	replicaID    string   // of the server, on the client's side; set before the link is added
+	replicas     int      // how many the server knows of; guarded by the session's mutex
 	streams      atomic.Int64
 	idleSince    atomic.Int64  // when streams became 0; Unix nanoseconds
 	emptied      chan struct{} // gets a token when streams became 0

@@ -21,7 +21,9 @@ func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
 				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.welcome.ServerVersion, name)}
 		}
 	}
-	answer, err := s.request(ctx, &message{Type: typeBind, Bind: &b})
+	// A session may bind what it has bound: an answer that was lost does no harm. Of a labelled
+	// tunnel it would have two.
+	answer, err := s.request(ctx, &message{Type: typeBind, Bind: &b}, b.URL != "")
 	if err != nil {
 		return Bound{}, fmt.Errorf("binding %s: %w", b.describe(), err)
 	}
@@ -41,23 +43,52 @@ func (b *Bind) describe() string {
 
 // Unbind unbinds an endpoint or a labelled tunnel and waits for the answer, at most 10 s.
 func (s *Session) Unbind(ctx context.Context, endpointID string) error {
-	if _, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}}); err != nil {
+	if _, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}},
+		false); err != nil {
 		return fmt.Errorf("unbinding %s: %w", endpointID, err)
 	}
 	return nil
 }
 
-// request sends m over the first live connection and waits for the answer with its id.
-func (s *Session) request(ctx context.Context, m *message) (*message, error) {
+// request sends m and waits for the answer with its id. If the connection ends before that, it
+// sends m over another one when repeat is true.
+func (s *Session) request(ctx context.Context, m *message, repeat bool) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
+	for {
+		s.mu.Lock()
+		if len(s.links) == 0 || s.closing {
+			defer s.mu.Unlock()
+			return nil, s.endedError()
+		}
+		l := s.requestLinkLocked()
+		s.mu.Unlock()
+		answer, err := s.requestOver(ctx, l, m)
+		if err == nil || l.ctx.Err() == nil || ctx.Err() != nil || !repeat {
+			return answer, err
+		}
+		if s.removeLinkFromChoice(l); !s.CanOpen() {
+			return nil, err
+		}
+	}
+}
+
+// requestLinkLocked returns the connection for requests: the first one whose peer responds, or the
+// first one. There must be one. mu must be held.
+func (s *Session) requestLinkLocked() *link {
+	for _, l := range s.links {
+		if _, unresponsive := l.mux.Unresponsive(); !unresponsive && l.ctx.Err() == nil {
+			return l
+		}
+	}
+	return s.links[0]
+}
+
+// requestOver sends m over l and waits for the answer. An l whose replica does not answer is found
+// to be unresponsive, so that the next request goes to another one.
+func (s *Session) requestOver(ctx context.Context, l *link, m *message) (*message, error) {
 	answer := make(chan *message, 1)
 	s.mu.Lock()
-	if len(s.links) == 0 || s.closing {
-		defer s.mu.Unlock()
-		return nil, s.endedError()
-	}
-	l := s.links[0]
 	s.requestID++
 	m.ID = s.requestID
 	s.pending[m.ID] = answer
@@ -67,7 +98,9 @@ func (s *Session) request(ctx context.Context, m *message) (*message, error) {
 		delete(s.pending, m.ID)
 		s.mu.Unlock()
 	}()
-
+	if s.isReplicated() {
+		defer l.mux.OnUnresponsive(func() {})()
+	}
 	if err := l.send(m); err != nil {
 		return nil, err
 	}
@@ -109,29 +142,62 @@ func (l *link) closeOnSendError(err error) error {
 	return err
 }
 
-// Drain tells the peer that this side stops within d. From then on the peer opens no streams; nor
-// does a server that drains. A client that drains may continue to open streams.
+// Drain tells the peer, a client's session each replica of it, that this side stops within d. From
+// then on the peer opens no streams; nor does a server that drains. A client that drains may
+// continue to open streams. Drain does not wait for replicas that do not respond.
 func (s *Session) Drain(d time.Duration) error {
+	m := &message{Type: typeDrain, Drain: &drain{DeadlineMS: d.Milliseconds()}}
+	responds := make(map[string]bool) // by replica; the server's side has one, ""
 	s.mu.Lock()
-	s.draining = true
+	s.draining, s.drainDeadline = true, time.Now().Add(d)
+	for _, l := range s.links {
+		_, unresponsive := l.mux.Unresponsive()
+		responds[l.replicaID] = responds[l.replicaID] || !unresponsive
+	}
+	if len(s.links) == 0 {
+		defer s.mu.Unlock()
+		return s.endedError()
+	}
 	s.mu.Unlock()
-	return s.sendMessage(&message{Type: typeDrain, Drain: &drain{DeadlineMS: d.Milliseconds()}})
+	var errs []error
+	for replicaID, yes := range responds {
+		isOfReplica := func(l *link) bool { return l.replicaID == replicaID }
+		if yes || len(responds) == 1 {
+			errs = append(errs, s.sendMessage(isOfReplica, m))
+		} else {
+			go func() { _ = s.sendMessage(isOfReplica, m) }() // ends within controlTimeout
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// sendMessage sends a message over the first connection that takes it.
-func (s *Session) sendMessage(m *message) error {
-	return s.trySend(func(l *link) error { return l.send(m) })
+// anyLink accepts every connection.
+func anyLink(*link) bool { return true }
+
+// sendMessage sends a message over the first connection that may be used and takes it.
+func (s *Session) sendMessage(mayUse func(*link) bool, m *message) error {
+	return s.trySend(mayUse, func(l *link) error { return l.send(m) })
 }
 
-// trySend calls send with one connection after the other until one takes the message.
-func (s *Session) trySend(send func(*link) error) error {
+// trySend calls send with one connection after the other of those that may be used until one takes
+// the message, at last with those that are being retired.
+func (s *Session) trySend(mayUse func(*link) bool, send func(*link) error) error {
+	var tried []*link
 	for {
 		s.mu.Lock()
-		if len(s.links) == 0 || s.closing {
+		var l *link
+		if i := slices.IndexFunc(s.links, mayUse); i >= 0 {
+			l = s.links[i]
+		} else if i := slices.IndexFunc(s.retiring, func(l *link) bool {
+			return mayUse(l) && !slices.Contains(tried, l)
+		}); i >= 0 {
+			l = s.retiring[i]
+			tried = append(tried, l)
+		}
+		if l == nil || s.closing {
 			defer s.mu.Unlock()
 			return s.endedError()
 		}
-		l := s.links[0]
 		s.mu.Unlock()
 		err := send(l)
 		if err == nil || l.ctx.Err() == nil && !errors.Is(err, errRetired) {
@@ -153,12 +219,13 @@ func (s *Session) handleMessage(l *link, m *message) error {
 	default:
 		return s.handler.handleMessage(l, m)
 	}
+	if l.replicaID != "" {
+		s.handleReplicaDrain(l, time.Duration(m.Drain.DeadlineMS)*time.Millisecond)
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.peerIsDraining {
-		s.peerIsDraining = true
-		close(s.peerDraining)
-	}
+	s.setPeerDrainingLocked()
 	return nil
 }
 
@@ -194,7 +261,7 @@ func (s *Session) sendLines() {
 		case l := <-s.lines:
 			b = appendLines(b[:0], &l, s.lines)
 			// errors are ignored: lines may be lost; done ends the loop
-			_ = s.trySend(func(l *link) error { return l.closeOnSendError(l.ctrl.sendLater(b)) })
+			_ = s.trySend(anyLink, func(l *link) error { return l.closeOnSendError(l.ctrl.sendLater(b)) })
 			pause.Reset(linesInterval)
 		case <-s.done:
 			return

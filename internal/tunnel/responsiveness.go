@@ -14,9 +14,9 @@ import (
 // stopped, its machine asleep or its network cut. Its session continues and may recover.
 var ErrUnresponsive = errors.New("the peer does not respond")
 
-// Unresponsive reports whether the peer answers on none of the session's connections, and since
-// when. It is detected within 1.5 s while a stream is being opened, or one waits for which
-// OnUnresponsive was called.
+// Unresponsive reports whether the peer, or each of its replicas, answers on none of the session's
+// connections, and since when. It is detected within 1.5 s while a stream is being opened, or one
+// waits for which OnUnresponsive was called.
 func (s *Session) Unresponsive() (since time.Time, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,6 +93,8 @@ func (h *serverSession) responsivenessChanged(s *Session) {
 }
 
 func (d *clientHandler) responsivenessChanged(s *Session) {
+	s.signalConnsChanged() // a replica that does not respond may be replaced
+	s.legsChanged()
 	if f := d.client.cfg.OnResponsiveness; f != nil {
 		f(s)
 	}

@@ -19,18 +19,19 @@ var (
 )
 
 // detachSurplusLink removes a connection that the session does not need from the choice for new
-// streams, and returns it: there are more than want, and this one has had no stream for idleTime.
-// It is never the first one, which requests use. It returns nil if there is none.
+// streams, and returns it: there are more than want, this one has had no stream for idleTime, and
+// it is not the only one with a replica that is wanted. It is never the first one, which requests
+// use. It returns nil if there is none.
 func (s *Session) detachSurplusLink(want int, now time.Time) *link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing || s.peerIsDraining || len(s.links) <= max(want, 1) {
+	if s.closing || s.peerIsDraining || s.onlyDraining || len(s.links) <= max(want, 1) {
 		return nil
 	}
 	for i, l := range slices.Backward(s.links) {
-		if i > 0 && l.streams.Load() == 0 && now.Sub(time.Unix(0, l.idleSince.Load())) >= idleTime {
-			s.links = slices.Delete(s.links, i, i+1)
-			s.retiring = append(s.retiring, l)
+		if i > 0 && l.streams.Load() == 0 && now.Sub(time.Unix(0, l.idleSince.Load())) >= idleTime &&
+			s.canLeaveLocked(l) {
+			s.detachLocked(l)
 			return l
 		}
 	}
@@ -56,10 +57,7 @@ func (l *link) retire() {
 func (l *link) finishRetiring() {
 	s := l.session
 	s.mu.Lock()
-	if i := slices.Index(s.links, l); i >= 0 {
-		s.links = slices.Delete(s.links, i, i+1)
-		s.retiring = append(s.retiring, l)
-	}
+	s.detachLocked(l)
 	s.mu.Unlock()
 	if l.awaitEmpty() {
 		_ = l.ctrl.sendLast(&message{Type: typeRetired})

@@ -25,8 +25,8 @@ type Handler interface {
 	// Join authenticates a connection of a session that this server does not know, within 10 s: a
 	// session of another replica. h has SessionID and JoinSecret, of newer clients also everything
 	// else of a hello. The Welcome has the same SessionID; CodeUnknownSession refuses. It is called
-	// for one connection of a session at a time, and not before Down of an earlier session with this
-	// id has returned. Up follows, as after Hello; the session's Hello has the SessionID then.
+	// for one connection of a session at a time, and not before Down of an earlier session with
+	// this id has returned. Up follows, as after Hello; the session's Hello has the SessionID then.
 	Join(ctx context.Context, h Hello, remote net.Addr) (Welcome, error)
 	// Up is called once, before any Bind, Unbind or Stream of the session.
 	Up(s *Session)

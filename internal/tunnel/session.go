@@ -40,6 +40,7 @@ type Session struct {
 	handler sideHandler
 	client  bool    // this side is the client
 	owner   *Client // on the client's side
+	fixed   int     // on the client's side: number of connections; 0 = as the traffic asks
 	hello   Hello
 	welcome Welcome
 	remote  net.Addr
@@ -58,7 +59,6 @@ type Session struct {
 	retiring       []*link    // connections that take none any more
 	liveLinks      int        // connections that have not ended, at least len(links)+len(retiring)
 	desired        desiredConns
-	replicas       int // on the client's side: how many accept sessions; 0 = the server is alone
 	draining       bool
 	peerIsDraining bool // peerDraining is closed
 	closing        bool // no new connection, no new stream
@@ -66,6 +66,14 @@ type Session struct {
 	err            error
 	pending        map[uint64]chan *message // answers that the client's requests wait for, by id
 	requestID      uint64
+
+	// On the client's side, with several servers (replicas).
+	replicas         int                  // how many accept sessions; 0 = the server is alone
+	peerDesired      desiredConns         // as one of the servers asks, for itself
+	drainingReplicas map[string]time.Time // those that are about to stop, and when
+	onlyDraining     bool                 // no connection is with a replica that continues
+	drainTimer       *time.Timer          // calls endLegSearch
+	drainDeadline    time.Time            // of the client's own drain
 
 	startLines sync.Once
 	lines      chan RequestLine // lines that wait to be sent
@@ -104,8 +112,9 @@ func (s *Session) Streams() int { return int(s.streams.Load()) }
 // Done is closed when the last connection has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// PeerDraining is closed when the peer has announced that it stops. No stream can be opened towards
-// it then.
+// PeerDraining is closed when the peer has announced that it stops, on the client's side when all
+// replicas with which the session has connections have, and no other was found in time. No stream
+// can be opened towards it then.
 func (s *Session) PeerDraining() <-chan struct{} { return s.peerDraining }
 
 // Err returns why the session ended, or nil while it lives.
@@ -153,7 +162,7 @@ func (s *Session) Ping() (time.Duration, error) {
 		defer s.mu.Unlock()
 		return 0, s.endedError()
 	}
-	l := s.links[0]
+	l := s.requestLinkLocked()
 	s.mu.Unlock()
 	return l.mux.Ping()
 }
@@ -170,12 +179,14 @@ func (s *Session) CanOpen() bool {
 // openErrorLocked returns why no stream can be opened, or nil. mu must be held.
 func (s *Session) openErrorLocked() error {
 	switch {
-	case s.closing || len(s.links) == 0:
+	case s.closing:
 		return s.endedError()
-	case s.peerIsDraining:
+	case s.peerIsDraining, s.onlyDraining:
 		return &Error{Code: CodeDraining, Msg: "the other side is about to stop"}
 	case s.draining && !s.client:
 		return &Error{Code: CodeDraining, Msg: "the server is about to stop"}
+	case len(s.links) == 0:
+		return s.endedError()
 	}
 	return nil
 }
@@ -265,10 +276,18 @@ func (s *Session) abort(reason error) {
 func (s *Session) addLink(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.addLinkLocked(l)
+}
+
+func (s *Session) addLinkLocked(l *link) error {
 	if s.closing || s.finished {
 		return errUnknownSession()
 	}
-	if s.liveLinks >= maxConnections {
+	limit := maxConnections
+	if s.owner != nil && !slices.ContainsFunc(s.links, func(o *link) bool { return o.replicaID == l.replicaID }) {
+		limit += s.owner.cfg.MaxLegs // a replica is found although there are that many with the others
+	}
+	if s.liveLinks >= limit {
 		return &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session has at most %d connections", maxConnections)}
 	}
 	l.session = s
@@ -291,6 +310,9 @@ func (s *Session) removeLink(l *link, reason error) {
 	s.mu.Lock()
 	isIt := func(o *link) bool { return o == l }
 	s.links, s.retiring = slices.DeleteFunc(s.links, isIt), slices.DeleteFunc(s.retiring, isIt)
+	s.forgetReplicasLocked()
+	s.updateReplicasLocked()
+	s.settleDrainsLocked() // none is left to be retired
 	s.signalConnsChanged()
 	s.liveLinks--
 	last := s.liveLinks == 0
@@ -302,25 +324,11 @@ func (s *Session) removeLink(l *link, reason error) {
 	}
 	err := s.err
 	s.mu.Unlock()
+	s.legsChanged()
 	if last {
 		close(s.done)
 		s.handler.sessionEnded(s, err)
 	}
-}
-
-// connectionCounts returns how many connections take new streams, and how many there should be.
-func (s *Session) connectionCounts(fixed int, now time.Time) (n, want int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case fixed > 0:
-		want = fixed
-	case slices.Contains(s.welcome.Features, FeatureConnections):
-		want = max(defaultConnections, s.desired.current(now))
-	default: // the server could not retire a connection
-		want = defaultConnections
-	}
-	return len(s.links), want
 }
 
 // acceptsStreams reports whether the session still accepts streams of the peer's.

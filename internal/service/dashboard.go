@@ -18,9 +18,9 @@ import (
 
 // withDashboard returns a handler that serves the dashboard under its path and passes other paths
 // to the API. It redirects a browser from "/" to the dashboard.
-func (s *service) withDashboard(api http.Handler) http.Handler {
+func (s *service) withDashboard(api http.Handler, writes *publishingStore) http.Handler {
 	ui := dashboard.New(dashboard.Options{
-		SharedOptions: s.httpOptions(), Store: s.store,
+		SharedOptions: s.httpOptions(), Store: writes,
 		GeoIP: s.geo != nil, Version: version.String(), ClientIP: s.clientIPFunc(),
 		Replicas: s.replicaRows(),
 	})

@@ -102,8 +102,9 @@ func (s *service) wireBackends() {
 	}
 	s.staticGuard = &backend.Guard{Allow: allow}
 	s.backendSwitches = make(chan backendSwitch, maxQueuedSwitches)
+	s.backendTrees = newTreeCache(s.store)
 	s.backends = backend.New(backend.Options{
-		Trees: newTreeCache(s.store), WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,
+		Trees: s.backendTrees, WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,
 		TunnelOnline: s.tunnelOnline,
 	})
 	s.onClose(s.backends.Close)
@@ -150,6 +151,11 @@ func newTreeCache(trees account.BackendTrees) treeCache {
 // BackendTree implements account.BackendTrees.
 func (c treeCache) BackendTree(ctx context.Context, accountID, id string) (*account.BackendTree, error) {
 	return c.trees.Get(ctx, treeKey{accountID, id})
+}
+
+// expire makes the next read of each of the account's trees ask the store.
+func (c treeCache) expire(accountID string) {
+	c.trees.Expire(func(key treeKey, _ *account.BackendTree) bool { return key.accountID == accountID })
 }
 
 // checkStaticAddress returns CodeInvalid for the address of a static backend that the guard would

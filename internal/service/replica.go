@@ -238,7 +238,7 @@ func (l localReplica) Apply(ctx context.Context, c peers.Change) error {
 	case peers.ChangeSessions:
 		return l.s.sessions.ApplySessions(ctx, c.IDs, c.Code, c.Message)
 	case peers.ChangeAccess:
-		return l.s.sessions.ApplyAccess(ctx, c.AccountID)
+		return l.s.applyAccess(ctx, c.AccountID)
 	}
 	return account.Errorf(account.CodeInvalid, "a change of kind %q is unknown to this version", c.Kind)
 }

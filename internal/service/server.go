@@ -55,9 +55,11 @@ type service struct {
 	meter           *requestMeter
 	edge            *edge.Edge
 	backends        *backend.Resolver
+	backendTrees    treeCache
 	backendSwitches chan backendSwitch
 	staticGuard     *backend.Guard
 	sessions        *tunnelserver.Server
+	api             apiserver.Handler
 	tlsListener     *tlsListener
 	apiServer       *http.Server
 	healthServer    *http.Server // nil without --metrics-addr
@@ -261,11 +263,13 @@ func (s *service) wire() error {
 	s.wirePublic()
 	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
 	s.meter.addReplicaMetrics(s)
+	writes := &publishingStore{s.store, s.accessChanged}
+	s.api = apiserver.New(apiserver.Options{
+		SharedOptions: s.httpOptions(), Store: writes, CheckPolicy: compilePolicy,
+		CheckStaticAddress: s.checkStaticAddress, VersionHeaders: s.opt.VersionHeaders,
+	})
 	s.apiServer = &http.Server{
-		Handler: s.withDashboard(apiserver.New(apiserver.Options{
-			SharedOptions: s.httpOptions(), Store: s.store, CheckPolicy: compilePolicy,
-			CheckStaticAddress: s.checkStaticAddress, VersionHeaders: s.opt.VersionHeaders,
-		})),
+		Handler: s.withDashboard(s.api, writes),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},

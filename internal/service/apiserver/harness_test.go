@@ -39,6 +39,7 @@ const base = "https://fairlead.example.com:8443"
 type api struct {
 	*storetest.Fixture
 	t     *testing.T
+	api   apiserver.Handler
 	srv   *httptest.Server
 	stop  context.CancelFunc // what a stopping server does to its requests
 	admin string
@@ -82,7 +83,8 @@ var backendID = regexp.MustCompile(`bkd[a-z]{2}-[0-9a-v]{26}`)
 
 // serve starts the server.
 func (a *api) serve(opt apiserver.Options) {
-	a.srv = httptest.NewUnstartedServer(apiserver.New(opt))
+	a.api = apiserver.New(opt)
+	a.srv = httptest.NewUnstartedServer(a.api)
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.srv.Config.BaseContext = func(net.Listener) context.Context { return ctx }

@@ -79,6 +79,9 @@ func (k *keyMonitor) check(ctx context.Context) error {
 	k.mu.Lock()
 	open := slices.Collect(maps.Keys(k.open))
 	k.mu.Unlock()
+	if len(open) == 0 {
+		return nil
+	}
 	ids := make([]string, 0, len(open))
 	for _, w := range open {
 		ids = append(ids, w.id)

@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"path"
 	"strings"
@@ -82,9 +83,16 @@ type server struct {
 	description func() ([]byte, error) // of the API; made once
 }
 
-// New returns the handler of the API. It is safe for concurrent use. Watches end when the context
-// of their request does: cancel the http.Server's BaseContext to end them at shutdown.
-func New(opt Options) http.Handler {
+// Handler serves the API. It is safe for concurrent use.
+type Handler struct{ *server }
+
+// EndRevokedWatches ends the open watches whose keys were deleted or have expired. When it returns
+// without an error, they write nothing more but what they are writing now.
+func (h Handler) EndRevokedWatches(ctx context.Context) error { return h.keys.check(ctx) }
+
+// New returns the handler of the API. Watches end when the context of their request does: cancel the
+// http.Server's BaseContext to end them at shutdown.
+func New(opt Options) Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux()}
 	s.calls = httpkit.Handler{Name: "api request", Logger: opt.Logger, Clock: opt.Clock}
@@ -97,9 +105,10 @@ func New(opt Options) http.Handler {
 	for pattern, methods := range s.routes() {
 		s.mux.Handle(pattern, &route{server: s, pattern: pattern, methods: methods})
 	}
-	return s
+	return Handler{s}
 }
 
+// ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The mux would redirect such a path; the API refuses it.
 	if p := r.URL.Path; !strings.HasPrefix(p, "/") || p != "/" && path.Clean(p) != p {

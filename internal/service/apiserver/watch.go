@@ -75,6 +75,9 @@ func (s *server) stream(c *call, log watchSource) error {
 	defer heartbeat.Stop()
 	bookmark := false
 	for {
+		if isClosed(revoked) {
+			return nil
+		}
 		if bookmark && !more {
 			batch = append(batch, log.bookmark())
 		}
@@ -90,7 +93,7 @@ func (s *server) stream(c *call, log watchSource) error {
 			case <-c.Context().Done():
 			}
 		}
-		if isClosed(revoked) || c.Context().Err() != nil {
+		if c.Context().Err() != nil {
 			return nil
 		}
 		batch, more, err = log.next()

@@ -205,6 +205,23 @@ func TestWatch_EndsWithKey(t *testing.T) {
 	storetest.Equal(t, "the other watch", staying.nextChange().Type, account.Added)
 }
 
+func TestHandler_EndRevokedWatches(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, func(o *apiserver.Options) { o.Limits.KeyCheckInterval = time.Hour })
+	storetest.Must(t, a.api.EndRevokedWatches(t.Context())) // without a watch
+	key, secret, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeRead}, nil)
+	storetest.Must(t, err)
+	v := a.List().Version
+	doomed, staying := a.watch(secret, v, ""), a.watch(a.admin, v, "")
+	storetest.Must(t, a.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: a.AccountID}, key.ID))
+	storetest.Must(t, a.api.EndRevokedWatches(t.Context()))
+	a.Bind(a.Session(), "http://a.demo")
+	if e, ok := doomed.next(); ok {
+		t.Errorf("the watch of a deleted key goes on with %+v", e)
+	}
+	storetest.Equal(t, "the other watch", staying.nextChange().Type, account.Added)
+}
+
 func TestWatch_EndsWithServer(t *testing.T) {
 	t.Parallel()
 	for _, h2 := range []bool{false, true} {

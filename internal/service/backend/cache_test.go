@@ -160,3 +160,17 @@ func TestResolver_RefusesBrokenTrees(t *testing.T) {
 		}
 	})
 }
+
+func TestResolver_ExpireAccountReadsTreesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))
+		w.ExpireAccount(acme) // of which nothing is cached
+		w.expect(t, "f", "a")
+		w.change(func() { w.all["f"] = failover("f", "b", "a") }) // without a notification
+		w.ExpireAccount("another")
+		w.expect(t, "f", "a")
+		w.ExpireAccount(acme)
+		w.expect(t, "f", "b")
+	})
+}

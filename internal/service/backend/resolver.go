@@ -216,6 +216,15 @@ func (r *Resolver) account(id string) *accountTrees {
 	return a
 }
 
+// ExpireAccount makes connections that begin after it read the account's backends from the store.
+func (r *Resolver) ExpireAccount(accountID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.accounts[accountID]; a != nil {
+		a.version++
+	}
+}
+
 // evictIdle evicts trees that were not used for treeIdleTTL.
 func (r *Resolver) evictIdle(now time.Time) {
 	if now.Sub(r.evictedAt) < evictInterval {

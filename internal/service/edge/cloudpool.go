@@ -81,6 +81,13 @@ func (s *poolMembers) ordered(ctx context.Context, ep *account.Endpoint) []membe
 	return slices.Concat(members[first:], members[:first])
 }
 
+// expire makes the next use of each pool of the account read it.
+func (s *poolMembers) expire(accountID string) {
+	if s.lists != nil {
+		s.lists.Expire(func(key poolKey, _ []member) bool { return key.accountID == accountID })
+	}
+}
+
 // otherBackends returns the backends of the other members of the endpoint's pool, in the order in
 // which they follow it.
 func (s *poolMembers) otherBackends(ep *account.Endpoint) []string {

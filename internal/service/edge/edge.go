@@ -203,6 +203,13 @@ func (e *Edge) signalDrainedLocked() {
 	}
 }
 
+// ExpireAccount makes connections and requests that begin after it read the account's endpoints from
+// the store.
+func (e *Edge) ExpireAccount(accountID string) {
+	e.endpoints.expire(accountID)
+	e.poolMembers.expire(accountID)
+}
+
 // Live returns the number of connections and requests being served.
 func (e *Edge) Live() int {
 	e.mu.Lock()

@@ -87,6 +87,11 @@ func (c *endpointCache) first(ctx context.Context, accountID string, members []m
 	return nil
 }
 
+// expire makes the next use of each endpoint of the account read it.
+func (c *endpointCache) expire(accountID string) {
+	c.cache.Expire(func(key endpointKey, _ *account.Endpoint) bool { return key.accountID == accountID })
+}
+
 // getInternal returns an internal endpoint by its URL; CodeNoInternal when the account has none.
 func (c *endpointCache) getInternal(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
 	missing := account.Errorf(account.CodeNoInternal, "there is no internal endpoint %s", url)

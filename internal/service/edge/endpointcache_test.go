@@ -85,3 +85,42 @@ func TestEndpointCache_PoolKeepsItsTurnsDuringOutage(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+func TestEdge_ExpireAccountReadsEndpointsAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ep := &account.Endpoint{ID: "ep-1", AccountID: "ac", URL: "http://a.demo", Scheme: "http",
+			Type: account.TypeCloud, PoolingEnabled: true, Bindings: []string{account.BindingKubernetes}}
+		gone := false
+		o := &Options{Logger: slog.New(slog.DiscardHandler),
+			GetEndpoint: func(context.Context, string, string) (*account.Endpoint, error) {
+				if gone {
+					return nil, account.Errorf(account.CodeNotFound, "deleted")
+				}
+				return ep, nil
+			}}
+		e := &Edge{endpoints: newEndpointCache(o), poolMembers: newPoolMembers(
+			func(context.Context, *account.Endpoint) ([]account.Endpoint, error) {
+				if gone {
+					return nil, nil
+				}
+				return []account.Endpoint{*ep}, nil
+			})}
+		expect := func(code account.Code, members int) {
+			t.Helper()
+			if _, err := e.endpoints.latest(t.Context(), ep); account.CodeOf(err) != code {
+				t.Errorf("%v, want code %q", err, code)
+			}
+			if all := e.poolMembers.ordered(t.Context(), ep); len(all) != members {
+				t.Errorf("%d members, want %d", len(all), members)
+			}
+		}
+		expect("", 1)
+		gone = true
+		e.ExpireAccount("other")
+		expect("", 1)
+		e.ExpireAccount("ac")
+		expect(account.CodeEndpointUnknown, 0)
+		(&Edge{endpoints: e.endpoints, poolMembers: newPoolMembers(nil)}).ExpireAccount("ac")
+	})
+}

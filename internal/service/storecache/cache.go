@@ -56,6 +56,8 @@ type answer[V any] struct {
 	value V
 	err   error     // CodeNotFound, or nil
 	at    time.Time // when its read began
+	// expired: the store may have another answer by now
+	expired bool
 }
 
 type failure struct {
@@ -129,9 +131,25 @@ func (c *Cache[K, V]) Last(key K) (V, bool) {
 	return last.value, true
 }
 
+// Expire makes the next Get of each key that match selects ask the store, and not wait for a read
+// that has begun already. match is called with the answers that there are, the zero value for
+// CodeNotFound. The answers are still used during outages.
+func (c *Cache[K, V]) Expire(match func(K, V) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, a := range c.answers {
+		if match(key, a.value) {
+			old := *a
+			old.expired = true
+			c.answers[key] = &old
+		}
+	}
+	clear(c.reads) // their answers are for those who wait already
+}
+
 // reusable reports whether the answer is good without asking the store again.
 func (c *Cache[K, V]) reusable(a *answer[V], ttl time.Duration) bool {
-	return time.Since(a.at) < ttl && (a.err == nil || c.opt.CacheMissing)
+	return !a.expired && time.Since(a.at) < ttl && (a.err == nil || c.opt.CacheMissing)
 }
 
 // await waits for the read. With an older answer it waits for maxWait at most, or not at all where
@@ -207,8 +225,11 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *read[V]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.value, r.err = value, err
-	delete(c.reads, key)
 	close(r.done)
+	if c.reads[key] != r {
+		return // expired
+	}
+	delete(c.reads, key)
 	if account.CodeOf(err) == account.CodeUnavailable {
 		if f, slow := c.failures[key]; !slow || f.at.Before(r.at) { // else its pause has begun
 			c.fail(key, err)

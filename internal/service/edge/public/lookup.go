@@ -51,6 +51,12 @@ func newLookup(
 	return &endpointLookup{storecache.New(o)}
 }
 
+// expire makes the next lookup of each endpoint of the account, and of what was not found, ask the
+// store.
+func (l *endpointLookup) expire(accountID string) {
+	l.endpoints.Expire(func(_ address, ep *account.Endpoint) bool { return ep == nil || ep.AccountID == accountID })
+}
+
 // find returns the endpoint, nil when there is none of the scheme. The error is the store's.
 func (l *endpointLookup) find(ctx context.Context, host string, port int, scheme string) (*account.Endpoint, error) {
 	if host == "" {

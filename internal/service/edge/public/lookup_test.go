@@ -79,3 +79,28 @@ func nameOf(ep *account.Endpoint) string {
 	}
 	return ep.Name
 }
+
+func TestEndpointLookup_ExpireAsksAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gone := false
+		l := newLookup(func(_ context.Context, host string, _ int) (*account.Endpoint, error) {
+			if gone {
+				return nil, account.Errorf(account.CodeNotFound, "no endpoint")
+			}
+			return &account.Endpoint{Scheme: "http", Host: host, AccountID: "ac", Name: "stored"}, nil
+		}, nil)
+		expect := func(want string) {
+			t.Helper()
+			if ep, err := l.find(t.Context(), "a.test", 80, "http"); err != nil || nameOf(ep) != want {
+				t.Errorf("%q %v, want %q", nameOf(ep), err, want)
+			}
+		}
+		expect("stored")
+		gone = true
+		l.expire("other")
+		expect("stored")
+		l.expire("ac")
+		expect("")
+	})
+}

@@ -160,6 +160,9 @@ func (s *Server) Start(ctx context.Context) {
 	}
 }
 
+// ExpireAccount makes requests that begin after it look up the account's endpoints in the store.
+func (s *Server) ExpireAccount(accountID string) { s.lookup.expire(accountID) }
+
 // Live returns the number of connections.
 func (s *Server) Live() int { return s.conns.live() }
 

@@ -1,0 +1,124 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+)
+
+// accessTimeout bounds how long a change waits for this server to compare itself with the store.
+const accessTimeout = 5 * time.Second
+
+// publishingStore is the store for the API and the dashboard. What is deleted through it, and the
+// rules that are changed through it, are true on all servers when the call returns.
+type publishingStore struct {
+	*store.Store
+	changed func(ctx context.Context, accountID string)
+}
+
+// DeleteAPIKey implements account.APIKeys.
+func (s *publishingStore) DeleteAPIKey(ctx context.Context, by account.Caller, id string) error {
+	return s.published(ctx, by.AccountID, s.Store.DeleteAPIKey(ctx, by, id))
+}
+
+// PatchAPIKey implements account.APIKeys.
+func (s *publishingStore) PatchAPIKey(
+	ctx context.Context, by account.Caller, id string, p account.APIKeyPatch,
+) (*account.APIKey, error) {
+	k, err := s.Store.PatchAPIKey(ctx, by, id, p)
+	return k, s.published(ctx, by.AccountID, err)
+}
+
+// DeleteAuthtoken implements account.Authtokens.
+func (s *publishingStore) DeleteAuthtoken(ctx context.Context, by account.Caller, id string) error {
+	return s.published(ctx, by.AccountID, s.Store.DeleteAuthtoken(ctx, by, id))
+}
+
+// PatchAuthtoken implements account.Authtokens.
+func (s *publishingStore) PatchAuthtoken(
+	ctx context.Context, by account.Caller, id string, p account.AuthtokenPatch,
+) (*account.Authtoken, error) {
+	a, err := s.Store.PatchAuthtoken(ctx, by, id, p)
+	return a, s.published(ctx, by.AccountID, err)
+}
+
+// DeleteOperator implements account.Operators.
+func (s *publishingStore) DeleteOperator(ctx context.Context, by account.Caller, id string) error {
+	return s.published(ctx, by.AccountID, s.Store.DeleteOperator(ctx, by, id))
+}
+
+// DeleteEndpoint implements account.CloudEndpoints.
+func (s *publishingStore) DeleteEndpoint(ctx context.Context, by account.Caller, id string) error {
+	return s.published(ctx, by.AccountID, s.Store.DeleteEndpoint(ctx, by, id))
+}
+
+// PatchEndpoint implements account.CloudEndpoints.
+func (s *publishingStore) PatchEndpoint(
+	ctx context.Context, by account.Caller, id string, p account.EndpointPatch, facts account.PolicyFacts,
+) (*account.Endpoint, error) {
+	e, err := s.Store.PatchEndpoint(ctx, by, id, p, facts)
+	return e, s.published(ctx, by.AccountID, err)
+}
+
+// DeleteBackend implements account.Backends.
+func (s *publishingStore) DeleteBackend(
+	ctx context.Context, by account.Caller, kind account.BackendKind, id string,
+) error {
+	return s.published(ctx, by.AccountID, s.Store.DeleteBackend(ctx, by, kind, id))
+}
+
+// PatchBackend implements account.Backends.
+func (s *publishingStore) PatchBackend(
+	ctx context.Context, by account.Caller, kind account.BackendKind, id string, p account.BackendPatch,
+) (*account.Backend, error) {
+	b, err := s.Store.PatchBackend(ctx, by, kind, id, p)
+	return b, s.published(ctx, by.AccountID, err)
+}
+
+// published makes a write true everywhere, if it was committed, and returns its error. It does so
+// even if ctx ends: the client may be gone before the answer.
+func (s *publishingStore) published(ctx context.Context, accountID string, err error) error {
+	if err == nil {
+		s.changed(context.WithoutCancel(ctx), accountID)
+	}
+	return err
+}
+
+// accessChanged makes a change of the account true on this server, and then on the other replicas.
+// What cannot be told to one of them, it finds itself when it compares with the store.
+func (s *service) accessChanged(ctx context.Context, accountID string) {
+	if err := s.applyAccess(ctx, accountID); err != nil {
+		s.log.Error("a change of an account could not be applied at once; it is, as soon as the store answers",
+			"account", accountID, "err", err)
+	}
+	if s.replica == nil {
+		return
+	}
+	err := s.replica.peers.Publish(ctx, peers.Change{Kind: peers.ChangeAccess, AccountID: accountID})
+	if err != nil {
+		s.log.Error("other servers were not told of a change of an account; they find it in the store", "account",
+			accountID, "err", err)
+	}
+}
+
+// applyAccess makes a change of the account true on this server, whichever has written it: sessions
+// and watches whose credentials were deleted end, and what begins from now on reads the account's
+// endpoints and backends from the store.
+func (s *service) applyAccess(ctx context.Context, accountID string) error {
+	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
+	defer cancel()
+	s.edge.ExpireAccount(accountID)
+	s.backendTrees.expire(accountID)
+	s.backends.ExpireAccount(accountID)
+	if s.public != nil {
+		s.public.ExpireAccount(accountID)
+	}
+	return errors.Join(s.api.EndRevokedWatches(ctx), s.sessions.ApplyAccess(ctx, accountID))
+}

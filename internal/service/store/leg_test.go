@@ -4,9 +4,12 @@
 package store_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
@@ -160,11 +163,22 @@ func TestReplicas_ReportBeats(t *testing.T) {
 	for want := range time.Duration(3) {
 		storetest.Equal(t, "began", <-r.answered, want+1)
 	}
-	storetest.Must(t, r.Leave(t.Context()))
-	<-r.ended
+	fence, err := pgx.Connect(t.Context(), opt.DatabaseURL)
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, fence.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = fence.Exec(t.Context(), `BEGIN; DELETE FROM replicas`)
+	storetest.Must(t, err)
+	wait.Until(t, "a beat to wait for the fence", func() (waits bool) {
+		storetest.Must(t, fence.QueryRow(t.Context(),
+			`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))`).
+			Scan(&waits))
+		return waits
+	})
 	for len(r.answered) > 0 {
-		if began := <-r.answered; int64(began) == clock.Load() {
-			t.Error("the beat that found the replica fenced was reported")
-		}
+		<-r.answered
 	}
+	_, err = fence.Exec(t.Context(), `COMMIT`)
+	storetest.Must(t, err)
+	<-r.ended
+	storetest.Equal(t, "reports of beats that ended after the fence", len(r.answered), 0)
 }

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// beat adds one to the replica's beats and returns those of all, as they were before, and the
-	// database's process. The answer means that the beat is committed.
-	beat = `WITH own AS (UPDATE replica_beats SET beats = beats + 1 WHERE replica_id = $1)
-		SELECT replica_id, beats, CAST(pg_postmaster_start_time() AS TEXT) || ' ' || `
+	// beat adds one to the replica's beats and returns those of all, as they were before, whether it
+	// is the replica's own that was counted, and the database's process. The answer means that the
+	// beat is committed. A row that is being deleted is still read, but not counted.
+	beat = `WITH own AS (UPDATE replica_beats SET beats = beats + 1 WHERE replica_id = $1 RETURNING replica_id)
+		SELECT b.replica_id, b.beats, own.replica_id IS NOT NULL, CAST(pg_postmaster_start_time() AS TEXT) || ' ' || `
 	sweeperLock = `SELECT pg_try_advisory_lock($1, hashtext('sweeper of ' || COALESCE(current_schema(), '')))`
 )
 
@@ -73,17 +74,18 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 	}
 	engine := b.s.engine.(*postgresEngine)
 	began := b.clock()
-	rows, err := b.conn.Query(ctx, beat+engine.timeline+` FROM replica_beats`, b.s.opt.Replica.ID)
+	rows, err := b.conn.Query(ctx, beat+engine.timeline+
+		` FROM replica_beats AS b LEFT JOIN own ON own.replica_id = b.replica_id`, b.s.opt.Replica.ID)
 	if err != nil {
 		b.disconnect()
 		return nil, err
 	}
 	var id, database string
 	var beats int64
-	alive, others := false, map[string]int64{}
-	_, err = pgx.ForEachRow(rows, []any{&id, &beats, &database}, func() error {
+	alive, counted, others := false, false, map[string]int64{}
+	_, err = pgx.ForEachRow(rows, []any{&id, &beats, &counted, &database}, func() error {
 		if id == b.s.opt.Replica.ID {
-			alive = true
+			alive = counted
 		} else {
 			others[id] = beats
 		}

@@ -69,7 +69,7 @@ the answer names those that are valid again.`,
 }
 
 func newStore(c console, at *dataLocation) *cobra.Command {
-	return newGroup("store", "Maintain the store itself", newStoreEpoch(c, at))
+	return newGroup("store", "Maintain the store itself", newStoreEpoch(c, at), newStoreSingle(c, at))
 }
 
 func newStoreEpoch(c console, at *dataLocation) *cobra.Command {
@@ -100,6 +100,40 @@ lists every API key and authtoken that is valid now: delete those that were revo
 	}
 	out.addFlag(cmd)
 	return cmd
+}
+
+func newStoreSingle(c console, at *dataLocation) *cobra.Command {
+	return &cobra.Command{
+		Use:   "single",
+		Short: "Let one server without --relay-address use the database; needs stopped servers",
+		Long: `Leave the mode in which several servers use one PostgreSQL database. The first server with
+--relay-address begins it, and from then on a server without that flag is refused. All servers must
+be stopped.`,
+		Example: `  fairlead-server store single --database-url-file /etc/fairlead/database-url`,
+		Args:    arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opt := store.Options{DataDir: at.dataDir}
+			var err error
+			if opt.DatabaseURL, err = at.databaseURL(); err != nil {
+				return err
+			}
+			if opt.DatabaseURL == "" {
+				return errors.New("the store in " + at.dataDir +
+					" is SQLite, which one server uses at a time; name a " +
+					"PostgreSQL database with --database-url-file")
+			}
+			changed, err := store.UseOneServer(cmd.Context(), opt)
+			if err != nil {
+				return err
+			}
+			text := "the store was for one server already"
+			if changed {
+				text = "the store is for one server now; start it without --relay-address"
+			}
+			_, err = fmt.Fprintln(c.out, text)
+			return err
+		},
+	}
 }
 
 // requireSQLite returns an error with the remedy when the store is a PostgreSQL database.

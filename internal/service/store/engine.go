@@ -31,6 +31,9 @@ type engine interface {
 	// It waits for migrations of other processes.
 	version(t *tx) (int, error)
 	setVersion(t *tx, version int) error
+	// lockServers keeps servers of the store away until unlock is called and the transaction has
+	// ended; errServerLive while there is one.
+	lockServers(t *tx) (unlock func() error, err error)
 	// args converts the arguments of a statement to types that the driver accepts.
 	args(args []any) []any
 	// readTx returns the options of a transaction that reads one consistent snapshot.
@@ -65,7 +68,7 @@ var migrations embed.FS
 
 // migrate brings the schema to schemaVersion, forward only.
 func (s *Store) migrate(ctx context.Context) error {
-	return s.transact(ctx, "preparing the store", func(t *tx) error {
+	return s.transact(ctx, "preparing the store", func(t *tx) (err error) {
 		version, err := s.engine.version(t)
 		if err != nil {
 			return err
@@ -74,6 +77,16 @@ func (s *Store) migrate(ctx context.Context) error {
 			return t.checkCompatible(version)
 		}
 		fresh := version == 0
+		if !fresh && version < schemaVersion && s.opt.Lock == nil {
+			unlock, problem := s.engine.lockServers(t)
+			if errors.Is(problem, errServerLive) {
+				return olderSchemaError{found: version}
+			}
+			if problem != nil {
+				return problem
+			}
+			defer func() { err = errors.Join(err, unlock()) }()
+		}
 		for version++; version <= schemaVersion; version++ {
 			if err := t.applyMigration(version); err != nil {
 				return err
@@ -125,6 +138,16 @@ type newerSchemaError struct{ found int }
 func (e newerSchemaError) Error() string {
 	return fmt.Sprintf("it has schema version %d and this program knows %d: it was written by a newer fairlead-server",
 		e.found, schemaVersion)
+}
+
+var errServerLive = errors.New("a server uses the store")
+
+// olderSchemaError refuses a command that would change the schema under a server that lives.
+type olderSchemaError struct{ found int }
+
+func (e olderSchemaError) Error() string {
+	return fmt.Sprintf("it has schema version %d, with which a server is running, and this program knows %d: start "+
+		"the server of this version first, or run the command with the program of that server", e.found, schemaVersion)
 }
 
 // mapError turns an error of the driver into a domain error; domain errors pass unchanged.

@@ -64,9 +64,8 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	}
 	if !locked {
 		return nil,
-			fmt.Errorf(
-				"data directory %s is in use by another fairlead-server; stop that one, or choose another --data-dir",
-				dataDir)
+			&openError{"data directory " + dataDir + " is in use by another fairlead-server; stop that one, or " +
+				"choose another --data-dir", errServerLive}
 	}
 	return lock, nil
 }

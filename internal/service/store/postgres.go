@@ -153,6 +153,7 @@ const advisoryKey = 0x464c4431
 const (
 	migrationLock = `SELECT pg_advisory_xact_lock($1, hashtext('migration of ' || COALESCE(current_schema(), '')))`
 	serverLock    = `SELECT pg_try_advisory_lock($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
+	noServers     = `SELECT pg_try_advisory_xact_lock($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
 	// replicaLock admits other replicas, and no server that is alone.
 	replicaLock = `SELECT pg_try_advisory_lock_shared($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
 )
@@ -190,6 +191,15 @@ var postgresTypes = strings.NewReplacer(
 )
 
 func (postgresEngine) schema(text string) string { return postgresTypes.Replace(text) }
+
+// lockServers takes the lock of servers, of either mode, for the transaction.
+func (postgresEngine) lockServers(t *tx) (unlock func() error, err error) {
+	var locked bool
+	if err = t.row(noServers, advisoryKey).Scan(&locked); err == nil && !locked {
+		err = errServerLive
+	}
+	return func() error { return nil }, err
+}
 
 func (postgresEngine) setVersion(t *tx, version int) error {
 	return t.exec(`UPDATE fairlead_schema SET version = $1`, version)

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// beat adds one to the replica's beats and returns those of all, as they were before, whether it
-	// is the replica's own that was counted, and the database's process. The answer means that the
-	// beat is committed. A row that is being deleted is still read, but not counted.
+	// beat adds one to the replica's beats and returns those of all, as they were before, whether
+	// it is the replica's own that was counted, and the database's process. The answer means that
+	// the beat is committed. A row that is being deleted is still read, but not counted.
 	beat = `WITH own AS (UPDATE replica_beats SET beats = beats + 1 WHERE replica_id = $1 RETURNING replica_id)
 		SELECT b.replica_id, b.beats, own.replica_id IS NOT NULL, CAST(pg_postmaster_start_time() AS TEXT) || ' ' || `
 	sweeperLock = `SELECT pg_try_advisory_lock($1, hashtext('sweeper of ' || COALESCE(current_schema(), '')))`

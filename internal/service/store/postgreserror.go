@@ -29,9 +29,12 @@ func (e *openError) Unwrap() error { return e.cause }
 // explainPostgresError turns an error of opening into a sentence.
 func explainPostgresError(name string, err error) error {
 	var newer newerSchemaError
+	var older olderSchemaError
 	var pgErr *pgconn.PgError
 	var connecting *pgconn.ConnectError
 	switch {
+	case errors.As(err, &older):
+		return fmt.Errorf("database %s cannot be used: %w", name, older)
 	case errors.As(err, &newer):
 		return fmt.Errorf(
 			"database %s cannot be used: %w; run that version or a newer one, or choose another --database-url",

@@ -109,7 +109,8 @@ func (s *Store) SetDraining(ctx context.Context) error {
 }
 
 // checkMode refuses a server of one mode on a store of the other. A store of one server becomes one
-// of replicas with the first of them.
+// of replicas with the first of them. Administration that holds the lock alone is admitted to
+// either: all replicas are dead.
 func (t *tx) checkMode() error {
 	var mode string
 	if err := t.row(`SELECT mode FROM store`).Scan(&mode); err != nil {
@@ -118,11 +119,37 @@ func (t *tx) checkMode() error {
 	switch {
 	case t.s.opt.Replica != nil && mode == "":
 		return t.exec(`UPDATE store SET mode = $1`, modeReplicas)
+	case t.s.opt.anyMode:
+		return t.exec(`DELETE FROM replicas`)
 	case t.s.opt.Replica == nil && mode != "":
-		return account.Errorf(account.CodeInUse,
-			"the store is used by several servers; start this one as a replica, too")
+		return account.Errorf(account.CodeInUse, "the store is used by several servers: start this one with "+
+			"--relay-address, too; or stop all servers and run `fairlead-server store single` first")
 	}
 	return nil
+}
+
+// UseOneServer ends that the store is used by several servers, whose sessions end. It refuses while
+// one lives. changed is false when it was used by one already.
+func UseOneServer(ctx context.Context, opt Options) (changed bool, err error) {
+	if opt.Lock, err = LockServer(ctx, opt); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, opt.Lock.Release()) }()
+	opt.anyMode = true
+	s, err := Open(ctx, opt)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.BeginServerTerm(ctx); err != nil {
+		return false, err
+	}
+	err = s.write(ctx, "changing to one server", func(t *tx) error {
+		changed = false
+		return t.each(func(scanner) error { changed = true; return nil },
+			`UPDATE store SET mode = '' WHERE mode <> '' RETURNING id`)
+	})
+	return changed, err
 }
 
 // Conditions of what has no leg: its servers are no longer there. A server without replicas has no

@@ -91,6 +91,7 @@ func NewEpoch(ctx context.Context, opt Options) (restored *Restored, err error) 
 	}
 	defer func() { err = errors.Join(err, opt.Lock.Release()) }()
 	restored = &Restored{}
+	opt.anyMode = true
 	restored.Epoch, restored.Valid, err = renew(ctx, opt, 0)
 	return restored, err
 }

@@ -21,9 +21,7 @@ const olderUsers = `WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FRO
 		'user' || n || '@example.com', 'Jörg Ødegård ' || n, 'jörg ødegård ' || n, 'opa.localhost', 1, 1, 1 FROM c;
 	DROP TABLE write_probes; ALTER TABLE store DROP COLUMN key_check; ALTER TABLE store DROP COLUMN timeline;
 	ALTER TABLE store DROP COLUMN mode; ALTER TABLE store DROP COLUMN compatible_from;
-	DROP TABLE legs; DROP TABLE replica_beats; DROP TABLE replicas; DROP TABLE authority;
-	ALTER TABLE tunnel_sessions DROP COLUMN join_hash;
-	DROP INDEX tunnels_by_resume_hash; ALTER TABLE tunnels DROP COLUMN resume_hash;`
+	DROP TABLE replica_beats; DROP TABLE replicas; DROP TABLE authority;`
 
 // TestSearch_FindsUsersOfAnOlderStore holds that a migration folds what is searched, of more rows
 // than one batch.
@@ -48,7 +46,7 @@ func TestSearch_FindsUsersOfAnOlderStore(t *testing.T) {
 			made, err := older.CreateAccount(t.Context(), "old")
 			storetest.Must(t, err)
 			storetest.Must(t, older.Close())
-			engine.execute(fmt.Sprintf(olderUsers, count, made.ID) + engine.version)
+			engine.execute(withoutLegs + fmt.Sprintf(olderUsers, count, made.ID) + engine.version)
 			s, err := store.Open(t.Context(), engine.options)
 			storetest.Must(t, err)
 			defer func() { storetest.Must(t, s.Close()) }()

@@ -125,6 +125,15 @@ func (sqliteEngine) setVersion(t *tx, version int) error {
 	return t.exec(fmt.Sprintf(`PRAGMA application_id = %d; PRAGMA user_version = %d`, applicationID, version))
 }
 
+// lockServers takes the server's lock of the data directory.
+func (sqliteEngine) lockServers(t *tx) (unlock func() error, err error) {
+	lock, err := lockDataDir(t.s.opt.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return lock.Unlock, nil
+}
+
 func (sqliteEngine) schema(text string) string { return text } // migrations are written for SQLite
 
 func (sqliteEngine) beginTerm(context.Context, *Store) error { return nil } // a file's lock cannot be lost
@@ -156,8 +165,11 @@ func explainOpenError(path string, err error) error {
 // a file that is not a store of this version, repair about a damaged one.
 func explainFileError(what, other, repair string, err error) error {
 	var newer newerSchemaError
+	var older olderSchemaError
 	var driver *sqlite.Error
 	switch {
+	case errors.As(err, &older):
+		return fmt.Errorf("%s cannot be used: %w", what, older)
 	case errors.As(err, &newer):
 		return fmt.Errorf("%s cannot be used: %w; run that version or a newer one, or %s", what, newer, other)
 	case errors.Is(err, errForeignDatabase):

@@ -78,6 +78,8 @@ type Options struct {
 	KeepOperators   time.Duration // how long operators are kept after they were last seen; 0 = for ever
 	// seals traffic policies and identities; nil for commands that have nothing to do with them
 	Key *seal.Key
+
+	anyMode bool // BeginServerTerm is not for a server, but for the administration of a stopped store
 }
 
 func (o *Options) setDefaults() {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -21,6 +22,9 @@ func (s *Server) publish(ctx context.Context, code tunnel.Code, msg string, sess
 	}
 }
 
+// bindPublishTimeout bounds how long a bind waits for the other servers.
+const bindPublishTimeout = 500 * time.Millisecond
+
 // publishBind ends the session from, which may be "", as taken over by t, and tells the other
 // servers of a bind of t. It waits for them if the bind ended or changed something: another session,
 // what t had bound before (rebound), or the pool of the sessions others. New endpoints need not be
@@ -30,11 +34,35 @@ func (s *Server) publishBind(ctx context.Context, t *session, from string, rebou
 	switch {
 	case s.opt.Publish == nil:
 	case from != "" && from != t.id:
-		s.publish(ctx, "", takenOver+t.id, append(others, from, t.id)...)
+		s.publishBriefly(takenOver+t.id, append(others, from, t.id)...)
 	case rebound || len(others) > 0:
-		s.publish(ctx, "", "", append(others, t.id)...)
+		s.publishBriefly("", append(others, t.id)...)
 	default:
 		s.publishLater(t.id)
+	}
+}
+
+// publishBriefly is publish that waits for bindPublishTimeout at most, and not at all while other
+// calls have waited in vain: an agent that comes from a server that has died must not wait until
+// that server is known to be dead. One that lives and did not answer compares with the store.
+func (s *Server) publishBriefly(msg string, sessionIDs ...string) {
+	told := make(chan struct{})
+	s.closing.Go(func() {
+		defer close(told)
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		s.publish(ctx, "", msg, sessionIDs...)
+	})
+	if s.unanswered.Load() > 0 {
+		return
+	}
+	timeout := time.NewTimer(bindPublishTimeout)
+	defer timeout.Stop()
+	select {
+	case <-told:
+	case <-timeout.C:
+		s.unanswered.Add(1)
+		s.closing.Go(func() { <-told; s.unanswered.Add(-1) })
 	}
 }
 

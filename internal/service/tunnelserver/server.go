@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -96,6 +97,8 @@ type Server struct {
 
 	// the store's answers about endpoints that forwarders name and no session holds
 	endpoints *storecache.Cache[endpointKey, *account.Endpoint]
+
+	unanswered atomic.Int64 // binds that the other servers have not answered within bindPublishTimeout
 
 	closing sync.WaitGroup // sessions being closed
 }

@@ -1,0 +1,46 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// TestBind_DoesNotWaitForDeadServer takes endpoints over while another server does not answer: the
+// agent waits for bindPublishTimeout once, not for each endpoint, nor until the server is known to
+// be dead.
+func TestBind_DoesNotWaitForDeadServer(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t, 2)
+	answer, ended := make(chan struct{}), make(chan struct{}, 100)
+	defer close(answer)
+	r.servers[1].opt.Publish = func(ctx context.Context, _ []string, _ tunnel.Code, _ string) {
+		select {
+		case <-ctx.Done():
+			ended <- struct{}{}
+		case <-answer:
+		}
+	}
+	before, after := r.agent(0), r.agent(1)
+	var binds []tunnel.Bind
+	for i := range 10 {
+		b := tunnel.Bind{URL: fmt.Sprintf("http://web-%d.demo", i)}
+		b.ResumeSecret = before.bind(b).ResumeSecret
+		binds = append(binds, b)
+	}
+	began := time.Now()
+	for _, b := range binds {
+		r.expect(after.bind(b).EndpointID, after, 1)
+	}
+	if took := time.Since(began); took < bindPublishTimeout || took > storeTimeout/2 {
+		t.Errorf("ten endpoints are taken over after %s, want little more than %s", took, bindPublishTimeout)
+	}
+	storetest.Equal(t, "attempts to tell the other server that were given up", len(ended), 0)
+}

@@ -32,6 +32,7 @@ type sessionLoad struct {
 	*loginServer
 	tenant *servicetest.Tenant
 	serial atomic.Int64
+	edge   net.Addr // whose https listener clients use; that of loginServer, unless a test sets it
 
 	mu    sync.Mutex
 	held  map[string]*heldRequest
@@ -47,6 +48,7 @@ func startSessionLoad(t *testing.T, change ...func(*service.Options)) *sessionLo
 	t.Helper()
 	c := &sessionLoad{held: map[string]*heldRequest{}, scope: map[string]string{}}
 	c.loginServer = startLogins(t, change...)
+	c.edge = c.Addrs.HTTPS
 	c.tenant = c.Server.Tenant()
 	c.protect(loadURL, c.policy(""), c.holdRequest)
 	c.learnScope(loadURL)
@@ -297,7 +299,7 @@ func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) req
 
 // upgrade opens a websocket and reads it to its end.
 func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
-	conn, err := tls.Dial("tcp", c.Addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.Roots,
+	conn, err := tls.Dial("tcp", c.edge.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.Roots,
 		NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		return requestEnd{"", err, time.Now()}
@@ -319,7 +321,7 @@ func (c *sessionLoad) upgrade(as loadSession, id string) requestEnd {
 // dial connects to the public edge with a small buffer, so that a client that does not read stalls
 // soon.
 func (c *sessionLoad) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.Addrs.HTTPS.String())
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.edge.String())
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetReadBuffer(32 << 10)
 	}

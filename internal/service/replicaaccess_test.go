@@ -1,0 +1,198 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// slowSweep keeps comparisons with the store from ending what a test revokes, and the lease valid.
+func slowSweep(o *service.Options) { o.SetSessionSweepInterval(10 * time.Second) }
+
+// startLoginReplicas starts two replicas with a public edge. Agents, the API client of the load and
+// the upstream are at the first, people at the second.
+func startLoginReplicas(t *testing.T, changeSecond func(*service.Options)) (c *sessionLoad, second *servicetest.Server) {
+	t.Helper()
+	g := newReplicaGroup(t)
+	c = startSessionLoad(t, g.options, slowSweep)
+	g.first = c.Server
+	c.RegisterOperator()
+	second = g.start(func(o *service.Options) {
+		o.Public, o.LoginAllow = c.Options.Public, c.Options.LoginAllow
+	}, changeSecond)
+	c.edge = second.Addrs.HTTPS
+	awaitPeers(1, c.Server, second)
+	return c, second
+}
+
+// TestReplicas_RevocationIsTrueWhenAnswered revokes through one replica what another one serves.
+func TestReplicas_RevocationIsTrueWhenAnswered(t *testing.T) {
+	t.Parallel()
+	c, _ := startLoginReplicas(t, slowSweep)
+	api := c.adminClient()
+	for _, kind := range []string{"websocket http1", "events http2", "download http1"} {
+		c.revokeOne(t, api, kind, loadURL)
+	}
+}
+
+// failingComparisons is a store whose comparisons of sessions fail while it is told to.
+type failingComparisons struct {
+	account.Logins
+	fails *atomic.Bool
+}
+
+func (s failingComparisons) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
+	if s.fails.Load() {
+		return nil, errors.New("no comparison")
+	}
+	return s.Logins.LiveSessionIDs(ctx, ids)
+}
+
+// TestReplicas_LeaseEndsWithoutComparison keeps a replica from comparing people's sessions with the
+// store: it ends what they have open, although nothing moves on it, and refuses new requests until
+// it has compared again.
+func TestReplicas_LeaseEndsWithoutComparison(t *testing.T) {
+	t.Parallel()
+	const length = 5 * time.Second
+	var fails atomic.Bool
+	c, second := startLoginReplicas(t, func(o *service.Options) {
+		o.Replica.Lease = length
+		o.SetWrapLoginStore(func(l account.Logins) account.Logins { return failingComparisons{l, &fails} })
+	})
+	open := c.open("websocket http1", c.addSession("alice", loadURL), nil)
+	defer close(open.more)
+	began := time.Now()
+	fails.Store(true)
+	e := servicetest.Receive(t, open.over, "end of the websocket")
+	if took := time.Since(began); took > length+time.Second || e.err == nil || strings.Contains(e.got, after) {
+		t.Errorf("after %v the client has %q, %v", took, tail(e.got), e.err)
+	}
+	r, err := http.NewRequestWithContext(servicetest.Context(t), "GET", loadURL+"/hello", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Cookie", open.as.cookie)
+	r.Header.Set("Accept", "text/html")
+	res, err := c.http2().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+		t.Errorf("a new request: %d %v", res.StatusCode, res.Header)
+	}
+	if n := metric(second, `fairlead_server_application_requests_cut_total{reason="lease"}`); n != 1 {
+		t.Errorf("%v requests are counted", n)
+	}
+	if n := strings.Count(second.Log.String(), "what they had open was ended"); n != 1 {
+		t.Errorf("%d lines in the log", n)
+	}
+	fails.Store(false)
+	servicetest.Eventually(t, "people are served again", func() bool { return c.status(open.as) == http.StatusOK })
+}
+
+// TestReplicas_DeleteAuthtokenIsTrueWhenAnswered deletes an agent's authtoken through the replica
+// that does not have its session.
+func TestReplicas_DeleteAuthtokenIsTrueWhenAnswered(t *testing.T) {
+	t.Parallel()
+	g := newReplicaGroup(t)
+	one, two := g.start(), g.start()
+	awaitPeers(1, one, two)
+	token := one.CreateAuthtoken("bind:*")
+	agent := one.StartAgentWith(*token.Token, tunnel.Bind{URL: "tcp://a.demo:1"},
+		servicetest.RelayTo(servicetest.ServeTCP(t, servicetest.Echo)))
+	bound := servicetest.Receive(t, agent.Bound, "bind")
+	f := one.StartForwarder()
+	f.OpenEcho(bound)
+	two.RequireStatus("DELETE", "/credentials/"+token.ID, nil, http.StatusNoContent)
+	if code := f.OpenRefused(servicetest.OpenHeader(t, bound)); code != tunnel.RefusedOffline {
+		t.Errorf("a stream after the answer: %v", code)
+	}
+	wantCode(t, "agent", servicetest.Receive(t, agent.Ended, "end of the agent"), tunnel.CodeTokenRevoked, "deleted")
+}
+
+// TestReplicas_DeleteKeyEndsWatches deletes an API key through the replica that does not have its
+// watch.
+func TestReplicas_DeleteKeyEndsWatches(t *testing.T) {
+	t.Parallel()
+	g := newReplicaGroup(t)
+	one, two := g.start(), g.start()
+	awaitPeers(1, one, two)
+	var key account.APIKey
+	one.CreateObject("/api_keys", map[string]any{"scopes": []string{"read"}}, &key)
+	var list struct {
+		Version string `json:"resource_version"`
+	}
+	one.CallAPI("GET", "/endpoints", nil, &list)
+	r := one.NewAPIRequest("GET", "/endpoints?watch=true&resource_version="+list.Version, nil)
+	r.Header.Set("Authorization", "Bearer "+*key.Token)
+	res, err := one.NewAPITransport().RoundTrip(r)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("watch: %v, %v", res, err)
+	}
+	defer res.Body.Close()
+	two.RequireStatus("DELETE", "/api_keys/"+key.ID, nil, http.StatusNoContent)
+	bindHello(one)
+	if line, err := bufio.NewReader(res.Body).ReadString('\n'); !errors.Is(err, io.EOF) || line != "" {
+		t.Errorf("the watch goes on with %q, %v", line, err)
+	}
+}
+
+// TestReplicas_EndpointChangesAreTrueWhenAnswered changes and deletes a cloud endpoint and its
+// backend through one replica, while another one serves it.
+func TestReplicas_EndpointChangesAreTrueWhenAnswered(t *testing.T) {
+	t.Parallel()
+	g := newReplicaGroup(t)
+	one, two := g.start(), g.start()
+	awaitPeers(1, one, two)
+	checkEndpointChanges(t, one, two)
+}
+
+// TestServer_EndpointChangesAreTrueWhenAnswered does the same with a server that is alone.
+func TestServer_EndpointChangesAreTrueWhenAnswered(t *testing.T) {
+	t.Parallel()
+	r := servicetest.Start(t)
+	checkEndpointChanges(t, r, r)
+}
+
+func checkEndpointChanges(t *testing.T, serving, writing *servicetest.Server) {
+	t.Helper()
+	var backend, endpoint struct{ ID, URL string }
+	serving.CreateObject("/backends/http_response", map[string]any{"status_code": 201}, &backend)
+	serving.CreateObject("/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": backend.ID}, &endpoint)
+	bound := tunnel.Bound{EndpointID: endpoint.ID, URL: endpoint.URL}
+	f := serving.StartForwarder()
+	tr := f.Transport(bound) // one connection
+	expect := func(when string, want int) {
+		t.Helper()
+		res := f.Do(tr, "GET", endpoint.URL, nil, nil)
+		if _, _ = io.Copy(io.Discard, res.Body); res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", when, res.StatusCode, want)
+		}
+	}
+	expect("at first", 201)
+	writing.RequireStatus("PATCH", "/backends/http_response/"+backend.ID, map[string]any{"status_code": 202},
+		http.StatusOK)
+	expect("with another backend", 202)
+	writing.RequireStatus("PATCH", "/endpoints/"+endpoint.ID, map[string]any{"traffic_policy": `on_http_request:
+- actions:
+  - {type: deny, config: {status_code: 418}}
+`}, http.StatusOK)
+	expect("with a policy", 418)
+	writing.RequireStatus("DELETE", "/endpoints/"+endpoint.ID, nil, http.StatusNoContent)
+	expect("deleted", http.StatusNotFound)
+}

@@ -46,10 +46,12 @@ func TestApplySessions_FollowsPoolPolicy(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 3)
 	a, b := r.agent(0, 1), r.agent(2)
-	id := a.bind(tunnel.Bind{URL: "http://pool.demo", Name: "a", PoolingEnabled: true, TrafficPolicy: "first"}).EndpointID
+	bind := tunnel.Bind{URL: "http://pool.demo", Name: "a", PoolingEnabled: true, TrafficPolicy: "first"}
+	id := a.bind(bind).EndpointID
 	r.expect(id, a, 0, 1)
 	members := []*Member{r.member(0, id), r.member(1, id)}
-	b.bind(tunnel.Bind{URL: "http://pool.demo", Name: "b", PoolingEnabled: true, TrafficPolicy: "second", ReplacePoolPolicy: true})
+	bind.Name, bind.TrafficPolicy, bind.ReplacePoolPolicy = "b", "second", true
+	b.bind(bind)
 	for i, h := range members {
 		storetest.Equal(t, "policy", h.Endpoint().TrafficPolicy, "second")
 		if r.member(i, id) != h || h.Context().Err() != nil {

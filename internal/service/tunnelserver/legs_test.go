@@ -28,7 +28,7 @@ func TestLegs_ServeWhatSessionBinds(t *testing.T) {
 	a.servers = []int{1, 2}
 	a.mu.Unlock()
 	a.cut(0)
-	wait.Until(t, "a leg elsewhere", func() bool { return r.servers[2].storedSession(a.ID()) != nil })
+	a.awaitLeg(2)
 	r.expect(web.EndpointID, a, 1, 2)
 	r.expect(group.EndpointID, a, 1, 2)
 	for _, i := range []int{1, 2} {
@@ -142,7 +142,8 @@ func TestApplyAccess_EndsSessionsOnAllServers(t *testing.T) {
 	a := r.agent(0, 1)
 	id := a.bind(tunnel.Bind{URL: "http://web.demo"}).EndpointID
 	r.expect(id, a, 0, 1)
-	storetest.Must(t, r.servers[0].store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: r.accountID}, r.tokenID))
+	by := account.Caller{AccountID: r.accountID}
+	storetest.Must(t, r.servers[0].store.DeleteAuthtoken(t.Context(), by, r.tokenID))
 	storetest.Must(t, r.servers[1].ApplyAccess(t.Context(), "ac-other"))
 	if r.member(1, id).session.stopping {
 		t.Error("ended for another account")
@@ -184,11 +185,8 @@ func TestJoin_Refuses(t *testing.T) {
 	} {
 		w, err := s.Join(t.Context(), c.hello, nil)
 		var refused *tunnel.Error
-		if code := tunnel.Code(""); errors.As(err, &refused) {
-			code = refused.Code
-			if code != c.code {
-				t.Errorf("%s: %v, want %s", name, err, c.code)
-			}
+		if errors.As(err, &refused) {
+			storetest.Equal(t, name, refused.Code, c.code)
 		} else if c.code != "" || err != nil || w.SessionID != a.ID() || w.ReplicaID == "" || w.Replicas != 2 {
 			t.Errorf("%s: %+v %v, want %s", name, w, err, c.code)
 		}
@@ -207,16 +205,17 @@ func TestJoin_AdmitsForwarders(t *testing.T) {
 	r := newReplicas(t, 1)
 	s := r.servers[0]
 	o, _, err := s.store.UpsertOperator(t.Context(), account.Operator{AccountID: r.accountID, ClusterUID: "6c0f",
-		EnabledFeatures: []string{account.FeatureBindings}, Binding: &account.OperatorBinding{EndpointSelectors: []string{"true"}},
-		Deployment: account.OperatorDeployment{Name: "n", Namespace: "s", Version: "1.0.0", ClusterName: "c"}})
+		EnabledFeatures: []string{account.FeatureBindings},
+		Binding:         &account.OperatorBinding{EndpointSelectors: []string{"true"}},
+		Deployment:      account.OperatorDeployment{Name: "n", Namespace: "s", Version: "1.0.0", ClusterName: "c"}})
 	storetest.Must(t, err)
 	id := "ts-" + o.ID[3:]
-	w, err := s.Join(t.Context(), tunnel.Hello{Role: tunnel.RoleForwarder, SessionID: id, JoinSecret: "x", Token: r.token,
-		OperatorID: o.ID}, nil)
+	hello := tunnel.Hello{Role: tunnel.RoleForwarder, SessionID: id, JoinSecret: "x", Token: r.token, OperatorID: o.ID}
+	w, err := s.Join(t.Context(), hello, nil)
 	storetest.Must(t, err)
 	storetest.Equal(t, "session", w.SessionID, id)
-	_, err = s.Join(t.Context(), tunnel.Hello{Role: tunnel.RoleForwarder, SessionID: id, JoinSecret: "x", Token: r.token,
-		OperatorID: "op-" + r.accountID[3:]}, nil)
+	hello.OperatorID = "op-" + r.accountID[3:]
+	_, err = s.Join(t.Context(), hello, nil)
 	var refused *tunnel.Error
 	if !errors.As(err, &refused) || refused.Code != tunnel.CodeUnavailable {
 		t.Errorf("an unknown operator: %v", err)
@@ -243,6 +242,7 @@ func TestJoin_AfterLeaveThatFailed(t *testing.T) {
 	a.mu.Lock()
 	a.servers = []int{0, 1}
 	a.mu.Unlock()
+	a.awaitLeg(1)
 	r.expect(id, a, 1)
 	s.retrySessionEnds(context.WithoutCancel(t.Context()))
 	a.cut(0)

@@ -190,7 +190,7 @@ func (r *replicas) agent(servers ...int) *legAgent {
 	a.Session, err = client.Wait(up)
 	storetest.Must(r.t, err)
 	for _, i := range servers {
-		wait.Until(r.t, "a leg", func() bool { return r.servers[i].storedSession(a.ID()) != nil })
+		a.awaitLeg(i)
 	}
 	return a
 }
@@ -208,6 +208,17 @@ func (a *legAgent) dial(ctx context.Context, network, _ string) (net.Conn, error
 		a.conns[a.servers[i]] = c
 	}
 	return c, err
+}
+
+// awaitLeg waits until both sides know of the leg.
+func (a *legAgent) awaitLeg(server int) {
+	a.r.t.Helper()
+	s := a.r.servers[server]
+	wait.Until(a.r.t, "a leg", func() bool {
+		return s.storedSession(a.ID()) != nil && slices.ContainsFunc(a.Legs(), func(leg tunnel.Leg) bool {
+			return leg.ReplicaID == s.opt.ReplicaID
+		})
+	})
 }
 
 // cut ends the connection with the server, where it does not connect again.

@@ -47,12 +47,11 @@ func (s *Server) Run(ctx context.Context) {
 		s.forgetLimits(time.Now())
 		s.forgetUnstarted(time.Now())
 		s.retrySessionEnds(ctx)
-		err := error(nil)
-		if round%compareRounds == 0 {
-			err = s.Compare(ctx)
-		} else {
-			err = s.compareAccess(ctx, "")
+		compare := s.Compare
+		if round%compareRounds != 0 {
+			compare = func(ctx context.Context) error { return s.compareAccess(ctx, "") }
 		}
+		err := compare(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("revoked credentials cannot be noticed", "err", err)
 		}

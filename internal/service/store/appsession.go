@@ -143,7 +143,7 @@ func (s *Store) LiveSession(ctx context.Context, accountID string, tokenHash []b
 		}
 		now, written := s.now(), r.life.lastActive
 		r.life.lastActive = max(written, s.uses.last(r.session.ID))
-		switch over := r.life.expires() <= micros(now); {
+		switch over := s.isOver(r.life, micros(now)); {
 		case over && (last || r.life.endsAt <= micros(now)):
 			return nil, errNoSession()
 		case over: // by its idle time, unless a use was written between the reads of the row and of the uses
@@ -192,7 +192,7 @@ func (s *Store) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bo
 				var life lifetime
 				err := from.Scan(&id, &life.lastActive, &life.endsAt, &life.idle)
 				life.lastActive = max(life.lastActive, used[id])
-				if life.expires() > micros(t.now) {
+				if !s.isOver(life, micros(t.now)) {
 					live[id] = true
 				}
 				return err

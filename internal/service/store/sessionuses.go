@@ -38,6 +38,41 @@ func (u use) every() int64 {
 	return activeEvery.Microseconds()
 }
 
+// isShort reports whether the idle time is less than two minutes: uses do not wait for a batch then.
+func (u use) isShort() bool { return u.every() < activeEvery.Microseconds()/2 }
+
+// writeSlack is how long the write of a use may take.
+const writeSlack = 5 * time.Second
+
+// useSlack returns how long a use of a session with this idle time, in microseconds, may be known
+// only to the replica that noted it.
+func useSlack(idle int64) int64 {
+	u := use{idle: idle}
+	slack := u.every() + writeSlack.Microseconds()
+	if !u.isShort() {
+		slack += lastUsedInterval.Microseconds()
+	}
+	return slack
+}
+
+// isOver reports whether a session has ended. Of several replicas none refuses one that another may
+// have seen used within its idle time.
+func (s *Store) isOver(l lifetime, now int64) bool {
+	if s.opt.Replica != nil && l.idle > 0 {
+		l.lastActive += useSlack(l.idle)
+	}
+	return l.expires() <= now
+}
+
+// keepOver is how long the row of a session that is over is kept, for uses that are still to be
+// written: of several replicas those, too, that were within the slack.
+func (s *Store) keepOver() int64 {
+	if s.opt.Replica != nil {
+		return 2 * activeEvery.Microseconds()
+	}
+	return activeEvery.Microseconds()
+}
+
 func (u *sessionUses) note(id string, now use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,8 +112,7 @@ func (u *sessionUses) due(now time.Time, all bool) map[string]use {
 	inTurn := all || now.Sub(u.flushed) >= lastUsedInterval
 	found := map[string]use{}
 	for id, use := range u.pending {
-		short := use.every() < activeEvery.Microseconds()/2 // the idle time is less than two minutes
-		if all || (inTurn || short) && micros(now)-use.written >= use.every() {
+		if all || (inTurn || use.isShort()) && micros(now)-use.written >= use.every() {
 			found[id] = use
 		}
 	}

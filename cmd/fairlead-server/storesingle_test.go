@@ -38,7 +38,8 @@ func TestStoreSingle_EndsReplicasMode(t *testing.T) {
 		t.Errorf("for one server: %s", out)
 	}
 	killed := startReplica(t, databaseURL)
-	if code, _, errs := command(t, single...); code != 1 || !strings.Contains(errs, "in use by another") {
+	if code, _, errs := command(t, single...); code != 1 ||
+		!strings.Contains(errs, "in use by several fairlead-servers") {
 		t.Errorf("beside a replica: exit %d, %s", code, errs)
 	}
 	killed()

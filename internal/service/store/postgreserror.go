@@ -35,6 +35,8 @@ func explainPostgresError(name string, err error) error {
 	switch {
 	case errors.As(err, &older):
 		return fmt.Errorf("database %s cannot be used: %w", name, older)
+	case errors.Is(err, errPooler):
+		return fmt.Errorf("database %s cannot be used: %w", name, errPooler)
 	case errors.As(err, &newer):
 		return fmt.Errorf(
 			"database %s cannot be used: %w; run that version or a newer one, or choose another --database-url",

@@ -4,8 +4,12 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -35,6 +39,37 @@ func (t *tx) checkClock() error {
 	return account.Errorf(account.CodeUnavailable,
 		"this machine's clock is %s %s the database's, and replicas need clocks within %s of it: set both by NTP, "+
 			"then start the server again", offset.Round(time.Millisecond), direction, maxClockOffset)
+}
+
+var errPooler = errors.New("a connection pooler in transaction mode lies in between, and locks and notifications of " +
+	"replicas need connections of their own: name the database itself, or a pooler in session mode")
+
+// refusePooler returns errPooler when the lock's connection does not have a process of the database
+// to itself: while another connection is in a transaction, a pooler that divides processes between
+// transactions has given it the one that the lock was taken by, or gives the lock's another one.
+func (l *postgresLock) refusePooler(ctx context.Context) error {
+	other, err := pgx.ConnectConfig(ctx, l.config)
+	if err != nil {
+		return err
+	}
+	defer closePostgres(other)
+	var pids [3]int64
+	ask := func(c *pgx.Conn, pid *int64) error {
+		return c.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).Scan(pid)
+	}
+	if err := ask(l.conn, &pids[0]); err != nil {
+		return err
+	}
+	if _, err := other.Exec(ctx, `BEGIN`); err != nil {
+		return err
+	}
+	if err := errors.Join(ask(other, &pids[1]), ask(l.conn, &pids[2])); err != nil {
+		return err
+	}
+	if pids[0] != pids[2] || pids[1] == pids[0] {
+		return errPooler
+	}
+	return nil
 }
 
 // otherReplicas counts the locks of replicas that another connection than $2 holds: a replica has

@@ -58,3 +58,20 @@ func TestReplicas_NeedTheDatabasesTime(t *testing.T) {
 	storetest.Must(t, err)
 	near.stop()
 }
+
+// TestReplicas_RefusePooler holds that a replica needs connections of its own.
+func TestReplicas_RefusePooler(t *testing.T) {
+	t.Parallel()
+	server := postgres.Server(t)
+	pooled := server.Pool(t, server.URL(t))
+	for range 2 { // with idle connections of the pooler, too
+		_, err := tryReplica(t, pooled, "one")
+		if err == nil || !strings.Contains(err.Error(), "pooler in transaction mode") {
+			t.Errorf("through a pooler: %v", err)
+		}
+	}
+	lock, err := store.LockServer(t.Context(), store.Options{DataDir: t.TempDir(), DatabaseURL: server.URL(t),
+		Replica: &store.Replica{ID: "one"}})
+	storetest.Must(t, err)
+	storetest.Must(t, lock.Release())
+}

@@ -70,8 +70,11 @@ func lockPostgres(ctx context.Context, databaseURL string, shared bool) (*postgr
 					"another "+
 					"--database-url", name, err)
 	}
+	if err == nil && shared {
+		err = l.refusePooler(ctx)
+	}
 	if err != nil {
-		return nil, explainPostgresError(name, err)
+		return nil, errors.Join(explainPostgresError(name, err), l.release())
 	}
 	return l, nil
 }

@@ -211,7 +211,7 @@ func TestReplicas_KeepOtherModesOut(t *testing.T) {
 	one := startReplica(t, opt.DatabaseURL, "one")
 	exclusive := store.Options{DataDir: t.TempDir(), DatabaseURL: opt.DatabaseURL}
 	_, err := store.LockServer(t.Context(), exclusive)
-	if err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
+	if err == nil || !strings.Contains(err.Error(), "in use by several fairlead-servers") {
 		t.Errorf("a server beside a replica: %v", err)
 	}
 	one.stop()

@@ -139,6 +139,28 @@ func TestReplicas_StopSessionOfAnother(t *testing.T) {
 	}
 }
 
+// TestReplicas_DeletedTokenEndsSessionsElsewhere deletes an authtoken through one replica while
+// its session is with another.
+func TestReplicas_DeletedTokenEndsSessionsElsewhere(t *testing.T) {
+	t.Parallel()
+	g := newReplicaGroup(t)
+	one, two := g.start(), g.start()
+	awaitPeers(1, one, two)
+	token := one.CreateAuthtoken("bind:*")
+	upstream := servicetest.ServeHTTP(t, func(http.ResponseWriter, *http.Request) {})
+	agent := one.StartAgentWith(*token.Token, tunnel.Bind{URL: "http://gone.demo", Binding: "kubernetes",
+		UpstreamURL: "http://" + upstream, UpstreamProtocol: "http1"}, servicetest.RelayTo(upstream))
+	bound := servicetest.Receive(t, agent.Bound, "bind")
+	f := two.StartForwarder()
+	if status, _ := f.Get(bound); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	two.RequireStatus("DELETE", "/credentials/"+token.ID, nil, http.StatusNoContent)
+	if status, _ := f.Get(bound); status == http.StatusOK {
+		t.Error("traffic passed after the deletion was answered")
+	}
+}
+
 // TestReplicas_OneStops stops the replica that has an agent's session; the agent connects to
 // the other and the endpoint keeps its id.
 func TestReplicas_OneStops(t *testing.T) {

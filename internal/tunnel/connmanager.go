@@ -14,9 +14,13 @@ import (
 const maxPendingDials = 4
 
 // A replica is found by dialing: the balancer before the replicas decides which one answers. After
-// legDials dials for each replica that brought no new one, the session pauses for legSearchPause.
+// legDials dials for each replica that brought no new one, the session pauses for legSearchPause. The
+// first dial for each replica is made at once, and the others after growing pauses of up to
+// maxLegPause: the balancer may take seconds to notice a replica that has just started.
 const (
 	legDials       = 4
+	minLegPause    = 100 * time.Millisecond
+	maxLegPause    = 5 * time.Second
 	legSearchPause = time.Minute
 )
 
@@ -122,10 +126,14 @@ func (k *connManager) updateRound(n connNeeds) {
 // count as one failure.
 func (k *connManager) handleDialResult(r dialResult) {
 	k.pendingDials--
-	if k.fruitless++; r.isNewLeg {
+	replicas := max(1, k.replicas)
+	switch k.fruitless++; {
+	case r.isNewLeg:
 		k.fruitless = 0
-	} else if k.fruitless >= legDials*max(1, k.replicas) {
+	case k.fruitless >= legDials*replicas:
 		k.fruitless, k.legPause = 0, time.After(legSearchPause)
+	case k.fruitless >= replicas:
+		k.legPause = time.After(min(maxLegPause, minLegPause<<min(k.fruitless-replicas, 10)))
 	}
 	if r.err == nil {
 		k.failures = 0

@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -168,8 +169,9 @@ func TestServer_CallsHandlerInOrder(t *testing.T) {
 	handler := newHandler()
 	binding, release := make(chan struct{}), make(chan struct{})
 	var bound atomic.Bool
+	begun := sync.OnceFunc(func() { close(binding) }) // the client repeats a bind over its other connection
 	handler.bind = func(ctx context.Context, _ *Session, _ Bind) (Bound, error) {
-		close(binding)
+		begun()
 		<-ctx.Done() // the connection is lost
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			t.Error("a handler does not learn that its connection is lost")

@@ -102,6 +102,7 @@ func TestInstall(t *testing.T) {
 	c.installsUnderSpecialNames()
 	c.uninstallRemovesEverything()
 	c.checkServerInstall()
+	c.checkServerReplicas()
 }
 
 // checkPodAdmission makes the pods that the Deployments would, in a namespace that enforces the

@@ -7,6 +7,7 @@ import (
 	"context"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,49 @@ func (c *cluster) checkServerInstall() {
 	}
 }
 
+// checkServerReplicas checks the way from a server with a volume to replicas and that the way back
+// is refused. New pods start beside the old ones only where these are replicas, too.
+func (c *cluster) checkServerReplicas() {
+	c.t.Helper()
+	const ns = "replicas"
+	upgrade := func(v values) (strategy appsv1.DeploymentStrategyType, notes string, err error) {
+		c.t.Helper()
+		notes, err = helm(c.t, c.kubeconfig, v, "upgrade", "--install", serverRelease, serverDir, "--namespace", ns,
+			"--create-namespace")
+		var d appsv1.Deployment
+		if getErr := c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease},
+			&d); getErr != nil {
+			c.t.Fatal(getErr)
+		}
+		return d.Spec.Strategy.Type, notes, err
+	}
+	must := func(v values, want appsv1.DeploymentStrategyType, note string) {
+		c.t.Helper()
+		if got, notes, err := upgrade(v); err != nil || got != want || !strings.Contains(notes, note) {
+			c.t.Errorf("%v: strategy %s, want %s; %v; notes %s, want %q", v, got, want, err, notes, note)
+		}
+	}
+	refuse := func(v values, want string) {
+		c.t.Helper()
+		if _, _, err := upgrade(v); err == nil || !strings.Contains(err.Error(), want) {
+			c.t.Errorf("%v: %v; want %q", v, err, want)
+		}
+	}
+	replicas := replicaValues().set("replicas", 3)
+	must(values{}, appsv1.RecreateDeploymentStrategyType, "")
+	refuse(replicas, "the server of this release has its store in SQLite: upgrade it first")
+	must(replicaValues().set("persistence.enabled", true), appsv1.RecreateDeploymentStrategyType, "")
+	must(replicas, appsv1.RecreateDeploymentStrategyType, "delete persistentvolumeclaim "+serverRelease+"-data")
+	must(replicas, appsv1.RollingUpdateDeploymentStrategyType, "")
+	must(replicas.set("replicas", 1), appsv1.RollingUpdateDeploymentStrategyType, "")
+	refuse(replicaValues(), "replicas is empty, and the servers of this release share their database")
+	var pvc corev1.PersistentVolumeClaim
+	if err := c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease + "-data"},
+		&pvc); err != nil || pvc.DeletionTimestamp != nil {
+		c.t.Errorf("the claim is gone: %v", err)
+	}
+}
+
 // checkServerPodAdmission makes the pods of the Deployment and of the test where the restricted
 // standard is enforced.
 func (c *cluster) checkServerPodAdmission(ns string) {
@@ -67,9 +111,10 @@ func (c *cluster) checkServerPodAdmission(ns string) {
 		c.t.Fatal(err)
 	}
 	all := renderServer(c.t, values{}.set("tls.existingSecret", "certificate"))
+	replica := server(c.t, renderServer(c.t, replicaValues().set("replicas", 3))).Spec.Template.Spec
 	test := get[corev1.Pod](c.t, all, "Pod", serverRelease+"-test")
 	for name, spec := range map[string]corev1.PodSpec{"server": server(c.t, all).Spec.Template.Spec,
-		"test": test.Spec} {
+		"replica": replica, "test": test.Spec} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: spec}
 		if err := c.Create(ctx, pod.DeepCopy(), client.DryRunAll); err != nil {
 			c.t.Errorf("the pod %s is refused: %v", name, err)

@@ -69,6 +69,8 @@ func TestServerChart_RefusesCombinations(t *testing.T) {
 			`public.service.loadBalancerSourceRanges "all" is no network`},
 		"drain":      {set("drainTimeout", "10"), `drainTimeout "10" is no duration`},
 		"long drain": {set("drainTimeout", "2h"), `drainTimeout "2h" is too long: give at most 1h`},
+		"delay":      {set("shutdownDelay", "a while"), `shutdownDelay "a while" is no duration`},
+		"long delay": {set("shutdownDelay", "6m"), `shutdownDelay "6m" is too long: give at most 5m`},
 		"no grace":   {set("endpointGrace", "0s"), "is too short"},
 		"long grace": {set("endpointGrace", "721h"), "give at most 720h"},
 		"retention":  {set("identityRetention", "90d"), `identityRetention "90d" is no duration`},
@@ -83,6 +85,22 @@ func TestServerChart_RefusesCombinations(t *testing.T) {
 			"which the chart sets itself"},
 		"label value":    {set("podLabels", map[string]any{"a": "b c"}), "is no value of the label"},
 		"priority class": {set("priorityClassName", "High"), "is no name of a PriorityClass"},
+	})
+}
+
+func TestServerChart_RefusesReplicas(t *testing.T) {
+	t.Parallel()
+	set := func(path string, value any) values { return replicaValues().set("replicas", 3).set(path, value) }
+	checkRefusals(t, templateServer, map[string]refusal{
+		"no replica": {set("replicas", 0), "'/replicas': minimum: got 0, want 1"},
+		"a text":     {set("replicas", "three"), "'/replicas': got string, want null or integer"},
+		"SQLite": {set("database.urlSecret.name", ""),
+			"replicas is 3 and database.urlSecret.name is empty: replicas share a PostgreSQL database"},
+		"no key":   {set("secretKey.name", ""), "secretKey.name is required with database.urlSecret"},
+		"a volume": {set("persistence.enabled", true), "a release with a volume is upgraded in two steps"},
+		"no first credentials": {set("bootstrap.existingSecret", ""),
+			"replicas is 3 and bootstrap.existingSecret is empty"},
+		"the port of another": {set("metrics.port", 8445), "metrics.port 8445 is another listener's"},
 	})
 }
 

@@ -72,7 +72,7 @@ func startServer(t *testing.T, c corev1.Container, mounts string) error {
 	for i, arg := range args {
 		args[i] = place.Replace(arg)
 		for _, port := range []string{"--addr=", "--health-addr=", "--metrics-addr=", "--public-http-addr=",
-			"--public-https-addr="} {
+			"--public-https-addr=", "--relay-address="} {
 			if strings.HasPrefix(arg, port) {
 				args[i] = port + "127.0.0.1:0"
 			}

@@ -81,6 +81,7 @@ func serverReachEffects() []effect {
 		{"database.urlSecret.key", "uri", sealed.set("database.urlSecret.name", "postgres")},
 		{"secretKey.name", "sealing", nil},
 		{"secretKey.key", "key", sealed},
+		{"replicas", 3, replicaValues()},
 		{"persistence.enabled", false, nil},
 		{"persistence.existingClaim", "mine", nil},
 		{"persistence.storageClass", "-", nil},
@@ -117,6 +118,7 @@ func serverPodEffects() []effect {
 	texts := map[string]any{"example.com/name": "text"}
 	return []effect{
 		{"drainTimeout", "5m", nil},
+		{"shutdownDelay", "1m", replicaValues().set("replicas", 1)},
 		{"endpointGrace", "24h", nil},
 		{"identityRetention", "2160h", nil},
 		{"logLevel", "debug", nil},

@@ -52,6 +52,10 @@
 - --geoip-database=/etc/fairlead/geoip/{{ . }}
 {{- end }}
 - --drain-timeout={{ .Values.drainTimeout }}
+{{- if .Values.replicas }}
+- --relay-address=[$(POD_IP)]:8445
+- --shutdown-delay={{ .Values.shutdownDelay }}
+{{- end }}
 - --endpoint-grace={{ .Values.endpointGrace }}
 {{- with .Values.identityRetention }}
 - --identity-retention={{ . }}

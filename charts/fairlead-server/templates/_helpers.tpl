@@ -57,6 +57,43 @@ app.kubernetes.io/name: fairlead-server
 {{- .Values.persistence.existingClaim | default (printf "%s-data" (include "fairlead-server.fullname" .)) -}}
 {{- end -}}
 
+{{/*
+The flags of the server that runs for this release, as {"flags": [...]}; {} before the installation, and where the cluster is not asked, as by
+`helm template`.
+*/}}
+{{- define "fairlead-server.running" -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace (include "fairlead-server.fullname" .) | default dict -}}
+{{- $containers := dig "spec" "template" "spec" "containers" list $live -}}
+{{- $found := dict -}}
+{{- range $containers -}}
+{{- if eq .name "server" -}}
+{{- $_ := set $found "flags" (.args | default list) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* Call with (list FLAGS "--relay-address="): "true" when a flag begins so. */}}
+{{- define "fairlead-server.hasFlag" -}}
+{{- $prefix := index . 1 -}}
+{{- $has := false -}}
+{{- range index . 0 -}}
+{{- if hasPrefix $prefix . -}}
+{{- $has = true -}}
+{{- end -}}
+{{- end -}}
+{{- $has -}}
+{{- end -}}
+
+{{/*
+"true" when new pods may start beside the old ones: with replicas, unless a server runs that is alone on its store. That one has to end first,
+else the new ones would wait for it for ever.
+*/}}
+{{- define "fairlead-server.rolling" -}}
+{{- $running := include "fairlead-server.running" . | fromJson -}}
+{{- and (not (empty .Values.replicas)) (or (not (hasKey $running "flags")) (eq (include "fairlead-server.hasFlag" (list $running.flags "--relay-address=")) "true")) -}}
+{{- end -}}
+
 {{/* Seconds of a duration that the validation admitted: 90s, 15m, 2h. */}}
 {{- define "fairlead-server.seconds" -}}
 {{- $number := regexFind "^[0-9]+" . | int -}}

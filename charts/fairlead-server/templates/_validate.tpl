@@ -23,8 +23,10 @@
 {{- end -}}
 {{- include "fairlead-server.validateSecrets" . -}}
 {{- include "fairlead-server.validatePersistence" . -}}
+{{- include "fairlead-server.validateReplicas" . -}}
 {{- include "fairlead-server.validateServices" . -}}
 {{- include "fairlead-server.validateDuration" (list "drainTimeout" .Values.drainTimeout 3600 "1h") -}}
+{{- include "fairlead-server.validateDuration" (list "shutdownDelay" .Values.shutdownDelay 300 "5m") -}}
 {{- include "fairlead-server.validateDuration" (list "endpointGrace" .Values.endpointGrace 2592000 "720h") -}}
 {{- include "fairlead-server.validateDuration" (list "metrics.podMonitor.interval" .Values.metrics.podMonitor.interval 86400 "24h") -}}
 {{- if lt (include "fairlead-server.seconds" .Values.endpointGrace | int) 1 -}}
@@ -95,6 +97,27 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Replicas share a database and nothing else. A server that is alone on a store, and replicas, are never on the same one. */}}
+{{- define "fairlead-server.validateReplicas" -}}
+{{- $running := include "fairlead-server.running" . | fromJson -}}
+{{- if .Values.replicas -}}
+{{- if not .Values.database.urlSecret.name -}}
+{{- fail (printf "replicas is %d and database.urlSecret.name is empty: replicas share a PostgreSQL database; leave replicas empty for one server on SQLite" (int .Values.replicas)) -}}
+{{- end -}}
+{{- if .Values.persistence.enabled -}}
+{{- fail (printf "replicas is %d and persistence.enabled is true: replicas have no volume; a release with a volume is upgraded in two steps: first with database.urlSecret, secretKey and the volume, replicas empty, so that its authority gets into the database; then with replicas and persistence.enabled=false" (int .Values.replicas)) -}}
+{{- end -}}
+{{- if not .Values.bootstrap.existingSecret -}}
+{{- fail (printf "replicas is %d and bootstrap.existingSecret is empty: no pod keeps a file with the first credentials; make a Secret with the keys api-key (flk_…) and authtoken (flt_…), and name it there" (int .Values.replicas)) -}}
+{{- end -}}
+{{- if and (hasKey $running "flags") (ne (include "fairlead-server.hasFlag" (list $running.flags "--database-url-file=")) "true") -}}
+{{- fail (printf "replicas is %d, and the server of this release has its store in SQLite: upgrade it first with database.urlSecret, secretKey and its volume, replicas empty, so that its authority gets into the database; then with replicas and persistence.enabled=false" (int .Values.replicas)) -}}
+{{- end -}}
+{{- else if and .Values.database.urlSecret.name (hasKey $running "flags") (eq (include "fairlead-server.hasFlag" (list $running.flags "--relay-address=")) "true") -}}
+{{- fail "replicas is empty, and the servers of this release share their database as replicas, where a server alone does not start: give replicas, 1 for one pod" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "fairlead-server.validatePersistence" -}}
 {{- with .Values.persistence -}}
 {{- if and .existingClaim (not .enabled) -}}
@@ -127,7 +150,11 @@
 
 {{- define "fairlead-server.validateServices" -}}
 {{- $port := int .Values.metrics.port -}}
-{{- if has $port (list 8080 8081 8443 8444) -}}
+{{- $others := list 8080 8081 8443 8444 -}}
+{{- if .Values.replicas -}}
+{{- $others = append $others 8445 -}}
+{{- end -}}
+{{- if has $port $others -}}
 {{- fail (printf "metrics.port %d is another listener's of the pod: choose another" $port) -}}
 {{- end -}}
 {{- if and .Values.metrics.podMonitor.enabled (not .Values.metrics.enabled) -}}

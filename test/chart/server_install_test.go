@@ -88,7 +88,9 @@ func (c *cluster) checkServerReplicas() {
 	must(replicaValues().set("persistence.enabled", true), appsv1.RecreateDeploymentStrategyType, "")
 	must(replicas, appsv1.RecreateDeploymentStrategyType, "delete persistentvolumeclaim "+serverRelease+"-data")
 	must(replicas, appsv1.RollingUpdateDeploymentStrategyType, "")
-	must(replicas.set("replicas", 1), appsv1.RollingUpdateDeploymentStrategyType, "")
+	moved := replicas.set("baseURL", "https://fairlead.example.com")
+	must(moved, appsv1.RecreateDeploymentStrategyType, "")
+	must(moved.set("replicas", 1), appsv1.RollingUpdateDeploymentStrategyType, "")
 	refuse(replicaValues(), "replicas is empty, and the servers of this release share their database")
 	var pvc corev1.PersistentVolumeClaim
 	if err := c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease + "-data"},

@@ -86,12 +86,18 @@ The flags of the server that runs for this release, as {"flags": [...]}; {} befo
 {{- end -}}
 
 {{/*
-"true" when new pods may start beside the old ones: with replicas, unless a server runs that is alone on its store. That one has to end first,
-else the new ones would wait for it for ever.
+"true" when new pods may start beside the old ones: with replicas, unless the server that runs is alone on its store, or has another base URL than
+the new ones, which then do not start beside it.
 */}}
 {{- define "fairlead-server.rolling" -}}
 {{- $running := include "fairlead-server.running" . | fromJson -}}
-{{- and (not (empty .Values.replicas)) (or (not (hasKey $running "flags")) (eq (include "fairlead-server.hasFlag" (list $running.flags "--relay-address=")) "true")) -}}
+{{- $replicas := not (empty .Values.replicas) -}}
+{{- if and $replicas (hasKey $running "flags") -}}
+{{- $isReplica := include "fairlead-server.hasFlag" (list $running.flags "--relay-address=") -}}
+{{- and (eq $isReplica "true") (has (printf "--base-url=%s" (include "fairlead-server.baseURL" .)) $running.flags) -}}
+{{- else -}}
+{{- $replicas -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Seconds of a duration that the validation admitted: 90s, 15m, 2h. */}}

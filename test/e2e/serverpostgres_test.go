@@ -56,31 +56,43 @@ func TestServerChart_OnPostgres(t *testing.T) {
 // installOnPostgres installs the chart with all that it needs in Secrets.
 func installOnPostgres(t *testing.T, c *Cluster) *serverRelease {
 	t.Helper()
-	dir, database := t.TempDir(), startPostgres(t, c)
-	c.Load(t, imageServer+"="+binary(t, "fairlead-server"))
-	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverPostgresPort,
-		CAFile: filepath.Join(dir, "tls.crt")}, namespace: c.Namespace(t, "postgres"), nodePort: serverPostgresPort}
-	r.extraFlags = []string{"--set", "persistence.enabled=false", "--set", "database.urlSecret.name=database", "--set",
-		"secretKey.name=sealing", "--set", "tls.existingSecret=tls"}
-	c.Kubectl(t, "label", "namespace", r.namespace, "pod-security.kubernetes.io/enforce=restricted")
-	seal := make([]byte, 32)
-	_, _ = rand.Read(seal)
+	dir := t.TempDir()
+	r := newPostgresRelease(t, c, "postgres", serverPostgresPort)
+	r.CAFile = filepath.Join(dir, "tls.crt")
+	r.extraFlags = append(r.extraFlags, "--set", "tls.existingSecret=tls")
 	writeCertificate(t, dir, NodeIP)
-	for _, args := range [][]string{
-		{"generic", "database", "--from-file=url=" + writeFile(t, filepath.Join(dir, "url"), database)},
-		{"generic", "sealing", "--from-file=secret-key=" + writeFile(t, filepath.Join(dir, "seal"),
-			hex.EncodeToString(seal))},
-		{"tls", "tls", "--cert=" + filepath.Join(dir, "tls.crt"), "--key=" + filepath.Join(dir, "tls.key")},
-	} {
-		c.Kubectl(t, append([]string{"--namespace", r.namespace, "create", "secret"}, args...)...)
-	}
-	r.dumpOnFailure(t)
+	r.createSecret(t, "tls", "tls", "--cert="+r.CAFile, "--key="+filepath.Join(dir, "tls.key"))
 	c.Helm(t, r.args("install")...)
 	secrets := c.Kubectl(t, "--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--",
 		"/fairlead-server", "bootstrap", "--remove")
 	r.APIKey, r.Authtoken = regexp.MustCompile(`flk_[\w-]+`).FindString(secrets), regexp.MustCompile(`flt_[\w-]+`).
 		FindString(secrets)
 	return r
+}
+
+// newPostgresRelease makes a namespace with Secrets of a database and of a secret key, and the flags
+// that name them; nothing is installed yet.
+func newPostgresRelease(t *testing.T, c *Cluster, namespace, nodePort string) *serverRelease {
+	t.Helper()
+	dir, database := t.TempDir(), startPostgres(t, c)
+	c.Load(t, imageServer+"="+binary(t, "fairlead-server"))
+	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + nodePort},
+		namespace: c.Namespace(t, namespace), nodePort: nodePort}
+	r.extraFlags = []string{"--set", "persistence.enabled=false", "--set", "database.urlSecret.name=database", "--set",
+		"secretKey.name=sealing"}
+	c.Kubectl(t, "label", "namespace", r.namespace, "pod-security.kubernetes.io/enforce=restricted")
+	seal := make([]byte, 32)
+	_, _ = rand.Read(seal)
+	r.createSecret(t, "generic", "database", "--from-file=url="+writeFile(t, filepath.Join(dir, "url"), database))
+	r.createSecret(t, "generic", "sealing", "--from-file=secret-key="+writeFile(t, filepath.Join(dir, "seal"),
+		hex.EncodeToString(seal)))
+	r.dumpOnFailure(t)
+	return r
+}
+
+func (r *serverRelease) createSecret(t *testing.T, args ...string) {
+	t.Helper()
+	r.c.Kubectl(t, append([]string{"--namespace", r.namespace, "create", "secret"}, args...)...)
 }
 
 func writeFile(t *testing.T, path, text string) string {

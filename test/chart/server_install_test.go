@@ -92,10 +92,25 @@ func (c *cluster) checkServerReplicas() {
 	must(moved, appsv1.RecreateDeploymentStrategyType, "")
 	must(moved.set("replicas", 1), appsv1.RollingUpdateDeploymentStrategyType, "")
 	refuse(replicaValues(), "replicas is empty, and the servers of this release share their database")
+	c.scaleServer(ns, 0)
+	must(replicaValues(), appsv1.RecreateDeploymentStrategyType, "")
 	var pvc corev1.PersistentVolumeClaim
 	if err := c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease + "-data"},
 		&pvc); err != nil || pvc.DeletionTimestamp != nil {
 		c.t.Errorf("the claim is gone: %v", err)
+	}
+}
+
+// scaleServer sets how many pods the release's Deployment has.
+func (c *cluster) scaleServer(ns string, pods int32) {
+	c.t.Helper()
+	var d appsv1.Deployment
+	if err := c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease}, &d); err != nil {
+		c.t.Fatal(err)
+	}
+	d.Spec.Replicas = &pods
+	if err := c.Update(context.Background(), &d); err != nil {
+		c.t.Fatal(err)
 	}
 }
 

@@ -58,8 +58,8 @@ app.kubernetes.io/name: fairlead-server
 {{- end -}}
 
 {{/*
-The flags of the server that runs for this release, as {"flags": [...]}; {} before the installation, and where the cluster is not asked, as by
-`helm template`.
+The flags of the server of this release, and how many pods it has, as {"flags": [...], "pods": 1}; {} before the installation, and where the cluster
+is not asked, as by `helm template`.
 */}}
 {{- define "fairlead-server.running" -}}
 {{- $live := lookup "apps/v1" "Deployment" .Release.Namespace (include "fairlead-server.fullname" .) | default dict -}}
@@ -68,6 +68,7 @@ The flags of the server that runs for this release, as {"flags": [...]}; {} befo
 {{- range $containers -}}
 {{- if eq .name "server" -}}
 {{- $_ := set $found "flags" (.args | default list) -}}
+{{- $_ := set $found "pods" (dig "spec" "replicas" 1 $live) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $found -}}
@@ -92,7 +93,7 @@ the new ones, which then do not start beside it.
 {{- define "fairlead-server.rolling" -}}
 {{- $running := include "fairlead-server.running" . | fromJson -}}
 {{- $replicas := not (empty .Values.replicas) -}}
-{{- if and $replicas (hasKey $running "flags") -}}
+{{- if and $replicas $running.pods -}}
 {{- $isReplica := include "fairlead-server.hasFlag" (list $running.flags "--relay-address=") -}}
 {{- and (eq $isReplica "true") (has (printf "--base-url=%s" (include "fairlead-server.baseURL" .)) $running.flags) -}}
 {{- else -}}

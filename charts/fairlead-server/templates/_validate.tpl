@@ -113,8 +113,8 @@
 {{- if and (hasKey $running "flags") (ne (include "fairlead-server.hasFlag" (list $running.flags "--database-url-file=")) "true") -}}
 {{- fail (printf "replicas is %d, and the server of this release has its store in SQLite: upgrade it first with database.urlSecret, secretKey and its volume, replicas empty, so that its authority gets into the database; then with replicas and persistence.enabled=false" (int .Values.replicas)) -}}
 {{- end -}}
-{{- else if and .Values.database.urlSecret.name (hasKey $running "flags") (eq (include "fairlead-server.hasFlag" (list $running.flags "--relay-address=")) "true") -}}
-{{- fail "replicas is empty, and the servers of this release share their database as replicas, where a server alone does not start: give replicas, 1 for one pod" -}}
+{{- else if and .Values.database.urlSecret.name $running.pods (eq (include "fairlead-server.hasFlag" (list $running.flags "--relay-address=")) "true") -}}
+{{- fail "replicas is empty, and the servers of this release share their database as replicas, where a server alone does not start: give replicas, 1 for one pod; or scale the Deployment to 0 and run `fairlead-server store single` first" -}}
 {{- end -}}
 {{- end -}}
 

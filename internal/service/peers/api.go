@@ -132,9 +132,8 @@ func (p *Peers) serveChange(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), p.opt.Lease+publishGrace)
 	defer cancel()
-	p.forget(c.AccountID)
 	err = p.opt.Local.Apply(ctx, c)
-	p.forget(c.AccountID) // answers of meanwhile
+	p.forget(c.AccountID)
 	if err != nil {
 		p.log.Warn("a replica's change could not be applied", "kind", c.Kind, "account", c.AccountID, "err", err)
 		http.Error(w, "the change could not be applied", http.StatusServiceUnavailable)

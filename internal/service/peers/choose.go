@@ -71,8 +71,6 @@ type listing struct {
 // The error is CodeEndpointOffline when no peer has a member, CodeAgentSilent when none responds.
 func (p *Peers) Choose(ctx context.Context, q Query, tried []*Member) (*Member, error) {
 	key := keyOf(q)
-	limit := time.NewTimer(questionTimeout)
-	defer limit.Stop()
 	p.mu.Lock()
 	qn := p.questionLocked(key, q, tried)
 	for {
@@ -92,8 +90,6 @@ func (p *Peers) Choose(ctx context.Context, q Query, tried []*Member) (*Member, 
 		}
 		select {
 		case <-changed:
-		case <-limit.C:
-			return nil, errNoMember(q, silent)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -182,6 +182,11 @@ func TestChoose_PassesOverUnresponsiveAgents(t *testing.T) {
 	if m.Context().Err() != nil {
 		t.Error("the member is gone, though its agent may respond again")
 	}
+	asks.mu.Lock()
+	defer asks.mu.Unlock()
+	if ready, silent := m.canServeLocked(); ready || !silent {
+		t.Error("the member is chosen again before its replica was asked")
+	}
 }
 
 // TestChoose_PublicAddressBelongsToLatestBind has two accounts that have bound a public address.
@@ -195,6 +200,19 @@ func TestChoose_PublicAddressBelongsToLatestBind(t *testing.T) {
 	three.local.add(newer, nil)
 	c.linked(one, two, three)
 	q := Query{Binding: account.BindingPublic, Host: "api.demo", Port: 80}
+	proceed := make(chan struct{})
+	three.local.mu.Lock()
+	three.local.holders = func() { <-proceed }
+	three.local.mu.Unlock()
+	go func() {
+		defer close(proceed)
+		wait.Until(t, "the answer of the older account's replica", func() bool {
+			one.mu.Lock()
+			defer one.mu.Unlock()
+			qn := one.questions[keyOf(q)]
+			return qn != nil && len(qn.members) == 1
+		})
+	}()
 	for range 3 {
 		m, err := one.Choose(t.Context(), q, nil)
 		if err != nil || m.Endpoint().ID != "ep-3" || !m.Asked().Equal(newer.Asked) || m.ReplicaID() != "rp-3" {

@@ -108,6 +108,7 @@ func (pub *publication) tell(pr *peer) {
 			break
 		}
 		pub.peers.log.Debug("a replica did not apply a change", "replica", pr.id, "kind", pub.change.Kind, "err", err)
+		pub.peers.registry.start() // it may have left
 		if !timer.Sleep(ctx, wait) {
 			return
 		}

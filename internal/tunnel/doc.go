@@ -32,6 +32,10 @@
 //	  | <- drain / stop {code}                 |  reconnect while live streams finish / leave
 //	  | <- bye ->                              |  last on a connection: what was written has arrived, hang up
 //
+// With several servers behind the address (replicas), a session has connections with some of them
+// (Session.Legs); each has a Session with the same id and its own connections. Handler.Join admits a
+// session that another replica began, and a drain is about one replica.
+//
 // A session ends with its last connection, and Handler.Down follows its last Bind or Unbind. The
 // client dials lost connections of a live session again. Every wait for a peer is bounded: 10 s for
 // a handshake, a hello, a request, a stream's header; a ping after 15 s of silence that is not

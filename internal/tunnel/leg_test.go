@@ -267,6 +267,20 @@ func TestBind_RepeatedOnOtherReplica(t *testing.T) {
 	})
 }
 
+// TestLegs_RefuseOtherSession checks that a replica which answers for another account is no leg.
+func TestLegs_RefuseOtherSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeReplicas(t, 2, roundRobin())
+		r.live[1].handler.join = func(_ context.Context, h Hello) (Welcome, error) {
+			return Welcome{SessionID: h.SessionID, AccountID: "acc_other", ReplicaID: "rp_2"}, nil
+		}
+		s := r.startClient(ClientConfig{}).awaitSession(t)
+		time.Sleep(5 * time.Minute)
+		awaitLegs(t, s, "rp_1")
+	})
+}
+
 func TestLegs_StopEndsSessionOnAllReplicas(t *testing.T) {
 	withReplicas(t, 3, ClientConfig{}, func(t *testing.T, r *fakeReplicas, c *testClient) {
 		s := c.Session()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,7 +62,9 @@ func isDraining(s *Session) bool {
 }
 
 func TestLegs_DrainingReplicaIsLeft(t *testing.T) {
-	withReplicas(t, 3, ClientConfig{}, func(t *testing.T, r *fakeReplicas, c *testClient) {
+	var lines atomic.Int32
+	cfg := ClientConfig{OnRequestLine: func(RequestLine) { lines.Add(1) }}
+	withReplicas(t, 3, cfg, func(t *testing.T, r *fakeReplicas, c *testClient) {
 		s, leaves := c.Session(), r.live[0]
 		st := openOn(t, s, "rp_1")
 		r.start()
@@ -78,6 +81,11 @@ func TestLegs_DrainingReplicaIsLeft(t *testing.T) {
 		}
 		if _, err := leaves.session(s.ID()).Open(t.Context(), fullHeader()); err == nil {
 			t.Error("the replica that drains opened a stream")
+		}
+		leaves.session(s.ID()).SendRequestLine(RequestLine{EndpointID: "ep_1"})
+		time.Sleep(time.Second)
+		if lines.Load() != 1 {
+			t.Error("no request line of the stream that finishes")
 		}
 		finish(t, st)
 		awaitLegs(t, s, "rp_2", "rp_3", "rp_4")
@@ -190,9 +198,16 @@ func TestLegs_LastOneLostWhileAnotherDrains(t *testing.T) {
 func TestSession_DrainTellsAllReplicas(t *testing.T) {
 	withReplicas(t, 3, ClientConfig{}, func(t *testing.T, r *fakeReplicas, c *testClient) {
 		s := c.Session()
-		if err := s.Drain(time.Hour); err != nil {
-			t.Fatal(err)
+		r.live[0].process.Stop()
+		for _, l := range s.links {
+			l.mux.Probe()
 		}
+		time.Sleep(2 * time.Second)
+		began := time.Now()
+		if err := s.Drain(time.Hour); err != nil || time.Since(began) > 0 {
+			t.Fatalf("%v after %s", err, time.Since(began))
+		}
+		r.live[0].process.Continue()
 		r.kill(r.live[0])
 		r.start()
 		time.Sleep(2 * legSearchPause)

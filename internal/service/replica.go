@@ -189,9 +189,10 @@ func (s *service) drainDelay(ctx context.Context) {
 	timer.Sleep(ctx, s.opt.Replica.ShutdownDelay)
 }
 
-// leave ends that this server is one of the replicas, after its sessions have ended.
-func (s *service) leave() {
-	if s.replica == nil {
+// leave ends that this server is one of the replicas, after its sessions have ended. Others have
+// done it where the end of the service is that it was fenced.
+func (s *service) leave(end error) {
+	if s.replica == nil || errors.Is(end, store.ErrFenced) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)

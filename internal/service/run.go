@@ -74,7 +74,7 @@ func (s *service) run(ctx context.Context) error {
 		s.drain()
 	}
 	stopAPI() // ends watches
-	s.stop(stopServing)
+	s.stop(stopServing, err)
 	return err
 }
 
@@ -153,8 +153,9 @@ func (s *service) drain() {
 // stopTimeout bounds what remains after the drain: answers of the API and closing handshakes.
 const stopTimeout = 2 * time.Second
 
-// stop ends everything that is still served and waits for it.
-func (s *service) stop(stopServing context.CancelFunc) {
+// stop ends everything that is still served and waits for it. end is why the service cannot go on,
+// or nil.
+func (s *service) stop(stopServing context.CancelFunc, end error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	_ = s.tlsListener.listener.Close()
@@ -166,7 +167,7 @@ func (s *service) stop(stopServing context.CancelFunc) {
 	stopServing()
 	s.tlsListener.conns.Wait() // sessions go down and mark their endpoints offline
 	s.sessions.Wait()
-	s.leave()
+	s.leave(end)
 	s.edge.Close()
 	if s.healthServer != nil {
 		_ = s.healthServer.Close()

@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -41,12 +42,12 @@ func (s *Store) JoinSession(
 	return joined, nil
 }
 
-// LeaveSession implements account.SessionLegs.
+// LeaveSession implements account.SessionLegs. A fenced server has left all sessions.
 func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end account.SessionEnd) error {
 	if s.opt.Replica == nil {
 		return s.EndSession(ctx, accountID, id, end)
 	}
-	return s.write(ctx, "leaving a tunnel session", func(t *tx) error {
+	err := s.write(ctx, "leaving a tunnel session", func(t *tx) error {
 		err := t.exec(`DELETE FROM legs WHERE session_id = $1 AND replica_id = $2
 			AND session_id IN (SELECT id FROM tunnel_sessions WHERE account_id = $3)`, id, s.opt.Replica.ID, accountID)
 		if err != nil {
@@ -58,6 +59,10 @@ func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end acco
 		}
 		return t.endSession(accountID, id, end)
 	})
+	if errors.Is(err, ErrFenced) {
+		return nil
+	}
+	return err
 }
 
 // SessionHoldings implements account.SessionLegs.

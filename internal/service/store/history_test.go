@@ -355,6 +355,8 @@ func (h *history) cut() {
 func (h *history) silence(i int) func() {
 	return func() {
 		r := h.replicas[i].Load()
+		kept := h.bindOnTwo(r, h.replicas[(i+1)%historyStores].Load(), fmt.Sprintf("http://kept%d.demo", h.fenced))
+		lost := h.sessionOn(r)
 		r.cancel()
 		_ = r.beats() // a fault may have ended them
 		wait.Until(h.T, "a silent replica to be fenced", func() bool { return !strings.Contains(h.replicaIDs(), r.id) })
@@ -362,6 +364,10 @@ func (h *history) silence(i int) func() {
 			"ep-1", map[string]string{})
 		if account.CodeOf(err) != account.CodeUnavailable {
 			h.T.Errorf("a write of a fenced replica: %v, want %s", err, account.CodeUnavailable)
+		}
+		wait.Until(h.T, "the end of its sessions", func() bool { return !isLive(h.Fixture, lost) })
+		if e := h.Endpoint(kept.ID); e.ResourceVersion != kept.ResourceVersion {
+			h.T.Errorf("an endpoint that another replica had, too, changed with the fence: %+v", e)
 		}
 		h.fenced++
 		h.join(i)

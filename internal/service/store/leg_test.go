@@ -170,7 +170,8 @@ func TestReplicas_ReportBeats(t *testing.T) {
 	storetest.Must(t, err)
 	wait.Until(t, "a beat to wait for the fence", func() (waits bool) {
 		storetest.Must(t, fence.QueryRow(t.Context(),
-			`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))`).
+			`SELECT EXISTS (SELECT 1 FROM pg_locks
+				WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))`).
 			Scan(&waits))
 		return waits
 	})

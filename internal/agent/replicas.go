@@ -5,12 +5,21 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/legs"
 )
+
+// sessionLegs follows the replicas that a session is connected to.
+type sessionLegs struct {
+	changed chan struct{} // gets a token when they may have changed
+
+	mu    sync.Mutex
+	known legs.Tracker
+}
 
 // onLegs is called when the replicas that a session is connected to may have changed.
 func (a *agent) onLegs(s *tunnel.Session) {
@@ -20,8 +29,11 @@ func (a *agent) onLegs(s *tunnel.Session) {
 	if h == nil { // reportReplicas begins with what there is
 		return
 	}
+	h.legs.mu.Lock()
+	h.legs.known.Note(s.Legs())
+	h.legs.mu.Unlock()
 	select {
-	case h.legsChanged <- struct{}{}:
+	case h.legs.changed <- struct{}{}:
 	default:
 	}
 }
@@ -30,15 +42,16 @@ func (a *agent) onLegs(s *tunnel.Session) {
 // service drains the session. It collects the changes of LegsDelay, because a session finds its
 // replicas one after the other.
 func (a *agent) reportReplicas(ctx context.Context, h *sessionBinds) {
-	var known legs.Tracker
 	for timer.Sleep(ctx, a.LegsDelay) {
-		c, changed := known.Update(h.session.Legs(), h.session.WantedLegs(), time.Now())
+		h.legs.mu.Lock()
+		c, changed := h.legs.known.Update(h.session.Legs(), h.session.WantedLegs(), time.Now())
+		h.legs.mu.Unlock()
 		if changed && !a.isShuttingDown() {
 			a.Observe(Replicas{Connected: c.Serving, Wanted: c.Wanted, Found: c.Found, Draining: c.Draining,
 				Lost: c.Lost})
 		}
 		select {
-		case <-h.legsChanged:
+		case <-h.legs.changed:
 		case <-h.session.PeerDraining():
 			return
 		case <-ctx.Done():

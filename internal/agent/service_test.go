@@ -52,6 +52,7 @@ type service struct {
 	mu       sync.Mutex
 	sessions int
 	conns    map[net.Conn]bool
+	killed   bool
 	ln       net.Listener
 	wg       sync.WaitGroup
 }
@@ -98,6 +99,9 @@ func (svc *service) start() *service {
 func (svc *service) serveConn(raw net.Conn, config *tls.Config) {
 	svc.mu.Lock()
 	svc.conns[raw] = true
+	if svc.killed {
+		_ = raw.Close()
+	}
 	svc.mu.Unlock()
 	defer func() {
 		svc.mu.Lock()
@@ -122,6 +126,15 @@ func (svc *service) cut() {
 	}
 }
 
+// kill ends the service as SIGKILL does.
+func (svc *service) kill() {
+	svc.mu.Lock()
+	svc.killed = true
+	svc.mu.Unlock()
+	_ = svc.ln.Close()
+	svc.cut()
+}
+
 func (svc *service) stop() {
 	_ = svc.ln.Close()
 	svc.cut()
@@ -139,10 +152,13 @@ func (svc *service) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel
 		ReplicaID: svc.replica, Replicas: svc.replicas}, nil
 }
 
-// Join refuses connections of other replicas' sessions: there are none.
-func (*service) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
-	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
-		Msg: "the session has ended: begin a new one"}
+// Join admits every session if there are replicas.
+func (svc *service) Join(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel.Welcome, error) {
+	if svc.replica == "" {
+		return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
+			Msg: "the session has ended: begin a new one"}
+	}
+	return tunnel.Welcome{SessionID: h.SessionID, ReplicaID: svc.replica, Replicas: svc.replicas}, nil
 }
 
 func (svc *service) Up(*tunnel.Session) {}

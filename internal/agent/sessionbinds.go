@@ -14,8 +14,7 @@ import (
 // concurrent use.
 type sessionBinds struct {
 	session *tunnel.Session
-	// gets a token when the replicas that the session is connected to may have changed
-	legsChanged chan struct{}
+	legs    sessionLegs
 
 	mu      sync.Mutex
 	ids     map[int]string // by index of the endpoint: the id of what the session holds
@@ -24,7 +23,7 @@ type sessionBinds struct {
 }
 
 func newSessionBinds(s *tunnel.Session) *sessionBinds {
-	return &sessionBinds{session: s, legsChanged: make(chan struct{}, 1), ids: map[int]string{},
+	return &sessionBinds{session: s, legs: sessionLegs{changed: make(chan struct{}, 1)}, ids: map[int]string{},
 		changed: make(chan struct{})}
 }
 

@@ -99,9 +99,11 @@ type linkLoad struct {
 }
 
 // load ranks a busy connection without streams, whose last one has just ended, between an idle one
-// and one with a stream.
+// and one with a stream. One that refuses streams ranks as one that does not respond. The session's
+// mutex must be held.
 func (l *link) load(now time.Time) linkLoad {
 	_, unresponsive := l.mux.Unresponsive()
+	unresponsive = unresponsive || now.Before(l.avoidUntil)
 	busy, streams := l.conn.busy.isBusy(now), l.streams.Load()
 	if busy && streams == 0 {
 		return linkLoad{unresponsive, false, l.mux.Queued(), 1}

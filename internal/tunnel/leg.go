@@ -191,3 +191,21 @@ func (s *Session) canLeaveLocked(l *link) bool {
 	}
 	return legs[l.replicaID] > 1 || len(legs) > s.wantedLegsLocked()
 }
+
+// avoidTime is how long new streams avoid a replica that has refused one because it drains: its
+// DRAIN is on the way.
+const avoidTime = time.Second
+
+// avoidReplica makes new streams of the client prefer other replicas for avoidTime.
+func (s *Session) avoidReplica(id string) {
+	if id == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		if l.replicaID == id {
+			l.avoidUntil = time.Now().Add(avoidTime)
+		}
+	}
+}

@@ -300,3 +300,46 @@ func TestLegs_StopEndsSessionOnAllReplicas(t *testing.T) {
 		}
 	})
 }
+
+// TestLegs_RefusingReplicaIsAvoided checks a replica that refuses streams because it drains, before
+// its DRAIN has come: the next streams go to another one.
+func TestLegs_RefusingReplicaIsAvoided(t *testing.T) {
+	withReplicas(t, 2, ClientConfig{}, func(t *testing.T, r *fakeReplicas, c *testClient) {
+		s := c.Session()
+		var refuses atomic.Bool
+		refuses.Store(true)
+		r.live[0].handler.stream = func(_ context.Context, _ *Session, st *Stream) {
+			if refuses.Load() {
+				_ = st.Refuse(RefusedDraining)
+				return
+			}
+			echo(st)
+		}
+		refusals := 0
+		for range 20 {
+			st := open(t, s)
+			var refused *RefusedError
+			if errors.As(st.WaitOpened(t.Context()), &refused) {
+				refusals++
+				if st.ReplicaID() != "rp_1" {
+					t.Errorf("%s refused", st.ReplicaID())
+				}
+			}
+			_ = st.Close()
+		}
+		if refusals > 1 {
+			t.Errorf("%d streams were refused", refusals)
+		}
+		time.Sleep(avoidTime)
+		refuses.Store(false)
+		ids := map[string]bool{}
+		for range 2 {
+			st := open(t, s)
+			defer st.Close()
+			ids[st.ReplicaID()] = true
+		}
+		if len(ids) != 2 {
+			t.Errorf("after that streams went to %v", ids)
+		}
+	})
+}

@@ -63,6 +63,10 @@ func (s *Stream) Header() OpenHeader { return s.header }
 // Session returns the session that the stream belongs to.
 func (s *Stream) Session() *Session { return s.link.session }
 
+// ReplicaID returns, on the client's side, the replica that the stream leads to; "" = a server that
+// is alone.
+func (s *Stream) ReplicaID() string { return s.link.replicaID }
+
 // Read reads what the peer sent. On the opener's side it first waits for OPENED, and returns a
 // *RefusedError when the peer refused. io.EOF means that the peer called CloseWrite; every other
 // end is another error.
@@ -148,7 +152,13 @@ func (s *Stream) awaitOpened() error {
 	}
 	s.openErr = err
 	var refused *RefusedError
-	if s.onRefused != nil && errors.As(err, &refused) {
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if refused.Code == RefusedDraining {
+		s.link.session.avoidReplica(s.link.replicaID)
+	}
+	if s.onRefused != nil {
 		s.onRefused(refused.Code)
 	}
 	return err

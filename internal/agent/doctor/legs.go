@@ -27,7 +27,7 @@ type leg struct {
 	Unresponsive bool   `json:"unresponsive"`
 }
 
-// serving returns how many of them take connections.
+// serving returns how many of those that are wanted take connections.
 func (l legs) serving() int {
 	n := 0
 	for _, leg := range l.Legs {
@@ -35,7 +35,7 @@ func (l legs) serving() int {
 			n++
 		}
 	}
-	return n
+	return min(n, l.WantedLegs)
 }
 
 func (l legs) String() string {

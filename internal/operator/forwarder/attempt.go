@@ -32,6 +32,7 @@ type clientConn struct {
 	sessionDeadline time.Time         // until then it waits for a session
 	header          tunnel.OpenHeader // of its streams
 	failure         *failure          // why its stream did not open; nil while it may
+	refusedBy       string            // the replica of the edge that refused the last stream as it drains
 }
 
 // release frees the buffers. The connection has ended or belongs to another owner.
@@ -55,6 +56,7 @@ type attempt struct {
 	mu         sync.Mutex
 	ended      bool // the attempt ended before the stream was open
 	clientGone bool // the client aborted before the stream was open
+	givenUp    bool // by giveUp
 }
 
 func newAttempt(c *clientConn, st *tunnel.Stream) *attempt {

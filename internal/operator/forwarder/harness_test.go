@@ -37,6 +37,9 @@ const testTimeout = 20 * time.Second
 type fakeEdge struct {
 	t       *testing.T
 	addr    string
+	ln      net.Listener
+	server  *tunnel.Server
+	dial    func(ctx context.Context, network, address string) (net.Conn, error) // of its forwarders; nil = to addr
 	roots   *x509.CertPool
 	hellos  chan tunnel.Hello    // of every session
 	up      chan *tunnel.Session // every session
@@ -77,6 +80,7 @@ func startEdgeAt(t *testing.T, addr string, handle func(ctx context.Context, st 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	server := tunnel.NewServer(tunnel.ServerConfig{Handler: e, Logger: slog.New(slog.DiscardHandler)})
+	e.ln, e.server = ln, server
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -142,10 +146,13 @@ func (e *fakeEdge) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel.
 		ReplicaID: e.replica, Replicas: e.replicas}, nil
 }
 
-// Join refuses connections of other replicas' sessions: there are none.
-func (*fakeEdge) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, error) {
-	return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
-		Msg: "the session has ended: begin a new one"}
+// Join admits every session if there are replicas.
+func (e *fakeEdge) Join(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel.Welcome, error) {
+	if e.replica == "" {
+		return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeUnknownSession,
+			Msg: "the session has ended: begin a new one"}
+	}
+	return tunnel.Welcome{SessionID: h.SessionID, AccountID: "ac-1", ReplicaID: e.replica, Replicas: e.replicas}, nil
 }
 
 func (e *fakeEdge) Up(s *tunnel.Session) { e.up <- s }
@@ -246,8 +253,9 @@ func start(t *testing.T, e *fakeEdge, timing timing) *runningForwarder {
 		t.Fatal(err)
 	}
 	f, err := newForwarder(Options{
-		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, AuthtokenFile: r.token, InstanceID: "pod-1",
-		PodIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: r.source,
+		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, Dial: e.dial, AuthtokenFile: r.token,
+		InstanceID: "pod-1",
+		PodIPs:     []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: r.source,
 	}, timing)
 	if err != nil {
 		t.Fatal(err)

@@ -115,7 +115,8 @@ func (f *forwarder) awaitRetry(c *clientConn, session *tunnel.Session) {
 }
 
 // finishAttempt reports whether another attempt follows: the edge refused the stream because it
-// drains, without acting on it.
+// drains, without acting on it; or its replica was lost before it answered, and the attempt can be
+// repeated with another one.
 func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (again bool) {
 	t.watchdog.stop()
 	if t.isOpen() {
@@ -127,12 +128,19 @@ func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (ag
 	}
 	cause := t.finish()
 	var refused *tunnel.RefusedError
-	if !errors.As(cause, &refused) || refused.Code != tunnel.RefusedDraining {
-		t.failure = classifyOpenError(cause, *t.target)
-		return false
+	switch {
+	case errors.As(cause, &refused) && refused.Code == tunnel.RefusedDraining:
+		replica := t.stream.ReplicaID()
+		if replica == t.refusedBy || !t.anotherReplicaServes() {
+			f.awaitRetry(t.clientConn, t.stream.Session())
+		}
+		t.refusedBy = replica
+		return true
+	case f.connCtx.Err() == nil && t.isReplicaLost(cause) && t.canRepeat():
+		return true
 	}
-	f.awaitRetry(t.clientConn, t.stream.Session())
-	return true
+	t.failure = classifyOpenError(cause, *t.target)
+	return false
 }
 
 // reportFailure records the failure and ends the connection.

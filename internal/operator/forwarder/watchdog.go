@@ -9,8 +9,9 @@ import (
 )
 
 // watchdog aborts an attempt whose client waits for an edge that does not respond: before the
-// stream is open at the session deadline, afterwards when an HTTP response is due and the edge has
-// not responded for the timeout. Its methods are safe for concurrent use.
+// stream is open at once if the attempt can be repeated with another replica, and else at the
+// session deadline; afterwards when an HTTP response is due and the edge has not responded for the
+// timeout. Its methods are safe for concurrent use.
 type watchdog struct {
 	attempt *attempt
 	timeout time.Duration // how long the edge may be unresponsive
@@ -55,7 +56,7 @@ func (u *watchdog) stop() {
 
 // onUnresponsive must not wait for mu: arm may be calling it.
 func (u *watchdog) onUnresponsive() {
-	if u.attempt.setOpenDeadline(u.attempt.clientConn.sessionDeadline) {
+	if u.attempt.giveUp() || u.attempt.setOpenDeadline(u.attempt.clientConn.sessionDeadline) {
 		return
 	}
 	since, _ := u.attempt.stream.Unresponsive()

@@ -15,7 +15,7 @@ import (
 
 // Change is the difference between two states of a session's legs.
 type Change struct {
-	Serving int // legs that take streams
+	Serving int // legs that take streams, at most Wanted
 	Wanted  int // how many legs the session should have
 	// ids of replicas that began to serve the session, that are about to stop, and that ceased to
 	// serve it without having said that they stop
@@ -35,13 +35,28 @@ const (
 // use.
 type Tracker struct {
 	legs         map[string]state // by id of the replica
+	draining     map[string]bool  // replicas that have said that they stop
 	wanted       int
 	missingSince time.Time
+}
+
+// Note records which replicas are about to stop, so that the next Update does not take them for lost
+// if they are gone by then.
+func (t *Tracker) Note(now []tunnel.Leg) {
+	for _, l := range now {
+		if l.Draining {
+			if t.draining == nil {
+				t.draining = make(map[string]bool)
+			}
+			t.draining[l.ReplicaID] = true
+		}
+	}
 }
 
 // Update sets the session's legs and how many it should have. It returns what changed since the
 // last Update and whether anything did. With a server without replicas, nothing ever does.
 func (t *Tracker) Update(now []tunnel.Leg, wanted int, at time.Time) (Change, bool) {
+	t.Note(now)
 	next := make(map[string]state, len(now))
 	for _, l := range now {
 		switch {
@@ -60,6 +75,7 @@ func (t *Tracker) Update(now []tunnel.Leg, wanted int, at time.Time) (Change, bo
 	changed := wanted != t.wanted || !maps.Equal(next, t.legs)
 	c := t.compare(next)
 	t.legs, t.wanted, c.Wanted = next, wanted, wanted
+	c.Serving = min(c.Serving, wanted) // more until those that are not needed have ended
 	switch {
 	case c.Serving >= wanted:
 		t.missingSince = time.Time{}
@@ -86,12 +102,20 @@ func (t *Tracker) compare(next map[string]state) Change {
 			c.Lost = append(c.Lost, id)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(t.legs)) {
-		if _, remains := next[id]; !remains && t.legs[id] == serving {
+	for id, last := range t.legs {
+		if _, remains := next[id]; remains {
+			continue
+		}
+		switch {
+		case last == serving && t.draining[id]:
+			c.Draining = append(c.Draining, id)
+		case last == serving:
 			c.Lost = append(c.Lost, id)
 		}
+		delete(t.draining, id)
 	}
 	slices.Sort(c.Lost)
+	slices.Sort(c.Draining)
 	return c
 }
 

@@ -58,6 +58,20 @@ func TestTracker_Update(t *testing.T) {
 	}
 }
 
+// A replica without streams is left as soon as it has said that it stops.
+func TestTracker_NoteDraining(t *testing.T) {
+	t.Parallel()
+	var tracker Tracker
+	one, two := tunnel.Leg{ReplicaID: "rp-1"}, tunnel.Leg{ReplicaID: "rp-2"}
+	tracker.Update([]tunnel.Leg{one, two}, 2, time.Now())
+	tracker.Note([]tunnel.Leg{one, {ReplicaID: "rp-2", Draining: true}})
+	got, _ := tracker.Update([]tunnel.Leg{one}, 2, time.Now())
+	want := Change{Serving: 1, Wanted: 2, Draining: []string{"rp-2"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestTracker_NothingWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	var tracker Tracker

@@ -70,7 +70,7 @@ func (f *forwarder) applyLine(l *line, first bool) []string {
 	}
 	if l.Session != nil {
 		f.session, f.edgeError = l.Session.Up, truncate(l.Session.Error)
-		f.legs, f.wantedLegs = l.servingLegs(), l.Session.WantedLegs
+		f.legs, f.wantedLegs = min(l.servingLegs(), l.Session.WantedLegs), l.Session.WantedLegs
 	}
 	if wasReporting || !f.pod.Ready { // detectChanges notifies all hostnames
 		return nil

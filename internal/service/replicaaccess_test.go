@@ -25,7 +25,9 @@ func slowSweep(o *service.Options) { o.SetSessionSweepInterval(10 * time.Second)
 
 // startLoginReplicas starts two replicas with a public edge. Agents, the API client of the load and
 // the upstream are at the first, people at the second.
-func startLoginReplicas(t *testing.T, changeSecond func(*service.Options)) (c *sessionLoad, second *servicetest.Server) {
+func startLoginReplicas(
+	t *testing.T, changeSecond func(*service.Options),
+) (c *sessionLoad, second *servicetest.Server) {
 	t.Helper()
 	g := newReplicaGroup(t)
 	c = startSessionLoad(t, g.options, slowSweep)

@@ -136,7 +136,8 @@ func (s *replica) args() []string {
 		"--secret-key-file", filepath.Join(s.r.dir, "secret.key"), "--health-addr", s.health,
 		"--metrics-addr", s.metrics, "--public-http-addr", s.http, "--public-https-addr", s.https,
 		"--public-tls-cert", filepath.Join(s.r.dir, "tls.crt"), "--public-tls-key", filepath.Join(s.r.dir, "tls.key"),
-		"--public-max-connections-per-client", "10000", "--login-allow", "127.0.0.0/8", "--log-format", "json", "--drain-timeout", "5s"}
+		"--public-max-connections-per-client", "10000", "--login-allow", "127.0.0.0/8", "--log-format", "json",
+		"--drain-timeout", "5s"}
 	if s.relay != "" {
 		args = append(args, "--relay-address", s.relay, "--shutdown-delay", "500ms")
 	}

@@ -24,7 +24,8 @@ func TestOverview_ShowsReplicas(t *testing.T) {
 		}
 	})
 	page := signedInAs(t, several, "flk_read").get("/ui/").body
-	for _, part := range []string{"rp-own", `"status online">shows this page`, "rp-linked", `"status online">linked`, "1.23ms",
+	for _, part := range []string{"rp-own", `"status online">shows this page`, "rp-linked", `"status online">linked`,
+		"1.23ms",
 		"rp-lost", `"status offline">not linked`, "rp-stops", `"status warning">stopping`} {
 		if !strings.Contains(page, part) {
 			t.Errorf("the overview lacks %s", part)

@@ -30,7 +30,8 @@ func serveHTTP(st *tunnel.Stream) {
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
-		res := &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(strings.NewReader(body)),
+		res := &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1,
+			Body:          io.NopCloser(strings.NewReader(body)),
 			ContentLength: int64(len(body)), Header: http.Header{"Content-Type": {"text/plain"}}}
 		out := bufio.NewWriterSize(st, 4096)
 		if res.Write(out) != nil || out.Flush() != nil {
@@ -48,8 +49,8 @@ func cpuTime() time.Duration {
 
 // BenchmarkRequest compares requests to an agent of this replica with requests that a peer relays,
 // over streams that are used again and over new ones. An HTTP server answers clients, as the edge
-// does, so that what is compared is whole requests. cpu-µs/op is of the whole process: client, edge,
-// replicas and agent.
+// does, so that what is compared is whole requests. cpu-µs/op is of the whole process: client,
+// edge, replicas and agent.
 func BenchmarkRequest(b *testing.B) {
 	c := newCluster(b)
 	agent := agentSession(b, serveHTTP)

@@ -44,10 +44,17 @@ func startLoginReplicas(
 // TestReplicas_RevocationIsTrueWhenAnswered revokes through one replica what another one serves.
 func TestReplicas_RevocationIsTrueWhenAnswered(t *testing.T) {
 	t.Parallel()
-	c, _ := startLoginReplicas(t, slowSweep)
+	c, second := startLoginReplicas(t, slowSweep)
 	api := c.adminClient()
-	for _, kind := range []string{"websocket http1", "events http2", "download http1"} {
-		c.revokeOne(t, api, kind, loadURL)
+	for i, kind := range []string{"websocket http1", "events http2", "download http1"} {
+		c.revokeOne(t, func(method, path string) (int, error) {
+			status, err := api(method, path)
+			n := metric(second, `fairlead_server_application_requests_cut_total{reason="other server"}`)
+			if n != float64(i+1) {
+				t.Errorf("%s: the other replica has cut %v requests when the call is answered", kind, n)
+			}
+			return status, err
+		}, kind, loadURL)
 	}
 }
 
@@ -187,9 +194,11 @@ func checkEndpointChanges(t *testing.T, serving, writing *servicetest.Server) {
 		}
 	}
 	expect("at first", 201)
-	writing.RequireStatus("PATCH", "/backends/http_response/"+backend.ID, map[string]any{"status_code": 202},
-		http.StatusOK)
-	expect("with another backend", 202)
+	for status := 202; status < 222; status++ {
+		writing.RequireStatus("PATCH", "/backends/http_response/"+backend.ID, map[string]any{"status_code": status},
+			http.StatusOK)
+		expect("with another backend", status)
+	}
 	writing.RequireStatus("PATCH", "/endpoints/"+endpoint.ID, map[string]any{"traffic_policy": `on_http_request:
 - actions:
   - {type: deny, config: {status_code: 418}}

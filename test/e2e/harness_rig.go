@@ -148,9 +148,16 @@ func (r *Release) forwarderStatus(ctx context.Context, podIP, token string) (st 
 
 type forwarderStatus struct {
 	Session struct {
-		Up bool   `json:"up"`
-		ID string `json:"id"`
+		Up         bool           `json:"up"`
+		ID         string         `json:"id"`
+		Legs       []forwarderLeg `json:"legs"`
+		WantedLegs int            `json:"wanted_legs"`
 	} `json:"session"`
+}
+
+// forwarderLeg is one replica of the service that a forwarder is connected to.
+type forwarderLeg struct {
+	Draining bool `json:"draining"`
 }
 
 // usage is what a pod holds.

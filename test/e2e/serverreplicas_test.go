@@ -7,15 +7,16 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
@@ -114,16 +115,23 @@ func (r *serverRelease) waitReplaced(t *testing.T, pods []string) {
 		"--timeout=90s")
 }
 
-// waitLegs waits until each forwarder of the release is connected to so many replicas.
+// waitLegs waits until each forwarder of the release is connected to so many replicas, and to none
+// that is about to stop.
 func (r *Release) waitLegs(t *testing.T, n int) {
 	t.Helper()
-	want := fmt.Sprintf("%d/%[1]d", n)
-	r.c.Eventually(t, time.Minute, "forwarders connected to "+want+" replicas", func(ctx context.Context) error {
-		var operator v1alpha1.KubernetesOperator
-		err := r.c.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &operator)
-		if err == nil && operator.Status.Legs != want {
-			err = fmt.Errorf("legs %q", operator.Status.Legs)
-		}
-		return err
-	})
+	r.c.Eventually(t, time.Minute, fmt.Sprintf("forwarders connected to %d replicas", n),
+		func(ctx context.Context) error {
+			statuses, err := r.forwarderStatuses(ctx)
+			if err == nil && len(statuses) == 0 {
+				err = errors.New("no forwarders")
+			}
+			for pod, st := range statuses {
+				serving := slices.DeleteFunc(st.Session.Legs, func(l forwarderLeg) bool { return l.Draining })
+				if len(serving) != n || st.Session.WantedLegs != n {
+					err = errors.Join(err, fmt.Errorf("%s is connected to %d of %d replicas", pod, len(serving),
+						st.Session.WantedLegs))
+				}
+			}
+			return err
+		})
 }

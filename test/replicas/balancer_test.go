@@ -191,10 +191,9 @@ func (b *balancer) serve(client *net.TCPConn, front int) {
 // choose returns the backend that the client is pinned to, or the next that is ready; nil when none
 // is.
 func (b *balancer) choose(client net.Conn, front int) (to *backend, pinned bool) {
-	addr := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i, ok := b.pins[addr]; ok {
+	if i, ok := b.pins[addressOf(client)]; ok {
 		return b.backends[i], true
 	}
 	for range b.backends {
@@ -340,6 +339,22 @@ func (b *balancer) open(i int) int {
 	defer to.mu.Unlock()
 	return len(to.conns)
 }
+
+// openFrom returns how many connections of a client a backend has.
+func (b *balancer) openFrom(client netip.Addr, i int) (n int) {
+	to := b.all()[i]
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	for c := range to.conns {
+		if addressOf(c.client) == client {
+			n++
+		}
+	}
+	return n
+}
+
+// addressOf returns the address of a connection's client.
+func addressOf(c net.Conn) netip.Addr { return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() }
 
 func (b *balancer) isUp(i int) bool {
 	to := b.all()[i]

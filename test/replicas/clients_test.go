@@ -6,7 +6,6 @@ package replicas
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -46,7 +45,8 @@ func dialerFrom(client netip.Addr) func(context.Context, string, string) (net.Co
 type testAgent struct {
 	client netip.Addr
 	events chan agent.Event // while there is room
-	stop   func()
+	stop   func()           // ends it and waits
+	ended  chan error       // gets what agent.Run returned
 	log    logbuffer.Buffer
 }
 
@@ -57,7 +57,20 @@ type endpoint struct{ url, binding, upstream, policy string }
 // the agent is pinned to; -1 is nowhere.
 func (r *rig) startAgent(replica int, endpoints ...endpoint) (*testAgent, map[string]string) {
 	r.t.Helper()
-	a := &testAgent{client: r.nextClient(), events: make(chan agent.Event, 10_000)}
+	a, ids := r.startAgentWith(replica, r.authtoken, endpoints...)
+	r.t.Cleanup(func() {
+		a.stop()
+		if err := <-a.ended; err != nil {
+			r.t.Errorf("an agent has ended: %v", err)
+		}
+	})
+	return a, ids
+}
+
+// startAgentWith is startAgent with an authtoken, for an agent that may end.
+func (r *rig) startAgentWith(replica int, token string, endpoints ...endpoint) (*testAgent, map[string]string) {
+	r.t.Helper()
+	a := &testAgent{client: r.nextClient(), events: make(chan agent.Event, 10_000), ended: make(chan error, 1)}
 	if replica >= 0 {
 		r.balancer.pin(a.client, replica)
 	}
@@ -67,7 +80,7 @@ func (r *rig) startAgent(replica int, endpoints ...endpoint) (*testAgent, map[st
 	}
 	address := r.balancer.addrs[frontService]
 	o := agent.Options{Server: "https://" + address, Address: address, TLS: config,
-		Token:      func() string { return r.authtoken },
+		Token:      func() string { return token },
 		Logger:     slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		DialServer: dialerFrom(a.client), MaxBackoff: time.Second,
 		Observe: func(e agent.Event) {
@@ -88,24 +101,19 @@ func (r *rig) startAgent(replica int, endpoints ...endpoint) (*testAgent, map[st
 		o.Endpoints = append(o.Endpoints,
 			agent.Endpoint{URL: url, Binding: e.binding, Upstream: upstream, TrafficPolicy: e.policy})
 	}
-	a.stop = r.background("an agent", &a.log, func(ctx context.Context) error { return agent.Run(ctx, o) })
+	a.stop = r.background("an agent", &a.log, func(ctx context.Context) { a.ended <- agent.Run(ctx, o) })
 	return a, a.waitOnline(r.t, len(endpoints))
 }
 
-// background runs f until stop, or the end of the test. f must return nil then, and not before.
-func (r *rig) background(what string, log *logbuffer.Buffer, f func(context.Context) error) (stop func()) {
+// background runs f until stop, or the end of the test. log may be nil.
+func (r *rig) background(what string, log *logbuffer.Buffer, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := f(ctx); err != nil || ctx.Err() == nil {
-			r.t.Errorf("%s has ended: %v", what, err)
-		}
-	}()
+	go func() { defer close(ended); f(ctx) }()
 	stop = func() { cancel(); <-ended }
 	r.t.Cleanup(func() {
 		stop()
-		if r.t.Failed() {
+		if r.t.Failed() && log != nil {
 			r.t.Logf("%s:\n%s", what, lastLines(log.String(), 60))
 		}
 	})
@@ -159,7 +167,11 @@ func (r *rig) startForwarder(replica int, ids map[string]string) map[string]stri
 	o := forwarder.Options{EdgeAddress: r.balancer.addrs[frontService], TLS: config, Dial: dialerFrom(client),
 		AuthtokenFile: filepath.Join(r.dir, "authtoken"), InstanceID: fmt.Sprintf("forwarder-%d", r.clients),
 		Source: objects, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	r.background("a forwarder", &log, func(ctx context.Context) error { return forwarder.Run(ctx, o) })
+	r.background("a forwarder", &log, func(ctx context.Context) {
+		if err := forwarder.Run(ctx, o); err != nil {
+			r.t.Errorf("a forwarder has ended: %v", err)
+		}
+	})
 	for _, addr := range addrs {
 		wait.Until(r.t, "forwarder to serve", func() bool {
 			res, err := http.Get("http://" + addr + "/hello")
@@ -198,12 +210,11 @@ func boundEndpoint(t testing.TB, raw, id, addr string) *v1alpha1.BoundEndpoint {
 	}
 }
 
-// startUpstream starts an HTTP server for agents and returns its URL. /hello is answered at once.
+// startUpstream starts an HTTP server for agents and returns its URL.
 func startUpstream(t testing.TB) string {
 	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "hello")
-	}))
+	srv := httptest.NewServer(http.HandlerFunc(serveUpstream))
+	t.Cleanup(srv.CloseClientConnections)
 	t.Cleanup(srv.Close)
 	return srv.URL
 }

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // requestTimeout bounds each request of a load.
@@ -37,7 +39,8 @@ type target struct {
 
 type keptConn struct {
 	net.Conn
-	in *bufio.Reader
+	raw *net.TCPConn // below TLS
+	in  *bufio.Reader
 }
 
 // request sends a GET of /hello and reads the answer. Nothing is tried again: any failure is
@@ -65,18 +68,17 @@ func (g *target) request(ctx context.Context) error {
 }
 
 func (g *target) conn(ctx context.Context) (*keptConn, error) {
-	g.mu.Lock()
-	if len(g.idle) > 0 {
-		c := g.idle[0]
-		g.idle = g.idle[1:]
-		g.mu.Unlock()
-		return c, nil
+	for c := g.takeIdle(); c != nil; c = g.takeIdle() {
+		if c.isOpen() {
+			return c, nil
+		}
+		_ = c.Close()
 	}
-	g.mu.Unlock()
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", g.addr)
 	if err != nil {
 		return nil, err
 	}
+	raw := c.(*net.TCPConn)
 	if g.tls != nil {
 		secure := tls.Client(c, g.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
@@ -85,7 +87,34 @@ func (g *target) conn(ctx context.Context) (*keptConn, error) {
 		}
 		c = secure
 	}
-	return &keptConn{c, bufio.NewReader(c)}, nil
+	return &keptConn{c, raw, bufio.NewReader(c)}, nil
+}
+
+// takeIdle returns the connection that is unused for the longest time, or nil.
+func (g *target) takeIdle() *keptConn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.idle) == 0 {
+		return nil
+	}
+	c := g.idle[0]
+	g.idle = g.idle[1:]
+	return c
+}
+
+// isOpen reports whether nothing came on an idle connection: neither its end nor a byte. HTTP lets
+// either side close an idle connection, and clients look before they send.
+func (c *keptConn) isOpen() bool {
+	raw, err := c.raw.SyscallConn()
+	if err != nil {
+		return false
+	}
+	silent := false
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		silent = errors.Is(err, unix.EAGAIN)
+	})
+	return err == nil && silent
 }
 
 // exchange returns keep = true when the connection serves further requests.

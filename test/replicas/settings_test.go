@@ -1,0 +1,74 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// Variables that make the tests longer or stricter; docs/testing.md describes them.
+const (
+	restartsVariable    = "FAIRLEAD_REPLICAS_RESTARTS"    // rolling restarts of a server
+	killsVariable       = "FAIRLEAD_REPLICAS_KILLS"       // servers that are killed
+	outageVariable      = "FAIRLEAD_REPLICAS_OUTAGE"      // how long PostgreSQL is away
+	revocationsVariable = "FAIRLEAD_REPLICAS_REVOCATIONS" // people who are revoked
+	eventsVariable      = "FAIRLEAD_REPLICAS_EVENTS"      // changes that are watched
+	rateVariable        = "FAIRLEAD_REPLICAS_RATE"        // requests a second
+	targetsVariable     = "FAIRLEAD_REPLICAS_TARGETS"     // hold durations to their targets
+)
+
+// number returns the variable's value, or the default without it.
+func number(t testing.TB, variable string, byDefault int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return byDefault
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// duration is number for a duration.
+func duration(t testing.TB, variable string, byDefault time.Duration) time.Duration {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return byDefault
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return d
+}
+
+// limit returns what a duration is held to: the target on a quiet machine, which the variable asks
+// for, or what a busy one keeps.
+func limit(target, busy time.Duration) time.Duration {
+	if os.Getenv(targetsVariable) != "" {
+		return target
+	}
+	return busy
+}
+
+// needReplicas skips the test when the program cannot be one of several servers.
+func needReplicas(t testing.TB) {
+	t.Helper()
+	help, err := exec.CommandContext(context.WithoutCancel(t.Context()), program, "serve", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(help, []byte("--relay-address")) {
+		t.Skip("fairlead-server has no --relay-address")
+	}
+}

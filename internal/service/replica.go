@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -175,13 +176,13 @@ func (s *service) shutdownDelay() time.Duration {
 }
 
 // drainDelay keeps a stopping replica reachable while it reports that it is not ready: balancers
-// send their new connections elsewhere before its listeners close. Forwarders use other replicas
-// at once.
+// send their new connections elsewhere before its listeners close. Kept connections of HTTP end with
+// the answer to their next request. Forwarders use other replicas at once.
 func (s *service) drainDelay(ctx context.Context) {
 	if s.replica == nil {
 		return
 	}
-	s.apiServer.SetKeepAlivesEnabled(false)
+	s.edge.BeginStopping()
 	if err := s.store.SetDraining(ctx); err != nil {
 		s.log.Warn("the other replicas do not know that this one stops", "err", err)
 	}
@@ -256,6 +257,18 @@ func (s *service) serverID() string {
 		return s.replica.id
 	}
 	return s.baseURL.Host
+}
+
+// closeWhileStopping ends the API's connections with the answer to their next request while a
+// replica stops, so that clients turn to the others. Idle ones stay open until then: closing one
+// while its client writes looks like a failure to the client.
+func (s *service) closeWhileStopping(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.replica != nil && s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // refusesWrites reports whether the API refuses writes because the service stops. A replica

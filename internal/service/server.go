@@ -269,7 +269,7 @@ func (s *service) wire() error {
 		CheckStaticAddress: s.checkStaticAddress, VersionHeaders: s.opt.VersionHeaders,
 	})
 	s.apiServer = &http.Server{
-		Handler: s.withDashboard(s.api, writes),
+		Handler: s.closeWhileStopping(s.withDashboard(s.api, writes)),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},

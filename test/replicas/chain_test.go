@@ -5,6 +5,8 @@ package replicas
 
 import (
 	"crypto/tls"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // The endpoints of a chain.
@@ -52,6 +54,19 @@ func (c *chain) public(scheme string) []*target {
 		addr = c.r.balancer.addrs[frontHTTPS]
 	}
 	return c.publicAt(scheme, addr)
+}
+
+// api returns targets of the API behind the balancer.
+func (c *chain) api() []*target {
+	c.r.t.Helper()
+	config, err := trust.Options{CASHA256: c.r.fingerprint}.ClientConfig()
+	if err != nil {
+		c.r.t.Fatal(err)
+	}
+	config.ServerName, config.NextProtos = "127.0.0.1", []string{"http/1.1"}
+	addr := c.r.balancer.addrs[frontService]
+	return []*target{{name: "API, kept", addr: addr, host: addr, key: c.r.apiKey, tls: config, kept: true},
+		{name: "API, fresh", addr: addr, host: addr, key: c.r.apiKey, tls: config}}
 }
 
 // publicAt returns targets at a public listener.

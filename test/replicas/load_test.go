@@ -30,6 +30,7 @@ type target struct {
 	name string
 	addr string      // host:port that is connected to
 	host string      // of the request
+	key  string      // an API key: a list of operators is requested instead of /hello
 	tls  *tls.Config // nil = without TLS
 	kept bool        // connections are kept; else each request has one of its own
 
@@ -43,7 +44,7 @@ type keptConn struct {
 	in  *bufio.Reader
 }
 
-// request sends a GET of /hello and reads the answer. Nothing is tried again: any failure is
+// request sends a GET and reads the answer. Nothing is tried again: any failure is
 // the service's.
 func (g *target) request(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -119,11 +120,18 @@ func (c *keptConn) isOpen() bool {
 
 // exchange returns keep = true when the connection serves further requests.
 func (g *target) exchange(ctx context.Context, c *keptConn) (keep bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.host+"/hello", nil)
+	path := "/hello"
+	if g.key != "" {
+		path = "/kubernetes_operators"
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.host+path, nil)
 	if err != nil {
 		return false, err
 	}
 	r.Close = !g.kept
+	if g.key != "" {
+		r.Header = http.Header{"Authorization": {"Bearer " + g.key}, "Service-Version": {"2"}}
+	}
 	if err := r.Write(c); err != nil {
 		return false, fmt.Errorf("sending: %w", err)
 	}
@@ -136,7 +144,7 @@ func (g *target) exchange(ctx context.Context, c *keptConn) (keep bool, err erro
 	if err != nil {
 		return false, fmt.Errorf("reading the body: %w", err)
 	}
-	if res.StatusCode != http.StatusOK || string(body) != "hello" {
+	if res.StatusCode != http.StatusOK || string(body) != "hello" && g.key == "" {
 		return false, fmt.Errorf("status %d: %.200s", res.StatusCode, body)
 	}
 	return g.kept && !res.Close, nil

@@ -40,8 +40,10 @@ func (r *rig) startSite(t *testing.T) *site {
 	s := &site{rig: r, idp: oidctest.Start(t)}
 	s.idp.Discovery = map[string]any{"authorization_response_iss_parameter_supported": true}
 	policy := fmt.Sprintf("on_http_request:\n- actions:\n  - type: openid-connect\n    config: {issuer_url: %q, "+
-		"client_id: %s, client_secret: %s, scopes: [openid, email]}\n", s.idp.URL, oidctest.ClientID, oidctest.ClientSecret)
-	s.agent, _ = r.startAgent(-1, endpoint{url: loginURL, binding: "public", upstream: startUpstream(t), policy: policy})
+		"client_id: %s, client_secret: %s, scopes: [openid, email]}\n",
+		s.idp.URL, oidctest.ClientID, oidctest.ClientSecret)
+	s.agent, _ = r.startAgent(-1,
+		endpoint{url: loginURL, binding: "public", upstream: startUpstream(t), policy: policy})
 	r.waitLegs(s.agent)
 	return s
 }

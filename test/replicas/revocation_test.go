@@ -52,8 +52,8 @@ func TestReplicas_RevocationCutsStreamsOfAllServers(t *testing.T) {
 	kept := other.openEverywhere()
 	cuts, answers := s.revocationLatencies(t, number(t, revocationsVariable, 10))
 	t.Logf("revocation: stream ends %s; answer %s", cuts, answers)
-	if p50, p99 := limit(10*time.Millisecond, time.Second), limit(50*time.Millisecond, 2*time.Second); cuts.at(50) > p50 ||
-		cuts.at(99) > p99 {
+	p50, p99 := limit(10*time.Millisecond, time.Second), limit(50*time.Millisecond, 2*time.Second)
+	if cuts.at(50) > p50 || cuts.at(99) > p99 {
 		t.Errorf("streams end after %s, want p50 %s and p99 %s", cuts, p50, p99)
 	}
 	for _, k := range kept {

@@ -141,9 +141,12 @@ type Edge struct {
 	agentPools       map[Agent]*agentPool
 	staticTransports map[string]*http.Transport // by account
 	active           int                        // connections and requests being served
-	draining         chan struct{}              // closed by Drain
+	draining         bool                       // Drain was called
 	closed           bool
 	drained          chan struct{} // closed while draining and nothing is active
+
+	stopping       chan struct{} // closed by BeginStopping
+	beginsStopping sync.Once
 
 	bg sync.WaitGroup
 }
@@ -154,7 +157,7 @@ func New(o Options) *Edge {
 		o.OpenTimeout = 5 * time.Second
 	}
 	e := &Edge{opt: o, log: o.Logger, conns: framing.NewListener(), agentPools: make(map[Agent]*agentPool),
-		staticTransports: make(map[string]*http.Transport), draining: make(chan struct{}), drained: make(chan struct{})}
+		staticTransports: make(map[string]*http.Transport), drained: make(chan struct{}), stopping: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
 	e.endpoints, e.poolMembers = newEndpointCache(&o), newPoolMembers(o.ListPool)
 	e.http = e.newHTTPServer()
@@ -193,7 +196,7 @@ func (e *Edge) connEnded() {
 
 // signalDrainedLocked closes drained once the edge drains and nothing is active; mu must be held.
 func (e *Edge) signalDrainedLocked() {
-	if !e.isDraining() || e.active > 0 {
+	if !e.draining || e.active > 0 {
 		return
 	}
 	select {
@@ -222,22 +225,18 @@ func (e *Edge) Live() int {
 // client.
 const idleDrainDelay = time.Second
 
-func (e *Edge) isDraining() bool {
-	select {
-	case <-e.draining:
-		return true
-	default:
-		return false
-	}
-}
+// BeginStopping makes HTTP/1 answers carry "Connection: close" from now on. It may be called before
+// Drain, while balancers still send new connections.
+func (e *Edge) BeginStopping() { e.beginsStopping.Do(func() { close(e.stopping) }) }
 
 // Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after
 // idleDrainDelay HTTP/2 connections get GOAWAY and idle ones are closed. It returns nil when
 // nothing is active, or the error of ctx. New connections are still served, in the same way. It is
 // called once.
 func (e *Edge) Drain(ctx context.Context) error {
+	e.BeginStopping()
 	e.mu.Lock()
-	close(e.draining)
+	e.draining = true
 	e.signalDrainedLocked()
 	e.mu.Unlock()
 	grace := time.NewTimer(idleDrainDelay)

@@ -96,6 +96,10 @@ func TestServeHTTP_KeepsConnections(t *testing.T) {
 	if !expectOffline(t, serveOffline(t, e, ClientInfo{Draining: stopping}), "GET", "") {
 		t.Error("a connection goes on while its server stops")
 	}
+	e.BeginStopping()
+	if !expectOffline(t, srv, "GET", "") {
+		t.Error("a connection goes on while the edge is about to stop")
+	}
 	wait.Until(t, "the end of the last request", func() bool { return e.Live() == 0 })
 	if err := e.Drain(t.Context()); err != nil {
 		t.Error(err)

@@ -65,7 +65,7 @@ func TestLegs_KeepEndpointOnline(t *testing.T) {
 	before := r.version()
 	a.cut(0)
 	wait.Until(t, "the leg to be left", func() bool { return r.member(0, id) == nil })
-	r.servers[0].Wait()
+	r.legs[0].awaitLeave(t)
 	storetest.Equal(t, "status", r.endpoint(id).Status, account.StatusOnline)
 	storetest.Equal(t, "version", r.version(), before)
 	a.cut(1)
@@ -246,6 +246,7 @@ func TestJoin_AfterLeaveThatFailed(t *testing.T) {
 	r.expect(id, a, 1)
 	s.retrySessionEnds(context.WithoutCancel(t.Context()))
 	a.cut(0)
+	r.legs[0].awaitLeave(t)
 	storetest.Equal(t, "status", r.endpoint(id).Status, account.StatusOnline)
 	r.expect(id, a, 1)
 }

@@ -47,6 +47,7 @@ type pausingLegs struct {
 	paused chan struct{} // closed when a reading is done that waits for resume; nil = none waits
 	resume chan struct{}
 	err    error // of all calls
+	left   bool  // a session has left
 }
 
 func (p *pausingLegs) fail(err error) {
@@ -86,7 +87,21 @@ func (p *pausingLegs) LeaveSession(ctx context.Context, accountID, id string, en
 	if err != nil {
 		return err
 	}
-	return p.SessionLegs.LeaveSession(ctx, accountID, id, end)
+	err = p.SessionLegs.LeaveSession(ctx, accountID, id, end)
+	p.mu.Lock()
+	p.left = true
+	p.mu.Unlock()
+	return err
+}
+
+// awaitLeave waits until a session has left the server.
+func (p *pausingLegs) awaitLeave(t *testing.T) {
+	t.Helper()
+	wait.Until(t, "a session to leave", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.left
+	})
 }
 
 func (p *pausingLegs) readings() int {

@@ -30,9 +30,8 @@ func serveHTTP(st *tunnel.Stream) {
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
-		res := &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1,
-			Body:          io.NopCloser(strings.NewReader(body)),
-			ContentLength: int64(len(body)), Header: http.Header{"Content-Type": {"text/plain"}}}
+		res := &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)),
+			Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{"Content-Type": {"text/plain"}}}
 		out := bufio.NewWriterSize(st, 4096)
 		if res.Write(out) != nil || out.Flush() != nil {
 			return

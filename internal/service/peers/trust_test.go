@@ -154,6 +154,15 @@ func TestPeers_AskRegistryForUnknownCallers(t *testing.T) {
 		})
 	}
 	calls.Wait()
+	began := time.Now()
+	for range 2 {
+		if err := one.verifyCaller(t.Context(), "rp-8"); err == nil {
+			t.Error("a replica that is not registered is accepted")
+		}
+	}
+	if took := time.Since(began); took < registryPause {
+		t.Errorf("two calls, one after the other, read the registry twice within %v", took)
+	}
 	c.registry.mu.Lock()
 	defer c.registry.mu.Unlock()
 	if n := c.registry.reads - before; n < 1 || n > 5 {

@@ -22,6 +22,7 @@ const (
 	minLegPause    = 100 * time.Millisecond
 	maxLegPause    = 5 * time.Second
 	legSearchPause = time.Minute
+	maxLegBackoff  = time.Second // between failed dials of a session that no replica serves
 )
 
 // connManager keeps the number of a session's connections, and of the replicas that they are with,
@@ -148,7 +149,11 @@ func (k *connManager) handleDialResult(r dialResult) {
 		log.Debug("dialing a further connection")
 		return
 	}
-	wait := backoff(k.failures, k.client.cfg.MaxBackoff)
+	maxWait := k.client.cfg.MaxBackoff
+	if k.legs == 0 && k.session.isReplicated() {
+		maxWait = min(maxWait, maxLegBackoff)
+	}
+	wait := backoff(k.failures, maxWait)
 	k.failures++
 	k.pause = time.After(wait)
 	log.Debug("dialing a further connection", "retry_in", wait)

@@ -150,7 +150,7 @@ func TestLegs_OnlyReplicaDrains(t *testing.T) {
 						s.Err())
 				}
 				awaitLegs(t, client.Session(), "rp_2")
-				if n := r.dialed(); n > 20 {
+				if n := r.dialed(); n > 60 {
 					t.Errorf("%d dials", n)
 				}
 				echoBytes(t, client.Session(), 1<<10)

@@ -89,7 +89,8 @@ func TestMember_RefusesForUnresponsiveAgent(t *testing.T) {
 	c := newCluster(t)
 	asks, holds := c.start("rp-1"), c.start("rp-2")
 	stopped := new(sync.RWMutex)
-	holds.local.add(testHolder("ep-1"), agentSessionOver(t, echo, func(c net.Conn) net.Conn {
+	unanswered := func(st *tunnel.Stream) { _, _ = io.Copy(io.Discard, struct{ io.Reader }{st}) }
+	holds.local.add(testHolder("ep-1"), agentSessionOver(t, unanswered, func(c net.Conn) net.Conn {
 		return stoppedConn{c, stopped}
 	}))
 	c.linked(asks, holds)

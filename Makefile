@@ -68,15 +68,20 @@ dashboard-screenshots: ## Renew the pictures of docs/dashboard (needs chromium a
 recording: ## Renew docs/recording.svg, the main job in two terminals (needs tmux and the cluster of make demo)
 	@hack/recording.sh
 
-.PHONY: soak soak-load
+.PHONY: soak soak-load soak-replicas
 SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
-soak: build cluster-build soak-load ## soak-load, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
+soak: build cluster-build soak-load soak-replicas ## soak-load, soak-replicas, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \
 		-run 'TestOutage_KeepsServicesAndTraffic|TestRollout_LosesNoRequest|TestServer_RestartKeepsTraffic|AbsenceKeepsTraffic|TestManager_WritesNothingAtRest'
 
 soak-load: ## The data plane for a quarter of an hour: 10 GiB compared, short connections for a minute, churn for ten
 	FAIRLEAD_LOAD_MIB=10240 FAIRLEAD_LOAD_SHORT_SECONDS=60 FAIRLEAD_LOAD_CHURN_SECONDS=600 \
 		go test -count=1 -timeout 1h -v -run '$(LOAD_TESTS)' ./test/bench
+
+soak-replicas: ## Servers on one PostgreSQL for ten minutes: restarts, kills, an outage of 2 minutes; holds the targets (a quiet machine)
+	FAIRLEAD_REPLICAS_TARGETS=1 FAIRLEAD_REPLICAS_RESTARTS=20 FAIRLEAD_REPLICAS_KILLS=20 FAIRLEAD_REPLICAS_OUTAGE=2m \
+		FAIRLEAD_REPLICAS_REVOCATIONS=100 FAIRLEAD_REPLICAS_EVENTS=1000 FAIRLEAD_REPLICAS_RATE=200 \
+		go test -count=1 -parallel 1 -timeout 1h -v -run TestReplicas ./test/replicas
 
 .PHONY: bench bench-wan bench-check bench-baseline
 BENCH_OUT ?= dist/bench.json
@@ -93,6 +98,10 @@ bench-baseline: ## The same, kept as test/bench/baseline.json: on a quiet machin
 
 bench-wan: ## The same over an emulated link of 80 ms, with bbr and without, without loss and with it (root on Linux; BENCH=quick: two minutes)
 	go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkWAN$$' -benchtime 1x ./test/bench -args $(if $(filter quick,$(BENCH)),-quick) $(BENCH_ARGS)
+
+.PHONY: bench-replicas
+bench-replicas: ## Three servers beside one: CPU a request, direct and relayed; events and revocations (two minutes)
+	FAIRLEAD_REPLICAS_BENCH=1 go test -count=1 -timeout 15m -v -run '^TestRatios$$' ./test/replicas
 
 .PHONY: bench-store
 bench-store: ## Stores of 1,000 and of 100,000 endpoints; 100 watchers (two minutes)

@@ -1,0 +1,98 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas
+
+import (
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// benchVariable asks for TestRatios.
+const benchVariable = "FAIRLEAD_REPLICAS_BENCH"
+
+// cpu returns the CPU time that the servers' processes have used.
+func (r *rig) cpu() (sum time.Duration) {
+	r.t.Helper()
+	const scheduled = 2 // a clock that has nanoseconds, of the process whose id's complement is in the bits above three
+	for _, s := range r.replicas {
+		var used unix.Timespec
+		if err := unix.ClockGettime(int32(^s.cmd.Process.Pid<<3|scheduled), &used); err != nil {
+			r.t.Fatal(err)
+		}
+		sum += time.Duration(used.Nano())
+	}
+	return sum
+}
+
+// cpuPerRequest sends requests over kept connections, so many at a time, and returns the servers'
+// CPU time for each.
+func (r *rig) cpuPerRequest(workers int, targets ...*target) time.Duration {
+	r.t.Helper()
+	const requests = 8400
+	before := r.cpu()
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			for i := range requests / workers {
+				if err := targets[(worker+i)%len(targets)].request(r.t.Context()); err != nil {
+					r.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return (r.cpu() - before) / time.Duration(requests)
+}
+
+// atReplicas returns kept targets at the public listeners of servers.
+func (c *chain) atReplicas(servers ...int) (all []*target) {
+	for _, i := range servers {
+		all = append(all, c.publicAt("http", c.r.replicas[i].http)[0])
+	}
+	return all
+}
+
+// TestRatios prints what replicas cost beside one server, and their latencies.
+func TestRatios(t *testing.T) {
+	if os.Getenv(benchVariable) == "" {
+		t.Skip("make bench-replicas runs it")
+	}
+	needReplicas(t)
+	one, three, relaying := startRig(t, 1), startRig(t, 3), startRig(t, 3)
+	chainOne, chainThree, chainRelaying := one.startChain(-1, -1), three.startChain(-1, -1), relaying.startChain(0, -1)
+	three.waitLegs(chainThree.agent)
+	alone, direct, relayed := chainOne.atReplicas(0), chainThree.atReplicas(0, 1, 2), chainRelaying.atReplicas(1, 2)
+	var sameTotal, threeToOne, relayedToDirect []float64
+	for round := range 6 {
+		a, spread := one.cpuPerRequest(8, alone...), three.cpuPerRequest(8, direct...)
+		d, b := three.cpuPerRequest(24, direct...), relaying.cpuPerRequest(24, relayed...)
+		if round == 0 {
+			continue // warms caches up
+		}
+		t.Logf("CPU a request: one server %s, three with its load together %s, each %s, relayed %s", a, spread, d, b)
+		sameTotal = append(sameTotal, float64(spread)/float64(a))
+		threeToOne = append(threeToOne, float64(d)/float64(a))
+		relayedToDirect = append(relayedToDirect, float64(b)/float64(d))
+	}
+	for _, g := range slices.Concat(alone, direct, relayed) {
+		g.closeIdle()
+	}
+	slices.Sort(sameTotal)
+	slices.Sort(threeToOne)
+	slices.Sort(relayedToDirect)
+	t.Logf("three servers / one, the same load of each: median %.2f of %.2f (target 1.10)", threeToOne[2], threeToOne)
+	t.Logf("three servers / one, the same load together: median %.2f of %.2f", sameTotal[2], sameTotal)
+	t.Logf("relayed / direct, CPU a request: median %.2f of %.2f (target 1.6)", relayedToDirect[2], relayedToDirect)
+	t.Logf("share relayed with three servers: %v streams (target 0)", three.relayed())
+	events := three.eventLatencies([]*watcher{three.startWatcher(1, 0), three.startWatcher(2, 0)}, 200)
+	t.Logf("event at another server: %s (target p99 50 ms)", newQuantiles(events))
+	cuts, answers := three.startSite(t).revocationLatencies(t, 60)
+	t.Logf("revocation, end of a stream: %s (target p50 10 ms, p99 50 ms); answer: %s", cuts, answers)
+}

@@ -169,21 +169,28 @@ func TestLease_ReadsBootClockOnlyAfterDrift(t *testing.T) {
 	}
 }
 
-func TestLease_PauseWhileNotingEndsEarly(t *testing.T) {
+func TestLease_PauseBetweenClocksDoesNotExtend(t *testing.T) {
 	t.Parallel()
-	c := &fakeClock{}
-	pause := time.Duration(0)
-	clock := c.clock()
-	clock.Now = func() (wall, monotonic time.Duration) {
-		defer func() { c.pass(pause); pause = 0 }()
-		return c.wall, c.monotonic
+	for _, before := range []bool{true, false} { // or after the first two clocks are read
+		c := &fakeClock{}
+		pause := time.Duration(0)
+		clock := c.clock()
+		clock.Now = func() (wall, monotonic time.Duration) {
+			if before {
+				c.pass(pause)
+				pause = 0
+			}
+			defer func() { c.pass(pause); pause = 0 }()
+			return c.wall, c.monotonic
+		}
+		l := NewWithClock(length, clock)
+		l.Beaten(l.Now())
+		began := l.Now()
+		pause = 10 * time.Second
+		l.Compared(began)
+		c.pass(5 * time.Second)
+		expect(t, l, false, "15 s after its begin, of which it was paused for 10 s")
 	}
-	l := NewWithClock(length, clock)
-	l.Beaten(l.Now())
-	pause = 10 * time.Second
-	l.Compared(l.Now())
-	c.pass(5 * time.Second)
-	expect(t, l, false, "15 s after its begin, of which it was paused for 10 s between two clocks")
 }
 
 func TestLease_NilIsValid(t *testing.T) {

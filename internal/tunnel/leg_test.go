@@ -285,6 +285,7 @@ func TestLegs_StopEndsSessionOnAllReplicas(t *testing.T) {
 	withReplicas(t, 3, ClientConfig{}, func(t *testing.T, r *fakeReplicas, c *testClient) {
 		s := c.Session()
 		r.live[1].session(s.ID()).Stop(CodeDraining, "this replica is about to stop")
+		synctest.Wait()
 		r.kill(r.live[1])
 		awaitLegs(t, s, "rp_1", "rp_3")
 		r.live[0].session(s.ID()).Stop(CodeTokenRevoked, "the token was deleted")

@@ -16,7 +16,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,15 +108,22 @@ func randomText() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// freeAddr returns an address with a free port.
+// lastPort is the last port that freeAddr has tried. Ports of outgoing connections are higher.
+var lastPort atomic.Int32
+
+// freeAddr returns an address with a free port, which it returns once.
 func freeAddr(t testing.TB, host string) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
+	lastPort.CompareAndSwap(0, 10_000+int32(os.Getpid()%1000)*20)
+	for range 1000 {
+		addr := net.JoinHostPort(host, strconv.Itoa(int(lastPort.Add(1))))
+		if l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 func (r *rig) newReplica(i int, relay bool) *replica {

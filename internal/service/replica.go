@@ -120,15 +120,29 @@ func (s *service) startReplica(serving context.Context, failed chan<- error) {
 // announceInterval is how often the number of replicas is compared with what clients were told.
 const announceInterval = time.Second
 
-// announceReplicas tells agents and forwarders how many replicas there are, when that changes.
+// announceReplicas tells agents and forwarders how many replicas there are, when that changes, and
+// watches the clock.
 func (s *service) announceReplicas(ctx context.Context) {
-	told := s.replicaCount()
+	told, warned := s.replicaCount(), false
 	for timer.Sleep(ctx, announceInterval) {
+		warned = s.warnOfClock(warned)
 		if n := s.replicaCount(); n != told {
 			told = n
 			s.tunnels.SetReplicas(n)
 		}
 	}
+}
+
+// warnOfClock logs when this machine's clock has gone too far from the database's, unless it was
+// logged already. It reports whether that is so.
+func (s *service) warnOfClock(warned bool) bool {
+	offset := s.store.ClockOffset()
+	far := offset.Abs() > store.MaxClockOffset
+	if far && !warned {
+		s.log.Warn("this machine's clock is not the database's: sessions of people end too early or too late here; "+
+			"set both by NTP", "offset", offset)
+	}
+	return far
 }
 
 // replicaCount returns how many replicas accept sessions, with this one; 0 for a service that is

@@ -171,6 +171,9 @@ func TestReplicas_OneStops(t *testing.T) {
 	if err := one.StopAndWait(); err != nil {
 		t.Fatal(err)
 	}
+	if log := one.Log.String(); strings.Contains(log, `"level":"ERROR"`) {
+		t.Error("an orderly stop logged an error")
+	}
 	awaitPeers(0, two)
 	_, bound := bindHello(two)
 	if status, _ := two.StartForwarder().Get(bound); status != http.StatusOK {

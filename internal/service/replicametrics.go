@@ -46,6 +46,10 @@ func (m *metrics) addReplicaMetrics(s *service) {
 		}
 		return longest
 	})
+	gauge("notification_lag_seconds", "How long the other replicas waited for the news of this one's last change.", nil,
+		func() float64 { return s.store.NotificationLag().Seconds() })
+	gauge("clock_offset_seconds", "How far this machine's clock is ahead of the database's, at least.", nil,
+		func() float64 { return s.store.ClockOffset().Seconds() })
 	gauge("revocation_lease_seconds", "How long people who logged in are served without news from the database.", nil,
 		func() float64 { return s.lease.Remaining().Seconds() })
 	count := func(name, help string, labels prometheus.Labels, value func(peers.Totals) int64) {

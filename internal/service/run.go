@@ -128,12 +128,12 @@ func (s *service) logReady() {
 // closed.
 func (s *service) drain() {
 	s.draining.Store(true)
-	forced, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	forced, force := context.WithCancel(context.Background())
+	defer force()
 	go func() {
 		select {
 		case <-s.opt.ForceStop:
-			cancel()
+			force()
 		case <-forced.Done():
 		}
 	}()
@@ -167,7 +167,6 @@ func (s *service) stop(stopServing context.CancelFunc, end error) {
 	stopServing()
 	s.tlsListener.conns.Wait() // sessions go down and mark their endpoints offline
 	s.sessions.Wait()
-	s.leave(end)
 	s.edge.Close()
 	if s.healthServer != nil {
 		_ = s.healthServer.Close()
@@ -176,6 +175,7 @@ func (s *service) stop(stopServing context.CancelFunc, end error) {
 		_ = s.probeServer.Close()
 	}
 	s.tasks.Wait()
+	s.leave(end)
 	s.log.Info("stopped")
 }
 

@@ -88,6 +88,7 @@ type outbox struct {
 	mu        sync.Mutex
 	listening bool
 	pending   map[string]struct{}
+	since     time.Time          // of the oldest pending change
 	interrupt context.CancelFunc // ends the listener's wait; nil while it does not wait
 }
 
@@ -97,6 +98,9 @@ func (o *outbox) add(accountIDs []string) bool {
 	defer o.mu.Unlock()
 	if !o.listening {
 		return false
+	}
+	if len(o.pending) == 0 {
+		o.since = time.Now()
 	}
 	for _, id := range accountIDs {
 		o.pending[id] = struct{}{}
@@ -122,10 +126,11 @@ func (o *outbox) setInterrupt(interrupt context.CancelFunc) (pending bool) {
 	return len(o.pending) > 0
 }
 
-func (o *outbox) take() []string {
+// take removes what is pending, and returns it with the time of the oldest change.
+func (o *outbox) take() ([]string, time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := slices.Collect(maps.Keys(o.pending))
 	clear(o.pending)
-	return all
+	return all, o.since
 }

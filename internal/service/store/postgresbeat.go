@@ -19,7 +19,8 @@ const (
 	// it is the replica's own that was counted, and the database's process. The answer means that
 	// the beat is committed. A row that is being deleted is still read, but not counted.
 	beat = `WITH own AS (UPDATE replica_beats SET beats = beats + 1 WHERE replica_id = $1 RETURNING replica_id)
-		SELECT b.replica_id, b.beats, own.replica_id IS NOT NULL, CAST(pg_postmaster_start_time() AS TEXT) || ' ' || `
+		SELECT b.replica_id, b.beats, own.replica_id IS NOT NULL, ` + databaseMicros + `,
+			CAST(pg_postmaster_start_time() AS TEXT) || ' ' || `
 	sweeperLock = `SELECT pg_try_advisory_lock($1, hashtext('sweeper of ' || COALESCE(current_schema(), '')))`
 )
 
@@ -73,7 +74,7 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 		return nil, err
 	}
 	engine := b.s.engine.(*postgresEngine)
-	began := b.clock()
+	began, sent := b.clock(), b.s.now()
 	rows, err := b.conn.Query(ctx, beat+engine.timeline+
 		` FROM replica_beats AS b LEFT JOIN own ON own.replica_id = b.replica_id`, b.s.opt.Replica.ID)
 	if err != nil {
@@ -81,9 +82,9 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 		return nil, err
 	}
 	var id, database string
-	var beats int64
+	var beats, micros int64
 	alive, counted, others := false, false, map[string]int64{}
-	_, err = pgx.ForEachRow(rows, []any{&id, &beats, &counted, &database}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &beats, &counted, &micros, &database}, func() error {
 		if id == b.s.opt.Replica.ID {
 			alive = counted
 		} else {
@@ -98,6 +99,7 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 	case !alive:
 		return nil, ErrFenced
 	}
+	b.s.clockOffset.Store(int64(clockOffset(sent, b.s.now(), fromMicros(micros))))
 	if b.answered != nil {
 		b.answered(began)
 	}

@@ -16,30 +16,49 @@ import (
 
 // What a replica checks when it joins the others.
 
-// maxClockOffset is how far the clock of a replica may be from the database's.
-const maxClockOffset = time.Second
+// MaxClockOffset is how far the clock of a replica may be from the database's when it joins.
+const MaxClockOffset = time.Second
 
 // checkClock refuses a clock that is too far from the database's: replicas compare times that
 // others wrote with their own.
 func (t *tx) checkClock() error {
 	var micros int64
 	before := t.s.now()
-	err := t.row(`SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)`).Scan(&micros)
+	err := t.row(`SELECT ` + databaseMicros).Scan(&micros)
 	if err != nil {
 		return err
 	}
-	after, database := t.s.now(), fromMicros(micros)
-	offset, direction := before.Sub(database), "ahead of"
-	if behind := database.Sub(after); behind > offset {
-		offset, direction = behind, "behind"
+	offset, direction := clockOffset(before, t.s.now(), fromMicros(micros)), "ahead of"
+	if offset < 0 {
+		offset, direction = -offset, "behind"
 	}
-	if offset <= maxClockOffset {
+	if offset <= MaxClockOffset {
 		return nil
 	}
 	return account.Errorf(account.CodeUnavailable,
 		"this machine's clock is %s %s the database's, and replicas need clocks within %s of it: set both by NTP, "+
-			"then start the server again", offset.Round(time.Millisecond), direction, maxClockOffset)
+			"then start the server again", offset.Round(time.Millisecond), direction, MaxClockOffset)
 }
+
+// databaseMicros is the database's time in microseconds.
+const databaseMicros = `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)`
+
+// clockOffset returns how far this machine's clock is ahead of the database's, negative when it is
+// behind, by a question that was asked and answered at these times of the machine. It is the least
+// that they prove.
+func clockOffset(asked, answered, database time.Time) time.Duration {
+	switch {
+	case asked.After(database):
+		return asked.Sub(database)
+	case answered.Before(database):
+		return answered.Sub(database)
+	}
+	return 0
+}
+
+// ClockOffset returns how far a replica's clock was ahead of the database's at its last beat, negative
+// when it was behind.
+func (s *Store) ClockOffset() time.Duration { return time.Duration(s.clockOffset.Load()) }
 
 var errPooler = errors.New("a connection pooler in transaction mode lies in between, and locks and notifications of " +
 	"replicas need connections of their own: name the database itself, or a pooler in session mode")

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 // TestReplicas_HaveOneBaseURL holds that a replica has the base URL of those that live, and that
@@ -56,6 +57,10 @@ func TestReplicas_NeedTheDatabasesTime(t *testing.T) {
 	}
 	near, err := tryReplica(t, opt.DatabaseURL, "one", by(500*time.Millisecond))
 	storetest.Must(t, err)
+	wait.Until(t, "a beat that measures the offset", func() bool { return near.ClockOffset() > 400*time.Millisecond })
+	if offset := near.ClockOffset(); offset > 500*time.Millisecond {
+		t.Errorf("the offset is %s, want at most 500 ms", offset)
+	}
 	near.stop()
 }
 

@@ -39,6 +39,7 @@ type postgresListener struct {
 	conn   *pgx.Conn // nil while it is lost
 	polled time.Time
 	sent   time.Time
+	oldest time.Time // change whose own notification has not come back yet; zero = none
 }
 
 func (e *postgresEngine) listen(ctx context.Context, s *Store) {
@@ -86,7 +87,7 @@ func (l *postgresListener) disconnect() {
 	}
 	l.s.outbox.setListening(false)
 	closePostgres(l.conn)
-	l.conn = nil
+	l.conn, l.oldest = nil, time.Time{}
 }
 
 // closePostgres closes a connection that is lost or no longer needed.
@@ -119,7 +120,9 @@ func (l *postgresListener) wait(ctx context.Context) {
 	waiting, stop := context.WithDeadline(waiting, until)
 	defer stop()
 	switch n, err := l.conn.WaitForNotification(waiting); {
-	case err == nil && n.PID != l.conn.PgConn().PID():
+	case err == nil && n.PID == l.conn.PgConn().PID():
+		l.measureLag()
+	case err == nil:
 		l.s.wakes.wake(n.Payload)
 		l.s.auditWakes.wake(n.Payload)
 	case err != nil && (waiting.Err() == nil || l.conn.IsClosed()):
@@ -129,7 +132,24 @@ func (l *postgresListener) wait(ctx context.Context) {
 
 func (l *postgresListener) send(ctx context.Context) {
 	l.sent = time.Now()
-	if _, err := l.conn.Exec(ctx, notifyChannel, l.s.outbox.take()); err != nil {
+	accountIDs, oldest := l.s.outbox.take()
+	if l.oldest.IsZero() {
+		l.oldest = oldest
+	}
+	if _, err := l.conn.Exec(ctx, notifyChannel, accountIDs); err != nil {
 		l.disconnect()
 	}
 }
+
+// measureLag records how long the notification of an own change took, which the database sends back
+// when it sends it to the others.
+func (l *postgresListener) measureLag() {
+	if !l.oldest.IsZero() {
+		l.s.notificationLag.Store(int64(time.Since(l.oldest)))
+		l.oldest = time.Time{}
+	}
+}
+
+// NotificationLag returns how long the database took to notify of this server's last change, from
+// its commit on; 0 before the first one, and where one server is alone.
+func (s *Store) NotificationLag() time.Duration { return time.Duration(s.notificationLag.Load()) }

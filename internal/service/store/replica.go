@@ -61,15 +61,15 @@ func (t *tx) join(r *Replica) error {
 	return t.exec(`INSERT INTO replica_beats (replica_id, beats) VALUES ($1, 0)`, r.ID)
 }
 
-// Leave ends that this server is one of the store's, at the end of its work. It cannot write from
-// then on.
+// Leave writes what is still to be written in batches, and ends that this server is one of the
+// store's, at the end of its work. It cannot write from then on.
 func (s *Store) Leave(ctx context.Context) error {
 	if s.opt.Replica == nil {
 		return nil
 	}
-	return s.write(ctx, "leaving the store", func(t *tx) error {
+	return errors.Join(s.flush(ctx), s.write(ctx, "leaving the store", func(t *tx) error {
 		return t.exec(`DELETE FROM replicas WHERE id = $1`, s.opt.Replica.ID)
-	})
+	}))
 }
 
 // fence ends that a replica can write, unless it has beaten since. The transaction has the turn to

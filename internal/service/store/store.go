@@ -119,6 +119,9 @@ type Store struct {
 	auditWakes wakes
 	outbox     outbox
 
+	notificationLag atomic.Int64 // nanoseconds
+	clockOffset     atomic.Int64 // nanoseconds
+
 	pollInterval time.Duration // of Listen
 
 	// of a replica
@@ -173,11 +176,21 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Close writes what is still to be written in batches and closes the database.
+// Close writes what is still to be written in batches, unless this server has left the store or was
+// fenced, and closes the database.
 func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return errors.Join(s.flushLastUsed(ctx), s.flushUses(ctx, true), s.closeDatabases())
+	err := s.flush(ctx)
+	if errors.Is(err, ErrFenced) {
+		err = nil
+	}
+	return errors.Join(err, s.closeDatabases())
+}
+
+// flush writes what is still to be written in batches.
+func (s *Store) flush(ctx context.Context) error {
+	return errors.Join(s.flushLastUsed(ctx), s.flushUses(ctx, true))
 }
 
 func (s *Store) closeDatabases() error {

@@ -47,6 +47,15 @@ func (c *upgradedConn) Read(p []byte) (int, error) {
 // Write writes to the client.
 func (c *upgradedConn) Write(p []byte) (int, error) { return c.guard.write(c.Conn, p) }
 
+// Close ends the connection. After the session's end it resets it, so that what was sent does not
+// look complete.
+func (c *upgradedConn) Close() error {
+	if !c.guard.mayServe() && c.guard.closeConn != nil {
+		c.guard.closeConn()
+	}
+	return c.Conn.Close()
+}
+
 // CloseWrite half-closes the connection. It fails after the session's end: the client must not take
 // what it got for complete.
 func (c *halfCloseConn) CloseWrite() error {

@@ -184,3 +184,24 @@ func TestUpgradedConn_DoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations a write and a read", n)
 	}
 }
+
+// TestUpgradedConn_CloseResetsAfterEnd has a handler that closes the connection before the abort
+// does: the client must not take that for an orderly end.
+func TestUpgradedConn_CloseResetsAfterEnd(t *testing.T) {
+	t.Parallel()
+	for _, ended := range []bool{false, true} {
+		resets := 0
+		up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), during: func() {}, conn: endlessConn{}}
+		w, _, _ := Abortable(up, httptest.NewRequest("GET", "/", nil), func() { resets++ }, nil)
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ended {
+			endSession(w)
+		}
+		if err := c.Close(); err != nil || ended != (resets == 1) {
+			t.Errorf("ended: %t: %d resets, %v", ended, resets, err)
+		}
+	}
+}

@@ -133,7 +133,8 @@ func (c *Cache[K, V]) Last(key K) (V, bool) {
 
 // Expire makes the next Get of each key that match selects ask the store, and not wait for a read
 // that has begun already. match is called with the answers that there are, the zero value for
-// CodeNotFound. The answers are still used during outages.
+// CodeNotFound. The answers are still used during outages, but a Get waits for a slow store as if
+// there were none.
 func (c *Cache[K, V]) Expire(match func(K, V) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,6 +143,7 @@ func (c *Cache[K, V]) Expire(match func(K, V) bool) {
 			old := *a
 			old.expired = true
 			c.answers[key] = &old
+			delete(c.failures, key)
 		}
 	}
 	clear(c.reads) // their answers are for those who wait already
@@ -152,13 +154,13 @@ func (c *Cache[K, V]) reusable(a *answer[V], ttl time.Duration) bool {
 	return !a.expired && time.Since(a.at) < ttl && (a.err == nil || c.opt.CacheMissing)
 }
 
-// await waits for the read. With an older answer it waits for maxWait at most, or not at all where
-// noWait is set.
+// await waits for the read. With an older answer that is not expired it waits for maxWait at most,
+// or not at all where noWait is set.
 func (c *Cache[K, V]) await(
 	ctx context.Context, key K, r *read[V], other fallback[V], noWait bool,
 ) (V, error) {
 	var limit <-chan time.Time
-	if a, ok := c.older(key, other); ok {
+	if a, ok := c.older(key, other); ok && !a.expired {
 		if noWait {
 			return a.value, a.err
 		}

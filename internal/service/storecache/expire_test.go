@@ -5,6 +5,7 @@ package storecache
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,12 +43,11 @@ func TestCache_ExpireDoesNotWaitForOlderRead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fakeStore) {
 		older := make(chan string)
-		first := true
+		var began atomic.Bool
 		c := f.cache(func(o *Options[string, string]) {
 			o.Held = nil
 			o.Read = func(context.Context, string) (string, error) {
-				if first {
-					first = false
+				if !began.Swap(true) {
 					return <-older, nil
 				}
 				return "new", nil
@@ -66,5 +66,30 @@ func TestCache_ExpireDoesNotWaitForOlderRead(t *testing.T) {
 			t.Errorf("who waited before the change got %q", got)
 		}
 		f.expect(c, "new", "", 0)
+	})
+}
+
+// TestCache_ExpireWaitsForSlowStore has a store that takes longer than an outage is waited for.
+func TestCache_ExpireWaitsForSlowStore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fakeStore) {
+		var slow atomic.Int64
+		c := f.cache(func(o *Options[string, string]) {
+			o.Held = nil
+			o.Read = func(ctx context.Context, key string) (string, error) {
+				time.Sleep(time.Duration(slow.Load()))
+				return f.Read(ctx, key)
+			}
+		})
+		f.expect(c, "one", "", 0)
+		slow.Store(int64(2 * maxWait))
+		f.become("two", nil, false)
+		time.Sleep(testTTL)
+		f.expect(c, "one", "", maxWait) // a pause begins
+		c.Expire(expireAll)
+		f.expect(c, "two", "", 2*maxWait)
+		f.become("", nil, true)
+		c.Expire(expireAll)
+		f.expect(c, "two", "", 2*maxWait+readTimeout) // during an outage
 	})
 }

@@ -51,6 +51,27 @@ func (r *rig) cpuPerRequest(workers int, targets ...*target) time.Duration {
 	return (r.cpu() - before) / time.Duration(requests)
 }
 
+// cpuPerRequestAt is like cpuPerRequest for requests at a rate that leaves the machine idle time,
+// so that servers do not wait for each other's turns; it returns what one server's rest costs, too,
+// as a share of a core.
+func (r *rig) cpuPerRequestAt(perSecond int, targets ...*target) (request time.Duration, rest float64) {
+	r.t.Helper()
+	const measured = 10 * time.Second
+	before := r.cpu()
+	time.Sleep(measured)
+	rest = (r.cpu() - before).Seconds() / measured.Seconds() / float64(len(r.replicas))
+	before = r.cpu()
+	l := startLoad(r.t, perSecond, targets...)
+	time.Sleep(measured)
+	l.stop()
+	for _, o := range l.all() {
+		if o.err != nil {
+			r.t.Error(o.err)
+		}
+	}
+	return (r.cpu() - before) / time.Duration(len(l.all())), rest
+}
+
 // atReplicas returns kept targets at the public listeners of servers.
 func (c *chain) atReplicas(servers ...int) (all []*target) {
 	for _, i := range servers {
@@ -91,6 +112,13 @@ func TestRatios(t *testing.T) {
 	t.Logf("three servers / one, the same load together: median %.2f of %.2f", sameTotal[2], sameTotal)
 	t.Logf("relayed / direct, CPU a request: median %.2f of %.2f (target 1.6)", relayedToDirect[2], relayedToDirect)
 	t.Logf("share relayed with three servers: %v streams (target 0)", three.relayed())
+	const perServer = 200
+	a, restAlone := one.cpuPerRequestAt(perServer, alone...)
+	d, restThree := three.cpuPerRequestAt(3*perServer, direct...)
+	t.Logf(
+		"at %d requests a second of each server: one %s, three %s, ratio %.2f (target 1.10); rest: %.2f %% and "+
+			"%.2f %% "+
+			"of a core for a server", perServer, a, d, float64(d)/float64(a), 100*restAlone, 100*restThree)
 	events := three.eventLatencies([]*watcher{three.startWatcher(1, 0), three.startWatcher(2, 0)}, 200)
 	t.Logf("event at another server: %s (target p99 50 ms)", newQuantiles(events))
 	cuts, answers := three.startSite(t).revocationLatencies(t, 60)

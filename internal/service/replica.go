@@ -197,7 +197,9 @@ func (s *service) drainDelay(ctx context.Context) {
 		return
 	}
 	s.edge.BeginStopping()
-	if err := s.store.SetDraining(ctx); err != nil {
+	marking, cancel := context.WithTimeout(ctx, registryTimeout)
+	defer cancel()
+	if err := s.store.SetDraining(marking); err != nil {
 		s.log.Warn("the other replicas do not know that this one stops", "err", err)
 	}
 	s.log.Info("stopping: new connections are still accepted", "shutdown_delay", s.opt.Replica.ShutdownDelay)
@@ -210,15 +212,15 @@ func (s *service) leave(end error) {
 	if s.replica == nil || errors.Is(end, store.ErrFenced) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), registryTimeout)
 	defer cancel()
 	if err := s.store.Leave(ctx); err != nil {
 		s.log.Warn("the other replicas will notice later that this one has stopped", "err", err)
 	}
 }
 
-// leaveTimeout bounds the last write of a replica.
-const leaveTimeout = 5 * time.Second
+// registryTimeout bounds what a stopping replica writes of itself.
+const registryTimeout = 5 * time.Second
 
 // localReplica answers the other replicas. It implements peers.Local.
 type localReplica struct{ s *service }

@@ -36,7 +36,6 @@ func (r *rig) registered() (ids []string) {
 // times.
 func TestReplicas_KilledServerLosesOnlyItsRequests(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
@@ -74,7 +73,6 @@ func TestReplicas_KilledServerLosesOnlyItsRequests(t *testing.T) {
 // leave it; the others take it for dead; when it runs again, it begins anew and serves.
 func TestReplicas_StoppedServerIsFenced(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
@@ -123,7 +121,6 @@ func TestReplicas_StoppedServerIsFenced(t *testing.T) {
 // TestReplicas_BlackHoledLinkIsLeft carries no byte between the clients and one of three servers.
 func TestReplicas_BlackHoledLinkIsLeft(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)

@@ -58,7 +58,6 @@ func (r *rig) requireWrites(since time.Time) time.Duration {
 // no server is taken for dead, and all write when it is back.
 func TestReplicas_ServeWithoutPostgres(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	pg := startPostgres(t)
 	r := startRigOn(t, pg.URL(t), 3)
 	c := r.startChain(-1, -1)

@@ -15,7 +15,6 @@ import (
 // without a login goes on, one epoch begins, and watchers that change servers miss nothing.
 func TestReplicas_FollowPromotedStandby(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	primary := startPostgres(t, "synchronous_commit=remote_apply")
 	url := primary.URL(t)
 	standby, err := primary.Standby()

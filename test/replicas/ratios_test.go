@@ -85,7 +85,6 @@ func TestRatios(t *testing.T) {
 	if os.Getenv(benchVariable) == "" {
 		t.Skip("make bench-replicas runs it")
 	}
-	needReplicas(t)
 	one, three, relaying := startRig(t, 1), startRig(t, 3), startRig(t, 3)
 	chainOne, chainThree, chainRelaying := one.startChain(-1, -1), three.startChain(-1, -1), relaying.startChain(0, -1)
 	three.waitLegs(chainThree.agent)

@@ -29,7 +29,6 @@ func (s *replica) changed(flag, value string) []string {
 // TestReplicas_RefuseOtherSettings starts servers whose settings differ from those of the others.
 func TestReplicas_RefuseOtherSettings(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 2)
 	key := filepath.Join(r.dir, "other.key")
 	if err := os.WriteFile(key, []byte(strings.Repeat("ab", 32)), 0o600); err != nil {

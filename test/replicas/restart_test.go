@@ -10,7 +10,6 @@ import (
 // TestReplicas_RollingRestartLosesNoRequest restarts one server after the other under load.
 func TestReplicas_RollingRestartLosesNoRequest(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)

@@ -46,7 +46,6 @@ func (s *stream) requireCut(t testing.TB, answered time.Time) time.Time {
 // TestReplicas_RevocationCutsStreamsOfAllServers revokes people whose streams are at three servers.
 func TestReplicas_RevocationCutsStreamsOfAllServers(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	s := startRig(t, 3).startSite(t)
 	other := s.logIn("other", 0)
 	kept := other.openEverywhere()
@@ -88,7 +87,6 @@ func (s *site) revocationLatencies(t *testing.T, people int) (cuts, answers quan
 // when the process runs again.
 func TestReplicas_RevocationWithStoppedServer(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	s := startRig(t, 3).startSite(t)
 	p := s.logIn("person", 0)
 	streams := p.openEverywhere()

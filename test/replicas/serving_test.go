@@ -56,7 +56,6 @@ func (c *chain) serveAll(t *testing.T, requests int) {
 // serves them itself.
 func TestReplicas_ServeWithoutRelay(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
@@ -71,7 +70,6 @@ func TestReplicas_ServeWithoutRelay(t *testing.T) {
 // others relay to it.
 func TestReplicas_RelayToTheHolder(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 3)
 	c := r.startChain(1, -1)
 	c.serveAll(t, 5)
@@ -95,7 +93,6 @@ func TestReplicas_RelayToTheHolder(t *testing.T) {
 // other.
 func TestReplicas_AgentFindsAnotherServer(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 2)
 	c := r.startChain(0, -1)
 	r.balancer.unpin(c.agent.client)

@@ -4,10 +4,7 @@
 package replicas
 
 import (
-	"bytes"
-	"context"
 	"os"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -59,16 +56,4 @@ func limit(target, busy time.Duration) time.Duration {
 		return target
 	}
 	return busy
-}
-
-// needReplicas skips the test when the program cannot be one of several servers.
-func needReplicas(t testing.TB) {
-	t.Helper()
-	help, err := exec.CommandContext(context.WithoutCancel(t.Context()), program, "serve", "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(help, []byte("--relay-address")) {
-		t.Skip("fairlead-server has no --relay-address")
-	}
 }

@@ -159,7 +159,6 @@ func (w *watcher) requireList(server int) {
 // comes from another server.
 func TestReplicas_EventsReachOtherServers(t *testing.T) {
 	t.Parallel()
-	needReplicas(t)
 	r := startRig(t, 3)
 	watchers := []*watcher{r.startWatcher(1, 0), r.startWatcher(2, 7)}
 	latencies := newQuantiles(r.eventLatencies(watchers, number(t, eventsVariable, 60)))

@@ -64,6 +64,29 @@ func TestAbortable_PassesNothingWithoutLease(t *testing.T) {
 	})
 }
 
+// recordAborts returns a function that registers a request of a session, and one that returns when
+// those requests were aborted, as times since now.
+func recordAborts(r *Registry) (serve func() *Entry, aborted func() []time.Duration) {
+	var mu sync.Mutex
+	var aborts []time.Duration
+	began := time.Now()
+	serve = func() *Entry {
+		e := r.Register(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			aborts = append(aborts, time.Since(began))
+		})
+		e.SetSession("s")
+		return e
+	}
+	aborted = func() []time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return aborts
+	}
+	return serve, aborted
+}
+
 func TestRegistry_RunAbortsIdleRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,23 +101,7 @@ func TestRegistry_RunAbortsIdleRequests(t *testing.T) {
 			r.Run(ctx, func(n int, first bool) { reports = append(reports, fmt.Sprint(n, first)) })
 			running.Store(false)
 		}()
-		var mu sync.Mutex
-		var aborts []time.Duration
-		aborted := func() []time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			return aborts
-		}
-		began := time.Now()
-		serve := func() *Entry {
-			e := r.Register(func() {
-				mu.Lock()
-				defer mu.Unlock()
-				aborts = append(aborts, time.Since(began))
-			})
-			e.SetSession("s")
-			return e
-		}
+		serve, aborted := recordAborts(r)
 		first, pending := serve(), r.Register(nil)
 		sleep(leaseLength - 1)
 		if len(aborted()) != 0 {

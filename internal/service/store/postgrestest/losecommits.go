@@ -21,19 +21,8 @@ import (
 // It is called from one goroutine at a time.
 func (s *Server) LoseCommits(t testing.TB, databaseURL string, lose func() bool) string {
 	t.Helper()
-	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5432"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	query := u.Query()
-	query.Set("host", dir)
-	u.RawQuery = query.Encode()
+	listener, relayURL := listenBefore(t, databaseURL)
 	r := &commitRelay{server: filepath.Join(s.dir, ".s.PGSQL.5432"), lose: lose, conns: map[net.Conn]struct{}{}}
 	var relays sync.WaitGroup
 	relays.Go(func() {
@@ -51,7 +40,25 @@ func (s *Server) LoseCommits(t testing.TB, databaseURL string, lose func() bool)
 		r.closeAll()
 		relays.Wait()
 	})
-	return u.String()
+	return relayURL
+}
+
+// listenBefore returns a listener, and the database's URL with the listener in place of its server.
+func listenBefore(t testing.TB, databaseURL string) (net.Listener, string) {
+	t.Helper()
+	dir := t.TempDir()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5432"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("host", dir)
+	u.RawQuery = query.Encode()
+	return listener, u.String()
 }
 
 // commitRelay relays connections and loses answers.

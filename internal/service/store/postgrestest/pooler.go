@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/url"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -20,19 +18,8 @@ import (
 // the connection to the server that was used last, or another one when all are busy.
 func (s *Server) Pool(t testing.TB, databaseURL string) string {
 	t.Helper()
-	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5432"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	query := u.Query()
-	query.Set("host", dir)
-	u.RawQuery = query.Encode()
+	listener, relayURL := listenBefore(t, databaseURL)
 	p := &pooler{ctx: ctx, databaseURL: databaseURL}
 	var clients sync.WaitGroup
 	clients.Go(func() {
@@ -57,7 +44,7 @@ func (s *Server) Pool(t testing.TB, databaseURL string) string {
 			_ = c.Close()
 		}
 	})
-	return u.String()
+	return relayURL
 }
 
 type pooler struct {

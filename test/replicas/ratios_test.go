@@ -89,14 +89,17 @@ func TestRatios(t *testing.T) {
 	chainOne, chainThree, chainRelaying := one.startChain(-1, -1), three.startChain(-1, -1), relaying.startChain(0, -1)
 	three.waitLegs(chainThree.agent)
 	alone, direct, relayed := chainOne.atReplicas(0), chainThree.atReplicas(0, 1, 2), chainRelaying.atReplicas(1, 2)
-	var sameTotal, threeToOne, relayedToDirect []float64
+	var sameTotal, inTurn, threeToOne, relayedToDirect []float64
 	for round := range 6 {
 		a, spread := one.cpuPerRequest(8, alone...), three.cpuPerRequest(8, direct...)
+		turn := three.cpuPerRequest(8, direct[round%len(direct)])
 		d, b := three.cpuPerRequest(24, direct...), relaying.cpuPerRequest(24, relayed...)
 		if round == 0 {
 			continue // warms caches up
 		}
-		t.Logf("CPU a request: one server %s, three with its load together %s, each %s, relayed %s", a, spread, d, b)
+		t.Logf("CPU a request: one server %s, one of three in turn %s, three with its load together %s, each %s, relayed %s",
+			a, turn, spread, d, b)
+		inTurn = append(inTurn, float64(turn)/float64(a))
 		sameTotal = append(sameTotal, float64(spread)/float64(a))
 		threeToOne = append(threeToOne, float64(d)/float64(a))
 		relayedToDirect = append(relayedToDirect, float64(b)/float64(d))
@@ -104,9 +107,10 @@ func TestRatios(t *testing.T) {
 	for _, g := range slices.Concat(alone, direct, relayed) {
 		g.closeIdle()
 	}
-	slices.Sort(sameTotal)
-	slices.Sort(threeToOne)
-	slices.Sort(relayedToDirect)
+	for _, ratios := range [][]float64{sameTotal, inTurn, threeToOne, relayedToDirect} {
+		slices.Sort(ratios)
+	}
+	t.Logf("one of three servers at a time / one, the same load: median %.2f of %.2f (target 1.10)", inTurn[2], inTurn)
 	t.Logf("three servers / one, the same load of each: median %.2f of %.2f (target 1.10)", threeToOne[2], threeToOne)
 	t.Logf("three servers / one, the same load together: median %.2f of %.2f", sameTotal[2], sameTotal)
 	t.Logf("relayed / direct, CPU a request: median %.2f of %.2f (target 1.6)", relayedToDirect[2], relayedToDirect)
@@ -114,10 +118,8 @@ func TestRatios(t *testing.T) {
 	const perServer = 200
 	a, restAlone := one.cpuPerRequestAt(perServer, alone...)
 	d, restThree := three.cpuPerRequestAt(3*perServer, direct...)
-	t.Logf(
-		"at %d requests a second of each server: one %s, three %s, ratio %.2f (target 1.10); rest: %.2f %% and "+
-			"%.2f %% "+
-			"of a core for a server", perServer, a, d, float64(d)/float64(a), 100*restAlone, 100*restThree)
+	t.Logf("at %d requests a second of each server: one %s, three %s, ratio %.2f (target 1.10); rest: %.2f %% and "+
+		"%.2f %% of a core for a server", perServer, a, d, float64(d)/float64(a), 100*restAlone, 100*restThree)
 	events := three.eventLatencies([]*watcher{three.startWatcher(1, 0), three.startWatcher(2, 0)}, 200)
 	t.Logf("event at another server: %s (target p99 50 ms)", newQuantiles(events))
 	cuts, answers := three.startSite(t).revocationLatencies(t, 60)

@@ -4,11 +4,14 @@
 package service
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
@@ -36,6 +39,17 @@ func (o *Options) SetWrapLoginStore(wrap func(account.Logins) account.Logins) {
 
 // SetWrapRevoker puts a wrapper around what revokes sessions.
 func (o *Options) SetWrapRevoker(wrap func(account.Revoker) account.Revoker) { o.wrapRevoker = wrap }
+
+// SetBeatTimes sets the times of a replica's beats.
+func (o *Options) SetBeatTimes(t store.BeatTimes) { o.beatTimes = t }
+
+// SetLeaseClock sets the clocks of a replica's lease.
+func (o *Options) SetLeaseClock(c lease.Clock) { o.leaseClock = &c }
+
+// SetDialPeer sets what dials other replicas.
+func (o *Options) SetDialPeer(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	o.dialPeer = dial
+}
 
 // DeviceOf returns the device that a service with the options records for a request.
 func DeviceOf(o Options, r *http.Request, ip netip.Addr) (account.Device, error) {

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
@@ -85,6 +87,12 @@ type Options struct {
 	wrapLoginStore func(account.Logins) account.Logins
 	// wraps the revoker of sessions; nil = not wrapped; tests cancel requests in it
 	wrapRevoker func(account.Revoker) account.Revoker
+
+	beatTimes store.BeatTimes // of a replica; zero = the defaults; tests shorten them
+	// clocks of the lease; nil = the system's; tests step them
+	leaseClock *lease.Clock
+	// dials other replicas; nil = a net.Dialer; tests cut what it returns
+	dialPeer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Addresses are those of the listeners.

@@ -48,7 +48,11 @@ func (s *service) openReplica(ctx context.Context) error {
 	}
 	s.onClose(func() { _ = l.Close() })
 	s.replica = &replica{id: account.NewID(account.PrefixReplica, time.Now()), listener: l}
-	s.lease = lease.New(o.Lease)
+	if clock := s.opt.leaseClock; clock != nil {
+		s.lease = lease.NewWithClock(o.Lease, *clock)
+	} else {
+		s.lease = lease.New(o.Lease)
+	}
 	return nil
 }
 
@@ -76,7 +80,7 @@ func (s *service) wireReplica() (err error) {
 	}
 	s.replica.peers, err = peers.New(peers.Options{
 		ID: s.replica.id, Key: s.key, Replicas: s.listReplicas, Local: localReplica{s}, Lease: s.opt.Replica.Lease,
-		WindowBudget: s.windows, Logger: s.log,
+		WindowBudget: s.windows, Logger: s.log, DialContext: s.opt.dialPeer,
 	})
 	if err != nil {
 		return fmt.Errorf("preparing the links to other replicas: %w", err)

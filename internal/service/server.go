@@ -171,7 +171,7 @@ func (s *service) open(ctx context.Context) error {
 func (s *service) openData(ctx context.Context) error {
 	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace,
 		KeepUsers: s.opt.IdentityRetention, OwnHosts: s.ownHosts(),
-		KeepOperators: s.opt.OperatorRetention}
+		KeepOperators: s.opt.OperatorRetention, BeatTimes: s.opt.beatTimes}
 	var err error
 	if opt.Replica, err = s.storeReplica(); err != nil {
 		return err

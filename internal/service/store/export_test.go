@@ -7,7 +7,7 @@ import "time"
 
 // SetBeatTimes is called before Beat.
 func (s *Store) SetBeatTimes(interval, timeout, fenceAfter time.Duration) {
-	s.beatTimes = beatTimes{interval, timeout, fenceAfter}
+	s.opt.BeatTimes = BeatTimes{interval, timeout, fenceAfter}
 }
 
 // SetPollInterval is called before Listen.

@@ -43,13 +43,13 @@ func (s *Store) Beat(ctx context.Context, answered func(began time.Duration)) er
 	if err != nil {
 		return err
 	}
-	b := &beater{s: s, config: config, observer: beatObserver{after: s.beatTimes.fenceAfter}, answered: answered,
+	b := &beater{s: s, config: config, observer: beatObserver{after: s.opt.BeatTimes.FenceAfter}, answered: answered,
 		clock: s.opt.BeatClock}
 	if opened := time.Now(); b.clock == nil {
 		b.clock = func() time.Duration { return time.Since(opened) }
 	}
 	defer b.disconnect()
-	for first := true; first || timer.Sleep(ctx, s.beatTimes.interval); first = false {
+	for first := true; first || timer.Sleep(ctx, s.opt.BeatTimes.Interval); first = false {
 		dead, err := b.beat(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -68,7 +68,7 @@ func (s *Store) Beat(ctx context.Context, answered func(began time.Duration)) er
 
 // beat beats once. An error without an answer of the database has ended the connection.
 func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.s.beatTimes.timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.s.opt.BeatTimes.Timeout)
 	defer cancel()
 	if err := b.connect(ctx); err != nil {
 		return nil, err

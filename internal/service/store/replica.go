@@ -48,8 +48,9 @@ const (
 // join again with another id.
 var ErrFenced = errors.New("this server was taken for dead by another one, after its beats were missing")
 
-// beatTimes are the times of the replicas' protocol.
-type beatTimes struct{ interval, timeout, fenceAfter time.Duration }
+// BeatTimes are the times of the replicas' protocol: between two beats, for the database's answer to
+// one, and until a replica whose beats are missing is fenced.
+type BeatTimes struct{ Interval, Timeout, FenceAfter time.Duration }
 
 // join adds the replica to the servers of the store. It is in a write transaction.
 func (t *tx) join(r *Replica) error {

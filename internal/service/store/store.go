@@ -59,6 +59,7 @@ type Options struct {
 	// makes the server one of several on DatabaseURL; nil: it is the only one, or a command
 	Replica        *Replica
 	BeatClock      func() time.Duration // of a replica's beats; nil = the time since Beat was called
+	BeatTimes      BeatTimes            // of a replica; tests shorten them
 	Clock          func() time.Time     // nil = time.Now, and the database's clock for revocations
 	Grace          time.Duration        // how long the row of a lost endpoint is kept
 	Reserve        time.Duration        // how long the ids of a deleted endpoint and of its hostname are kept
@@ -83,6 +84,7 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
+	setDefault(&o.BeatTimes, BeatTimes{beatInterval, beatTimeout, fenceAfter})
 	setDefault(&o.Grace, DefaultGrace)
 	setDefault(&o.Reserve, DefaultReserve)
 	setDefault(&o.EventRetention, DefaultEventRetention)
@@ -125,12 +127,11 @@ type Store struct {
 	pollInterval time.Duration // of Listen
 
 	// of a replica
-	beatTimes beatTimes
-	joined    atomic.Bool // its writes are refused from then on when it is fenced
-	sweeper   atomic.Bool
-	lastUsed  lastUsedTimes
-	uses      sessionUses
-	probe     probe
+	joined   atomic.Bool // its writes are refused from then on when it is fenced
+	sweeper  atomic.Bool
+	lastUsed lastUsedTimes
+	uses     sessionUses
+	probe    probe
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
 }
@@ -165,8 +166,7 @@ var (
 // store open; LockServer keeps a second server away, unless both are replicas.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
-	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval,
-		beatTimes: beatTimes{beatInterval, beatTimeout, fenceAfter}}
+	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval}
 	if opt.DatabaseURL != "" {
 		s.engine = &postgresEngine{}
 	}

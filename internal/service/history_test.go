@@ -1,0 +1,265 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+)
+
+const (
+	// historySeed is the environment variable with the seed of one more history. A seed repeats what
+	// is done and broken, not how it interleaves.
+	historySeed = "FAIRLEAD_HISTORY_SEED"
+	// historyRounds is the environment variable that says how often a history's faults are repeated.
+	historyRounds = "FAIRLEAD_HISTORY_ROUNDS"
+)
+
+// Sizes of a history.
+const (
+	historyReplicas = 3
+	historyWriters  = 3
+	historyWatchers = 3
+)
+
+// TestHistory_IsOneForAllServers uses three services on one PostgreSQL by their APIs while they are
+// killed, cut from the database and from each other, fenced and promoted, and checks what all
+// clients see against the rules of docs/replicas.md.
+func TestHistory_IsOneForAllServers(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a history takes half a minute")
+	}
+	seeds := []uint64{1, 2}
+	if text := os.Getenv(historySeed); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			newHistory(t, seed).run()
+		})
+	}
+}
+
+// history is one account, the services that have it, and what clients have seen.
+type history struct {
+	t    *testing.T
+	seed uint64
+	dir  string
+
+	primary, standby       *postgrestest.Server
+	primaryDir, standbyDir string // of their sockets
+	databaseURL            string // of both, without a relay
+	keyFile                string
+	admin                  *store.Store // without a relay
+	replicas               [historyReplicas]*historyReplica
+	apiKey, authtoken      string
+
+	writing  atomic.Int32 // writers that have not finished
+	breaking atomic.Bool  // faults are being injected
+	lossy    atomic.Bool  // answers to commits get lost
+	random   struct {
+		sync.Mutex
+		*rand.Rand
+	} // of lost answers
+	versions *versionLog
+	counts   historyCounts
+}
+
+// historyCounts are how much was done and seen.
+type historyCounts struct {
+	acknowledged, refused, unknown, lost, fencedRefusals, gone, moves, checks atomic.Int64
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	t.Helper()
+	h := &history{t: t, seed: seed, dir: t.TempDir(), versions: newVersionLog(t)}
+	h.random.Rand = rand.New(rand.NewPCG(seed, 1))
+	h.startPostgres()
+	h.keyFile = filepath.Join(h.dir, "key")
+	if err := os.WriteFile(h.keyFile, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	servicetest.IssueCertificate(t, h.dir, "*.example.com")
+	for i := range h.replicas {
+		h.replicas[i] = h.newHistoryReplica(i)
+	}
+	t.Cleanup(h.logServices)
+	for i, r := range h.replicas {
+		r.start()
+		t.Cleanup(func() { r.end() })
+		r.waitReady()
+		if i == 0 {
+			h.readSecrets()
+			h.openAdmin()
+		}
+	}
+	return h
+}
+
+// startPostgres starts a server and a synchronous standby.
+func (h *history) startPostgres() {
+	h.t.Helper()
+	var err error
+	h.primary, err = postgrestest.Start("fsync=off", "wal_retrieve_retry_interval=100ms")
+	postgrestest.SkipWithout(h.t, err)
+	h.t.Cleanup(func() { h.must(h.primary.Remove()) })
+	h.standby, err = h.primary.Standby()
+	h.must(err)
+	h.t.Cleanup(func() { h.must(h.standby.Remove()) })
+	direct := h.primary.URL(h.t)
+	h.databaseURL, err = h.primary.WithStandby(direct, h.standby)
+	h.must(err)
+	u, err := url.Parse(h.databaseURL)
+	h.must(err)
+	h.primaryDir, h.standbyDir, _ = strings.Cut(u.Query().Get("host"), ",")
+	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
+		h.must(h.primary.Exec(h.t.Context(), h.primary.AdminURL(), statement))
+	}
+}
+
+// openAdmin opens the store past the relays, and grants the account a domain.
+func (h *history) openAdmin() {
+	h.t.Helper()
+	key, err := seal.Read(h.keyFile)
+	h.must(err)
+	h.admin, err = store.Open(h.t.Context(), store.Options{DataDir: h.t.TempDir(), DatabaseURL: h.databaseURL, Key: key})
+	h.must(err)
+	h.t.Cleanup(func() { _ = h.admin.Close() })
+	accounts, err := h.admin.ListAccounts(h.t.Context())
+	h.must(err)
+	_, err = h.admin.GrantDomain(h.t.Context(), accounts[0].ID, "*.example.com")
+	h.must(err)
+}
+
+func (h *history) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// logServices prints the last lines of the services' logs when the test has failed.
+func (h *history) logServices() {
+	if !h.t.Failed() {
+		return
+	}
+	for i, r := range h.replicas {
+		lines := strings.Split(strings.TrimSpace(r.log.String()), "\n")
+		h.t.Logf("service %d:\n%s", i, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	}
+}
+
+// loses reports whether the answer to a commit gets lost.
+func (h *history) loses() bool {
+	h.random.Lock()
+	defer h.random.Unlock()
+	if !h.lossy.Load() || h.random.IntN(40) > 0 {
+		return false
+	}
+	h.counts.lost.Add(1)
+	return true
+}
+
+// any returns one of the services that are ready, nil while none is.
+func (h *history) any(random *rand.Rand) *incarnation {
+	first := random.IntN(historyReplicas)
+	for i := range historyReplicas {
+		if now := h.replicas[(first+i)%historyReplicas].now.Load(); now != nil {
+			return now
+		}
+	}
+	return nil
+}
+
+// pause waits for a random time; it reports whether the test goes on.
+func (h *history) pause(random *rand.Rand, most time.Duration) bool {
+	select {
+	case <-time.After(time.Duration(random.Int64N(int64(most)) + int64(time.Millisecond))):
+		return true
+	case <-h.t.Context().Done():
+		return false
+	}
+}
+
+func (h *history) run() {
+	ctx, cancel := context.WithTimeout(h.t.Context(), servicetest.MaxWait)
+	defer cancel()
+	h.writing.Store(historyWriters)
+	h.breaking.Store(true)
+	var writers, watchers sync.WaitGroup
+	all := make([]*writer, historyWriters)
+	for i := range all {
+		all[i] = h.newWriter(i)
+		writers.Go(func() {
+			defer h.writing.Add(-1)
+			all[i].run(ctx)
+		})
+	}
+	folds := make([]*watcher, historyWatchers)
+	for i := range folds {
+		folds[i] = h.newWatcher(i)
+		watchers.Go(func() { folds[i].run(ctx) })
+	}
+	h.breakAll(rand.New(rand.NewPCG(h.seed, 2)))
+	writers.Wait()
+	watchers.Wait()
+	if ctx.Err() != nil {
+		h.t.Error("the history did not come to its end")
+	}
+	h.checkEnd(ctx, all, folds)
+	c := &h.counts
+	h.t.Logf("%d versions; calls: %d acknowledged, %d refused, %d without an answer, %d refused by a fenced service; "+
+		"%d answers to commits lost; watchers: %d moves, %d times gone; %d checks of traffic", h.versions.count(),
+		c.acknowledged.Load(), c.refused.Load(), c.unknown.Load(), c.fencedRefusals.Load(), c.lost.Load(),
+		c.moves.Load(), c.gone.Load(), c.checks.Load())
+}
+
+// checkEnd compares what all services answer in the end with what clients know.
+func (h *history) checkEnd(ctx context.Context, writers []*writer, watchers []*watcher) {
+	lists := map[string]string{}
+	for _, r := range h.replicas {
+		now := r.waitReady()
+		wait.Until(h.t, "list of a service", func() bool {
+			list, _, err := h.list(ctx, now)
+			if err != nil {
+				return false
+			}
+			lists[r.host] = fmt.Sprint(list)
+			return true
+		})
+		for _, w := range writers {
+			w.checkAll(ctx, now)
+		}
+	}
+	for i, w := range watchers {
+		for host, list := range lists {
+			if got := fmt.Sprint(w.all); got != list {
+				h.t.Errorf("watcher %d has\n%s\nservice %s has\n%s", i, got, host, list)
+			}
+		}
+	}
+	h.versions.check()
+}

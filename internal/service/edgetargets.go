@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -13,24 +14,49 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // chooseAgent returns an agent that serves the endpoint, none of those in tried: one with a session
 // here, or else with another replica.
 func (s *service) chooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
+	members := asMembers(tried)
+	return s.chooseHereFirst(ctx, queryOf(ep), tried,
+		func() (*tunnelserver.Member, error) { return s.sessions.ChooseNow(ep, members...) },
+		func() (*tunnelserver.Member, error) { return s.sessions.Choose(ctx, ep, members...) })
+}
+
+// chooseHereFirst chooses one of the members here by now, which does not wait, then one with another
+// replica, then one here by choose, which may wait for one. It waits for an agent with another
+// replica that has just become unresponsive, unless an agent was tried.
+func (s *service) chooseHereFirst(
+	ctx context.Context, q peers.Query, tried []edge.Agent, now, choose func() (*tunnelserver.Member, error),
+) (edge.Agent, error) {
+	var remote error
 	if s.replica != nil {
-		if h, err := s.sessions.ChooseNow(ep, asMembers(tried)...); err == nil {
+		if h, err := now(); err == nil {
 			return h, nil
 		}
-		if m, err := s.replica.choose(ctx, queryOf(ep), tried); err == nil {
+		m, err := s.replica.choose(ctx, q, tried)
+		if err == nil {
 			return m, nil
 		}
+		remote = err
 	}
-	h, err := s.sessions.Choose(ctx, ep, asMembers(tried)...)
-	if err != nil {
+	h, err := choose()
+	switch {
+	case err == nil:
+		return h, nil
+	case !errors.Is(remote, tunnel.ErrUnresponsive) || account.CodeOf(err) != account.CodeEndpointOffline:
 		return nil, err // not h: a nil *Member is no nil Agent
+	case len(tried) > 0:
+		return nil, remote
 	}
-	return h, nil
+	m, err := s.replica.peers.ChooseWaiting(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func asMembers(agents []edge.Agent) []*tunnelserver.Member {
@@ -47,20 +73,12 @@ func asMembers(agents []edge.Agent) []*tunnelserver.Member {
 func (s *service) chooseTunnel(
 	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
 ) (edge.Agent, error) {
-	if s.replica != nil {
-		if h, err := s.sessions.ChooseLabelsNow(accountID, labels, asMembers(tried)...); err == nil {
-			return h, nil
-		}
-		query := peers.Query{AccountID: accountID, Labels: labels}
-		if m, err := s.replica.choose(ctx, query, tried); err == nil {
-			return m, nil
-		}
-	}
-	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, asMembers(tried)...)
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
+	members := asMembers(tried)
+	return s.chooseHereFirst(ctx, peers.Query{AccountID: accountID, Labels: labels}, tried,
+		func() (*tunnelserver.Member, error) { return s.sessions.ChooseLabelsNow(accountID, labels, members...) },
+		func() (*tunnelserver.Member, error) {
+			return s.sessions.ChooseLabels(ctx, accountID, labels, members...)
+		})
 }
 
 // internalEndpoint returns the internal endpoint with the URL. It asks the store only if none is

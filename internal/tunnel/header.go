@@ -23,6 +23,7 @@ type OpenHeader struct {
 	TraceID    string        // at most 128 bytes
 	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = unknown
 	Pod        *PodIdentity  // as the forwarder states it; nil = unknown
+	RelayID    uint64        // between replicas: the opener's number of the stream; 0 = none
 
 	// BytesFollow is not sent. It tells Open that the caller is about to write: the header is sent
 	// together with those bytes, or within 5 ms.
@@ -70,6 +71,7 @@ const (
 	tagPodServiceAccount
 	tagScheme
 	tagPodAnnotations
+	tagRelayID
 	tagEnd // one past the last that this version knows
 )
 
@@ -153,6 +155,10 @@ func (h OpenHeader) encode() ([]byte, error) {
 	if ms := min(h.Deadline.Milliseconds(), math.MaxUint32); ms > 0 {
 		b = append(b, tagDeadline, 0, 4)
 		b = binary.BigEndian.AppendUint32(b, uint32(ms))
+	}
+	if h.RelayID != 0 {
+		b = append(b, tagRelayID, 0, 8)
+		b = binary.BigEndian.AppendUint64(b, h.RelayID)
 	}
 	b[0], b[1] = headerVersion, flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))
@@ -262,6 +268,9 @@ func (h *OpenHeader) setField(tag byte, value []byte) error {
 		return nil
 	case tag == tagDeadline && len(value) == 4:
 		h.Deadline = time.Duration(binary.BigEndian.Uint32(value)) * time.Millisecond
+		return nil
+	case tag == tagRelayID && len(value) == 8:
+		h.RelayID = binary.BigEndian.Uint64(value)
 		return nil
 	case tag == tagPodAnnotations:
 		all, err := parseAnnotations(value)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -35,7 +36,22 @@ func (s *Session) Unresponsive() (since time.Time, yes bool) {
 // OnUnresponsive calls f once, unless stop is called before, when the peer does not answer on the
 // stream's connection; at once if that is already so. f must not block. Such a wait costs a ping
 // every two seconds while nothing else arrives.
-func (s *Stream) OnUnresponsive(f func()) (stop func()) { return s.link.mux.OnUnresponsive(f) }
+func (s *Stream) OnUnresponsive(f func()) (stop func()) {
+	if s.watchAgent == nil {
+		return s.link.mux.OnUnresponsive(f)
+	}
+	f = sync.OnceFunc(f)
+	stopHere, stopBeyond := s.link.mux.OnUnresponsive(f), s.watchAgent(f)
+	return func() {
+		stopHere()
+		stopBeyond()
+	}
+}
+
+// SetAgentWatch makes OnUnresponsive watch the agent, too, to which the peer relays the stream: watch
+// calls f when that one does not respond, unless stop is called before. It must be called before the
+// stream is used.
+func (s *Stream) SetAgentWatch(watch func(f func()) (stop func())) { s.watchAgent = watch }
 
 // Unresponsive reports whether the peer does not answer on the stream's connection, and since when.
 func (s *Stream) Unresponsive() (since time.Time, yes bool) { return s.link.mux.Unresponsive() }

@@ -51,6 +51,7 @@ type Stream struct {
 	readMu     sync.Mutex // one reader at a time
 	openErr    error      // opener: why it will never open; guarded by readMu
 	onRefused  func(RefuseCode)
+	watchAgent func(f func()) (stop func()) // of SetAgentWatch
 	deadlineMu sync.Mutex
 	deadline   time.Time // of reads
 }

@@ -5,6 +5,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -25,6 +27,8 @@ const (
 	// unusedLifetime is how long a member stays that is neither used nor asked for.
 	unusedLifetime = time.Minute
 	maxQuestions   = 10_000 // whose answers are kept
+	// maxSilence is how long an agent may have been unresponsive for ChooseWaiting to wait for it.
+	maxSilence = 3 * time.Second
 )
 
 // queryKey is a comparable Query.
@@ -95,6 +99,34 @@ func (p *Peers) Choose(ctx context.Context, q Query, tried []*Member) (*Member, 
 		}
 		p.mu.Lock()
 	}
+}
+
+// ChooseWaiting is Choose with nothing tried. While no agent responds, it waits for one that became
+// unresponsive at most maxSilence ago.
+func (p *Peers) ChooseWaiting(ctx context.Context, q Query) (*Member, error) {
+	for {
+		m, err := p.Choose(ctx, q, nil)
+		if err == nil || !errors.Is(err, tunnel.ErrUnresponsive) || time.Since(p.silentSince(q)) >= maxSilence {
+			return m, err
+		}
+		if !timer.Sleep(ctx, negativeLifetime) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// silentSince returns since when the last agent of the question's members does not respond.
+func (p *Peers) silentSince(q Query) (since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if qn := p.questions[keyOf(q)]; qn != nil {
+		for _, m := range qn.members {
+			if m.silentSince.After(since) {
+				since = m.silentSince
+			}
+		}
+	}
+	return since
 }
 
 func errNoMember(q Query, silent bool) error {
@@ -230,7 +262,8 @@ func (l *link) memberLocked(h *Holder, now time.Time) *Member {
 	}
 	m.endpoint.Store(&h.Endpoint)
 	// uses are added again
-	m.connections, m.unresponsive, m.listedAt = max(h.Connections-m.uses, 0), h.Unresponsive, now
+	m.connections, m.listedAt = max(h.Connections-m.uses, 0), now
+	m.setSilentLocked(h.Unresponsive)
 	return m
 }
 

@@ -28,11 +28,11 @@ type Member struct {
 	endpoint  atomic.Pointer[account.Endpoint]
 
 	// guarded by Peers.mu
-	connections  int       // that it had when the peer was asked
-	unresponsive bool      // then
-	uses         int       // choices that are not released
-	lastChosen   uint64    // 0 = never
-	listedAt     time.Time // last
+	connections int       // that it had when the peer was asked
+	silentSince time.Time // since when its agent is known not to respond; zero: it does
+	uses        int       // choices that are not released
+	lastChosen  uint64    // 0 = never
+	listedAt    time.Time // last
 }
 
 // memberKey tells one bind on a replica from the next.
@@ -63,7 +63,8 @@ func (m *Member) Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream,
 	if m.ctx.Err() != nil {
 		return nil, errOffline(m.key.id, nil)
 	}
-	h.EndpointID = wireID(m.accountID, m.key.id)
+	relayID := m.link.peer.peers.lastRelayID.Add(1)
+	h.EndpointID, h.RelayID = wireID(m.accountID, m.key.id), relayID
 	st, err := m.link.session.Open(ctx, h)
 	switch {
 	case errors.Is(err, tunnel.ErrUnresponsive):
@@ -76,6 +77,7 @@ func (m *Member) Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream,
 	m.link.peer.relayedOut.Add(1)
 	m.link.peer.peers.relayedOut.Add(1)
 	st.OnRefused(m.handleRefusal)
+	st.SetAgentWatch(func(f func()) (stop func()) { return m.watchAgent(relayID, f) })
 	return st, nil
 }
 
@@ -88,10 +90,25 @@ func (m *Member) handleRefusal(code tunnel.RefuseCode) {
 		defer p.mu.Unlock()
 		m.dropLocked()
 	case tunnel.RefusedUnresponsive:
-		p := m.link.peer.peers
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		m.unresponsive = true // until the peer is asked again
+		m.setUnresponsive()
+	}
+}
+
+// setUnresponsive makes Choose pass the member over until the peer has been asked again.
+func (m *Member) setUnresponsive() {
+	p := m.link.peer.peers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.setSilentLocked(true)
+}
+
+// setSilentLocked records whether the agent does not respond. Peers.mu must be held.
+func (m *Member) setSilentLocked(silent bool) {
+	switch {
+	case !silent:
+		m.silentSince = time.Time{}
+	case m.silentSince.IsZero():
+		m.silentSince = time.Now()
 	}
 }
 
@@ -123,7 +140,7 @@ func (m *Member) canServeLocked() (ready, silent bool) {
 	if m.ctx.Err() != nil || !m.link.session.CanOpen() {
 		return false, false
 	}
-	if _, yes := m.link.session.Unresponsive(); yes || m.unresponsive {
+	if _, yes := m.link.session.Unresponsive(); yes || !m.silentSince.IsZero() {
 		return false, true
 	}
 	return true, false

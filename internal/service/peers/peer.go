@@ -51,6 +51,7 @@ type link struct {
 	peer    *peer
 	session *tunnel.Session
 	ctx     context.Context // ends with the session
+	watch   agentWatch
 
 	// guarded by Peers.mu
 	members map[memberKey]*Member

@@ -120,13 +120,15 @@ type Peers struct {
 	tasks    tasks
 
 	relayedOut, relayedIn, overdue atomic.Int64 // of Totals
+	lastRelayID                    atomic.Uint64
 
 	mu        sync.Mutex // guards what follows and the members
 	peers     map[string]*peer
 	inbound   map[string]map[*inboundConn]struct{} // by the caller's id
 	questions map[queryKey]*question
-	sequence  uint64 // of the last question
-	choices   uint64 // members chosen so far
+	relayed   map[relayedKey]*tunnel.Stream // that peers have opened to agents here
+	sequence  uint64                        // of the last question
+	choices   uint64                        // members chosen so far
 }
 
 // New returns Peers without links; Run makes them.
@@ -149,7 +151,7 @@ func New(opt Options) (*Peers, error) {
 	}
 	p := &Peers{opt: opt, log: opt.Logger, identity: &identity{authority: authority, id: opt.ID, now: opt.Now},
 		peers: make(map[string]*peer), inbound: make(map[string]map[*inboundConn]struct{}),
-		questions: make(map[queryKey]*question)}
+		questions: make(map[queryKey]*question), relayed: make(map[relayedKey]*tunnel.Stream)}
 	if _, err := p.identity.certificate(); err != nil {
 		return nil, err
 	}

@@ -79,7 +79,8 @@ func (h relayHandler) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.
 		_ = st.Refuse(tunnel.RefusedHeader)
 		return
 	}
-	header.EndpointID, header.BytesFollow = id, st.Buffered() > 0
+	relayID := header.RelayID
+	header.EndpointID, header.RelayID, header.BytesFollow = id, 0, st.Buffered() > 0
 	wait := header.Deadline
 	if wait <= 0 {
 		wait = openTimeout
@@ -92,19 +93,10 @@ func (h relayHandler) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.
 		_ = st.Refuse(refusalOf(err))
 		return
 	}
-	p.countRelayed(callerOf(ctx))
+	defer p.addRelayed(callerOf(ctx), relayID, agent)()
 	to := &relayedStream{Stream: agent, from: st, opening: opening}
 	if _, err := relay.Join(ctx, st, to, relay.Options{}); err != nil {
 		p.log.Debug("a relayed stream broke", "endpoint", id, "err", err)
-	}
-}
-
-func (p *Peers) countRelayed(caller string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pr := p.peers[caller]; pr != nil {
-		pr.relayedIn.Add(1)
-		pr.peers.relayedIn.Add(1)
 	}
 }
 

@@ -1,0 +1,229 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Only the replica that has the agent's connections knows that the agent does not respond. So while
+// calls wait for relayed streams (tunnel.Stream.OnUnresponsive), the replica that relays asks for
+// those whose agents do not. The peer pings them meanwhile, as for its own calls, and answers as soon
+// as one does not respond, or after silentWait.
+
+const (
+	pathSilent = "/silent"
+	// watchDelay is how long a call waits before its stream is asked about: most have ended by then.
+	watchDelay = 250 * time.Millisecond
+	// silentWait is how long a peer waits for an agent that becomes unresponsive.
+	silentWait = time.Second
+	// maxWatched bounds the streams of one question.
+	maxWatched = 1000
+)
+
+// silentMessage has the RelayIDs of streams: those to watch, or those whose agents do not respond.
+type silentMessage struct {
+	Streams []uint64 `json:"streams"`
+}
+
+// agentWatch has the calls that wait for streams of a link.
+type agentWatch struct {
+	mu      sync.Mutex
+	waiting map[*agentWait]struct{}
+	polling bool
+}
+
+// agentWait is a call that waits for a stream to the member's agent.
+type agentWait struct {
+	relayID uint64
+	member  *Member
+	since   time.Time
+	call    func()
+}
+
+// watchAgent calls f when the agent of the stream with the RelayID does not respond, unless stop is
+// called before.
+func (m *Member) watchAgent(relayID uint64, f func()) (stop func()) {
+	w, a := &m.link.watch, &agentWait{relayID, m, time.Now(), f}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting == nil {
+		w.waiting = make(map[*agentWait]struct{})
+	}
+	w.waiting[a] = struct{}{}
+	if !w.polling {
+		w.polling = m.link.peer.peers.tasks.run(m.link.pollSilent)
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.waiting, a)
+	}
+}
+
+// due returns the calls that have waited for watchDelay, the oldest first and maxWatched at most.
+// more reports whether any call waits; if none does, polling has ended.
+func (w *agentWatch) due(now time.Time) (due []*agentWait, more bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for a := range w.waiting {
+		if now.Sub(a.since) >= watchDelay {
+			due = append(due, a)
+		}
+	}
+	slices.SortFunc(due, func(a, b *agentWait) int { return a.since.Compare(b.since) })
+	w.polling = len(w.waiting) > 0
+	return due[:min(len(due), maxWatched)], w.polling
+}
+
+// take removes a call, and reports whether it was waiting still.
+func (w *agentWatch) take(a *agentWait) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, waiting := w.waiting[a]
+	delete(w.waiting, a)
+	return waiting
+}
+
+// pollSilent asks the peer about streams until no call waits or the link is lost.
+func (l *link) pollSilent() {
+	for pause := watchDelay; timer.Sleep(l.ctx, pause); {
+		pause = watchDelay
+		due, more := l.watch.due(time.Now())
+		switch {
+		case !more:
+			return
+		case len(due) == 0:
+			continue
+		}
+		silent, err := l.peer.askSilent(l.ctx, due)
+		if err != nil {
+			l.peer.peers.log.Debug("a replica does not tell whether agents respond", "replica", l.peer.id, "err", err)
+			pause = silentWait
+			continue
+		}
+		for _, a := range due {
+			if slices.Contains(silent, a.relayID) && l.watch.take(a) {
+				a.member.setUnresponsive()
+				a.call()
+			}
+		}
+	}
+}
+
+func (pr *peer) askSilent(ctx context.Context, waiting []*agentWait) ([]uint64, error) {
+	var m silentMessage
+	for _, a := range waiting {
+		m.Streams = append(m.Streams, a.relayID)
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the question for agents that do not respond: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, silentWait+questionTimeout)
+	defer cancel()
+	var answer []byte
+	if err := pr.call(ctx, http.MethodPost, pathSilent, b, &answer); err != nil {
+		return nil, err
+	}
+	m, err = decodeSilent(answer)
+	return m.Streams, err
+}
+
+// relayedKey names a stream that this replica relays to an agent.
+type relayedKey struct {
+	caller string // the peer's id
+	id     uint64
+}
+
+// addRelayed counts a stream that a peer has opened to an agent here. Until remove is called, the peer
+// may ask whether its agent responds.
+func (p *Peers) addRelayed(caller string, id uint64, agent *tunnel.Stream) (remove func()) {
+	key := relayedKey{caller, id}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pr := p.peers[caller]; pr != nil {
+		pr.relayedIn.Add(1)
+		p.relayedIn.Add(1)
+	}
+	if id == 0 { // of a peer that does not ask
+		return func() {}
+	}
+	p.relayed[key] = agent
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.relayed, key)
+	}
+}
+
+// relayedStreams returns those of the caller's streams that are live here, by their RelayIDs.
+func (p *Peers) relayedStreams(caller string, ids []uint64) map[uint64]*tunnel.Stream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	live := make(map[uint64]*tunnel.Stream, len(ids))
+	for _, id := range ids {
+		if st := p.relayed[relayedKey{caller, id}]; st != nil {
+			live[id] = st
+		}
+	}
+	return live
+}
+
+func (p *Peers) serveSilent(w http.ResponseWriter, r *http.Request) {
+	asked, err := readBody(w, r, maxQuestionSize, decodeSilent)
+	if err == nil && len(asked.Streams) > maxWatched {
+		err = fmt.Errorf("%d streams, at most %d are allowed", len(asked.Streams), maxWatched)
+	}
+	caller := ""
+	if err == nil {
+		caller, err = replicaID(*r.TLS)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	live := p.relayedStreams(caller, asked.Streams)
+	waitUnresponsive(r.Context(), live)
+	answer := silentMessage{Streams: []uint64{}}
+	for id, st := range live {
+		if _, yes := st.Unresponsive(); yes {
+			answer.Streams = append(answer.Streams, id)
+		}
+	}
+	b, err := json.Marshal(answer)
+	if err != nil {
+		p.log.Error("answering a replica", "err", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b) // an error reaches the caller as one
+}
+
+// waitUnresponsive waits up to silentWait for one of the agents to be unresponsive.
+func waitUnresponsive(ctx context.Context, streams map[uint64]*tunnel.Stream) {
+	ctx, cancel := context.WithTimeout(ctx, silentWait)
+	defer cancel()
+	for _, st := range streams {
+		defer st.OnUnresponsive(cancel)()
+	}
+	<-ctx.Done()
+}
+
+func decodeSilent(b []byte) (m silentMessage, err error) {
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("decoding the streams whose agents do not respond: %w", err)
+	}
+	return m, nil
+}

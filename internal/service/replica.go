@@ -242,7 +242,7 @@ func (l localReplica) Holders(q peers.Query) []peers.Holder {
 // OpenMember implements peers.Local.
 func (l localReplica) OpenMember(
 	ctx context.Context, accountID, id string, h tunnel.OpenHeader,
-) (*tunnel.Stream, error) {
+) (*tunnel.Stream, func(), error) {
 	return l.s.sessions.OpenMember(ctx, accountID, id, h)
 }
 

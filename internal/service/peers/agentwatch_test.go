@@ -77,7 +77,7 @@ func TestMember_CallsWaitersWhenAgentStops(t *testing.T) {
 	wait.Until(t, "the end of the relayed streams", func() bool {
 		holds.mu.Lock()
 		defer holds.mu.Unlock()
-		return len(holds.relayed) == 0
+		return len(holds.relayed) == 0 && holds.local.open.Load() == 0
 	})
 }
 

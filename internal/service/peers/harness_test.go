@@ -13,6 +13,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +181,7 @@ type testLocal struct {
 	apply   func(context.Context, Change) error
 	holders func() // called by Holders
 	lines   chan tunnel.RequestLine
+	open    atomic.Int32 // streams of OpenMember that were not released
 }
 
 func (l *testLocal) add(h Holder, s *tunnel.Session) {
@@ -232,18 +234,20 @@ func (l *testLocal) Holders(q Query) []Holder {
 
 func (l *testLocal) OpenMember(
 	ctx context.Context, accountID, id string, h tunnel.OpenHeader,
-) (*tunnel.Stream, error) {
+) (*tunnel.Stream, func(), error) {
 	l.mu.Lock()
 	l.headers = append(l.headers, h)
 	m := l.members[id]
 	l.mu.Unlock()
 	switch {
 	case m == nil || m.holder.Endpoint.AccountID != accountID:
-		return nil, errOffline(id, nil)
+		return nil, nil, errOffline(id, nil)
 	case m.err != nil:
-		return nil, m.err
+		return nil, nil, m.err
 	}
-	return m.session.Open(ctx, h)
+	st, err := m.session.Open(ctx, h)
+	l.open.Add(1)
+	return st, func() { l.open.Add(-1) }, err
 }
 
 func (l *testLocal) ReportLine(accountID string, line tunnel.RequestLine) {

@@ -50,8 +50,10 @@ type Local interface {
 	Holders(q Query) []Holder
 	// OpenMember opens a stream to an agent that has a session with this replica, by the id of its
 	// endpoint or labelled tunnel. CodeEndpointOffline when there is none; an error that is
-	// tunnel.ErrUnresponsive when it does not respond.
-	OpenMember(ctx context.Context, accountID, id string, h tunnel.OpenHeader) (*tunnel.Stream, error)
+	// tunnel.ErrUnresponsive when it does not respond. Without an error, release is called once when
+	// the stream has ended: until then it is one of the member's connections.
+	OpenMember(ctx context.Context, accountID, id string, h tunnel.OpenHeader) (
+		st *tunnel.Stream, release func(), err error)
 	// ReportLine shows a request on the screen of the agent that holds line.EndpointID. It must not
 	// block.
 	ReportLine(accountID string, line tunnel.RequestLine)

@@ -87,12 +87,13 @@ func (h relayHandler) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.
 	}
 	opening, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	agent, err := p.opt.Local.OpenMember(opening, accountID, id, header)
+	agent, release, err := p.opt.Local.OpenMember(opening, accountID, id, header)
 	if err != nil {
 		p.log.Debug("a relayed stream was not opened", "endpoint", id, "err", err)
 		_ = st.Refuse(refusalOf(err))
 		return
 	}
+	defer release()
 	defer p.addRelayed(callerOf(ctx), relayID, agent)()
 	to := &relayedStream{Stream: agent, from: st, opening: opening}
 	if _, err := relay.Join(ctx, st, to, relay.Options{}); err != nil {

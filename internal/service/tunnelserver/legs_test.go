@@ -39,9 +39,10 @@ func TestLegs_ServeWhatSessionBinds(t *testing.T) {
 		byLabels, err := s.ChooseLabelsNow(r.accountID, map[string]string{"app": "web"})
 		storetest.Must(t, err)
 		storetest.Equal(t, "tunnel", byLabels.Endpoint().ID, group.EndpointID)
-		st, err := s.OpenMember(t.Context(), r.accountID, web.EndpointID, tunnel.OpenHeader{EndpointID: web.EndpointID})
+		st, release, err := s.OpenMember(t.Context(), r.accountID, web.EndpointID, tunnel.OpenHeader{EndpointID: web.EndpointID})
 		storetest.Must(t, err)
 		storetest.Must(t, st.Close())
+		release()
 		held := s.Holders(Query{AccountID: r.accountID, Binding: account.BindingKubernetes, Scheme: "http",
 			Host: "web.demo", Port: 80})
 		if len(held) != 1 || held[0].Endpoint.ID != web.EndpointID || held[0].Connections != 1 {

@@ -52,15 +52,23 @@ func (s *Server) Holders(q Query) []Holder {
 }
 
 // OpenMember opens a stream to the agent of an endpoint or labelled tunnel of the account, by its
-// id, as Member.Open does. Only local sessions count. The connection does not count for Choose.
+// id, as Member.Open does. Only local sessions count. The stream counts as a connection, as one that
+// Choose counted, until release is called, which must be called unless there is an error.
 func (s *Server) OpenMember(
 	ctx context.Context, accountID, id string, h tunnel.OpenHeader,
-) (*tunnel.Stream, error) {
+) (st *tunnel.Stream, release func(), err error) {
 	member := s.memberOf(accountID, id)
 	if member == nil {
-		return nil, errOffline(id, nil)
+		return nil, nil, errOffline(id, nil)
 	}
-	return member.Open(ctx, h)
+	s.mu.Lock()
+	s.countConn(member)
+	s.mu.Unlock()
+	if st, err = member.Open(ctx, h); err != nil {
+		member.Release()
+		return nil, nil, err
+	}
+	return st, member.Release, nil
 }
 
 // ReportLine sends a request line to the agent of the line's endpoint; it never blocks.

@@ -145,6 +145,14 @@ type Backends interface {
 	DeleteBackend(ctx context.Context, by Caller, kind BackendKind, id string) error
 }
 
+// ActiveChildChange is a change of the child of a failover that serves the new connections of a
+// server. A child of "" is none: no child is up.
+type ActiveChildChange struct {
+	AccountID, BackendID string
+	From                 *string // nil = was not known to this server
+	To                   *string // nil = is not known any more: the failover was not used for long
+}
+
 // BackendTrees reads backends for those who connect through them.
 type BackendTrees interface {
 	BackendTree(ctx context.Context, accountID, id string) (*BackendTree, error)

@@ -119,7 +119,7 @@ func (s *service) wireBackends() {
 		panic("service: invalid options after validation: " + err.Error())
 	}
 	s.staticGuard = &backend.Guard{Allow: allow}
-	s.backendSwitches = make(chan backendSwitch, maxQueuedSwitches)
+	s.backendSwitches = make(chan account.ActiveChildChange, maxQueuedSwitches)
 	s.backendTrees = newTreeCache(s.store)
 	s.backends = backend.New(backend.Options{
 		Trees: s.backendTrees, WatchBackends: s.store.Subscribe, OnActiveChange: s.enqueueSwitch,

@@ -56,7 +56,7 @@ type service struct {
 	edge            *edge.Edge
 	backends        *backend.Resolver
 	backendTrees    treeCache
-	backendSwitches chan backendSwitch
+	backendSwitches chan account.ActiveChildChange
 	staticGuard     *backend.Guard
 	sessions        *tunnelserver.Server
 	api             apiserver.Handler

@@ -77,8 +77,19 @@ func (r *Resolver) updateActive(accountID string, n *node) {
 		return
 	}
 	n.group.active.Store(&to)
-	if from != nil && r.opt.OnActiveChange != nil {
-		r.opt.OnActiveChange(accountID, n.id, *from, to)
+	r.reportActive(account.ActiveChildChange{AccountID: accountID, BackendID: n.id, From: from, To: &to})
+}
+
+func (r *Resolver) reportActive(c account.ActiveChildChange) {
+	if r.opt.OnActiveChange != nil {
+		r.opt.OnActiveChange(c)
+	}
+}
+
+// forgetActive forgets the active child of a failover that is no longer cached.
+func (r *Resolver) forgetActive(accountID, id string, g *group) {
+	if from := g.active.Swap(nil); from != nil {
+		r.reportActive(account.ActiveChildChange{AccountID: accountID, BackendID: id, From: from})
 	}
 }
 

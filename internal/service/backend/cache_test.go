@@ -137,6 +137,9 @@ func TestResolver_EvictsIdleState(t *testing.T) {
 		if len(w.accounts) != 1 || w.live != 1 {
 			t.Errorf("%d accounts, %d subscriptions", len(w.accounts), w.live)
 		}
+		if got := w.known[len(w.known)-1]; got != "stays forgotten" {
+			t.Errorf("the last change of an active child: %s", got)
+		}
 		w.Close()
 		if len(w.accounts) != 0 || w.live != 0 {
 			t.Errorf("after Close %d accounts, %d subscriptions", len(w.accounts), w.live)

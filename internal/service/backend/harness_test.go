@@ -37,7 +37,8 @@ type resolverFixture struct {
 	dead       map[string]bool // leaves that refuse
 	tried      map[string]int
 	switches   []string
-	onCallback func() // by TunnelOnline and OnActiveChange
+	known      []string // failovers whose active child was first known, or is forgotten
+	onCallback func()   // by TunnelOnline and OnActiveChange
 	*Resolver
 }
 
@@ -61,11 +62,20 @@ func newResolverFixture(t *testing.T, backends ...account.Backend) *resolverFixt
 			defer w.mu.Unlock()
 			return !w.offline[labels["g"]]
 		},
-		OnActiveChange: func(_, id, from, to string) {
+		OnActiveChange: func(c account.ActiveChildChange) {
 			if w.onCallback != nil {
 				w.onCallback()
 			}
-			w.change(func() { w.switches = append(w.switches, id+": "+from+">"+to) })
+			w.change(func() {
+				switch {
+				case c.From == nil:
+					w.known = append(w.known, c.BackendID+": "+*c.To)
+				case c.To == nil:
+					w.known = append(w.known, c.BackendID+" forgotten")
+				default:
+					w.switches = append(w.switches, c.BackendID+": "+*c.From+">"+*c.To)
+				}
+			})
 		},
 	})
 	t.Cleanup(w.Close)

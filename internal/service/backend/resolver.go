@@ -29,9 +29,9 @@ type Options struct {
 	WatchBackends func(accountID string) (<-chan struct{}, func())
 	// TunnelOnline reports whether a labelled tunnel with all these labels is online.
 	TunnelOnline func(accountID string, labels map[string]string) bool
-	// OnActiveChange is called when the active child of a failover changed; "" = no child is up.
-	// Calls for one failover are sequential. May be nil.
-	OnActiveChange func(accountID, backendID, from, to string)
+	// OnActiveChange is called when the active child of a failover changed, was first known, or is
+	// forgotten; calls for one failover are sequential, but those that forget it. May be nil.
+	OnActiveChange func(account.ActiveChildChange)
 	Clock          func() time.Time // default time.Now
 }
 
@@ -156,7 +156,7 @@ func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree
 			g.refs++
 		}
 		t.root = root
-		a.releaseGroups(old)
+		r.releaseGroups(accountID, old)
 	case err == nil: // forgotten meanwhile
 		b.group = func(string) *group { return newGroup() }
 		b.attachGroups()
@@ -185,13 +185,15 @@ func (a *accountTrees) group(id string) *group {
 }
 
 // releaseGroups drops the groups of a tree that is no longer cached, unless other trees have them.
-func (a *accountTrees) releaseGroups(root *node) {
+func (r *Resolver) releaseGroups(accountID string, root *node) {
 	if root == nil {
 		return
 	}
+	a := r.accounts[accountID]
 	for id, g := range root.collectGroups(map[string]*group{}) {
 		if g.refs--; g.refs == 0 {
 			delete(a.groups, id)
+			r.forgetActive(accountID, id, g)
 		}
 	}
 }
@@ -225,7 +227,13 @@ func (r *Resolver) ExpireAccount(accountID string) {
 	}
 }
 
-// evictIdle evicts trees that were not used for treeIdleTTL.
+// EvictIdle evicts trees that were not used for treeIdleTTL, which connections do as well.
+func (r *Resolver) EvictIdle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.evictIdle(r.opt.Clock())
+}
+
 func (r *Resolver) evictIdle(now time.Time) {
 	if now.Sub(r.evictedAt) < evictInterval {
 		return
@@ -243,7 +251,7 @@ func (r *Resolver) evictIdle(now time.Time) {
 // forgetTree evicts a tree and, with the last one, the account.
 func (r *Resolver) forgetTree(accountID, id string) {
 	a := r.accounts[accountID]
-	a.releaseGroups(a.trees[id].root)
+	r.releaseGroups(accountID, a.trees[id].root)
 	delete(a.trees, id)
 	if len(a.trees) == 0 {
 		r.forget(accountID)

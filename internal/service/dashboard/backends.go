@@ -35,7 +35,8 @@ func kindName(k account.BackendKind) string {
 // backendRow is a backend and its active child, "" when that is not known.
 type backendRow struct {
 	account.Backend
-	Active string
+	Active    string
+	Elsewhere []replicaChild // of replicas with another one
 }
 
 // backendCommands are examples of commands that create a backend of each kind.
@@ -104,8 +105,8 @@ func (s *server) backends(c *call) error {
 	if err != nil {
 		return err
 	}
-	for _, b := range found.Backends {
-		p.Rows = append(p.Rows, backendRow{b, s.opt.ActiveChild(c.AccountID(), b.ID)})
+	if p.Rows, err = s.backendRows(c.Context(), c.AccountID(), found.Backends...); err != nil {
+		return err
 	}
 	p.Pager = pagerOf(c, found.Backends, found.More, backendID, url.Values{"kind": {string(p.Kind)}})
 	return c.show(http.StatusOK, view{Page: "backends", Title: "Backends", Nav: "backends", Live: "audit", Data: p})
@@ -116,6 +117,7 @@ type backendChild struct {
 	Backend *backendRow // nil when it does not exist
 	Weight  int
 	Active  bool
+	At      []string // replicas with which it serves, and others do with the rest
 }
 
 // Order returns the position of the child with index i, from 1.
@@ -145,7 +147,11 @@ func (s *server) backend(c *call) error {
 	if err != nil {
 		return err
 	}
-	p := backendPage{backendRow: backendRow{*b, s.opt.ActiveChild(c.AccountID(), b.ID)}}
+	rows, err := s.backendRows(c.Context(), c.AccountID(), *b)
+	if err != nil {
+		return err
+	}
+	p := backendPage{backendRow: rows[0]}
 	children := b.Children
 	if kind == account.BackendWeighted {
 		children = slices.Sorted(maps.Keys(b.Weights))
@@ -157,7 +163,12 @@ func (s *server) backend(c *call) error {
 			return err
 		}
 		if found != nil {
-			child.Backend = &backendRow{*found, s.opt.ActiveChild(c.AccountID(), id)}
+			child.Backend = &backendRow{Backend: *found}
+		}
+		for _, e := range p.Elsewhere {
+			if e.Child == id {
+				child.At = append(child.At, e.Replica)
+			}
 		}
 		p.ChildRows = append(p.ChildRows, child)
 	}

@@ -5,6 +5,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -35,6 +36,9 @@ type Options struct {
 	Version string // of the server
 	// Replicas returns the servers of the database; nil where one server is alone.
 	Replicas func() []Replica
+	// ActiveChildren returns the children of failovers that serve with each replica, by failover and
+	// replica; nil where one server is alone.
+	ActiveChildren func(ctx context.Context, accountID string, ids []string) (map[string]map[string]string, error)
 	// ClientIP returns the address by which attempts to sign in are counted; default the address of
 	// the connection.
 	ClientIP func(*http.Request) netip.Addr

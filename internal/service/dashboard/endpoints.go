@@ -85,7 +85,13 @@ func (s *server) endpoint(c *call) error {
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
-		p.Active = s.opt.ActiveChild(c.AccountID(), e.BackendID)
+		if p.Backend != nil {
+			rows, err := s.backendRows(c.Context(), c.AccountID(), *p.Backend)
+			if err != nil {
+				return err
+			}
+			p.Active = rows[0].Active
+		}
 	}
 	if e.PoolingEnabled {
 		others, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},

@@ -246,13 +246,16 @@ func (s *server) addBackends(ctx context.Context, accountID string, m *summary) 
 		if kind != account.BackendFailover {
 			continue
 		}
-		for _, b := range page.Backends {
-			row := backendRow{b, s.opt.ActiveChild(accountID, b.ID)}
+		rows, err := s.backendRows(ctx, accountID, page.Backends...)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
 			if row.FailedOver() {
 				m.FailedOverBackends.N++
-				m.addProblem(problem{Kind: "Backend failed over", Text: row.Name(), Href: objectLink(b.ID),
-					Detail: fmt.Sprintf("Child %d of %d serves.", slices.Index(b.Children, row.Active)+1,
-						len(b.Children))})
+				m.addProblem(problem{Kind: "Backend failed over", Text: row.Name(), Href: objectLink(row.ID),
+					Detail: fmt.Sprintf("Child %d of %d serves.", slices.Index(row.Children, row.Active)+1,
+						len(row.Children))})
 			}
 		}
 	}

@@ -59,8 +59,7 @@ func (t *tx) logAudits() error {
 	return nil
 }
 
-// RecordAudit writes an audit event of something that is no change of the store, such as another
-// active child of a failover.
+// RecordAudit writes an audit event of something that is no change of the store.
 func (s *Store) RecordAudit(
 	ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,
 ) error {

@@ -1,0 +1,124 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// RecordActiveChild records that another child of a failover serves the new connections of this
+// server, and writes the audit event of the switch.
+//
+// A server that is alone writes an event for each of its switches. Of replicas each finds out by
+// itself which child serves; they share one recorded child, and only the transaction that changes
+// it writes an event. A replica's switch changes it when the recorded child is the one from which
+// the replica switched, or when no other replica has the recorded one. So of replicas that find the
+// same switch one writes it, and one that differs from the others for a while writes nothing while
+// the recorded child serves with another.
+func (s *Store) RecordActiveChild(ctx context.Context, c account.ActiveChildChange) error {
+	if s.opt.Replica != nil {
+		return s.write(ctx, "recording the active child of a failover", func(t *tx) error {
+			return t.recordActiveChild(c)
+		})
+	}
+	if c.From == nil || c.To == nil {
+		return nil
+	}
+	return s.RecordAudit(ctx, account.Caller{AccountID: c.AccountID}, account.AuditBackendSwitched, c.BackendID,
+		switchDetails(*c.From, *c.To))
+}
+
+func switchDetails(from, to string) map[string]string {
+	return map[string]string{"from": from, "to": to}
+}
+
+func (t *tx) recordActiveChild(c account.ActiveChildChange) error {
+	var recorded sql.NullString
+	err := t.row(`SELECT active_child FROM backends WHERE account_id = $1 AND id = $2`, c.AccountID, c.BackendID).
+		Scan(&recorded)
+	if errors.Is(err, sql.ErrNoRows) { // deleted meanwhile
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	own, elsewhere, err := t.haveActiveChild(c.BackendID, recorded.String)
+	if err != nil {
+		return err
+	}
+	if err := t.saveActiveChild(c); err != nil || c.To == nil || recorded.Valid && recorded.String == *c.To {
+		return err
+	}
+	// own is the replica's last switch that was recorded; one after it may have been lost
+	follows := c.From != nil && (own || *c.From == recorded.String)
+	if recorded.Valid && elsewhere && !follows {
+		return nil
+	}
+	if c.From != nil {
+		from := *c.From
+		if recorded.Valid {
+			from = recorded.String
+		}
+		t.audit(account.Caller{AccountID: c.AccountID}, account.AuditBackendSwitched, c.BackendID,
+			switchDetails(from, *c.To))
+	}
+	return t.exec(`UPDATE backends SET active_child = $1 WHERE id = $2`, *c.To, c.BackendID)
+}
+
+// haveActiveChild reports whether this replica and whether others have recorded the child as the
+// one that serves with them.
+func (t *tx) haveActiveChild(backendID, childID string) (own, others bool, err error) {
+	err = t.each(func(from scanner) error {
+		var replicaID string
+		err := from.Scan(&replicaID)
+		own, others = own || replicaID == t.s.opt.Replica.ID, others || replicaID != t.s.opt.Replica.ID
+		return err
+	}, `SELECT replica_id FROM active_children WHERE backend_id = $1 AND child_id = $2`, backendID, childID)
+	return own, others, err
+}
+
+// saveActiveChild writes which child serves with this replica.
+func (t *tx) saveActiveChild(c account.ActiveChildChange) error {
+	if c.To == nil {
+		return t.exec(`DELETE FROM active_children WHERE backend_id = $1 AND replica_id = $2`, c.BackendID,
+			t.s.opt.Replica.ID)
+	}
+	return t.exec(`INSERT INTO active_children (backend_id, replica_id, child_id) VALUES ($1, $2, $3)
+		ON CONFLICT (backend_id, replica_id) DO UPDATE SET child_id = excluded.child_id`, c.BackendID,
+		t.s.opt.Replica.ID, *c.To)
+}
+
+// ActiveChildren returns the children that serve with each replica, by failover and replica; none
+// where one server is alone. Replicas that have not used a failover lately are missing.
+func (s *Store) ActiveChildren(
+	ctx context.Context, accountID string, backendIDs []string,
+) (map[string]map[string]string, error) {
+	active := map[string]map[string]string{}
+	err := s.read(ctx, "reading the active children of failovers", func(t *tx) error {
+		for batch := range slices.Chunk(backendIDs, inListBatch) {
+			in, args := inList(batch, accountID)
+			err := t.each(func(from scanner) error {
+				var backendID, replicaID, childID string
+				err := from.Scan(&backendID, &replicaID, &childID)
+				if active[backendID] == nil {
+					active[backendID] = map[string]string{}
+				}
+				active[backendID][replicaID] = childID
+				return err
+			}, `SELECT a.backend_id, a.replica_id, a.child_id FROM active_children AS a
+				JOIN backends AS b ON b.id = a.backend_id WHERE b.account_id = $1 AND a.backend_id IN `+in,
+				args...)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return active, err
+}

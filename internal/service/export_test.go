@@ -23,6 +23,9 @@ const SecretKeyFile = secretKeyFile
 // SetOnStoreOpen makes the service pass its open store to f.
 func (o *Options) SetOnStoreOpen(f func(*store.Store)) { o.onStoreOpen = f }
 
+// SetStoreClock sets the clock of the store.
+func (o *Options) SetStoreClock(now func() time.Time) { o.storeClock = now }
+
 // SetDropDeletedInterval sets how often metrics of deleted objects are dropped.
 func (o *Options) SetDropDeletedInterval(d time.Duration) { o.dropDeletedInterval = d }
 

@@ -23,7 +23,7 @@ func (s *service) newLoginHandler() *login.Handler {
 	factory := oidc.Factory()
 	l := login.New(login.Options{
 		Store: s.loginStore, Revoker: s.revoker, Live: s.liveSessions, Key: s.key, Device: s.deviceOf, Allow: allow,
-		Logger: s.log,
+		Logger: s.log, CheckClock: s.checkClock,
 		Providers: map[trafficpolicy.LoginKind]login.Factory{
 			trafficpolicy.LoginOAuth: factory, trafficpolicy.LoginOIDC: factory,
 			trafficpolicy.LoginSAML: saml.Factory(time.Now),

@@ -75,6 +75,7 @@ type Options struct {
 	// OnReady is called when the service is ready, with the addresses it listens on. May be nil.
 	OnReady func(Addresses)
 
+	storeClock  func() time.Time   // of the store; nil = the machine's; tests step it
 	onStoreOpen func(*store.Store) // gets the open store; nil = not called; tests fill its disk
 	// how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
 	dropDeletedInterval time.Duration

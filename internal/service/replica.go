@@ -137,16 +137,28 @@ func (s *service) announceReplicas(ctx context.Context) {
 	}
 }
 
-// warnOfClock logs when this machine's clock has gone too far from the database's, unless it was
-// logged already. It reports whether that is so.
-func (s *service) warnOfClock(warned bool) bool {
+// checkClock returns an error while this machine's clock is too far from the database's, by which
+// all replicas go. A server that is alone goes by its own.
+func (s *service) checkClock() error {
 	offset := s.store.ClockOffset()
-	far := offset.Abs() > store.MaxClockOffset
-	if far && !warned {
-		s.log.Warn("this machine's clock is not the database's: sessions of people end too early or too late here; "+
-			"set both by NTP", "offset", offset)
+	if offset.Abs() <= store.MaxClockOffset {
+		return nil
 	}
-	return far
+	return fmt.Errorf("this machine's clock is %s off the database's, and %s is the most it may be: set both by NTP",
+		offset, store.MaxClockOffset)
+}
+
+// warnOfClock logs when this machine's clock has gone too far from the database's, unless it was
+// logged already, and when it has come back. It reports whether it is too far.
+func (s *service) warnOfClock(warned bool) bool {
+	err := s.checkClock()
+	switch {
+	case err != nil && !warned:
+		s.log.Warn("people cannot log in through this server, and sessions end too early or too late here", "err", err)
+	case err == nil && warned:
+		s.log.Info("this machine's clock agrees with the database's again: people can log in")
+	}
+	return err != nil
 }
 
 // replicaCount returns how many replicas accept sessions, with this one; 0 for a service that is

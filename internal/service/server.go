@@ -185,7 +185,7 @@ func (s *service) openData(ctx context.Context) error {
 			s.log.Error("the server's lock could not be released", "err", err)
 		}
 	})
-	opt.Lock, opt.BeatClock, s.serverLock = lock, s.lease.Now, lock
+	opt.Lock, opt.BeatClock, opt.Clock, s.serverLock = lock, s.lease.Now, s.opt.storeClock, lock
 	if s.key, err = s.opt.secretKey(); err != nil {
 		return err
 	}

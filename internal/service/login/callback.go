@@ -16,7 +16,7 @@ import (
 
 // handleCallback handles the provider's response that the browser brings with GET.
 func (q *request) handleCallback() error {
-	if !q.checkRateLimit(PathCallback) {
+	if !q.checkRateLimit(PathCallback) || !q.checkClock() {
 		return nil
 	}
 	state := q.clientQuery().Get("state")
@@ -48,7 +48,7 @@ const ticketLifetime = time.Minute
 // handleACS handles the provider's response that the browser posts. handleFinish finds the flow
 // that it belongs to.
 func (q *request) handleACS() error {
-	if !q.checkRateLimit(PathACS) {
+	if !q.checkRateLimit(PathACS) || !q.checkClock() {
 		return nil
 	}
 	ctx, cancel := q.providerContext()
@@ -104,7 +104,7 @@ func (q *request) checkReplay(r *http.Request, auth *Authentication) error {
 
 // handleFinish ends a login whose response was posted, in the browser that started it.
 func (q *request) handleFinish() error {
-	if !q.checkRateLimit(PathCallback) {
+	if !q.checkRateLimit(PathCallback) || !q.checkClock() {
 		return nil
 	}
 	mode := q.r.Header.Get("Sec-Fetch-Mode")

@@ -212,6 +212,8 @@ type harness struct {
 	log     *bytes.Buffer
 	now     time.Time
 	config  trafficpolicy.LoginConfig
+
+	clockErr error // of CheckClock
 }
 
 func newHarness(t testing.TB, change ...func(*harness)) *harness {
@@ -233,6 +235,7 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 	}
 	w.handler = New(Options{Store: w.store, Revoker: w.store, Live: w.live, Key: key,
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() time.Time { return w.now },
+		CheckClock: func() error { return w.clockErr },
 		Providers: map[trafficpolicy.LoginKind]Factory{
 			trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) {
 				return w.idp, nil

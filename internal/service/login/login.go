@@ -35,6 +35,10 @@ type Options struct {
 	Logger    *slog.Logger
 	Clock     func() time.Time // nil = time.Now
 
+	// CheckClock returns an error while Clock is too far from that of the other servers, and logins
+	// are refused; nil = there are none.
+	CheckClock func() error
+
 	// Rate and Burst limit each step of a login for each client; 0 = 10 a second, and 100.
 	Rate  rate.Limit
 	Burst int

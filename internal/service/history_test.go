@@ -4,8 +4,11 @@
 package service_test
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -76,21 +79,28 @@ type history struct {
 	admin                  *store.Store // without a relay
 	replicas               [historyReplicas]*historyReplica
 	apiKey, authtoken      string
+	fingerprint            string // of the services' authority
+	roots                  *x509.CertPool
 
-	writing  atomic.Int32 // writers that have not finished
-	breaking atomic.Bool  // faults are being injected
-	lossy    atomic.Bool  // answers to commits get lost
+	settled  atomic.Bool // nothing happens any more
+	breaking atomic.Bool // faults are being injected
+	faults   disturbance
+	lossy    atomic.Bool // answers to commits get lost
 	random   struct {
 		sync.Mutex
 		*rand.Rand
 	} // of lost answers
 	versions *versionLog
 	counts   historyCounts
+	injected int // faults
+	fenced   int // services
 }
 
 // historyCounts are how much was done and seen.
 type historyCounts struct {
-	acknowledged, refused, unknown, lost, fencedRefusals, gone, moves, checks atomic.Int64
+	acknowledged, refused, unknown, lost, fencedRefusals atomic.Int64 // calls
+	gone, moves                                          atomic.Int64 // of watchers
+	revoked, again, strict, checks                       atomic.Int64
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
@@ -102,7 +112,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	if err := os.WriteFile(h.keyFile, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	servicetest.IssueCertificate(t, h.dir, "*.example.com")
+	h.roots = servicetest.IssueCertificate(t, h.dir, "*.example.com")
 	for i := range h.replicas {
 		h.replicas[i] = h.newHistoryReplica(i)
 	}
@@ -110,7 +120,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	for i, r := range h.replicas {
 		r.start()
 		t.Cleanup(func() { r.end() })
-		r.waitReady()
+		h.fingerprint = r.waitReady().addrs.CAFingerprint
 		if i == 0 {
 			h.readSecrets()
 			h.openAdmin()
@@ -205,61 +215,117 @@ func (h *history) pause(random *rand.Rand, most time.Duration) bool {
 }
 
 func (h *history) run() {
-	ctx, cancel := context.WithTimeout(h.t.Context(), servicetest.MaxWait)
+	ctx, cancel := context.WithTimeout(h.t.Context(), servicetest.MaxWait*time.Duration(h.rounds()))
 	defer cancel()
-	h.writing.Store(historyWriters)
 	h.breaking.Store(true)
-	var writers, watchers sync.WaitGroup
-	all := make([]*writer, historyWriters)
-	for i := range all {
-		all[i] = h.newWriter(i)
-		writers.Go(func() {
-			defer h.writing.Add(-1)
-			all[i].run(ctx)
-		})
+	people := h.startPeople(h.newRandom(3), h.roots)
+	var others, writing, watching sync.WaitGroup
+	writers := make([]*writer, historyWriters)
+	for i := range writers {
+		writers[i] = h.newWriter(i)
+		writing.Go(func() { writers[i].run(ctx) })
 	}
-	folds := make([]*watcher, historyWatchers)
-	for i := range folds {
-		folds[i] = h.newWatcher(i)
-		watchers.Go(func() { folds[i].run(ctx) })
+	watchers := make([]*watcher, historyWatchers)
+	for i := range watchers {
+		watchers[i] = h.newWatcher(i)
+		watching.Go(func() { watchers[i].run(ctx) })
 	}
-	h.breakAll(rand.New(rand.NewPCG(h.seed, 2)))
-	writers.Wait()
-	watchers.Wait()
+	others.Go(func() { people.run(ctx, h.newRandom(4)) })
+	h.startTraffic(ctx, &others)
+	b := &breaker{history: h, ctx: ctx, random: h.newRandom(2), people: people}
+	b.breakAll(h.rounds())
+	others.Wait()
+	writing.Wait()
+	h.settle(ctx)
+	watching.Wait()
 	if ctx.Err() != nil {
 		h.t.Error("the history did not come to its end")
 	}
-	h.checkEnd(ctx, all, folds)
+	h.checkEnd(ctx, writers, watchers)
+	h.report()
+}
+
+// newRandom returns the random numbers of one of those who take part.
+func (h *history) newRandom(of uint64) *rand.Rand { return rand.New(rand.NewPCG(h.seed, of)) }
+
+// rounds returns how often the faults are injected.
+func (h *history) rounds() int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv(historyRounds), "1"))
+	h.must(err)
+	return n
+}
+
+// startTraffic starts what changes the answers of endpoints, and what requests them.
+func (h *history) startTraffic(ctx context.Context, all *sync.WaitGroup) {
+	policy, agents := new(atomic.Pointer[register]), new(atomic.Pointer[register])
+	row := &agentRow{random: h.newRandom(5)}
+	row.h, row.host = h, agentsHost
+	agents.Store(&row.register)
+	all.Go(func() { row.runAgents(ctx) })
+	all.Go(func() { h.runPolicies(ctx, h.newRandom(6), policy) })
+	for i, r := range h.replicas {
+		all.Go(func() { h.runProber(ctx, h.newRandom(uint64(10+i)), r, []*atomic.Pointer[register]{policy, agents}) })
+	}
+}
+
+// report logs what was done, and fails the test when a rule was never put to the test.
+func (h *history) report() {
 	c := &h.counts
-	h.t.Logf("%d versions; calls: %d acknowledged, %d refused, %d without an answer, %d refused by a fenced service; "+
-		"%d answers to commits lost; watchers: %d moves, %d times gone; %d checks of traffic", h.versions.count(),
-		c.acknowledged.Load(), c.refused.Load(), c.unknown.Load(), c.fencedRefusals.Load(), c.lost.Load(),
-		c.moves.Load(), c.gone.Load(), c.checks.Load())
+	h.t.Logf("%d faults, %d services fenced, %d versions; calls: %d acknowledged, %d refused, %d without an answer, "+
+		"%d refused by a fenced service; %d answers to commits lost; watchers: %d moves, %d times gone; people: "+
+		"%d revoked, %d logged in again; %d takeovers and stops seen at once; %d checks", h.injected, h.fenced,
+		h.versions.count(), c.acknowledged.Load(), c.refused.Load(), c.unknown.Load(), c.fencedRefusals.Load(),
+		c.lost.Load(), c.moves.Load(), c.gone.Load(), c.revoked.Load(), c.again.Load(), c.strict.Load(),
+		c.checks.Load())
+	for what, n := range map[string]int64{"answer to a commit lost": c.lost.Load(),
+		"write refused by a fenced service": c.fencedRefusals.Load(), "watcher whose version was gone": c.gone.Load(),
+		"person revoked": c.revoked.Load(), "person logged in again": c.again.Load()} {
+		if n == 0 {
+			h.t.Errorf("there was no %s: this history does not show what it should", what)
+		}
+	}
+}
+
+// settle waits until nothing happens any more: the last agent's endpoint has been removed.
+func (h *history) settle(ctx context.Context) {
+	wait.Until(h.t, "end of the last agent's endpoint", func() bool {
+		now := h.replicas[0].now.Load()
+		if now == nil {
+			return false
+		}
+		list, _, err := h.list(ctx, now)
+		return err == nil && !strings.Contains(fmt.Sprint(list), agentsHost)
+	})
+	h.settled.Store(true)
 }
 
 // checkEnd compares what all services answer in the end with what clients know.
 func (h *history) checkEnd(ctx context.Context, writers []*writer, watchers []*watcher) {
-	lists := map[string]string{}
 	for _, r := range h.replicas {
 		now := r.waitReady()
-		wait.Until(h.t, "list of a service", func() bool {
-			list, _, err := h.list(ctx, now)
-			if err != nil {
-				return false
-			}
-			lists[r.host] = fmt.Sprint(list)
-			return true
+		var list map[string]string
+		wait.Until(h.t, "list of a service", func() (done bool) {
+			var err error
+			list, _, err = h.list(ctx, now)
+			return err == nil
 		})
+		for i, w := range watchers {
+			for id := range maps.Keys(merged(list, w.all)) {
+				if w.all[id] != list[id] {
+					h.t.Errorf("watcher %d has\n%s\nservice %s has\n%s", i, w.all[id], r.host, list[id])
+				}
+			}
+		}
 		for _, w := range writers {
 			w.checkAll(ctx, now)
 		}
 	}
-	for i, w := range watchers {
-		for host, list := range lists {
-			if got := fmt.Sprint(w.all); got != list {
-				h.t.Errorf("watcher %d has\n%s\nservice %s has\n%s", i, got, host, list)
-			}
-		}
-	}
 	h.versions.check()
+}
+
+// merged returns a map with the keys of both.
+func merged(a, b map[string]string) map[string]string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
 }

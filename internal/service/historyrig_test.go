@@ -106,7 +106,7 @@ func (h *history) newHistoryReplica(i int) *historyReplica {
 	r.options = service.Options{
 		Addr: host + ":0", MetricsAddr: host + ":0", MetricsSeries: 2000, AccessLogSample: 1,
 		BaseURL: "https://127.0.0.1:8443", DataDir: filepath.Join(h.t.TempDir(), "data"),
-		DatabaseURL: withHosts(h.t, h.databaseURL, dirs...), SecretKeyFile: h.keyFile, EndpointGrace: 3 * time.Second,
+		DatabaseURL: withHosts(h.t, h.databaseURL, dirs...), SecretKeyFile: h.keyFile, EndpointGrace: 2 * time.Second,
 		LoginAllow: []string{"127.0.0.1"},
 		Logger:     slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Replica:    service.ReplicaOptions{RelayAddress: host + ":0", Lease: historyLease},

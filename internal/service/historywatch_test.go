@@ -154,7 +154,7 @@ func (h *history) newWatcher(i int) *watcher {
 	return &watcher{h: h, random: rand.New(rand.NewPCG(h.seed, uint64(200+i)))}
 }
 
-// run watches until all is written and seen.
+// run watches until all has happened and was seen.
 func (w *watcher) run(ctx context.Context) {
 	defer func() { w.h.versions.addSpan(span{w.from, w.version}) }()
 	for ctx.Err() == nil {
@@ -164,7 +164,7 @@ func (w *watcher) run(ctx context.Context) {
 			continue
 		}
 		w.h.counts.moves.Add(1)
-		over, gone := w.h.writing.Load() == 0 && !w.h.breaking.Load(), w.follow(ctx, at)
+		over, gone := w.h.settled.Load(), w.follow(ctx, at)
 		if gone {
 			w.h.counts.gone.Add(1)
 			w.h.versions.addSpan(span{w.from, w.version})

@@ -29,36 +29,6 @@ func (t *tx) audit(by account.Caller, what account.AuditType, objectID string, d
 			details: details})
 }
 
-// logAudits writes the audit events with numbers from each account's counter, after all else of the
-// transaction.
-func (t *tx) logAudits() error {
-	for _, accountID := range slices.Sorted(maps.Keys(t.audits)) {
-		records := t.audits[accountID]
-		var last int64
-		err := t.row(`UPDATE accounts SET audit_seq = audit_seq + $1 WHERE id = $2 RETURNING audit_seq`, len(records),
-			accountID).Scan(&last)
-		if err != nil {
-			return fmt.Errorf("taking numbers of audit events: %w", err)
-		}
-		for i, r := range records {
-			details, err := json.Marshal(r.details)
-			if err != nil {
-				return fmt.Errorf("encoding an audit event: %w", err)
-			}
-			err = t.exec(
-				`INSERT INTO audit_events (id, account_id, seq, at, type, principal_id, object_id, details)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-				account.NewID(account.PrefixEvent, t.now), accountID, last-int64(len(records)-1-i), micros(t.now),
-				string(r.what),
-				r.by, r.objectID, string(details))
-			if err != nil {
-				return fmt.Errorf("writing an audit event: %w", err)
-			}
-		}
-	}
-	return nil
-}
-
 // RecordAudit writes an audit event of something that is no change of the store.
 func (s *Store) RecordAudit(
 	ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,

@@ -21,25 +21,25 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 	}
 	result := &account.BindResult{ResumeSecret: account.NewSecret(account.ResumePrefix)}
 	var row *endpointRow
-	err := s.write(ctx, "binding an endpoint", func(t *tx) error {
-		region, instanceID, err := t.liveSession(r.AccountID, r.SessionID)
+	err := s.writeShared(ctx, "binding an endpoint", func(t *tx) error {
+		result.ReplacedSessionID = ""
+		at, err := t.placeOf(r)
 		if err != nil {
 			return err
 		}
 		if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
 			return err
 		}
-		if err := t.refuseOtherScheme(r); err != nil {
+		if err := t.refuseOthers(r, at); err != nil {
 			return err
 		}
-		if err := t.refuseCloud(r); err != nil {
-			return err
-		}
-		slot, err := requestedSlot(r, instanceID)
+		slot, err := requestedSlot(r, at.instanceID)
 		if err != nil {
 			return err
 		}
-		row, err = t.rowFor(r, slot, poolMemberSlot(r.Name, instanceID))
+		if row = nil; at.endpoints > 0 {
+			row, err = t.rowFor(r, slot, poolMemberSlot(r.Name, at.instanceID))
+		}
 		if err != nil {
 			return err
 		}
@@ -49,14 +49,15 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 			row, err = t.newEndpoint(r, slot)
 		} else {
 			before = row.e
+			at.endpoints--
 			result.ReplacedSessionID, err = t.checkHolder(row, r)
 		}
 		if err != nil {
 			return err
 		}
 		row.slot = slot
-		row.assign(r, region, result.ResumeSecret, t.now)
-		newPolicy, err := t.bindPolicy(row, r)
+		row.assign(r, at.region, result.ResumeSecret, t.now)
+		newPolicy, err := t.bindPolicy(row, r, at.endpoints > 0)
 		if err != nil {
 			return err
 		}
@@ -72,6 +73,39 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 	}
 	result.Endpoint = row.e // with the version that the transaction's end gave it
 	return result, nil
+}
+
+// bindPlace is what a bind finds: its session, and how many endpoints have the host and port of its
+// URL, and how many of them may be in its way.
+type bindPlace struct {
+	region, instanceID   string
+	endpoints, conflicts int
+}
+
+// placeOf reads what the bind finds by one statement. A session that has ended cannot bind.
+func (t *tx) placeOf(r account.BindRequest) (at bindPlace, err error) {
+	err = t.row(`SELECT s.region, s.instance_id, COUNT(e.id),
+			COUNT(CASE WHEN e.scheme <> $6 OR e.type = $7 THEN 1 END)
+		FROM tunnel_sessions AS s LEFT JOIN endpoints AS e
+			ON e.account_id = s.account_id AND e.binding = $3 AND e.host = $4 AND e.port = $5
+		WHERE s.id = $1 AND s.account_id = $2 GROUP BY s.id, s.region, s.instance_id`,
+		r.SessionID, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme, account.TypeCloud).
+		Scan(&at.region, &at.instanceID, &at.endpoints, &at.conflicts)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errSessionOver(r.SessionID)
+	}
+	return at, err
+}
+
+// refuseOthers refuses a bind beside endpoints that do not share host and port.
+func (t *tx) refuseOthers(r account.BindRequest, at bindPlace) error {
+	if at.conflicts == 0 {
+		return nil
+	}
+	if err := t.refuseOtherScheme(r); err != nil {
+		return err
+	}
+	return t.refuseCloud(r)
 }
 
 // liveSession returns region and instance id of a live session. A session that has ended cannot
@@ -115,7 +149,7 @@ func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, erro
 	if err := t.row(`SELECT endpoints FROM accounts WHERE id = $1`, r.AccountID).Scan(&count); err != nil {
 		return nil, err
 	}
-	if count >= t.s.opt.MaxEndpoints {
+	if count += t.log.numbers[r.AccountID].owedEndpoints; count >= t.s.opt.MaxEndpoints {
 		return nil, account.Errorf(account.CodeLimit,
 			"the account has %d endpoints, which is its limit; end some of them first", count)
 	}
@@ -218,7 +252,7 @@ func (row *endpointRow) assign(r account.BindRequest, region, resumeSecret strin
 
 // Unbind implements account.Binder.
 func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID string) error {
-	return s.write(ctx, "unbinding an endpoint", func(t *tx) error {
+	return s.writeShared(ctx, "unbinding an endpoint", func(t *tx) error {
 		row, err := t.endpointWhere(`account_id = $1 AND id = $2 AND session_id = $3`, accountID, endpointID, sessionID)
 		if err != nil || row == nil || sessionID == "" {
 			return err
@@ -230,7 +264,7 @@ func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 
 // EndSession implements account.Binder.
 func (s *Store) EndSession(ctx context.Context, accountID, sessionID string, end account.SessionEnd) error {
-	return s.write(ctx, "ending a tunnel session", func(t *tx) error {
+	return s.writeShared(ctx, "ending a tunnel session", func(t *tx) error {
 		return t.endSession(accountID, sessionID, end)
 	})
 }

@@ -68,7 +68,9 @@ var migrations embed.FS
 
 // migrate brings the schema to schemaVersion, forward only.
 func (s *Store) migrate(ctx context.Context) error {
-	return s.transact(ctx, "preparing the store", func(t *tx) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	defer cancel()
+	return s.mapError("preparing the store", s.transact(ctx, func(t *tx) (err error) {
 		version, err := s.engine.version(t)
 		if err != nil {
 			return err
@@ -99,7 +101,7 @@ func (s *Store) migrate(ctx context.Context) error {
 		// are foreign here.
 		return t.exec(`INSERT INTO store (id, store_id, epoch, compatible_from) VALUES (1, $1, $2, $3)`,
 			account.NewID(account.PrefixStore, t.now), t.now.Unix(), compatibleFrom)
-	})
+	}))
 }
 
 // checkCompatible refuses a newer schema that says that it cannot be used by this program, or says
@@ -156,11 +158,7 @@ func (s *Store) mapError(doing string, err error) error {
 	if err == nil || errors.As(err, &domain) {
 		return err
 	}
-	unavailable, known := s.engine.classify(err)
-	if !known {
-		unavailable = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-			errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone)
-	}
+	unavailable := s.unavailable(err)
 	if unavailable && DiskFull(err) {
 		return &account.Error{Code: account.CodeUnavailable, Cause: fmt.Errorf("%s: %w", doing, err),
 			Msg: "the disk that holds the store is full; writes go on as soon as there is room"}
@@ -170,4 +168,14 @@ func (s *Store) mapError(doing string, err error) error {
 			Cause: fmt.Errorf("%s: %w", doing, err)}
 	}
 	return &account.Error{Code: account.CodeInternal, Msg: "internal error", Cause: fmt.Errorf("%s: %w", doing, err)}
+}
+
+// unavailable reports whether an error means that the database cannot be used now.
+func (s *Store) unavailable(err error) bool {
+	unavailable, known := s.engine.classify(err)
+	if known {
+		return unavailable
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone)
 }

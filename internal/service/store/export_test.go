@@ -3,7 +3,10 @@
 
 package store
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetBeatTimes is called before Beat.
 func (s *Store) SetBeatTimes(interval, timeout, fenceAfter time.Duration) {
@@ -15,3 +18,25 @@ func (s *Store) SetPollInterval(d time.Duration) { s.pollInterval = d }
 
 // PostgresSchema returns a migration as PostgreSQL runs it.
 func PostgresSchema(text string) string { return postgresEngine{}.schema(text) }
+
+// HoldTurn waits for the turn to write and keeps it until release is called, so that calls wait.
+func (s *Store) HoldTurn(ctx context.Context) (release func(), err error) {
+	hasTurn, err := s.writes.wait(&writeCall{ctx: ctx, turn: make(chan bool, 1)})
+	if !hasTurn {
+		return nil, err
+	}
+	return s.writes.pass, nil
+}
+
+// WaitingCalls returns how many calls wait for the turn to write.
+func (s *Store) WaitingCalls() int {
+	s.writes.mu.Lock()
+	defer s.writes.mu.Unlock()
+	return len(s.writes.waiting)
+}
+
+// Bounds of a batch.
+const (
+	MaxBatchCalls  = maxBatchCalls
+	MaxBatchEvents = maxBatchEvents
+)

@@ -37,9 +37,10 @@ const (
 
 // TestHistory_IsOneForAllStores writes an account's endpoints through several replicas on one
 // PostgreSQL at once, while the database is killed, connections are cut, answers to commits are
-// lost and replicas fall silent and are fenced, and checks what watchers see that change from store
-// to store: version numbers without a gap, each with the same content for all; every acknowledged
-// write; and in the end the list. A replica that was fenced acknowledges nothing.
+// lost, replicas fall silent and are fenced, and calls of a batch fail, and checks what watchers see
+// that change from store to store: version numbers without a gap, each with the same content for
+// all; every acknowledged write; and in the end the list. A replica that was fenced acknowledges
+// nothing.
 func TestHistory_IsOneForAllStores(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{1, 2}
@@ -69,6 +70,7 @@ type history struct {
 	fenced    int          // replicas
 	refused   atomic.Int32 // calls that a fault refused
 	changed   atomic.Int32 // times that a watcher changed the store
+	mixed     int          // batches with a call that failed
 	mu        sync.Mutex
 	contents  map[account.ResourceVersion]string // what a version was seen as
 	confirmed map[account.ResourceVersion]bool   // of acknowledged writes
@@ -103,7 +105,7 @@ func (h *history) join(i int) {
 	var r *replica
 	wait.Until(h.T, "a replica to start", func() (started bool) {
 		var err error
-		r, err = tryReplica(h.T, h.urls[i], account.NewID("rp", time.Now()))
+		r, err = tryReplica(h.T, h.urls[i], account.NewID("rp", time.Now()), withKey)
 		return err == nil
 	})
 	r.SetPollInterval(50 * time.Millisecond)
@@ -139,6 +141,7 @@ func (h *history) run() {
 	for i := range folded {
 		others.Go(func() { folded[i] = h.watch(rand.New(rand.NewPCG(h.seed, uint64(200+i)))) })
 	}
+	others.Go(func() { h.mixed = h.crowd(rand.New(rand.NewPCG(h.seed, 400))) })
 	h.breakAll(rand.New(rand.NewPCG(h.seed, 300)))
 	writers.Wait()
 	others.Wait()
@@ -155,11 +158,12 @@ func (h *history) run() {
 			h.T.Errorf("version %s was acknowledged, and no watcher saw it", v)
 		}
 	}
-	if h.refused.Load() == 0 || h.lost.Load() == 0 || h.fenced == 0 || h.changed.Load() == 0 {
+	if h.refused.Load() == 0 || h.lost.Load() == 0 || h.fenced == 0 || h.changed.Load() == 0 || h.mixed == 0 {
 		h.T.Error("nothing was broken: this history shows nothing")
 	}
-	h.T.Logf("%d versions, %d acknowledged; %d answers lost, %d calls refused, %d replicas fenced, %d changes of store",
-		len(h.contents), len(h.confirmed), h.lost.Load(), h.refused.Load(), h.fenced, h.changed.Load())
+	h.T.Logf("%d versions, %d acknowledged; %d answers lost, %d calls refused, %d replicas fenced, %d changes of store, "+
+		"%d batches with a call that failed", len(h.contents), len(h.confirmed), h.lost.Load(), h.refused.Load(),
+		h.fenced, h.changed.Load(), h.mixed)
 }
 
 // unavailable reports whether a fault refused the call; every other error fails the test.
@@ -365,12 +369,22 @@ func (h *history) silence(i int) func() {
 		if account.CodeOf(err) != account.CodeUnavailable {
 			h.T.Errorf("a write of a fenced replica: %v, want %s", err, account.CodeUnavailable)
 		}
-		wait.Until(h.T, "the end of its sessions", func() bool { return !isLive(h.Fixture, lost) })
+		wait.Until(h.T, "the end of its sessions", func() bool {
+			h.sweep()
+			return !isLive(h.Fixture, lost)
+		})
 		if e := h.Endpoint(kept.ID); e.ResourceVersion != kept.ResourceVersion {
 			h.T.Errorf("an endpoint that another replica had, too, changed with the fence: %+v", e)
 		}
 		h.fenced++
 		h.join(i)
+	}
+}
+
+// sweep does what servers do all the time: what a fault has kept from being done is done later.
+func (h *history) sweep() {
+	for i := range h.replicas {
+		_ = h.replicas[i].Load().Sweep(h.T.Context()) // that of a fenced one fails
 	}
 }
 

@@ -26,7 +26,7 @@ func (s *Store) JoinSession(
 	if s.opt.Replica == nil || len(joinHash) == 0 {
 		return nil, errSessionOver(id)
 	}
-	err = s.write(ctx, "joining a tunnel session", func(t *tx) (err error) {
+	err = s.writeShared(ctx, "joining a tunnel session", func(t *tx) (err error) {
 		joined, err = tunnelSessions.first(t, `id = $1 AND id IN (SELECT session_id FROM legs)`, id)
 		switch {
 		case err != nil:
@@ -47,7 +47,7 @@ func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end acco
 	if s.opt.Replica == nil {
 		return s.EndSession(ctx, accountID, id, end)
 	}
-	err := s.write(ctx, "leaving a tunnel session", func(t *tx) error {
+	err := s.writeShared(ctx, "leaving a tunnel session", func(t *tx) error {
 		err := t.exec(`DELETE FROM legs WHERE session_id = $1 AND replica_id = $2
 			AND session_id IN (SELECT id FROM tunnel_sessions WHERE account_id = $3)`, id, s.opt.Replica.ID, accountID)
 		if err != nil {

@@ -213,14 +213,15 @@ func (t *tx) savePolicy(row *endpointRow) error {
 	return nil
 }
 
-// bindPolicy gives the row of an agent the policy of its bind.
-func (t *tx) bindPolicy(row *endpointRow, r account.BindRequest) (changed bool, err error) {
+// bindPolicy gives the row of an agent the policy of its bind. others reports whether more endpoints
+// have its URL.
+func (t *tx) bindPolicy(row *endpointRow, r account.BindRequest, others bool) (changed bool, err error) {
 	p, err := t.newPolicy(r.TrafficPolicy, r.PolicyFacts)
 	if err != nil {
 		return false, err
 	}
-	if changed, err = t.setPolicy(row, p, ""); err != nil {
-		return false, err
+	if changed, err = t.setPolicy(row, p, ""); err != nil || !others {
+		return changed, err
 	}
 	return changed, t.agreePolicy(row, p, r.ReplacePoolPolicy)
 }

@@ -42,7 +42,7 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 	if err := session.Validate(); err != nil {
 		return err
 	}
-	return s.write(ctx, "starting a tunnel session", func(t *tx) error {
+	return s.writeShared(ctx, "starting a tunnel session", func(t *tx) error {
 		if session.StartedAt.IsZero() {
 			session.StartedAt = t.now
 		}

@@ -116,6 +116,7 @@ type Store struct {
 	place   string
 	storeID string
 	epoch   atomic.Int64 // as the last transaction found it that read or began one
+	writes  writeQueue
 	wakes   wakes
 
 	auditWakes wakes

@@ -36,7 +36,7 @@ func (s *Store) StartTunnel(
 	if err := started.Validate(); err != nil {
 		return nil, "", err
 	}
-	err = s.write(ctx, "starting a labelled tunnel", func(t *tx) error {
+	err = s.writeShared(ctx, "starting a labelled tunnel", func(t *tx) error {
 		region, _, err := t.liveSession(started.AccountID, started.TunnelSession.ID)
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func (t *tx) endResumed(by *account.LabelledTunnel, secret string) (sessionID st
 
 // EndTunnel implements account.TunnelStarter.
 func (s *Store) EndTunnel(ctx context.Context, accountID, id, sessionID string) error {
-	return s.write(ctx, "ending a labelled tunnel", func(t *tx) error {
+	return s.writeShared(ctx, "ending a labelled tunnel", func(t *tx) error {
 		return t.exec(`DELETE FROM tunnels WHERE id = $1 AND account_id = $2 AND session_id = $3`, id, accountID,
 			sessionID)
 	})

@@ -6,11 +6,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// tx is one write transaction. Changes of endpoints are collected and numbered at its end.
+// tx is one write transaction, or that of a call which shares it with others. Changes of endpoints
+// are collected and numbered at the call's end.
 type tx struct {
 	ctx     context.Context
 	s       *Store
@@ -28,6 +25,7 @@ type tx struct {
 	changes map[string][]change // by account
 	audits  map[string][]auditRecord
 	by      string // the API key or authtoken that deletes endpoints; "" is the service
+	log     txLog
 }
 
 type change struct {
@@ -38,31 +36,33 @@ type change struct {
 // retries bounds how often a write is tried again that the database ended in favour of another.
 const retries = 4
 
-// write runs fn in one transaction, while no other writes, then numbers and logs its changes,
-// commits and wakes those who wait for them. fn may run again from its start.
+// write runs fn in one transaction of its own, while no other writes, then numbers and logs its
+// changes, commits and wakes those who wait for them. fn may run again from its start.
 func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) error {
+	return s.writeInTurn(ctx, doing, &writeCall{fn: fn})
+}
+
+// writeShared is write for what many agents do at once and is short: calls that wait for their turn
+// at the same time have one transaction together.
+func (s *Store) writeShared(ctx context.Context, doing string, fn func(*tx) error) error {
+	return s.writeInTurn(ctx, doing, &writeCall{fn: fn, shared: true})
+}
+
+func (s *Store) writeInTurn(ctx context.Context, doing string, c *writeCall) error {
 	if err := s.opt.Lock.check(); err != nil {
 		return err
 	}
-	return s.transact(ctx, doing, func(t *tx) error {
-		if err := s.engine.lockWrites(t); err != nil {
-			return err
-		}
-		if err := fn(t); err != nil {
-			return err
-		}
-		if err := t.logChanges(); err != nil {
-			return err
-		}
-		return t.logAudits()
-	})
-}
-
-// changedAccounts returns the accounts that have new endpoint or audit events.
-func (t *tx) changedAccounts() []string {
-	all := slices.AppendSeq(slices.Collect(maps.Keys(t.changes)), maps.Keys(t.audits))
-	slices.Sort(all)
-	return slices.Compact(all)
+	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	defer cancel()
+	c.ctx, c.turn = ctx, make(chan bool, 1)
+	hasTurn, err := s.writes.wait(c)
+	switch {
+	case hasTurn:
+		err = s.runBatch(c)
+	case err == nil:
+		err = c.err
+	}
+	return s.mapError(doing, err)
 }
 
 func (t *tx) version(seq int64) account.ResourceVersion {
@@ -70,13 +70,11 @@ func (t *tx) version(seq int64) account.ResourceVersion {
 }
 
 // transact runs fn in one transaction of the writer.
-func (s *Store) transact(ctx context.Context, doing string, fn func(*tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
-	defer cancel()
+func (s *Store) transact(ctx context.Context, fn func(*tx) error) error {
 	for tries := 1; ; tries++ {
 		err := s.try(ctx, fn)
 		if err == nil || tries > retries || !s.engine.retryable(err) {
-			return s.mapError(doing, err)
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -92,7 +90,7 @@ func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 	}
 	defer func() { _ = begun.Rollback() }() // after a commit it does nothing
 	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), epoch: s.epoch.Load(), changes: map[string][]change{},
-		audits: map[string][]auditRecord{}}
+		audits: map[string][]auditRecord{}, log: txLog{numbers: map[string]numbers{}}}
 	if err := fn(t); err != nil {
 		return err
 	}
@@ -175,55 +173,4 @@ func (t *tx) changed(kind account.EventType, row *endpointRow) {
 	case account.Deleted:
 		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: t.by}, account.AuditEndpointDeleted, e.ID, details)
 	}
-}
-
-// logChanges takes the numbers from each account's counter row, last in the transaction, and writes
-// rows and events with them. It counts the account's endpoints, too.
-func (t *tx) logChanges() error {
-	for _, accountID := range slices.Sorted(maps.Keys(t.changes)) {
-		changes := t.changes[accountID]
-		var last int64
-		err := t.row(`UPDATE accounts SET seq = seq + $1, endpoints = endpoints + $2 WHERE id = $3 RETURNING seq`,
-			len(changes), growth(changes), accountID).Scan(&last)
-		if err != nil {
-			return fmt.Errorf("taking version numbers: %w", err)
-		}
-		for i, c := range changes {
-			c.row.e.ResourceVersion = t.version(last - int64(len(changes)-1-i))
-			if err := t.logChange(c); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// growth is how many endpoints more there are after the changes.
-func growth(changes []change) (n int) {
-	for _, c := range changes {
-		switch c.kind {
-		case account.Added:
-			n++
-		case account.Deleted:
-			n--
-		case account.Modified:
-		}
-	}
-	return n
-}
-
-func (t *tx) logChange(c change) error {
-	e := &c.row.e
-	if c.kind != account.Deleted {
-		if err := t.saveEndpoint(c.kind, c.row); err != nil {
-			return fmt.Errorf("writing endpoint: %w", err)
-		}
-	}
-	snapshot, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("encoding event: %w", err)
-	}
-	return t.exec(
-		`INSERT INTO events (account_id, seq, at, type, binding, url, snapshot) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		e.AccountID, e.ResourceVersion.Seq, micros(t.now), string(c.kind), e.Bindings[0], e.URL, string(snapshot))
 }

@@ -88,6 +88,17 @@ func (s *service) wireReplica() (err error) {
 	return nil
 }
 
+// drainRelayed waits until the streams that other replicas have opened to agents here have ended, or
+// ctx is done. Agents must have been told of the drain, so that the others open no further ones.
+func (s *service) drainRelayed(ctx context.Context) {
+	if s.replica == nil {
+		return
+	}
+	if err := s.replica.peers.WaitRelayed(ctx); err != nil {
+		s.log.Warn("streams that other replicas have relayed here are cut: they did not end in time")
+	}
+}
+
 // listReplicas returns the replicas of the store.
 func (s *service) listReplicas(ctx context.Context) ([]peers.Replica, error) {
 	rows, err := s.store.Replicas(ctx)

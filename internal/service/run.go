@@ -148,6 +148,7 @@ func (s *service) drain() {
 			time.Since(started))
 	}
 	s.sessions.Drain(tunnel.RoleAgent, 0)
+	s.drainRelayed(ctx)
 }
 
 // stopTimeout bounds what remains after the drain: answers of the API and closing handshakes.

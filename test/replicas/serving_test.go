@@ -89,6 +89,28 @@ func TestReplicas_RelayToTheHolder(t *testing.T) {
 	}
 }
 
+// TestReplicas_StopWaitsForRelayedRequests stops the only server that an agent reaches while it relays
+// a request for another server: the request is answered.
+func TestReplicas_StopWaitsForRelayedRequests(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 2)
+	r.startAgent(0, endpoint{url: httpURL, binding: "public", upstream: startSlowUpstream(t)})
+	began := make(chan struct{})
+	answered := make(chan error, 1)
+	go func() {
+		close(began)
+		answered <- getSlow(t.Context(), &target{addr: r.replicas[1].http, host: "web." + domain})
+	}()
+	<-began
+	wait.Until(t, "request to be relayed", func() bool { return r.relayed() > 0 })
+	if code := r.replicas[0].terminate(); code != 0 {
+		t.Errorf("the server has ended with code %d", code)
+	}
+	if err := wait.Receive(t, "answer", answered); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReplicas_AgentFindsAnotherServer stops the only server that an agent reached: the agent finds the
 // other.
 func TestReplicas_AgentFindsAnotherServer(t *testing.T) {

@@ -156,14 +156,39 @@ func (p *Peers) addRelayed(caller string, id uint64, agent *tunnel.Stream) (remo
 		pr.relayedIn.Add(1)
 		p.relayedIn.Add(1)
 	}
-	if id == 0 { // of a peer that does not ask
-		return func() {}
+	p.relayedLive++
+	if id != 0 { // 0: of a peer that does not ask
+		p.relayed[key] = agent
 	}
-	p.relayed[key] = agent
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.relayed, key)
+		if p.relayedLive--; p.relayedLive == 0 && p.relayedEnded != nil {
+			close(p.relayedEnded)
+			p.relayedEnded = nil
+		}
+	}
+}
+
+// WaitRelayed waits until no stream that a peer has opened to an agent here is live, or returns the
+// error of ctx. Peers keep streams of http for some seconds after the last request.
+func (p *Peers) WaitRelayed(ctx context.Context) error {
+	p.mu.Lock()
+	if p.relayedLive == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	if p.relayedEnded == nil {
+		p.relayedEnded = make(chan struct{})
+	}
+	ended := p.relayedEnded
+	p.mu.Unlock()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -124,13 +124,15 @@ type Peers struct {
 	relayedOut, relayedIn, overdue atomic.Int64 // of Totals
 	lastRelayID                    atomic.Uint64
 
-	mu        sync.Mutex // guards what follows and the members
-	peers     map[string]*peer
-	inbound   map[string]map[*inboundConn]struct{} // by the caller's id
-	questions map[queryKey]*question
-	relayed   map[relayedKey]*tunnel.Stream // that peers have opened to agents here
-	sequence  uint64                        // of the last question
-	choices   uint64                        // members chosen so far
+	mu           sync.Mutex // guards what follows and the members
+	peers        map[string]*peer
+	inbound      map[string]map[*inboundConn]struct{} // by the caller's id
+	questions    map[queryKey]*question
+	relayed      map[relayedKey]*tunnel.Stream // that peers have opened to agents here
+	relayedLive  int                           // number of these streams
+	relayedEnded chan struct{}                 // closed when relayedLive becomes 0; nil = nothing waits for it
+	sequence     uint64                        // of the last question
+	choices      uint64                        // members chosen so far
 }
 
 // New returns Peers without links; Run makes them.

@@ -4,6 +4,7 @@
 package peers
 
 import (
+	"context"
 	"errors"
 	"io"
 	"syscall"
@@ -124,5 +125,32 @@ func TestMember_ReportsLinesToHolder(t *testing.T) {
 	want.EndpointID, want.Code = "ep-1", testAccount
 	if got := wait.Receive(t, "the line", holds.local.lines); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestPeers_WaitRelayed waits for the streams of a peer, as a replica does that is about to stop.
+func TestPeers_WaitRelayed(t *testing.T) {
+	t.Parallel()
+	asks, holds := newCluster(t).pair(echo)
+	if err := holds.WaitRelayed(t.Context()); err != nil {
+		t.Errorf("without a stream: %v", err)
+	}
+	m := asks.choose(t)
+	first, second := openEchoed(t, m), openEchoed(t, m)
+	waited := make(chan error, 2)
+	for range cap(waited) {
+		go func() { waited <- holds.WaitRelayed(t.Context()) }()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := holds.WaitRelayed(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with two streams: %v", err)
+	}
+	_ = first.Reset(tunnel.Aborted)
+	_ = second.CloseWrite() // echo ends its side, too
+	for range cap(waited) {
+		if err := wait.Receive(t, "the end of the streams", waited); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -83,6 +83,14 @@ soak-replicas: ## Servers on one PostgreSQL for ten minutes: restarts, kills, an
 		FAIRLEAD_REPLICAS_REVOCATIONS=100 FAIRLEAD_REPLICAS_EVENTS=1000 FAIRLEAD_REPLICAS_RATE=200 \
 		go test -count=1 -parallel 1 -timeout 1h -v -run TestReplicas ./test/replicas
 
+.PHONY: compat
+# The version before this one; a tag, once there are releases.
+COMPAT_REF ?= c6cae9e5a20215ff1a5039d6395b2af1b5908b82
+compat: envtest-assets ## Agents, operators and servers of the version before (COMPAT_REF=) beside this one's, and upgrades
+	@hack/compat.sh $(COMPAT_REF)
+	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_COMPAT_BIN=$(CURDIR)/dist/compat FAIRLEAD_REQUIRE_POSTGRES=1 \
+		go test -count=1 -parallel 3 -timeout 20m -v -run '^TestCompat_' ./test/replicas
+
 .PHONY: bench bench-wan bench-check bench-baseline
 BENCH_OUT ?= dist/bench.json
 BENCH_RUN  = mkdir -p $(dir $(BENCH_OUT)) && go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkChain$$' -benchtime 1x ./test/bench \

@@ -19,9 +19,12 @@ var postgres postgrestest.Shared
 // program is the fairlead-server that the tests run, built without the race detector.
 var program string
 
+// built is where this version's programs are: fairlead-server, and all three with compatVariable.
+var built programs
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run builds the program, as make build does, before any test and its deadline begin.
+// run builds the programs, as make build does, before any test and its deadline begin.
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "fairlead-replicas-")
 	if err != nil {
@@ -29,12 +32,18 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	program = filepath.Join(dir, "fairlead-server")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/fairlead-server")
+	built = programs{name: "new", dir: dir}
+	program = built.server()
+	args := []string{"build", "-trimpath", "-o", dir + string(filepath.Separator), "./cmd/fairlead-server"}
+	if os.Getenv(compatVariable) != "" {
+		args = append(args, "./cmd/fairlead", "./cmd/fairlead-operator")
+	}
+	build := exec.Command("go", args...)
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building fairlead-server: %v\n%s", err, out)
+		fmt.Fprintf(os.Stderr, "building the programs: %v\n%s", err, out)
 		return 1
 	}
+	defer stopCompatCluster()
 	return postgrestest.Main{M: m, Shared: &postgres}.Run()
 }

@@ -25,10 +25,16 @@ type process struct {
 	ended chan struct{}
 }
 
-// startProcess runs the program until its end or the test's. Its environment is env alone.
+// startProcess runs the server's program until its end or the test's. Its environment is env alone.
 func startProcess(t testing.TB, name string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(program, args...), ended: make(chan struct{})}
+	return startProgram(t, program, name, env, args...)
+}
+
+// startProgram is startProcess for a program at a path.
+func startProgram(t testing.TB, path, name string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.Command(path, args...), ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

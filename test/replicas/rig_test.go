@@ -54,6 +54,7 @@ type replica struct {
 
 	r               *rig
 	index           int
+	program         string // path of the fairlead-server
 	addr            string // of API and tunnels
 	health, metrics string
 	http, https     string // of the public listeners
@@ -71,6 +72,14 @@ func startRig(t *testing.T, servers int, flags ...string) *rig {
 // startRigOn starts so many servers on a database. The first is ready before the others start.
 func startRigOn(t *testing.T, databaseURL string, servers int, flags ...string) *rig {
 	t.Helper()
+	r := newRig(t, databaseURL, servers, flags...)
+	r.start()
+	return r
+}
+
+// newRig is startRigOn without starting the servers. databaseURL = "": one server on SQLite.
+func newRig(t *testing.T, databaseURL string, servers int, flags ...string) *rig {
+	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, databaseURL: databaseURL, balancer: startBalancer(t), flags: flags,
 		apiKey: "flk_" + randomText(), authtoken: "flt_" + randomText(),
@@ -86,6 +95,12 @@ func startRigOn(t *testing.T, databaseURL string, servers int, flags ...string) 
 	for i := range servers {
 		r.replicas = append(r.replicas, r.newReplica(i, servers > 1))
 	}
+	return r
+}
+
+// start starts the servers, the first before the others, and waits until all are ready.
+func (r *rig) start() {
+	r.t.Helper()
 	for i, s := range r.replicas {
 		s.start()
 		if i == 0 {
@@ -99,7 +114,6 @@ func startRigOn(t *testing.T, databaseURL string, servers int, flags ...string) 
 		r.balancer.waitUp(i, true)
 		s.api = r.newAPI("https://" + s.addr)
 	}
-	return r
 }
 
 func randomText() string {
@@ -129,8 +143,9 @@ func freeAddr(t testing.TB, host string) string {
 func (r *rig) newReplica(i int, relay bool) *replica {
 	r.t.Helper()
 	host := fmt.Sprintf("127.0.0.%d", i%3+1)
-	s := &replica{r: r, index: i, addr: freeAddr(r.t, host), health: freeAddr(r.t, host), metrics: freeAddr(r.t, host),
-		http: freeAddr(r.t, host), https: freeAddr(r.t, host), dir: filepath.Join(r.dir, fmt.Sprintf("data-%d", i))}
+	s := &replica{r: r, index: i, program: program, addr: freeAddr(r.t, host), health: freeAddr(r.t, host),
+		metrics: freeAddr(r.t, host), http: freeAddr(r.t, host), https: freeAddr(r.t, host),
+		dir: filepath.Join(r.dir, fmt.Sprintf("data-%d", i))}
 	if relay {
 		s.relay = freeAddr(r.t, host)
 	}
@@ -141,12 +156,14 @@ func (r *rig) newReplica(i int, relay bool) *replica {
 // args returns the server's command line.
 func (s *replica) args() []string {
 	args := []string{"serve", "--addr", s.addr, "--base-url", "https://" + s.r.balancer.addrs[frontService],
-		"--data-dir", s.dir, "--database-url", s.r.databaseURL,
-		"--secret-key-file", filepath.Join(s.r.dir, "secret.key"), "--health-addr", s.health,
+		"--data-dir", s.dir, "--secret-key-file", filepath.Join(s.r.dir, "secret.key"), "--health-addr", s.health,
 		"--metrics-addr", s.metrics, "--public-http-addr", s.http, "--public-https-addr", s.https,
 		"--public-tls-cert", filepath.Join(s.r.dir, "tls.crt"), "--public-tls-key", filepath.Join(s.r.dir, "tls.key"),
 		"--public-max-connections-per-client", "10000", "--login-allow", "127.0.0.0/8", "--log-format", "json",
 		"--drain-timeout", "5s"}
+	if s.r.databaseURL != "" {
+		args = append(args, "--database-url", s.r.databaseURL)
+	}
 	if s.relay != "" {
 		args = append(args, "--relay-address", s.relay, "--shutdown-delay", "500ms")
 	}
@@ -161,7 +178,7 @@ func (r *rig) env() []string {
 // start starts the server and does not wait for it.
 func (s *replica) start() {
 	s.r.t.Helper()
-	s.process = startProcess(s.r.t, fmt.Sprintf("server %d", s.index), s.r.env(), s.args()...)
+	s.process = startProgram(s.r.t, s.program, fmt.Sprintf("server %d", s.index), s.r.env(), s.args()...)
 }
 
 // isReady asks for the server's readiness.
@@ -210,7 +227,10 @@ func (s *replica) readFingerprint() {
 // run runs one of the server's commands to its end and returns what it printed.
 func (r *rig) run(args ...string) string {
 	r.t.Helper()
-	cmd := exec.Command(program, append(args, "--data-dir", r.dir, "--database-url", r.databaseURL)...)
+	cmd := exec.Command(r.replicas[0].program, append(args, "--data-dir", r.replicas[0].dir)...)
+	if r.databaseURL != "" {
+		cmd.Args = append(cmd.Args, "--database-url", r.databaseURL)
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("fairlead-server %s: %v: %s", strings.Join(args, " "), err, out)

@@ -47,7 +47,8 @@ type TunnelStarter interface {
 	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels,
 	// Metadata, ForwardsTo and UpstreamProtocol of t; the rest is the store's. CodeLimit when the
 	// account has too many. It ends the tunnel that resume names; replacedSessionID is the other
-	// session that held that one, which has to be closed, or "".
+	// session that held that one, which has to be closed, or "". A tunnel of the session that has
+	// resume.NewHash already is returned as it is: its start was asked twice.
 	StartTunnel(ctx context.Context, t LabelledTunnel, resume TunnelResume) (started *LabelledTunnel,
 		replacedSessionID string, err error)
 	// EndTunnel deletes a tunnel that the session holds. Not held: no-op.

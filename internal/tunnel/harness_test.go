@@ -61,6 +61,7 @@ type testHandler struct {
 	hello  func(ctx context.Context, h Hello) (Welcome, error)
 	join   func(ctx context.Context, h Hello) (Welcome, error) // default: refuses
 	bind   func(ctx context.Context, s *Session, b Bind) (Bound, error)
+	unbind func(ctx context.Context, id string) error
 	stream func(ctx context.Context, s *Session, st *Stream)
 
 	ups   chan *Session
@@ -107,7 +108,10 @@ func (h *testHandler) Bind(ctx context.Context, s *Session, b Bind) (Bound, erro
 	return Bound{EndpointID: "ep_" + b.Name, URL: b.URL, ResumeSecret: "r"}, nil
 }
 
-func (h *testHandler) Unbind(_ context.Context, _ *Session, id string) error {
+func (h *testHandler) Unbind(ctx context.Context, _ *Session, id string) error {
+	if h.unbind != nil {
+		return h.unbind(ctx, id)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unbound = append(h.unbound, id)

@@ -239,34 +239,6 @@ func TestLegs_FixedNumberOfConnections(t *testing.T) {
 	})
 }
 
-// TestBind_RepeatedOnOtherReplica checks that a bind whose replica dies before it answers is sent
-// to another one, and that requests which cannot be repeated fail.
-func TestBind_RepeatedOnOtherReplica(t *testing.T) {
-	cfg := ClientConfig{Hello: agentHello}
-	withReplicas(t, 2, cfg, func(t *testing.T, r *fakeReplicas, c *testClient) {
-		s := c.Session()
-		dies := func(p *fakeReplica) {
-			p.handler.bind = func(ctx context.Context, _ *Session, _ Bind) (Bound, error) {
-				r.kill(p)
-				<-ctx.Done()
-				return Bound{}, ctx.Err()
-			}
-		}
-		dies(r.live[0])
-		bound, err := s.Bind(t.Context(), Bind{URL: "http://a.b", Name: "x"})
-		if err != nil || bound.EndpointID != "ep_x" {
-			t.Errorf("the bind: %+v, %v", bound, err)
-		}
-		r.start()
-		time.Sleep(2 * legSearchPause)
-		awaitLegs(t, s, "rp_2", "rp_3")
-		dies(r.live[0])
-		if _, err := s.Bind(t.Context(), Bind{Labels: map[string]string{"a": "b"}}); err == nil {
-			t.Error("a bind of a labelled tunnel was repeated")
-		}
-	})
-}
-
 // TestLegs_RefuseOtherSession checks that a replica which answers for another account is no leg.
 func TestLegs_RefuseOtherSession(t *testing.T) {
 	t.Parallel()

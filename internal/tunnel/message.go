@@ -68,11 +68,12 @@ const (
 	FeatureTrafficPolicy Feature = "traffic_policy" // binds with a traffic policy
 	FeatureConnections   Feature = "connections"    // sessions whose number of connections changes
 	FeatureReplicas      Feature = "replicas"       // sessions with connections to several servers
+	FeatureBindID        Feature = "bind_id"        // labelled tunnels whose bind may be sent twice
 )
 
 // serverFeatures returns what the welcome names.
 func serverFeatures() []Feature {
-	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas}
+	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID}
 }
 
 // Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
@@ -93,6 +94,9 @@ type Bind struct {
 	TrafficPolicy  string `json:"traffic_policy,omitempty"` // YAML or JSON
 	// the other members of the pool get this policy, too
 	ReplacePoolPolicy bool `json:"replace_pool_policy,omitempty"`
+	// secret random text, the same when the bind is sent again because its answer was lost; Session.Bind
+	// sets it
+	BindID string `json:"bind_id,omitempty"`
 }
 
 // requiredFeatures returns the features that a server needs for this bind, with their names for

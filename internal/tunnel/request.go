@@ -5,6 +5,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,9 +22,10 @@ func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
 				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.welcome.ServerVersion, name)}
 		}
 	}
-	// A session may bind what it has bound: an answer that was lost does no harm. Of a labelled
-	// tunnel it would have two.
-	answer, err := s.request(ctx, &message{Type: typeBind, Bind: &b}, b.URL != "")
+	b.BindID = rand.Text()
+	// A server that does not know BindID starts a second tunnel.
+	repeat := b.URL != "" || slices.Contains(s.welcome.Features, FeatureBindID)
+	answer, _, err := s.request(ctx, &message{Type: typeBind, Bind: &b}, repeat)
 	if err != nil {
 		return Bound{}, fmt.Errorf("binding %s: %w", b.describe(), err)
 	}
@@ -43,32 +45,36 @@ func (b *Bind) describe() string {
 
 // Unbind unbinds an endpoint or a labelled tunnel and waits for the answer, at most 10 s.
 func (s *Session) Unbind(ctx context.Context, endpointID string) error {
-	if _, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}},
-		false); err != nil {
-		return fmt.Errorf("unbinding %s: %w", endpointID, err)
+	_, repeated, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}}, true)
+	var refused *Error
+	switch {
+	case err == nil:
+		return nil
+	case repeated && errors.As(err, &refused) && refused.Code == CodeInvalid:
+		return nil // it is not bound any more: the request whose answer was lost has unbound it
 	}
-	return nil
+	return fmt.Errorf("unbinding %s: %w", endpointID, err)
 }
 
 // request sends m and waits for the answer with its id. If the connection ends before that, it
-// sends m over another one when repeat is true.
-func (s *Session) request(ctx context.Context, m *message, repeat bool) (*message, error) {
+// sends m over another one when repeat is true; repeated reports that it did.
+func (s *Session) request(ctx context.Context, m *message, repeat bool) (answer *message, repeated bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	for {
+	for ; ; repeated = true {
 		s.mu.Lock()
 		if len(s.links) == 0 || s.closing {
 			defer s.mu.Unlock()
-			return nil, s.endedError()
+			return nil, repeated, s.endedError()
 		}
 		l := s.requestLinkLocked()
 		s.mu.Unlock()
 		answer, err := s.requestOver(ctx, l, m)
 		if err == nil || l.ctx.Err() == nil || ctx.Err() != nil || !repeat {
-			return answer, err
+			return answer, repeated, err
 		}
 		if s.removeLinkFromChoice(l); !s.CanOpen() {
-			return nil, err
+			return nil, repeated, err
 		}
 	}
 }

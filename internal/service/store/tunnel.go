@@ -41,6 +41,13 @@ func (s *Store) StartTunnel(
 		if err != nil {
 			return err
 		}
+		switch found, err := t.tunnelByHash(started.AccountID, started.TunnelSession.ID, resume.NewHash); {
+		case err != nil:
+			return err
+		case found != nil:
+			started = *found
+			return nil
+		}
 		if replacedSessionID, err = t.endResumed(&started, resume.Secret); err != nil {
 			return err
 		}
@@ -54,6 +61,19 @@ func (s *Store) StartTunnel(
 		return nil, "", err
 	}
 	return &started, replacedSessionID, nil
+}
+
+// tunnelByHash returns the session's tunnel whose secret has the hash, or nil.
+func (t *tx) tunnelByHash(accountID, sessionID string, hash []byte) (*account.LabelledTunnel, error) {
+	if len(hash) == 0 {
+		return nil, nil
+	}
+	found, err := tunnels.scan(t.row(`SELECT `+tunnels.names+` FROM tunnels
+		WHERE account_id = $1 AND resume_hash = $2 AND session_id = $3`, accountID, hash, sessionID))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return &found, err
 }
 
 // endResumed ends the tunnel that another replaces, and returns the other session that held it.

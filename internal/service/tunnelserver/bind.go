@@ -68,14 +68,14 @@ func (s *Server) bind(
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
 		return nil, false, err
 	}
-	req.Holds = func(endpointID string) bool { return s.holds(t, endpointID) }
+	req.Holds = func(endpointID string) bool { return s.holds(t, endpointID, b.BindID) }
 	t.holdings.RLock()
 	defer t.holdings.RUnlock()
 	if result, err = s.opt.Store.Bind(ctx, req); err != nil {
 		return nil, false, err
 	}
 	result.Endpoint.TrafficPolicy = req.TrafficPolicy // rows from the store lack it
-	return result, s.addMember(t, result, asked), nil
+	return result, s.addMember(t, result, b.BindID, asked), nil
 }
 
 // addPolicy compiles the traffic policy of a bind. That is expensive: it comes after the rate

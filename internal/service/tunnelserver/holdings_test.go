@@ -120,7 +120,7 @@ func TestApplySessions_KeepsTakeover(t *testing.T) {
 
 	// the answer to a bind that is older than a takeover
 	row.Endpoint.ResourceVersion.Seq--
-	s.addMember(held, row, time.Now())
+	s.addMember(held, row, "", time.Now())
 	storetest.Equal(t, "holder", r.member(0, bound.EndpointID).session.id, after.ID())
 }
 

@@ -6,6 +6,7 @@ package tunnelserver
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"maps"
 	"slices"
 	"strings"
@@ -42,11 +43,21 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	return tunnel.Bound{EndpointID: started.ID, ResumeSecret: secret}, nil
 }
 
-// startTunnel records the tunnel, and adds it with the secret with which a later one replaces it.
+// Lengths of the BindIDs that are used: at least 130 bits, which cannot be guessed.
+const (
+	minBindID = 26
+	maxBindID = 128
+)
+
+// startTunnel records the tunnel, and adds it with the secret with which a later one replaces it. As
+// that is made of the BindID, the store recognizes a bind that was sent again.
 func (s *Server) startTunnel(
 	ctx context.Context, t *session, b tunnel.Bind,
 ) (started *account.LabelledTunnel, secret string, err error) {
-	secret = account.NewSecret(account.ResumePrefix)
+	if n := len(b.BindID); n < minBindID || n > maxBindID { // of an agent that sends no bind twice
+		b.BindID = rand.Text()
+	}
+	secret = account.ResumePrefix + b.BindID
 	hash := account.HashSecret(secret)
 	t.holdings.RLock()
 	started, from, err := s.opt.Store.StartTunnel(ctx, account.LabelledTunnel{
@@ -131,6 +142,11 @@ func (s *Server) addTunnel(t *session, started *account.LabelledTunnel, hash []b
 	defer s.mu.Unlock()
 	if old := s.tunnelByResumeSecret(t.accountID, resume); old != nil {
 		s.dropTunnel(old)
+	}
+	for _, old := range slices.Clone(s.tunnels[t.accountID]) {
+		if old.endpoint.ID == h.endpoint.ID { // the bind was sent again
+			s.dropTunnel(old)
+		}
 	}
 	s.tunnels[t.accountID] = append(s.tunnels[t.accountID], h)
 	s.signalChange()

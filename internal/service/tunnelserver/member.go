@@ -30,6 +30,7 @@ type Member struct {
 	asked time.Time
 	// read from the store, not bound here: whether the agent had the answer to its bind is not known
 	attached bool
+	bindID   string // of the bind here; "" = unknown
 	ctx      context.Context
 	cancel   context.CancelFunc
 
@@ -87,8 +88,9 @@ func (s *Server) newMember(t *session, ep account.Endpoint) *Member {
 // addMember adds the result of a bind that was asked of the store at this time. The endpoint's
 // previous member is removed at once, unless another session has bound it since. rebound reports
 // whether the session had the endpoint already.
-func (s *Server) addMember(t *session, r *account.BindResult, asked time.Time) (rebound bool) {
+func (s *Server) addMember(t *session, r *account.BindResult, bindID string, asked time.Time) (rebound bool) {
 	h := s.newMember(t, r.Endpoint)
+	h.bindID = bindID
 	if !s.replicated() {
 		h.asked = asked
 	}
@@ -121,12 +123,13 @@ func (s *Server) putMember(h *Member) {
 	s.syncPoolPolicy(key)
 }
 
-// holds reports whether the session has bound the endpoint here and still has it.
-func (s *Server) holds(t *session, endpointID string) bool {
+// holds reports whether the session has bound the endpoint here, by another bind than this one, and
+// still has it.
+func (s *Server) holds(t *session, endpointID, bindID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.members[endpointID]
-	return h != nil && h.session == t && !h.attached
+	return h != nil && h.session == t && !h.attached && (bindID == "" || h.bindID != bindID)
 }
 
 // syncPoolPolicy gives all members of a pool the traffic policy of the bind that the store recorded

@@ -36,7 +36,7 @@ func (s *endpointStore) Endpoint(_ context.Context, accountID, id string) (*acco
 func hold(s *Server, accountID, binding, id, host string) *Member {
 	ep := account.Endpoint{ID: id, AccountID: accountID, Bindings: []string{binding}, Scheme: "http", Host: host,
 		Port: 80, TrafficPolicy: "policy of " + id}
-	s.addMember(&session{accountID: accountID}, &account.BindResult{Endpoint: ep}, time.Now())
+	s.addMember(&session{accountID: accountID}, &account.BindResult{Endpoint: ep}, "", time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.members[id]

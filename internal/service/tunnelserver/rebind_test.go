@@ -5,6 +5,7 @@ package tunnelserver
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"testing"
 
@@ -50,5 +51,45 @@ func TestBind_RepeatsAfterLostAnswer(t *testing.T) {
 	bind.ResumeSecret = bound.ResumeSecret
 	if _, err := a.Bind(t.Context(), bind); err != nil {
 		t.Errorf("with the resume secret: %v", err)
+	}
+}
+
+// TestBind_SentAgainIsTheSame holds that a bind which an agent sends again, over another connection
+// with the same server, gets what it has got, and that another bind of the same is refused or starts
+// another tunnel.
+func TestBind_SentAgainIsTheSame(t *testing.T) {
+	t.Parallel()
+	l := newTestService(t)
+	a := l.agent()
+	far := l.session(a.ID()).tun
+	bind := func(b tunnel.Bind, id string) (tunnel.Bound, error) {
+		t.Helper()
+		b.UpstreamURL, b.BindID = "tcp://localhost:1", id
+		return l.Bind(t.Context(), far, b)
+	}
+	first, second := rand.Text(), rand.Text()
+	for name, b := range map[string]tunnel.Bind{
+		"endpoint":        {URL: "tcp://db.demo:5432", Name: "db"},
+		"labelled tunnel": {Labels: map[string]string{"app": "api"}},
+	} {
+		bound, err := bind(b, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := bind(b, first)
+		if err != nil || again.EndpointID != bound.EndpointID {
+			t.Errorf("%s: sent again: %+v, %v, want %+v", name, again, err, bound)
+		}
+		if other, err := bind(b, second); err == nil && (b.URL != "" || other.EndpointID == bound.EndpointID) {
+			t.Errorf("%s: another bind got the same", name)
+		}
+	}
+	if n := len(l.listed()); n != 2 {
+		t.Errorf("%d labelled tunnels, want 2", n)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.tunnels[l.accountID]); n != 2 {
+		t.Errorf("%d members of labelled tunnels, want 2", n)
 	}
 }

@@ -22,6 +22,7 @@ var tunnels = map[string]func(t *testing.T, open Open){
 	"tunnels/limit":       tunnelLimit,
 	"tunnels/not another": tunnelOfAnother,
 	"tunnels/resume":      tunnelResume,
+	"tunnels/asked twice": tunnelAskedTwice,
 }
 
 func (f *Fixture) tunnel(session string, labels map[string]string) *account.LabelledTunnel {
@@ -198,4 +199,18 @@ func tunnelResume(t *testing.T, open Open) {
 		TunnelSession: account.Ref{ID: f.SessionIn(stranger)}}, resume)
 	Must(t, err)
 	Equal(t, "session of another account's tunnel", replaced, "")
+}
+
+// tunnelAskedTwice starts a tunnel whose secret the session has given to one already.
+func tunnelAskedTwice(t *testing.T, open Open) {
+	f := NewFixture(t, open)
+	session, labels := f.Session(), map[string]string{"app": "api"}
+	resume := account.TunnelResume{NewHash: account.HashSecret("flr_1")}
+	first, _ := f.resumeTunnel(session, labels, resume)
+	f.Clock.Step(time.Second)
+	again, _ := f.resumeTunnel(session, labels, resume)
+	Equal(t, "asked twice", fmt.Sprintf("%+v", *again), fmt.Sprintf("%+v", *first))
+	other, _ := f.resumeTunnel(f.Session(), labels, resume)
+	next, _ := f.resumeTunnel(session, labels, account.TunnelResume{NewHash: account.HashSecret("flr_2")})
+	Equal(t, "tunnels", f.tunnelIDs(nil, account.Page{}), fmt.Sprint([]string{next.ID, other.ID, first.ID}, false))
 }

@@ -20,6 +20,17 @@ type SessionLegs interface {
 	// HoldingsVersions returns the versions of the holdings of these sessions, of any account;
 	// sessions that are over are missing.
 	HoldingsVersions(ctx context.Context, ids []string) (map[string]HoldingsVersion, error)
+	// OwnLegs returns the sessions that have a leg with this server.
+	OwnLegs(ctx context.Context) (OwnLegs, error)
+	// CorrectLegs adds a leg with this server to those of the sessions add that are live, and removes
+	// the legs of the sessions remove with this server.
+	CorrectLegs(ctx context.Context, add, remove []string) error
+}
+
+// OwnLegs are the sessions that have a leg with a server, read at one moment.
+type OwnLegs struct {
+	SessionIDs []string
+	History    string // as in SessionHoldings
 }
 
 // SessionHoldings are what a session has bound, read at one moment, each list in the order of the
@@ -27,6 +38,9 @@ type SessionLegs interface {
 type SessionHoldings struct {
 	Endpoints []Endpoint
 	Tunnels   []LabelledTunnel
+	// History names the history of the database that was read; "" = it is not known. Another one,
+	// after a failover, may lack what was written last.
+	History string
 }
 
 // HoldingsVersion changes with what a session has bound. It is cheap to read for many sessions.

@@ -70,6 +70,13 @@ func (r *rig) startAgent(replica int, endpoints ...endpoint) (*testAgent, map[st
 // startAgentWith is startAgent with an authtoken, for an agent that may end.
 func (r *rig) startAgentWith(replica int, token string, endpoints ...endpoint) (*testAgent, map[string]string) {
 	r.t.Helper()
+	a := r.runAgent(replica, token, endpoints...)
+	return a, a.waitOnline(r.t, len(endpoints))
+}
+
+// runAgent starts an agent and does not wait for it.
+func (r *rig) runAgent(replica int, token string, endpoints ...endpoint) *testAgent {
+	r.t.Helper()
 	a := &testAgent{client: r.nextClient(), events: make(chan agent.Event, 10_000), ended: make(chan error, 1)}
 	if replica >= 0 {
 		r.balancer.pin(a.client, replica)
@@ -102,7 +109,7 @@ func (r *rig) startAgentWith(replica int, token string, endpoints ...endpoint) (
 			agent.Endpoint{URL: url, Binding: e.binding, Upstream: upstream, TrafficPolicy: e.policy})
 	}
 	a.stop = r.background("an agent", &a.log, func(ctx context.Context) { a.ended <- agent.Run(ctx, o) })
-	return a, a.waitOnline(r.t, len(endpoints))
+	return a
 }
 
 // background runs f until stop, or the end of the test. log may be nil.

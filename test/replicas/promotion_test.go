@@ -8,33 +8,74 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
+
+// pair is a PostgreSQL with a standby, which is asynchronous.
+type pair struct {
+	primary, standby *postgrestest.Server
+	url              string // of both
+}
+
+func startPair(t *testing.T, settings ...string) *pair {
+	t.Helper()
+	p := &pair{primary: startPostgres(t, settings...)}
+	url := p.primary.URL(t)
+	var err error
+	if p.standby, err = p.primary.Standby(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.standby.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	if p.url, err = p.primary.WithStandby(url, p.standby); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// onPrimary executes statements.
+func (p *pair) onPrimary(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		if err := p.primary.Exec(t.Context(), p.primary.AdminURL(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// cut makes the standby lack all that is written from now on; it has what was written before.
+func (p *pair) cut(t *testing.T) {
+	t.Helper()
+	p.onPrimary(t, `DO $$ DECLARE written pg_lsn := pg_current_wal_lsn(); BEGIN
+		WHILE NOT EXISTS (SELECT 1 FROM pg_stat_replication WHERE replay_lsn >= written)
+		LOOP PERFORM pg_sleep(0.01); PERFORM pg_stat_clear_snapshot(); END LOOP; END $$`)
+	if err := p.standby.CutReplication(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failOver kills the primary and promotes the standby.
+func (p *pair) failOver(t *testing.T) {
+	t.Helper()
+	if err := p.primary.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.standby.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestReplicas_FollowPromotedStandby kills PostgreSQL and promotes its synchronous standby: traffic
 // without a login goes on, one epoch begins, and watchers that change servers miss nothing.
 func TestReplicas_FollowPromotedStandby(t *testing.T) {
 	t.Parallel()
-	primary := startPostgres(t, "synchronous_commit=remote_apply")
-	url := primary.URL(t)
-	standby, err := primary.Standby()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := standby.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if url, err = primary.WithStandby(url, standby); err != nil {
-		t.Fatal(err)
-	}
-	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
-		if err := primary.Exec(t.Context(), primary.AdminURL(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := startRigOn(t, url, 3)
+	p := startPair(t, "synchronous_commit=remote_apply")
+	p.onPrimary(t, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+	r := startRigOn(t, p.url, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
 	watchers := []*watcher{r.startWatcher(0, 0), r.startWatcher(1, 5)}
@@ -42,12 +83,7 @@ func TestReplicas_FollowPromotedStandby(t *testing.T) {
 	before := r.version(0)
 	l := startLoad(t, number(t, rateVariable, 100), c.targets()...)
 	l.wait(50)
-	if err := primary.Crash(); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.Promote(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p.failOver(t)
 	took := r.requireWrites(time.Now())
 	t.Logf("all write %s after the promotion", took)
 	if most := limit(3*time.Second, 15*time.Second); took > most {
@@ -56,15 +92,22 @@ func TestReplicas_FollowPromotedStandby(t *testing.T) {
 	l.wait(100)
 	l.stop()
 	l.requireNoFailure("promotion")
+	r.requireOneEpoch(before, watchers)
+}
+
+// requireOneEpoch holds that one epoch has begun after a version, and that the watchers have listed
+// again and missed nothing.
+func (r *rig) requireOneEpoch(before account.ResourceVersion, watchers []*watcher) {
+	r.t.Helper()
 	after := r.version(0)
 	for _, w := range watchers {
 		w.requireList(2)
 		if n := w.epochCount(); n != 2 {
-			t.Errorf("a watcher has seen %d epochs, want 2", n)
+			r.t.Errorf("a watcher has seen %d epochs, want 2", n)
 		}
 	}
 	if after.Epoch <= before.Epoch {
-		t.Errorf("the epoch is %d after %d", after.Epoch, before.Epoch)
+		r.t.Errorf("the epoch is %d after %d", after.Epoch, before.Epoch)
 	}
 }
 

@@ -24,13 +24,15 @@ type watcher struct {
 	mu        sync.Mutex
 	endpoints map[string]string    // URL by id
 	seen      map[string]time.Time // when a URL was first there
+	offline   map[string]struct{}  // URLs that were offline, or deleted
 	lists     int
 	epochs    map[int64]struct{}
 	failure   error // of a rule, not of a connection
 }
 
 func (r *rig) startWatcher(server, every int) *watcher {
-	w := &watcher{r: r, every: every, seen: map[string]time.Time{}, epochs: map[int64]struct{}{}}
+	w := &watcher{r: r, every: every, seen: map[string]time.Time{}, offline: map[string]struct{}{},
+		epochs: map[int64]struct{}{}}
 	r.background("a watcher", nil, func(ctx context.Context) {
 		for ; ctx.Err() == nil; server++ {
 			w.followFrom(ctx, server)
@@ -89,15 +91,26 @@ func (w *watcher) replace(endpoints []account.Endpoint, v account.ResourceVersio
 	w.epochs[v.Epoch] = struct{}{}
 	w.endpoints = map[string]string{}
 	for _, e := range endpoints {
-		w.add(e.ID, e.URL)
+		w.add(&e)
 	}
 }
 
-func (w *watcher) add(id, url string) {
-	w.endpoints[id] = url
-	if _, ok := w.seen[url]; !ok {
-		w.seen[url] = time.Now()
+func (w *watcher) add(e *account.Endpoint) {
+	w.endpoints[e.ID] = e.URL
+	if _, ok := w.seen[e.URL]; !ok {
+		w.seen[e.URL] = time.Now()
 	}
+	if e.Status != account.StatusOnline {
+		w.offline[e.URL] = struct{}{}
+	}
+}
+
+// wasOffline returns whether an endpoint with a URL was offline or deleted once.
+func (w *watcher) wasOffline(url string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, was := w.offline[url]
+	return was
 }
 
 // watch applies the events of one watch and returns the version of the last.
@@ -130,8 +143,9 @@ func (w *watcher) apply(e account.EndpointEvent, after account.ResourceVersion) 
 	case e.Endpoint == nil: // a bookmark
 	case e.Type == account.Deleted:
 		delete(w.endpoints, e.Endpoint.ID)
+		w.offline[e.Endpoint.URL] = struct{}{}
 	default:
-		w.add(e.Endpoint.ID, e.Endpoint.URL)
+		w.add(e.Endpoint)
 	}
 }
 

@@ -84,6 +84,9 @@ func (s *Store) SessionHoldings(ctx context.Context, accountID, id string) (*acc
 			row.e.TrafficPolicy = policies[row.e.ID]
 			held.Endpoints = append(held.Endpoints, row.e)
 		}
+		if held.History, err = t.history(); err != nil {
+			return err
+		}
 		held.Tunnels, err = tunnels.all(t, `session_id = $1 AND account_id = $2 ORDER BY id`, id, accountID)
 		return err
 	})

@@ -211,7 +211,7 @@ func (postgresEngine) setVersion(t *tx, version int) error {
 func (e *postgresEngine) lockWrites(t *tx) error {
 	query, args := `SELECT f.server_term, s.epoch, s.timeline, `+e.timeline+` FROM fairlead_schema AS f, store AS s`,
 		[]any(nil)
-	if t.s.joined.Load() {
+	if t.s.joined.Load() && !t.joining {
 		query += `, replicas AS r WHERE r.id = $1 FOR UPDATE OF f, s FOR SHARE OF r`
 		args = []any{t.s.opt.Replica.ID}
 	} else {

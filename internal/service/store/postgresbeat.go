@@ -19,8 +19,7 @@ const (
 	// it is the replica's own that was counted, and the database's process. The answer means that
 	// the beat is committed. A row that is being deleted is still read, but not counted.
 	beat = `WITH own AS (UPDATE replica_beats SET beats = beats + 1 WHERE replica_id = $1 RETURNING replica_id)
-		SELECT b.replica_id, b.beats, own.replica_id IS NOT NULL, ` + databaseMicros + `,
-			CAST(pg_postmaster_start_time() AS TEXT) || ' ' || `
+		SELECT b.replica_id, b.beats, own.replica_id IS NOT NULL, ` + databaseMicros + `, `
 	sweeperLock = `SELECT pg_try_advisory_lock($1, hashtext('sweeper of ' || COALESCE(current_schema(), '')))`
 )
 
@@ -33,6 +32,13 @@ type beater struct {
 	observer beatObserver
 	clock    func() time.Duration
 	answered func(began time.Duration) // nil = not called
+	last     time.Duration             // of clock, before the last beat that was counted
+	counted  bool                      // there was one
+}
+
+// databaseProcess is the expression of the database's process and the history that it writes.
+func (e *postgresEngine) databaseProcess() string {
+	return `CAST(pg_postmaster_start_time() AS TEXT) || ' ' || ` + e.timeline
 }
 
 // Beat keeps this replica alive until ctx is done, which is no error, and fences others that are
@@ -75,7 +81,7 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 	}
 	engine := b.s.engine.(*postgresEngine)
 	began, sent := b.clock(), b.s.now()
-	rows, err := b.conn.Query(ctx, beat+engine.timeline+
+	rows, err := b.conn.Query(ctx, beat+engine.databaseProcess()+
 		` FROM replica_beats AS b LEFT JOIN own ON own.replica_id = b.replica_id`, b.s.opt.Replica.ID)
 	if err != nil {
 		b.disconnect()
@@ -97,8 +103,9 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 		b.disconnect()
 		return nil, err
 	case !alive:
-		return nil, ErrFenced
+		return nil, b.rejoin(ctx) // the next beat is counted
 	}
+	b.last, b.counted = began, true
 	b.s.clockOffset.Store(int64(clockOffset(sent, b.s.now(), fromMicros(micros))))
 	if b.answered != nil {
 		b.answered(began)

@@ -104,6 +104,7 @@ func (s *Store) SetDraining(ctx context.Context) error {
 	if s.opt.Replica == nil {
 		return nil
 	}
+	s.draining.Store(true)
 	return s.write(ctx, "recording that the server is about to stop", func(t *tx) error {
 		return t.exec(`UPDATE replicas SET draining = 1 WHERE id = $1`, s.opt.Replica.ID)
 	})

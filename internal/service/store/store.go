@@ -128,6 +128,7 @@ type Store struct {
 	pollInterval time.Duration // of Listen
 
 	// of a replica
+	draining atomic.Bool // SetDraining was called
 	joined   atomic.Bool // its writes are refused from then on when it is fenced
 	sweeper  atomic.Bool
 	lastUsed lastUsedTimes

@@ -24,6 +24,7 @@ type tx struct {
 	epoch   int64               // of the versions that the transaction makes or reads
 	changes map[string][]change // by account
 	audits  map[string][]auditRecord
+	joining bool   // the replica's row is not there yet
 	by      string // the API key or authtoken that deletes endpoints; "" is the service
 	log     txLog
 }

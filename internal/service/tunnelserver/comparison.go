@@ -41,10 +41,15 @@ func (s *Server) compareAccess(ctx context.Context, accountID string) error {
 }
 
 // compareHoldings reads what those sessions hold whose version in the store is not that of their
-// members here, and ends those that are over. It costs one query for 500 sessions.
+// members here, and ends those that are over. It costs one query for 500 sessions. After a failover
+// of the database it reads what each holds: numbers of versions may be used again.
 func (s *Server) compareHoldings(ctx context.Context) error {
 	if !s.replicated() {
 		return nil
+	}
+	failedOver, err := s.correctLegs(ctx)
+	if err != nil {
+		return err
 	}
 	have := s.holdingsVersions()
 	if len(have) == 0 {
@@ -58,7 +63,7 @@ func (s *Server) compareHoldings(ctx context.Context) error {
 	}
 	var differ []string
 	for id, version := range have {
-		if now, live := stored[id]; !live || now != version {
+		if now, live := stored[id]; !live || now != version || failedOver {
 			differ = append(differ, id)
 		}
 	}

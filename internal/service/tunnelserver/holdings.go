@@ -79,10 +79,14 @@ func (s *Server) applySession(ctx context.Context, t *session, code tunnel.Code,
 	if err != nil {
 		return err
 	}
-	if problem := s.applyHoldings(t, held); problem != nil {
+	lost, problem := s.applyHoldings(t, held)
+	switch {
+	case problem != nil:
 		s.log.Info("session ended: its authtoken's rules do not admit what it has bound", "session", t.id,
 			"credential", t.credentialID)
 		_ = s.evictForbidden(t, problem)
+	case lost:
+		s.endLost(t)
 	}
 	return nil
 }
@@ -105,27 +109,35 @@ func (s *Server) endOver(t *session, code tunnel.Code, msg string) {
 	}
 }
 
-// applyHoldings makes the session's members those of the reading. It returns an error when the
-// authtoken does not admit one.
-func (s *Server) applyHoldings(t *session, held *account.SessionHoldings) *account.Error {
+// applyHoldings makes the session's members those of the reading. It reports whether the database has
+// lost one, which stays until the session has ended, and returns an error when the authtoken does not
+// admit one.
+func (s *Server) applyHoldings(t *session, held *account.SessionHoldings) (lost bool, problem *account.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sessions[t.id] != t { // it went down meanwhile
-		return nil
+		return false, nil
 	}
 	kept := make(map[string]bool, len(held.Endpoints)+len(held.Tunnels))
 	for _, ep := range held.Endpoints {
 		kept[ep.ID] = true
 		s.applyEndpoint(t, ep)
+		if h := s.members[ep.ID]; h.session == t {
+			h.history = held.History
+		}
 	}
 	for _, h := range s.members {
-		if h.session == t && !kept[h.endpoint.ID] {
+		switch {
+		case h.session != t || kept[h.endpoint.ID]:
+		case h.isLost(held):
+			lost = true
+		default:
 			s.dropMember(h)
 		}
 	}
-	s.applyTunnels(t, held.Tunnels, kept)
+	lost = s.applyTunnels(t, held, kept) || lost
 	s.signalChange()
-	return s.forbiddenLocked(t)
+	return lost, s.forbiddenLocked(t)
 }
 
 // applyEndpoint adds a member of the row or updates the one that there is. A rebind makes a new
@@ -160,25 +172,32 @@ func (h *Member) sameBind(ep account.Endpoint) bool {
 	return reflect.DeepEqual(mine, ep)
 }
 
-// applyTunnels makes the session's labelled tunnels those of the store, and adds their ids to kept.
-// mu must be held.
-func (s *Server) applyTunnels(t *session, stored []account.LabelledTunnel, kept map[string]bool) {
+// applyTunnels makes the session's labelled tunnels those of the reading, and adds their ids to kept.
+// It reports whether the database has lost one. mu must be held.
+func (s *Server) applyTunnels(t *session, held *account.SessionHoldings, kept map[string]bool) (lost bool) {
 	have := make(map[string]bool)
 	for _, h := range s.tunnels[t.accountID] {
 		have[h.endpoint.ID] = h.session == t
 	}
-	for i := range stored {
-		started := &stored[i]
+	for i := range held.Tunnels {
+		started := &held.Tunnels[i]
 		kept[started.ID] = true
 		if !have[started.ID] {
 			s.tunnels[t.accountID] = append(s.tunnels[t.accountID], s.newTunnel(t, started, nil))
 		}
 	}
 	for _, h := range slices.Clone(s.tunnels[t.accountID]) {
-		if h.session == t && !kept[h.endpoint.ID] {
+		switch {
+		case h.session != t:
+		case kept[h.endpoint.ID]:
+			h.history = held.History
+		case h.isLost(held):
+			lost = true
+		default:
 			s.dropTunnel(h)
 		}
 	}
+	return lost
 }
 
 // newer reports whether version a is later than b.

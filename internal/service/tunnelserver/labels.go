@@ -148,6 +148,7 @@ func (s *Server) addTunnel(t *session, started *account.LabelledTunnel, hash []b
 			s.dropTunnel(old)
 		}
 	}
+	h.history = s.history
 	s.tunnels[t.accountID] = append(s.tunnels[t.accountID], h)
 	s.signalChange()
 }

@@ -43,6 +43,7 @@ type Member struct {
 	policyVersion int64  // resource version of the bind whose traffic policy applies
 	// of the endpoint's row, as it was last written or read here
 	version account.ResourceVersion
+	history string // of the database that had it, as far as is known
 }
 
 // Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. It must
@@ -110,7 +111,7 @@ func (s *Server) putMember(h *Member) {
 	if old := s.members[h.endpoint.ID]; old != nil {
 		s.dropMember(old)
 	}
-	s.members[h.endpoint.ID] = h
+	s.members[h.endpoint.ID], h.history = h, s.history
 	key := poolKeyOf(&h.endpoint)
 	s.pools[key] = append(s.pools[key], h)
 	if key.binding == account.BindingPublic {

@@ -48,6 +48,8 @@ type pausingLegs struct {
 	resume chan struct{}
 	err    error // of all calls
 	left   bool  // a session has left
+
+	history string // of the database, behind its own
 }
 
 func (p *pausingLegs) fail(err error) {
@@ -76,6 +78,9 @@ func (p *pausingLegs) SessionHoldings(ctx context.Context, accountID, id string)
 	if paused != nil {
 		close(paused)
 		<-resume
+	}
+	if err == nil {
+		held.History += p.historyOf()
 	}
 	return held, err
 }

@@ -95,6 +95,10 @@ type Server struct {
 	joins     sync.RWMutex // held for reading by Join, for writing by retries of recordSessionEnd
 	comparing sync.Mutex   // held by comparisons with the store, so that an older one is not applied last
 
+	history     string         // of the database at the last comparison; guarded by mu
+	correcting  sync.Mutex     // held by correctLegs
+	differences legDifferences // of the last comparison; guarded by correcting
+
 	// the store's answers about endpoints that forwarders name and no session holds
 	endpoints *storecache.Cache[endpointKey, *account.Endpoint]
 

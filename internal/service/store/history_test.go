@@ -37,7 +37,7 @@ const (
 
 // TestHistory_IsOneForAllStores writes an account's endpoints through several replicas on one
 // PostgreSQL at once, while the database is killed, connections are cut, answers to commits are
-// lost, replicas fall silent and are fenced, and calls of a batch fail, and checks what watchers see
+// lost, replicas fall silent and are fenced and calls of a batch fail, and checks what watchers see
 // that change from store to store: version numbers without a gap, each with the same content for
 // all; every acknowledged write; and in the end the list. A replica that was fenced acknowledges
 // nothing.
@@ -161,9 +161,9 @@ func (h *history) run() {
 	if h.refused.Load() == 0 || h.lost.Load() == 0 || h.fenced == 0 || h.changed.Load() == 0 || h.mixed == 0 {
 		h.T.Error("nothing was broken: this history shows nothing")
 	}
-	h.T.Logf("%d versions, %d acknowledged; %d answers lost, %d calls refused, %d replicas fenced, %d changes of store, "+
-		"%d batches with a call that failed", len(h.contents), len(h.confirmed), h.lost.Load(), h.refused.Load(),
-		h.fenced, h.changed.Load(), h.mixed)
+	h.T.Logf("%d versions, %d acknowledged; %d answers lost, %d calls refused, %d replicas fenced, %d changes of "+
+		"store, %d batches with a call that failed", len(h.contents), len(h.confirmed), h.lost.Load(),
+		h.refused.Load(), h.fenced, h.changed.Load(), h.mixed)
 }
 
 // unavailable reports whether a fault refused the call; every other error fails the test.

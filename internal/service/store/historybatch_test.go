@@ -59,8 +59,8 @@ func bindUnknownBackend(h *history, r *replica, session string) error {
 	return err
 }
 
-// waitForCalls waits a moment for so many calls to wait for the replica's turn to write, and returns
-// how many do.
+// waitForCalls waits a moment for so many calls to wait for the replica's turn to write, and
+// returns how many do.
 func (h *history) waitForCalls(r *replica, n int) int {
 	ctx, cancel := context.WithTimeout(h.T.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -9,8 +9,9 @@
 // internal/service/apiserver, internal/service/login and internal/service/edge, and the
 // administration by the commands of fairlead-server, which may run in another process at the same
 // time. Whom it hands over to: a SQLite database in the data directory, or PostgreSQL. One method
-// is one transaction; the event of a change is written in the transaction of the change, and those
-// who wait are woken after its commit. Driver errors leave as *account.Error.
+// is one transaction, or shares one with others that wait for the turn to write at the same time
+// (writebatch.go); the event of a change is written in the transaction of the change, and those who
+// wait are woken after its commit. Driver errors leave as *account.Error.
 //
 // One SQL text serves both engines; only opening, migrations, locking and the meaning of errors are
 // an engine's own. So a statement has $1, $2, … and each has one type wherever it stands; times and

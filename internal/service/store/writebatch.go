@@ -28,8 +28,8 @@ type writeBatch struct {
 	calls  []*writeCall
 	ctx    context.Context // ends when those of all calls have ended
 	cancel context.CancelFunc
-	// Each call has a savepoint. The first attempt does without, which is faster, and is undone when
-	// a call fails.
+	// Each call has a savepoint. The first attempt does without, which is faster, and is undone
+	// when a call fails.
 	savepoints bool
 
 	mu   sync.Mutex

@@ -28,10 +28,11 @@ import (
 )
 
 const (
-	// historySeed is the environment variable with the seed of one more history. A seed repeats what
-	// is done and broken, not how it interleaves.
+	// historySeed is the environment variable with the seed of one more history. A seed repeats
+	// what is done and broken, not how it interleaves.
 	historySeed = "FAIRLEAD_HISTORY_SEED"
-	// historyRounds is the environment variable that says how often a history's faults are repeated.
+	// historyRounds is the environment variable that says how often a history's faults are
+	// repeated.
 	historyRounds = "FAIRLEAD_HISTORY_ROUNDS"
 )
 
@@ -155,7 +156,8 @@ func (h *history) openAdmin() {
 	h.t.Helper()
 	key, err := seal.Read(h.keyFile)
 	h.must(err)
-	h.admin, err = store.Open(h.t.Context(), store.Options{DataDir: h.t.TempDir(), DatabaseURL: h.databaseURL, Key: key})
+	h.admin, err = store.Open(h.t.Context(), store.Options{DataDir: h.t.TempDir(), DatabaseURL: h.databaseURL,
+		Key: key})
 	h.must(err)
 	h.t.Cleanup(func() { _ = h.admin.Close() })
 	accounts, err := h.admin.ListAccounts(h.t.Context())

@@ -80,13 +80,14 @@ func (g *agentRow) runAgents(ctx context.Context) {
 	}
 }
 
-// take raises the row's number to that of the agent that has bound it: at once when nothing kept the
-// services from telling each other, else when they have compared with the store.
+// take raises the row's number to that of the agent that has bound it: at once when nothing kept
+// the services from telling each other, else when they have compared with the store.
 func (g *agentRow) take(ctx context.Context, a *rowAgent, at bindTime) {
 	quiet := g.h.faults.quietSince(at.began.Add(-historyLease - 2*time.Second))
 	if quiet && at.answered.Sub(at.began) < 450*time.Millisecond {
 		g.h.counts.strict.Add(1)
 		g.raise(a.n)
+		g.probeAll(ctx)
 		return
 	}
 	select {
@@ -96,7 +97,8 @@ func (g *agentRow) take(ctx context.Context, a *rowAgent, at bindTime) {
 	}
 }
 
-// stopSession stops the agent's session through any service. Its agent answers nothing from then on.
+// stopSession stops the agent's session through any service. Its agent answers nothing from then
+// on.
 func (g *agentRow) stopSession(ctx context.Context, a *rowAgent) {
 	s := a.Session()
 	to := g.h.any(g.random)
@@ -110,6 +112,16 @@ func (g *agentRow) stopSession(ctx context.Context, a *rowAgent) {
 	if stopped && (now == nil || now == s) && g.h.faults.quietSince(began.Add(-2*time.Second)) {
 		g.h.counts.strict.Add(1)
 		g.raise(a.n + 1)
+		g.probeAll(ctx)
+	}
+}
+
+// probeAll requests the row from all services.
+func (g *agentRow) probeAll(ctx context.Context) {
+	for _, r := range g.h.replicas {
+		if now := r.now.Load(); now != nil {
+			g.probe(ctx, now)
+		}
 	}
 }
 
@@ -122,6 +134,7 @@ func (g *agentRow) startAgent(n int64) *rowAgent {
 	}
 	a.Client = tunnel.NewClient(tunnel.ClientConfig{
 		Address: "127.0.0.1:8443", TLS: config, MaxBackoff: 300 * time.Millisecond, DialContext: g.h.dialAny(g.random),
+		MaxLegs: 1 + 2*g.random.IntN(2), // with one, the other services must be told of the bind
 		Hello: func() tunnel.Hello {
 			return tunnel.Hello{Role: tunnel.RoleAgent, Token: g.h.authtoken, ClientVersion: "0.0.0-test", OS: "linux",
 				InstanceID: fmt.Sprint(g.host, n)}

@@ -198,7 +198,10 @@ func (b *breaker) awaitFence(r *historyReplica, row string) {
 
 // awaitNew waits until the service has begun anew.
 func (b *breaker) awaitNew(r *historyReplica, was *incarnation) {
-	wait.Until(b.t, "a fenced service to begin anew", func() bool { now := r.now.Load(); return now != nil && now != was })
+	wait.Until(b.t, "a fenced service to begin anew", func() bool {
+		now := r.now.Load()
+		return now != nil && now != was
+	})
 	b.fenced++
 }
 

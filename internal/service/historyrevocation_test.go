@@ -167,6 +167,7 @@ func (o *person) revoke(ctx context.Context, random *rand.Rand, except *historyR
 		if a.outcome == acknowledged {
 			break
 		}
+		h.pause(random, 100*time.Millisecond)
 	}
 	answered := time.Now()
 	h.counts.revoked.Add(1)

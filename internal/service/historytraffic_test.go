@@ -79,7 +79,9 @@ func (g *register) probe(ctx context.Context, at *incarnation) {
 }
 
 // runProber requests a register from one service, again and again.
-func (h *history) runProber(ctx context.Context, random *rand.Rand, at *historyReplica, all []*atomic.Pointer[register]) {
+func (h *history) runProber(
+	ctx context.Context, random *rand.Rand, at *historyReplica, all []*atomic.Pointer[register],
+) {
 	for h.breaking.Load() && ctx.Err() == nil {
 		now, g := at.now.Load(), all[random.IntN(len(all))].Load()
 		if now != nil && g != nil {

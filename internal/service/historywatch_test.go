@@ -244,9 +244,9 @@ func (w *watcher) apply(line []byte) error {
 		want.Seq++
 	}
 	if e.ResourceVersion != want {
-		return fmt.Errorf("%s %s follows %s", e.Type, e.ResourceVersion, w.version)
+		w.h.t.Errorf("%s %s follows %s", e.Type, e.ResourceVersion, w.version)
 	}
-	if w.version = want; e.Type == account.Bookmark {
+	if w.version = e.ResourceVersion; e.Type == account.Bookmark {
 		return nil
 	}
 	text, id, v, err := w.h.versions.see(e.Endpoint, e.Type)

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// historyTimeout is how long a client waits for an answer. It is longer than what a change waits for
-// a service that cannot be reached.
+// historyTimeout is how long a client waits for an answer. It is longer than what a change waits
+// for a service that cannot be reached.
 const historyTimeout = historyLease + 5*time.Second
 
 // outcome is what a client knows after a call.
@@ -239,7 +239,8 @@ func (w *writer) learn(o *object, method, text string, a answer) {
 // expect checks that an object may be as it was found.
 func (w *writer) expect(o *object, found, where string) {
 	if !o.may[found] {
-		w.h.t.Errorf("%s has the description %q (%s), which is none of %v: an acknowledged write is lost", o.path, found,
+		w.h.t.Errorf("%s has the description %q (%s), which is none of %v: an acknowledged write is lost", o.path,
+			found,
 			where, slices.Sorted(maps.Keys(o.may)))
 	}
 }

@@ -132,9 +132,12 @@ func (g *agentRow) startAgent(n int64) *rowAgent {
 	if err != nil {
 		g.h.t.Error(err)
 	}
+	dial, legs := g.h.dialAny(g.random), 3
+	if g.random.IntN(4) > 0 { // it is where the one before is not, so that services must tell each other
+		dial, legs = g.h.dialFirst(n), 1
+	}
 	a.Client = tunnel.NewClient(tunnel.ClientConfig{
-		Address: "127.0.0.1:8443", TLS: config, MaxBackoff: 300 * time.Millisecond, DialContext: g.h.dialAny(g.random),
-		MaxLegs: 1 + 2*g.random.IntN(2), // with one, the other services must be told of the bind
+		Address: "127.0.0.1:8443", TLS: config, MaxBackoff: 300 * time.Millisecond, MaxLegs: legs, DialContext: dial,
 		Hello: func() tunnel.Hello {
 			return tunnel.Hello{Role: tunnel.RoleAgent, Token: g.h.authtoken, ClientVersion: "0.0.0-test", OS: "linux",
 				InstanceID: fmt.Sprint(g.host, n)}
@@ -159,6 +162,8 @@ func (g *agentRow) bind(ctx context.Context, s *tunnel.Session, a *rowAgent) err
 	if g.newest != a.n {
 		return errSuperseded
 	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
 	began := time.Now()
 	got, err := s.Bind(ctx, tunnel.Bind{URL: g.url(), Binding: "public", UpstreamURL: "http://localhost:1",
 		UpstreamProtocol: "http1", ResumeSecret: g.secret})

@@ -8,7 +8,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -58,20 +57,14 @@ func newRelay(listener net.Listener, network, target string, loses func() bool) 
 // directory of its own socket.
 func newPostgresRelay(t *testing.T, dir string, loses func() bool) (r *relay, relayDir string) {
 	t.Helper()
-	relayDir, err := os.MkdirTemp("", "fairlead-relay-") // a socket's path has a limit
-	if err != nil {
-		t.Fatal(err)
-	}
+	relayDir = t.TempDir()
 	const socket = ".s.PGSQL.5432"
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(relayDir, socket))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r = newRelay(listener, "unix", filepath.Join(dir, socket), loses)
-	t.Cleanup(func() {
-		r.close()
-		_ = os.RemoveAll(relayDir)
-	})
+	t.Cleanup(r.close)
 	return r, relayDir
 }
 

@@ -6,6 +6,7 @@ package service_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -148,8 +149,21 @@ func (h *history) dialAny(random *rand.Rand) func(ctx context.Context, network, 
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {
 		to := h.any(rand.New(rand.NewPCG(seed, serial.Add(1))))
 		if to == nil {
-			return nil, fmt.Errorf("no service is ready")
+			return nil, errors.New("no service is ready")
 		}
 		return new(net.Dialer).DialContext(ctx, network, to.addrs.Service.String())
+	}
+}
+
+// dialFirst connects the agent with the number to a service that is not that of the number before,
+// while all are ready.
+func (h *history) dialFirst(n int64) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		for i := range int64(historyReplicas) {
+			if to := h.replicas[(n+i)%historyReplicas].now.Load(); to != nil {
+				return new(net.Dialer).DialContext(ctx, network, to.addrs.Service.String())
+			}
+		}
+		return nil, errors.New("no service is ready")
 	}
 }

@@ -17,7 +17,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-const agentsHost = "agents.example.com"
+const (
+	agentsHost = "agents.example.com"
+	// quietAgents is how many agents have the row one after the other before anything is broken.
+	quietAgents = 5
+)
 
 // agentRow is a register that agents have, one after the other. Each takes it over from the one
 // before, which stays connected and would still answer.
@@ -74,7 +78,7 @@ func (g *agentRow) runAgents(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		g.h.pause(g.random, time.Second)
-		if g.random.IntN(4) == 0 {
+		if a.n >= quietAgents && g.random.IntN(4) == 0 {
 			g.stopSession(ctx, a)
 		}
 	}
@@ -133,7 +137,7 @@ func (g *agentRow) startAgent(n int64) *rowAgent {
 		g.h.t.Error(err)
 	}
 	dial, legs := g.h.dialAny(g.random), 3
-	if g.random.IntN(4) > 0 { // it is where the one before is not, so that services must tell each other
+	if n < quietAgents || g.random.IntN(4) > 0 { // it is where the one before is not, so that services must tell each other
 		dial, legs = g.h.dialFirst(n), 1
 	}
 	a.Client = tunnel.NewClient(tunnel.ClientConfig{

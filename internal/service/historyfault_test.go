@@ -49,7 +49,7 @@ func (b *breaker) breakAll(rounds int) {
 // awaitQuietTakeovers waits until agents have taken endpoints over while nothing was broken, in
 // which case all services must have heard of it when it was answered.
 func (b *breaker) awaitQuietTakeovers() {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && b.counts.strict.Load() < 5; {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && b.counts.strict.Load() < quietAgents; {
 		b.pause(b.random, time.Second)
 	}
 }

@@ -80,7 +80,7 @@ soak-load: ## The data plane for a quarter of an hour: 10 GiB compared, short co
 
 soak-replicas: ## Servers on one PostgreSQL for ten minutes: restarts, kills, an outage of 2 minutes; holds the targets (a quiet machine)
 	FAIRLEAD_REPLICAS_TARGETS=1 FAIRLEAD_REPLICAS_RESTARTS=20 FAIRLEAD_REPLICAS_KILLS=20 FAIRLEAD_REPLICAS_OUTAGE=2m \
-		FAIRLEAD_REPLICAS_REVOCATIONS=100 FAIRLEAD_REPLICAS_EVENTS=1000 FAIRLEAD_REPLICAS_RATE=200 \
+		FAIRLEAD_REPLICAS_REVOCATIONS=100 FAIRLEAD_REPLICAS_EVENTS=1000 FAIRLEAD_REPLICAS_AGENTS=1000 FAIRLEAD_REPLICAS_RATE=200 \
 		go test -count=1 -parallel 1 -timeout 1h -v -run TestReplicas ./test/replicas
 
 .PHONY: compat

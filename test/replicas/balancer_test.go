@@ -353,6 +353,18 @@ func (b *balancer) openFrom(client netip.Addr, i int) (n int) {
 	return n
 }
 
+// clientsOf returns the clients that have connections with a backend.
+func (b *balancer) clientsOf(i int) map[netip.Addr]bool {
+	to := b.all()[i]
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	clients := make(map[netip.Addr]bool, len(to.conns))
+	for c := range to.conns {
+		clients[addressOf(c.client)] = true
+	}
+	return clients
+}
+
 // addressOf returns the address of a connection's client.
 func addressOf(c net.Conn) netip.Addr { return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() }
 

@@ -4,6 +4,7 @@
 package replicas
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,6 +33,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	flag.Parse()
+	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
+		_ = flag.Set("test.parallel", "4") // the tests wait most of the time
+	}
 	built = programs{name: "new", dir: dir}
 	program = built.server()
 	args := []string{"build", "-trimpath", "-o", dir + string(filepath.Separator), "./cmd/fairlead-server"}

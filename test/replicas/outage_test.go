@@ -41,7 +41,7 @@ func (r *rig) requireWrites(since time.Time) time.Duration {
 	r.t.Helper()
 	for i := range r.replicas {
 		for n := 0; ; n++ {
-			err := r.createEndpoint(i, fmt.Sprintf("http://after-%d-%d.demo", i, n))
+			err := r.createEndpoint(i, fmt.Sprintf("http://after-%d-%d-%d.demo", since.UnixNano(), i, n))
 			if err == nil {
 				break
 			}

@@ -17,6 +17,7 @@ const (
 	outageVariable      = "FAIRLEAD_REPLICAS_OUTAGE"      // how long PostgreSQL is away
 	revocationsVariable = "FAIRLEAD_REPLICAS_REVOCATIONS" // people who are revoked
 	eventsVariable      = "FAIRLEAD_REPLICAS_EVENTS"      // changes that are watched
+	agentsVariable      = "FAIRLEAD_REPLICAS_AGENTS"      // agents of which a server dies
 	rateVariable        = "FAIRLEAD_REPLICAS_RATE"        // requests a second
 	targetsVariable     = "FAIRLEAD_REPLICAS_TARGETS"     // hold durations to their targets
 )
@@ -52,8 +53,11 @@ func duration(t testing.TB, variable string, byDefault time.Duration) time.Durat
 // limit returns what a duration is held to: the target on a quiet machine, which the variable asks
 // for, or what a busy one keeps.
 func limit(target, busy time.Duration) time.Duration {
-	if os.Getenv(targetsVariable) != "" {
+	if isSoak() {
 		return target
 	}
 	return busy
 }
+
+// isSoak reports whether the tests have a quiet machine and time.
+func isSoak() bool { return os.Getenv(targetsVariable) != "" }

@@ -148,6 +148,9 @@ func (s *Server) Up() error {
 			return conn.Close(ctx)
 		}
 		select {
+		case err := <-s.ended:
+			s.process = nil
+			return fmt.Errorf("PostgreSQL has ended at its start: %w", err)
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for PostgreSQL: %w", err)
 		case <-tick.C:
@@ -161,6 +164,10 @@ func (s *Server) Down() error { return s.end(syscall.SIGINT) }
 
 // Crash stops the server at once; it recovers at the next start.
 func (s *Server) Crash() error { return s.end(syscall.SIGQUIT) }
+
+// Kill ends the server's first process without its knowledge, as the kernel does for want of memory.
+// The others end by themselves, and it recovers at the next start.
+func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
 
 // run starts the program on a thread that lives as long as the program: Pdeathsig is about the
 // thread.
@@ -192,7 +199,7 @@ func (s *Server) end(signal syscall.Signal) error {
 	err := <-s.ended
 	s.process = nil
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && signal == syscall.SIGQUIT {
+	if errors.As(err, &exit) && signal != syscall.SIGINT {
 		return nil
 	}
 	return err

@@ -82,7 +82,8 @@ type bindPlace struct {
 	endpoints, conflicts int
 }
 
-// placeOf reads what the bind finds by one statement. A session that has ended cannot bind.
+// placeOf reads what the bind finds by one statement. A session that has ended cannot bind: its
+// endpoint would stay online for ever.
 func (t *tx) placeOf(r account.BindRequest) (at bindPlace, err error) {
 	err = t.row(`SELECT s.region, s.instance_id, COUNT(e.id),
 			COUNT(CASE WHEN e.scheme <> $6 OR e.type = $7 THEN 1 END)
@@ -108,16 +109,15 @@ func (t *tx) refuseOthers(r account.BindRequest, at bindPlace) error {
 	return t.refuseCloud(r)
 }
 
-// liveSession returns region and instance id of a live session. A session that has ended cannot
-// bind: its endpoint would stay online for ever.
-func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string, err error) {
-	err = t.row(`SELECT region, instance_id FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID,
-		accountID).
-		Scan(&region, &instanceID)
+// liveSession returns the region of a live session. One that has ended gets nothing: what it got
+// would stay for ever.
+func (t *tx) liveSession(accountID, sessionID string) (region string, err error) {
+	err = t.row(`SELECT region FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
+		Scan(&region)
 	if errors.Is(err, sql.ErrNoRows) {
-		return "", "", errSessionOver(sessionID)
+		return "", errSessionOver(sessionID)
 	}
-	return region, instanceID, err
+	return region, err
 }
 
 func errSessionOver(id string) error {

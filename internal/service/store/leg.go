@@ -6,7 +6,6 @@ package store
 import (
 	"context"
 	"crypto/subtle"
-	"database/sql"
 	"errors"
 	"slices"
 
@@ -27,39 +26,20 @@ func (s *Store) JoinSession(
 	if s.opt.Replica == nil || len(joinHash) == 0 {
 		return nil, errSessionOver(id)
 	}
-	if joined, err = s.sessionToJoin(ctx, id); err != nil {
-		return nil, err
-	}
-	if joined == nil || subtle.ConstantTimeCompare(joined.JoinHash, joinHash) != 1 {
-		return nil, errSessionOver(id)
-	}
-	err = s.writeShared(ctx, "joining a tunnel session", func(t *tx) error {
-		err := t.row(`INSERT INTO legs (session_id, replica_id) SELECT id, $2 FROM tunnel_sessions
-			WHERE id = $1 AND id IN (SELECT session_id FROM legs)
-			ON CONFLICT (session_id, replica_id) DO UPDATE SET replica_id = excluded.replica_id
-			RETURNING session_id`, id, s.opt.Replica.ID).Scan(new(string))
-		if errors.Is(err, sql.ErrNoRows) {
+	err = s.writeShared(ctx, "joining a tunnel session", func(t *tx) (err error) {
+		joined, err = tunnelSessions.first(t, `id = $1 AND id IN (SELECT session_id FROM legs)`, id)
+		switch {
+		case err != nil:
+			return err
+		case joined == nil || subtle.ConstantTimeCompare(joined.JoinHash, joinHash) != 1:
 			return errSessionOver(id)
 		}
-		return err
+		return t.addLeg(id)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return joined, nil
-}
-
-// sessionToJoin returns the session, nil when there is none, by one statement before the turn to
-// write: its row never changes.
-func (s *Store) sessionToJoin(ctx context.Context, id string) (*account.TunnelSession, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	found, err := tunnelSessions.scan(s.reader.QueryRowContext(ctx,
-		`SELECT `+tunnelSessions.names+` FROM tunnel_sessions WHERE id = $1`, s.engine.args([]any{id})...))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return &found, s.mapError("reading a tunnel session", err)
 }
 
 // LeaveSession implements account.SessionLegs. A fenced server has left all sessions.
@@ -89,7 +69,7 @@ func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end acco
 func (s *Store) SessionHoldings(ctx context.Context, accountID, id string) (*account.SessionHoldings, error) {
 	held := &account.SessionHoldings{Endpoints: []account.Endpoint{}}
 	err := s.read(ctx, "reading what a tunnel session holds", func(t *tx) error {
-		if _, _, err := t.liveSession(accountID, id); err != nil {
+		if _, err := t.liveSession(accountID, id); err != nil {
 			return err
 		}
 		policies, err := t.policiesHeldBy(accountID, id)

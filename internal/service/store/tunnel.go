@@ -37,7 +37,7 @@ func (s *Store) StartTunnel(
 		return nil, "", err
 	}
 	err = s.writeShared(ctx, "starting a labelled tunnel", func(t *tx) error {
-		region, _, err := t.liveSession(started.AccountID, started.TunnelSession.ID)
+		region, err := t.liveSession(started.AccountID, started.TunnelSession.ID)
 		if err != nil {
 			return err
 		}

@@ -337,6 +337,7 @@ func TestWrite_WaitsNoLongerThanItsContext(t *testing.T) {
 	defer cancel()
 	_, err = other.Bind(ctx, request)
 	storetest.MustCode(t, err, account.CodeUnavailable)
+	storetest.Equal(t, "ended by its context", errors.Is(err, context.Canceled), true)
 	_, err = conn.Exec(t.Context(), `ROLLBACK`)
 	storetest.Must(t, err)
 	_, err = other.Bind(t.Context(), request)

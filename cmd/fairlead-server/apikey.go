@@ -34,7 +34,7 @@ func newAPIKey(c console, at *dataLocation) *cobra.Command {
 		"`SCOPE` of the key: admin, read, operator or identities; may be repeated; default admin")
 	return newCredentialGroup(c, at, "api-key", "Make, list and delete API keys", credentialKind{
 		title: "API key", noun: "key", rulesHeading: "SCOPES", rulesPrefix: "for",
-		deleteEffect: "its open requests end within a second", exampleID: "ak-06gvhcq2s01qv18avutpa9ljkg",
+		deleteEffect: "when the command returns, the key is refused", exampleID: "ak-06gvhcq2s01qv18avutpa9ljkg",
 		createCommand: create,
 		create: func(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {
 			list := make([]account.Scope, len(scopes))

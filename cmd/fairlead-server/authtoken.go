@@ -40,7 +40,7 @@ label (bind:*) and not connect.`,
 	return newCredentialGroup(c, at, "authtoken", "Make, list and delete authtokens of agents and operators",
 		credentialKind{
 			title: "authtoken", noun: "token", rulesHeading: "RULES", rulesPrefix: "with the rules",
-			deleteEffect: "its sessions and streams end within a second", exampleID: "cr-06gvhcq2s2auogl7hpr9emqabc",
+			deleteEffect: "when the command returns, its sessions end", exampleID: "cr-06gvhcq2s2auogl7hpr9emqabc",
 			createCommand: create,
 			create: func(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {
 				rules := aclRules(acl, connect)

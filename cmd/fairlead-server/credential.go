@@ -131,13 +131,19 @@ func (k credentialKind) newDelete(c console, at *dataLocation, use string) *cobr
 		Args:    arguments("the ID of an " + k.title),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withStore(cmd.Context(), at, func(st *store.Store) error {
-				err := deleteFromAccount(cmd.Context(), st, accountName, func(accountID string) error {
-					return k.delete(cmd.Context(), st, account.Caller{AccountID: accountID}, args[0])
+				accountID := ""
+				err := deleteFromAccount(cmd.Context(), st, accountName, func(id string) error {
+					accountID = id
+					return k.delete(cmd.Context(), st, account.Caller{AccountID: id}, args[0])
 				})
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(c.out, "%s %s deleted\n", k.title, args[0])
+				effect, err := awaitServers(cmd.Context(), c, st, accountID)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(c.out, "%s %s deleted: %s\n", k.title, args[0], effect)
 				return err
 			})
 		},

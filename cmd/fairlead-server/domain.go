@@ -61,7 +61,7 @@ refused. Endpoints never get the hosts of --base-url and --tunnel-url, whatever 
 func newDomainRevoke(c console, at *dataLocation) *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke ACCOUNT PATTERN",
-		Short:   "End a grant; endpoints at its hosts are offline within a second",
+		Short:   "End a grant; endpoints at its hosts are offline when the command returns",
 		Example: "  fairlead-server domain revoke team-a shop.example.com",
 		Args:    arguments("ACCOUNT", "PATTERN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +69,12 @@ func newDomainRevoke(c console, at *dataLocation) *cobra.Command {
 				if err := st.RevokeDomain(cmd.Context(), a.ID, args[1]); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(c.out, "%s revoked from account %s\n", strings.ToLower(args[1]), a.Name)
+				effect, err := awaitServers(cmd.Context(), c, st, a.ID)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(c.out, "%s revoked from account %s: %s\n", strings.ToLower(args[1]), a.Name,
+					effect)
 				return err
 			})
 		},

@@ -39,7 +39,6 @@ func TestDomain_GrantListRevoke(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	_, stop := served(t, dir)
-	defer stop()
 	ok(t, "account", "create", "team-a", "--data-dir", dir)
 	if out, _ := ok(t, "domain", "grant", "default", "*.Example.com", "--data-dir", dir); !strings.Contains(out,
 		"*.example.com granted to account default: every host below example.com") {
@@ -70,8 +69,16 @@ func TestDomain_GrantListRevoke(t *testing.T) {
 			}
 		}
 	}
-	ok(t, "domain", "revoke", "default", "*.EXAMPLE.com", "--data-dir", dir)
+	if out, _ := ok(t, "domain", "revoke", "default", "*.EXAMPLE.com", "--data-dir", dir); out !=
+		"*.example.com revoked from account default: in effect on the server\n" {
+		t.Errorf("a revocation printed %q", out)
+	}
 	if out, _ := ok(t, "domain", "list", "default", "-o", "json", "--data-dir", dir); strings.TrimSpace(out) != "[]" {
 		t.Errorf("after the revocation: %s", out)
+	}
+	stop()
+	if out, _ := ok(t, "domain", "revoke", "team-a", "shop.example.net", "--data-dir", dir); out !=
+		"shop.example.net revoked from account team-a: no server is running\n" {
+		t.Errorf("a revocation without a server printed %q", out)
 	}
 }

@@ -140,7 +140,10 @@ func TestAuthtoken_CreateSetsRules(t *testing.T) {
 		if acl, _ := json.Marshal(made.ACL); string(acl) != want {
 			t.Errorf("%q gave the rules %s, want %s", args, acl, want)
 		}
-		ok(t, "authtoken", "delete", made.ID, "--data-dir", dir)
+		if out, _ := ok(t, "authtoken", "delete", made.ID, "--data-dir", dir); out !=
+			"authtoken "+made.ID+" deleted: in effect on the server\n" {
+			t.Errorf("a deletion printed %q", out)
+		}
 	}
 	if tokens, _ := ok(t, "authtoken", "list", "-o", "json", "--data-dir", dir); strings.Contains(tokens, "secret") ||
 		strings.Count(tokens, `"id"`) != 1 {

@@ -35,6 +35,29 @@ func withStore(ctx context.Context, at *dataLocation, do func(*store.Store) erro
 	return do(st)
 }
 
+// awaitServers waits until the running servers have applied what a command has changed of the
+// account, and returns what the command prints of it. It warns of servers that have not.
+func awaitServers(ctx context.Context, c console, st *store.Store, accountID string) (string, error) {
+	applied, err := st.AwaitServers(ctx, accountID)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("the change is made, but it is not known whether the servers have applied it: %w", err)
+	case len(applied.Missing) > 0:
+		missing := strings.TrimSpace(strings.Join(applied.Missing, ", "))
+		if missing == "" {
+			missing = "the server"
+		}
+		_, err = fmt.Fprintf(c.err, "Warning: %s did not confirm the change. It takes effect there within a second, "+
+			"or as soon as it reaches the database.\n", missing)
+		return "not confirmed by " + missing, err
+	case applied.Servers == 0:
+		return "no server is running", nil
+	case applied.Servers == 1:
+		return "in effect on the server", nil
+	}
+	return fmt.Sprintf("in effect on all %d servers", applied.Servers), nil
+}
+
 // findAccount finds an account by id or name; "" finds the only account.
 func findAccount(ctx context.Context, st *store.Store, wanted string) (*account.Account, error) {
 	all, err := st.ListAccounts(ctx)

@@ -9,12 +9,16 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
 // accessTimeout bounds how long a change waits for this server to compare itself with the store.
 const accessTimeout = 5 * time.Second
+
+// accessChangeInterval is how often a server looks for changes of commands that wait for it.
+const accessChangeInterval = 500 * time.Millisecond
 
 // publishingStore is the store for the API and the dashboard. What is deleted through it, and the
 // rules that are changed through it, are true on all servers when the call returns.
@@ -106,6 +110,35 @@ func (s *service) accessChanged(ctx context.Context, accountID string) {
 		s.log.Error("other servers were not told of a change of an account; they find it in the store", "account",
 			accountID, "err", err)
 	}
+}
+
+// applyAccessChanges makes the changes of commands true on this server until ctx is done, and
+// confirms them.
+func (s *service) applyAccessChanges(ctx context.Context) {
+	failing := false
+	for timer.Sleep(ctx, accessChangeInterval) {
+		err := s.applyPending(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.log.Error("changes by commands cannot be confirmed", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+func (s *service) applyPending(ctx context.Context) error {
+	pending, err := s.store.PendingAccessChanges(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range pending {
+		if err := s.applyAccess(ctx, c.AccountID); err != nil {
+			return err
+		}
+		if err := s.store.ConfirmAccessChange(ctx, c.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // applyAccess makes a change of the account true on this server, whichever has written it: sessions

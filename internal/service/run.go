@@ -33,6 +33,7 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.sweep(serving) })
 	s.tasks.Go(func() { s.store.Listen(serving) })
 	s.tasks.Go(func() { s.recordSwitches(serving) })
+	s.tasks.Go(func() { s.applyAccessChanges(serving) })
 	s.startGeo(serving)
 	s.tasks.Go(func() { s.sweepSessions(serving) })
 	s.tasks.Go(func() { s.liveSessions.Run(serving, s.countLeaseEnded) })

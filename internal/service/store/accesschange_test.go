@@ -1,0 +1,92 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+)
+
+// confirmOne confirms the next change of a command as the server.
+func confirmOne(t *testing.T, s *store.Store, accountID string) {
+	t.Helper()
+	var pending []store.AccessChange
+	wait.Until(t, "a change of a command", func() bool {
+		var err error
+		pending, err = s.PendingAccessChanges(context.WithoutCancel(t.Context()))
+		storetest.Must(t, err)
+		return len(pending) > 0
+	})
+	storetest.Equal(t, "account", pending[0].AccountID, accountID)
+	storetest.Must(t, s.ConfirmAccessChange(t.Context(), pending[0].ID))
+}
+
+// TestAwaitServers_WaitsForEachReplica holds that a command waits until all replicas have confirmed
+// its change, or until a dead one would have been removed.
+func TestAwaitServers_WaitsForEachReplica(t *testing.T) {
+	t.Parallel()
+	f, opt := postgresFixture(t, postgres.Server(t).URL(t))
+	one, two := startReplica(t, opt.DatabaseURL, "one"), startReplica(t, opt.DatabaseURL, "two")
+	for name, c := range map[string]struct {
+		patience  time.Duration
+		confirmed []*replica
+		want      store.Applied
+	}{
+		"one does not confirm": {5 * time.Second, []*replica{one},
+			store.Applied{Servers: 1, Missing: []string{"two"}}},
+		"both confirm": {time.Hour, []*replica{one, two}, store.Applied{Servers: 2}},
+	} {
+		f.Store.SetBeatTimes(testBeat, time.Minute, c.patience)
+		result := make(chan store.Applied, 1)
+		go func() {
+			applied, err := f.Store.AwaitServers(t.Context(), f.AccountID)
+			if err != nil {
+				t.Error(err)
+			}
+			result <- applied
+		}()
+		for _, r := range c.confirmed {
+			confirmOne(t, r.Store, f.AccountID)
+		}
+		if diff := cmp.Diff(c.want, <-result); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+		for _, r := range []*replica{one, two} {
+			left, err := r.PendingAccessChanges(t.Context())
+			storetest.Must(t, err)
+			storetest.Equal(t, name+": changes left", len(left), 0)
+		}
+	}
+	one.stop()
+	two.stop()
+	applied, err := f.Store.AwaitServers(t.Context(), f.AccountID)
+	storetest.Must(t, err)
+	if diff := cmp.Diff(store.Applied{}, applied); diff != "" {
+		t.Errorf("without a server: (-want +got)\n%s", diff)
+	}
+}
+
+// TestConfirmAccessChange_RemovesAbandoned holds that the change of a command that was killed does
+// not stay for ever.
+func TestConfirmAccessChange_RemovesAbandoned(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := storetest.NewFixture(t, func(o store.Options) (*store.Store, error) {
+		o.DataDir = dir
+		return store.Open(context.WithoutCancel(t.Context()), o)
+	})
+	execute(t, dir, `INSERT INTO access_changes (id, account_id, at)
+		SELECT 'killed', id, 1 FROM accounts UNION ALL SELECT 'next', id, 2 FROM accounts`)
+	storetest.Must(t, f.Store.ConfirmAccessChange(t.Context(), "next"))
+	left, err := f.Store.PendingAccessChanges(t.Context())
+	storetest.Must(t, err)
+	storetest.Equal(t, "changes left", len(left), 0)
+}

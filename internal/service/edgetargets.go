@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
@@ -101,6 +102,30 @@ func (s *service) internalEndpoint(ctx context.Context, accountID, url string) (
 	}
 	return s.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
+
+// publicEndpoint returns the endpoint of the public binding at host and port. While the store is away,
+// it is one that an agent with another replica has bound, unless there is one here, which
+// public.Options.HeldEndpoint returns.
+func (s *service) publicEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
+	ep, away := s.store.PublicEndpoint(ctx, host, port)
+	if s.replica == nil || account.CodeOf(away) != account.CodeUnavailable {
+		return ep, away
+	}
+	if held, _ := s.sessions.OnlinePublic(host, port); held != nil {
+		return nil, away
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPeersTimeout)
+	defer cancel()
+	m, err := s.replica.peers.Choose(ctx, peers.Query{Binding: account.BindingPublic, Host: host, Port: port}, nil)
+	if err != nil {
+		return nil, away
+	}
+	defer m.Release()
+	return m.Endpoint(), nil
+}
+
+// askPeersTimeout bounds how long the other replicas are asked for what the store does not answer.
+const askPeersTimeout = 2 * time.Second
 
 // listPool returns the endpoints that have the endpoint's URL.
 func (s *service) listPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {

@@ -152,7 +152,7 @@ func (s *service) wirePublic() {
 	}
 	s.public = public.New(public.Options{
 		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts, TicketKeys: s.ticketKeys,
-		FindEndpoint: s.store.PublicEndpoint, HeldEndpoint: s.sessions.OnlinePublic,
+		FindEndpoint: s.publicEndpoint, HeldEndpoint: s.sessions.OnlinePublic,
 		GrantedHosts: s.store.GrantedHosts, ServeEndpoint: s.servePublic,
 		WriteError: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
 			edge.WriteErrorPage(w, r, code.Status(), code, msg)

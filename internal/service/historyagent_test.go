@@ -17,11 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-const (
-	agentsHost = "agents.example.com"
-	// quietAgents is how many agents have the row one after the other before anything is broken.
-	quietAgents = 5
-)
+const agentsHost = "agents.example.com"
 
 // agentRow is a register that agents have, one after the other. Each takes it over from the one
 // before, which stays connected and would still answer.
@@ -78,7 +74,7 @@ func (g *agentRow) runAgents(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		g.h.pause(g.random, time.Second)
-		if a.n >= quietAgents && g.random.IntN(4) == 0 {
+		if g.random.IntN(4) == 0 && !g.h.isQuiet() {
 			g.stopSession(ctx, a)
 		}
 	}
@@ -93,6 +89,9 @@ func (g *agentRow) take(ctx context.Context, a *rowAgent, at bindTime) {
 		g.raise(a.n)
 		g.probeAll(ctx)
 		return
+	}
+	if g.h.isQuiet() {
+		return // the next agent may be quicker
 	}
 	select {
 	case <-time.After(5 * time.Second):
@@ -137,7 +136,8 @@ func (g *agentRow) startAgent(n int64) *rowAgent {
 		g.h.t.Error(err)
 	}
 	dial, legs := g.h.dialAny(g.random), 3
-	if n < quietAgents || g.random.IntN(4) > 0 { // it is where the one before is not, so that services must tell each other
+	if g.random.IntN(4) > 0 || g.h.isQuiet() {
+		// it is where the one before is not, so that services must tell each other
 		dial, legs = g.h.dialFirst(n), 1
 	}
 	a.Client = tunnel.NewClient(tunnel.ClientConfig{

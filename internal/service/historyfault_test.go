@@ -46,10 +46,13 @@ func (b *breaker) breakAll(rounds int) {
 	b.pause(b.random, time.Second)
 }
 
+// isQuiet reports whether nothing was broken yet.
+func (h *history) isQuiet() bool { return !h.lossy.Load() && h.breaking.Load() }
+
 // awaitQuietTakeovers waits until agents have taken endpoints over while nothing was broken, in
 // which case all services must have heard of it when it was answered.
 func (b *breaker) awaitQuietTakeovers() {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && b.counts.strict.Load() < quietAgents; {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && b.counts.strict.Load() < 4; {
 		b.pause(b.random, time.Second)
 	}
 }

@@ -121,6 +121,10 @@ func addReplicaFlags(f *pflag.FlagSet, o *service.ReplicaOptions) {
 	f.StringVar(&o.RelayAddress, "relay-address", "",
 		"`HOST:PORT` of this server for the other servers on the same PostgreSQL database, where it listens for "+
 			"them; makes it one of several replicas. Default: it is alone")
+	f.StringVar(&o.Address, "replica-address", "",
+		"`HOST:PORT` at which agents and forwarders reach --addr of this replica past the balancer, for clients whose "+
+			"connections the balancer leads to one replica; agents are told names and public addresses only. Default: "+
+			"clients dial the service's name again and again")
 	f.DurationVar(&o.ShutdownDelay, "shutdown-delay", service.DefaultShutdownDelay,
 		"how long a stopping replica accepts connections while it reports that it is not ready; longer than the "+
 			"health checks of the balancer take")

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,8 @@ type replica struct {
 	listener net.Listener // where the others connect
 	peers    *peers.Peers
 	ready    atomic.Bool // was ready once
+
+	addresses *addressBook
 }
 
 // openReplica opens the listener of the other replicas.
@@ -69,8 +72,27 @@ func (s *service) storeReplica() (*store.Replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &store.Replica{ID: s.replica.id, RelayAddress: net.JoinHostPort(host, port), Version: version.String(),
-		BaseURL: s.baseURL.String()}, nil
+	r := &store.Replica{ID: s.replica.id, RelayAddress: net.JoinHostPort(host, port), Version: version.String(),
+		BaseURL: s.baseURL.String()}
+	if s.opt.Replica.Address == "" {
+		return r, nil
+	}
+	if host, port, err = net.SplitHostPort(s.opt.Replica.Address); err != nil {
+		return nil, err
+	}
+	r.Address = net.JoinHostPort(host, port) // without brackets around an IPv4 address
+	return r, nil
+}
+
+// authenticateReplica adds to the replica's row what makes the others announce its address.
+func (s *service) authenticateReplica(r *store.Replica) {
+	if s.replica == nil {
+		return
+	}
+	s.replica.addresses = newAddressBook(s.key, s.log)
+	if r.Address != "" {
+		r.AddressMAC = s.replica.addresses.mac(r.ID, r.Address)
+	}
 }
 
 // wireReplica constructs the links to the other replicas.
@@ -105,6 +127,7 @@ func (s *service) listReplicas(ctx context.Context) ([]peers.Replica, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.replica.addresses.update(rows)
 	all := make([]peers.Replica, len(rows))
 	for i, r := range rows {
 		all[i] = peers.Replica{ID: r.ID, RelayAddress: r.RelayAddress, Version: r.Version, Draining: r.Draining}
@@ -132,18 +155,21 @@ func (s *service) startReplica(serving context.Context, failed chan<- error) {
 	s.tasks.Go(func() { s.announceReplicas(serving) })
 }
 
-// announceInterval is how often the number of replicas is compared with what clients were told.
+// announceInterval is how often number and addresses of replicas are compared with what clients were
+// told.
 const announceInterval = time.Second
 
-// announceReplicas tells agents and forwarders how many replicas there are, when that changes, and
-// watches the clock.
+// announceReplicas tells agents and forwarders how many replicas there are, and their addresses, when
+// that changes, and watches the clock.
 func (s *service) announceReplicas(ctx context.Context) {
 	told, warned := s.replicaCount(), false
+	var toldAddresses []tunnel.ReplicaAddress
 	for timer.Sleep(ctx, announceInterval) {
 		warned = s.warnOfClock(warned)
-		if n := s.replicaCount(); n != told {
-			told = n
-			s.tunnels.SetReplicas(n)
+		n, addresses := s.replicaCount(), s.replica.addresses.addresses()
+		if n != told || !slices.Equal(addresses, toldAddresses) {
+			told, toldAddresses = n, addresses
+			s.tunnels.SetReplicas(n, addresses...)
 		}
 	}
 }
@@ -302,11 +328,14 @@ func (s *service) serverID() string {
 	return s.baseURL.Host
 }
 
-// closeWhileStopping ends the API's connections with the answer to their next request while a
-// replica stops, so that clients turn to the others. Idle ones stay open until then: closing one
-// while its client writes looks like a failure to the client.
+// closeWhileStopping names the replica in each answer, and ends the API's connections with the answer
+// to their next request while a replica stops, so that clients turn to the others. Idle ones stay
+// open until then: closing one while its client writes looks like a failure to the client.
 func (s *service) closeWhileStopping(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.replica != nil {
+			w.Header().Set(replicaHeader, s.replica.id)
+		}
 		if s.replica != nil && s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}

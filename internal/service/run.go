@@ -63,16 +63,17 @@ func (s *service) run(ctx context.Context) error {
 		serve(s.probeServer, s.probeListener)
 	}
 	s.startPublic(serving)
-	s.logReady()
-
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
-		s.log.Error("the service cannot go on", "err", err)
-	}
-	if !errors.Is(err, store.ErrFenced) { // its sessions are over
-		s.drain()
+	err := s.checkReplicaAddress(ctx)
+	if err == nil {
+		s.logReady()
+		select {
+		case <-ctx.Done():
+		case err = <-failed:
+			s.log.Error("the service cannot go on", "err", err)
+		}
+		if !errors.Is(err, store.ErrFenced) { // its sessions are over
+			s.drain()
+		}
 	}
 	stopAPI() // ends watches
 	s.stop(stopServing, err)

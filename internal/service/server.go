@@ -190,6 +190,7 @@ func (s *service) openData(ctx context.Context) error {
 		return err
 	}
 	opt.Key = s.key
+	s.authenticateReplica(opt.Replica)
 	s.store, err = store.Open(ctx, opt)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -28,7 +29,8 @@ type ClientConfig struct {
 	// TLS is cloned. ServerName is taken from Address when empty; ALPN, version 1.3 and a cache of
 	// session tickets are set.
 	TLS *tls.Config
-	// DialContext dials the server, within 10 s. Default: a net.Dialer.
+	// DialContext dials the server, within 10 s, also its replicas at the addresses that they
+	// announce. Default: a net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Hello returns the first message of every session; it may read the token anew each time.
 	// SessionID and JoinSecret stay empty.
@@ -70,12 +72,15 @@ type Client struct {
 	cfg        ClientConfig
 	tls        *tls.Config
 	goroutines sync.WaitGroup // of connections and sessions
+	lookup     func(ctx context.Context, host string) ([]netip.Addr, error)
 	congestion congestionWarning
 
 	mu      sync.Mutex
 	session *Session      // the session that is up and that the server does not drain, or nil
 	changed chan struct{} // closed and replaced when session or ended changes
 	ended   error         // Run returned
+	// announced addresses that are left alone, and until when
+	failedAddresses map[ReplicaAddress]time.Time
 }
 
 // NewClient returns a Client; Run starts it.
@@ -95,7 +100,8 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Client{cfg: cfg, tls: clientTLS(cfg), changed: make(chan struct{})}
+	return &Client{cfg: cfg, tls: clientTLS(cfg), changed: make(chan struct{}), lookup: lookupIP,
+		failedAddresses: make(map[ReplicaAddress]time.Time)}
 }
 
 // Session returns the session that is up, or nil. A session that the server drains does not count.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
@@ -192,4 +193,27 @@ func TestError_WireFormat(t *testing.T) {
 			t.Errorf("%s is final: %v", code, code.Final())
 		}
 	}
+}
+
+// TestServer_TellsOlderClientsNoAddresses checks clients that know replicas, and not their addresses:
+// their welcome is as before, and they hear only of another number.
+func TestServer_TellsOlderClientsNoAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newTestServer(t, overPipe, newHandler())
+		one, two := ReplicaAddress{"rp_1", "192.0.2.1:443"}, ReplicaAddress{"rp_2", "192.0.2.2:443"}
+		h.server.SetReplicas(3, one)
+		for role, features := range map[Role][]Feature{RoleAgent: {FeatureReplicas}, RoleForwarder: nil} {
+			older, welcome, err := h.dialRaw(t, Hello{Role: role, Features: features})
+			if err != nil || welcome.Replicas != 3 || len(welcome.ReplicaAddresses) != 0 {
+				t.Fatalf("welcome %+v, %v", welcome, err)
+			}
+			h.server.SetReplicas(3, one, two)
+			synctest.Wait()
+			if got := drainControl(older); len(got) != 0 {
+				t.Errorf("a client with the features %q was told %q", features, got)
+			}
+			h.server.SetReplicas(3, one)
+		}
+	})
 }

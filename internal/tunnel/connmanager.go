@@ -39,30 +39,35 @@ type connManager struct {
 	legs, replicas int // when last compared with what the session needs
 	fruitless      int // consecutive dials that brought no new replica
 	legPause       <-chan time.Time
+
+	direct   directDial
+	rotation rotation
 }
 
 // dialResult is the result of dialing a further connection.
 type dialResult struct {
-	isNewLeg bool
-	err      error
+	replicaID string // that answered; "" = none
+	isNewLeg  bool
+	err       error
 }
 
 // manageConnections dials and retires further connections of a live session until it ends.
 func (c *Client) manageConnections(ctx context.Context, s *Session) {
-	k := &connManager{client: c, session: s, results: make(chan dialResult, maxPendingDials)}
+	k := &connManager{client: c, session: s, results: make(chan dialResult, maxPendingDials),
+		direct: directDial{results: make(chan dialResult, 1)}}
 	for k.awaitDialNeeded(ctx) {
 		k.pendingDials++
 		c.goroutines.Go(func() {
-			isNewLeg, err := c.dialFurther(ctx, s)
-			k.results <- dialResult{isNewLeg, err}
+			k.results <- c.dialFurther(ctx, s, c.cfg.Address)
 		})
 	}
 }
 
-// awaitDialNeeded waits until a connection is to be dialled, and meanwhile retires surplus ones. It
-// returns false when the session needs no more. It dials nothing for a session without connections,
-// unless another replica may have it: the session is at its end, and the dial would be cut in its
-// handshake, which costs a TLS ticket.
+// awaitDialNeeded waits until a connection is to be dialled by the service's name, and meanwhile
+// dials replicas at their own addresses and retires surplus connections. It returns false when the
+// session needs no more. It dials nothing for a session without connections, unless another replica
+// may have it: the session is at its end, and the dial would be cut in its handshake, which costs a
+// TLS ticket.
 func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 	s := k.session
 	for {
@@ -74,8 +79,12 @@ func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 		default:
 		}
 		n := s.connNeeds(time.Now())
+		k.updateRotation(&n)
 		k.updateRound(n)
-		if n.links > 0 && n.links+k.pendingDials < n.want && k.canDial() || n.leg && k.canSearch(n) {
+		if n.leg {
+			k.startDirectDial(ctx)
+		}
+		if k.needsDial(n) {
 			return true
 		}
 		var later <-chan time.Time
@@ -89,6 +98,12 @@ func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 		select {
 		case r := <-k.results:
 			k.handleDialResult(r)
+		case r := <-k.direct.results:
+			k.handleDirectResult(r)
+		case <-k.direct.headStart:
+			k.direct.headStart = nil
+		case <-k.rotation.due:
+			k.rotation = rotation{active: true}
 		case <-k.pause:
 			k.pause = nil
 		case <-k.legPause:
@@ -101,13 +116,23 @@ func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 	}
 }
 
+// needsDial reports whether a connection is to be dialled by the service's name now.
+func (k *connManager) needsDial(n connNeeds) bool {
+	coming := k.pendingDials
+	if k.direct.headStart != nil {
+		coming++
+	}
+	return n.links > 0 && n.links+coming < n.want && k.canDial() || n.leg && k.canSearch(n)
+}
+
 func (k *connManager) canDial() bool {
 	return k.pause == nil && (k.pendingDials == 0 || k.failures == 0 && k.pendingDials < maxPendingDials)
 }
 
 // canSearch reports whether a connection with another replica may be dialled now: one at a time.
 func (k *connManager) canSearch(n connNeeds) bool {
-	return k.pause == nil && k.pendingDials == 0 && (k.legPause == nil || n.legs == 0)
+	return k.pause == nil && k.pendingDials == 0 &&
+		(k.legPause == nil && k.direct.headStart == nil || n.legs == 0)
 }
 
 // updateRound begins the search for replicas anew, without a pause, when one was lost or their
@@ -133,9 +158,11 @@ func (k *connManager) handleDialResult(r dialResult) {
 		k.fruitless = 0
 	case k.fruitless >= legDials*replicas:
 		k.fruitless, k.legPause = 0, time.After(legSearchPause)
+		k.rotation.active = false // there is none, or the balancer does not lead to it
 	case k.fruitless >= replicas:
 		k.legPause = time.After(min(maxLegPause, minLegPause<<min(k.fruitless-replicas, 10)))
 	}
+	k.finishRotation(r)
 	if r.err == nil {
 		k.failures = 0
 		return
@@ -159,18 +186,18 @@ func (k *connManager) handleDialResult(r dialResult) {
 	log.Debug("dialing a further connection", "retry_in", wait)
 }
 
-// dialFurther dials a further connection of s and serves it in the background. It reports whether
-// the connection is the first one with its replica. Replicas get the whole hello, as one may not
-// know the session.
-func (c *Client) dialFurther(ctx context.Context, s *Session) (isNewLeg bool, err error) {
+// dialFurther dials a further connection of s at an address and serves it in the background.
+// Replicas get the whole hello, as one may not know the session.
+func (c *Client) dialFurther(ctx context.Context, s *Session, address string) dialResult {
 	hello := Hello{Role: s.Role()}
 	if s.isReplicated() {
 		hello = c.hello()
 	}
 	hello.SessionID, hello.JoinSecret = s.ID(), s.welcome.JoinSecret
-	l, welcome, err := c.dial(ctx, hello)
+	l, welcome, err := c.dial(ctx, address, hello)
 	if err != nil {
-		return false, err
+		return dialResult{err: err}
 	}
-	return c.serveLink(s, l, welcome)
+	isNewLeg, err := c.serveLink(s, l, welcome)
+	return dialResult{replicaID: welcome.ReplicaID, isNewLeg: isNewLeg, err: err}
 }

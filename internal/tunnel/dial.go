@@ -38,7 +38,7 @@ func clientTLS(cfg ClientConfig) *tls.Config {
 // startSession dials the first connection of a session.
 func (c *Client) startSession(ctx context.Context, wasUp bool) (*Session, error) {
 	hello := c.hello()
-	l, welcome, err := c.dial(ctx, hello)
+	l, welcome, err := c.dial(ctx, c.cfg.Address, hello)
 	if err != nil {
 		// not final: the server spoke the protocol before
 		if wasUp && errors.Is(err, errProtocol) {
@@ -58,7 +58,7 @@ func (c *Client) startSession(ctx context.Context, wasUp bool) (*Session, error)
 // hello returns the first message of a session.
 func (c *Client) hello() Hello {
 	hello := c.cfg.Hello()
-	hello.Features = []Feature{FeatureReplicas}
+	hello.Features = []Feature{FeatureReplicas, FeatureReplicaAddresses}
 	return hello
 }
 
@@ -81,9 +81,10 @@ func (c *Client) serveLink(s *Session, l *link, welcome *Welcome) (isNewLeg bool
 	return isNewLeg, nil
 }
 
-// dial opens one connection: TCP, TLS, hello and welcome, each within 10 s.
-func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error) {
-	conn, err := c.dialTLS(ctx)
+// dial opens one connection with the server at an address: TCP, TLS, hello and welcome, each within
+// 10 s.
+func (c *Client) dial(ctx context.Context, address string, hello Hello) (*link, *Welcome, error) {
+	conn, err := c.dialTLS(ctx, address)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,17 +96,17 @@ func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error)
 	welcome, err := l.sendHello(ctx, hello)
 	if err != nil {
 		l.close(err)
-		return nil, nil, fmt.Errorf("greeting %s: %w", c.cfg.Address, err)
+		return nil, nil, fmt.Errorf("greeting %s: %w", address, err)
 	}
 	return l, welcome, nil
 }
 
-func (c *Client) dialTLS(ctx context.Context) (*tls.Conn, error) {
+func (c *Client) dialTLS(ctx context.Context, address string) (*tls.Conn, error) {
 	dialing, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	raw, err := c.cfg.DialContext(dialing, "tcp", c.cfg.Address)
+	raw, err := c.cfg.DialContext(dialing, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("dialing %s: %w", c.cfg.Address, err)
+		return nil, fmt.Errorf("dialing %s: %w", address, err)
 	}
 	c.congestion.check(c.cfg.Logger, raw)
 	negotiating, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -114,14 +115,14 @@ func (c *Client) dialTLS(ctx context.Context) (*tls.Conn, error) {
 	if err := conn.HandshakeContext(negotiating); err != nil {
 		_ = raw.Close()
 		if strings.Contains(err.Error(), "no application protocol") { // crypto/tls has no type for a peer's alert
-			return nil, protocolError(c.cfg.Address)
+			return nil, protocolError(address)
 		}
-		return nil, fmt.Errorf("negotiating TLS with %s: %w", c.cfg.Address, err)
+		return nil, fmt.Errorf("negotiating TLS with %s: %w", address, err)
 	}
 	if conn.ConnectionState().NegotiatedProtocol != ALPN {
 		_ = conn.Close()
 		return nil, fmt.Errorf("%s does not speak the tunnel protocol: is it the address of a Fairlead server?",
-			c.cfg.Address)
+			address)
 	}
 	return conn, nil
 }
@@ -174,7 +175,7 @@ func (d *clientHandler) handleMessage(l *link, m *message) error {
 	case typeConnections:
 		l.session.handleConnections(m.Connections)
 	case typeReplicas:
-		l.session.handleReplicas(l, m.Replicas)
+		l.session.handleReplicas(l, m.Replicas, m.ReplicaAddresses)
 	case typeRetired:
 		return l.handleRetired()
 	case typeStop:

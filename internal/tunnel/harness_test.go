@@ -51,6 +51,9 @@ var authority = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 })
 
+// testAddress is where clients reach their server.
+const testAddress = "server.test:443"
+
 func clientTrust() *tls.Config {
 	_, pool := authority()
 	return &tls.Config{RootCAs: pool, ServerName: "server.test", MinVersion: tls.VersionTLS13}
@@ -278,7 +281,7 @@ func (h *testServer) startClient(cfg ClientConfig) *testClient {
 	if cfg.Hello == nil {
 		cfg.Hello = func() Hello { return Hello{Role: RoleForwarder, Token: "flt_x", ClientVersion: "v1", OS: "test"} }
 	}
-	cfg.Address = "server.test:443"
+	cfg.Address = testAddress
 	if cfg.TLS == nil {
 		cfg.TLS = clientTrust()
 	}

@@ -161,8 +161,8 @@ func TestServer_JoinNeedsSecretOfLiveSession(t *testing.T) {
 	r := h.startClient(ClientConfig{Connections: 1})
 	s := r.awaitSession(t)
 	join := func(id, secret string) error {
-		c := NewClient(ClientConfig{Address: "server.test:443", TLS: clientTrust(), DialContext: h.dial})
-		l, _, err := c.dial(t.Context(), Hello{Role: RoleForwarder, SessionID: id, JoinSecret: secret})
+		c := NewClient(ClientConfig{Address: testAddress, TLS: clientTrust(), DialContext: h.dial})
+		l, _, err := c.dial(t.Context(), testAddress, Hello{Role: RoleForwarder, SessionID: id, JoinSecret: secret})
 		if err == nil {
 			l.close(net.ErrClosed)
 		}
@@ -183,8 +183,8 @@ func TestServer_JoinNeedsSecretOfLiveSession(t *testing.T) {
 	far := wait.Receive(t, "the session", h.handler.ups)
 	awaitConnections(t, 1, far)
 	for range maxConnections - 1 {
-		c := NewClient(ClientConfig{Address: "server.test:443", TLS: clientTrust(), DialContext: h.dial})
-		l, _, err := c.dial(t.Context(), Hello{Role: RoleForwarder, SessionID: s.ID(), JoinSecret: secret})
+		c := NewClient(ClientConfig{Address: testAddress, TLS: clientTrust(), DialContext: h.dial})
+		l, _, err := c.dial(t.Context(), testAddress, Hello{Role: RoleForwarder, SessionID: s.ID(), JoinSecret: secret})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -111,12 +111,15 @@ func (s *Session) hasFinished() bool {
 	return s.finished
 }
 
-// SetReplicas sets how many replicas accept sessions, 1 or more, and tells the clients that know
-// replicas. It precedes the number in the Handler's Welcome. It does not block.
-func (s *Server) SetReplicas(n int) {
+// SetReplicas sets how many replicas accept sessions, 1 or more, and where clients reach those that
+// have an address of their own, and tells the clients that know replicas. It precedes the number in
+// the Handler's Welcome. Agents are not told private addresses. It does not block.
+func (s *Server) SetReplicas(n int, addresses ...ReplicaAddress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replicas = n
+	s.addresses = map[Role][]ReplicaAddress{RoleAgent: announcedTo(RoleAgent, addresses),
+		RoleForwarder: announcedTo(RoleForwarder, addresses)}
 	for _, h := range s.sessions {
 		if slices.Contains(h.hello.Features, FeatureReplicas) {
 			go h.sendReplicas() // ends with the session, or within controlTimeout
@@ -124,30 +127,39 @@ func (s *Server) SetReplicas(n int) {
 	}
 }
 
-func (s *Server) replicasOr(n int) int {
+// replicasFor returns what the session's client is told of replicas; their number is n before
+// SetReplicas was called.
+func (s *Server) replicasFor(h *serverSession, n int) (int, []ReplicaAddress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.replicas > 0 {
-		return s.replicas
+		n = s.replicas
 	}
-	return n
+	if !slices.Contains(h.hello.Features, FeatureReplicaAddresses) {
+		return n, nil
+	}
+	return n, s.addresses[h.Role()]
 }
 
-// sendReplicas tells the client the number of replicas if it changed.
+// sendReplicas tells the client the number and addresses of replicas if they changed.
 func (h *serverSession) sendReplicas() {
 	h.replicasMu.Lock()
 	defer h.replicasMu.Unlock()
-	n := h.server.replicasOr(h.replicas)
-	if n != h.replicas && h.sendMessage(anyLink, &message{Type: typeReplicas, Replicas: n}) == nil {
-		h.replicas = n
+	n, addresses := h.server.replicasFor(h, h.replicas)
+	if n == h.replicas && slices.Equal(addresses, h.addresses) {
+		return
+	}
+	m := &message{Type: typeReplicas, Replicas: n, ReplicaAddresses: addresses}
+	if h.sendMessage(anyLink, m) == nil {
+		h.replicas, h.addresses = n, addresses
 	}
 }
 
-// sendWelcome sends the welcome of a connection with the current number of replicas.
+// sendWelcome sends the welcome of a connection with the current number and addresses of replicas.
 func (h *serverSession) sendWelcome(l *link, welcome *Welcome) error {
 	h.replicasMu.Lock()
 	defer h.replicasMu.Unlock()
-	welcome.Replicas = h.server.replicasOr(welcome.Replicas)
-	h.replicas = welcome.Replicas
+	welcome.Replicas, welcome.ReplicaAddresses = h.server.replicasFor(h, welcome.Replicas)
+	h.replicas, h.addresses = welcome.Replicas, welcome.ReplicaAddresses
 	return l.ctrl.send(&message{Type: typeWelcome, Welcome: welcome})
 }

@@ -22,7 +22,7 @@ import (
 
 // rawDialer returns a Client that only dials single connections.
 func (h *testServer) rawDialer() *Client {
-	return NewClient(ClientConfig{Address: "server.test:443", TLS: clientTrust(), DialContext: h.dial})
+	return NewClient(ClientConfig{Address: testAddress, TLS: clientTrust(), DialContext: h.dial})
 }
 
 // admit is a Join that admits every connection to the session that it names.
@@ -37,7 +37,7 @@ func joining(secret string) Hello {
 // dialRaw opens a connection that is closed at the end of the test, on the client's side only.
 func (h *testServer) dialRaw(t *testing.T, hello Hello) (*link, *Welcome, error) {
 	t.Helper()
-	l, welcome, err := h.rawDialer().dial(t.Context(), hello)
+	l, welcome, err := h.rawDialer().dial(t.Context(), testAddress, hello)
 	if err == nil {
 		t.Cleanup(func() { l.close(errors.New("the test is over")) })
 	}

@@ -76,6 +76,8 @@ type connNeeds struct {
 	legs     int  // replicas that respond on one of the links
 	replicas int  // how many there are
 	leg      bool // a connection with another replica is missing
+
+	spareReplicas bool // there are more than the session has legs
 }
 
 // connNeedsLocked returns what the session needs; nothing once it is ending. mu must be held.
@@ -102,6 +104,7 @@ func (s *Session) connNeedsLocked(now time.Time) connNeeds {
 		n.minimum = max(n.minimum, min(len(responds), wanted))
 		// One that does not respond is replaced if there is another replica.
 		n.leg = len(responds) == 0 || n.legs < wanted && len(responds) < s.replicas
+		n.spareReplicas = s.replicas > wanted && !s.draining
 	}
 	n.want = n.minimum
 	if s.fixed == 0 && slices.Contains(s.welcome.Features, FeatureConnections) { // else they could not be retired
@@ -127,6 +130,7 @@ func (s *Session) addDialedLink(l *link, welcome *Welcome) (isNewLeg bool, retir
 			s.ID(), welcome.SessionID, welcome.AccountID)
 	}
 	l.replicaID, l.replicas = welcome.ReplicaID, welcome.Replicas
+	l.addresses = boundedAddresses(welcome.ReplicaAddresses)
 	defer s.legsChanged()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,12 +160,14 @@ func (s *Session) detachLocked(l *link) {
 	}
 }
 
-// handleReplicas handles the message of the replica behind l with the number of replicas.
-func (s *Session) handleReplicas(l *link, n int) {
+// handleReplicas handles the message of the replica behind l with the number of replicas and their
+// addresses.
+func (s *Session) handleReplicas(l *link, n int, addresses []ReplicaAddress) {
+	addresses = boundedAddresses(addresses)
 	s.mu.Lock()
 	for _, o := range s.links {
 		if o.replicaID == l.replicaID {
-			o.replicas = n
+			o.replicas, o.addresses = n, addresses
 		}
 	}
 	s.updateReplicasLocked()

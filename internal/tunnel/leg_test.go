@@ -43,7 +43,8 @@ func TestLegs_FoundBehindBalancer(t *testing.T) {
 					t.Errorf("%d dials, %d legs wanted, %d changes told", n, s.WantedLegs(), changes.Load())
 				}
 				want := Hello{Role: RoleForwarder, Token: "flt_x", OperatorID: "op_1", InstanceID: "i",
-					Features: []Feature{FeatureReplicas}, SessionID: s.ID(), JoinSecret: s.welcome.JoinSecret}
+					Features:  []Feature{FeatureReplicas, FeatureReplicaAddresses},
+					SessionID: s.ID(), JoinSecret: s.welcome.JoinSecret}
 				for _, p := range r.live {
 					if p.session(s.ID()) == nil || len(p.server.Sessions()) != 1 {
 						t.Errorf("%s does not have the session", p.id)

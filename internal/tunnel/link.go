@@ -26,10 +26,11 @@ type link struct {
 	ctrl *control
 	log  *slog.Logger
 
-	session      *Session  // set by Session.addLink
-	replicaID    string    // of the server, on the client's side; set before the link is added
-	replicas     int       // how many the server knows of; guarded by the session's mutex
-	avoidUntil   time.Time // its replica refuses streams; guarded by the session's mutex
+	session      *Session         // set by Session.addLink
+	replicaID    string           // of the server, on the client's side; set before the link is added
+	replicas     int              // how many the server knows of; guarded by the session's mutex
+	addresses    []ReplicaAddress // that the server has announced; guarded by the session's mutex
+	avoidUntil   time.Time        // its replica refuses streams; guarded by the session's mutex
 	streams      atomic.Int64
 	idleSince    atomic.Int64  // when streams became 0; Unix nanoseconds
 	emptied      chan struct{} // gets a token when streams became 0

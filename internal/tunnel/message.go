@@ -53,6 +53,8 @@ type Welcome struct {
 	ReplicaID string `json:"replica_id,omitempty"`
 	// Replicas is how many such servers accept sessions now; 0 = the server is alone.
 	Replicas int `json:"replicas,omitempty"`
+	// ReplicaAddresses are where this client may reach them. The Server sets them.
+	ReplicaAddresses []ReplicaAddress `json:"replica_addresses,omitempty"`
 
 	// Features are the parts of the protocol that this server supports beyond the first release.
 	// The Server sets them.
@@ -69,6 +71,8 @@ const (
 	FeatureConnections   Feature = "connections"    // sessions whose number of connections changes
 	FeatureReplicas      Feature = "replicas"       // sessions with connections to several servers
 	FeatureBindID        Feature = "bind_id"        // labelled tunnels whose bind may be sent twice
+	// FeatureReplicaAddresses: clients that dial several servers at addresses of their own
+	FeatureReplicaAddresses Feature = "replica_addresses"
 )
 
 // serverFeatures returns what the welcome names.
@@ -136,7 +140,7 @@ const (
 	typeBye     = "bye"     // either: the sender's last message on this connection; the receiver hangs up
 
 	typeConnections = "connections" // server: how many connections the traffic asks for
-	typeReplicas    = "replicas"    // server: how many replicas accept sessions
+	typeReplicas    = "replicas"    // server: how many replicas accept sessions, and where
 	typeRetire      = "retire"      // client: neither side shall open streams on this connection
 	typeRetired     = "retired"     // server: it has no streams left on this connection; its last message there
 )
@@ -156,6 +160,8 @@ type message struct {
 
 	Connections int `json:"connections,omitempty"`
 	Replicas    int `json:"replicas,omitempty"`
+	// of typeReplicas
+	ReplicaAddresses []ReplicaAddress `json:"replica_addresses,omitempty"`
 }
 
 type unbind struct {

@@ -40,7 +40,11 @@ type fakeReplicas struct {
 	number  int             // as the welcomes have it
 	live    []*fakeReplica
 	started int
-	dials   int
+	dials   int // by the service's name
+
+	addresses   []ReplicaAddress        // that the servers announce
+	direct      map[string]*fakeReplica // what answers at an address; nil: nothing, without a refusal
+	directDials []string                // addresses
 }
 
 func newFakeReplicas(t *testing.T, n int, next func(n int) int) *fakeReplicas {
@@ -102,7 +106,7 @@ func (r *fakeReplicas) setNumber(n int) {
 	defer r.mu.Unlock()
 	r.number = n
 	for _, p := range r.live {
-		p.server.SetReplicas(n)
+		p.server.SetReplicas(n, r.addresses...)
 	}
 }
 
@@ -117,19 +121,37 @@ func (r *fakeReplicas) kill(p *fakeReplica) {
 }
 
 func (r *fakeReplicas) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	r.mu.Lock()
-	r.dials++
-	if len(r.live) == 0 {
-		r.mu.Unlock()
-		return nil, errors.New("no replica")
+	p, err := r.route(addr)
+	switch {
+	case err != nil:
+		return nil, err
+	case p == nil:
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
-	p := r.live[r.next(len(r.live))]
-	r.mu.Unlock()
 	c, err := p.dial(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	return p.process.Conn(c), nil
+}
+
+// route returns the replica that answers at an address.
+func (r *fakeReplicas) route(addr string) (*fakeReplica, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if addr != testAddress {
+		r.directDials = append(r.directDials, addr)
+		if p, ok := r.direct[addr]; ok {
+			return p, nil
+		}
+		return nil, errors.New("refused")
+	}
+	r.dials++
+	if len(r.live) == 0 {
+		return nil, errors.New("no replica")
+	}
+	return r.live[r.next(len(r.live))], nil
 }
 
 // dialed returns how many connections were dialed since the last call.

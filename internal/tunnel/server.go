@@ -67,10 +67,11 @@ type Server struct {
 	pending    chan struct{}
 	congestion congestionWarning
 
-	mu       sync.Mutex
-	sessions map[string]*serverSession
-	settling map[string]chan struct{} // by session id: closed when a Join or Down has returned
-	replicas int                      // of SetReplicas; 0 = not called
+	mu        sync.Mutex
+	sessions  map[string]*serverSession
+	settling  map[string]chan struct{}  // by session id: closed when a Join or Down has returned
+	replicas  int                       // of SetReplicas; 0 = not called
+	addresses map[Role][]ReplicaAddress // likewise, as clients of the role are told; not changed in place
 }
 
 // serverSession is a session on the server's side.
@@ -80,8 +81,9 @@ type serverSession struct {
 	up     chan struct{} // closed when the Handler's Up has returned
 	down   chan struct{} // closed when the Handler's Down has returned
 
-	replicasMu sync.Mutex // serializes messages with the number of replicas
-	replicas   int        // number that the client was told
+	replicasMu sync.Mutex       // serializes messages about replicas
+	replicas   int              // number that the client was told
+	addresses  []ReplicaAddress // that the client was told
 }
 
 // NewServer returns a Server.

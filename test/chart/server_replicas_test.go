@@ -138,3 +138,39 @@ func TestServerChart_ReplicasOutliveTheirDrain(t *testing.T) {
 		t.Errorf("the pod is killed after %d s, want 200", got)
 	}
 }
+
+// TestServerChart_DirectAddresses checks the address of a pod that forwarders are told: the service's
+// port, which networkPolicy.enabled leaves open.
+func TestServerChart_DirectAddresses(t *testing.T) {
+	t.Parallel()
+	const flag = "--replica-address="
+	for name, c := range map[string]struct {
+		values values
+		want   bool
+	}{
+		"one server": {replicaValues(), false},
+		"replicas":   {replicaValues().set("replicas", 3), true},
+		"turned off": {replicaValues().set("replicas", 3).set("directAddresses", false), false},
+	} {
+		container := server(t, renderServer(t, c.values)).Spec.Template.Spec.Containers[0]
+		var found []string
+		for _, arg := range container.Args {
+			if address, ok := strings.CutPrefix(arg, flag); ok {
+				found = append(found, address)
+			}
+		}
+		if (len(found) == 1) != c.want || len(found) > 1 {
+			t.Errorf("%s: addresses %q", name, found)
+			continue
+		}
+		for _, ip := range []string{"10.0.0.7", "fd00::7"} {
+			if !c.want {
+				break
+			}
+			host, port, err := net.SplitHostPort(expand(found[0], map[string]string{"POD_IP": ip}))
+			if err != nil || host != ip || port != "8443" {
+				t.Errorf("%s: %s becomes %s, %s: %v", name, found[0], host, port, err)
+			}
+		}
+	}
+}

@@ -119,6 +119,7 @@ func serverPodEffects() []effect {
 	return []effect{
 		{"drainTimeout", "5m", nil},
 		{"shutdownDelay", "1m", replicaValues().set("replicas", 1)},
+		{"directAddresses", false, replicaValues().set("replicas", 1)},
 		{"endpointGrace", "24h", nil},
 		{"identityRetention", "2160h", nil},
 		{"logLevel", "debug", nil},

@@ -31,6 +31,9 @@ import (
 // domain is the parent of the hosts of all public endpoints.
 const domain = "example.com"
 
+// ownAddress in a flag stands for the server's own address of API and tunnels.
+const ownAddress = "OWN:ADDRESS"
+
 // rig is a service: processes on one PostgreSQL behind a balancer.
 type rig struct {
 	t           *testing.T
@@ -167,7 +170,10 @@ func (s *replica) args() []string {
 	if s.relay != "" {
 		args = append(args, "--relay-address", s.relay, "--shutdown-delay", "500ms")
 	}
-	return append(args, s.r.flags...)
+	for _, flag := range s.r.flags {
+		args = append(args, strings.ReplaceAll(flag, ownAddress, s.addr))
+	}
+	return args
 }
 
 func (r *rig) env() []string {

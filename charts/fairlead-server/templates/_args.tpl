@@ -54,6 +54,9 @@
 - --drain-timeout={{ .Values.drainTimeout }}
 {{- if .Values.replicas }}
 - --relay-address=[$(POD_IP)]:8445
+{{- if .Values.directAddresses }}
+- --replica-address=[$(POD_IP)]:8443
+{{- end }}
 - --shutdown-delay={{ .Values.shutdownDelay }}
 {{- end }}
 - --endpoint-grace={{ .Values.endpointGrace }}

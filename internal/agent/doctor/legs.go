@@ -87,12 +87,14 @@ func (l legs) missing() int { return l.WantedLegs - l.serving() }
 // whyMissing returns the probable cause of missing replicas, and its remedy.
 func (l legs) whyMissing() (why, fix string) {
 	const balance = "let the balancer choose a replica for each connection: no client-IP affinity " +
-		"(sessionAffinity: None), and every replica among its servers"
+		"(sessionAffinity: None), and every replica among its servers; or give each fairlead-server a " +
+		"--replica-address that pods reach"
 	switch {
 	case slices.ContainsFunc(l.Legs, func(l leg) bool { return l.Unresponsive }):
 		return "a replica does not respond", "see that every fairlead-server runs and that pods reach it"
 	case len(l.Legs) == 1:
-		return "the balancer always leads to the same replica (client-IP affinity?); traffic is relayed", balance
+		return "the balancer always leads to the same replica (client-IP affinity?), and no other is reached at an " +
+			"address of its own; traffic is relayed", balance
 	}
 	return "the balancer does not lead to every replica; some traffic is relayed", balance
 }

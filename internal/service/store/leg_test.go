@@ -137,8 +137,10 @@ func TestReplicas_TellTheOthers(t *testing.T) {
 	all, err := one.Replicas(t.Context())
 	storetest.Must(t, err)
 	for i, want := range []store.Replica{
-		{ID: "one", Address: "one:1", RelayAddress: "one:2", BaseURL: testBaseURL, Version: "1.2.3"},
-		{ID: "two", Address: "two:1", RelayAddress: "two:2", BaseURL: testBaseURL, Version: "1.2.3", Draining: true},
+		{ID: "one", Address: "one:1", AddressMAC: "of one", RelayAddress: "one:2", BaseURL: testBaseURL,
+			Version: "1.2.3"},
+		{ID: "two", Address: "two:1", AddressMAC: "of two", RelayAddress: "two:2", BaseURL: testBaseURL,
+			Version: "1.2.3", Draining: true},
 	} {
 		if since := time.Since(all[i].StartedAt); since < 0 || since > time.Minute {
 			t.Errorf("%s started %s ago", want.ID, since)

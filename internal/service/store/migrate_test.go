@@ -13,10 +13,11 @@ import (
 
 // withoutLegs makes of a new store one as version 8 of the schema kept it, but for the version.
 const withoutLegs = `DROP TABLE access_changes_applied; DROP TABLE access_changes;
-	DROP TABLE active_children; ALTER TABLE backends DROP COLUMN active_child; DROP TABLE legs; ALTER TABLE tunnel_sessions DROP COLUMN join_hash;
+	DROP TABLE active_children; ALTER TABLE backends DROP COLUMN active_child; DROP TABLE legs;
+	ALTER TABLE tunnel_sessions DROP COLUMN join_hash;
 	DROP INDEX tunnels_by_resume_hash; ALTER TABLE tunnels DROP COLUMN resume_hash;
 	ALTER TABLE replicas DROP COLUMN relay_address; ALTER TABLE replicas DROP COLUMN base_url;
-	ALTER TABLE replicas DROP COLUMN draining;`
+	ALTER TABLE replicas DROP COLUMN draining; ALTER TABLE replicas DROP COLUMN address_mac;`
 
 // TestOpen_MigratesUnderNoServer holds that a command does not change the schema while a server
 // lives, and that a server does, beside other replicas, too.

@@ -17,7 +17,8 @@ import (
 // and its sessions are over.
 type Replica struct {
 	ID           string    // new at each start of a process, with account.PrefixReplica
-	Address      string    // where agents and forwarders may reach it
+	Address      string    // where clients may reach it past the balancer; "" = nowhere
+	AddressMAC   string    // authenticates ID and Address; the store does not look at it
 	RelayAddress string    // HOST:PORT where it listens for the other replicas
 	BaseURL      string    // by which clients reach all replicas: the same for each
 	Version      string    // of the program
@@ -27,10 +28,11 @@ type Replica struct {
 
 // fields are where the columns of replicaColumns are scanned to.
 func (r *Replica) fields() []any {
-	return []any{&r.ID, &r.Address, &r.RelayAddress, &r.BaseURL, &r.Version, &r.Draining, timeField(&r.StartedAt)}
+	return []any{&r.ID, &r.Address, &r.AddressMAC, &r.RelayAddress, &r.BaseURL, &r.Version, &r.Draining,
+		timeField(&r.StartedAt)}
 }
 
-const replicaColumns = `id, address, relay_address, base_url, version, draining, started_at`
+const replicaColumns = `id, address, address_mac, relay_address, base_url, version, draining, started_at`
 
 const (
 	// modeReplicas is the mode of a store that several servers use.
@@ -54,8 +56,8 @@ type BeatTimes struct{ Interval, Timeout, FenceAfter time.Duration }
 
 // join adds the replica to the servers of the store. It is in a write transaction.
 func (t *tx) join(r *Replica) error {
-	err := t.exec(`INSERT INTO replicas (`+replicaColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		r.ID, r.Address, r.RelayAddress, r.BaseURL, r.Version, r.Draining, micros(t.now))
+	err := t.exec(`INSERT INTO replicas (`+replicaColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		r.ID, r.Address, r.AddressMAC, r.RelayAddress, r.BaseURL, r.Version, r.Draining, micros(t.now))
 	if err != nil {
 		return err
 	}

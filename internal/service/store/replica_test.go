@@ -49,8 +49,8 @@ func startReplica(t *testing.T, databaseURL, id string) *replica {
 func tryReplica(t *testing.T, databaseURL, id string, adjust ...func(*store.Options)) (*replica, error) {
 	t.Helper()
 	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL,
-		Replica: &store.Replica{ID: id, Address: id + ":1", RelayAddress: id + ":2", BaseURL: testBaseURL,
-			Version: "1.2.3"}}
+		Replica: &store.Replica{ID: id, Address: id + ":1", AddressMAC: "of " + id, RelayAddress: id + ":2",
+			BaseURL: testBaseURL, Version: "1.2.3"}}
 	for _, a := range adjust {
 		a(&opt)
 	}

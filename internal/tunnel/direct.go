@@ -1,0 +1,172 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// A replica announces the addresses of all. A client that lacks a leg dials one of them, and waits
+// for directHeadStart before it also dials the service's name, where the balancer chooses: an
+// address that leads nowhere delays the search by no more than that. It is left alone for
+// failedAddressPause, or for refusedAddressPause if a server answered there.
+const (
+	directHeadStart     = time.Second
+	failedAddressPause  = 10 * time.Minute
+	refusedAddressPause = time.Minute
+	lookupTimeout       = 2 * time.Second
+)
+
+// unreachedReplicas returns the announced replicas that the session has no connection with and that
+// do not drain.
+func (s *Session) unreachedReplicas() []ReplicaAddress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	connected := make(map[string]bool)
+	for _, l := range s.links {
+		connected[l.replicaID] = true
+	}
+	var all []ReplicaAddress
+	for _, l := range slices.Concat(s.links, s.retiring) {
+		for _, a := range l.addresses {
+			if _, draining := s.drainingReplicas[a.ID]; !draining && !connected[a.ID] && !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// directDial is the dial of an announced address; at most one is under way.
+type directDial struct {
+	results   chan dialResult
+	pending   bool
+	headStart <-chan time.Time // nil once the search by the service's name need not wait
+}
+
+// startDirectDial dials one of the announced addresses of replicas that the session has no
+// connection with, if there is one and none is being dialled.
+func (k *connManager) startDirectDial(ctx context.Context) {
+	if k.direct.pending {
+		return
+	}
+	usable := k.client.withoutFailed(k.session.unreachedReplicas())
+	if len(usable) == 0 {
+		return
+	}
+	a := usable[rand.IntN(len(usable))]
+	k.direct.pending, k.direct.headStart = true, time.After(directHeadStart)
+	k.client.goroutines.Go(func() { k.direct.results <- k.client.dialDirect(ctx, k.session, a) })
+}
+
+func (k *connManager) handleDirectResult(r dialResult) {
+	k.direct.pending, k.direct.headStart = false, nil
+	if r.isNewLeg {
+		k.fruitless = 0
+	}
+	k.finishRotation(r)
+	if r.err != nil {
+		k.client.cfg.Logger.Debug("dialing a replica at its address", "session", k.session.ID(), "error", r.err)
+	}
+}
+
+// dialDirect dials an announced address and serves the connection in the background, also if
+// another replica than the announced one answers. An address that does not lead to its replica is
+// left alone for a while.
+func (c *Client) dialDirect(ctx context.Context, s *Session, a ReplicaAddress) dialResult {
+	r := dialResult{err: c.checkReplicaAddress(ctx, a.Address)}
+	if r.err == nil {
+		r = c.dialFurther(ctx, s, a.Address)
+	}
+	var refused *Error
+	switch {
+	case ctx.Err() != nil:
+	case r.err == nil && r.replicaID != a.ID:
+		c.leaveAlone(a, failedAddressPause)
+		c.cfg.Logger.Warn("a replica's address leads to another one", "address", a.Address, "announced", a.ID,
+			"answered", r.replicaID)
+	case errors.As(r.err, &refused):
+		c.leaveAlone(a, refusedAddressPause)
+	case r.err != nil:
+		c.leaveAlone(a, failedAddressPause)
+	}
+	return r
+}
+
+// leaveAlone makes withoutFailed skip an address for d.
+func (c *Client) leaveAlone(a ReplicaAddress, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for old, until := range c.failedAddresses {
+		if !now.Before(until) {
+			delete(c.failedAddresses, old)
+		}
+	}
+	c.failedAddresses[a] = now.Add(d)
+}
+
+// withoutFailed returns the addresses that are not left alone.
+func (c *Client) withoutFailed(all []ReplicaAddress) []ReplicaAddress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return slices.DeleteFunc(all, func(a ReplicaAddress) bool { return now.Before(c.failedAddresses[a]) })
+}
+
+// checkReplicaAddress refuses an announced address that is, or resolves to, one that CheckReplicaIP
+// refuses. Loopback is admitted where the service itself is reached at loopback. A name that does
+// not resolve here passes: a proxy may know it.
+func (c *Client) checkReplicaAddress(ctx context.Context, address string) error {
+	ips, err := c.resolve(ctx, address)
+	if err != nil {
+		return err
+	}
+	for _, ip := range ips {
+		err := CheckReplicaIP(ip)
+		if errors.Is(err, errLoopback) && c.isServiceLoopback(ctx) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("the replica's address %s is not dialled: %s %w", address, ip, err)
+		}
+	}
+	return nil
+}
+
+// resolve returns the IP addresses of the host of a host:port; none if the name is unknown here.
+func (c *Client) resolve(ctx context.Context, address string) ([]netip.Addr, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not HOST:PORT: %w", address, err)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{ip}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	ips, err := c.lookup(ctx, host)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the dial finds out
+	}
+	return ips, nil
+}
+
+// isServiceLoopback reports whether the service's own address is a loopback address.
+func (c *Client) isServiceLoopback(ctx context.Context) bool {
+	ips, err := c.resolve(ctx, c.cfg.Address)
+	return err == nil && len(ips) > 0 &&
+		!slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !ip.Unmap().IsLoopback() })
+}
+
+func lookupIP(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}

@@ -74,13 +74,7 @@ func (s *service) storeReplica() (*store.Replica, error) {
 	}
 	r := &store.Replica{ID: s.replica.id, RelayAddress: net.JoinHostPort(host, port), Version: version.String(),
 		BaseURL: s.baseURL.String()}
-	if s.opt.Replica.Address == "" {
-		return r, nil
-	}
-	if host, port, err = net.SplitHostPort(s.opt.Replica.Address); err != nil {
-		return nil, err
-	}
-	r.Address = net.JoinHostPort(host, port) // without brackets around an IPv4 address
+	r.Address = s.opt.Replica.clientAddress()
 	return r, nil
 }
 

@@ -89,7 +89,7 @@ func (s *service) checkReplicaAddress(ctx context.Context) error {
 	address := s.opt.Replica.Address
 	ctx, cancel := context.WithTimeout(ctx, addressCheckTimeout)
 	defer cancel()
-	answered, err := s.askReplica(ctx, address)
+	answered, err := s.askReplica(ctx, s.opt.Replica.clientAddress())
 	switch {
 	case err != nil:
 		s.log.Warn("whether --replica-address leads to this server could not be checked: nothing answers there from "+

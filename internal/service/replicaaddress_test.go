@@ -91,7 +91,9 @@ func TestReplicaAddress_IsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ address, want string }{
-		"another replica":        {other.Addrs.Service.String(), "answers there: give the address at which clients"},
+		"another replica": {other.Addrs.Service.String(), "answers there: give the address at which clients"},
+		"another one, bracketed": {strings.Replace(other.Addrs.Service.String(), "127.0.0.1", "[127.0.0.1]", 1),
+			"answers there: give the address at which clients"},
 		"another service":        {alone.Addrs.Service.String(), "a server that is no replica of this service answers"},
 		"another protocol":       {plain, "a program that does not speak TLS answers"},
 		"nothing":                {free, ""},

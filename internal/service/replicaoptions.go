@@ -71,6 +71,15 @@ func (o *ReplicaOptions) validate(postgres bool, note func(error)) {
 	note(checkDuration("--revocation-lease", o.Lease, minLease, maxLease))
 }
 
+// clientAddress returns Address without brackets around an IPv4 address; "" if there is none.
+func (o *ReplicaOptions) clientAddress() string {
+	host, port, err := net.SplitHostPort(o.Address)
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
 // checkAddress checks the address for clients.
 func (o *ReplicaOptions) checkAddress() error {
 	const field = "--replica-address"

@@ -17,6 +17,10 @@ import (
 // agentsOfToken is how many agents of a fleet have one authtoken: binds are limited for each.
 const agentsOfToken = 20
 
+// fleetTimeout is how long a fleet may look for its servers: an agent that has dialed often in vain
+// tries again a minute later.
+const fleetTimeout = 3 * time.Minute
+
 // fleet is many agents with an endpoint each.
 type fleet struct {
 	r       *rig
@@ -72,21 +76,25 @@ func (r *rig) createAuthtoken() string {
 func (f *fleet) waitLegs(since time.Time) time.Duration {
 	f.r.t.Helper()
 	for i, s := range f.r.replicas {
-		wait.Until(f.r.t, "connections of all agents with "+s.name, func() bool {
-			missing := 0
-			have := f.r.balancer.clientsOf(i)
-			for client := range f.clients {
-				if !have[client] {
-					missing++
-				}
+		for missing := f.missing(i); missing > 0; missing = f.missing(i) {
+			if time.Since(since) > fleetTimeout {
+				f.r.t.Fatalf("after %s, %d agents have no connection with %s", time.Since(since), missing, s.name)
 			}
-			if missing > 0 {
-				time.Sleep(50 * time.Millisecond)
-			}
-			return missing == 0
-		})
+			time.Sleep(50 * time.Millisecond)
+		}
 	}
 	return time.Since(since)
+}
+
+// missing returns how many agents have no connection with a server.
+func (f *fleet) missing(server int) int {
+	have, n := f.r.balancer.clientsOf(server), 0
+	for client := range f.clients {
+		if !have[client] {
+			n++
+		}
+	}
+	return n
 }
 
 // TestReplicas_KilledServerKeepsFleetOnline kills one of three servers with many agents: no endpoint

@@ -97,8 +97,8 @@ func TestRatios(t *testing.T) {
 		if round == 0 {
 			continue // warms caches up
 		}
-		t.Logf("CPU a request: one server %s, one of three in turn %s, three with its load together %s, each %s, relayed %s",
-			a, turn, spread, d, b)
+		t.Logf("CPU a request: one server %s, one of three in turn %s, three with its load together %s, each %s, "+
+			"relayed %s", a, turn, spread, d, b)
 		inTurn = append(inTurn, float64(turn)/float64(a))
 		sameTotal = append(sameTotal, float64(spread)/float64(a))
 		threeToOne = append(threeToOne, float64(d)/float64(a))

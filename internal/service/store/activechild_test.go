@@ -73,7 +73,8 @@ func TestRecordActiveChild_OneEventPerSwitch(t *testing.T) {
 			"two a b", "one ? a", "one a b"}, "a>b a>b"},
 		"the one that differed has forgotten": {[]string{"one ? a", "two ? a", "one a b", "one b ?", "two a c"},
 			"a>b b>c"},
-		"the other switches later":              {[]string{"one ? a", "two ? a", "one a b", "one b ?", "two a b"}, "a>b"},
+		"the other switches later": {[]string{"one ? a", "two ? a", "one a b", "one b ?", "two a b"},
+			"a>b"},
 		"the first known child was not written": {[]string{"two ? a", "one a b"}, "a>b"},
 		"a switch was not written":              {[]string{"one ? a", "two ? a", "one b c"}, "a>c"},
 	} {

@@ -39,7 +39,8 @@ func TestLegs_ServeWhatSessionBinds(t *testing.T) {
 		byLabels, err := s.ChooseLabelsNow(r.accountID, map[string]string{"app": "web"})
 		storetest.Must(t, err)
 		storetest.Equal(t, "tunnel", byLabels.Endpoint().ID, group.EndpointID)
-		st, release, err := s.OpenMember(t.Context(), r.accountID, web.EndpointID, tunnel.OpenHeader{EndpointID: web.EndpointID})
+		st, release, err := s.OpenMember(t.Context(), r.accountID, web.EndpointID,
+			tunnel.OpenHeader{EndpointID: web.EndpointID})
 		storetest.Must(t, err)
 		storetest.Must(t, st.Close())
 		release()

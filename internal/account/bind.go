@@ -41,6 +41,7 @@ type BindResult struct {
 	Endpoint          Endpoint
 	ResumeSecret      string // new at each bind; only its hash is stored
 	ReplacedSessionID string // the session that held the endpoint until now and has to be closed, or ""
+	PolicyReplaced    bool   // an endpoint that was there had another traffic policy
 }
 
 // Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").

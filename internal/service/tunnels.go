@@ -22,6 +22,7 @@ func (s *service) wireSessions() {
 	}
 	if s.replica != nil {
 		o.ReplicaID, o.Replicas, o.Legs, o.Publish = s.replica.id, s.replicaCount, s.store, s.publishSessions
+		o.PublishPolicy = s.accessChanged
 	}
 	s.sessions = tunnelserver.New(o)
 	s.tunnels = tunnel.NewServer(tunnel.ServerConfig{
@@ -31,10 +32,12 @@ func (s *service) wireSessions() {
 	s.tlsListener.tunnel = func(ctx context.Context, c *tls.Conn) error { return s.tunnels.ServeConn(ctx, c) }
 }
 
-// publishSessions makes the other replicas compare tunnel sessions with the store.
-func (s *service) publishSessions(ctx context.Context, sessionIDs []string, code tunnel.Code, msg string) {
-	err := s.replica.peers.Publish(ctx, peers.Change{Kind: peers.ChangeSessions, IDs: sessionIDs, Code: code,
-		Message: msg})
+// publishSessions makes the other replicas compare tunnel sessions of these accounts with the store.
+func (s *service) publishSessions(
+	ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string,
+) {
+	err := s.replica.peers.Publish(ctx, peers.Change{Kind: peers.ChangeSessions, AccountIDs: accountIDs,
+		IDs: sessionIDs, Code: code, Message: msg})
 	if err != nil {
 		s.log.Warn("other replicas were not told of sessions; they compare them with the store", "sessions", sessionIDs,
 			"err", err)

@@ -134,7 +134,7 @@ func (p *Peers) serveChange(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), p.opt.Lease+publishGrace)
 	defer cancel()
 	err = p.opt.Local.Apply(ctx, c)
-	p.forget(c.AccountID)
+	p.forget(c)
 	if err != nil {
 		p.log.Warn("a replica's change could not be applied", "kind", c.Kind, "account", c.AccountID, "err", err)
 		http.Error(w, "the change could not be applied", http.StatusServiceUnavailable)

@@ -234,7 +234,7 @@ func (l *link) recordAnswerLocked(key queryKey, sequence uint64, holders []Holde
 	now := time.Now()
 	members := make([]*Member, 0, len(holders))
 	for i := range holders {
-		members = append(members, l.memberLocked(&holders[i], now))
+		members = append(members, l.memberLocked(&holders[i], sequence, now))
 	}
 	last := l.answers[key]
 	if sequence < last.sequence { // a later question was answered first
@@ -251,8 +251,9 @@ func (l *link) recordAnswerLocked(key queryKey, sequence uint64, holders []Holde
 	return members
 }
 
-// memberLocked returns the member that a peer has described. Peers.mu must be held.
-func (l *link) memberLocked(h *Holder, now time.Time) *Member {
+// memberLocked returns the member that a peer has described in its answer to the question with this
+// sequence. Peers.mu must be held.
+func (l *link) memberLocked(h *Holder, sequence uint64, now time.Time) *Member {
 	key := memberKey{h.Endpoint.ID, h.Asked.UnixNano()}
 	m := l.members[key]
 	if m == nil {
@@ -260,6 +261,10 @@ func (l *link) memberLocked(h *Holder, now time.Time) *Member {
 		m.ctx, m.cancel = context.WithCancel(l.ctx)
 		l.members[key] = m
 	}
+	if sequence < m.sequence { // a later question was answered first: the traffic policy may be an old one
+		return m
+	}
+	m.sequence = sequence
 	m.endpoint.Store(&h.Endpoint)
 	// uses are added again
 	m.connections, m.listedAt = max(h.Connections-m.uses, 0), now
@@ -267,12 +272,15 @@ func (l *link) memberLocked(h *Holder, now time.Time) *Member {
 	return m
 }
 
-// forget makes the next questions about the account, and those about public addresses, ask again.
-func (p *Peers) forget(accountID string) {
+// forget makes the next questions about the change's accounts, and those about public addresses, ask
+// again.
+func (p *Peers) forget(c Change) {
+	all := c.AccountID == "" && len(c.AccountIDs) == 0
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.questions, func(key queryKey, _ *question) bool {
-		return accountID == "" || key.accountID == "" || key.accountID == accountID
+		return all || key.accountID == "" || key.accountID == c.AccountID ||
+			slices.Contains(c.AccountIDs, key.accountID)
 	})
 }
 

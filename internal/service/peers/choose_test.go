@@ -161,6 +161,54 @@ func TestChoose_AsksAgainAfterChange(t *testing.T) {
 	asks.choose(t) // a negative answer, too, was forgotten
 }
 
+func TestChoose_KeepsAnswersAfterChangeOfOtherAccount(t *testing.T) {
+	t.Parallel()
+	asks, holds := newCluster(t).pair(echo)
+	asks.choose(t)
+	for _, c := range []struct {
+		change Change
+		again  bool // the peer is asked again
+	}{
+		{Change{Kind: ChangeSessions, AccountIDs: []string{"ac-8", "ac-9"}}, false},
+		{Change{Kind: ChangeAccess, AccountID: "ac-9"}, false},
+		{Change{Kind: ChangeSessions, AccountIDs: []string{"ac-9", testAccount}}, true},
+		{Change{Kind: ChangeAccess, AccountID: testAccount}, true},
+		{Change{Kind: ChangeSessions}, true}, // of a version without the accounts
+	} {
+		before := holds.local.questions()
+		for _, by := range []*testReplica{asks, holds} {
+			if err := by.Publish(t.Context(), c.change); err != nil {
+				t.Fatal(err)
+			}
+			asks.choose(t)
+		}
+		want := before
+		if c.again {
+			want += 2
+		}
+		if got := holds.local.questions(); got != want {
+			t.Errorf("%+v: %d questions, want %d", c.change, got, want)
+		}
+	}
+}
+
+// TestChoose_KeepsLaterPolicy has the answer to an earlier question arrive last.
+func TestChoose_KeepsLaterPolicy(t *testing.T) {
+	t.Parallel()
+	asks, _ := newCluster(t).pair(echo)
+	m := asks.choose(t)
+	later, earlier := testHolder("ep-1"), testHolder("ep-1")
+	later.Endpoint.TrafficPolicy = "later"
+	asks.mu.Lock()
+	defer asks.mu.Unlock()
+	next := asks.sequence + 2
+	m.link.recordAnswerLocked(keyOf(testQuery()), next, []Holder{later})
+	m.link.recordAnswerLocked(keyOf(testQuery()), next-1, []Holder{earlier})
+	if got := m.Endpoint().TrafficPolicy; got != "later" {
+		t.Errorf("policy %q", got)
+	}
+}
+
 func TestChoose_PassesOverUnresponsiveAgents(t *testing.T) {
 	t.Parallel()
 	asks, holds := newCluster(t).pair(echo)

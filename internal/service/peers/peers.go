@@ -98,6 +98,9 @@ type Change struct {
 	Kind      ChangeKind `json:"kind"`
 	AccountID string     `json:"account_id,omitempty"`
 	IDs       []string   `json:"ids,omitempty"`
+	// of ChangeSessions, which has no AccountID: the accounts of the sessions. Without one, it is about
+	// all accounts
+	AccountIDs []string `json:"account_ids,omitempty"`
 	// of ChangeSessions: what a client whose session is over is told
 	Code    tunnel.Code `json:"code,omitempty"`
 	Message string      `json:"message,omitempty"`

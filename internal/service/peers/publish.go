@@ -29,7 +29,7 @@ const (
 // joins later compares with the store before it serves. While the registry cannot be read, the
 // known replicas are told, and Publish waits for the lease.
 func (p *Peers) Publish(ctx context.Context, c Change) error {
-	p.forget(c.AccountID)
+	p.forget(c)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pub := &publication{peers: p, ctx: ctx, change: c, told: make(map[string]*peer),

@@ -19,7 +19,7 @@ import (
 )
 
 func testChange() Change {
-	return Change{Kind: ChangeSessions, AccountID: testAccount, IDs: []string{"ts-1", "ts-2"},
+	return Change{Kind: ChangeSessions, AccountIDs: []string{testAccount}, IDs: []string{"ts-1", "ts-2"},
 		Code: tunnel.CodeStop, Message: "stopped"}
 }
 

@@ -61,6 +61,7 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 		if err != nil {
 			return err
 		}
+		result.PolicyReplaced = newPolicy && (kind == account.Modified || r.ReplacePoolPolicy)
 		if kind == account.Modified && !newPolicy && !differs(before, row.e) {
 			return t.exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
 		}

@@ -26,7 +26,8 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	s.publishBind(ctx, t, result.ReplacedSessionID, rebound, s.poolSessions(ctx, &result.Endpoint, b)...)
+	s.publishBind(ctx, t, bindEffect{from: result.ReplacedSessionID, rebound: rebound, policy: result.PolicyReplaced,
+		pool: s.poolSessions(ctx, &result.Endpoint, b)})
 	// the token's rules may have changed before the watchdog saw the endpoint
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
 		return tunnel.Bound{}, s.evictForbidden(t, errNoBindRule(t, result.Endpoint.URL))
@@ -152,7 +153,7 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 		err = s.unbindEndpoint(ctx, t, endpointID)
 	}
 	if err == nil {
-		s.publish(ctx, "", "", t.id)
+		s.publish(ctx, t.accountID, "", "", t.id)
 	}
 	return err
 }

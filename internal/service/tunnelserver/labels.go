@@ -74,7 +74,7 @@ func (s *Server) startTunnel(
 	if b.ResumeSecret != "" { // the replaced tunnel may be one that was read from the store
 		s.refreshHoldings(ctx, t)
 	}
-	s.publishBind(ctx, t, from, b.ResumeSecret != "")
+	s.publishBind(ctx, t, bindEffect{from: from, rebound: b.ResumeSecret != ""})
 	return started, secret, nil
 }
 

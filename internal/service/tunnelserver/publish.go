@@ -7,56 +7,76 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// publish makes the other servers compare the sessions with the store, and waits until they have,
-// or ctx is done. The clients of sessions that are over are told code and msg; without a code, the
+// publish makes the other servers compare sessions of an account with the store, and waits until they
+// have, or ctx is done. The clients of sessions that are over are told code and msg; without a code, the
 // sessions are closed, and without either they are left to the next comparison.
-func (s *Server) publish(ctx context.Context, code tunnel.Code, msg string, sessionIDs ...string) {
+func (s *Server) publish(ctx context.Context, accountID string, code tunnel.Code, msg string, sessionIDs ...string) {
 	if s.opt.Publish != nil {
-		s.opt.Publish(ctx, sessionIDs, code, msg)
+		s.opt.Publish(ctx, []string{accountID}, sessionIDs, code, msg)
 	}
 }
 
-// bindPublishTimeout bounds how long a bind waits for the other servers.
-const bindPublishTimeout = 500 * time.Millisecond
+const (
+	// bindPublishTimeout bounds how long a bind waits for the other servers.
+	bindPublishTimeout = 500 * time.Millisecond
+	// nextPublishTimeout is bindPublishTimeout while a server has not answered an earlier call: the
+	// others answer within it.
+	nextPublishTimeout = 50 * time.Millisecond
+)
 
-// publishBind ends the session from, which may be "", as taken over by t, and tells the other
-// servers of a bind of t. It waits for them if the bind ended or changed something: another session,
-// what t had bound before (rebound), or the pool of the sessions others. New endpoints need not be
-// known: a server that does not know one asks the others.
-func (s *Server) publishBind(ctx context.Context, t *session, from string, rebound bool, others ...string) {
-	s.endTakenOver(ctx, from, t)
+// bindEffect is what a bind has ended or changed.
+type bindEffect struct {
+	from    string   // the session that had it; "" = none
+	rebound bool     // the session had bound it already
+	policy  bool     // the traffic policy was replaced
+	pool    []string // other sessions with members of its pool, which it has changed
+}
+
+// publishBind ends the session that a bind of t has taken over, and tells the other servers. It
+// waits for them if the bind ended or changed something. New endpoints need not be known: a server
+// that does not know one asks the others.
+func (s *Server) publishBind(ctx context.Context, t *session, e bindEffect) {
+	s.endTakenOver(ctx, e.from, t)
 	switch {
 	case s.opt.Publish == nil:
-	case from != "" && from != t.id:
-		s.publishBriefly(takenOver+t.id, append(others, from, t.id)...)
-	case rebound || len(others) > 0:
-		s.publishBriefly("", append(others, t.id)...)
+	case e.from != "" && e.from != t.id:
+		s.publishBriefly(t.accountID, takenOver+t.id, e.policy, append(e.pool, e.from, t.id)...)
+	case e.rebound || e.policy || len(e.pool) > 0:
+		s.publishBriefly(t.accountID, "", e.policy, append(e.pool, t.id)...)
 	default:
-		s.publishLater(t.id)
+		s.publishLater(t)
 	}
 }
 
-// publishBriefly is publish that waits for bindPublishTimeout at most, and not at all while other
-// calls have waited in vain: an agent that comes from a server that has died must not wait until
-// that server is known to be dead. One that lives and did not answer compares with the store.
-func (s *Server) publishBriefly(msg string, sessionIDs ...string) {
+// publishBriefly is publish, and PublishPolicy if policy is set, that waits for bindPublishTimeout at
+// most, and for nextPublishTimeout while other calls have waited in vain: an agent that comes from a
+// server that has died must not wait until that server is known to be dead. One that lives and did
+// not answer compares with the store.
+func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
 	told := make(chan struct{})
 	s.closing.Go(func() {
 		defer close(told)
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
-		s.publish(ctx, "", msg, sessionIDs...)
+		var both sync.WaitGroup
+		if policy && s.opt.PublishPolicy != nil {
+			both.Go(func() { s.opt.PublishPolicy(ctx, accountID) })
+		}
+		s.publish(ctx, accountID, "", msg, sessionIDs...)
+		both.Wait()
 	})
+	wait := bindPublishTimeout
 	if s.unanswered.Load() > 0 {
-		return
+		wait = nextPublishTimeout
 	}
-	timeout := time.NewTimer(bindPublishTimeout)
+	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	select {
 	case <-told:
@@ -67,10 +87,10 @@ func (s *Server) publishBriefly(msg string, sessionIDs ...string) {
 }
 
 // publishLater tells the other servers of a session's bind, with those of other sessions.
-func (s *Server) publishLater(sessionID string) {
+func (s *Server) publishLater(t *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unpublished[sessionID] = true
+	s.unpublished[t.id] = t.accountID
 	if !s.publishing {
 		s.publishing = true
 		s.closing.Go(s.publishPending)
@@ -81,6 +101,7 @@ func (s *Server) publishPending() {
 	for {
 		s.mu.Lock()
 		ids := slices.Sorted(maps.Keys(s.unpublished))
+		accountIDs := slices.Compact(slices.Sorted(maps.Values(s.unpublished)))
 		clear(s.unpublished)
 		s.publishing = len(ids) > 0
 		s.mu.Unlock()
@@ -88,7 +109,7 @@ func (s *Server) publishPending() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		s.publish(ctx, "", "", ids...)
+		s.opt.Publish(ctx, accountIDs, ids, "", "")
 		cancel()
 	}
 }

@@ -6,10 +6,12 @@ package tunnelserver
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -21,7 +23,7 @@ func TestBind_DoesNotWaitForDeadServer(t *testing.T) {
 	r := newReplicas(t, 2)
 	answer, ended := make(chan struct{}), make(chan struct{}, 100)
 	defer close(answer)
-	r.servers[1].opt.Publish = func(ctx context.Context, _ []string, _ tunnel.Code, _ string) {
+	r.servers[1].opt.Publish = func(ctx context.Context, _, _ []string, _ tunnel.Code, _ string) {
 		select {
 		case <-ctx.Done():
 			ended <- struct{}{}
@@ -43,4 +45,26 @@ func TestBind_DoesNotWaitForDeadServer(t *testing.T) {
 		t.Errorf("ten endpoints are taken over after %s, want little more than %s", took, bindPublishTimeout)
 	}
 	storetest.Equal(t, "attempts to tell the other server that were given up", len(ended), 0)
+}
+
+// TestBind_WaitsForLiveServersBesideDeadOne binds again while an earlier change has not been
+// answered, as a server has died: those that answer have done so when the bind is answered.
+func TestBind_WaitsForLiveServersBesideDeadOne(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t, 1)
+	s := r.servers[0]
+	var answered atomic.Int32
+	s.opt.Publish = func(context.Context, []string, []string, tunnel.Code, string) {
+		<-time.After(nextPublishTimeout / 5)
+		answered.Add(1)
+	}
+	a := r.agent(0)
+	resume := a.bind(tunnel.Bind{URL: "http://web.demo"}).ResumeSecret
+	wait.Until(t, "the new endpoint to be published", func() bool { return answered.Load() == 1 })
+	s.unanswered.Add(1)
+	defer s.unanswered.Add(-1)
+	a.bind(tunnel.Bind{URL: "http://web.demo", ResumeSecret: resume})
+	if answered.Load() != 2 {
+		t.Error("the bind was answered before the other servers knew it")
+	}
 }

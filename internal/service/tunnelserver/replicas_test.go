@@ -6,6 +6,7 @@ package tunnelserver
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -138,7 +139,8 @@ func newReplicas(t *testing.T, n int) *replicas {
 			},
 			Logger: slog.New(slog.DiscardHandler), ReplicaID: account.NewID(account.PrefixReplica, time.Now()),
 			Replicas: func() int { return n }, Legs: legs,
-			Publish: func(ctx context.Context, ids []string, code tunnel.Code, msg string) {
+			Publish: func(ctx context.Context, accounts, ids []string, code tunnel.Code, msg string) {
+				storetest.Equal(t, "accounts of the change", fmt.Sprint(accounts), fmt.Sprint([]string{r.accountID}))
 				for j, other := range r.servers {
 					if j != i {
 						storetest.Must(t, other.ApplySessions(ctx, ids, code, msg))

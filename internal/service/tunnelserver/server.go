@@ -64,8 +64,12 @@ type Options struct {
 	Replicas  func() int          // how many servers accept sessions, for the Welcome
 	Legs      account.SessionLegs // part of the store
 	// Publish makes the other servers compare these sessions with the store, as ApplySessions does
-	// here, and returns when they have or ctx is done; nil = there are no others.
-	Publish func(ctx context.Context, sessionIDs []string, code tunnel.Code, msg string)
+	// here, and returns when they have or ctx is done; nil = there are no others. accountIDs are the
+	// sessions' accounts.
+	Publish func(ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string)
+	// PublishPolicy makes this server and the others read the account's endpoints from the store, as a
+	// traffic policy was replaced, and returns when they do or ctx is done; nil = there are no others.
+	PublishPolicy func(ctx context.Context, accountID string)
 	// OnCompared is called after each complete comparison of the sessions with the store, with the
 	// time of Clock when it began; nil = not called.
 	OnCompared func(began time.Duration)
@@ -89,8 +93,8 @@ type Server struct {
 	bindLimits  map[string]*bindLimits
 	unrecorded  []*session // ended, but not recorded in the store, which did not answer
 	draining    bool
-	unpublished map[string]bool // sessions with binds that the other servers are not told of
-	publishing  bool            // publishPending runs
+	unpublished map[string]string // sessions with binds that the other servers are not told of, their accounts
+	publishing  bool              // publishPending runs
 
 	joins     sync.RWMutex // held for reading by Join, for writing by retries of recordSessionEnd
 	comparing sync.Mutex   // held by comparisons with the store, so that an older one is not applied last
@@ -149,7 +153,7 @@ func New(o Options) *Server {
 		tunnels:    make(map[string][]*Member),
 		bindLimits: make(map[string]*bindLimits),
 
-		unpublished: make(map[string]bool),
+		unpublished: make(map[string]string),
 	}
 }
 

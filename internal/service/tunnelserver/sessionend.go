@@ -74,7 +74,7 @@ func (s *Server) recordSessionEnd(ctx context.Context, t *session) error {
 	s.closing.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
-		s.publish(ctx, t.endCode, t.endMsg, t.id)
+		s.publish(ctx, t.accountID, t.endCode, t.endMsg, t.id)
 	})
 	return nil
 }

@@ -53,7 +53,7 @@ func (s *Server) endByCaller(
 		t.recorded = true
 		s.mu.Unlock()
 	}
-	s.publish(ctx, code, msg, id)
+	s.publish(ctx, by.AccountID, code, msg, id)
 	return nil
 }
 

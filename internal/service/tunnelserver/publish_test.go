@@ -68,3 +68,34 @@ func TestBind_WaitsForLiveServersBesideDeadOne(t *testing.T) {
 		t.Error("the bind was answered before the other servers knew it")
 	}
 }
+
+// TestBind_WaitsForReplacedPolicy binds an endpoint, which is offline and served by its policy, with
+// another one: when the bind is answered, the other servers know it.
+func TestBind_WaitsForReplacedPolicy(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t, 1)
+	var told, policies atomic.Int32
+	opt := &r.servers[0].opt
+	count := func(n *atomic.Int32) {
+		<-time.After(10 * time.Millisecond)
+		n.Add(1)
+	}
+	opt.Publish = func(context.Context, []string, []string, tunnel.Code, string) { count(&told) }
+	opt.PublishPolicy = func(_ context.Context, accountID string) {
+		storetest.Equal(t, "account", accountID, r.accountID)
+		count(&policies)
+	}
+	before := r.agent(0)
+	bind := tunnel.Bind{URL: "http://web.demo", TrafficPolicy: "first"}
+	bind.ResumeSecret = before.bind(bind).ResumeSecret
+	wait.Until(t, "the new endpoint to be published", func() bool { return told.Load() == 1 })
+	before.stop()
+	r.legs[0].awaitLeave(t)
+	bind.TrafficPolicy = "second"
+	after := r.agent(0)
+	after.bind(bind)
+	if told.Load() != 2 || policies.Load() != 1 {
+		t.Errorf("the bind was answered when %d changes of sessions and %d of policies were published", told.Load(),
+			policies.Load())
+	}
+}

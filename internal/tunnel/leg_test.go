@@ -81,20 +81,20 @@ func TestLegs_AtMostMaxLegs(t *testing.T) {
 }
 
 // TestLegs_PinnedBalancer checks that a session whose balancer always chooses the same replica
-// keeps two connections and searches in rounds of 4 dials for each replica, with a minute between.
+// keeps two connections and searches in rounds of 8 dials for each replica, with two minutes between.
 func TestLegs_PinnedBalancer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newFakeReplicas(t, 3, pinned)
 		s := r.startClient(ClientConfig{}).awaitSession(t)
 		time.Sleep(legSearchPause / 2)
-		if n := r.dialed(); n != 1+4*3 {
-			t.Errorf("%d dials at first, want 13", n)
+		if n := r.dialed(); n != 1+8*3 {
+			t.Errorf("%d dials at first, want 25", n)
 		}
 		for range 5 {
-			time.Sleep(legSearchPause + 21300*time.Millisecond) // the pauses between the dials of a round
-			if n := r.dialed(); n != 4*3 {
-				t.Errorf("%d dials in a round, want 12", n)
+			time.Sleep(legSearchPause + 27*time.Second) // the pauses between the dials of a round
+			if n := r.dialed(); n != 8*3 {
+				t.Errorf("%d dials in a round, want 24", n)
 			}
 		}
 		awaitLegs(t, s, "rp_1")
@@ -106,9 +106,9 @@ func TestLegs_PinnedBalancer(t *testing.T) {
 		if n := r.dialed(); n != 2 {
 			t.Errorf("%d dials after the number of replicas changed, want 2 at once", n)
 		}
-		time.Sleep(10 * time.Second)
-		if n := r.dialed(); n != 3*2 {
-			t.Errorf("%d dials followed, want 6", n)
+		time.Sleep(20 * time.Second)
+		if n := r.dialed(); n != 7*2 {
+			t.Errorf("%d dials followed, want 14", n)
 		}
 		r.setNumber(1)
 		time.Sleep(time.Hour)

@@ -93,8 +93,8 @@ func TestRotation_GivesUpBehindPinnedBalancer(t *testing.T) {
 		r.start()
 		r.setNumber(4)
 		time.Sleep(time.Hour)
-		// 4 to 8 rotations of 16 dials
-		if n := r.dialed(); n < 4*16 || n > 8*16 {
+		// 4 to 8 rotations of 32 dials
+		if n := r.dialed(); n < 4*32 || n > 8*32 {
 			t.Errorf("%d dials in an hour", n)
 		}
 		awaitLegs(t, c.Session(), "rp_1", "rp_2", "rp_3")

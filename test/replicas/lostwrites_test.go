@@ -156,7 +156,7 @@ func (r *rig) requireLostBack(promoted time.Time) {
 	r.t.Logf("after the promotion, sessions whose end was lost are over after %s, and lost binds are served after %s",
 		ends, binds)
 	// the process before the restart is removed after 16 s, with its legs
-	if most := limit(25*time.Second, 40*time.Second); max(ends, binds) > most {
+	if most := limit(35*time.Second, 40*time.Second); max(ends, binds) > most {
 		r.t.Errorf("want at most %s", most)
 	}
 }

@@ -73,7 +73,9 @@ func TestStart_BindsSelectedEntries(t *testing.T) {
 			}()
 			var got []tunnel.Bind
 			for range c.want {
-				got = append(got, <-svc.binds)
+				b := <-svc.binds
+				b.BindID = "" // random
+				got = append(got, b)
 			}
 			for range c.want {
 				<-svc.bound

@@ -267,7 +267,7 @@ func TestServe_LabelledTunnelOfAnyEndpoint(t *testing.T) {
 	s := receive(t, b.svc.bound, "bind")
 	want := tunnel.Bind{Labels: map[string]string{"site": "a", "app": "api"}, Metadata: "m"}
 	got := receive(t, b.svc.binds, "bind")
-	want.UpstreamURL = got.UpstreamURL
+	want.UpstreamURL, want.BindID = got.UpstreamURL, got.BindID
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

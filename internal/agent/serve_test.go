@@ -79,7 +79,12 @@ func TestBind_SendsEveryOption(t *testing.T) {
 	}
 	want := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m",
 		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http2", PoolingEnabled: true}
-	if diff := cmp.Diff(want, receive(t, svc.binds, "bind")); diff != "" {
+	got := receive(t, svc.binds, "bind")
+	if got.BindID == "" {
+		t.Error("the bind has no BindID")
+	}
+	want.BindID = got.BindID
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("bind: %s", diff)
 	}
 }

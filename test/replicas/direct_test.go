@@ -48,6 +48,6 @@ func TestReplicas_PinnedClientsUseAddresses(t *testing.T) {
 				o.err)
 		}
 	}
-	t.Logf("after the kill requests fail or wait for %s; %d failed", l.window(killed, 500*time.Millisecond),
+	t.Logf("after the kill requests fail or wait for %s; %d failed", l.window(killed, slowRequest()),
 		len(l.failed()))
 }

@@ -48,7 +48,7 @@ func TestReplicas_KilledServerLosesOnlyItsRequests(t *testing.T) {
 		victim.kill()
 		l.wait(100)
 		l.stop()
-		windows = append(windows, l.window(killed, 500*time.Millisecond))
+		windows = append(windows, l.window(killed, slowRequest()))
 		for _, o := range l.failed() {
 			if o.began.After(killed.Add(limit(100*time.Millisecond, time.Second))) {
 				t.Errorf("a request to %s failed that began %s after the kill: %v", o.target.name, o.began.Sub(killed),
@@ -87,7 +87,7 @@ func TestReplicas_StoppedServerIsFenced(t *testing.T) {
 	victim.signal(syscall.SIGSTOP)
 	wait.Until(t, "stopped server to be fenced", func() bool { return len(r.registered()) == 2 })
 	fenced := time.Since(stopped)
-	window := l.window(stopped, 500*time.Millisecond)
+	window := l.window(stopped, slowRequest())
 	t.Logf("SIGSTOP: requests through forwarders fail or wait for %s; fenced after %s\n%s", window, fenced, l)
 	// 16 s without a beat; the last one was up to 2 s before the stop.
 	if fenced < 14*time.Second || fenced > limit(22*time.Second, 40*time.Second) {
@@ -113,7 +113,7 @@ func TestReplicas_StoppedServerIsFenced(t *testing.T) {
 	resumed := time.Now()
 	l.wait(50)
 	l.stop()
-	if window := l.window(resumed, 500*time.Millisecond); window > 0 {
+	if window := l.window(resumed, slowRequest()); window > 0 {
 		t.Errorf("requests fail or wait for %s after the server has begun anew", window)
 	}
 }
@@ -131,7 +131,7 @@ func TestReplicas_BlackHoledLinkIsLeft(t *testing.T) {
 	for time.Since(holed) < 5*time.Second {
 		l.wait(10)
 	}
-	window := l.window(holed, 500*time.Millisecond)
+	window := l.window(holed, slowRequest())
 	r.balancer.heal(2)
 	r.balancer.waitUp(2, true)
 	l.stop()

@@ -35,7 +35,7 @@ func run(m *testing.M) int {
 	defer func() { _ = os.RemoveAll(dir) }()
 	flag.Parse()
 	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
-		_ = flag.Set("test.parallel", "4") // the tests wait most of the time
+		_ = flag.Set("test.parallel", "3") // the tests wait most of the time
 	}
 	built = programs{name: "new", dir: dir}
 	program = built.server()

@@ -223,10 +223,12 @@ func (s *replica) restart() {
 
 func (s *replica) readFingerprint() {
 	s.r.t.Helper()
-	found := regexp.MustCompile(`"ca_sha256":"([0-9a-f]{64})"`).FindStringSubmatch(s.log.String())
-	if found == nil {
-		s.r.t.Fatalf("%s does not log its authority's fingerprint", s.name)
-	}
+	logged, found := regexp.MustCompile(`"ca_sha256":"([0-9a-f]{64})"`), []string(nil)
+	// a server is ready before it logs that it is up
+	wait.Until(s.r.t, "fingerprint in the log of "+s.name, func() bool {
+		found = logged.FindStringSubmatch(s.log.String())
+		return found != nil
+	})
 	s.r.fingerprint = found[1]
 }
 

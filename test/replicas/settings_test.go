@@ -59,5 +59,9 @@ func limit(target, busy time.Duration) time.Duration {
 	return busy
 }
 
+// slowRequest returns the duration beyond which a request counts as one that waited for a fault to
+// be noticed. A busy machine takes half a second for some without any.
+func slowRequest() time.Duration { return limit(500*time.Millisecond, 2*time.Second) }
+
 // isSoak reports whether the tests have a quiet machine and time.
 func isSoak() bool { return os.Getenv(targetsVariable) != "" }

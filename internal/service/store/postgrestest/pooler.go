@@ -104,14 +104,17 @@ func (p *pooler) serve(client net.Conn) error {
 		if err != nil {
 			return err
 		}
-		if !inTransaction {
+		if !inTransaction { // before the client knows
 			p.release(server)
 			server = nil
+		}
+		if err := backend.Flush(); err != nil {
+			return err
 		}
 	}
 }
 
-// relayAnswer relays the answer to what the client asked for.
+// relayAnswer relays the answer to what the client asked for, without flushing it.
 func relayAnswer(frontend *pgproto3.Frontend, backend *pgproto3.Backend) (inTransaction bool, err error) {
 	for {
 		m, err := frontend.Receive()
@@ -121,7 +124,7 @@ func relayAnswer(frontend *pgproto3.Frontend, backend *pgproto3.Backend) (inTran
 		backend.Send(m)
 		if ready, ok := m.(*pgproto3.ReadyForQuery); ok {
 			inTransaction = ready.TxStatus != 'I'
-			return inTransaction, backend.Flush()
+			return inTransaction, nil
 		}
 	}
 }

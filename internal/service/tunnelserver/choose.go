@@ -138,7 +138,12 @@ func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.
 	return 0, nil
 }
 
+// lostByRestart reports whether the restart disconnected the endpoint's agent. One that is online in
+// the store of a server that is alone has bound again, and is about to become a member.
 func (s *Server) lostByRestart(ep *account.Endpoint) bool {
+	if ep.Status == account.StatusOnline && !s.replicated() {
+		return true
+	}
 	return ep.OfflineSince != nil && !ep.OfflineSince.After(s.started) &&
 		!ep.OfflineSince.Before(s.started.Add(-restartWindow))
 }

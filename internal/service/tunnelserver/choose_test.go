@@ -20,6 +20,7 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost  time.Duration // before the start; 0 = online when it was read
 		after time.Duration // since the start
+		bound bool          // the bind is committed, and its member not there yet
 		want  time.Duration
 	}{
 		"lost when the last life was killed": {lost: time.Microsecond, want: maxReconnectWait},
@@ -29,7 +30,8 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 		"when all are back":                         {lost: time.Second, after: 12 * time.Second},
 		"offline long before":                       {lost: 2 * time.Minute},
 		"lost while this server runs":               {lost: -time.Second, after: 2 * time.Second},
-		"online, and gone between look and choice":  {},
+		"about to be back":                          {bound: true, want: maxReconnectWait},
+		"bound when all are back":                   {bound: true, after: 12 * time.Second},
 		"lost while this server runs, in the start": {lost: -time.Microsecond, after: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,6 +42,9 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 				if c.lost != 0 {
 					at := s.started.Add(-c.lost)
 					ep.OfflineSince = &at
+				}
+				if c.bound {
+					ep.Status = account.StatusOnline
 				}
 				time.Sleep(c.after) // the bubble's time
 				asked := time.Now()

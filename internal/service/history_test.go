@@ -31,8 +31,8 @@ const (
 	// historySeed is the environment variable with the seed of one more history. A seed repeats
 	// what is done and broken, not how it interleaves.
 	historySeed = "FAIRLEAD_HISTORY_SEED"
-	// historyRounds is the environment variable that says how often a history's faults are
-	// repeated.
+	// historyRounds is the environment variable with the number of times that a history's faults are
+	// injected.
 	historyRounds = "FAIRLEAD_HISTORY_ROUNDS"
 )
 

@@ -18,16 +18,7 @@ import (
 // epoch that has passed.
 func TestPromotion_BeginsEpoch(t *testing.T) {
 	t.Parallel()
-	primary, err := postgrestest.Start("fsync=off")
-	postgrestest.SkipWithout(t, err)
-	t.Cleanup(func() { storetest.Must(t, primary.Remove()) })
-	databaseURL := primary.URL(t)
-	standby, err := primary.Standby()
-	storetest.Must(t, err)
-	t.Cleanup(func() { storetest.Must(t, standby.Remove()) })
-	databaseURL, err = primary.WithStandby(databaseURL, standby)
-	storetest.Must(t, err)
-
+	primary, standby, databaseURL := startPrimaryAndStandby(t)
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
 		opt.DatabaseURL = databaseURL
 		return store.Open(t.Context(), opt)
@@ -46,6 +37,7 @@ func TestPromotion_BeginsEpoch(t *testing.T) {
 	defer cancel()
 	var again *account.BindResult
 	wait.Until(t, "a write on the new primary", func() bool {
+		var err error
 		again, err = f.Store.Bind(t.Context(), f.Request(session, "http://again.demo"))
 		return err == nil
 	})
@@ -62,6 +54,22 @@ func TestPromotion_BeginsEpoch(t *testing.T) {
 	f.Bind(session, "http://more.demo")
 	f.Expect(list.Version, account.Added)
 	storetest.Equal(t, "epoch of what follows", f.List().Version.Epoch, list.Version.Epoch)
+}
+
+// startPrimaryAndStandby starts a PostgreSQL with an asynchronous standby, and returns the URL of a
+// database that names both.
+func startPrimaryAndStandby(t *testing.T) (primary, standby *postgrestest.Server, databaseURL string) {
+	t.Helper()
+	primary, err := postgrestest.Start("fsync=off")
+	postgrestest.SkipWithout(t, err)
+	t.Cleanup(func() { storetest.Must(t, primary.Remove()) })
+	databaseURL = primary.URL(t)
+	standby, err = primary.Standby()
+	storetest.Must(t, err)
+	t.Cleanup(func() { storetest.Must(t, standby.Remove()) })
+	databaseURL, err = primary.WithStandby(databaseURL, standby)
+	storetest.Must(t, err)
+	return primary, standby, databaseURL
 }
 
 // caughtUp waits until the standby of the primary has what the primary has written.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
@@ -56,15 +55,7 @@ func TestCorrectLegs(t *testing.T) {
 // adds it again, with the id that it has and as draining as it is, and can write.
 func TestPromotion_KeepsReplicaThatJustJoined(t *testing.T) {
 	t.Parallel()
-	primary, err := postgrestest.Start("fsync=off")
-	postgrestest.SkipWithout(t, err)
-	t.Cleanup(func() { storetest.Must(t, primary.Remove()) })
-	databaseURL := primary.URL(t)
-	standby, err := primary.Standby()
-	storetest.Must(t, err)
-	t.Cleanup(func() { storetest.Must(t, standby.Remove()) })
-	databaseURL, err = primary.WithStandby(databaseURL, standby)
-	storetest.Must(t, err)
+	primary, standby, databaseURL := startPrimaryAndStandby(t)
 	f, _ := postgresFixture(t, databaseURL)
 	one := startReplica(t, databaseURL, "one")
 	before, err := one.OwnLegs(t.Context())

@@ -38,13 +38,13 @@ func (s *Store) rejoin(ctx context.Context) error {
 			return err
 		}
 		var mode string
-		var strangers int
+		var otherURLs int
 		err := t.row(`SELECT mode, (SELECT COUNT(*) FROM replicas WHERE base_url <> $1) FROM store`, own.BaseURL).
-			Scan(&mode, &strangers)
+			Scan(&mode, &otherURLs)
 		switch {
 		case err != nil:
 			return err
-		case mode != modeReplicas || strangers > 0:
+		case mode != modeReplicas || otherURLs > 0:
 			return ErrFenced
 		}
 		return t.join(&own)

@@ -18,9 +18,8 @@ import (
 func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		lost  time.Duration // before the start; 0 = online when it was read
+		lost  time.Duration // before the start; 0 = online: the bind is committed, its member is not there yet
 		after time.Duration // since the start
-		bound bool          // the bind is committed, and its member not there yet
 		want  time.Duration
 	}{
 		"lost when the last life was killed": {lost: time.Microsecond, want: maxReconnectWait},
@@ -30,8 +29,8 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 		"when all are back":                         {lost: time.Second, after: 12 * time.Second},
 		"offline long before":                       {lost: 2 * time.Minute},
 		"lost while this server runs":               {lost: -time.Second, after: 2 * time.Second},
-		"about to be back":                          {bound: true, want: maxReconnectWait},
-		"bound when all are back":                   {bound: true, after: 12 * time.Second},
+		"about to be back":                          {want: maxReconnectWait},
+		"bound when all are back":                   {after: 12 * time.Second},
 		"lost while this server runs, in the start": {lost: -time.Microsecond, after: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,14 +38,12 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 				ep := &account.Endpoint{ID: "ep-1", Bindings: []string{account.BindingKubernetes}}
-				if c.lost != 0 {
-					at := s.started.Add(-c.lost)
+				if at := s.started.Add(-c.lost); c.lost != 0 {
 					ep.OfflineSince = &at
-				}
-				if c.bound {
+				} else {
 					ep.Status = account.StatusOnline
 				}
-				time.Sleep(c.after) // the bubble's time
+				time.Sleep(c.after) // fake time of synctest
 				asked := time.Now()
 				_, err := s.Choose(t.Context(), ep)
 				if account.CodeOf(err) != account.CodeEndpointOffline {
@@ -115,7 +112,7 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes},
 					PoolingEnabled: c.pooling, OfflineSince: &long}
 				pool.all = []account.Endpoint{{ID: "ep-2", OfflineSince: &other}, named}
-				time.Sleep(time.Millisecond) // of the bubble
+				time.Sleep(time.Millisecond) // fake time of synctest
 				asked := time.Now()
 				if _, err := s.Choose(t.Context(), &named); account.CodeOf(err) != account.CodeEndpointOffline {
 					t.Errorf("error %v", err)

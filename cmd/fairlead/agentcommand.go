@@ -110,7 +110,7 @@ func (a *agentCommand) serve(
 		defer lines.Close()
 		o.Observe = lines.Show
 	}
-	return withRemedy(listRefusal(agent.Run(ctx, o), o.Endpoints), settings)
+	return withRemedy(listRefusal(agent.Run(ctx, o)), settings)
 }
 
 // pingInterval is how often the latency on the status screen is measured.

@@ -27,14 +27,14 @@ func (e *refusedRequest) Unwrap() error { return e.error }
 
 // listRefusal adds the mistakes for which the service refused an endpoint. It returns other errors
 // unchanged.
-func listRefusal(err error, endpoints []agent.Endpoint) error {
+func listRefusal(err error) error {
 	var failure *agent.Failure
 	var refusal *tunnel.Error
 	if !errors.As(err, &failure) || failure.Reason != agent.ReasonRefused || !errors.As(failure.Cause, &refusal) ||
-		failure.Endpoint >= len(endpoints) {
+		failure.Endpoint == nil {
 		return err
 	}
-	e := endpoints[failure.Endpoint]
+	e := failure.Endpoint
 	fields := make([]account.FieldError, len(refusal.Errors))
 	for i, f := range refusal.Errors {
 		fields[i] = account.FieldError(f)

@@ -5,44 +5,75 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// maxRebind is the longest pause before a refused bind is tried again.
-const maxRebind = time.Minute
+const (
+	// maxBinds is how many binds are on their way at a time.
+	maxBinds = 64
+	// maxRebind is the longest pause before a refused bind is tried again.
+	maxRebind = time.Minute
+	// lateStreams is for how long after an unbind streams may arrive that were opened before.
+	lateStreams = time.Second
+)
 
-// onSessionUp binds the endpoints on a new session. Its error makes the client close the session
-// and retry, unless it ends the agent. A refusal of one of several endpoints does not end the
-// others: the agent retries it while it serves them.
-func (a *agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
+// onSessionUp begins to bind the endpoints on a new session. With Options.KeepRunning it does not
+// wait. Otherwise its error makes the client close the session and retry, unless it ends the agent.
+// A refusal of one of several endpoints does not end the others: the agent retries it while it
+// serves them.
+func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 	defer a.reportPanic()
 	h := newSessionBinds(s)
-	a.trackSession(h)
+	endpoints := a.trackSession(h)
 	w := s.Welcome()
-	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion,
-		AccountID: w.AccountID,
-		Region:    w.Region})
+	a.opt.Observe(Connected{SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion,
+		AccountID: w.AccountID, Region: w.Region})
 	a.background.Go(func() { a.reportReplicas(ctx, h) })
-	if a.PingInterval > 0 {
+	if a.opt.PingInterval > 0 {
 		a.background.Go(func() { a.measureLatency(ctx, s) })
 	}
-	refusals := a.bindAll(ctx, h)
+	a.background.Go(func() { a.keepBound(ctx, h) })
+	if a.opt.KeepRunning {
+		return nil
+	}
+	if !a.waitFor(ctx, h, func() bool { return len(h.results) >= len(endpoints) }) {
+		return s.Err()
+	}
+	f, err := a.firstProblem(h, endpoints)
+	if f != nil {
+		a.giveUp(f)
+		return f
+	}
+	return err
+}
+
+// firstProblem returns why the agent gives up, or why the session is to be tried again, if all of
+// the endpoints were refused or the refusal of one concerns the session.
+func (a *Agent) firstProblem(h *sessionBinds, endpoints []*endpoint) (*Failure, error) {
+	a.mu.Lock()
+	results := h.results
+	h.results = nil
+	a.mu.Unlock()
 	var first *Failure
-	hopeless := len(refusals) > 0
-	for i, err := range refusals {
+	hopeless := len(results) == len(endpoints)
+	for _, e := range endpoints {
+		err := results[e]
 		if err == nil {
 			hopeless = false
 			continue
 		}
-		f := failureOf(err, a.Server, a.endpointInfos[i].DisplayName(), a.neverOnline())
+		f := failureOf(err, a.opt.Server, e.spec.info.DisplayName(), a.neverOnline())
 		if f != nil {
-			f.Endpoint = i
+			f.Endpoint = &e.spec.Endpoint
+		}
+		if !a.concernsOne(err) {
+			return f, err
 		}
 		if first == nil {
 			first = f
@@ -50,31 +81,19 @@ func (a *agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 		if f == nil {
 			hopeless = false
 		}
-		if !a.isPerEndpoint(err) {
-			if f != nil {
-				a.giveUp(f)
-				return f
-			}
-			return err
-		}
 	}
 	if hopeless {
-		a.giveUp(first)
-		return first
+		return first, nil
 	}
-	if len(h.missing(len(a.Endpoints))) > 0 {
-		a.background.Go(func() { a.rebind(ctx, h) })
-	}
-	return nil
+	return nil, nil
 }
 
-// isPerEndpoint reports whether the refusal concerns one of several endpoints only.
-func (a *agent) isPerEndpoint(err error) bool {
-	var refused *tunnel.Error
-	if len(a.Endpoints) < 2 || !errors.As(err, &refused) {
-		return false
+// concernsOne reports whether the failure of a bind concerns one of several endpoints only.
+func (a *Agent) concernsOne(err error) bool {
+	if a.opt.KeepRunning || !a.isOneOfSeveral() {
+		return a.opt.KeepRunning
 	}
-	switch refused.Code {
+	switch codeOf(err) {
 	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit, tunnel.CodeRateLimited,
 		tunnel.CodeInternal:
 		return true
@@ -83,177 +102,184 @@ func (a *agent) isPerEndpoint(err error) bool {
 	}
 }
 
-// maxBinds is how many binds are on their way at a time.
-const maxBinds = 8
-
-// bindAll binds every endpoint and returns the errors by index.
-func (a *agent) bindAll(ctx context.Context, h *sessionBinds) []error {
-	errs := make([]error, len(a.Endpoints))
+// keepBound binds and unbinds what is in the session's queue until ctx is done, the server drains,
+// or the agent shuts down.
+func (a *Agent) keepBound(ctx context.Context, h *sessionBinds) {
+	defer a.reportPanic()
+	var syncing sync.WaitGroup
 	slots := make(chan struct{}, maxBinds)
-	var asking sync.WaitGroup
-	for i := range a.Endpoints {
-		h.addPending()
-		asking.Go(func() {
-			slots <- struct{}{}
-			errs[i] = a.bindOne(ctx, h, i)
+	for {
+		slots <- struct{}{} // each sync ends
+		e := a.next(ctx, h)
+		if e == nil {
+			break
+		}
+		syncing.Go(func() {
+			a.sync(ctx, h, e)
 			<-slots
 		})
 	}
-	asking.Wait()
-	return errs
+	a.endBinds(h)
+	syncing.Wait()
 }
 
-// bindOne binds one endpoint. The caller has called addPending.
-func (a *agent) bindOne(ctx context.Context, h *sessionBinds, index int) error {
-	e := &a.Endpoints[index]
-	bound, err := h.session.Bind(ctx, e.bindMessage(a.resumeSecret(index)))
+// sync binds or unbinds an endpoint until the session has of it what the last Set asked for, or the
+// server has refused that.
+func (a *Agent) sync(ctx context.Context, h *sessionBinds, e *endpoint) {
+	defer a.reportPanic()
+	for {
+		a.mu.Lock()
+		s, secret, held, removed := e.spec, e.resumeSecret, e.session == h, e.removed
+		done := held && !removed && sameBind(e.bound, s) || removed && !held || a.isShuttingDown()
+		a.mu.Unlock()
+		var err error
+		switch {
+		case done:
+		case removed:
+			err = a.unbind(ctx, h, e)
+		default:
+			err = a.bind(ctx, h, e, s, secret)
+		}
+		if done || err != nil {
+			a.synced(ctx, h, e, err)
+			return
+		}
+	}
+}
+
+// synced records the end of sync, and what is to follow.
+func (a *Agent) synced(ctx context.Context, h *sessionBinds, e *endpoint, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.syncing = false
+	h.pending--
+	if _, again := h.results[e]; h.results != nil && !again {
+		h.results[e] = err
+	}
+	defer h.signal()
+	limited := codeOf(err) == tunnel.CodeRateLimited
+	if limited {
+		h.notBefore = time.Now().Add(a.pause(0, maxRebind))
+	}
+	switch {
+	case e.again || limited:
+		e.again = false
+		a.enqueueOrRelease(e)
+	case err == nil && e.removed && !a.isShuttingDown():
+		a.release(e)
+		a.background.Go(func() { a.drain(ctx, e) })
+	case err == nil:
+		e.failures = 0
+	case ctx.Err() == nil:
+		e.retry = time.AfterFunc(a.pause(e.failures, a.longestPause(err)), func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.enqueueOrRelease(e)
+		})
+		e.failures++
+	case e.removed:
+		a.forgetID(e)
+		a.release(e)
+	}
+}
+
+// pause returns a random wait after so many failures in a row.
+func (a *Agent) pause(failures int, longest time.Duration) time.Duration {
+	wait := min(a.opt.RebindDelay<<min(failures, 10), longest)
+	return wait/2 + rand.N(wait/2+1)
+}
+
+// longestPause returns how long the agent waits at most before it binds again: a refusal that a person
+// has to mend may wait longer than an outage.
+func (a *Agent) longestPause(err error) time.Duration {
+	switch codeOf(err) {
+	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit:
+		return maxRebind
+	default:
+		return a.opt.MaxBackoff
+	}
+}
+
+// bind binds one endpoint.
+func (a *Agent) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec, resumeSecret string) error {
+	m := s.bind
+	m.ResumeSecret = resumeSecret
+	bound, err := h.session.Bind(ctx, m)
 	if err == nil && bound.EndpointID == "" {
-		err = fmt.Errorf("binding %s: the server named no endpoint", a.endpointInfos[index].DisplayName())
+		err = fmt.Errorf("binding %s: the server named no endpoint", s.info.DisplayName())
 	}
 	if err != nil {
-		a.reportRefusal(index, err)
-		h.setAnswer(index, "")
+		a.opt.Logger.Debug("a bind failed", "endpoint", s.info.DisplayName(), "error", err)
+		a.reportRefusal(ctx, e, s, err)
 		return err
 	}
-	first := a.setOnline(h, index, bound)
-	h.setAnswer(index, bound.EndpointID)
-	if first {
-		a.probes.Go(func() { a.probeUpstream(ctx, index) })
+	if first := a.setBound(h, e, s, bound); first && s.Dial == nil && s.isHTTP(tunnel.OpenHeader{}) {
+		a.probes.Go(func() { a.probeUpstream(ctx, e, s) })
 	}
 	return nil
 }
 
-// reportRefusal reports the refusal of one of several endpoints, once for each cause. It omits
-// CodeRateLimited, which passes by itself.
-func (a *agent) reportRefusal(index int, err error) {
-	if !a.isPerEndpoint(err) || rateLimited(err) {
-		return
-	}
-	cause := causeOf(err, a.Server)
+// setBound records and reports that an endpoint is bound. It returns true for the first time.
+func (a *Agent) setBound(h *sessionBinds, e *endpoint, s *spec, bound tunnel.Bound) (first bool) {
 	a.mu.Lock()
-	st := &a.states[index]
-	news := st.refusal != cause
-	st.refusal = cause
-	a.mu.Unlock()
-	if news {
-		a.Observe(BindRefused{EndpointInfo: a.endpointInfos[index], Cause: cause})
+	again := e.everOnline
+	if e.id != bound.EndpointID {
+		a.forgetID(e)
 	}
-}
-
-func rateLimited(err error) bool {
-	var refused *tunnel.Error
-	return errors.As(err, &refused) && refused.Code == tunnel.CodeRateLimited
-}
-
-// rebind retries refused binds with growing pauses until all are bound or the session ends.
-func (a *agent) rebind(ctx context.Context, h *sessionBinds) {
-	for wait, left := a.RebindDelay, len(a.Endpoints); ; wait = min(2*wait, maxRebind) {
-		timer := time.NewTimer(wait/2 + rand.N(wait/2+1))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-h.session.PeerDraining():
-			timer.Stop()
-			return
-		case <-a.shuttingDown:
-			timer.Stop()
-			return
-		}
-		a.bindMissing(ctx, h)
-		missing := len(h.missing(len(a.Endpoints)))
-		if missing == 0 {
-			return
-		}
-		if missing < left {
-			wait = a.RebindDelay / 2 // some were bound: a rate limit, not a refusal
-		}
-		left = missing
-	}
-}
-
-// bindMissing binds each endpoint that the session lacks once, and stops at CodeRateLimited.
-func (a *agent) bindMissing(ctx context.Context, h *sessionBinds) {
-	for _, index := range h.missing(len(a.Endpoints)) {
-		h.addPending()
-		// checked after addPending: either shutDown waits for this bind, or this sees the shutdown
-		if a.isShuttingDown() {
-			h.setAnswer(index, "")
-			return
-		}
-		err := a.bindOne(ctx, h, index)
-		if err != nil {
-			a.Logger.Debug("a bind was refused again", "endpoint", a.endpointInfos[index].DisplayName(), "error", err)
-		}
-		if rateLimited(err) {
-			return
-		}
-	}
-}
-
-func (a *agent) isShuttingDown() bool {
-	select {
-	case <-a.shuttingDown:
-		return true
-	default:
-		return false
-	}
-}
-
-// trackSession records a new session and forgets those that have ended.
-func (a *agent) trackSession(h *sessionBinds) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for s := range a.bindsBySession {
-		select {
-		case <-s.Done():
-			delete(a.bindsBySession, s)
-		default:
-		}
-	}
-	a.bindsBySession[h.session], a.current = h, h
-	a.sessionCount++
-}
-
-func (a *agent) resumeSecret(index int) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.states[index].resumeSecret
-}
-
-// setOnline records and reports that an endpoint is bound. It returns true for the first time.
-func (a *agent) setOnline(h *sessionBinds, index int, bound tunnel.Bound) (first bool) {
-	a.mu.Lock()
-	st := &a.states[index]
-	again := st.everOnline
-	st.resumeSecret, st.everOnline, st.refusal = bound.ResumeSecret, true, ""
+	e.bound, e.session, e.id, e.resumeSecret = s, h, bound.EndpointID, bound.ResumeSecret
+	e.everOnline, e.refusal = true, ""
 	a.everOnline, a.lastCause = true, ""
-	a.indexes[bound.EndpointID] = index
+	a.byID[e.id] = e
 	a.mu.Unlock()
 	w := h.session.Welcome()
-	a.Observe(Online{EndpointInfo: a.endpointInfos[index], Reconnected: again, EndpointID: bound.EndpointID,
-		SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion})
+	a.opt.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID, AssignedURL: bound.URL,
+		SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion})
 	return !again
 }
 
-// endpointOf returns the index of a stream's endpoint, or the code to refuse the stream with. The
-// session must hold the endpoint's id, and host and port must be the endpoint's.
-func (a *agent) endpointOf(
-	ctx context.Context, s *tunnel.Session, header tunnel.OpenHeader,
-) (index int, code tunnel.RefuseCode, ok bool) {
+// reportRefusal reports the refusal of one of several endpoints, once for each cause. It omits
+// CodeRateLimited, which passes by itself, and the end of the session.
+func (a *Agent) reportRefusal(ctx context.Context, e *endpoint, s *spec, err error) {
+	if !a.concernsOne(err) || codeOf(err) == tunnel.CodeRateLimited || ctx.Err() != nil {
+		return
+	}
+	cause := causeOf(err, a.opt.Server)
 	a.mu.Lock()
-	h := a.bindsBySession[s]
+	news := e.refusal != cause
+	e.refusal = cause
+	bound := e.bound != nil && e.session == a.current
 	a.mu.Unlock()
-	if h == nil {
-		return 0, tunnel.RefusedUnknownEndpoint, false
+	if news {
+		a.opt.Observe(BindRefused{EndpointInfo: s.info, Cause: cause, Code: codeOf(err), StillBound: bound})
 	}
-	index, ok = h.indexOf(ctx, header.EndpointID)
-	switch {
-	case !ok:
-		return 0, tunnel.RefusedUnknownEndpoint, false
-	case !a.Endpoints[index].matches(header):
-		return 0, tunnel.RefusedMismatch, false
+}
+
+// unbind unbinds an endpoint that was removed.
+func (a *Agent) unbind(ctx context.Context, h *sessionBinds, e *endpoint) error {
+	a.mu.Lock()
+	id := e.id
+	a.mu.Unlock()
+	err := h.session.Unbind(ctx, id)
+	if err != nil && codeOf(err) != tunnel.CodeInvalid { // invalid: the session does not hold it
+		return err
 	}
-	return index, 0, true
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.session, e.resumeSecret = nil, ""
+	return nil
+}
+
+// drain serves the streams of an endpoint that was unbound, also those that were on their way, until
+// they have ended, within Options.DrainTimeout.
+func (a *Agent) drain(ctx context.Context, e *endpoint) {
+	defer a.reportPanic()
+	if timer.Sleep(ctx, min(lateStreams, a.opt.DrainTimeout)) {
+		ctx, cancel := context.WithTimeout(ctx, a.opt.DrainTimeout)
+		e.streams.wait(ctx)
+		cancel()
+	}
+	a.mu.Lock()
+	a.forgetID(e)
+	a.mu.Unlock()
+	e.streams.abort()
 }

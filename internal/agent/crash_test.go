@@ -8,7 +8,7 @@ import "testing"
 func TestRun_CallsOnPanicBeforeCrash(t *testing.T) {
 	t.Parallel()
 	gaveBack := 0
-	a := &agent{Options: Options{OnPanic: func() { gaveBack++ }}}
+	a := &Agent{opt: Options{OnPanic: func() { gaveBack++ }}}
 	crash := func(why any) (recovered any) {
 		defer func() { recovered = recover() }()
 		defer a.reportPanic()

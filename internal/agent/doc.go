@@ -11,4 +11,8 @@
 //
 // An endpoint keeps its id across reconnects: each bind presents the resume secret of the previous
 // bind, which is kept in memory only.
+//
+// The endpoints may change while the agent runs (Agent.Set). Each session has a queue of those whose
+// bind may differ from what Set asked for; sync binds or unbinds one of them until it does not. A
+// refusal is that endpoint's own, and its streams are served as it was bound last.
 package agent

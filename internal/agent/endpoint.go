@@ -14,6 +14,9 @@ import (
 // Endpoint is an endpoint with a URL or a labelled tunnel, and the upstream that the agent forwards
 // to. A labelled tunnel has Labels, Metadata and Upstream only.
 type Endpoint struct {
+	// Key names the endpoint in events, and tells it from others of an Agent.Set. "" = its position,
+	// from "0".
+	Key         string
 	URL         account.EndpointURL
 	Labels      map[string]string
 	Binding     string
@@ -28,11 +31,22 @@ type Endpoint struct {
 	TrafficPolicyFile string // path of TrafficPolicy, for messages; "" = none
 	ReplacePoolPolicy bool   // give the other members of the pool this policy
 	Upstream          Upstream
+	// Dial dials the upstream, whose host:port it gets; nil = Options.Dial. The agent then dials for
+	// callers only, not to find out whether the upstream is up.
+	Dial DialFunc
+}
+
+func (e *Endpoint) identity() identity {
+	id := identity{key: e.Key, binding: e.Binding, url: e.URL}
+	if len(e.Labels) > 0 {
+		id.labels = e.DisplayName()
+	}
+	return id
 }
 
 // EndpointInfo describes the endpoint that an event is about.
 type EndpointInfo struct {
-	Index    int    // in Options.Endpoints
+	Key      string // of the Endpoint
 	URL      string // "" for a labelled tunnel
 	Name     string // --name; "" = none was given
 	Labels   string // of a labelled tunnel, as in "app=api site=a"
@@ -61,8 +75,8 @@ func (e *Endpoint) DisplayName() string {
 }
 
 // info describes the endpoint for events.
-func (e *Endpoint) info(index int) EndpointInfo {
-	i := EndpointInfo{Index: index, Name: e.Name, Upstream: e.Upstream.String()}
+func (e *Endpoint) info() EndpointInfo {
+	i := EndpointInfo{Key: e.Key, Name: e.Name, Upstream: e.Upstream.String()}
 	if len(e.Labels) > 0 {
 		i.Labels = e.DisplayName()
 	} else {
@@ -71,17 +85,17 @@ func (e *Endpoint) info(index int) EndpointInfo {
 	return i
 }
 
-// bindMessage returns the message that binds the endpoint.
-func (e *Endpoint) bindMessage(resumeSecret string) tunnel.Bind {
+// bindMessage returns the message that binds the endpoint, without a resume secret.
+func (e *Endpoint) bindMessage() tunnel.Bind {
 	if len(e.Labels) > 0 {
 		return tunnel.Bind{Labels: e.Labels, Metadata: e.Metadata, UpstreamURL: e.Upstream.String(),
-			UpstreamProtocol: e.Upstream.Protocol, ResumeSecret: resumeSecret}
+			UpstreamProtocol: e.Upstream.Protocol}
 	}
 	return tunnel.Bind{
 		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
 		UpstreamURL: e.Upstream.String(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode,
 		PoolingEnabled: e.PoolingEnabled,
-		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy, ResumeSecret: resumeSecret,
+		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy,
 	}
 }
 

@@ -3,7 +3,11 @@
 
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
 
 // Event is one of the types of this file: what the agent reports to its user. Texts may come from
 // the network and may hold control characters.
@@ -37,12 +41,14 @@ func (r Replicas) Initial() bool {
 	return len(r.Found) == r.Connected && len(r.Draining) == 0 && len(r.Lost) == 0
 }
 
-// Online reports that an endpoint is bound. Reconnected is false the first time.
+// Online reports that an endpoint is bound: on each session, and after each change. Reconnected is
+// false the first time.
 type Online struct {
 	EndpointInfo
 
 	Reconnected                      bool
 	EndpointID                       string // of a labelled tunnel its id
+	AssignedURL                      string // as the server has it; "" for a labelled tunnel
 	SessionID, Server, ServerVersion string
 }
 
@@ -51,7 +57,18 @@ type Online struct {
 type BindRefused struct {
 	EndpointInfo
 
-	Cause string
+	Cause      string
+	Code       tunnel.Code // "" = no answer
+	StillBound bool        // it is served as it was before its change
+}
+
+// Removed reports that an endpoint which the last Agent.Set did not have is not bound any more. Unbound
+// is false when the server could not be told: it keeps the endpoint offline for a while. Open
+// connections may still end.
+type Removed struct {
+	EndpointInfo
+
+	Unbound bool
 }
 
 // Latency is the round-trip time to the server.
@@ -62,6 +79,7 @@ type Latency struct{ RoundTrip time.Duration }
 type Retrying struct {
 	Server    string
 	Cause     string        // a sentence without a full stop
+	Code      tunnel.Code   // "" = the server was not reached, or did not say why
 	RetryIn   time.Duration // until the next attempt
 	WasOnline bool          // false: no endpoint was ever bound by this process
 }
@@ -110,7 +128,7 @@ type Stopping struct {
 }
 
 // Stopped is the last event. ServerTold is false when the server could not be told: it keeps the
-// endpoints offline until their grace period ends.
+// endpoints offline until their grace period ends. With Options.LeaveBound it keeps them anyway.
 type Stopped struct{ ServerTold bool }
 
 func (Starting) event()     {}
@@ -118,6 +136,7 @@ func (Connected) event()    {}
 func (Replicas) event()     {}
 func (Online) event()       {}
 func (BindRefused) event()  {}
+func (Removed) event()      {}
 func (Latency) event()      {}
 func (Retrying) event()     {}
 func (Draining) event()     {}

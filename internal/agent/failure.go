@@ -32,7 +32,7 @@ const (
 type Failure struct {
 	Reason   Reason
 	Msg      string
-	Endpoint int // of Refused: its index in Options.Endpoints
+	Endpoint *Endpoint // of Refused; nil = it does not concern one endpoint
 	Cause    error
 }
 

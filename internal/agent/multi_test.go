@@ -63,7 +63,7 @@ func tcpEndpoint(t *testing.T, name string) agent.Endpoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return agent.Endpoint{URL: account.EndpointURL{Scheme: "tcp", Host: name + ".demo", Port: 1}, Binding: "kubernetes",
+	return agent.Endpoint{Key: name, URL: account.EndpointURL{Scheme: "tcp", Host: name + ".demo", Port: 1}, Binding: "kubernetes",
 		Upstream: to}
 }
 
@@ -102,9 +102,8 @@ func TestBind_SeveralEndpointsShareSession(t *testing.T) {
 	var s *tunnel.Session
 	for range names {
 		s = receive(t, b.svc.bound, "bind")
-		if e := next[agent.Online](r); e.SessionID != "ts-1" || e.Reconnected || e.EndpointID != "ep-"+names[e.Index]+
-			".demo" ||
-			e.URL != "tcp://"+names[e.Index]+".demo:1" {
+		if e := next[agent.Online](r); e.SessionID != "ts-1" || e.Reconnected || e.EndpointID != "ep-"+e.Key+".demo" ||
+			e.URL != "tcp://"+e.Key+".demo:1" || e.AssignedURL != e.URL {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -156,7 +155,7 @@ func TestBind_RefusedEndpointLeavesOthers(t *testing.T) {
 			b.svc.start()
 			r := run(t, b.svc, "8080", several(t, "a", "b"))
 			s := receive(t, b.svc.bound, "bind")
-			if e := next[agent.BindRefused](r); e.Index != 1 || e.URL != "tcp://b.demo:1" ||
+			if e := next[agent.BindRefused](r); e.Key != "b" || e.URL != "tcp://b.demo:1" ||
 				e.Cause != "b.demo is refused" {
 				t.Errorf("%+v", e)
 			}
@@ -172,7 +171,7 @@ func TestBind_RefusedEndpointLeavesOthers(t *testing.T) {
 			}
 			for { // a's may come first
 				e, ok := (<-r.events).(agent.Online)
-				if ok && e.Index == 1 {
+				if ok && e.Key == "b" {
 					break
 				}
 			}
@@ -213,11 +212,11 @@ func TestBind_RetriesTemporaryRefusal(t *testing.T) {
 	b.refuse("b.demo", "")
 	for {
 		e := <-r.events
-		if refused, ok := e.(agent.BindRefused); ok && refused.Index == 1 {
+		if refused, ok := e.(agent.BindRefused); ok && refused.Key == "b" {
 			t.Errorf("reported though it is temporary: %+v", refused)
 		}
 		if online, ok := e.(agent.Online); ok {
-			if online.Index != 1 {
+			if online.Key != "b" {
 				t.Errorf("%+v", online)
 			}
 			break
@@ -239,7 +238,7 @@ func TestBind_RevokedRuleLeavesOthers(t *testing.T) {
 	b.refuse("b.demo", tunnel.CodeForbidden)
 	s.Stop(tunnel.CodeForbidden, "no rule for b")
 	s = receive(t, b.svc.bound, "bind of a on a new session")
-	if e := next[agent.BindRefused](r); e.Index != 1 {
+	if e := next[agent.BindRefused](r); e.Key != "b" {
 		t.Errorf("%+v", e)
 	}
 	if got := upstreamOf(t, s, headerFor("a")); got != "a" {

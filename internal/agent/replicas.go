@@ -22,7 +22,7 @@ type sessionLegs struct {
 }
 
 // onLegs is called when the replicas that a session is connected to may have changed.
-func (a *agent) onLegs(s *tunnel.Session) {
+func (a *Agent) onLegs(s *tunnel.Session) {
 	a.mu.Lock()
 	h := a.bindsBySession[s]
 	a.mu.Unlock()
@@ -39,15 +39,15 @@ func (a *agent) onLegs(s *tunnel.Session) {
 }
 
 // reportReplicas reports the replicas that the session is connected to until ctx is done or the
-// service drains the session. It collects the changes of LegsDelay, because a session finds its
+// service drains the session. It collects the changes of Options.LegsDelay, because a session finds its
 // replicas one after the other.
-func (a *agent) reportReplicas(ctx context.Context, h *sessionBinds) {
-	for timer.Sleep(ctx, a.LegsDelay) {
+func (a *Agent) reportReplicas(ctx context.Context, h *sessionBinds) {
+	for timer.Sleep(ctx, a.opt.LegsDelay) {
 		h.legs.mu.Lock()
 		c, changed := h.legs.known.Update(h.session.Legs(), h.session.WantedLegs(), time.Now())
 		h.legs.mu.Unlock()
 		if changed && !a.isShuttingDown() {
-			a.Observe(Replicas{Connected: c.Serving, Wanted: c.Wanted, Found: c.Found, Draining: c.Draining,
+			a.opt.Observe(Replicas{Connected: c.Serving, Wanted: c.Wanted, Found: c.Found, Draining: c.Draining,
 				Lost: c.Lost})
 		}
 		select {

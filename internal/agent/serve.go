@@ -19,15 +19,18 @@ const probeTimeout = 2 * time.Second
 
 // serve relays one stream. It dials the upstream before it accepts the stream: after a refusal the
 // edge may try another agent.
-func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream) {
+func (a *Agent) serve(ctx context.Context, session *tunnel.Session, st *tunnel.Stream) {
 	stack.Grow8KiB()
 	defer a.reportPanic()
-	a.streams.begin()
-	defer a.streams.end()
+	a.streams.begin(st)
+	defer a.streams.end(st)
 	h, start := st.Header(), time.Now()
-	index, code, ok := a.endpointOf(ctx, s, h)
-	if !ok {
-		a.Logger.Debug("refusing a stream", "endpoint", h.EndpointID, "code", code)
+	e, s, code := a.endpointOf(ctx, session, st)
+	if e != nil {
+		defer e.streams.end(st)
+	}
+	if s == nil {
+		a.opt.Logger.Debug("refusing a stream", "endpoint", h.EndpointID, "code", code)
 		_ = st.Refuse(code)
 		return
 	}
@@ -35,13 +38,12 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	if h.Deadline > 0 {
 		timeout = min(timeout, h.Deadline*9/10) // later the opener has given up
 	}
-	e := &a.Endpoints[index]
-	c := a.newConnection(e, index, h)
-	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, timeout)
-	a.reportUpstream(ctx, index, c.HTTP, err)
+	c := newConnection(s, h)
+	conn, err := a.dial(ctx, s, timeout)
+	a.reportUpstream(ctx, e, s, c.HTTP, err)
 	if err != nil {
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		a.Observe(c.withEnd(Connection{Ended: true, Refused: true, Duration: time.Since(start),
+		a.opt.Observe(c.withEnd(Connection{Ended: true, Refused: true, Duration: time.Since(start),
 			Cause: upstreamCause(err)}))
 		return
 	}
@@ -49,17 +51,57 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 		_ = conn.Close()
 		return
 	}
-	a.Observe(c)
+	a.opt.Observe(c)
 	moved, err := relay.Join(ctx, st, conn, relay.Options{})
 	end := Connection{Ended: true, BytesIn: moved.AToB, BytesOut: moved.BToA, Duration: time.Since(start)}
 	if err != nil {
 		end.Cause = err.Error()
 	}
-	a.Observe(c.withEnd(end))
+	a.opt.Observe(c.withEnd(end))
 }
 
-func (a *agent) newConnection(e *Endpoint, index int, h tunnel.OpenHeader) Connection {
-	c := Connection{EndpointInfo: a.endpointInfos[index], HTTP: e.isHTTP(h), Client: h.ClientAddr}
+// endpointOf returns the endpoint of a stream, with the stream added to its streams, and the version
+// that serves it: nil with the code to refuse the stream with. Host and port must be the endpoint's.
+// A stream can arrive before the answer to its bind, so one of an unknown endpoint waits for the
+// session's pending binds.
+func (a *Agent) endpointOf(
+	ctx context.Context, session *tunnel.Session, st *tunnel.Stream,
+) (e *endpoint, s *spec, code tunnel.RefuseCode) {
+	header := st.Header()
+	known := func() bool {
+		if e = a.byID[header.EndpointID]; e != nil {
+			e.streams.begin(st)
+			s = e.bound
+		}
+		return e != nil
+	}
+	a.mu.Lock()
+	h := a.bindsBySession[session]
+	ok := known()
+	a.mu.Unlock()
+	if !ok && h != nil {
+		a.waitFor(ctx, h, func() bool { return known() || h.pending == 0 })
+	}
+	switch {
+	case e == nil:
+		return nil, nil, tunnel.RefusedUnknownEndpoint
+	case !s.matches(header):
+		return e, nil, tunnel.RefusedMismatch
+	}
+	return e, s, 0
+}
+
+// dial connects to the upstream of an endpoint.
+func (a *Agent) dial(ctx context.Context, s *spec, timeout time.Duration) (relay.HalfCloser, error) {
+	dial := a.opt.Dial
+	if s.Dial != nil {
+		dial = s.Dial
+	}
+	return s.Upstream.dial(ctx, dial, a.opt.UpstreamTLS, timeout)
+}
+
+func newConnection(s *spec, h tunnel.OpenHeader) Connection {
+	c := Connection{EndpointInfo: s.info, HTTP: s.isHTTP(h), Client: h.ClientAddr}
 	if h.Pod != nil && h.Pod.Name != "" {
 		c.Pod = h.Pod.Namespace + "/" + h.Pod.Name
 	}
@@ -74,37 +116,30 @@ func (c Connection) withEnd(end Connection) Connection {
 
 // reportUpstream reports when an upstream goes down and when it is back. A cancelled dial proves
 // neither.
-func (a *agent) reportUpstream(ctx context.Context, index int, http bool, err error) {
+func (a *Agent) reportUpstream(ctx context.Context, e *endpoint, s *spec, http bool, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	a.mu.Lock()
-	st := &a.states[index]
-	was := st.upstreamDown
-	st.upstreamDown = err != nil
+	was := e.upstreamDown
+	e.upstreamDown = err != nil
 	a.mu.Unlock()
-	target := a.endpointInfos[index]
 	switch {
 	case err != nil && !was:
-		a.Observe(UpstreamDown{EndpointInfo: target, Cause: upstreamCause(err), HTTP: http})
+		a.opt.Observe(UpstreamDown{EndpointInfo: s.info, Cause: upstreamCause(err), HTTP: http})
 	case err == nil && was:
-		a.Observe(UpstreamUp{EndpointInfo: target})
+		a.opt.Observe(UpstreamUp{EndpointInfo: s.info})
 	}
 }
 
-// probeUpstream dials an http upstream once, when its endpoint is online for the first time, to
-// report early that it is down. It does not dial a tcp upstream, nor that of a labelled tunnel:
-// they may serve a single connection, or log each one.
-func (a *agent) probeUpstream(ctx context.Context, index int) {
-	e := &a.Endpoints[index]
-	if !e.isHTTP(tunnel.OpenHeader{}) {
-		return
-	}
-	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, probeTimeout)
+// probeUpstream dials the upstream of an http endpoint once, to report early that it is down. Those
+// of tcp endpoints and of labelled tunnels may serve a single connection, or log each one.
+func (a *Agent) probeUpstream(ctx context.Context, e *endpoint, s *spec) {
+	conn, err := a.dial(ctx, s, probeTimeout)
 	if err == nil {
 		_ = conn.Close()
 	}
-	a.reportUpstream(ctx, index, true, err)
+	a.reportUpstream(ctx, e, s, true, err)
 }
 
 // upstreamCause describes why an upstream could not be reached.

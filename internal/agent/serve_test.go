@@ -91,7 +91,7 @@ func TestBind_SendsEveryOption(t *testing.T) {
 
 // hello is the usual endpoint, as events name it.
 func hello(upstream string) agent.EndpointInfo {
-	return agent.EndpointInfo{URL: "http://hello.demo", Name: "n", Upstream: upstream}
+	return agent.EndpointInfo{Key: "0", URL: "http://hello.demo", Name: "n", Upstream: upstream}
 }
 
 func TestRun_ObservesRequestLines(t *testing.T) {

@@ -5,93 +5,79 @@ package agent
 
 import (
 	"context"
-	"sync"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// sessionBinds are the endpoints that one session holds and its unanswered binds. Safe for
-// concurrent use.
+// sessionBinds are the binds of one session. Fields that are not set by newSessionBinds at once and
+// for all are guarded by Agent.mu.
 type sessionBinds struct {
 	session *tunnel.Session
 	legs    sessionLegs
+	wake    chan struct{} // gets a token when queue has got something
 
-	mu      sync.Mutex
-	ids     map[int]string // by index of the endpoint: the id of what the session holds
-	pending int            // binds that are not answered
-	changed chan struct{}  // closed and replaced by each answer
+	queue     []*endpoint
+	notBefore time.Time // the server limits the rate until then
+	ended     bool      // it binds nothing any more
+	pending   int       // endpoints in work
+	changed   chan struct{}
+	results   map[*endpoint]error // of the first attempts, until all are known; nil = not recorded
 }
 
 func newSessionBinds(s *tunnel.Session) *sessionBinds {
-	return &sessionBinds{session: s, legs: sessionLegs{changed: make(chan struct{}, 1)}, ids: map[int]string{},
-		changed: make(chan struct{})}
+	return &sessionBinds{session: s, legs: sessionLegs{changed: make(chan struct{}, 1)},
+		wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// addPending counts a bind that is about to be sent.
-func (h *sessionBinds) addPending() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.pending++
-}
-
-// setAnswer records the answer to a bind; id is "" when it was refused.
-func (h *sessionBinds) setAnswer(index int, id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.pending--
-	if id != "" {
-		h.ids[index] = id
+// push adds an endpoint to the queue. Agent.mu must be held.
+func (h *sessionBinds) push(e *endpoint) {
+	h.queue = append(h.queue, e)
+	select {
+	case h.wake <- struct{}{}:
+	default:
 	}
+}
+
+// signal wakes waitFor. Agent.mu must be held.
+func (h *sessionBinds) signal() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// missing returns the indexes below n that the session does not hold.
-func (h *sessionBinds) missing(n int) []int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var out []int
-	for i := range n {
-		if h.ids[i] == "" {
-			out = append(out, i)
+// trackSession records a new session, which will bind the endpoints, and forgets those that have
+// ended.
+func (a *Agent) trackSession(h *sessionBinds) (first []*endpoint) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s := range a.bindsBySession {
+		select {
+		case <-s.Done():
+			delete(a.bindsBySession, s)
+		default:
 		}
 	}
-	return out
-}
-
-// allIDs waits until every bind is answered and returns the ids that the session holds. ok is false
-// when ctx or the session ended first.
-func (h *sessionBinds) allIDs(ctx context.Context) (ids []string, ok bool) {
-	ok = h.waitFor(ctx, func() bool { return h.pending == 0 })
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, id := range h.ids {
-		ids = append(ids, id)
+	a.bindsBySession[h.session], a.current = h, h
+	a.sessionCount++
+	if a.opt.KeepRunning {
+		a.lastCause = ""
+	} else {
+		h.results = make(map[*endpoint]error, len(a.order))
 	}
-	return ids, ok
-}
-
-// indexOf returns the index of the endpoint with this id. A stream can arrive before the answer to
-// its bind, so indexOf waits for pending binds.
-func (h *sessionBinds) indexOf(ctx context.Context, id string) (index int, ok bool) {
-	h.waitFor(ctx, func() bool {
-		for i, have := range h.ids {
-			if have == id {
-				index, ok = i, true
-			}
-		}
-		return ok || h.pending == 0
-	})
-	return index, ok
+	for _, e := range a.order {
+		e.failures = 0
+		a.enqueue(e)
+	}
+	return a.order
 }
 
 // waitFor waits until holds, called with mu held, returns true. It returns false when the session
 // or ctx ended first.
-func (h *sessionBinds) waitFor(ctx context.Context, holds func() bool) bool {
+func (a *Agent) waitFor(ctx context.Context, h *sessionBinds, holds func() bool) bool {
 	for {
-		h.mu.Lock()
+		a.mu.Lock()
 		ok, changed := holds(), h.changed
-		h.mu.Unlock()
+		a.mu.Unlock()
 		if ok {
 			return true
 		}
@@ -103,4 +89,64 @@ func (h *sessionBinds) waitFor(ctx context.Context, holds func() bool) bool {
 			return false
 		}
 	}
+}
+
+// next takes the next endpoint from the queue, whose work begins. It waits for one, and returns nil
+// when the session binds nothing any more.
+func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
+	for {
+		e, pause := a.takeNext(h)
+		if e != nil {
+			return e
+		}
+		timer := time.NewTimer(pause)
+		if pause <= 0 {
+			timer.Stop() // only a token wakes it
+		}
+		select {
+		case <-timer.C:
+		case <-h.wake:
+		case <-ctx.Done():
+			return nil
+		case <-h.session.PeerDraining():
+			return nil
+		case <-a.shuttingDown:
+			return nil
+		}
+		timer.Stop()
+	}
+}
+
+// takeNext returns the next endpoint of the queue, or how long to wait for it; 0 = until there is one.
+func (a *Agent) takeNext(h *sessionBinds) (e *endpoint, pause time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(h.queue) > 0 && !a.isShuttingDown() {
+		if pause = time.Until(h.notBefore); pause > 0 {
+			return nil, pause
+		}
+		e, h.queue = h.queue[0], h.queue[1:]
+		e.queue = nil
+		if !e.syncing {
+			e.syncing, h.pending = true, h.pending+1
+			return e, 0
+		}
+		e.again = true // an earlier session is binding it
+	}
+	return nil, 0
+}
+
+// endBinds ends the binding by a session: what was removed and is in its queue is released.
+func (a *Agent) endBinds(h *sessionBinds) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h.ended = true
+	for _, e := range h.queue {
+		if e.queue != h {
+			continue
+		}
+		e.queue = nil
+		a.enqueueOrRelease(e)
+	}
+	h.queue = nil
 }

@@ -40,7 +40,14 @@ type link struct {
 	ctx      context.Context // ends with the link; its cause is the reason
 	cancel   context.CancelCauseFunc
 	handlers sync.WaitGroup // of streams
+	// requests are the agent's requests that are being served, requestSlots has a token for each
+	requests     sync.WaitGroup
+	requestSlots chan struct{}
 }
+
+// maxRequests is how many requests of one connection a server serves at a time: small writes to the
+// store share a transaction.
+const maxRequests = 64
 
 // newLink starts a multiplexer on c. The link does not end with ctx; the caller closes it.
 func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *WindowBudget, client bool) *link {
@@ -50,6 +57,7 @@ func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *Window
 	cfg := mux.Config{Client: client, Budget: windows, OnProbe: l.probeOtherLinks,
 		OnResponsiveness: l.responsivenessChanged}
 	if !client {
+		l.requestSlots = make(chan struct{}, maxRequests)
 		cfg.Backlog = 8 // before its hello is accepted, a peer may open the control stream only
 	}
 	l.mux = mux.New(l.conn, cfg)
@@ -108,11 +116,12 @@ func (l *link) serve() error {
 		l.acceptStreams()
 	}
 	var watching sync.WaitGroup
-	watching.Go(func() { // the goroutine that reads messages may be serving one
+	watching.Go(func() { // the goroutine that reads messages may wait for a slot
 		<-l.mux.Done()
 		l.close(l.endReason(nil))
 	})
 	l.close(l.readMessages())
+	l.requests.Wait()
 	watching.Wait()
 	err := context.Cause(l.ctx)
 	l.session.removeLink(l, err)
@@ -128,7 +137,8 @@ func (l *link) acceptStreams() {
 	})
 }
 
-// readMessages passes control messages and request lines to the session, one after the other.
+// readMessages passes control messages and request lines to the session, one after the other; a
+// request may still be served when the next message is read.
 func (l *link) readMessages() error {
 	limit := messageLimit
 	if !l.session.client {

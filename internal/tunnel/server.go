@@ -30,7 +30,7 @@ type Handler interface {
 	Join(ctx context.Context, h Hello, remote net.Addr) (Welcome, error)
 	// Up is called once, before any Bind, Unbind or Stream of the session.
 	Up(s *Session)
-	// Bind and Unbind serve an agent's requests within 10 s, one at a time for each of its
+	// Bind and Unbind serve an agent's requests within 10 s, up to 64 at a time for each of its
 	// connections. Errors as with Hello.
 	Bind(ctx context.Context, s *Session, b Bind) (Bound, error)
 	Unbind(ctx context.Context, s *Session, endpointID string) error
@@ -250,19 +250,34 @@ func peerError(err error) *Error {
 	return &Error{Code: CodeInternal, Msg: "the server has an internal error"}
 }
 
-// handleMessage serves an agent's requests.
+// handleMessage begins to serve an agent's request. While maxRequests are being served, it waits.
 func (h *serverSession) handleMessage(l *link, m *message) error {
 	if m.Type != typeBind && m.Type != typeUnbind {
 		return nil // a type of a later version
 	}
-	answer := &message{ID: m.ID}
-	if err := h.serveRequest(l, m, answer); err != nil {
-		answer = &message{Type: typeError, ID: m.ID, Error: peerError(err)}
-		if answer.Error.Code == CodeInternal { // the peer does not learn the cause
-			h.server.cfg.Logger.Error("serving a request", "session", h.ID(), "type", m.Type, "error", err)
-		}
+	select {
+	case l.requestSlots <- struct{}{}:
+	case <-l.ctx.Done():
+		return context.Cause(l.ctx)
 	}
-	return l.send(answer)
+	l.requests.Go(func() {
+		defer func() { <-l.requestSlots }()
+		_ = l.send(h.answerRequest(l, m)) // it closes a connection that cannot take the answer
+	})
+	return nil
+}
+
+func (h *serverSession) answerRequest(l *link, m *message) *message {
+	answer := &message{ID: m.ID}
+	err := h.serveRequest(l, m, answer)
+	if err == nil {
+		return answer
+	}
+	refusal := peerError(err)
+	if refusal.Code == CodeInternal { // the peer does not learn the cause
+		h.server.cfg.Logger.Error("serving a request", "session", h.ID(), "type", m.Type, "error", err)
+	}
+	return &message{Type: typeError, ID: m.ID, Error: refusal}
 }
 
 func (h *serverSession) handleRequestLine(line RequestLine) {

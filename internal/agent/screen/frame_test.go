@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +23,8 @@ var update = flag.Bool("update", false, "write the golden frames")
 
 var (
 	web   = agent.EndpointInfo{URL: "http://web.demo", Upstream: "http://localhost:8080"}
-	db    = agent.EndpointInfo{Index: 1, URL: "tcp://orders.db:5432", Upstream: "tcp://db.intern:5432"}
-	group = agent.EndpointInfo{Index: 2, Labels: "app=api site=a", Upstream: "tcp://localhost:9000"}
+	db    = agent.EndpointInfo{Key: "1", URL: "tcp://orders.db:5432", Upstream: "tcp://db.intern:5432"}
+	group = agent.EndpointInfo{Key: "2", Labels: "app=api site=a", Upstream: "tcp://localhost:9000"}
 )
 
 // threeReplicas is the first report of a session with them.
@@ -77,7 +78,7 @@ func TestFrame_Golden(t *testing.T) {
 	t.Parallel()
 	var crowd []agent.EndpointInfo
 	for i := range 30 {
-		crowd = append(crowd, agent.EndpointInfo{Index: i, URL: fmt.Sprintf("http://service-%d.demo", i),
+		crowd = append(crowd, agent.EndpointInfo{Key: strconv.Itoa(i), URL: fmt.Sprintf("http://service-%d.demo", i),
 			Upstream: "http://localhost:8080"})
 	}
 	lost := append(connected(web), agent.Retrying{Server: "https://fairlead.example.net:8443",
@@ -157,5 +158,5 @@ func TestEndpointRow_Statistics(t *testing.T) {
 	if len(m.recent) != maxRecent {
 		t.Errorf("%d recent events are kept", len(m.recent))
 	}
-	m.apply(agent.Request{EndpointInfo: agent.EndpointInfo{Index: 99}}, noon()) // no such endpoint: no panic
+	m.apply(agent.Request{EndpointInfo: agent.EndpointInfo{Key: "99"}}, noon()) // no such endpoint: no panic
 }

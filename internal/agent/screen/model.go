@@ -26,6 +26,7 @@ type model struct {
 	latency                            time.Duration // 0 = not measured
 	replicas                           agent.Replicas
 	rows                               []row
+	rowsByKey                          map[string]int
 	recent                             []timedEvent // newest last
 }
 
@@ -47,8 +48,9 @@ func (m *model) apply(e agent.Event, now time.Time) {
 	switch e := e.(type) {
 	case agent.Starting:
 		m.version, m.server, m.state, m.color, m.since = e.Version, e.Server, "connecting", yellow, now
-		m.rows = make([]row, len(e.Endpoints))
+		m.rows, m.rowsByKey = make([]row, len(e.Endpoints)), make(map[string]int, len(e.Endpoints))
 		for i, t := range e.Endpoints {
+			m.rowsByKey[t.Key] = i
 			m.rows[i] = row{EndpointInfo: t, state: "waiting", color: yellow}
 		}
 	case agent.Connected:
@@ -127,12 +129,13 @@ func (m *model) applyToRow(e agent.Event) {
 	}
 }
 
-// row returns the row of the endpoint, nil for an unknown index.
+// row returns the row of the endpoint, nil for an unknown one.
 func (m *model) row(t agent.EndpointInfo) *row {
-	if t.Index < 0 || t.Index >= len(m.rows) {
+	i, ok := m.rowsByKey[t.Key]
+	if !ok {
 		return nil
 	}
-	return &m.rows[t.Index]
+	return &m.rows[i]
 }
 
 // connection counts a connection that opens or ends.

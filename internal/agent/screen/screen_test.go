@@ -167,7 +167,7 @@ func TestScreen_RendersEveryEvent(t *testing.T) {
 func TestScreen_NamesOneOfSeveralEndpoints(t *testing.T) {
 	t.Parallel()
 	web := agent.EndpointInfo{URL: "http://web.demo", Upstream: "http://localhost:8080"}
-	group := agent.EndpointInfo{Index: 1, Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
+	group := agent.EndpointInfo{Key: "1", Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
 	var asText, asJSON bytes.Buffer
 	text, lines := New(&asText, Options{Now: noon}), New(&asJSON, Options{JSON: true, Now: noon})
 	for _, e := range []agent.Event{

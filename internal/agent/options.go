@@ -1,0 +1,93 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	defaultMaxBackoff    = 10 * time.Second
+	defaultUnbindTimeout = 2 * time.Second
+	defaultDrainTimeout  = 3 * time.Second
+	defaultRebindDelay   = 2 * time.Second
+	defaultLegsDelay     = 500 * time.Millisecond
+	maxLegs              = 3 // how many replicas of the service a session connects to
+)
+
+// Options are what an agent needs. Fields without a comment about a default are required.
+type Options struct {
+	Server     string        // https://host:port, for messages
+	Address    string        // host:port of the server
+	TLS        *tls.Config   // from internal/trust
+	Token      func() string // the authtoken; called for every session
+	InstanceID string        // this installation's name; may be empty
+	// Endpoints are those of the first Agent.Set: at least one, with KeepRunning any number.
+	Endpoints []Endpoint
+
+	// KeepRunning makes Run end with its context only. Every refusal of an endpoint concerns that
+	// one alone, and a session that the server refuses is tried again, with the Token of then.
+	// Otherwise Run returns a *Failure when the server refuses all the endpoints, or the only one.
+	KeepRunning bool
+	// LeaveBound is called at the shutdown. If it returns true, the endpoints are not unbound: they
+	// are offline when the session has ended, and the service keeps them for the next agent. It must
+	// return soon. nil = they are unbound.
+	LeaveBound func() bool
+
+	Observe func(Event) // must not block; called from many goroutines; nil = discard
+	// OnPanic is called when a goroutine of the agent panics, before the process crashes, to
+	// restore the terminal; nil = nothing.
+	OnPanic func()
+	Logger  *slog.Logger
+
+	Dial          DialFunc      // upstreams of endpoints without a Dial of their own; nil = a net.Dialer
+	UpstreamTLS   *tls.Config   // roots for https upstreams; nil = the system's
+	DialServer    DialFunc      // the server; nil = a net.Dialer, without a proxy
+	MaxBackoff    time.Duration // between attempts to reach the server; 0 = 10 s
+	UnbindTimeout time.Duration // for the server's answers at the shutdown; 0 = 2 s
+	// DrainTimeout is for open connections, at the shutdown and of an endpoint that was removed; 0 =
+	// 3 s.
+	DrainTimeout time.Duration
+	// RebindDelay is the first pause before a refused one of several endpoints is bound again; it
+	// doubles up to a minute. 0 = 2 s.
+	RebindDelay  time.Duration
+	PingInterval time.Duration // between measurements of the latency; 0 = none
+	// LegsDelay is how long changes of the replicas that a session is connected to are collected
+	// before they are reported together. 0 = 0.5 s.
+	LegsDelay time.Duration
+}
+
+func (o *Options) setDefaults() {
+	if o.Observe == nil {
+		o.Observe = func(Event) {}
+	}
+	if o.OnPanic == nil {
+		o.OnPanic = func() {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	if o.MaxBackoff == 0 {
+		o.MaxBackoff = defaultMaxBackoff
+	}
+	if o.UnbindTimeout == 0 {
+		o.UnbindTimeout = defaultUnbindTimeout
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = defaultDrainTimeout
+	}
+	if o.RebindDelay == 0 {
+		o.RebindDelay = defaultRebindDelay
+	}
+	if o.LegsDelay == 0 {
+		o.LegsDelay = defaultLegsDelay
+	}
+}

@@ -70,7 +70,8 @@ func resources() []resource {
 			fields: endpointFields(common),
 			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"BINDING", "bindings"},
 				{"URL", "url"},
-				{"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, created}},
+				{"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"},
+				{"OWNER", "owner"}, created}},
 		{name: "kubernetes-operators", path: "/kubernetes_operators", list: "operators", noun: "operator",
 			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"},
 				{"CLUSTER", "deployment.cluster_name"},
@@ -233,6 +234,9 @@ func apiList(c console, r resource) *cobra.Command {
 	var filter account.EndpointFilter
 	cmd := a.command(r, "list", "List "+r.noun+"s, newest first",
 		func(ctx context.Context, api *apiclient.Client, _ string) error {
+			if watch && filter.OwnerCluster != "" {
+				return &usageErrors{[]error{errors.New("--owner-cluster goes with a list, not with --watch")}}
+			}
 			if watch {
 				if a.output == "table" {
 					if _, err := fmt.Fprintf(a.console.out, eventRow, "EVENT", "ID", "STATUS", "URL"); err != nil {
@@ -248,6 +252,9 @@ func apiList(c console, r resource) *cobra.Command {
 			if filter.URL != "" {
 				query.Set("url", filter.URL)
 			}
+			if filter.OwnerCluster != "" {
+				query.Set("owner_cluster", filter.OwnerCluster)
+			}
 			all, err := api.ListObjects(ctx, r.path, r.list, query)
 			if err != nil {
 				return err
@@ -259,6 +266,8 @@ func apiList(c console, r resource) *cobra.Command {
 		cmd.Flags().StringVar(&filter.Binding, "binding", "",
 			"only those with this `BINDING`: kubernetes, internal or public")
 		cmd.Flags().StringVar(&filter.URL, "url", "", "only those with this `URL`")
+		cmd.Flags().StringVar(&filter.OwnerCluster, "owner-cluster", "",
+			"only those of objects in the cluster with this `UID` (of its namespace kube-system)")
 	}
 	return cmd
 }

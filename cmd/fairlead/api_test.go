@@ -193,6 +193,31 @@ func TestAPI_PagesAndFilters(t *testing.T) {
 	storetest.Equal(t, "an empty list", a.api(0, "endpoints", "list", "--binding", "public", "-o", "yaml").out, "[]\n")
 }
 
+func TestAPI_OwnersOfEndpoints(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
+	session := a.Session()
+	a.Bind(session, "http://plain.demo")
+	owned := a.BindFor(session, storetest.Owner("api")).Endpoint
+	table := a.api(0, "endpoints", "list").out
+	for _, want := range []string{`(?m)^ID .* OWNER +CREATED$`,
+		owned.ID + ` .* +AgentEndpoint team-a/api +` + tableTime, `http://plain.demo +- .* - +` + tableTime} {
+		if !regexp.MustCompile(want).MatchString(table) {
+			t.Errorf("table has no %q:\n%s", want, table)
+		}
+	}
+	table = a.api(0, "endpoints", "list", "--owner-cluster", owned.Owner.Cluster).out
+	if strings.Count(table, "\n") != 2 || !strings.Contains(table, owned.ID) {
+		t.Errorf("of the cluster:\n%s", table)
+	}
+	text := a.api(0, "endpoints", "get", owned.ID).out
+	if !regexp.MustCompile(`(?m)^owner +AgentEndpoint team-a/api of cluster ` + owned.Owner.Cluster +
+		`, uid uid-1$`).MatchString(text) {
+		t.Errorf("get:\n%s", text)
+	}
+	a.api(exitUsage, "endpoints", "list", "--watch", "--owner-cluster", "c-1")
+}
+
 func TestAPIWatch_SurvivesOutages(t *testing.T) {
 	t.Parallel()
 	for format, pattern := range map[string]string{"table": `^%s +ep-\S+ +\S+ +http://%s$`,

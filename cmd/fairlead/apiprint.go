@@ -106,6 +106,9 @@ func cell(v any) string {
 		if id, ok := v["id"].(string); ok {
 			return cell(id)
 		}
+		if object, ok := objectCell(v); ok {
+			return object
+		}
 		pairs := []string{}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			pairs = append(pairs, screen.Escape(name)+"="+fieldCell(name, v[name]))
@@ -116,6 +119,17 @@ func cell(v any) string {
 		return strings.Join(pairs, ",")
 	}
 	return fmt.Sprint(v)
+}
+
+// objectCell formats the owner of an endpoint: kind, namespace and name of a Kubernetes object.
+func objectCell(v map[string]any) (text string, ok bool) {
+	kind, _ := v["kind"].(string)
+	namespace, _ := v["namespace"].(string)
+	name, _ := v["name"].(string)
+	if kind == "" || namespace == "" || name == "" {
+		return "", false
+	}
+	return screen.Escape(kind + " " + namespace + "/" + name), true
 }
 
 // print prints one object; as a table it has a line for each field.
@@ -134,7 +148,11 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	var rows [][]string
 	for i := 0; i < len(node.Content); i += 2 { // in the order of the API
 		name := node.Content[i].Value
-		rows = append(rows, []string{screen.Escape(name), fieldCell(name, o[name])})
+		value := fieldCell(name, o[name])
+		if owner, ok := o[name].(map[string]any); ok && name == "owner" {
+			value += " of cluster " + cell(owner["cluster"]) + ", uid " + cell(owner["uid"])
+		}
+		rows = append(rows, []string{screen.Escape(name), value})
 	}
 	_, err = io.WriteString(a.console.out, printable.Table(rows, 0))
 	return err

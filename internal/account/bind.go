@@ -24,8 +24,11 @@ type BindRequest struct {
 	// share the URL with others that do; the row is then that of Name, or of the session's instance
 	// id
 	PoolingEnabled bool
-	// Holds reports whether the session has bound the endpoint already: a second bind of it needs the
-	// resume secret. Nil: it has bound none. What the store alone knows of was never answered.
+	// Owner is the object that the endpoint is for; nil = none. Endpoints of one owner share their
+	// URL without pooling.
+	Owner *Owner
+	// Holds reports whether the session has bound the endpoint already: a second bind of it needs
+	// the resume secret. Nil: it has bound none. What the store alone knows of was never answered.
 	Holds        func(endpointID string) bool
 	ResumeSecret string // from the previous bind of this endpoint by this process; empty at its start
 
@@ -42,6 +45,9 @@ type BindResult struct {
 	ResumeSecret      string // new at each bind; only its hash is stored
 	ReplacedSessionID string // the session that held the endpoint until now and has to be closed, or ""
 	PolicyReplaced    bool   // an endpoint that was there had another traffic policy
+	// OwnerEndpointID is the oldest endpoint of the bind's owner at the URL, which may be this one;
+	// "" without an owner.
+	OwnerEndpointID string
 }
 
 // Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
@@ -49,7 +55,10 @@ type Binder interface {
 	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret
 	// fits. CodeURLTaken otherwise, naming the holder. In a pool each member has a row of its own,
 	// and none adopts the row of another. Either all endpoints of a URL pool or none: CodeURLTaken
-	// for one that does not pool where others do, and the reverse.
+	// for one that does not pool where others do, and the reverse. Endpoints of one owner need not
+	// pool: a bind takes the row that its resume secret fits, or one of the owner's that is
+	// offline, or makes one more. No bind adopts the row of another owner, nor of none, nor the
+	// reverse.
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
 	// Unbind deletes an endpoint that the session holds and its agent has ended. The id stays
 	// reserved. Not held: no-op.

@@ -18,6 +18,7 @@ type EndpointPatch struct {
 	Description, Metadata    *string
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
+	OwnerUID                 *string // of the object that is its owner, which was made again
 	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
 	// the endpoint has another one by now.
 	ExpectedPolicy *string
@@ -37,11 +38,13 @@ type PolicyChecker func(text, scheme, binding string) (PolicyFacts, error)
 // CodeInvalid here, with what to do instead.
 type CloudEndpoints interface {
 	// CreateEndpoint makes an endpoint of URL, Bindings, Scheme, Host, Port, Name, Description,
-	// Metadata, PoolingEnabled, TrafficPolicy, BackendID, AccountID and Principal of e; the rest is
-	// the store's. CodeURLTaken when the URL has another owner.
+	// Metadata, PoolingEnabled, TrafficPolicy, BackendID, AccountID, Principal and Owner of e; the
+	// rest is the store's. CodeURLTaken when others have the URL, or the owner has it already.
 	CreateEndpoint(ctx context.Context, e Endpoint, facts PolicyFacts) (*Endpoint, error)
 	// PatchEndpoint changes an endpoint; facts are those of p.TrafficPolicy.
 	PatchEndpoint(ctx context.Context, by Caller, id string, p EndpointPatch, facts PolicyFacts) (*Endpoint, error)
+	// DeleteEndpoint deletes an endpoint of type cloud, or one of an agent that has an owner and is
+	// offline; CodeInUse while it is online.
 	DeleteEndpoint(ctx context.Context, by Caller, id string) error
 }
 
@@ -63,6 +66,7 @@ func (e *Endpoint) Validate() error {
 	r.text("description", e.Description, MaxDescription)
 	r.text("metadata", e.Metadata, MaxMetadata)
 	r.text("traffic_policy", e.TrafficPolicy, MaxTrafficPolicy)
+	r.owner(e.Owner, KindCloudEndpoint)
 	return r.err()
 }
 
@@ -74,5 +78,10 @@ func (p EndpointPatch) Apply(e Endpoint) (Endpoint, error) {
 	set(&e.TrafficPolicy, p.TrafficPolicy)
 	set(&e.BackendID, p.BackendID)
 	set(&e.PoolingEnabled, p.PoolingEnabled)
+	if e.Owner != nil && p.OwnerUID != nil {
+		owner := *e.Owner
+		owner.UID = *p.OwnerUID
+		e.Owner = &owner
+	}
 	return e, e.Validate()
 }

@@ -56,6 +56,7 @@ type Endpoint struct {
 	UpstreamProtocol string          `json:"upstream_protocol"`
 	TunnelSession    *Ref            `json:"tunnel_session"`
 	Principal        *Ref            `json:"principal"`
+	Owner            *Owner          `json:"owner"` // nil = none
 	Region           string          `json:"region"`
 	CreatedAt        time.Time       `json:"created_at"`
 	UpdatedAt        time.Time       `json:"updated_at"`
@@ -91,13 +92,16 @@ const (
 
 // EndpointFilter narrows a list or a watch of endpoints; empty fields match everything.
 type EndpointFilter struct {
-	Binding string
-	URL     string // normalised
+	Binding      string
+	URL          string // normalised
+	OwnerCluster string // of the owner; of lists only
 }
 
 // Matches reports whether e passes the filter.
 func (f EndpointFilter) Matches(e *Endpoint) bool {
-	return (f.Binding == "" || len(e.Bindings) == 1 && e.Bindings[0] == f.Binding) && (f.URL == "" || e.URL == f.URL)
+	return (f.Binding == "" || len(e.Bindings) == 1 && e.Bindings[0] == f.Binding) &&
+		(f.URL == "" || e.URL == f.URL) &&
+		(f.OwnerCluster == "" || e.Owner != nil && e.Owner.Cluster == f.OwnerCluster)
 }
 
 // EndpointPage is a page of endpoints with the version at which it was read. More reports that

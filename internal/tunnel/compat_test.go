@@ -119,13 +119,15 @@ func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	r := h.startClient(ClientConfig{Hello: agentHello, Connections: 1})
 	s := r.awaitSession(t)
 	policy, labels := Bind{URL: "http://a.b", TrafficPolicy: "{}"}, Bind{Labels: map[string]string{"app": "api"}}
-	for _, b := range []Bind{policy, labels} {
+	owned := Bind{URL: "http://a.b", Owner: &Owner{Kind: "AgentEndpoint", Namespace: "a", Name: "b", UID: "c"}}
+	for _, b := range []Bind{policy, labels, owned} {
 		if _, err := s.Bind(t.Context(), b); err != nil {
 			t.Errorf("a server of today refuses %+v: %v", b, err)
 		}
 	}
 	s.welcome.Features, s.welcome.ServerVersion = nil, "0.1.0"
-	for name, b := range map[string]Bind{"traffic policies": policy, "labelled tunnels": labels} {
+	for name, b := range map[string]Bind{"traffic policies": policy, "labelled tunnels": labels,
+		"endpoints of Kubernetes objects": owned} {
 		var refused *Error
 		_, err := s.Bind(t.Context(), b)
 		if want := "the server (version 0.1.0) does not know " + name + ": update it"; !errors.As(err, &refused) ||
@@ -195,8 +197,8 @@ func TestError_WireFormat(t *testing.T) {
 	}
 }
 
-// TestServer_TellsOlderClientsNoAddresses checks clients that know replicas, and not their addresses:
-// their welcome is as before, and they hear only of another number.
+// TestServer_TellsOlderClientsNoAddresses checks clients that know replicas, and not their
+// addresses: their welcome is as before, and they hear only of another number.
 func TestServer_TellsOlderClientsNoAddresses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

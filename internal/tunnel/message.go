@@ -71,13 +71,15 @@ const (
 	FeatureConnections   Feature = "connections"    // sessions whose number of connections changes
 	FeatureReplicas      Feature = "replicas"       // sessions with connections to several servers
 	FeatureBindID        Feature = "bind_id"        // labelled tunnels whose bind may be sent twice
+	FeatureOwner         Feature = "owner"          // binds with an owner
 	// FeatureReplicaAddresses: clients that dial several servers at addresses of their own
 	FeatureReplicaAddresses Feature = "replica_addresses"
 )
 
 // serverFeatures returns what the welcome names.
 func serverFeatures() []Feature {
-	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID}
+	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID,
+		FeatureOwner}
 }
 
 // Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
@@ -98,9 +100,19 @@ type Bind struct {
 	TrafficPolicy  string `json:"traffic_policy,omitempty"` // YAML or JSON
 	// the other members of the pool get this policy, too
 	ReplacePoolPolicy bool `json:"replace_pool_policy,omitempty"`
-	// secret random text, the same when the bind is sent again because its answer was lost; Session.Bind
-	// sets it
+	// the object that the endpoint is for; nil = none. Its cluster is that of the credential
+	Owner *Owner `json:"owner,omitempty"`
+	// secret random text, the same when the bind is sent again because its answer was lost;
+	// Session.Bind sets it
 	BindID string `json:"bind_id,omitempty"`
+}
+
+// Owner is an object in the cluster that the credential is for.
+type Owner struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
 }
 
 // requiredFeatures returns the features that a server needs for this bind, with their names for
@@ -113,6 +125,9 @@ func (b *Bind) requiredFeatures() map[Feature]string {
 	if b.TrafficPolicy != "" || b.ReplacePoolPolicy {
 		needs[FeatureTrafficPolicy] = "traffic policies"
 	}
+	if b.Owner != nil {
+		needs[FeatureOwner] = "endpoints of Kubernetes objects"
+	}
 	return needs
 }
 
@@ -121,6 +136,8 @@ type Bound struct {
 	EndpointID   string `json:"endpoint_id"`
 	URL          string `json:"url"` // "" for a labelled tunnel
 	ResumeSecret string `json:"resume_secret,omitempty"`
+	// the oldest endpoint of the bind's owner at this URL; "" without an owner
+	OwnerEndpointID string `json:"owner_endpoint_id,omitempty"`
 }
 
 // protocolVersion is the version of the messages, sent in the hello.

@@ -17,6 +17,7 @@ type endpointFields struct {
 	account.EndpointPatch
 	url, kind, name *string
 	bindings        *[]string
+	owner           *account.Owner
 }
 
 func readEndpointFields(c *call) (*body, endpointFields, error) {
@@ -30,8 +31,27 @@ func readEndpointFields(c *call) (*body, endpointFields, error) {
 	f.Description, f.Metadata, f.PoolingEnabled = o.text("description"), o.text("metadata"),
 		o.boolean("pooling_enabled")
 	f.TrafficPolicy, f.BackendID = o.text("traffic_policy"), o.text("backend_id")
+	f.owner = readOwner(o)
 	o.rejectUnknown()
 	return b, f, nil
+}
+
+// readOwner reads the owner of an endpoint; nil when it is absent or null.
+func readOwner(o *object) *account.Owner {
+	inner, _ := o.object("owner")
+	if inner == nil {
+		return nil
+	}
+	field := func(name string) string {
+		if value := inner.text(name); value != nil {
+			return *value
+		}
+		return ""
+	}
+	owner := &account.Owner{Cluster: field("cluster"), Kind: field("kind"), Namespace: field("namespace"),
+		Name: field("name"), UID: field("uid")}
+	inner.rejectUnknown()
+	return owner
 }
 
 func (s *server) createEndpoint(c *call) error {
@@ -44,7 +64,7 @@ func (s *server) createEndpoint(c *call) error {
 			`only endpoints of type "cloud" are made here; agents make their own: `+
 				`fairlead http 8080 --url http://NAME.NAMESPACE`)
 	}
-	e := account.Endpoint{AccountID: c.AccountID(), Principal: &account.Ref{ID: c.Key.ID},
+	e := account.Endpoint{AccountID: c.AccountID(), Principal: &account.Ref{ID: c.Key.ID}, Owner: f.owner,
 		Bindings: []string{account.BindingKubernetes}}
 	if f.bindings != nil && len(*f.bindings) > 0 {
 		e.Bindings = *f.bindings
@@ -124,6 +144,9 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 			account.PolicyFacts{})
 	}
 	f.rejectIdentityChanges(b, existing)
+	if f.owner != nil {
+		f.OwnerUID = &f.owner.UID
+	}
 	var facts account.PolicyFacts
 	if f.TrafficPolicy != nil {
 		text, fields := s.restorePolicy(c, *f.TrafficPolicy, existing.TrafficPolicy)
@@ -149,6 +172,9 @@ func (f *endpointFields) rejectIdentityChanges(b *body, e *account.Endpoint) {
 	const rule = "does not change; delete the endpoint and make another one, or leave it out"
 	if f.kind != nil && *f.kind != "" && *f.kind != e.Type {
 		b.top.reject("type", *f.kind, rule)
+	}
+	if f.owner != nil && !f.owner.Is(e.Owner) {
+		b.top.reject("owner", f.owner.String(), rule)
 	}
 	if f.name != nil && *f.name != e.Name {
 		b.top.reject("name", *f.name, rule)

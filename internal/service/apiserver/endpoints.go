@@ -26,9 +26,12 @@ func (s *server) endpoints(page func([]account.Endpoint, pageLinks) any) kind[ac
 }
 
 func (s *server) listEndpoints(c *call) error {
-	q := c.parseQuery("binding", "url", "before_id", "limit", "watch", "resource_version")
+	q := c.parseQuery("binding", "url", "owner_cluster", "before_id", "limit", "watch", "resource_version")
 	filter, page, version, watch := q.endpointFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
 	q.checkWatch(watch, version)
+	if watch && filter.OwnerCluster != "" {
+		q.reject("owner_cluster", filter.OwnerCluster, "goes with a list, not with watch=true")
+	}
 	if err := q.err(); err != nil {
 		return err
 	}

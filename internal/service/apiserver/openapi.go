@@ -180,7 +180,10 @@ func parameters(versionHeader string) schema {
 				"default": account.DefaultPageLimit}),
 		"binding": query("binding", "only endpoints with this binding", schema{"enum": bindings}),
 		"url":     query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
-		"type":    query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
+		"owner_cluster": query("owner_cluster",
+			"only endpoints of objects in the cluster with this uid; not with watch=true",
+			schema{"type": "string", "maxLength": account.MaxUID}),
+		"type": query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
 		"object_id": query("object_id", "only events about this object",
 			schema{"type": "string", "pattern": positionPattern.String()}),
 		"q": query("q", "only what has each of these words: of a user, in the user name, e-mail address, "+

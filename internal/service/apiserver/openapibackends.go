@@ -88,5 +88,8 @@ func endpointBody() schema {
 		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata),
 		"traffic_policy": text(account.MaxTrafficPolicy), "backend_id": orNullOf("string"),
 		"pooling_enabled": orNullOf("boolean"),
+		"owner": inner(schema{"cluster": text(account.MaxUID),
+			"kind":      schema{"enum": []any{account.KindCloudEndpoint, nil}},
+			"namespace": text(account.MaxNamespace), "name": text(account.MaxShortText), "uid": text(account.MaxUID)}),
 	})
 }

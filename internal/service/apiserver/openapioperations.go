@@ -16,7 +16,7 @@ var operations = withBackends(map[string]operation{
 	"GET /events/{id}": {id: "getEvent", summary: "Read an event", answers: map[int]any{200: account.AuditEvent{}}},
 
 	"GET /endpoints": {id: "listEndpoints", summary: "List or watch endpoints",
-		query:   []string{"before_id", "limit", "binding", "url", "watch", "resource_version"},
+		query:   []string{"before_id", "limit", "binding", "url", "owner_cluster", "watch", "resource_version"},
 		answers: map[int]any{200: endpointList{}}, watch: account.EndpointEvent{}},
 	"POST /endpoints": {id: "createEndpoint", summary: "Make an endpoint of type cloud", body: endpointBody(),
 		answers: map[int]any{201: account.Endpoint{}}},
@@ -28,7 +28,8 @@ var operations = withBackends(map[string]operation{
 		body:    endpointBody(),
 		answers: map[int]any{200: account.Endpoint{}}},
 	"DELETE /endpoints/{id}": {id: "deleteEndpoint",
-		summary: "Delete an endpoint of type cloud; its id stays reserved for its URL", answers: map[int]any{204: nil}},
+		summary: "Delete an endpoint of type cloud, or an offline one of an agent that has an owner; its id stays " +
+			"reserved for its URL", answers: map[int]any{204: nil}},
 
 	"GET /app/users": {id: "listApplicationUsers", summary: "List the people who logged in at endpoints",
 		query: userParameters, answers: map[int]any{200: appUserList{}}},

@@ -31,6 +31,7 @@ var values = map[string]any{
 	"Endpoint.upstream_protocol": []string{"", "http1", "http2"},
 	"Endpoint.scheme":            []string{"http", "tcp"},
 	"Endpoint.proto":             []string{"http", "tcp"},
+	"Owner.kind":                 []string{account.KindAgentEndpoint, account.KindCloudEndpoint},
 }
 
 // schemaNames are the names of schemas that are not those of their types, as clients know them.

@@ -106,6 +106,11 @@ func (q *query) endpointFilter() account.EndpointFilter {
 			f.URL = u.String()
 		}
 	}
+	if q.values.Has("owner_cluster") {
+		f.OwnerCluster = q.values.Get("owner_cluster")
+		err := account.ValidateClusterUID("owner_cluster", f.OwnerCluster)
+		q.fieldErrors = append(q.fieldErrors, account.FieldsOf(err)...)
+	}
 	return f
 }
 

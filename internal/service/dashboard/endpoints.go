@@ -93,7 +93,7 @@ func (s *server) endpoint(c *call) error {
 			p.Active = rows[0].Active
 		}
 	}
-	if e.PoolingEnabled {
+	if e.SharesURL() {
 		others, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},
 			account.Page{Limit: pageSize})
 		if err != nil {

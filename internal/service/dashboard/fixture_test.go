@@ -153,8 +153,12 @@ func (f *fake) addEndpoints() {
 			one.TunnelSession, one.UpstreamURL, one.UpstreamProtocol = &account.Ref{ID: f.agents[i%3].ID},
 				"http://localhost:8080", "http1"
 		}
-		if e.url == "http://shop.prod" {
+		switch e.url {
+		case "http://shop.prod":
 			one.BackendID = f.backends[3].ID
+		case "http://ledger.prod":
+			one.Owner = &account.Owner{Cluster: "1f0c3a52", Kind: account.KindAgentEndpoint, Namespace: "books",
+				Name: "ledger", UID: "7"}
 		}
 		if e.binding == "public" {
 			one.TrafficPolicy = "on_http_request:\n  - actions:\n      - type: openid-connect\n        config:\n   " +

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"database/sql"
@@ -21,59 +22,75 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 	}
 	result := &account.BindResult{ResumeSecret: account.NewSecret(account.ResumePrefix)}
 	var row *endpointRow
-	err := s.writeShared(ctx, "binding an endpoint", func(t *tx) error {
-		result.ReplacedSessionID = ""
-		at, err := t.placeOf(r)
-		if err != nil {
-			return err
-		}
-		if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
-			return err
-		}
-		if err := t.refuseOthers(r, at); err != nil {
-			return err
-		}
-		slot, err := requestedSlot(r, at.instanceID)
-		if err != nil {
-			return err
-		}
-		if row = nil; at.endpoints > 0 {
-			row, err = t.rowFor(r, slot, poolMemberSlot(r.Name, at.instanceID))
-		}
-		if err != nil {
-			return err
-		}
-		kind, before := account.Modified, account.Endpoint{}
-		if row == nil {
-			kind = account.Added
-			row, err = t.newEndpoint(r, slot)
-		} else {
-			before = row.e
-			at.endpoints--
-			result.ReplacedSessionID, err = t.checkHolder(row, r)
-		}
-		if err != nil {
-			return err
-		}
-		row.slot = slot
-		row.assign(r, at.region, result.ResumeSecret, t.now)
-		newPolicy, err := t.bindPolicy(row, r, at.endpoints > 0)
-		if err != nil {
-			return err
-		}
-		result.PolicyReplaced = newPolicy && (kind == account.Modified || r.ReplacePoolPolicy)
-		if kind == account.Modified && !newPolicy && !differs(before, row.e) {
-			return t.exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
-		}
-		row.e.UpdatedAt = t.now
-		t.changed(kind, row)
-		return nil
+	err := s.writeShared(ctx, "binding an endpoint", func(t *tx) (err error) {
+		row, err = t.bind(r, result)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	result.Endpoint = row.e // with the version that the transaction's end gave it
 	return result, nil
+}
+
+// bind gives the session of the bind its row, and sets all of the result but the endpoint.
+func (t *tx) bind(r account.BindRequest, result *account.BindResult) (*endpointRow, error) {
+	at, err := t.placeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
+		return nil, err
+	}
+	if err := t.refuseOthers(r, at); err != nil {
+		return nil, err
+	}
+	chosen, err := t.chooseRow(r, at)
+	if err != nil {
+		return nil, err
+	}
+	row, kind, before := chosen.row, account.Modified, account.Endpoint{}
+	if row == nil {
+		kind = account.Added
+		if row, err = t.newEndpoint(r, chosen.slot); err != nil {
+			return nil, err
+		}
+	} else {
+		before = row.e
+		at.endpoints--
+	}
+	result.ReplacedSessionID, result.OwnerEndpointID = chosen.replaced, ""
+	if r.Owner != nil {
+		result.OwnerEndpointID = cmp.Or(chosen.oldest, row.e.ID)
+	}
+	row.slot = chosen.slot
+	row.assign(r, at.region, result.ResumeSecret, t.now)
+	newPolicy, replaced, err := t.bindPolicy(row, r, at.endpoints > 0)
+	if err != nil {
+		return nil, err
+	}
+	result.PolicyReplaced = newPolicy && (kind == account.Modified || r.ReplacePoolPolicy) || replaced
+	if kind == account.Modified && !newPolicy && !differs(before, row.e) {
+		return row, t.exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
+	}
+	row.e.UpdatedAt = t.now
+	t.changed(kind, row)
+	return row, nil
+}
+
+// chooseRow chooses the row of the bind.
+func (t *tx) chooseRow(r account.BindRequest, at bindPlace) (c rowChoice, err error) {
+	if r.Owner != nil {
+		return t.ownerRow(r, at)
+	}
+	if c.slot, err = requestedSlot(r, at.instanceID); err != nil || at.endpoints == 0 {
+		return c, err
+	}
+	c.row, err = t.rowFor(r, c.slot, poolMemberSlot(r.Name, at.instanceID))
+	if err == nil && c.row != nil {
+		c.replaced, err = t.checkHolder(c.row, r)
+	}
+	return c, err
 }
 
 // bindPlace is what a bind finds: its session, and how many endpoints have the host and port of its
@@ -86,12 +103,14 @@ type bindPlace struct {
 // placeOf reads what the bind finds by one statement. A session that has ended cannot bind: its
 // endpoint would stay online for ever.
 func (t *tx) placeOf(r account.BindRequest) (at bindPlace, err error) {
+	cluster, object := ownerKey(r.Owner)
 	err = t.row(`SELECT s.region, s.instance_id, COUNT(e.id),
-			COUNT(CASE WHEN e.scheme <> $6 OR e.type = $7 THEN 1 END)
+			COUNT(CASE WHEN e.scheme <> $6 OR e.type = $7 OR `+othersOwner(8)+` THEN 1 END)
 		FROM tunnel_sessions AS s LEFT JOIN endpoints AS e
 			ON e.account_id = s.account_id AND e.binding = $3 AND e.host = $4 AND e.port = $5
 		WHERE s.id = $1 AND s.account_id = $2 GROUP BY s.id, s.region, s.instance_id`,
-		r.SessionID, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme, account.TypeCloud).
+		r.SessionID, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme, account.TypeCloud,
+		cluster, object, r.PoolingEnabled).
 		Scan(&at.region, &at.instanceID, &at.endpoints, &at.conflicts)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = errSessionOver(r.SessionID)
@@ -107,7 +126,10 @@ func (t *tx) refuseOthers(r account.BindRequest, at bindPlace) error {
 	if err := t.refuseOtherScheme(r); err != nil {
 		return err
 	}
-	return t.refuseCloud(r)
+	if err := t.refuseCloud(r); err != nil {
+		return err
+	}
+	return t.refuseOtherOwner(r)
 }
 
 // liveSession returns the region of a live session. One that has ended gets nothing: what it got
@@ -211,7 +233,7 @@ func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom stri
 		return "", nil // the answer to its own bind was lost, and with it the resume secret
 	}
 	if len(row.resumeHash) == 0 || subtle.ConstantTimeCompare(row.resumeHash, account.HashSecret(r.ResumeSecret)) != 1 {
-		return "", t.urlTaken(row, holder, r.PoolingEnabled)
+		return "", t.urlTaken(row, holder, r)
 	}
 	if holder == r.SessionID {
 		return "", nil
@@ -219,7 +241,8 @@ func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom stri
 	return holder, nil
 }
 
-func (t *tx) urlTaken(row *endpointRow, holder string, pooling bool) error {
+// urlTaken is the refusal of a bind at the URL of an endpoint without an owner that is online.
+func (t *tx) urlTaken(row *endpointRow, holder string, r account.BindRequest) error {
 	var ip string
 	err := t.row(`SELECT ip FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, holder, row.e.AccountID).Scan(&ip)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -232,7 +255,7 @@ func (t *tx) urlTaken(row *endpointRow, holder string, pooling bool) error {
 	return &account.Error{
 		Code: account.CodeURLTaken,
 		Msg: fmt.Sprintf("%s is taken by tunnel session %s from %s since %s; %s", row.e.URL, holder, ip, since,
-			remedy(row.e.PoolingEnabled, pooling)),
+			remedy(row.e.PoolingEnabled, r)),
 		Details: map[string]string{"endpoint_id": row.e.ID, "session_id": holder, "ip": ip, "since": since},
 	}
 }
@@ -245,6 +268,10 @@ func (row *endpointRow) assign(r account.BindRequest, region, resumeSecret strin
 	}
 	e.Name, e.Description, e.Metadata = r.Name, r.Description, r.Metadata
 	e.PoolingEnabled = r.PoolingEnabled
+	if e.Owner = nil; r.Owner != nil {
+		owner := *r.Owner
+		e.Owner = &owner
+	}
 	e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region = r.UpstreamURL, r.UpstreamProtocol, r.HostMode, region
 	e.Status, e.OfflineSince, e.TunnelSession, e.Principal = account.StatusOnline, nil, refTo(r.SessionID),
 		refTo(r.CredentialID)

@@ -33,16 +33,14 @@ func (s *Store) CreateEndpoint(
 		if err := t.refuseAgents(r); err != nil {
 			return err
 		}
-		slot := ""
-		if e.PoolingEnabled {
-			slot = poolMemberSlot(e.Name, "")
-		}
+		slot := cloudSlot(&e)
 		if row, err = t.newEndpoint(r, slot); err != nil {
 			return err
 		}
 		row.slot, row.onlineSince = slot, t.now
 		made := &row.e
 		made.Type, made.Status, made.Principal = account.TypeCloud, account.StatusOnline, e.Principal
+		made.Owner = e.Owner
 		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata,
 			e.PoolingEnabled
 		policy, err := t.newPolicy(e.TrafficPolicy, facts)
@@ -65,6 +63,18 @@ func (s *Store) CreateEndpoint(
 	return &row.e, nil
 }
 
+// cloudSlot returns the slot of an endpoint of type cloud; "" also for a pool's member without a
+// name, which has one of its id. An owner has one endpoint at a URL.
+func cloudSlot(e *account.Endpoint) string {
+	switch {
+	case e.Owner != nil:
+		return ownerSlot(e.Owner, 0)
+	case e.PoolingEnabled:
+		return poolMemberSlot(e.Name, "")
+	}
+	return ""
+}
+
 func checkCloud(e *account.Endpoint, policy string, facts account.PolicyFacts) error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -82,6 +92,9 @@ func (t *tx) refuseAgents(r account.BindRequest) error {
 		return err
 	}
 	row := rows[0]
+	if row.e.Owner != nil {
+		return ownerTaken(row, "agents and cloud endpoints share no URL: choose another one, or delete that object")
+	}
 	state := "is online"
 	if row.e.OfflineSince != nil {
 		state = "is offline since " + row.e.OfflineSince.Format("2006-01-02T15:04:05Z07:00")
@@ -101,6 +114,12 @@ func (t *tx) refuseCloud(r account.BindRequest) error {
 		return err
 	}
 	id := rows[0].e.ID
+	if owner := rows[0].e.Owner; owner != nil {
+		return &account.Error{Code: account.CodeURLTaken,
+			Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL, "owner": owner.String()},
+			Msg: fmt.Sprintf("%s is taken by %s, which no agent shares; choose another URL, or delete that object",
+				r.URL, owner)}
+	}
 	return &account.Error{Code: account.CodeURLTaken,
 		Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL},
 		Msg: fmt.Sprintf(
@@ -121,11 +140,8 @@ func (t *tx) rowsOf(r account.BindRequest, condition string, arg any) ([]*endpoi
 // backend or none.
 func (t *tx) joinCloud(row *endpointRow) error {
 	e := &row.e
-	row.slot = ""
-	if e.PoolingEnabled {
-		if row.slot = poolMemberSlot(e.Name, ""); row.slot == "" {
-			row.slot = "id:" + e.ID
-		}
+	if row.slot = cloudSlot(e); row.slot == "" && e.PoolingEnabled {
+		row.slot = "id:" + e.ID
 	}
 	differs, args := ``, []any{e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID}
 	if e.PoolingEnabled {
@@ -145,6 +161,8 @@ func (t *tx) joinCloud(row *endpointRow) error {
 		"the members of a pool have the same traffic_policy, and all of them a backend_id or none; delete the others "+
 			"before you change one, or give the new one theirs"
 	switch {
+	case other.slot == row.slot && e.Owner != nil:
+		why = "that object has it already; change it, or delete it first"
 	case !other.e.PoolingEnabled || !e.PoolingEnabled:
 		why = "only endpoints that all have pooling_enabled share a URL; change that one, or choose another URL"
 	case other.slot == row.slot:
@@ -152,7 +170,15 @@ func (t *tx) joinCloud(row *endpointRow) error {
 	}
 	return &account.Error{Code: account.CodeURLTaken,
 		Details: map[string]string{"endpoint_id": other.e.ID, "url": e.URL},
-		Msg:     fmt.Sprintf("%s is that of cloud endpoint %s: %s", e.URL, other.e.ID, why)}
+		Msg:     fmt.Sprintf("%s is that of %s: %s", e.URL, cloudName(&other.e), why)}
+}
+
+// cloudName names an endpoint of type cloud in messages.
+func cloudName(e *account.Endpoint) string {
+	if e.Owner != nil {
+		return fmt.Sprintf("%s (endpoint %s)", e.Owner, e.ID)
+	}
+	return "cloud endpoint " + e.ID
 }
 
 // PatchEndpoint implements account.CloudEndpoints.
@@ -189,6 +215,7 @@ func (s *Store) PatchEndpoint(
 		}
 		row.e.Description, row.e.Metadata, row.e.PoolingEnabled = after.Description, after.Metadata,
 			after.PoolingEnabled
+		row.e.Owner = after.Owner
 		changed, err := t.setPolicy(row, now, after.BackendID)
 		if err != nil || !changed && !differs(before, row.e) {
 			return err
@@ -213,7 +240,7 @@ func (s *Store) PatchEndpoint(
 func (s *Store) DeleteEndpoint(ctx context.Context, by account.Caller, id string) error {
 	return s.write(ctx, "deleting an endpoint", func(t *tx) error {
 		t.by = by.PrincipalID
-		row, err := t.cloudEndpoint(by.AccountID, id)
+		row, err := t.deletableEndpoint(by.AccountID, id)
 		if err != nil {
 			return err
 		}
@@ -230,9 +257,36 @@ func (t *tx) cloudEndpoint(accountID, id string) (*endpointRow, error) {
 	case row == nil:
 		return nil, notFound("endpoint", id)
 	case row.e.Type != account.TypeCloud:
-		return nil, account.Invalid("type", row.e.Type,
-			"endpoint "+id+" is an agent's, which its agent makes, changes by its flags and ends: "+
-				"start the agent with other flags, or end it with Ctrl-C or by /tunnel_sessions/{id}/stop")
+		return nil, errOfAgent(&row.e)
 	}
 	return row, nil
+}
+
+// deletableEndpoint returns a row of type cloud, or one of an owner that no session holds.
+func (t *tx) deletableEndpoint(accountID, id string) (*endpointRow, error) {
+	row, err := t.endpointWhere(`account_id = $1 AND id = $2`, accountID, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case row == nil:
+		return nil, notFound("endpoint", id)
+	case row.e.Type == account.TypeCloud:
+	case row.e.Owner == nil:
+		return nil, errOfAgent(&row.e)
+	case row.online():
+		return nil, account.Errorf(account.CodeInUse,
+			"endpoint %s is online: tunnel session %s holds it for %s; delete that object, or end the session first",
+			id, idOf(row.e.TunnelSession), row.e.Owner)
+	}
+	return row, nil
+}
+
+// errOfAgent is the refusal to change an agent's endpoint.
+func errOfAgent(e *account.Endpoint) error {
+	if e.Owner != nil {
+		return account.Invalid("type", e.Type, "endpoint "+e.ID+" is changed by its object: "+e.Owner.String())
+	}
+	return account.Invalid("type", e.Type,
+		"endpoint "+e.ID+" is an agent's, which its agent makes, changes by its flags and ends: "+
+			"start the agent with other flags, or end it with Ctrl-C or by /tunnel_sessions/{id}/stop")
 }

@@ -24,6 +24,8 @@ type endpointRow struct {
 	graceFrom   time.Time // when the grace of an offline row began
 	digest      string    // keyed, of the traffic policy; "" for none
 	change      *policyChange
+
+	ownerCluster, ownerObject, ownerUID string // of e.Owner, as the columns have it
 }
 
 var endpoints = newTable(table[endpointRow]{
@@ -62,6 +64,9 @@ var endpoints = newTable(table[endpointRow]{
 			{"seq", &e.ResourceVersion.Seq, updatable},
 			{"policy_digest", &r.digest, updatable},
 			{"backend_id", &e.BackendID, updatable},
+			{"owner_cluster", &r.ownerCluster, insertOnly},
+			{"owner_object", &r.ownerObject, insertOnly},
+			{"owner_uid", &r.ownerUID, updatable},
 		}
 	},
 })
@@ -69,6 +74,7 @@ var endpoints = newTable(table[endpointRow]{
 // saveEndpoint writes the row and its policy.
 func (t *tx) saveEndpoint(kind account.EventType, r *endpointRow) error {
 	var err error
+	r.storeOwner()
 	if kind == account.Added {
 		err = endpoints.insert(t, r)
 	} else {
@@ -116,6 +122,7 @@ func (t *tx) endpointsWhere(condition string, args ...any) ([]*endpointRow, erro
 	rows := make([]*endpointRow, len(found))
 	for i := range found {
 		rows[i] = &found[i]
+		rows[i].loadOwner()
 		e := &found[i].e
 		e.PublicURL, e.Proto = e.URL, e.Scheme
 		e.HostPort = account.EndpointURL{Host: e.Host, Port: e.Port}.HostPort()
@@ -171,6 +178,7 @@ func (s *Store) ListEndpoints(
 		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
 		q.andIf(f.Binding != "", `binding = `, f.Binding)
 		q.andIf(f.URL != "", `url = `, f.URL)
+		q.andIf(f.OwnerCluster != "", `owner_cluster <> '' AND owner_cluster = `, f.OwnerCluster)
 		rows, err := t.endpointsWhere(q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
 		if err != nil {
 			return err

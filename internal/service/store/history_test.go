@@ -210,6 +210,9 @@ func (h *history) write(writer int, random *rand.Rand) {
 func (h *history) bind(random *rand.Rand, session, url string) (id string) {
 	request := h.Request(session, url)
 	request.Description = fmt.Sprint(random.Uint32())
+	if host := strings.TrimPrefix(url, "http://"); strings.HasPrefix(host, "e2.") {
+		request.Owner = storetest.Owner(host)
+	}
 	h.until(random, func(r *replica) error {
 		got, err := r.Bind(h.T.Context(), request)
 		if account.CodeOf(err) == account.CodeNotFound {

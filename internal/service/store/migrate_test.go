@@ -12,7 +12,10 @@ import (
 )
 
 // withoutLegs makes of a new store one as version 8 of the schema kept it, but for the version.
-const withoutLegs = `DROP TABLE access_changes_applied; DROP TABLE access_changes;
+const withoutLegs = `DROP INDEX endpoints_of_owner; DROP INDEX endpoints_in_grace;
+	CREATE INDEX endpoints_in_grace ON endpoints (online, grace_from); ALTER TABLE endpoints DROP COLUMN owner_cluster;
+	ALTER TABLE endpoints DROP COLUMN owner_object; ALTER TABLE endpoints DROP COLUMN owner_uid;
+	DROP TABLE access_changes_applied; DROP TABLE access_changes;
 	DROP TABLE active_children; ALTER TABLE backends DROP COLUMN active_child; DROP TABLE legs;
 	ALTER TABLE tunnel_sessions DROP COLUMN join_hash;
 	DROP INDEX tunnels_by_resume_hash; ALTER TABLE tunnels DROP COLUMN resume_hash;

@@ -213,44 +213,53 @@ func (t *tx) savePolicy(row *endpointRow) error {
 	return nil
 }
 
-// bindPolicy gives the row of an agent the policy of its bind. others reports whether more endpoints
-// have its URL.
-func (t *tx) bindPolicy(row *endpointRow, r account.BindRequest, others bool) (changed bool, err error) {
+// bindPolicy gives the row of an agent the policy of its bind. others reports whether more
+// endpoints have its URL. replaced reports that such endpoints got the policy, too.
+func (t *tx) bindPolicy(row *endpointRow, r account.BindRequest, others bool) (changed, replaced bool, err error) {
 	p, err := t.newPolicy(r.TrafficPolicy, r.PolicyFacts)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	if changed, err = t.setPolicy(row, p, ""); err != nil || !others {
-		return changed, err
+		return changed, false, err
 	}
-	return changed, t.agreePolicy(row, p, r.ReplacePoolPolicy)
+	replaced, err = t.agreePolicy(row, p, r.ReplacePoolPolicy)
+	return changed, replaced, err
 }
 
-// agreePolicy holds the rule that all members of a pool have one policy. With replace the others
-// get that of the row, in the same transaction.
-func (t *tx) agreePolicy(row *endpointRow, p policy, replace bool) error {
+// agreePolicy holds the rule that all members of a pool have one policy. The others of the row's
+// owner, and with replace all others, get that of the row, in the same transaction.
+func (t *tx) agreePolicy(row *endpointRow, p policy, replace bool) (replaced bool, err error) {
 	e := &row.e
 	others, err := t.endpointsWhere(
 		`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5 AND policy_digest <> $6 ORDER BY id`,
 		e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID, row.digest)
 	if err != nil || len(others) == 0 {
-		return err
+		return false, err
 	}
-	if !replace {
-		return &account.Error{Code: account.CodeURLTaken,
-			Details: map[string]string{"endpoint_id": others[0].e.ID, "url": e.URL},
-			Msg: fmt.Sprintf(
-				"%s is shared by a pool whose members have another traffic policy (endpoint %s); give the same one, "+
-					"or replace "+
-					"theirs by --replace-pool-policy",
-				e.URL, others[0].e.ID)}
+	for _, other := range others {
+		if !replace && (e.Owner == nil || !e.Owner.Is(other.e.Owner)) {
+			return false, otherPolicy(other, e.Owner)
+		}
 	}
 	for _, other := range others {
 		if _, err := t.setPolicy(other, p, ""); err != nil {
-			return err
+			return false, err
 		}
 		other.e.UpdatedAt = t.now
 		t.changed(account.Modified, other)
 	}
-	return nil
+	return true, nil
+}
+
+// otherPolicy is the refusal of a bind in a pool with another traffic policy.
+func otherPolicy(other *endpointRow, by *account.Owner) error {
+	remedy := "or replace theirs by --replace-pool-policy"
+	if by != nil {
+		remedy = "or choose another URL"
+	}
+	return &account.Error{Code: account.CodeURLTaken,
+		Details: map[string]string{"endpoint_id": other.e.ID, "url": other.e.URL},
+		Msg: fmt.Sprintf("%s is shared by a pool whose members have another traffic policy (endpoint %s); "+
+			"give the same one, %s", other.e.URL, other.e.ID, remedy)}
 }

@@ -75,9 +75,17 @@ func (t *tx) rowFor(r account.BindRequest, slot, memberSlot string) (*endpointRo
 			members, online)}
 }
 
-// remedy returns what to do about a row that another session holds.
-func remedy(holderPools, requestPools bool) string {
+// remedy returns what to do about a row without an owner that another session holds.
+func remedy(holderPools bool, r account.BindRequest) string {
+	requestPools := r.PoolingEnabled
 	switch {
+	case r.Owner != nil && holderPools:
+		return "stop that agent, choose another URL, or share this one: set poolingEnabled of this object"
+	case r.Owner != nil && requestPools:
+		return "that agent does not share it: start it with --pooling-enabled, or stop it, or choose another URL"
+	case r.Owner != nil:
+		return "stop that agent, choose another URL, or share this one: start that agent with --pooling-enabled, and " +
+			"set poolingEnabled of this object"
 	case holderPools && requestPools:
 		return "stop that agent, or give this member of the pool another --name"
 	case holderPools:

@@ -39,6 +39,7 @@ const (
 	transactionTimeout = 30 * time.Second
 
 	DefaultGrace          = 10 * time.Minute
+	DefaultOwnedGrace     = 7 * 24 * time.Hour
 	DefaultReserve        = 7 * 24 * time.Hour
 	DefaultEventRetention = 24 * time.Hour
 	DefaultAuditRetention = 90 * 24 * time.Hour
@@ -48,6 +49,9 @@ const (
 	// operatorSweep is how often vanished operators are looked for, and so how long operators may
 	// take to register again after a server's start.
 	operatorSweep = time.Hour
+	// ownedSweep is how often endpoints with an owner are looked for whose grace has ended: a cluster
+	// that is gone may leave thousands, which are compared each time.
+	ownedSweep = 10 * time.Second
 )
 
 // Options open a Store. Zero values mean the defaults.
@@ -63,6 +67,7 @@ type Options struct {
 	BeatTimes      BeatTimes            // of a replica; tests shorten them
 	Clock          func() time.Time     // nil = time.Now, and the database's clock for revocations
 	Grace          time.Duration        // how long the row of a lost endpoint is kept
+	OwnedGrace     time.Duration        // of one with an owner that no other endpoint of the owner serves
 	Reserve        time.Duration        // how long the ids of a deleted endpoint and of its hostname are kept
 	EventRetention time.Duration        // how long events are kept
 	AuditRetention time.Duration        // how long audit events are kept
@@ -87,6 +92,7 @@ type Options struct {
 func (o *Options) setDefaults() {
 	setDefault(&o.BeatTimes, BeatTimes{beatInterval, beatTimeout, fenceAfter})
 	setDefault(&o.Grace, DefaultGrace)
+	setDefault(&o.OwnedGrace, max(DefaultOwnedGrace, o.Grace))
 	setDefault(&o.Reserve, DefaultReserve)
 	setDefault(&o.EventRetention, DefaultEventRetention)
 	setDefault(&o.AuditRetention, DefaultAuditRetention)
@@ -137,6 +143,7 @@ type Store struct {
 	probe    probe
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
+	ownedDue     atomic.Int64 // microseconds: when endpoints with an owner are looked for next
 }
 
 // The interfaces that Store implements.

@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -51,7 +52,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 	if s.opt.Replica != nil && !s.sweeper.Load() {
 		return errors.Join(s.flushLastUsedIfDue(ctx), s.flushUses(ctx, false))
 	}
-	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx),
+	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepOwned(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx),
 		s.sweepReservations(ctx), s.flushLastUsedIfDue(ctx), s.sweepSessions(ctx), s.sweepUsers(ctx),
 		s.sweepOperators(ctx))
 }
@@ -69,21 +70,41 @@ func (s *Store) sweepLost(ctx context.Context) error {
 	return s.endLost(ctx, "its server was lost")
 }
 
+// sweepGrace deletes the endpoints of agents whose grace has ended.
 func (s *Store) sweepGrace(ctx context.Context) error {
-	const expired = `online = 0 AND grace_from <= $1 AND type = $2`
-	for more := true; more; {
-		before := micros(s.now().Add(-s.opt.Grace))
-		some, err := s.exists(ctx, `SELECT 1 FROM endpoints WHERE `+expired+` LIMIT 1`, before, account.TypeAgent)
+	return s.deleteExpired(ctx, `online = 0 AND owner_cluster = '' AND grace_from <= $1 AND type = $2`)
+}
+
+// sweepOwned does the same for endpoints with an owner. Their grace is OwnedGrace, but Grace beside
+// another one of the owner that has been online for as long.
+func (s *Store) sweepOwned(ctx context.Context) error {
+	now := s.now()
+	if micros(now) < s.ownedDue.Load() {
+		return nil
+	}
+	s.ownedDue.Store(micros(now.Add(ownedSweep)))
+	return s.deleteExpired(ctx, `online = 0 AND owner_cluster <> '' AND grace_from <= $1 AND type = $2
+		AND (grace_from <= $3 OR EXISTS (SELECT 1 FROM endpoints AS o
+			WHERE o.account_id = endpoints.account_id AND o.binding = endpoints.binding AND o.host = endpoints.host
+			AND o.port = endpoints.port AND o.owner_cluster = endpoints.owner_cluster
+			AND o.owner_object = endpoints.owner_object AND o.online = 1 AND o.online_since <= $1))`,
+		micros(now.Add(-s.opt.OwnedGrace)))
+}
+
+// deleteExpired deletes the endpoints that the condition selects; $1 is the time before Grace, $2 the
+// type of agents' endpoints.
+func (s *Store) deleteExpired(ctx context.Context, condition string, more ...any) error {
+	args := append([]any{micros(s.now().Add(-s.opt.Grace)), account.TypeAgent}, more...)
+	for {
+		some, err := s.exists(ctx, `SELECT 1 FROM endpoints WHERE `+condition+` LIMIT 1`, args...)
 		if err != nil || !some {
 			return err
 		}
 		err = s.write(ctx, "deleting endpoints after their grace", func(t *tx) error {
-			rows, err := t.endpointsWhere(expired+` ORDER BY grace_from, id LIMIT $3`, before, account.TypeAgent,
-				sweepBatch)
+			rows, err := t.endpointsWhere(condition+fmt.Sprintf(` ORDER BY grace_from, id LIMIT %d`, sweepBatch), args...)
 			if err != nil {
 				return err
 			}
-			more = len(rows) == sweepBatch
 			for _, row := range rows {
 				if err := t.deleteEndpoint(row); err != nil {
 					return err
@@ -95,7 +116,6 @@ func (s *Store) sweepGrace(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 func (s *Store) sweepEvents(ctx context.Context) error {

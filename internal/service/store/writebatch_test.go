@@ -343,3 +343,41 @@ func TestWrite_WaitsNoLongerThanItsContext(t *testing.T) {
 	_, err = other.Bind(t.Context(), request)
 	storetest.Must(t, err)
 }
+
+// TestWriteBatch_OwnersBindsGetRowEach holds that binds of one owner in one transaction see each
+// other's rows: each takes another one, in the order of the binds, and one beside another owner is
+// refused.
+func TestWriteBatch_OwnersBindsGetRowEach(t *testing.T) {
+	t.Parallel()
+	onBothEngines(t, func(t *testing.T, f *storetest.Fixture) {
+		lost := f.Session()
+		offline := f.BindFor(lost, storetest.Owner("api")).Endpoint
+		f.EndSession(lost)
+		got := make([]*account.BindResult, 4)
+		sessions := []string{f.Session(), f.Session(), f.Session(), f.Session()}
+		h := holdTurn(t, f.Store)
+		for i, session := range sessions {
+			r := f.OwnedRequest(session, storetest.Owner([]string{"api", "api", "web", "api"}[i]))
+			h.add(func() (err error) {
+				got[i], err = f.Store.Bind(f.T.Context(), r)
+				return err
+			})
+		}
+		for i, err := range h.run() {
+			if want := i != 2; (err == nil) != want {
+				t.Fatalf("bind %d: %v", i, err)
+			}
+		}
+		storetest.Equal(t, "the first row", got[0].Endpoint.ID, offline.ID)
+		for i := range got {
+			if i != 2 {
+				storetest.Equal(t, fmt.Sprint("oldest of bind ", i), got[i].OwnerEndpointID, offline.ID)
+			}
+		}
+		if a, b := got[1].Endpoint.ID, got[3].Endpoint.ID; a == b || a == offline.ID || b == offline.ID {
+			t.Errorf("rows %s, %s and %s", offline.ID, a, b)
+		}
+		storetest.Equal(t, "rows", len(f.List().Endpoints), 3)
+		checkLog(f)
+	})
+}

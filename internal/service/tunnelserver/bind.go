@@ -27,7 +27,7 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 		return tunnel.Bound{}, s.refusal(err)
 	}
 	s.publishBind(ctx, t, bindEffect{from: result.ReplacedSessionID, rebound: rebound, policy: result.PolicyReplaced,
-		pool: s.poolSessions(ctx, &result.Endpoint, b)})
+		pool: s.poolSessions(ctx, result, b)})
 	// the token's rules may have changed before the watchdog saw the endpoint
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
 		return tunnel.Bound{}, s.evictForbidden(t, errNoBindRule(t, result.Endpoint.URL))
@@ -38,8 +38,8 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	if s.opt.OnBind != nil {
 		s.opt.OnBind(&result.Endpoint)
 	}
-	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret},
-		nil
+	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret,
+		OwnerEndpointID: result.OwnerEndpointID}, nil
 }
 
 // agentSession returns the session of an agent.
@@ -102,12 +102,16 @@ func errNoBindRule(t *session, url string) *account.Error {
 
 // bindRequest validates every field of a bind except the policy, and lists all broken rules.
 func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
+	owner, err := t.bindOwner(b)
+	if err != nil {
+		return account.BindRequest{}, err
+	}
 	r := account.BindRequest{
 		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id, Binding: b.Binding,
 		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL,
 		UpstreamProtocol: b.UpstreamProtocol,
 		HostMode:         b.HostMode, PoolingEnabled: b.PoolingEnabled, ResumeSecret: b.ResumeSecret,
-		ReplacePoolPolicy: b.ReplacePoolPolicy,
+		ReplacePoolPolicy: b.ReplacePoolPolicy, Owner: owner,
 	}
 	if r.Binding == "" {
 		r.Binding = account.BindingKubernetes
@@ -115,7 +119,6 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	if r.HostMode == "" {
 		r.HostMode = account.HostPassthrough
 	}
-	var err error
 	r.URL, err = account.ParseBindingURL(r.Binding, b.URL)
 	broken := account.FieldsOf(err)
 	for _, f := range account.FieldsOf(r.Validate()) {

@@ -120,7 +120,7 @@ func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.
 	if wait <= 0 || s.lostByRestart(ep) {
 		return wait, nil
 	}
-	if !ep.PoolingEnabled {
+	if !ep.SharesURL() {
 		return 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -138,9 +138,8 @@ func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.
 	return 0, nil
 }
 
-// lostByRestart reports whether the restart disconnected the endpoint's agent. If a server that is
-// alone has no member for an endpoint that is online in the store, the bind is committed, and the
-// member is about to be added.
+// lostByRestart reports whether the restart disconnected the endpoint's agent. One that is online
+// in the store of a server that is alone has bound again, and is about to become a member.
 func (s *Server) lostByRestart(ep *account.Endpoint) bool {
 	if ep.Status == account.StatusOnline && !s.replicated() {
 		return true

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// With several servers, a session binds and unbinds over any of its legs, so a server reads from the
-// store what its sessions hold: when a leg comes up, when another server tells of a change, and in
-// comparisons. Two rules keep an older reading from undoing a newer change:
+// With several servers, a session binds and unbinds over any of its legs, so a server reads from
+// the store what its sessions hold: when a leg comes up, when another server tells of a change, and
+// in comparisons. Two rules keep an older reading from undoing a newer change:
 //
 //   - A reading and its application exclude the binds and unbinds of the session on this server
 //     (session.holdings). So what is applied was read after the last of them, and every change on
@@ -26,8 +26,8 @@ import (
 //     the other's row was read, or its bind answered, before the takeover.
 
 // ApplySessions makes the members of these sessions those that the store has, and ends the sessions
-// that are over, whose clients are told code and msg. Without a code they are closed without a STOP,
-// and without either they are left to the next comparison: who ended one tells why. Sessions
+// that are over, whose clients are told code and msg. Without a code they are closed without a
+// STOP, and without either they are left to the next comparison: who ended one tells why. Sessions
 // without a connection here are skipped. It returns when it is done.
 func (s *Server) ApplySessions(ctx context.Context, ids []string, code tunnel.Code, msg string) error {
 	var errs []error
@@ -109,9 +109,9 @@ func (s *Server) endOver(t *session, code tunnel.Code, msg string) {
 	}
 }
 
-// applyHoldings makes the session's members those of the reading. It reports whether the database has
-// lost one, which stays until the session has ended, and returns an error when the authtoken does not
-// admit one.
+// applyHoldings makes the session's members those of the reading. It reports whether the database
+// has lost one, which stays until the session has ended, and returns an error when the authtoken
+// does not admit one.
 func (s *Server) applyHoldings(t *session, held *account.SessionHoldings) (lost bool, problem *account.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,15 +165,15 @@ func (h *Member) sameBind(ep account.Endpoint) bool {
 	mine := *h.Endpoint()
 	for _, e := range []*account.Endpoint{&mine, &ep} {
 		e.CreatedAt, e.UpdatedAt, e.ResourceVersion = time.Time{}, time.Time{}, account.ResourceVersion{}
-		if e.PoolingEnabled {
+		if e.SharesURL() {
 			e.TrafficPolicy = ""
 		}
 	}
 	return reflect.DeepEqual(mine, ep)
 }
 
-// applyTunnels makes the session's labelled tunnels those of the reading, and adds their ids to kept.
-// It reports whether the database has lost one. mu must be held.
+// applyTunnels makes the session's labelled tunnels those of the reading, and adds their ids to
+// kept. It reports whether the database has lost one. mu must be held.
 func (s *Server) applyTunnels(t *session, held *account.SessionHoldings, kept map[string]bool) (lost bool) {
 	have := make(map[string]bool)
 	for _, h := range s.tunnels[t.accountID] {

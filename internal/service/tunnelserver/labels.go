@@ -49,8 +49,8 @@ const (
 	maxBindID = 128
 )
 
-// startTunnel records the tunnel, and adds it with the secret with which a later one replaces it. As
-// that is made of the BindID, the store recognizes a bind that was sent again.
+// startTunnel records the tunnel, and adds it with the secret with which a later one replaces it.
+// As that is made of the BindID, the store recognizes a bind that was sent again.
 func (s *Server) startTunnel(
 	ctx context.Context, t *session, b tunnel.Bind,
 ) (started *account.LabelledTunnel, secret string, err error) {
@@ -97,6 +97,10 @@ func validateLabelled(b tunnel.Bind) error {
 	if b.PoolingEnabled || b.ReplacePoolPolicy {
 		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true",
 			Rule: "tunnels with the same labels share traffic as they are; leave it out"})
+	}
+	if b.Owner != nil {
+		broken = append(broken, account.FieldError{Field: "owner", Value: account.Shorten(b.Owner.Name),
+			Rule: "a labelled tunnel has none; leave it out"})
 	}
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)

@@ -14,9 +14,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// publish makes the other servers compare sessions of an account with the store, and waits until they
-// have, or ctx is done. The clients of sessions that are over are told code and msg; without a code, the
-// sessions are closed, and without either they are left to the next comparison.
+// publish makes the other servers compare sessions of an account with the store, and waits until
+// they have, or ctx is done. The clients of sessions that are over are told code and msg; without a
+// code, the sessions are closed, and without either they are left to the next comparison.
 func (s *Server) publish(ctx context.Context, accountID string, code tunnel.Code, msg string, sessionIDs ...string) {
 	if s.opt.Publish != nil {
 		s.opt.Publish(ctx, []string{accountID}, sessionIDs, code, msg)
@@ -55,10 +55,10 @@ func (s *Server) publishBind(ctx context.Context, t *session, e bindEffect) {
 	}
 }
 
-// publishBriefly is publish, and PublishPolicy if policy is set, that waits for bindPublishTimeout at
-// most, and for nextPublishTimeout while other calls have waited in vain: an agent that comes from a
-// server that has died must not wait until that server is known to be dead. One that lives and did
-// not answer compares with the store.
+// publishBriefly is publish, and PublishPolicy if policy is set, that waits for bindPublishTimeout
+// at most, and for nextPublishTimeout while other calls have waited in vain: an agent that comes
+// from a server that has died must not wait until that server is known to be dead. One that lives
+// and did not answer compares with the store.
 func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
 	told := make(chan struct{})
 	s.closing.Go(func() {
@@ -114,12 +114,13 @@ func (s *Server) publishPending() {
 	}
 }
 
-// poolSessions returns the sessions of the endpoint's pool, if the bind has replaced the pool's
-// traffic policy.
-func (s *Server) poolSessions(ctx context.Context, ep *account.Endpoint, b tunnel.Bind) []string {
-	if !b.ReplacePoolPolicy || s.opt.Publish == nil {
+// poolSessions returns the sessions of the other endpoints at the URL, if the bind may have
+// replaced their traffic policy.
+func (s *Server) poolSessions(ctx context.Context, r *account.BindResult, b tunnel.Bind) []string {
+	if s.opt.Publish == nil || !b.ReplacePoolPolicy && (b.Owner == nil || !r.PolicyReplaced) {
 		return nil
 	}
+	ep := &r.Endpoint
 	page, err := s.opt.Store.ListEndpoints(ctx, ep.AccountID,
 		account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {

@@ -64,11 +64,12 @@ type Options struct {
 	Replicas  func() int          // how many servers accept sessions, for the Welcome
 	Legs      account.SessionLegs // part of the store
 	// Publish makes the other servers compare these sessions with the store, as ApplySessions does
-	// here, and returns when they have or ctx is done; nil = there are no others. accountIDs are the
-	// sessions' accounts.
+	// here, and returns when they have or ctx is done; nil = there are no others. accountIDs are
+	// the sessions' accounts.
 	Publish func(ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string)
-	// PublishPolicy makes this server and the others read the account's endpoints from the store, as a
-	// traffic policy was replaced, and returns when they do or ctx is done; nil = there are no others.
+	// PublishPolicy makes this server and the others read the account's endpoints from the store,
+	// as a traffic policy was replaced, and returns when they do or ctx is done; nil = there are no
+	// others.
 	PublishPolicy func(ctx context.Context, accountID string)
 	// OnCompared is called after each complete comparison of the sessions with the store, with the
 	// time of Clock when it began; nil = not called.
@@ -118,13 +119,15 @@ type session struct {
 	id, accountID, operatorID string
 	cluster                   string // the operator's cluster name
 	credentialID              string
+	clusterUID                string // of the cluster whose exporter's credential it is; "" = no exporter's
 	hello                     tunnel.Hello
 	ip                        string
 	accepted                  time.Time
 	joined                    bool // it began on another server
 
 	// holdings excludes readings of what the session holds, with their application to the members,
-	// from its own binds and unbinds here: held for writing by the former, for reading by the latter.
+	// from its own binds and unbinds here: held for writing by the former, for reading by the
+	// latter.
 	holdings sync.RWMutex
 
 	// guarded by Server.mu

@@ -25,7 +25,8 @@ type Open func(opt store.Options) (*store.Store, error)
 
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
-	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, legs, reservations,
+	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, owners, ownerRows,
+		ownedCloud, tunnels, legs, reservations,
 		events, times,
 		operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit,
 		isolation, concurrency,

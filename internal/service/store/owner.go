@@ -1,0 +1,158 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// An endpoint of an owner is not of a session: replicas of an exporter come and go, each takes a
+// row of the owner that no other one holds, and rows outlive all of them for a week.
+
+// storeOwner sets the columns of the row's owner.
+func (r *endpointRow) storeOwner() {
+	r.ownerCluster, r.ownerObject = ownerKey(r.e.Owner)
+	if r.ownerUID = ""; r.e.Owner != nil {
+		r.ownerUID = r.e.Owner.UID
+	}
+}
+
+// loadOwner sets the row's owner from its columns.
+func (r *endpointRow) loadOwner() {
+	if r.ownerCluster == "" {
+		return
+	}
+	kind, object, _ := strings.Cut(r.ownerObject, "/")
+	namespace, name, _ := strings.Cut(object, "/")
+	r.e.Owner = &account.Owner{Cluster: r.ownerCluster, Kind: kind, Namespace: namespace, Name: name, UID: r.ownerUID}
+}
+
+// ownerKey returns what the columns owner_cluster and owner_object have.
+func ownerKey(o *account.Owner) (cluster, object string) {
+	if o == nil {
+		return "", ""
+	}
+	return o.Cluster, o.Object()
+}
+
+// ownerSlot returns the slot of the n-th endpoint that an owner has at a URL.
+func ownerSlot(o *account.Owner, n int) string {
+	return "owner:" + o.Cluster + "/" + o.Object() + "/" + strconv.Itoa(n)
+}
+
+// rowChoice is the row of a bind.
+type rowChoice struct {
+	row      *endpointRow // nil: it is to be made
+	slot     string
+	replaced string // the live session that the bind takes it from, or ""
+	oldest   string // id of the oldest endpoint that its owner has at the URL already, or ""
+}
+
+// ownerRow chooses the row of a bind with an owner: the one that its session holds or its resume
+// secret fits, else the oldest that is offline, else a new one, in the first slot that is free.
+func (t *tx) ownerRow(r account.BindRequest, at bindPlace) (c rowChoice, err error) {
+	if at.endpoints == 0 {
+		c.slot = ownerSlot(r.Owner, 0)
+		return c, nil
+	}
+	cluster, object := ownerKey(r.Owner)
+	rows, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4
+		AND owner_cluster = $5 AND owner_object = $6 ORDER BY created_at, slot`,
+		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, cluster, object)
+	if err != nil {
+		return c, err
+	}
+	if len(rows) > 0 {
+		c.oldest = rows[0].e.ID
+	}
+	hash, taken := account.HashSecret(r.ResumeSecret), map[string]bool{}
+	for _, row := range rows {
+		taken[row.slot] = true
+		holder := idOf(row.e.TunnelSession)
+		switch {
+		case row.online() && holder == r.SessionID:
+			c.row, c.replaced = row, ""
+		case c.row != nil && c.row.online(): // it is one of these two
+		case row.online() && len(row.resumeHash) > 0 && subtle.ConstantTimeCompare(row.resumeHash, hash) == 1:
+			c.row, c.replaced = row, holder
+		case !row.online() && c.row == nil:
+			c.row = row
+		}
+	}
+	if c.row != nil {
+		c.slot = c.row.slot
+		return c, nil
+	}
+	n := 0
+	for taken[ownerSlot(r.Owner, n)] {
+		n++
+	}
+	c.slot = ownerSlot(r.Owner, n)
+	return c, nil
+}
+
+// othersOwner selects the endpoints at a URL that a bind or an endpoint of the owner in parameters
+// $n and $n+1, which pools or not by $n+2, must not join: those of another owner, unless both pool.
+func othersOwner(n int) string {
+	return fmt.Sprintf(`(owner_cluster <> $%d OR owner_object <> $%d) AND (pooling_enabled = 0 OR $%d = 0)`, n, n+1,
+		n+2)
+}
+
+// refuseOtherOwner refuses a bind beside an endpoint of another owner, or a bind with an owner
+// beside an endpoint without one, unless both pool.
+func (t *tx) refuseOtherOwner(r account.BindRequest) error {
+	cluster, object := ownerKey(r.Owner)
+	row, err := t.endpointWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND `+othersOwner(5)+
+		` ORDER BY online DESC, id LIMIT 1`,
+		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, cluster, object, r.PoolingEnabled)
+	if err != nil || row == nil {
+		return err
+	}
+	if row.e.Owner != nil {
+		return ownerTaken(row, ownerRemedy(r.Owner, row.e.PoolingEnabled, r.PoolingEnabled))
+	}
+	if row.online() {
+		return t.urlTaken(row, idOf(row.e.TunnelSession), r)
+	}
+	return &account.Error{Code: account.CodeURLTaken,
+		Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL},
+		Msg: fmt.Sprintf("%s is taken by endpoint %s of an agent, which is offline since %s and keeps its URL for %s; "+
+			"wait until then, or choose another URL", row.e.URL, row.e.ID, row.e.OfflineSince.Format(time.RFC3339),
+			t.s.opt.Grace)}
+}
+
+// ownerTaken is the refusal of a bind, or of a cloud endpoint, at the URL of an endpoint with an
+// owner.
+func ownerTaken(row *endpointRow, remedy string) error {
+	e := &row.e
+	state := ""
+	if e.OfflineSince != nil {
+		state = ", which is offline since " + e.OfflineSince.Format(time.RFC3339)
+		remedy += "; if that object is gone: fairlead api endpoints delete " + e.ID
+	}
+	return &account.Error{Code: account.CodeURLTaken,
+		Details: map[string]string{"endpoint_id": e.ID, "url": e.URL, "owner": e.Owner.String()},
+		Msg:     fmt.Sprintf("%s is taken by %s%s; %s", e.URL, e.Owner, state, remedy)}
+}
+
+// ownerRemedy returns what to do about a URL that an object, or an agent's endpoint, has.
+func ownerRemedy(by *account.Owner, holderPools, requestPools bool) string {
+	mine := "start this agent with --pooling-enabled"
+	if by != nil {
+		mine = "set poolingEnabled of this object"
+	}
+	switch {
+	case holderPools:
+		return "choose another URL, or share this one: " + mine
+	case requestPools:
+		return "choose another URL, or set poolingEnabled of that object, too"
+	}
+	return "choose another URL, or share this one: " + mine + " and poolingEnabled of that object"
+}

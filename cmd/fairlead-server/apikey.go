@@ -14,26 +14,49 @@ import (
 
 func apiKeyToJSON(k account.APIKey, secret string) credentialJSON {
 	return credentialJSON{ID: k.ID, Secret: secret, Description: k.Description,
-		Scopes: append([]account.Scope{}, k.Scopes...), CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt,
-		LastUsedAt: k.LastUsedAt}
+		Scopes: append([]account.Scope{}, k.Scopes...), ACL: k.ACL, ClusterUID: k.ClusterUID, CreatedAt: k.CreatedAt,
+		ExpiresAt: k.ExpiresAt, LastUsedAt: k.LastUsedAt}
 }
 
-func newAPIKey(c console, at *dataLocation) *cobra.Command {
-	var scopes []string
-	create := &cobra.Command{
-		Short: "Make an API key",
-		Long: `Make an API key. Its scopes are what it may do:
+const apiKeyHelp = `Make an API key. Its scopes are what it may do:
   admin      everything (the default)
   read       read everything
   operator   read and watch endpoints, register operators: what fairlead-operator needs
-  identities read and revoke the identities that logged in, and their sessions, and nothing else`,
+  identities read and revoke the identities that logged in, and their sessions, and nothing else
+  exporter   bind and keep the endpoints of one cluster's AgentEndpoints and CloudEndpoints: the
+             only secret that fairlead-operator exporter needs; it goes with no other scope
+
+A key with the scope exporter belongs to one cluster: the one of --cluster-uid, else the first that
+presents it. Its rules are what it may do:
+  export:<namespace>/<name>  make endpoints of such objects
+  bind:<url pattern>         under such URLs
+  backend:<id>               forward to such backends
+  internal:<host>            forward to such internal endpoints
+"*" stands for any run of characters. Without --acl they are export:* and bind:*.`
+
+func newAPIKey(c console, at *dataLocation) *cobra.Command {
+	var scopes, acl []string
+	var clusterUID string
+	create := &cobra.Command{
+		Short: "Make an API key",
+		Long:  apiKeyHelp,
 		Example: `  fairlead-server api-key create --scope operator --description "cluster eu-1"
-  KEY=$(fairlead-server api-key create --scope read --expires 720h)`,
+  KEY=$(fairlead-server api-key create --scope read --expires 720h)
+  fairlead-server api-key create --scope exporter --acl 'export:team-a/*' --acl 'bind:http://*.team-a' \
+    --cluster-uid "$(kubectl get namespace kube-system -o jsonpath={.metadata.uid})"`,
 	}
 	create.Flags().StringSliceVar(&scopes, "scope", nil,
-		"`SCOPE` of the key: admin, read, operator or identities; may be repeated; default admin")
+		"`SCOPE` of the key: admin, read, operator, identities or exporter; may be repeated; default admin")
+	create.Flags().StringArrayVar(&acl, "acl", nil,
+		"`RULE` of a key with the scope exporter; may be repeated; default export:* and bind:*")
+	create.Flags().StringVar(&clusterUID, "cluster-uid", "",
+		"`UID` of the namespace kube-system of the cluster that a key with the scope exporter belongs to; default the "+
+			"first that presents it")
 	return newCredentialGroup(c, at, "api-key", "Make, list and delete API keys", credentialKind{
-		title: "API key", noun: "key", rulesHeading: "SCOPES", rulesPrefix: "for",
+		title: "API key", noun: "key", headings: []string{"SCOPES", "RULES", "CLUSTER"}, rightsPrefix: "for",
+		rights: func(v *credentialJSON) []string {
+			return []string{v.scopes(), orDash(v.rules()), orDash(v.ClusterUID)}
+		},
 		deleteEffect: "when the command returns, the key is refused", exampleID: "ak-06gvhcq2s01qv18avutpa9ljkg",
 		createCommand: create,
 		create: func(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {
@@ -41,11 +64,19 @@ func newAPIKey(c console, at *dataLocation) *cobra.Command {
 			for i, s := range scopes {
 				list[i] = account.Scope(s)
 			}
-			key, secret, err := st.IssueAPIKey(ctx, n.accountID, n.description, list, n.expiresAt)
+			p := account.APIKeyPatch{Description: &n.description, ClusterUID: &clusterUID,
+				Expiry: account.ExpiryPatch{Set: true, At: n.expiresAt}}
+			if len(list) > 0 {
+				p.Scopes = &list
+			}
+			if len(acl) > 0 {
+				p.ACL = &acl
+			}
+			key, err := st.CreateAPIKey(ctx, account.Caller{AccountID: n.accountID}, p)
 			if err != nil {
 				return credentialJSON{}, err
 			}
-			return apiKeyToJSON(*key, secret), nil
+			return apiKeyToJSON(*key, *key.Token), nil
 		},
 		list: func(ctx context.Context, st *store.Store, accountID string) ([]credentialJSON, error) {
 			keys, err := st.AllAPIKeys(ctx, accountID)

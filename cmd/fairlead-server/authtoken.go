@@ -39,7 +39,8 @@ label (bind:*) and not connect.`,
 		"operator id or `PATTERN` that a forwarder may act for, short for --acl connect:PATTERN; may be repeated")
 	return newCredentialGroup(c, at, "authtoken", "Make, list and delete authtokens of agents and operators",
 		credentialKind{
-			title: "authtoken", noun: "token", rulesHeading: "RULES", rulesPrefix: "with the rules",
+			title: "authtoken", noun: "token", headings: []string{"RULES"}, rightsPrefix: "with the rules",
+			rights:       func(v *credentialJSON) []string { return []string{v.rules()} },
 			deleteEffect: "when the command returns, its sessions end", exampleID: "cr-06gvhcq2s2auogl7hpr9emqabc",
 			createCommand: create,
 			create: func(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,24 +16,26 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
-// credentialJSON is an API key, which has Scopes, or an authtoken, which has an ACL, as the
-// commands print it. Secret is set only in the answer to its creation.
+// credentialJSON is an API key, which has Scopes, or an authtoken, which has none, as the commands
+// print it. Secret is set only in the answer to its creation.
 type credentialJSON struct {
 	ID          string          `json:"id"`
 	Secret      string          `json:"secret,omitempty"`
 	Description string          `json:"description"`
 	Scopes      []account.Scope `json:"scopes,omitzero"`
-	ACL         []string        `json:"acl,omitzero"`
+	ACL         []string        `json:"acl,omitempty"` // of authtokens, and of keys with the scope exporter
+	ClusterUID  string          `json:"cluster_uid,omitempty"`
 	CreatedAt   time.Time       `json:"created_at"`
 	ExpiresAt   *time.Time      `json:"expires_at"`
 	LastUsedAt  *time.Time      `json:"last_used_at"`
 }
 
-// rules returns the scopes or the rules of the ACL as one text.
-func (c *credentialJSON) rules() string {
-	if c.ACL != nil {
-		return strings.Join(c.ACL, " ")
-	}
+// rights returns the scopes and the rules as one text.
+func (c *credentialJSON) rights() string {
+	return strings.Join(slices.DeleteFunc([]string{c.scopes(), c.rules()}, func(s string) bool { return s == "" }), " ")
+}
+
+func (c *credentialJSON) scopes() string {
 	texts := make([]string, len(c.Scopes))
 	for i, s := range c.Scopes {
 		texts[i] = string(s)
@@ -40,11 +43,14 @@ func (c *credentialJSON) rules() string {
 	return strings.Join(texts, ",")
 }
 
+func (c *credentialJSON) rules() string { return strings.Join(c.ACL, " ") }
+
 // credentialKind is what the commands of API keys and those of authtokens differ in.
 type credentialKind struct {
-	title, noun   string // "API key", "key"
-	rulesHeading  string
-	rulesPrefix   string // of the rules in the answer to a creation
+	title, noun   string   // "API key", "key"
+	headings      []string // of the columns of rights in a list
+	rights        func(v *credentialJSON) []string
+	rightsPrefix  string // of the rights in the answer to a creation
 	deleteEffect  string // after "Delete an API key"
 	exampleID     string
 	createCommand *cobra.Command // with its texts and the flags of this kind
@@ -88,7 +94,7 @@ func (k credentialKind) newCreate(c console, at *dataLocation) *cobra.Command {
 				return err
 			}
 			return out.printSecret(c, made, fmt.Sprintf("%s %s of account %s made, %s %s; it expires: %s.",
-				strings.ToUpper(k.title[:1])+k.title[1:], made.ID, a.Name, k.rulesPrefix, made.rules(),
+				strings.ToUpper(k.title[:1])+k.title[1:], made.ID, a.Name, k.rightsPrefix, made.rights(),
 				dateOrNever(made.ExpiresAt)))
 		})
 	}
@@ -105,7 +111,8 @@ func (k credentialKind) newList(c console, at *dataLocation, use string) *cobra.
 	var accountName string
 	cmd := newList(c, at, listCommand[credentialJSON]{
 		short: "List " + k.title + "s, newest first", example: "  fairlead-server " + use + " list",
-		heading: []string{"ID", k.rulesHeading, "CREATED (UTC)", "EXPIRES", "LAST USED", "DESCRIPTION"},
+		heading: slices.Concat([]string{"ID"}, k.headings,
+			[]string{"CREATED (UTC)", "EXPIRES", "LAST USED", "DESCRIPTION"}),
 		list: func(ctx context.Context, st *store.Store, _ []string) ([]credentialJSON, error) {
 			a, err := findAccount(ctx, st, accountName)
 			if err != nil {
@@ -114,8 +121,8 @@ func (k credentialKind) newList(c console, at *dataLocation, use string) *cobra.
 			return k.list(ctx, st, a.ID)
 		},
 		row: func(v credentialJSON) []string {
-			return []string{v.ID, v.rules(), date(v.CreatedAt), dateOrNever(v.ExpiresAt), dateOrNever(v.LastUsedAt),
-				orDash(v.Description)}
+			return slices.Concat([]string{v.ID}, k.rights(&v), []string{date(v.CreatedAt), dateOrNever(v.ExpiresAt),
+				dateOrNever(v.LastUsedAt), orDash(v.Description)})
 		},
 	})
 	addAccountFlag(cmd, &accountName, "needed when there are several")

@@ -151,6 +151,32 @@ func TestAuthtoken_CreateSetsRules(t *testing.T) {
 	}
 }
 
+func TestAPIKey_CreateForExporter(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	served(t, dir)
+	for args, want := range map[string]string{
+		"--scope exporter": `["export:*","bind:*"] `,
+		"--scope exporter --cluster-uid 1f0c --acl export:a/* --acl bind:tcp://*": `["export:a/*","bind:tcp://*"] 1f0c`,
+	} {
+		out, about := ok(t, append(strings.Fields("api-key create -o json --data-dir "+dir),
+			strings.Fields(args)...)...)
+		var made credentialJSON
+		if err := json.Unmarshal([]byte(out), &made); err != nil {
+			t.Fatalf("%s: %v in %s", args, err, out)
+		}
+		if acl, _ := json.Marshal(made.ACL); string(acl)+" "+made.ClusterUID != want {
+			t.Errorf("%q gave %s %s, want %s; %s", args, acl, made.ClusterUID, want, about)
+		}
+	}
+	table, _ := ok(t, "api-key", "list", "--data-dir", dir)
+	for _, want := range []string{"SCOPES", "RULES", "CLUSTER", "exporter", "export:a/* bind:tcp://*", "1f0c"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+}
+
 func TestAuthtoken_CreateSetsExpiry(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -186,10 +212,12 @@ func TestRun_WrongUsageExitsWith2(t *testing.T) {
 		"account list -o yaml":        {"--output", "yaml", "json"},
 		"api-key create":              {"--account", "default, second"},
 		"api-key create --account no": {"--account", "no", "second"},
-		"api-key create --account second --scope root":         {"scopes", "root"},
-		"api-key create --account second --expires soon":       {"--expires", "soon", "720h"},
-		"api-key create --account second --expires -1h":        {"--expires", "future"},
-		"api-key create --account second --expires 2001-01-01": {"--expires", "2001-01-01"},
+		"api-key create --account second --scope root":                         {"scopes", "root"},
+		"api-key create --account second --scope exporter --acl export:team-a": {"acl", "export:team-a/*"},
+		"api-key create --account second --cluster-uid 1f0c":                   {"cluster_uid", "scope exporter"},
+		"api-key create --account second --expires soon":                       {"--expires", "soon", "720h"},
+		"api-key create --account second --expires -1h":                        {"--expires", "future"},
+		"api-key create --account second --expires 2001-01-01":                 {"--expires", "2001-01-01"},
 		"api-key delete": {"ID"},
 		"authtoken create --account second --expires -1h":        {"--expires", "future"},
 		"authtoken create --account second --expires 2100-01-32": {"--expires", "2100-01-32", "2027-01-31"},

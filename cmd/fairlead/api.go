@@ -97,9 +97,9 @@ func resources() []resource {
 			columns: []column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"},
 				{"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}}},
 		{name: "api-keys", path: "/api_keys", list: "keys", noun: "API key", secret: true,
-			columns: append([]column{{"ID", "id"}, {"SCOPES", "scopes"}}, dates...),
-			fields: append(common, field{flag: "scope", path: "scopes", kind: kindList,
-				help: "`SCOPE`: admin, read, operator or identities; may be repeated"}, expires)},
+			columns: append([]column{{"ID", "id"}, {"SCOPES", "scopes"}, {"RULES", "acl"}, {"CLUSTER", "cluster_uid"}},
+				dates...),
+			fields: append(append(common, apiKeyFields()...), expires)},
 		{name: "credentials", path: "/credentials", list: "credentials", noun: "authtoken", secret: true,
 			columns: append([]column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
 			fields: append(common, field{flag: "acl", path: "acl", kind: kindList,
@@ -111,6 +111,20 @@ func resources() []resource {
 				{"SESSION", "tunnel_session.id"},
 				{"STARTED", "started_at"}}},
 	}, backendResources(common)...)
+}
+
+// apiKeyFields are the fields of API keys that other credentials do not have, or have otherwise.
+func apiKeyFields() []field {
+	return []field{
+		{flag: "scope", path: "scopes", kind: kindList,
+			help: "`SCOPE`: admin, read, operator, identities or exporter; may be repeated"},
+		{flag: "acl", path: "acl", kind: kindList,
+			help: "`RULE` of a key with the scope exporter: export:<namespace>/<name>, bind:<url pattern>, " +
+				"backend:<id> or internal:<host>; may be repeated"},
+		{flag: "cluster-uid", path: "cluster_uid", kind: kindText,
+			help: "`UID` of the namespace kube-system of the cluster that such a key belongs to; default the first that " +
+				"presents it"},
+	}
 }
 
 // apiCall has the flags of every command of `fairlead api`.
@@ -125,7 +139,8 @@ func newAPI(c console) *cobra.Command {
 	api := &cobra.Command{Use: "api", Short: "Read and change your account at the service", Long: apiHelp,
 		Example: `  fairlead api endpoints list --watch
   fairlead api credentials create --description "alice's laptop" --acl 'bind:http://*.demo'
-  fairlead api api-keys list -o yaml`,
+  fairlead api api-keys list -o yaml
+  fairlead api api-keys create --scope exporter --acl 'export:team-a/*' --acl 'bind:http://*.team-a'`,
 		Args: cli.SubcommandsOnly, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	backends := &cobra.Command{Use: "backends", Short: "Backends, to which endpoints of type cloud forward",
 		Long:    backendsHelp,

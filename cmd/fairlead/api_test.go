@@ -141,13 +141,37 @@ func TestAPI_Keys(t *testing.T) {
 		t.Errorf("delete prints %+v", r)
 	}
 	if r := a.api(exitUsage, "api-keys", "create", "--scope", "root"); !strings.Contains(r.err,
-		"must be admin, read, operator or identities") {
+		"must be admin, read, operator, identities or exporter") {
 		t.Errorf("a bad scope: %+v", r)
 	}
 	a.env[envAPIKey] = made["token"].(string)
 	a.api(1, "api-keys", "create")
 	a.env[envAPIKey] = "flk_unknown"
 	a.api(exitCredentials, "api-keys", "list")
+}
+
+func TestAPI_ExporterKeys(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
+	made := a.object("api-keys", "create", "--scope", "exporter", "--acl", "export:team-a/*", "--acl", "bind:*")
+	id := made["id"].(string)
+	a.api(0, "api-keys", "update", id, "--cluster-uid", "1f0c")
+	table := a.api(0, "api-keys", "list").out
+	for _, want := range []string{"RULES", "CLUSTER", "export:team-a/*,bind:*", "1f0c"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+	for want, args := range map[string][]string{
+		"make a key for each cluster": {"update", id, "--cluster-uid", "2a"},
+		"export:team-a/*":             {"update", id, "--acl", "bind:*", "--acl", "export:team-a"},
+		"goes with no other scope":    {"create", "--scope", "exporter", "--scope", "read"},
+		"only a key with the scope":   {"create", "--acl", "export:*"},
+	} {
+		if r := a.api(exitUsage, append([]string{"api-keys"}, args...)...); !strings.Contains(r.err, want) {
+			t.Errorf("%v: %s, want %q", args, r.err, want)
+		}
+	}
 }
 
 func TestAPI_OperatorsFromFileAndFlags(t *testing.T) {

@@ -14,7 +14,17 @@ type Account struct {
 
 // Caller is on whose behalf something is written: the account, and the API key or authtoken of it
 // that asks; "" for the service itself and for who administers it.
-type Caller struct{ AccountID, PrincipalID string }
+type Caller struct {
+	AccountID, PrincipalID string
+	// OwnerCluster restricts the caller to endpoints with an owner of this cluster: others do not
+	// exist for it. "" = no restriction.
+	OwnerCluster string
+}
+
+// MayKnow reports whether the endpoint of its account exists for the caller.
+func (c Caller) MayKnow(e *Endpoint) bool {
+	return c.OwnerCluster == "" || e.Owner != nil && e.Owner.Cluster == c.OwnerCluster
+}
 
 // Limits of an account; the assembly of the service may override each.
 const (

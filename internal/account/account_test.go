@@ -84,13 +84,13 @@ func TestACL_AdmitsURLs(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.rule, err)
 		}
-		if got := (&account.Authtoken{ACL: acl}).MayBind(c.url); got != c.want {
+		if got := acl.MayBind(c.url); got != c.want {
 			t.Errorf("%s admits %s: %t", c.rule, c.url, got)
 		}
 	}
 	op := account.NewID(account.PrefixOperator, time.Now())
-	token := account.Authtoken{ACL: []string{"connect:" + op}}
-	if !token.MayConnect(op) || token.MayConnect(op+"x") || token.MayBind(op) {
+	acl := account.ACL{"connect:" + op}
+	if !acl.MayConnect(op) || acl.MayConnect(op+"x") || acl.MayBind(op) {
 		t.Error("connect rule")
 	}
 	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "bind:a b", "bind:ä*", "bind:https://a",
@@ -117,7 +117,8 @@ func TestScopes_GrantAndValidate(t *testing.T) {
 		!admin.HasAnyScope(account.ScopeRead) {
 		t.Error("HasAnyScope is wrong")
 	}
-	for _, bad := range [][]account.Scope{nil, {"root"}, {account.ScopeRead, account.ScopeRead}} {
+	for _, bad := range [][]account.Scope{nil, {"root"}, {account.ScopeRead, account.ScopeRead},
+		{account.ScopeExporter, account.ScopeRead}, {account.ScopeAdmin, account.ScopeExporter}} {
 		if account.CodeOf(account.ValidateScopes(bad)) != account.CodeInvalid {
 			t.Errorf("%v is accepted", bad)
 		}

@@ -28,6 +28,9 @@ type EndpointPatch struct {
 type PolicyFacts struct {
 	Digest   string   // equal for texts that mean the same document; "" for no policy
 	Backends []string // ids of forward-backend actions, sorted, without repetitions
+	// InternalHosts are those that forward-internal actions lead to, sorted, without repetitions;
+	// "*" = one that is computed for each request
+	InternalHosts []string
 }
 
 // PolicyChecker compiles a policy for an endpoint of the scheme and binding. Its errors are

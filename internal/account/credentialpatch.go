@@ -13,6 +13,8 @@ type APIKeyPatch struct {
 	Description *string
 	Metadata    *string
 	Scopes      *[]Scope
+	ACL         *[]string // of a key of ScopeExporter; a nil list means DefaultExporterACL
+	ClusterUID  *string   // likewise; an empty one is ignored
 	Expiry      ExpiryPatch
 }
 
@@ -36,7 +38,7 @@ func DefaultScopes() []Scope { return []Scope{ScopeAdmin} }
 
 // DefaultACL is that of an authtoken that names no rule: it may bind anything, and connect as
 // nothing.
-func DefaultACL() []string { return []string{"bind:*"} }
+func DefaultACL() ACL { return ACL{"bind:*"} }
 
 // Apply returns k with the patch applied, validated: CodeInvalid lists every broken rule.
 func (p APIKeyPatch) Apply(k APIKey, now time.Time) (APIKey, error) {
@@ -45,6 +47,11 @@ func (p APIKeyPatch) Apply(k APIKey, now time.Time) (APIKey, error) {
 	set(&k.Scopes, p.Scopes)
 	r := credentialRules(k.Description, k.Metadata)
 	r = append(r, FieldsOf(ValidateScopes(k.Scopes))...)
+	if k.IsExporter() {
+		p.applyExporter(&k, &r)
+	} else {
+		p.withoutExporter(&k, &r)
+	}
 	k.ExpiresAt = p.Expiry.apply(k.ExpiresAt, now, &r)
 	return k, r.err()
 }

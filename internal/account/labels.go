@@ -117,27 +117,6 @@ func HasLabels(has, wanted map[string]string) bool {
 	return true
 }
 
-// MayBindLabels reports whether the rules admit a tunnel with these labels: each of them is
-// admitted by a rule bind:<label>=<value>, in which "*" stands for any run of characters, or by
-// bind:*.
-func (a *Authtoken) MayBindLabels(labels map[string]string) bool {
-	for key, value := range labels {
-		if !slices.ContainsFunc(a.ACL, func(rule string) bool { return admitsLabel(rule, key, value) }) {
-			return false
-		}
-	}
-	return true
-}
-
-func admitsLabel(rule, key, value string) bool {
-	pattern, ok := strings.CutPrefix(rule, "bind:")
-	if !ok || pattern == "*" {
-		return ok
-	}
-	keyPattern, valuePattern, ok := cutLabelRule(pattern)
-	return ok && matchPattern(keyPattern, key) && matchPattern(valuePattern, value)
-}
-
 // cutLabelRule splits the pattern of a rule about labels. Others are about URLs: in those a ':'
 // comes before any '='.
 func cutLabelRule(pattern string) (key, value string, ok bool) {

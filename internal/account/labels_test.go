@@ -37,12 +37,12 @@ func TestACL_AdmitsLabels(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.acl, err)
 		}
-		if got := (&account.Authtoken{ACL: acl}).MayBindLabels(c.labels); got != c.want {
+		if got := acl.MayBindLabels(c.labels); got != c.want {
 			t.Errorf("%s admits %v: %t", c.acl, c.labels, got)
 		}
 	}
 	acl, err := account.NormaliseACL([]string{"bind:*=*", "bind:app=*"})
-	if err != nil || (&account.Authtoken{ACL: acl}).MayBind("http://a.b") {
+	if err != nil || acl.MayBind("http://a.b") {
 		t.Errorf("%v admits a URL, %v", acl, err)
 	}
 	for _, bad := range []string{"bind:=x", "bind:app=", "bind:a=b=c", "bind:a,b=c", "bind:http://a.b?x=1",

@@ -161,19 +161,21 @@ func (o *Operator) validateBinding(r *rules) {
 	}
 }
 
-// ValidateScopes checks the scopes of an API key: at least one, each known, none twice. CodeInvalid
-// otherwise.
+// ValidateScopes checks the scopes of an API key: at least one, each known, none twice, and
+// ScopeExporter alone. CodeInvalid otherwise.
 func ValidateScopes(scopes []Scope) error {
 	var r rules
 	if len(scopes) == 0 {
-		r.add("scopes", "", "at least one is required: admin, read, operator or identities")
+		r.add("scopes", "", "at least one is required: admin, read, operator, identities or exporter")
 	}
 	for i, s := range scopes {
 		switch {
 		case !slices.Contains(Scopes(), s):
-			r.add("scopes", string(s), "must be admin, read, operator or identities")
+			r.add("scopes", string(s), "must be admin, read, operator, identities or exporter")
 		case slices.Contains(scopes[:i], s):
 			r.add("scopes", string(s), "is given twice")
+		case s == ScopeExporter && len(scopes) > 1:
+			r.add("scopes", string(s), "goes with no other scope: make another key for those")
 		}
 	}
 	return r.err()
@@ -182,57 +184,77 @@ func ValidateScopes(scopes []Scope) error {
 // NormaliseACL checks the rules of an authtoken and returns them in the form that URLs are matched
 // against: lower case, without the port that the scheme implies. Rules about labels stay as they
 // are. A rule that could never match anything is refused with CodeInvalid.
-func NormaliseACL(acl []string) ([]string, error) {
+func NormaliseACL(acl []string) (ACL, error) { return normaliseACL(acl, normaliseRule) }
+
+// normaliseACL checks rules by a function for the verb and the pattern of one, which returns the
+// normal form of the pattern, or what is wrong.
+func normaliseACL(acl []string, normalise func(verb, pattern string) (normal, problem string)) (ACL, error) {
 	var r rules
 	if len(acl) > MaxACLRules {
 		r.add("acl", "", fmt.Sprintf("has %d rules; at most %d are allowed", len(acl), MaxACLRules))
 		return nil, r.err()
 	}
-	out := make([]string, 0, len(acl))
+	out := make(ACL, 0, len(acl))
 	for _, rule := range acl {
-		normal, problem := normaliseRule(rule)
+		verb, pattern, _ := strings.Cut(rule, ":")
+		problem := brokenRule(rule, pattern)
+		if problem == "" {
+			pattern, problem = normalise(verb, pattern)
+		}
 		if problem != "" {
 			r.add("acl", rule, problem)
 			continue
 		}
-		if !slices.Contains(out, normal) {
+		if normal := verb + ":" + pattern; !slices.Contains(out, normal) {
 			out = append(out, normal)
 		}
 	}
 	return out, r.err()
 }
 
-func normaliseRule(rule string) (normal, problem string) {
+// brokenRule returns what is wrong with the text of a rule, or "".
+func brokenRule(rule, pattern string) string {
 	if len(rule) > MaxACLRule {
-		return "", fmt.Sprintf("has %d bytes; at most %d are allowed", len(rule), MaxACLRule)
+		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(rule), MaxACLRule)
 	}
-	verb, pattern, _ := strings.Cut(rule, ":")
+	for i := range len(pattern) {
+		if pattern[i] <= ' ' || pattern[i] >= 0x7f {
+			return "only printable ASCII characters are allowed"
+		}
+	}
+	return ""
+}
+
+func normaliseRule(verb, pattern string) (normal, problem string) {
 	if pattern == "" || verb != "bind" && verb != "connect" {
 		return "",
 			"must be bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>, for example " +
 				"bind:http://*.demo"
 	}
-	for i := range len(pattern) {
-		if pattern[i] <= ' ' || pattern[i] >= 0x7f {
-			return "", "only printable ASCII characters are allowed"
-		}
-	}
 	if key, value, ok := cutLabelRule(pattern); ok && verb == "bind" {
-		return rule, brokenLabelRule(key, value)
+		return pattern, brokenLabelRule(key, value)
 	}
 	pattern = strings.ToLower(pattern)
 	switch {
-	case strings.Contains(pattern, "*"):
-	case verb == "connect" && !ValidID(PrefixOperator, pattern):
-		return "", "names no operator id; use connect:* or connect:op-…"
 	case verb == "bind":
-		u, err := ParseAnyURL(pattern)
-		if err != nil {
-			return "", "could never match: " + FirstRule(err)
-		}
-		pattern = u.String()
+		return normaliseURLPattern(pattern)
+	case !strings.Contains(pattern, "*") && !ValidID(PrefixOperator, pattern):
+		return "", "names no operator id; use connect:* or connect:op-…"
 	}
-	return verb + ":" + pattern, ""
+	return pattern, ""
+}
+
+// normaliseURLPattern returns the normal form of a pattern of URLs in lower case, or why it could
+// never match.
+func normaliseURLPattern(pattern string) (normal, problem string) {
+	if strings.Contains(pattern, "*") {
+		return pattern, ""
+	}
+	u, err := ParseAnyURL(pattern)
+	if err != nil {
+		return "", "could never match: " + FirstRule(err)
+	}
+	return u.String(), ""
 }
 
 // FirstRule returns the first broken rule of a CodeInvalid error, or the error's text.

@@ -61,7 +61,7 @@ func refusedHellos(r *servicetest.Server) []refusedHello {
 	return []refusedHello{
 		{"unknown token", agent(account.NewSecret(account.AuthtokenPrefix)), tunnel.CodeBadToken, "not known"},
 		{"no token", agent(""), tunnel.CodeBadToken, "required"},
-		{"API key", agent(r.APIKey), tunnel.CodeBadToken, "this is an API key"},
+		{"API key of another scope", agent(r.APIKey), tunnel.CodeForbidden, "with the scope admin"},
 		{"agent without bind rule", agent(*r.CreateAuthtoken("connect:*").Token), tunnel.CodeForbidden, "bind rule"},
 		{"forwarder without connect rule", forwarder("bind:*"), tunnel.CodeForbidden, "connect rule"},
 		{"forwarder of another operator", forwarder("connect:" + account.NewID("op", time.Now())),

@@ -134,6 +134,47 @@ func TestReplicas_DeleteAuthtokenIsTrueWhenAnswered(t *testing.T) {
 	wantCode(t, "agent", servicetest.Receive(t, agent.Ended, "end of the agent"), tunnel.CodeTokenRevoked, "deleted")
 }
 
+// TestReplicas_ChangeOfExporterKeyIsTrueWhenAnswered deletes an exporter's API key, and narrows its
+// rules, through the replica that does not have its session.
+func TestReplicas_ChangeOfExporterKeyIsTrueWhenAnswered(t *testing.T) {
+	t.Parallel()
+	g := newReplicaGroup(t)
+	one, two := g.start(), g.start()
+	awaitPeers(1, one, two)
+	f := one.StartForwarder()
+	for name, c := range map[string]struct {
+		change func(path string)
+		code   tunnel.Code
+		text   string
+	}{
+		"deleted": {func(path string) { two.RequireStatus("DELETE", path, nil, http.StatusNoContent) },
+			tunnel.CodeTokenRevoked, "API key was deleted"},
+		"narrowed": {func(path string) {
+			two.RequireStatus("PATCH", path, map[string]any{"acl": []string{"export:b/*", "bind:*"}}, http.StatusOK)
+		}, tunnel.CodeForbidden, "no export rule that admits a/web"},
+	} {
+		var key account.APIKey
+		one.CreateObject("/api_keys", map[string]any{"scopes": []string{"exporter"}}, &key)
+		agent := one.StartAgentWith(*key.Token, tunnel.Bind{URL: "tcp://" + name + ".demo:1",
+			Owner: &tunnel.Owner{Kind: account.KindAgentEndpoint, Namespace: "a", Name: "web", UID: "u"}},
+			servicetest.RelayTo(servicetest.ServeTCP(t, servicetest.Echo)), func(c *tunnel.ClientConfig) {
+				hello := c.Hello
+				c.Hello = func() tunnel.Hello {
+					h := hello()
+					h.ClusterUID = "one"
+					return h
+				}
+			})
+		bound := servicetest.Receive(t, agent.Bound, "bind")
+		f.OpenEcho(bound)
+		c.change("/api_keys/" + key.ID)
+		if code := f.OpenRefused(servicetest.OpenHeader(t, bound)); code != tunnel.RefusedOffline {
+			t.Errorf("%s: a stream after the answer: %v", name, code)
+		}
+		wantCode(t, name, servicetest.Receive(t, agent.Ended, "end of the exporter"), c.code, c.text)
+	}
+}
+
 // TestReplicas_DeleteKeyEndsWatches deletes an API key through the replica that does not have its
 // watch.
 func TestReplicas_DeleteKeyEndsWatches(t *testing.T) {

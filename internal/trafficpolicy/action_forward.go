@@ -38,6 +38,15 @@ func (a *forwardInternal) provision(c *config) {
 	}
 }
 
+// host returns the host that traffic goes to, "*" if it is computed for each request.
+func (a *forwardInternal) host() string {
+	u, err := account.ParseBindingURL(account.BindingInternal, a.fixed)
+	if err != nil {
+		return "*"
+	}
+	return u.Host
+}
+
 func (a *forwardInternal) serve(x *exchange) {
 	target := a.fixed
 	if target == "" {

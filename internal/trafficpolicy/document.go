@@ -255,8 +255,11 @@ func (c *compiler) summarize(root *yaml.Node) {
 		for _, r := range p.rules[ph] {
 			for _, a := range r.actions {
 				seen[a.actionType.name] = true
-				if f, ok := a.action.(*forwardBackend); ok {
+				switch f := a.action.(type) {
+				case *forwardBackend:
 					p.facts.Backends = append(p.facts.Backends, f.id)
+				case *forwardInternal:
+					p.facts.InternalHosts = append(p.facts.InternalHosts, f.host())
 				}
 			}
 		}
@@ -267,6 +270,8 @@ func (c *compiler) summarize(root *yaml.Node) {
 	slices.Sort(p.summary.Actions)
 	slices.Sort(p.facts.Backends)
 	p.facts.Backends = slices.Compact(p.facts.Backends)
+	slices.Sort(p.facts.InternalHosts)
+	p.facts.InternalHosts = slices.Compact(p.facts.InternalHosts)
 	if p.summary.Rules > 0 {
 		sum := sha256.Sum256(appendCanonical(nil, root))
 		p.facts.Digest = hex.EncodeToString(sum[:])

@@ -149,7 +149,8 @@ func sortProblems(all []Problem) []Problem {
 // Facts returns what the store keeps of the policy. The digest depends on the document's meaning:
 // not on comments, order of keys, quotes or the choice of YAML or JSON.
 func (p *Policy) Facts() account.PolicyFacts {
-	return account.PolicyFacts{Digest: p.facts.Digest, Backends: slices.Clone(p.facts.Backends)}
+	return account.PolicyFacts{Digest: p.facts.Digest, Backends: slices.Clone(p.facts.Backends),
+		InternalHosts: slices.Clone(p.facts.InternalHosts)}
 }
 
 // Summary returns a summary of the document.

@@ -169,7 +169,8 @@ on_tcp_connect:
 - actions: [{type: forward-backend, config: {backend_id: ` + bkd + `}}]
 `
 	p := compile(t, doc, Options{Scheme: "tcp", Binding: "kubernetes"})
-	if facts := p.Facts(); !slices.Equal(facts.Backends, []string{bkd}) || len(facts.Digest) != 64 {
+	if facts := p.Facts(); !slices.Equal(facts.Backends, []string{bkd}) || len(facts.Digest) != 64 ||
+		!slices.Equal(facts.InternalHosts, []string{"db.internal"}) {
 		t.Errorf("facts are %+v", facts)
 	}
 	other, denied, unidentified := fullConn(), fullConn(), fullConn()

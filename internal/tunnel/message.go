@@ -27,6 +27,9 @@ type Hello struct {
 	InstanceID    string `json:"instance_id,omitempty"`
 	OperatorID    string `json:"operator_id,omitempty"`
 	Metadata      string `json:"metadata,omitempty"`
+	// ClusterUID is the UID of the cluster's namespace kube-system, of an agent whose token is an
+	// API key
+	ClusterUID string `json:"cluster_uid,omitempty"`
 
 	// Features are the parts of the protocol that this client supports beyond the first release.
 	// The Client sets them.

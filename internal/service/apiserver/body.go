@@ -234,6 +234,11 @@ func (o *object) rejectUnknown() {
 	}
 }
 
+// hasError reports whether there is a field error of the field.
+func (b *body) hasError(field string) bool {
+	return slices.ContainsFunc(b.fieldErrors, func(f account.FieldError) bool { return f.Field == field })
+}
+
 // err returns CodeInvalid with every field error, those of more included, or nil.
 func (b *body) err(more error) error {
 	var invalid *account.Error

@@ -72,8 +72,12 @@ func (s *server) createEndpoint(c *call) error {
 	if f.name != nil {
 		e.Name = *f.name
 	}
+	f.requireOwner(c, b)
 	facts, err := s.completeEndpoint(c, b, f, &e)
 	if err := b.err(err); err != nil {
+		return err
+	}
+	if err := s.admitExport(c, &e, facts); err != nil {
 		return err
 	}
 	created, err := s.opt.Store.CreateEndpoint(c.Context(), e, facts)
@@ -135,7 +139,7 @@ func (s *server) updateEndpoint(c *call) error {
 const maxPolicyAttempts = 3
 
 func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
-	existing, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), c.ID())
+	existing, err := s.readEndpoint(c, c.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +167,18 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 	if err := b.err(err); err != nil {
 		return nil, err
 	}
+	if err := c.checkExport(existing, facts, textOf(f.BackendID)); err != nil {
+		return nil, err
+	}
 	return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, f.EndpointPatch, facts)
+}
+
+// textOf returns the text, "" for nil.
+func textOf(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }
 
 // rejectIdentityChanges rejects another type, URL, binding or name. Empty values are ignored,

@@ -59,6 +59,7 @@ func readAPIKeyPatch(o *object) account.APIKeyPatch {
 		}
 		p.Scopes = &scopes
 	}
+	p.ACL, p.ClusterUID = o.textsOrDefault("acl", nil), o.text("cluster_uid")
 	return p
 }
 

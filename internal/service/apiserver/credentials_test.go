@@ -24,7 +24,7 @@ func TestAPIKeys_CreateUpdateDelete(t *testing.T) {
 		t.Errorf("made %s", made.text)
 	}
 	storetest.Equal(t, "fields", sortedKeys(made.body),
-		"created_at description expires_at id last_used_at metadata scopes token uri")
+		"acl cluster_uid created_at description expires_at id last_used_at metadata scopes token uri")
 	storetest.Equal(t, "expires_at", made.body["expires_at"], any("2030-01-31T00:00:00Z"))
 	storetest.Equal(t, "uri", made.body["uri"], any(base+"/api_keys/"+id))
 	a.do("GET", "/endpoints", secret, "").want(200)

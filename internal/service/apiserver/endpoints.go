@@ -35,6 +35,10 @@ func (s *server) listEndpoints(c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
+	filter, err := c.listFilter(filter, watch)
+	if err != nil {
+		return err
+	}
 	if watch {
 		return s.watchEndpoints(c, filter, *version)
 	}

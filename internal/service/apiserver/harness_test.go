@@ -70,16 +70,21 @@ func testMark(accountID, secret string) string {
 	return fmt.Sprintf("redacted:%08x", crc32.ChecksumIEEE([]byte(accountID+secret)))
 }
 
-// testPolicy takes any document that does not say "wrong"; one that names a backend refers to it.
+// testPolicy takes any document that does not say "wrong"; one that names a backend or an internal
+// host refers to it.
 func testPolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	if strings.Contains(text, "wrong") {
 		return account.PolicyFacts{}, account.Invalid("traffic_policy", "wrong",
 			"line 1, column 1: no such action for "+scheme+" and "+binding)
 	}
-	return account.PolicyFacts{Digest: text, Backends: backendID.FindAllString(text, -1)}, nil
+	return account.PolicyFacts{Digest: text, Backends: backendID.FindAllString(text, -1),
+		InternalHosts: internalHost.FindAllString(text, -1)}, nil
 }
 
-var backendID = regexp.MustCompile(`bkd[a-z]{2}-[0-9a-v]{26}`)
+var (
+	backendID    = regexp.MustCompile(`bkd[a-z]{2}-[0-9a-v]{26}`)
+	internalHost = regexp.MustCompile(`[a-z]+\.internal`)
+)
 
 // serve starts the server.
 func (a *api) serve(opt apiserver.Options) {

@@ -90,7 +90,7 @@ var operations = withBackends(map[string]operation{
 	"GET /api_keys/{id}": {id: "getAPIKey", summary: "Read an API key", answers: map[int]any{200: account.APIKey{}}},
 	"PATCH /api_keys/{id}": {id: "updateAPIKey", summary: "Change an API key", body: apiKeyFields(),
 		answers: map[int]any{200: account.APIKey{}}},
-	"DELETE /api_keys/{id}": {id: "deleteAPIKey", summary: "Delete an API key; its watches end",
+	"DELETE /api_keys/{id}": {id: "deleteAPIKey", summary: "Delete an API key; its watches and sessions end",
 		answers: map[int]any{204: nil}},
 
 	"GET /credentials": {id: "listCredentials", summary: "List authtokens", query: pagingParameters,
@@ -156,7 +156,10 @@ func operatorFields(create bool) schema {
 func apiKeyFields() schema {
 	return fields(schema{"id": sameID(), "description": text(account.MaxDescription),
 		"metadata": text(account.MaxMetadata), "expires_at": moment(), "owner_id": ignored(),
-		"scopes": texts(schema{"type": "string", "enum": account.Scopes()}, len(account.Scopes()))})
+		"scopes": texts(schema{"type": "string", "enum": account.Scopes()}, len(account.Scopes())),
+		"acl": texts(schema{"type": "string", "maxLength": account.MaxACLRule,
+			"pattern": "^(export|bind|backend|internal):."}, account.MaxACLRules),
+		"cluster_uid": text(account.MaxUID)})
 }
 
 func authtokenFields() schema {

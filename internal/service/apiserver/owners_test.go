@@ -16,8 +16,9 @@ const cloudOwner = `{"cluster":"c-1","kind":"CloudEndpoint","namespace":"team-a"
 func TestOwners_OfCloudEndpoints(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
+	key := a.exporterKey("c-1")
 	post := func(owner string) *answer {
-		return a.do("POST", "/endpoints", a.admin, `{"url":"http://shop.demo","owner":`+owner+`}`)
+		return a.do("POST", "/endpoints", key, `{"url":"http://shop.demo","owner":`+owner+`}`)
 	}
 	for owner, want := range map[string]string{
 		`{"kind":"CloudEndpoint","namespace":"a","name":"b","uid":"c"}`: "owner.cluster: must be a Kubernetes uid",

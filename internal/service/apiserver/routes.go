@@ -17,6 +17,8 @@ var (
 	operatorScopes = []account.Scope{account.ScopeOperator}
 	identityScopes = []account.Scope{account.ScopeRead, account.ScopeIdentities}
 	revokeScopes   = []account.Scope{account.ScopeIdentities}
+	endpointScopes = []account.Scope{account.ScopeRead, account.ScopeOperator, account.ScopeExporter}
+	exportScopes   = []account.Scope{account.ScopeExporter}
 	anyScope       = account.Scopes()
 )
 
@@ -62,9 +64,9 @@ func (s *server) routes() map[string]methods {
 	sessions, tunnels, events := s.sessions(), s.tunnels(), s.auditEvents(nil)
 	routes := map[string]methods{
 		"/openapi.json": readMethods(anyScope, s.getDescription),
-		"/endpoints":    listMethods(watchScopes, s.listEndpoints, adminOnly, s.createEndpoint),
-		"/endpoints/{id}": objectMethods(watchScopes, s.endpoints(nil).getHandler(inAccount(store.Endpoint)),
-			adminOnly, s.updateEndpoint, deleteHandler(store.DeleteEndpoint)),
+		"/endpoints":    listMethods(endpointScopes, s.listEndpoints, exportScopes, s.createEndpoint),
+		"/endpoints/{id}": objectMethods(endpointScopes, s.endpoints(nil).getHandler(s.readEndpoint),
+			exportScopes, s.updateEndpoint, s.deleteEndpoint),
 		"/events":       readMethods(readScopes, s.listAuditEvents),
 		"/events/{id}":  readMethods(readScopes, events.getHandler(inAccount(store.AuditEvent))),
 		"/tunnels":      readMethods(readScopes, tunnels.listHandler(s.listTunnels)),

@@ -41,6 +41,7 @@ type Limits struct {
 type Store interface {
 	httpkit.Store
 	account.CloudEndpoints
+	account.ClusterPinner
 }
 
 // Options are what New needs. Fields are required unless their comment names a default.
@@ -90,8 +91,8 @@ type Handler struct{ *server }
 // without an error, they write nothing more but what they are writing now.
 func (h Handler) EndRevokedWatches(ctx context.Context) error { return h.keys.check(ctx) }
 
-// New returns the handler of the API. Watches end when the context of their request does: cancel the
-// http.Server's BaseContext to end them at shutdown.
+// New returns the handler of the API. Watches end when the context of their request does: cancel
+// the http.Server's BaseContext to end them at shutdown.
 func New(opt Options) Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux()}

@@ -73,7 +73,7 @@ func (m *memory) add(metadata string) {
 }
 
 func (m *memory) APIKeyBySecret(context.Context, string) (*account.APIKey, error) {
-	return &account.APIKey{ID: "ak-1", AccountID: "ac-1", Scopes: account.Scopes()}, nil
+	return &account.APIKey{ID: "ak-1", AccountID: "ac-1", Scopes: []account.Scope{account.ScopeAdmin}}, nil
 }
 
 func (m *memory) LiveCredentials(context.Context, []string) (map[string]bool, error) {

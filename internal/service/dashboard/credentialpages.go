@@ -44,6 +44,7 @@ type credentialForm struct {
 	Lifetimes   []lifetime
 	Scopes      []scopeChoice
 	ACL         string
+	ClusterUID  string
 	Problems    map[string]string // by field
 	FormProblem string            // a problem of no field
 
@@ -62,6 +63,7 @@ func scopeChoices(given []string) []scopeChoice {
 		account.ScopeAdmin: "everything", account.ScopeRead: "see everything, change nothing",
 		account.ScopeOperator:   "what a Kubernetes operator needs",
 		account.ScopeIdentities: "see and revoke identities, nothing else",
+		account.ScopeExporter:   "what the exporter of one cluster needs; with no other scope",
 	}
 	var all []scopeChoice
 	for _, scope := range account.Scopes() {
@@ -138,7 +140,7 @@ func (k credentialKind) showProblems(c *call, form credentialForm, err error) er
 func (k credentialKind) submitForm(c *call) error {
 	posted := c.Request.PostForm
 	form := credentialForm{Description: posted.Get("description"), ACL: posted.Get("acl"),
-		Scopes: scopeChoices(posted["scopes"])}
+		ClusterUID: strings.TrimSpace(posted.Get("cluster_uid")), Scopes: scopeChoices(posted["scopes"])}
 	expiry, lifetime, err := c.parseExpiry()
 	if err != nil {
 		return k.showProblems(c, form, err)
@@ -164,11 +166,14 @@ func (k credentialKind) confirmDelete(c *call) error {
 	if found.ID == c.Key.ID {
 		effect += " This is the key that you are signed in with."
 	}
+	facts := []fact{{"Description", orDash(found.Description)}, {"Id", found.ID},
+		{k.rights, strings.Join(found.Rights, ", ")}}
+	if len(found.Rules) > 0 {
+		facts = append(facts, fact{"Rules", strings.Join(found.Rules, ", ")}, fact{"Cluster", orDash(found.Cluster)})
+	}
 	return c.confirm(k.path, link{k.title, Path + k.path}, confirmation{
 		Question: "Delete this " + k.noun + "?", Effect: effect, Verb: "Delete " + k.noun, Busy: "Deleting",
-		Back: Path + k.path, Danger: true,
-		Facts: []fact{{"Description", orDash(found.Description)}, {"Id", found.ID},
-			{k.rights, strings.Join(found.Rights, ", ")}},
+		Back: Path + k.path, Danger: true, Facts: facts,
 	})
 }
 

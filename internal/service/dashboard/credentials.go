@@ -15,6 +15,8 @@ import (
 type credential struct {
 	ID, Description string
 	Rights          []string // scopes or rules
+	Rules           []string // of an API key with the scope exporter
+	Cluster         string   // likewise, "" = the first that presents it
 	Created         time.Time
 	Expires, Used   *time.Time
 	State           string // see credentialState
@@ -44,14 +46,17 @@ func (s *server) credentialKinds() []credentialKind {
 
 func (s *server) apiKeys() credentialKind {
 	show := func(k *account.APIKey) *credential {
-		return &credential{ID: k.ID, Description: k.Description, Rights: scopeTexts(k.Scopes), Created: k.CreatedAt,
-			Expires: k.ExpiresAt, Used: k.LastUsedAt, State: s.credentialState(k.ExpiresAt)}
+		return &credential{ID: k.ID, Description: k.Description, Rights: scopeTexts(k.Scopes), Rules: k.ACL,
+			Cluster: k.ClusterUID, Created: k.CreatedAt, Expires: k.ExpiresAt, Used: k.LastUsedAt,
+			State: s.credentialState(k.ExpiresAt)}
 	}
 	return credentialKind{path: "api-keys", noun: "API key", title: "API keys", rights: "Scopes",
-		deletionEffect: "Requests with it are refused at once, and sign-ins to the dashboard with it end.",
-		deleted:        noticeKeyDeleted,
-		emptyForm:      credentialForm{Scopes: scopeChoices([]string{string(account.ScopeRead)})},
-		remove:         s.opt.Store.DeleteAPIKey,
+		deletionEffect: "Requests with it are refused at once; sign-ins to the dashboard and an exporter’s sessions " +
+			"with it " +
+			"end.",
+		deleted:   noticeKeyDeleted,
+		emptyForm: credentialForm{Scopes: scopeChoices([]string{string(account.ScopeRead)})},
+		remove:    s.opt.Store.DeleteAPIKey,
 		list: func(ctx context.Context, accountID string, p account.Page) ([]credential, bool, error) {
 			found, err := s.opt.Store.ListAPIKeys(ctx, accountID, p)
 			if err != nil {
@@ -71,7 +76,11 @@ func (s *server) apiKeys() credentialKind {
 			for _, given := range c.Request.PostForm["scopes"] {
 				scopes = append(scopes, account.Scope(given))
 			}
-			patch := account.APIKeyPatch{Description: &form.Description, Scopes: &scopes, Expiry: expiry}
+			patch := account.APIKeyPatch{Description: &form.Description, Scopes: &scopes, ClusterUID: &form.ClusterUID,
+				Expiry: expiry}
+			if acl := strings.Fields(form.ACL); len(acl) > 0 {
+				patch.ACL = &acl
+			}
 			if _, err := patch.Apply(account.APIKey{}, s.opt.Clock()); err != nil {
 				return nil, nil, err
 			}

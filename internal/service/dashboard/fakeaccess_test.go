@@ -305,16 +305,8 @@ func (f *fake) APIKeyBySecret(_ context.Context, secret string) (*account.APIKey
 	return nil, account.Errorf(account.CodeUnknownCredential, "the API key is not known")
 }
 
-func (f *fake) AuthtokenBySecret(context.Context, string) (*account.Authtoken, error) {
-	panic("the dashboard asks for no authtoken")
-}
-
 func (f *fake) LiveCredentials(context.Context, []string) (map[string]bool, error) {
 	panic("the dashboard reads sign-ins")
-}
-
-func (f *fake) LiveAuthtokens(context.Context, []string) (map[string]*account.Authtoken, error) {
-	panic("the dashboard asks for no authtoken")
 }
 
 func (f *fake) SignIn(_ context.Context, key *account.APIKey, hash []byte) (*account.DashboardSession, error) {

@@ -41,7 +41,7 @@ func (c *Call) AccountID() string { return c.Key.AccountID }
 
 // Caller returns the account and the key on whose behalf the call writes.
 func (c *Call) Caller() account.Caller {
-	return account.Caller{AccountID: c.Key.AccountID, PrincipalID: c.Key.ID}
+	return account.Caller{AccountID: c.Key.AccountID, PrincipalID: c.Key.ID, OwnerCluster: c.Key.OwnerCluster()}
 }
 
 // ID returns the path value "id".

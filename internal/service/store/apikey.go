@@ -21,17 +21,27 @@ var apiKeys = credentialTable[account.APIKey]{
 				{"description", &k.Description, updatable},
 				{"metadata", &k.Metadata, updatable},
 				{"scopes", jsonField(&k.Scopes), updatable},
+				{"acl", jsonField(&k.ACL), updatable},
+				{"cluster_uid", &k.ClusterUID, updatable},
 				{"created_at", timeField(&k.CreatedAt), insertOnly},
 				{"expires_at", optionalTimeField(&k.ExpiresAt), updatable},
 				{"last_used_at", optionalTimeField(&k.LastUsedAt), insertOnly},
 			}
 		},
 		created: account.AuditAPIKeyCreated, updated: account.AuditAPIKeyUpdated, deleted: account.AuditAPIKeyDeleted,
-		details: func(k *account.APIKey) map[string]string { return map[string]string{"description": k.Description} },
+		details: apiKeyDetails,
 	}),
 	prefix:    account.APIKeyPrefix,
 	expiresAt: func(k *account.APIKey) *time.Time { return k.ExpiresAt },
 	recordUse: apiKeyUsed,
+}
+
+func apiKeyDetails(k *account.APIKey) map[string]string {
+	details := map[string]string{"description": k.Description}
+	if k.ClusterUID != "" {
+		details["cluster_uid"] = k.ClusterUID
+	}
+	return details
 }
 
 // CreateAPIKey implements account.APIKeys. CodeNotFound for an unknown account.

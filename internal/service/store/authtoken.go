@@ -5,7 +5,6 @@ package store
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -86,11 +85,6 @@ func (t *tx) createAuthtoken(by account.Caller, p account.AuthtokenPatch, secret
 	return &token, authtokens.create(t, by, &token, secret)
 }
 
-// AuthtokenBySecret implements account.Authenticator.
-func (s *Store) AuthtokenBySecret(ctx context.Context, secret string) (*account.Authtoken, error) {
-	return authtokens.bySecret(ctx, s, secret, apiKeys.noun, apiKeys.prefix)
-}
-
 // Authtoken implements account.Authtokens.
 func (s *Store) Authtoken(ctx context.Context, accountID, id string) (*account.Authtoken, error) {
 	return readRow(ctx, s, &authtokens.table, accountID, id)
@@ -109,28 +103,6 @@ func (s *Store) ListAuthtokens(ctx context.Context, accountID string, p account.
 // account.
 func (s *Store) AllAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
 	return authtokens.allOf(ctx, s, accountID)
-}
-
-// LiveAuthtokens implements account.Authenticator.
-func (s *Store) LiveAuthtokens(ctx context.Context, ids []string) (map[string]*account.Authtoken, error) {
-	live := make(map[string]*account.Authtoken, len(ids))
-	err := s.read(ctx, "looking for live authtokens", func(t *tx) error {
-		for batch := range slices.Chunk(ids, inListBatch) {
-			in, args := inList(batch, micros(t.now))
-			found, err := authtokens.all(t, notExpired+` AND id IN `+in, args...)
-			if err != nil {
-				return err
-			}
-			for i := range found {
-				live[found[i].ID] = &found[i]
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return live, nil
 }
 
 // PatchAuthtoken implements account.Authtokens.

@@ -124,7 +124,16 @@ func readCredentials(ctx context.Context, path string) (all []Credential, epoch 
 		if err := t.row(`SELECT epoch FROM store`).Scan(&epoch); err != nil {
 			return err
 		}
-		all, err = t.credentials()
+		var hasRules bool
+		err = t.row(`SELECT COUNT(*) > 0 FROM pragma_table_info('api_keys') WHERE name = 'cluster_uid'`).Scan(&hasRules)
+		if err != nil {
+			return err
+		}
+		rules := oldKeyRules
+		if hasRules {
+			rules = newKeyRules
+		}
+		all, err = t.credentials(rules)
 		return err
 	})
 	return all, epoch, err

@@ -188,7 +188,7 @@ func (s *Store) PatchEndpoint(
 	var row *endpointRow
 	var now policy
 	err := s.write(ctx, "changing an endpoint", func(t *tx) (err error) {
-		if row, err = t.cloudEndpoint(by.AccountID, id); err != nil {
+		if row, err = t.cloudEndpoint(by, id); err != nil {
 			return err
 		}
 		before := row.e
@@ -240,7 +240,7 @@ func (s *Store) PatchEndpoint(
 func (s *Store) DeleteEndpoint(ctx context.Context, by account.Caller, id string) error {
 	return s.write(ctx, "deleting an endpoint", func(t *tx) error {
 		t.by = by.PrincipalID
-		row, err := t.deletableEndpoint(by.AccountID, id)
+		row, err := t.deletableEndpoint(by, id)
 		if err != nil {
 			return err
 		}
@@ -249,27 +249,29 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by account.Caller, id string
 }
 
 // cloudEndpoint returns a row of type cloud.
-func (t *tx) cloudEndpoint(accountID, id string) (*endpointRow, error) {
-	row, err := t.endpointWhere(`account_id = $1 AND id = $2`, accountID, id)
-	switch {
-	case err != nil:
-		return nil, err
-	case row == nil:
-		return nil, notFound("endpoint", id)
-	case row.e.Type != account.TypeCloud:
-		return nil, errOfAgent(&row.e)
+func (t *tx) cloudEndpoint(by account.Caller, id string) (*endpointRow, error) {
+	row, err := t.knownEndpoint(by, id)
+	if err == nil && row.e.Type != account.TypeCloud {
+		err = errOfAgent(&row.e)
 	}
-	return row, nil
+	return row, err
+}
+
+// knownEndpoint returns a row that exists for the caller.
+func (t *tx) knownEndpoint(by account.Caller, id string) (*endpointRow, error) {
+	row, err := t.endpointWhere(`account_id = $1 AND id = $2`, by.AccountID, id)
+	if err == nil && (row == nil || !by.MayKnow(&row.e)) {
+		return nil, notFound("endpoint", id)
+	}
+	return row, err
 }
 
 // deletableEndpoint returns a row of type cloud, or one of an owner that no session holds.
-func (t *tx) deletableEndpoint(accountID, id string) (*endpointRow, error) {
-	row, err := t.endpointWhere(`account_id = $1 AND id = $2`, accountID, id)
+func (t *tx) deletableEndpoint(by account.Caller, id string) (*endpointRow, error) {
+	row, err := t.knownEndpoint(by, id)
 	switch {
 	case err != nil:
 		return nil, err
-	case row == nil:
-		return nil, notFound("endpoint", id)
 	case row.e.Type == account.TypeCloud:
 	case row.e.Owner == nil:
 		return nil, errOfAgent(&row.e)

@@ -21,7 +21,7 @@ type Credential struct {
 	ID          string     `json:"id"`
 	Account     string     `json:"account"` // its name
 	Description string     `json:"description"`
-	Rules       []string   `json:"rules"` // scopes or ACL
+	Rules       []string   `json:"rules"` // scopes, ACL, cluster:<UID>
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   *time.Time `json:"expires_at"`
 }
@@ -113,30 +113,41 @@ func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []
 		if err := t.endLogins(); err != nil {
 			return err
 		}
-		valid, err = t.credentials()
+		valid, err = t.credentials(newKeyRules)
 		return err
 	})
 	return s.epoch.Load(), valid, err
 }
 
+const (
+	newKeyRules = `k.acl, k.cluster_uid`
+	oldKeyRules = `'[]', ''` // of schemas in which keys have neither
+)
+
 // credentials reads the API keys and authtokens of all accounts that have not expired.
-func (t *tx) credentials() (all []Credential, err error) {
+// keyRules are the columns of the keys' rules and clusters.
+func (t *tx) credentials(keyRules string) (all []Credential, err error) {
 	err = t.each(func(from scanner) error {
 		var c Credential
 		var made, expires int64
-		var rules string
-		if err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &rules, &made, &expires); err != nil {
+		var rules, acl, clusterUID string
+		if err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &rules, &acl, &clusterUID, &made,
+			&expires); err != nil {
 			return err
 		}
-		if err := json.Unmarshal([]byte(rules), &c.Rules); err != nil {
+		var more []string
+		if err := errors.Join(json.Unmarshal([]byte(rules), &c.Rules), json.Unmarshal([]byte(acl), &more)); err != nil {
 			return fmt.Errorf("reading the rules of %s: %w", c.ID, err)
+		}
+		if c.Rules = append(c.Rules, more...); clusterUID != "" {
+			c.Rules = append(c.Rules, "cluster:"+clusterUID)
 		}
 		c.CreatedAt, c.ExpiresAt = fromMicros(made), timePointer(expires)
 		all = append(all, c)
 		return nil
-	}, `SELECT 'api-key' AS kind, k.id, a.name, k.description, k.scopes, k.created_at, k.expires_at
+	}, `SELECT 'api-key' AS kind, k.id, a.name, k.description, k.scopes, `+keyRules+`, k.created_at, k.expires_at
 			FROM api_keys AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
-		UNION ALL SELECT 'authtoken', k.id, a.name, k.description, k.acl, k.created_at, k.expires_at
+		UNION ALL SELECT 'authtoken', k.id, a.name, k.description, k.acl, '[]', '', k.created_at, k.expires_at
 			FROM authtokens AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
 		ORDER BY 1, 2`, micros(t.now))
 	return all, err

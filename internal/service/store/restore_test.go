@@ -77,9 +77,9 @@ func TestRestore_ReportsCredentials(t *testing.T) {
 	again := f.Bind(f.Session(), "http://kept.demo").Endpoint
 	storetest.Equal(t, "id of the endpoint that comes back", again.ID, kept.ID)
 	f.Expect(page.Version, account.Modified)
-	_, err = f.Store.AuthtokenBySecret(ctx, *revoked.Token)
+	_, err = f.Store.TunnelCredential(ctx, *revoked.Token)
 	storetest.Must(t, err)
-	_, err = f.Store.AuthtokenBySecret(ctx, *made.Token)
+	_, err = f.Store.TunnelCredential(ctx, *made.Token)
 	storetest.MustCode(t, err, account.CodeUnknownCredential)
 	onlyOwners(t, dir, file)
 	if _, err := os.Stat(restored.ReplacedFile); err != nil {

@@ -51,9 +51,9 @@ func TestBootstrap_FillsEmptyStoreOnce(t *testing.T) {
 	key, err := s.APIKeyBySecret(t.Context(), made.APIKeySecret)
 	storetest.Must(t, err)
 	storetest.Equal(t, "admin", key.HasAnyScope(), true)
-	token, err := s.AuthtokenBySecret(t.Context(), made.AuthtokenSecret)
+	token, err := s.TunnelCredential(t.Context(), made.AuthtokenSecret)
 	storetest.Must(t, err)
-	storetest.Equal(t, "all rights", token.MayBind("tcp://a.b:1") && token.MayConnect("op-x"), true)
+	storetest.Equal(t, "all rights", token.ACL.MayBind("tcp://a.b:1") && token.ACL.MayConnect("op-x"), true)
 	storeID := s.StoreID()
 	storetest.Equal(t, "store id", account.ValidID(account.PrefixStore, storeID), true)
 	storetest.Must(t, s.Close())
@@ -313,10 +313,12 @@ func TestMigrations_UpgradeSQLite(t *testing.T) {
 	storetest.Equal(t, "store", s.StoreID(), "st-old")
 	gotKey, err := s.APIKeyBySecret(t.Context(), key)
 	storetest.Must(t, err)
-	gotToken, err := s.AuthtokenBySecret(t.Context(), token)
+	credential, err := s.TunnelCredential(t.Context(), token)
 	storetest.Must(t, err)
-	storetest.Equal(t, "credentials", fmt.Sprint(gotKey.ID, gotKey.Metadata, gotKey.ExpiresAt, gotToken.ID,
-		gotToken.Metadata, gotToken.ExpiresAt), "ak-1<nil>cr-1<nil>")
+	gotToken, err := s.Authtoken(t.Context(), credential.AccountID, credential.ID)
+	storetest.Must(t, err)
+	storetest.Equal(t, "credentials", fmt.Sprint(gotKey.ID, gotKey.Metadata, gotKey.ExpiresAt, gotKey.ACL,
+		gotKey.ClusterUID, gotToken.ID, gotToken.Metadata, gotToken.ExpiresAt), "ak-1<nil> []cr-1<nil>")
 }
 
 // TestOpen_UsesCompatibleNewerSchema holds that this program goes on beside a newer one whose

@@ -49,8 +49,8 @@ const (
 	// operatorSweep is how often vanished operators are looked for, and so how long operators may
 	// take to register again after a server's start.
 	operatorSweep = time.Hour
-	// ownedSweep is how often endpoints with an owner are looked for whose grace has ended: a cluster
-	// that is gone may leave thousands, which are compared each time.
+	// ownedSweep is how often endpoints with an owner are looked for whose grace has ended: a
+	// cluster that is gone may leave thousands, which are compared each time.
 	ownedSweep = 10 * time.Second
 )
 
@@ -159,10 +159,12 @@ var (
 	_ account.LabelledTunnels = (*Store)(nil)
 	_ account.Operators       = (*Store)(nil)
 	_ account.Authenticator   = (*Store)(nil)
-	_ account.APIKeys         = (*Store)(nil)
-	_ account.Authtokens      = (*Store)(nil)
-	_ account.Domains         = (*Store)(nil)
-	_ account.PublicHosts     = (*Store)(nil)
+
+	_ account.TunnelAuthenticator = (*Store)(nil)
+	_ account.APIKeys             = (*Store)(nil)
+	_ account.Authtokens          = (*Store)(nil)
+	_ account.Domains             = (*Store)(nil)
+	_ account.PublicHosts         = (*Store)(nil)
 
 	_ account.Identities        = (*Store)(nil)
 	_ account.Logins            = (*Store)(nil)

@@ -22,15 +22,17 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	if len(b.Labels) > 0 {
 		return s.bindLabels(ctx, t, b)
 	}
-	result, rebound, err := s.bind(ctx, t, b)
+	token := s.tokenOf(t)
+	result, rebound, err := s.bind(ctx, t, token, b)
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
 	s.publishBind(ctx, t, bindEffect{from: result.ReplacedSessionID, rebound: rebound, policy: result.PolicyReplaced,
 		pool: s.poolSessions(ctx, result, b)})
-	// the token's rules may have changed before the watchdog saw the endpoint
-	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
-		return tunnel.Bound{}, s.evictForbidden(t, errNoBindRule(t, result.Endpoint.URL))
+	if now := s.tokenOf(t); now != token { // its rules have changed before the watchdog saw the endpoint
+		if problem := s.forbidden(t, now); problem != nil {
+			return tunnel.Bound{}, s.evictForbidden(t, problem)
+		}
 	}
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account",
 		t.accountID,
@@ -51,23 +53,27 @@ func (s *Server) agentSession(ts *tunnel.Session) (*session, error) {
 	return t, nil
 }
 
-// bind records the endpoint and adds it. rebound reports whether the session had it already.
+// bind records the endpoint, which the credential must admit, and adds it. rebound reports whether
+// the session had it already.
 func (s *Server) bind(
-	ctx context.Context, t *session, b tunnel.Bind,
+	ctx context.Context, t *session, token *account.TunnelCredential, b tunnel.Bind,
 ) (result *account.BindResult, rebound bool, err error) {
 	asked := time.Now()
 	req, err := bindRequest(t, b)
 	if err != nil {
 		return nil, false, err
 	}
-	if !s.tokenOf(t).MayBind(req.URL.String()) {
-		return nil, false, errNoBindRule(t, req.URL.String())
+	if problem := checkHolder(token, req.URL.String(), req.Owner); problem != nil {
+		return nil, false, problem
 	}
 	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return nil, false, err
 	}
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
 		return nil, false, err
+	}
+	if problem := checkPolicy(token, req.PolicyFacts); problem != nil {
+		return nil, false, problem
 	}
 	req.Holds = func(endpointID string) bool { return s.holds(t, endpointID, b.BindID) }
 	t.holdings.RLock()
@@ -94,10 +100,6 @@ func (s *Server) addPolicy(r *account.BindRequest, policy string) (err error) {
 	r.TrafficPolicy = policy
 	r.PolicyFacts, err = s.opt.CheckPolicy(policy, r.URL.Scheme, r.Binding)
 	return err
-}
-
-func errNoBindRule(t *session, url string) *account.Error {
-	return account.Errorf(account.CodeScope, "authtoken %s has no bind rule that admits %s", t.credentialID, url)
 }
 
 // bindRequest validates every field of a bind except the policy, and lists all broken rules.

@@ -23,7 +23,7 @@ func TestBind_NamesBrokenURLRule(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	bind := func(url string) (account.BindRequest, error) {
-		return bindRequest(&session{token: &account.Authtoken{}},
+		return bindRequest(&session{token: &account.TunnelCredential{}},
 			tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080",
 				UpstreamProtocol: "http1"})
 	}
@@ -51,7 +51,7 @@ func FuzzBindRequest(f *testing.F) {
 	f.Add("http://a.b", "kubernetes", "name", "text", "http://localhost:8080", "http1", "passthrough")
 	f.Add("tcp://a.b:1", "", "", "", "", "", "a\nb")
 	f.Fuzz(func(t *testing.T, url, binding, name, text, upstream, protocol, hostMode string) {
-		r, err := bindRequest(&session{token: &account.Authtoken{}}, tunnel.Bind{
+		r, err := bindRequest(&session{token: &account.TunnelCredential{}}, tunnel.Bind{
 			URL: url, Binding: binding, Name: name, Description: text, Metadata: text, UpstreamURL: upstream,
 			UpstreamProtocol: protocol, HostMode: hostMode,
 		})

@@ -120,10 +120,16 @@ type agent struct {
 // agent connects an agent, which accepts every stream and keeps it open.
 func (l *testService) agent() *agent {
 	l.t.Helper()
+	return l.agentWith(tunnel.Hello{Role: tunnel.RoleAgent, Token: l.token})
+}
+
+// agentWith connects an agent with the hello.
+func (l *testService) agentWith(hello tunnel.Hello) *agent {
+	l.t.Helper()
 	a := &agent{}
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: l.addr, TLS: l.tls, Connections: 1,
-		Hello: func() tunnel.Hello { return tunnel.Hello{Role: tunnel.RoleAgent, Token: l.token} },
+		Hello: func() tunnel.Hello { return hello },
 		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
 			if st.Accept() == nil {
 				<-ctx.Done()

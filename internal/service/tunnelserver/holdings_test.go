@@ -40,8 +40,8 @@ func TestApplySessions_FollowsRebinds(t *testing.T) {
 	}
 }
 
-// TestApplySessions_FollowsPoolPolicy holds that a policy which a bind gives to a whole pool applies
-// on all servers when the bind is answered, and ends nothing.
+// TestApplySessions_FollowsPoolPolicy holds that a policy which a bind gives to a whole pool
+// applies on all servers when the bind is answered, and ends nothing.
 func TestApplySessions_FollowsPoolPolicy(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 3)
@@ -96,8 +96,8 @@ func TestApplySessions_ExcludesBinds(t *testing.T) {
 	r.expectNone(gone)
 }
 
-// TestApplySessions_KeepsTakeover holds that a reading of the session which had an endpoint does not
-// undo the takeover that came after it.
+// TestApplySessions_KeepsTakeover holds that a reading of the session which had an endpoint does
+// not undo the takeover that came after it.
 func TestApplySessions_KeepsTakeover(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 1)
@@ -110,7 +110,8 @@ func TestApplySessions_KeepsTakeover(t *testing.T) {
 	go func() { applied <- s.ApplySessions(context.WithoutCancel(t.Context()), []string{before.ID()}, "", "") }()
 	<-paused
 	held := s.session(before.ID())
-	row, _, err := s.bind(t.Context(), s.session(after.ID()), tunnel.Bind{URL: "http://web.demo",
+	now := s.session(after.ID())
+	row, _, err := s.bind(t.Context(), now, now.token, tunnel.Bind{URL: "http://web.demo",
 		UpstreamURL: "tcp://localhost:1", ResumeSecret: bound.ResumeSecret})
 	storetest.Must(t, err)
 	storetest.Equal(t, "replaced", row.ReplacedSessionID, before.ID())
@@ -137,8 +138,8 @@ func TestBind_RepeatsOverAnotherLeg(t *testing.T) {
 	r.expect(id, a, 1)
 }
 
-// TestCompare_FindsWhatWasNotPublished holds that a comparison finds what other servers have changed
-// without a word, and that it says when it began, if it was complete.
+// TestCompare_FindsWhatWasNotPublished holds that a comparison finds what other servers have
+// changed without a word, and that it says when it began, if it was complete.
 func TestCompare_FindsWhatWasNotPublished(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 2)

@@ -23,8 +23,8 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	if err := validateLabelled(b); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	if !s.tokenOf(t).MayBindLabels(b.Labels) {
-		return tunnel.Bound{}, s.refusal(errNoLabelRule(t, b.Labels))
+	if problem := checkLabels(s.tokenOf(t), b.Labels); problem != nil {
+		return tunnel.Bound{}, s.refusal(problem)
 	}
 	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
@@ -33,8 +33,8 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
-		return tunnel.Bound{}, s.evictForbidden(t, errNoLabelRule(t, b.Labels))
+	if problem := checkLabels(s.tokenOf(t), b.Labels); problem != nil { // as for endpoints
+		return tunnel.Bound{}, s.evictForbidden(t, problem)
 	}
 	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id,
 		"account",
@@ -106,12 +106,6 @@ func validateLabelled(b tunnel.Bind) error {
 		return account.InvalidAll(broken)
 	}
 	return nil
-}
-
-func errNoLabelRule(t *session, labels map[string]string) *account.Error {
-	return account.Errorf(account.CodeScope,
-		"authtoken %s has no bind rules that admit all the labels %s; it needs one such as bind:%s for each",
-		t.credentialID, labelsText(labels), slices.Min(labelTexts(labels)))
 }
 
 func labelTexts(labels map[string]string) []string {

@@ -15,8 +15,8 @@ import (
 )
 
 // Join implements tunnel.Handler: it admits a connection of a session that began on another server,
-// as a leg here. An agent's session is that of the row with the hash of its join secret; a forwarder
-// is authenticated as by Hello.
+// as a leg here. An agent's session is that of the row with the hash of its join secret; a
+// forwarder is authenticated as by Hello.
 func (s *Server) Join(ctx context.Context, h tunnel.Hello, remote net.Addr) (tunnel.Welcome, error) {
 	t, err := s.join(ctx, h, remote)
 	return s.answerHello(h, t, remote, err)
@@ -61,12 +61,12 @@ func errUnknownSession() *tunnel.Error {
 	return &tunnel.Error{Code: tunnel.CodeUnknownSession, Msg: "the session has ended: begin a new one"}
 }
 
-// joinAgent returns the session of the row with the hello's join secret, whose authtoken must be
-// valid still. A hello with an authtoken must have one of the same account.
+// joinAgent returns the session of the row with the hello's join secret, whose credential must be
+// valid still. A hello with a token must have one of the same account.
 func (s *Server) joinAgent(ctx context.Context, h tunnel.Hello) (*session, error) {
 	var accountID string
 	if h.Token != "" {
-		token, err := s.opt.Store.AuthtokenBySecret(ctx, h.Token)
+		token, err := s.opt.Store.TunnelCredential(ctx, h.Token)
 		if err != nil {
 			return nil, err
 		}
@@ -83,14 +83,16 @@ func (s *Server) joinAgent(ctx context.Context, h tunnel.Hello) (*session, error
 	t := &session{id: row.ID, accountID: row.AccountID, credentialID: row.Credential.ID, joined: true,
 		accepted: time.Now(), hello: tunnel.Hello{Role: tunnel.RoleAgent, SessionID: row.ID,
 			ClientVersion: row.AgentVersion, OS: row.OS, InstanceID: row.InstanceID, Metadata: row.Metadata}}
-	tokens, err := s.opt.Store.LiveAuthtokens(ctx, []string{t.credentialID})
+	tokens, err := s.opt.Store.LiveTunnelCredentials(ctx, []string{t.credentialID})
 	t.token = tokens[t.credentialID]
 	switch {
 	case err != nil:
 	case t.token == nil:
-		err = &tunnel.Error{Code: tunnel.CodeTokenRevoked, Msg: tokenRevoked}
+		err = &tunnel.Error{Code: tunnel.CodeTokenRevoked, Msg: revokedMessage(t.credentialID)}
 	case accountID != "" && accountID != t.accountID:
-		err = &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "the authtoken is of another account than the session"}
+		err = &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "the token is of another account than the session"}
+	default:
+		t.clusterUID = t.token.ClusterUID
 	}
 	if err != nil {
 		s.leaveUnstarted(t)

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -18,9 +16,9 @@ import (
 // storeTimeout bounds queries of the store outside a peer's own request.
 const storeTimeout = 10 * time.Second
 
-// Hello authenticates a session's first connection. An agent's token needs a bind rule; a
-// forwarder's needs a connect rule for its operator, which must be registered in the token's
-// account.
+// Hello authenticates a session's first connection. An agent's token needs a bind rule, or is an
+// API key of its cluster's exporter; a forwarder's needs a connect rule for its operator, which
+// must be registered in the token's account.
 func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tunnel.Welcome, error) {
 	t, err := s.authenticate(ctx, h)
 	if err == nil {
@@ -64,7 +62,7 @@ func (s *Server) answerHello(h tunnel.Hello, t *session, remote net.Addr, err er
 
 // authenticate returns a new session for the hello, with an id of its own.
 func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, error) {
-	token, err := s.opt.Store.AuthtokenBySecret(ctx, h.Token)
+	token, err := s.opt.Store.TunnelCredential(ctx, h.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -76,14 +74,19 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 	if err := validateHello(h); err != nil {
 		return nil, err
 	}
-	switch h.Role {
-	case tunnel.RoleAgent:
-		if !slices.ContainsFunc(token.ACL, func(rule string) bool { return strings.HasPrefix(rule, "bind:") }) {
+	switch {
+	case token.IsAPIKey:
+		if err := s.authenticateExporter(ctx, token, h); err != nil {
+			return nil, err
+		}
+		t.clusterUID = token.ClusterUID
+	case h.Role == tunnel.RoleAgent:
+		if !token.ACL.HasVerb("bind") {
 			return nil, account.Errorf(account.CodeScope,
 				"authtoken %s has no bind rule: an agent needs one, such as bind:*",
 				token.ID)
 		}
-	case tunnel.RoleForwarder:
+	case h.Role == tunnel.RoleForwarder:
 		o, err := s.findOperator(ctx, token, h.OperatorID)
 		if err != nil {
 			return nil, err
@@ -106,13 +109,13 @@ func validateHello(h tunnel.Hello) error {
 
 // findOperator returns the operator that a forwarder names, if its token may connect for it.
 func (s *Server) findOperator(
-	ctx context.Context, token *account.Authtoken, operatorID string,
+	ctx context.Context, token *account.TunnelCredential, operatorID string,
 ) (*account.Operator, error) {
 	if !account.ValidID(account.PrefixOperator, operatorID) {
 		return nil, account.Invalid("operator_id", account.Shorten(operatorID),
 			"a forwarder names the operator that it belongs to, by its id op-…")
 	}
-	if !token.MayConnect(operatorID) {
+	if !token.ACL.MayConnect(operatorID) {
 		return nil, errNoConnectRule(token.ID, operatorID)
 	}
 	o, err := s.opt.Store.Operator(ctx, token.AccountID, operatorID)

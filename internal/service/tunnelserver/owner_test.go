@@ -25,9 +25,7 @@ func ownedBind(name string) tunnel.Bind {
 // exporter connects an agent with a credential of the cluster.
 func (l *testService) exporter(clusterUID string) *agent {
 	l.t.Helper()
-	a := l.agent()
-	l.setCluster(a.ID(), clusterUID)
-	return a
+	return l.exporterWith(l.exporterKey(clusterUID), clusterUID)
 }
 
 func (s *Server) setCluster(sessionID, uid string) {

@@ -17,7 +17,7 @@ import (
 
 // Store is the part of the store that the server reads and writes.
 type Store interface {
-	account.Authenticator
+	account.TunnelAuthenticator
 	account.Binder
 	account.SessionStarter
 	account.TunnelStarter
@@ -131,13 +131,13 @@ type session struct {
 	holdings sync.RWMutex
 
 	// guarded by Server.mu
-	token    *account.Authtoken // as the watchdog last read it; replaced, never changed
-	tun      *tunnel.Session    // nil until Up
-	stored   bool               // the store has, or had, a row of it
-	stopping bool               // told to stop; its end will follow
-	recorded bool               // the store has its end already
-	end      account.SessionEnd // the recorded reason, if the service ended it
-	endCode  tunnel.Code        // what its client is told, if the service ended it
+	token    *account.TunnelCredential // as the watchdog last read it; replaced, never changed
+	tun      *tunnel.Session           // nil until Up
+	stored   bool                      // the store has, or had, a row of it
+	stopping bool                      // told to stop; its end will follow
+	recorded bool                      // the store has its end already
+	end      account.SessionEnd        // the recorded reason, if the service ended it
+	endCode  tunnel.Code               // what its client is told, if the service ended it
 	endMsg   string
 }
 
@@ -224,7 +224,7 @@ func (s *Server) liveSessions() []*session {
 	return out
 }
 
-func (s *Server) tokenOf(t *session) *account.Authtoken {
+func (s *Server) tokenOf(t *session) *account.TunnelCredential {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return t.token

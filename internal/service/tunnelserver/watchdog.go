@@ -4,8 +4,10 @@
 package tunnelserver
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -13,7 +15,7 @@ import (
 )
 
 const (
-	// checkInterval ensures that a deleted or changed authtoken or a deleted operator ends its
+	// checkInterval ensures that a deleted or changed credential or a deleted operator ends its
 	// sessions and streams within a second.
 	checkInterval = 500 * time.Millisecond
 	// compareRounds is how many checkIntervals lie between complete comparisons with the store.
@@ -28,8 +30,13 @@ const (
 	evictGrace = 250 * time.Millisecond
 )
 
-// tokenRevoked is what a client is told whose authtoken is not valid any more.
-const tokenRevoked = "the authtoken was deleted or has expired"
+// revokedMessage is what a client is told whose credential is not valid any more.
+func revokedMessage(credentialID string) string {
+	if strings.HasPrefix(credentialID, account.PrefixAPIKey+"-") {
+		return "the API key was deleted or has expired"
+	}
+	return "the authtoken was deleted or has expired"
+}
 
 // Run compares the sessions with the store, ends those of revoked credentials and deleted
 // operators, and retries failed writes to the store, until ctx is done. While the store does not
@@ -59,7 +66,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// endRevoked ends the sessions whose authtoken was deleted, has expired or no longer admits their
+// endRevoked ends the sessions whose credential was deleted, has expired or no longer admits their
 // endpoints, and those of deleted operators; of one account unless it is "".
 func (s *Server) endRevoked(ctx context.Context, accountID string) error {
 	live := slices.DeleteFunc(s.liveSessions(), func(t *session) bool {
@@ -75,7 +82,7 @@ func (s *Server) endRevoked(ctx context.Context, accountID string) error {
 		ids = append(ids, t.credentialID)
 	}
 	slices.Sort(ids)
-	tokens, err := s.opt.Store.LiveAuthtokens(ctx, slices.Compact(ids))
+	tokens, err := s.opt.Store.LiveTunnelCredentials(ctx, slices.Compact(ids))
 	if err != nil {
 		return err
 	}
@@ -83,14 +90,14 @@ func (s *Server) endRevoked(ctx context.Context, accountID string) error {
 	for _, t := range live {
 		token := tokens[t.credentialID]
 		if token == nil {
-			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential",
+			s.log.Info("session ended: its credential was deleted or has expired", "session", t.id, "credential",
 				t.credentialID)
-			s.evict(t, tunnel.CodeTokenRevoked, tokenRevoked,
+			s.evict(t, tunnel.CodeTokenRevoked, revokedMessage(t.credentialID),
 				account.SessionEnd{CausedByID: t.credentialID})
 			continue
 		}
 		if problem := s.updateToken(t, token); problem != nil {
-			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential",
+			s.log.Info("session ended: its credential's rules have changed", "session", t.id, "credential",
 				t.credentialID)
 			_ = s.evictForbidden(t, problem)
 			continue
@@ -111,33 +118,46 @@ func (s *Server) endRevoked(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// updateToken gives the session its current authtoken. It returns an error when the token's rules
-// no longer admit an endpoint or operator of the session.
-func (s *Server) updateToken(t *session, token *account.Authtoken) *account.Error {
+// updateToken gives the session its current credential. It returns an error when the rules no
+// longer admit an endpoint or operator of the session.
+func (s *Server) updateToken(t *session, token *account.TunnelCredential) *account.Error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Equal(t.token.ACL, token.ACL) {
-		return nil
+	was := t.token
+	changed := !slices.Equal(was.ACL, token.ACL) || was.ClusterUID != token.ClusterUID
+	if changed {
+		t.token = token
 	}
-	t.token = token
-	return s.forbiddenLocked(t)
+	s.mu.Unlock()
+	switch {
+	case !changed:
+		return nil
+	case was.ClusterUID != token.ClusterUID:
+		return account.ErrOtherCluster(token.ID, cmp.Or(token.ClusterUID, "none"), was.ClusterUID)
+	}
+	return s.forbidden(t, token)
 }
 
-// forbiddenLocked returns an error when the token's rules do not admit an endpoint or operator of
-// the session. mu must be held.
+// forbiddenLocked returns an error when the credential's rules do not admit an endpoint or operator
+// of the session. mu must be held.
 func (s *Server) forbiddenLocked(t *session) *account.Error {
 	token := t.token
-	if t.operatorID != "" && !token.MayConnect(t.operatorID) {
+	if t.operatorID != "" && !token.ACL.MayConnect(t.operatorID) {
 		return errNoConnectRule(t.credentialID, t.operatorID)
 	}
 	for _, h := range s.members {
-		if h.session == t && !token.MayBind(h.endpoint.URL) {
-			return errNoBindRule(t, h.endpoint.URL)
+		if h.session != t {
+			continue
+		}
+		if problem := checkHolder(token, h.endpoint.URL, h.endpoint.Owner); problem != nil {
+			return problem
 		}
 	}
 	for _, h := range s.tunnels[t.accountID] {
-		if h.session == t && !token.MayBindLabels(h.labels) {
-			return errNoLabelRule(t, h.labels)
+		if h.session != t {
+			continue
+		}
+		if problem := checkLabels(token, h.labels); problem != nil {
+			return problem
 		}
 	}
 	return nil

@@ -94,17 +94,17 @@ var credentialPatches = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeInvalid)
 		}
 		ids := []string{made.ID, f.TokenID, "cr-none"}
-		live, err := f.Store.LiveAuthtokens(t.Context(), ids)
+		live, err := f.Store.LiveTunnelCredentials(t.Context(), ids)
 		Must(t, err)
 		Equal(t, "live", fmt.Sprint(len(live), live[made.ID].ACL, live[f.TokenID].ACL), "2 [connect:*] [bind:*]")
 		f.Clock.Step(time.Hour)
-		live, err = f.Store.LiveAuthtokens(t.Context(), ids)
+		live, err = f.Store.LiveTunnelCredentials(t.Context(), ids)
 		Must(t, err)
 		alive, err := f.Store.LiveCredentials(t.Context(), ids)
 		Must(t, err)
 		Equal(t, "live after an hour", fmt.Sprint(len(live), live[f.TokenID] != nil, len(alive), alive[f.TokenID]),
 			"1 true 1 true")
-		_, err = f.Store.AuthtokenBySecret(t.Context(), *made.Token)
+		_, err = f.Store.TunnelCredential(t.Context(), *made.Token)
 		MustCode(t, err, account.CodeExpired)
 	},
 	"credentials: pages and limit": func(t *testing.T, open Open) {

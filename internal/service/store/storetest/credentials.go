@@ -59,15 +59,15 @@ var credentials = map[string]func(*testing.T, Open){
 		token, secret, err := f.Store.IssueAuthtoken(t.Context(), f.AccountID, "ci",
 			[]string{"bind:HTTP://Api.Demo:80", "connect:*"})
 		Must(t, err)
-		found, err := f.Store.AuthtokenBySecret(t.Context(), secret)
+		found, err := f.Store.TunnelCredential(t.Context(), secret)
 		Must(t, err)
 		Equal(t, "acl", fmt.Sprint(found.ACL), "[bind:http://api.demo connect:*]")
-		Equal(t, "may bind", found.MayBind("http://api.demo"), true)
+		Equal(t, "may bind", found.ACL.MayBind("http://api.demo"), true)
 		tokens, err := f.Store.AllAuthtokens(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "tokens", len(tokens), 2)
 		Must(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID))
-		_, err = f.Store.AuthtokenBySecret(t.Context(), secret)
+		_, err = f.Store.TunnelCredential(t.Context(), secret)
 		MustCode(t, err, account.CodeUnknownCredential)
 		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID),
 			account.CodeNotFound)
@@ -76,14 +76,15 @@ var credentials = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		tokens, err := f.Store.AllAuthtokens(t.Context(), f.AccountID)
 		Must(t, err)
-		Equal(t, "may", fmt.Sprint(tokens[0].MayBind("tcp://a.b:1"), tokens[0].MayConnect("op-1")), "true false")
+		Equal(t, "may", fmt.Sprint(tokens[0].ACL.MayBind("tcp://a.b:1"), tokens[0].ACL.MayConnect("op-1")),
+			"true false")
 	},
 	"credentials: hint at the wrong kind": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		_, err := f.Store.APIKeyBySecret(t.Context(), "flt_x")
 		MustCode(t, err, account.CodeWrongKind)
-		_, err = f.Store.AuthtokenBySecret(t.Context(), "flk_x")
-		MustCode(t, err, account.CodeWrongKind)
+		_, err = f.Store.TunnelCredential(t.Context(), "flk_x") // it may be an exporter's
+		MustCode(t, err, account.CodeUnknownCredential)
 		for _, none := range []string{"", "x", "flk_", strings.Repeat("x", 10000)} {
 			if _, err := f.Store.APIKeyBySecret(t.Context(), none); account.CodeOf(err).Status() != 401 {
 				t.Fatalf("%v, want 401", err)

@@ -28,7 +28,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, owners, ownerRows,
 		ownedCloud, tunnels, legs, reservations,
 		events, times,
-		operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit,
+		operators, credentials, credentialPatches, exporterKeys, domains, backends, backendUsers, cloudEndpoints,
+		policies, audit,
 		isolation, concurrency,
 		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions, authorities} {
 		for name, test := range group {

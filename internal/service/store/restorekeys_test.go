@@ -1,0 +1,51 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+)
+
+// TestRestore_ReportsExporterKeys holds that keys are reported whose rules were narrowed, or that
+// got a cluster, since the backup, and that a replaced store whose keys have no rules is compared.
+func TestRestore_ReportsExporterKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(t.TempDir(), "backup.db")
+	ctx := context.WithoutCancel(t.Context())
+	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+		opt.DataDir = dir
+		return store.Open(ctx, opt)
+	})
+	key := func(description string) string {
+		return f.NewExporterKey(func(p *account.APIKeyPatch) { p.Description = &description }).ID
+	}
+	f.NewExporterKey()
+	narrowed, pinned := key("narrowed"), key("pinned")
+	storetest.Must(t, store.Backup(ctx, dir, file))
+	_, err := f.Store.PatchAPIKey(ctx, account.Caller{AccountID: f.AccountID}, narrowed,
+		account.APIKeyPatch{ACL: &[]string{"export:a/*", "bind:*"}})
+	storetest.Must(t, err)
+	storetest.Must(t, f.Store.PinCluster(ctx, f.AccountID, pinned, "one"))
+	storetest.Must(t, f.Store.Close())
+	restored, err := store.Restore(ctx, store.Options{DataDir: dir}, file)
+	storetest.Must(t, err)
+	storetest.Equal(t, "changed", described(restored.Changed), "narrowed,pinned")
+	storetest.Equal(t, "rules", fmt.Sprint(restored.Changed[0].Rules), "[exporter export:* bind:*]")
+
+	execute(t, dir, `DELETE FROM api_keys; ALTER TABLE api_keys DROP COLUMN acl;
+		ALTER TABLE api_keys DROP COLUMN cluster_uid; PRAGMA user_version = 13`)
+	restored, err = store.Restore(ctx, store.Options{DataDir: dir}, file)
+	storetest.Must(t, err)
+	storetest.Equal(t, "compared with an older schema", fmt.Sprint(restored.Compared, len(restored.Reactivated)),
+		"true 3")
+	f.Reopen()
+}

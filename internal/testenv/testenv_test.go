@@ -73,7 +73,7 @@ func TestNew_InstallsCRDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"BoundEndpoint", "KubernetesOperator"} {
+	for _, kind := range []string{"BoundEndpoint", "KubernetesOperator", "AgentEndpoint", "CloudEndpoint"} {
 		if _, err := c.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind(kind).GroupKind()); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}

@@ -90,8 +90,8 @@ func TestCRDs_KeptByDefault(t *testing.T) {
 		crds   int
 		policy string
 	}{
-		"by default":         {validValues(), 2, "keep"},
-		"crds.keep=false":    {validValues().set("crds.keep", false), 2, ""},
+		"by default":         {validValues(), 4, "keep"},
+		"crds.keep=false":    {validValues().set("crds.keep", false), 4, ""},
 		"crds.install=false": {validValues().set("crds.install", false), 0, ""},
 	} {
 		n := 0

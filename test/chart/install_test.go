@@ -206,7 +206,8 @@ func (c *cluster) checkCRDHandOver() {
 	c.t.Helper()
 	c.install("other", "third")
 	for _, to := range []client.ObjectKey{{Namespace: "third", Name: "other"}, {Namespace: namespace, Name: release}} {
-		for _, name := range []string{"boundendpoints.bindings.fairlead.dev",
+		for _, name := range []string{"agentendpoints.bindings.fairlead.dev",
+			"boundendpoints.bindings.fairlead.dev", "cloudendpoints.bindings.fairlead.dev",
 			"kubernetesoperators.bindings.fairlead.dev"} {
 			crd := &apiextensionsv1.CustomResourceDefinition{}
 			if err := c.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {

@@ -226,7 +226,8 @@ func TestUninstall_WithCRDs(t *testing.T) {
 	}
 	s := c.StartService(t)
 	ns := c.Namespace(t, "gone")
-	crds := []string{"boundendpoints.bindings.fairlead.dev", "kubernetesoperators.bindings.fairlead.dev"}
+	crds := []string{"agentendpoints.bindings.fairlead.dev", "boundendpoints.bindings.fairlead.dev",
+		"cloudendpoints.bindings.fairlead.dev", "kubernetesoperators.bindings.fairlead.dev"}
 	c.Kubectl(t, append([]string{"delete", "crd", "--ignore-not-found"}, crds...)...) // an earlier release's
 	r := s.Install(t, "--set", "crds.keep=false")
 	s.Agent(t, "http", "8401", "http://web."+ns)

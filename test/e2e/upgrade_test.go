@@ -55,7 +55,8 @@ git archive "$before" charts/fairlead-operator | tar x -C "$0"; git log -1 --one
 }
 
 func upgrade(t *testing.T, c *Cluster, from string) {
-	c.Kubectl(t, "delete", "crd", "--ignore-not-found", "boundendpoints.bindings.fairlead.dev",
+	c.Kubectl(t, "delete", "crd", "--ignore-not-found", "agentendpoints.bindings.fairlead.dev",
+		"boundendpoints.bindings.fairlead.dev", "cloudendpoints.bindings.fairlead.dev",
 		"kubernetesoperators.bindings.fairlead.dev")
 	s := c.StartService(t)
 	ns := c.Namespace(t, "up")

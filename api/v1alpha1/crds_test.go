@@ -1,0 +1,222 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+)
+
+// TestCRDs runs against one API server.
+func TestCRDs(t *testing.T) {
+	t.Parallel()
+	kube, err := client.New(testenv.Start(t), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube = client.WithFieldValidation(kube, "Strict")
+	for _, name := range []string{"demo", "prod", "fairlead"} {
+		ns := &unstructured.Unstructured{}
+		ns.SetAPIVersion("v1")
+		ns.SetKind("Namespace")
+		ns.SetName(name)
+		if err := kube.Create(t.Context(), ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("samples apply", func(t *testing.T) { samplesApply(t, kube) })
+	for _, tt := range created {
+		t.Run("create "+tt.kind+" "+tt.name, func(t *testing.T) { tt.check(t, kube) })
+	}
+	for _, tt := range updated {
+		t.Run("update "+tt.kind+" "+tt.name, func(t *testing.T) { tt.check(t, kube) })
+	}
+	t.Run("bindings have a default", func(t *testing.T) { bindingsDefault(t, kube) })
+}
+
+// samplesApply creates every object of config/samples.
+func samplesApply(t *testing.T, kube client.Client) {
+	files, err := filepath.Glob("../../config/samples/bindings_*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%d samples: %v", len(files), err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for decoder := yaml.NewYAMLToJSONDecoder(bytes.NewReader(raw)); ; {
+			var o unstructured.Unstructured
+			if err := decoder.Decode(&o.Object); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if err := kube.Create(t.Context(), &o); err != nil {
+				t.Errorf("%s: %v", filepath.Base(file), err)
+			}
+		}
+	}
+}
+
+// specCase is a spec in YAML; refused is what the API server's sentence contains, "" for none.
+type specCase struct{ name, kind, spec, refused string }
+
+const (
+	agentEndpoint = "AgentEndpoint"
+	cloudEndpoint = "CloudEndpoint"
+	// httpTo and tcpTo are the least of an AgentEndpoint.
+	httpTo = "url: http://a.demo\nupstream: {url: http://a}\n"
+	tcpTo  = "url: tcp://a.demo:5432\nupstream: {url: tcp://a:5432}\n"
+	toA    = "upstream: {url: http://a}\n"
+)
+
+var created = []specCase{
+	{"http", agentEndpoint, httpTo, ""},
+	{"tcp", agentEndpoint, tcpTo, ""},
+	{"with a slash at its end", agentEndpoint, "url: http://a.demo/\n" + toA, ""},
+	{"in upper case", agentEndpoint, "url: http://A.Demo\n" + toA, ""},
+	{"https to a public url", agentEndpoint, "url: https://a.example.com\nbindings: [public]\n" + toA, ""},
+	{"from https to an http upstream of HTTP/2", agentEndpoint,
+		"url: http://a.demo\nupstream: {url: 'https://a:8443', protocol: http2}\n", ""},
+	{"of an upstream in another namespace", agentEndpoint,
+		"url: http://a.demo\nupstream: {url: 'http://a.b.svc.cluster.local:80'}\n", ""},
+	{"with a policy", agentEndpoint, httpTo + "trafficPolicy: {inline: {on_http_request: [{actions: []}]}}", ""},
+	{"with a policy's name", agentEndpoint, httpTo + "trafficPolicy: {targetRef: {kind: ConfigMap, name: p}}", ""},
+	{"with a longest description", agentEndpoint, httpTo + "description: " + strings.Repeat("x", 255), ""},
+
+	{"without a url", agentEndpoint, toA, "spec.url: Required"},
+	{"without an upstream", agentEndpoint, "url: http://a.demo", "spec.upstream: Required"},
+	{"without a scheme", agentEndpoint, "url: a.demo\n" + toA, "a url is http://HOST[:PORT]"},
+	{"of another scheme", agentEndpoint, "url: ftp://a.demo\n" + toA, "a url is http://HOST[:PORT]"},
+	{"with a path", agentEndpoint, "url: http://a.demo/x\n" + toA, "without user, path, query or fragment"},
+	{"with a query", agentEndpoint, "url: http://a.demo?x\n" + toA, "without user, path, query or fragment"},
+	{"with a fragment", agentEndpoint, "url: 'http://a.demo#x'\n" + toA, "without user, path, query or fragment"},
+	{"with a password", agentEndpoint, "url: http://u:p@a.demo\n" + toA, "without user, path, query or fragment"},
+	{"too long", agentEndpoint, "url: http://a." + strings.Repeat("x", 300) + "\n" + toA, "Too long"},
+	{"of a tcp upstream", agentEndpoint, "url: http://a.demo\nupstream: {url: tcp://a:1}", "must both be tcp://"},
+	{"of an http upstream to tcp", agentEndpoint, "url: tcp://a.demo:1\n" + toA, "must both be tcp://"},
+	{"tcp with a protocol", agentEndpoint, "url: tcp://a.demo:1\nupstream: {url: tcp://a:1, protocol: http2}",
+		"upstream.protocol is for http"},
+	{"https of pods", agentEndpoint, "url: https://a.demo\n" + toA, "needs bindings: [public]"},
+	{"public tcp", agentEndpoint, "url: tcp://a.example.com:1\nbindings: [public]\nupstream: {url: tcp://a:1}",
+		"a public url is http:// or https://"},
+	{"two bindings", agentEndpoint, httpTo + "bindings: [kubernetes, internal]", "spec.bindings: Too many"},
+	{"no binding", agentEndpoint, httpTo + "bindings: []", "spec.bindings"},
+	{"an unknown binding", agentEndpoint, httpTo + "bindings: [private]", "Unsupported value"},
+	{"an unknown protocol", agentEndpoint, "url: http://a.demo\nupstream: {url: http://a, protocol: http3}",
+		"Unsupported value"},
+	{"an upstream with a path", agentEndpoint, "url: http://a.demo\nupstream: {url: http://a/x}",
+		"an upstream's url is http://NAME:PORT"},
+	{"an upstream without a scheme", agentEndpoint, "url: http://a.demo\nupstream: {url: 'a:80'}",
+		"an upstream's url is http://NAME:PORT"},
+	{"a tcp upstream without a port", agentEndpoint, "url: tcp://a.demo:1\nupstream: {url: tcp://a}", "needs a port"},
+	{"an empty policy", agentEndpoint, httpTo + "trafficPolicy: {}", "exactly one of inline and targetRef"},
+	{"two policies", agentEndpoint, httpTo + "trafficPolicy: {inline: {}, targetRef: {kind: ConfigMap, name: p}}",
+		"exactly one of inline and targetRef"},
+	{"a policy in a Secret", agentEndpoint, httpTo + "trafficPolicy: {targetRef: {kind: Secret, name: p}}",
+		"Unsupported value"},
+	{"a policy that is a text", agentEndpoint, httpTo + "trafficPolicy: {inline: 'x: y'}", "must be of type object"},
+	{"a long description", agentEndpoint, httpTo + "description: " + strings.Repeat("x", 256), "Too long"},
+	{"long metadata", agentEndpoint, httpTo + "metadata: " + strings.Repeat("x", 4097), "Too long"},
+	{"an unknown field", agentEndpoint, httpTo + "upstreams: []", "unknown field"},
+
+	{"with a policy", cloudEndpoint, "url: http://a.demo\ntrafficPolicy: {inline: {}}", ""},
+	{"with a backend", cloudEndpoint, "url: http://a.demo\nbackend: {id: bkd-1}", ""},
+	{"tcp", cloudEndpoint, "url: tcp://a.demo:1\nbackend: {id: bkd-1}", ""},
+	{"public", cloudEndpoint, "url: https://a.example.com\nbindings: [public]\nbackend: {id: bkd-1}", ""},
+	{"without a url", cloudEndpoint, "backend: {id: bkd-1}", "spec.url: Required"},
+	{"with a path", cloudEndpoint, "url: http://a.demo/x", "without user, path, query or fragment"},
+	{"https of pods", cloudEndpoint, "url: https://a.demo", "needs bindings: [public]"},
+	{"public tcp", cloudEndpoint, "url: tcp://a.example.com:1\nbindings: [public]", "http:// or https://"},
+	{"two bindings", cloudEndpoint, "url: http://a.demo\nbindings: [kubernetes, internal]", "Too many"},
+	{"a backend without an id", cloudEndpoint, "url: http://a.demo\nbackend: {}", "spec.backend.id: Required"},
+	{"two policies", cloudEndpoint,
+		"url: http://a.demo\ntrafficPolicy: {inline: {}, targetRef: {kind: ConfigMap, name: p}}",
+		"exactly one of inline and targetRef"},
+	{"an upstream", cloudEndpoint, httpTo, "unknown field"},
+}
+
+// check creates an object with the spec.
+func (s specCase) check(t *testing.T, kube client.Client) {
+	expectError(t, kube.Create(t.Context(), object(t, s.kind, s.spec)), s.refused)
+}
+
+// updateCase changes an object's spec from one to another.
+type updateCase struct{ name, kind, from, to, refused string }
+
+var updated = []updateCase{
+	{"the upstream", agentEndpoint, httpTo, "url: http://a.demo\nupstream: {url: 'http://b:8080'}", ""},
+	{"all but url and bindings", agentEndpoint, httpTo,
+		httpTo + "trafficPolicy: {inline: {}}\npoolingEnabled: true\ndescription: x\nmetadata: text", ""},
+	{"the default binding, spelled out", agentEndpoint, httpTo, httpTo + "bindings: [kubernetes]", ""},
+	{"the url", agentEndpoint, httpTo, "url: http://b.demo\n" + toA, "url cannot be changed"},
+	{"the bindings", agentEndpoint, httpTo, httpTo + "bindings: [internal]", "bindings cannot be changed"},
+	{"the bindings to the default", agentEndpoint, httpTo + "bindings: [internal]", httpTo,
+		"bindings cannot be changed"},
+	{"the backend", cloudEndpoint, "url: http://a.demo\nbackend: {id: a}", "url: http://a.demo\nbackend: {id: b}", ""},
+	{"the url", cloudEndpoint, "url: http://a.demo", "url: http://b.demo", "url cannot be changed"},
+	{"the bindings", cloudEndpoint, "url: http://a.demo", "url: http://a.demo\nbindings: [internal]",
+		"bindings cannot be changed"},
+}
+
+// check updates an object.
+func (u updateCase) check(t *testing.T, kube client.Client) {
+	o := object(t, u.kind, u.from)
+	if err := kube.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	o.Object["spec"] = object(t, u.kind, u.to).Object["spec"]
+	expectError(t, kube.Update(t.Context(), o), u.refused)
+}
+
+func bindingsDefault(t *testing.T, kube client.Client) {
+	for kind, spec := range map[string]string{agentEndpoint: httpTo, cloudEndpoint: "url: http://a.demo"} {
+		o := object(t, kind, spec)
+		if err := kube.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := unstructured.NestedStringSlice(o.Object, "spec", "bindings")
+		if err != nil || len(got) != 1 || got[0] != "kubernetes" {
+			t.Errorf("%s: bindings %v, %v", kind, got, err)
+		}
+	}
+}
+
+func expectError(t *testing.T, err error, want string) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+		t.Errorf("got %v, want an error with %q", err, want)
+	}
+}
+
+// object returns an object of the kind with the spec.
+func object(t *testing.T, kind, spec string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	var parsed map[string]any
+	if err := yaml.Unmarshal([]byte(spec), &parsed); err != nil {
+		t.Fatal(err)
+	}
+	o.SetAPIVersion("bindings.fairlead.dev/v1alpha1")
+	o.SetKind(kind)
+	o.SetNamespace("demo")
+	o.SetGenerateName("test-")
+	o.Object["spec"] = parsed
+	return o
+}

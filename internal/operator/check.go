@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
 )
 
 // checkEvery is how often Check reads the KubernetesOperator.
@@ -35,9 +36,9 @@ type CheckOptions struct {
 // bound, every forwarder has a session with the service's edge. It waits for that until the
 // timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
-	var c optionChecker
-	c.release(o.Namespace, o.Release)
-	if err := c.err(); err != nil {
+	var c optioncheck.Checker
+	c.Release(o.Namespace, o.Release)
+	if err := c.Err(); err != nil {
 		return err
 	}
 	mapper, err := newMapper(nil, nil)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
 )
 
 const (
@@ -53,9 +54,9 @@ type CleanupOptions struct {
 // meanwhile is checked again. It returns an error if something could not be deleted; another run
 // continues.
 func Cleanup(ctx context.Context, o CleanupOptions) error {
-	var c optionChecker
-	c.release(o.Namespace, o.Release)
-	if err := c.err(); err != nil {
+	var c optioncheck.Checker
+	c.Release(o.Namespace, o.Release)
+	if err := c.Err(); err != nil {
 		return err
 	}
 	objects, err := metadata.NewForConfig(clientConfig(o.Kubernetes))

@@ -7,10 +7,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
@@ -54,30 +53,26 @@ type ForwarderOptions struct {
 
 // Validate checks every option and returns all errors as one *account.Error.
 func (o *ForwarderOptions) Validate() error {
-	var c optionChecker
-	host, port, err := net.SplitHostPort(o.EdgeAddress)
-	if n, portErr := strconv.Atoi(port); err != nil || host == "" || portErr != nil || n < 1 || n > 65535 {
-		c.reject("--edge-address", o.EdgeAddress,
-			"give the address of the edge as HOST:PORT; an IPv6 address stands in brackets, [::1]:443")
-	}
-	c.file("--authtoken-file", o.AuthtokenFile)
-	c.ca("--ca-file", o.CAFile)
-	c.release(o.Namespace, o.Release)
+	var c optioncheck.Checker
+	c.EdgeAddress("--edge-address", o.EdgeAddress)
+	c.File("--authtoken-file", o.AuthtokenFile)
+	c.CA("--ca-file", o.CAFile)
+	c.Release(o.Namespace, o.Release)
 	if _, err := parseIPs(o.PodIPs); err != nil {
-		c.reject("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
+		c.Reject("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
 	}
-	c.addresses(o.MetricsAddr, o.HealthAddr)
+	c.Addresses(o.MetricsAddr, o.HealthAddr)
 	if o.DrainTimeout < 0 {
-		c.reject("--drain-timeout", o.DrainTimeout.String(), "give a duration of 0s or more")
+		c.Reject("--drain-timeout", o.DrainTimeout.String(), "give a duration of 0s or more")
 	}
 	for _, name := range podidentity.Annotations(o.PodAnnotations).Invalid() {
-		c.reject("--pod-annotations", name, "give names of annotations, or beginnings such as example.com/*")
+		c.Reject("--pod-annotations", name, "give names of annotations, or beginnings such as example.com/*")
 	}
 	if len(o.PodAnnotations) > 0 && !o.PodIdentity {
-		c.reject("--pod-annotations", strings.Join(o.PodAnnotations, ","),
+		c.Reject("--pod-annotations", strings.Join(o.PodAnnotations, ","),
 			"give --pod-identity, too: without it no pod is known")
 	}
-	return c.err()
+	return c.Err()
 }
 
 // RunForwarder runs a forwarder until the context ends and its connections are drained.

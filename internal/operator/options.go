@@ -8,21 +8,19 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 
@@ -97,83 +95,57 @@ func (o *ManagerOptions) Validate() error {
 
 func (o *ManagerOptions) parse() (settings, error) {
 	var s settings
-	var c optionChecker
+	var c optioncheck.Checker
 	var err error
 	if o.Account == nil {
 		_, err = account.ParseServerURL("--api-url", o.APIURL)
-		c.addError(err)
-		c.file("--api-key-file", o.APIKeyFile)
-		c.ca("--ca-file", o.CAFile)
+		c.AddError(err)
+		c.File("--api-key-file", o.APIKeyFile)
+		c.CA("--ca-file", o.CAFile)
 		if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
-			c.reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
+			c.Reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
 		}
 	}
-	c.release(o.Namespace, o.Release)
-	c.name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
-	c.name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
+	c.Release(o.Namespace, o.Release)
+	c.Name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
+	c.Name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
 	if o.ForwarderClusterRole != "" {
-		c.name("--forwarder-cluster-role", o.ForwarderClusterRole, content.IsPathSegmentName)
+		c.Name("--forwarder-cluster-role", o.ForwarderClusterRole, content.IsPathSegmentName)
 	}
 	if o.ClusterRole != "" {
-		c.name("--cluster-role", o.ClusterRole, content.IsPathSegmentName)
+		c.Name("--cluster-role", o.ClusterRole, content.IsPathSegmentName)
 	}
-	c.label("--forwarder-name", o.ForwarderName)
-	c.label("--forwarder-instance", o.ForwarderInstance)
+	c.Label("--forwarder-name", o.ForwarderName)
+	c.Label("--forwarder-instance", o.ForwarderInstance)
 	if len(o.Description) > account.MaxDescription {
-		c.reject("--description", o.Description[:32]+"…",
+		c.Reject("--description", o.Description[:32]+"…",
 			fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))
 	}
 	if len(o.ClusterName) > account.MaxShortText {
-		c.reject("--cluster-name", o.ClusterName[:32]+"…",
+		c.Reject("--cluster-name", o.ClusterName[:32]+"…",
 			fmt.Sprintf("a cluster's name has at most %d bytes; shorten it", account.MaxShortText))
 	}
 	if o.RemovalDelay < 0 || o.RemovalDelay > 24*time.Hour {
-		c.reject("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
+		c.Reject("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
 	}
 	if !acceptAccountPattern.MatchString(o.AcceptAccount) {
-		c.reject("--accept-account", o.AcceptAccount, "give the id that the condition AccountChanged names, or nothing")
+		c.Reject("--accept-account", o.AcceptAccount, "give the id that the condition AccountChanged names, or nothing")
 	}
 	if o.TakeoverDelay < 0 || o.TakeoverDelay > 24*time.Hour {
-		c.reject("--takeover-delay", o.TakeoverDelay.String(), "give a duration from 0s to 24h")
+		c.Reject("--takeover-delay", o.TakeoverDelay.String(), "give a duration from 0s to 24h")
 	}
 	s.namespaces, err = namespaces.Parse(o.Namespace, o.AllowNamespaces, o.DenyNamespaces, o.NamespaceSelector)
-	c.addError(err)
-	c.addresses(o.MetricsAddr, o.HealthAddr)
+	c.AddError(err)
+	c.Addresses(o.MetricsAddr, o.HealthAddr)
 	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)
-	c.addError(err)
-	s.domain, err = clusterDomain(o.ClusterDomain, resolvConf)
-	c.addError(err)
+	c.AddError(err)
+	s.domain, err = optioncheck.ClusterDomain(o.ClusterDomain, optioncheck.ResolvConf)
+	c.AddError(err)
 	if s.selector, err = selector.Compile(o.EndpointSelector); err != nil {
-		c.reject("--endpoint-selector", o.EndpointSelector, err.Error())
+		c.Reject("--endpoint-selector", o.EndpointSelector, err.Error())
 	}
-	return s, c.err()
+	return s, c.Err()
 }
 
 // acceptAccountPattern matches ids of accounts and stores, and the empty string.
 var acceptAccountPattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)
-
-const resolvConf = "/etc/resolv.conf"
-
-// clusterDomain checks the domain, or reads it from the search list that kubelet gives every pod:
-// "<namespace>.svc.<domain> svc.<domain> <domain>".
-func clusterDomain(domain, resolvConf string) (string, error) {
-	if domain != "" {
-		if errs := validation.IsDNS1123Subdomain(domain); len(errs) > 0 {
-			return "", account.Invalid("--cluster-domain", domain, "give a DNS domain, such as cluster.local")
-		}
-		return domain, nil
-	}
-	b, _ := os.ReadFile(resolvConf) // without it the default applies
-	for line := range strings.Lines(string(b)) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] != "search" {
-			continue
-		}
-		for _, search := range fields[1:] {
-			if found, ok := strings.CutPrefix(strings.TrimSuffix(search, "."), "svc."); ok {
-				return found, nil
-			}
-		}
-	}
-	return "cluster.local", nil
-}

@@ -136,19 +136,3 @@ func TestForwarderOptions_ErrorsNameFlag(t *testing.T) {
 		}
 	}
 }
-
-func TestClusterDomain(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct{ given, resolv, want string }{
-		{"example.org", "search demo.svc.cluster.local svc.cluster.local cluster.local", "example.org"},
-		{"", "nameserver 10.96.0.10\nsearch demo.svc.corp.example. svc.corp.example. corp.example.\noptions ndots:5\n",
-			"corp.example"},
-		{"", "search lan\n", "cluster.local"},
-		{"", "", "cluster.local"},
-	} {
-		got, err := clusterDomain(tc.given, file(t, tc.resolv))
-		if err != nil || got != tc.want {
-			t.Errorf("%q, %q: got %q, %v, want %q", tc.given, tc.resolv, got, err, tc.want)
-		}
-	}
-}

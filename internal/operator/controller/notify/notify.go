@@ -27,13 +27,13 @@ type Source struct {
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	pending map[string]struct{}
+	pending map[types.NamespacedName]struct{}
 }
 
 // New returns a source of requests for objects of one namespace. With a delay, requests are
 // enqueued after it and processed after all others, for updates that may be late.
 func New(namespace string, delay time.Duration) *Source {
-	s := &Source{namespace: namespace, after: delay, pending: map[string]struct{}{}}
+	s := &Source{namespace: namespace, after: delay, pending: map[types.NamespacedName]struct{}{}}
 	if delay > 0 {
 		s.priority = handler.LowPriority
 	}
@@ -46,8 +46,8 @@ func (s *Source) Start(_ context.Context, queue workqueue.TypedRateLimitingInter
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = queue
-	for name := range s.pending {
-		s.add(name)
+	for object := range s.pending {
+		s.add(object)
 	}
 	s.pending = nil
 	return nil
@@ -55,13 +55,18 @@ func (s *Source) Start(_ context.Context, queue workqueue.TypedRateLimitingInter
 
 // Notify requests a reconciliation of the named object.
 func (s *Source) Notify(name string) {
+	s.NotifyObject(types.NamespacedName{Namespace: s.namespace, Name: name})
+}
+
+// NotifyObject requests a reconciliation of an object of any namespace.
+func (s *Source) NotifyObject(object types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queue == nil {
-		s.pending[name] = struct{}{}
+		s.pending[object] = struct{}{}
 		return
 	}
-	s.add(name)
+	s.add(object)
 }
 
 // NotifyAll requests a reconciliation of each named object.
@@ -71,8 +76,8 @@ func (s *Source) NotifyAll(names []string) {
 	}
 }
 
-func (s *Source) add(name string) {
-	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.namespace, Name: name}}
+func (s *Source) add(object types.NamespacedName) {
+	request := reconcile.Request{NamespacedName: object}
 	if pq, ok := s.queue.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		pq.AddWithOpts(priorityqueue.AddOpts{After: s.after, Priority: &s.priority}, request)
 		return

@@ -137,7 +137,7 @@ func (a *Agent) reportPanic() {
 
 func (a *Agent) hello() tunnel.Hello {
 	return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.opt.Token(), ClientVersion: version.String(),
-		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.opt.InstanceID}
+		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.opt.InstanceID, ClusterUID: a.opt.ClusterUID}
 }
 
 // onSessionDown is called when a session is lost or the server drains it, and after each failed

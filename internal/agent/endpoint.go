@@ -31,6 +31,7 @@ type Endpoint struct {
 	TrafficPolicyFile string // path of TrafficPolicy, for messages; "" = none
 	ReplacePoolPolicy bool   // give the other members of the pool this policy
 	Upstream          Upstream
+	Owner             *tunnel.Owner // the object that the endpoint is for; nil = none
 	// Dial dials the upstream, whose host:port it gets; nil = Options.Dial. The agent then dials for
 	// callers only, not to find out whether the upstream is up.
 	Dial DialFunc
@@ -95,7 +96,7 @@ func (e *Endpoint) bindMessage() tunnel.Bind {
 		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
 		UpstreamURL: e.Upstream.String(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode,
 		PoolingEnabled: e.PoolingEnabled,
-		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy,
+		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy, Owner: e.Owner,
 	}
 }
 

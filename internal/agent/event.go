@@ -48,6 +48,7 @@ type Online struct {
 
 	Reconnected                      bool
 	EndpointID                       string // of a labelled tunnel its id
+	OwnerEndpointID                  string // the oldest endpoint of the same owner at the URL; "" without an owner
 	AssignedURL                      string // as the server has it; "" for a labelled tunnel
 	SessionID, Server, ServerVersion string
 }

@@ -22,11 +22,14 @@ const (
 
 // Options are what an agent needs. Fields without a comment about a default are required.
 type Options struct {
-	Server     string        // https://host:port, for messages
-	Address    string        // host:port of the server
-	TLS        *tls.Config   // from internal/trust
-	Token      func() string // the authtoken; called for every session
-	InstanceID string        // this installation's name; may be empty
+	Server  string        // https://host:port, for messages
+	Address string        // host:port of the server
+	TLS     *tls.Config   // from internal/trust
+	Token   func() string // the authtoken; called for every session
+	// ClusterUID is the UID of the cluster whose objects own the endpoints: that of its namespace
+	// kube-system. "" = endpoints have no owners.
+	ClusterUID string
+	InstanceID string // this installation's name; may be empty
 	// Endpoints are those of the first Agent.Set: at least one, with KeepRunning any number.
 	Endpoints []Endpoint
 

@@ -39,6 +39,9 @@ func (a *basicAuth) provision(c *config) {
 			maxRealm)
 	}
 	items := c.items("credentials", maxCredentials)
+	if len(items) > 0 {
+		c.c.refuseSecret(c.keys["credentials"], "a password in credentials")
+	}
 	for _, item := range items {
 		user, password, ok := strings.Cut(item.Value, ":")
 		switch {

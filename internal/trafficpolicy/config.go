@@ -167,6 +167,14 @@ func (c *config) missing(key, why string) {
 // has reports whether the key is set, and marks it as known.
 func (c *config) has(key string) bool { n := c.get(key); return n != nil && n.Tag != "!!null" }
 
+// refuseSecret reports a mistake where a document with a secret is one.
+func (c *compiler) refuseSecret(n *yaml.Node, what string) {
+	if c.options.NoSecrets != "" {
+		c.problem(n, "", "%s is a secret, and everyone who may read this document would know it: %s", what,
+			c.options.NoSecrets)
+	}
+}
+
 // str reads an optional text.
 func (c *config) str(key, def string) string {
 	if !c.has(key) {
@@ -271,6 +279,9 @@ func (c *config) headers(key string, allowHost bool) []header {
 			continue
 		}
 		t := c.c.compileTemplate(value, nil)
+		if _, fixed := t.fixed(); fixed && canonical == "Authorization" {
+			c.c.refuseSecret(o.keys[name], "the value of "+canonical)
+		}
 		if s, fixed := t.fixed(); fixed && !validHeaderValue(canonical, s) {
 			c.c.problem(value, "", "the value of %s holds a line break or another character that a header cannot have",
 				name)

@@ -49,6 +49,9 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 		}
 	}
 	l.ClientID, l.ClientSecret = c.secret("client_id"), c.secret("client_secret")
+	if l.ClientSecret != "" {
+		c.c.refuseSecret(c.keys["client_secret"], "client_secret")
+	}
 	l.AllowCORSPreflight = c.flag("allow_cors_preflight", false)
 	if c.has("require_auth_time") {
 		required := c.flag("require_auth_time", true)

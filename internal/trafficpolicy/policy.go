@@ -31,6 +31,9 @@ type Options struct {
 	// Stored is set for a document in force: harmless mistakes that an earlier version accepted are
 	// not reported.
 	Stored bool
+	// NoSecrets makes each secret of the document a mistake, with this text as the remedy: for a
+	// document that is kept where people read it who may not know its secrets. "" allows secrets.
+	NoSecrets string
 	// Page answers a request that the policy refuses. nil answers with msg as plain text.
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 	// OnCostExceeded is called with a rule at which a request used up the work that the policy may

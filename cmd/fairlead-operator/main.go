@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fairlead-operator runs in a Kubernetes cluster: its manager projects the account's
-// endpoints as Services, its forwarder carries pods' connections to the service's edge. It turns
-// flags and environment into the Options of internal/operator.
+// endpoints as Services, its forwarder carries pods' connections to the service's edge, its exporter
+// makes Services of this cluster endpoints of the account. It turns flags and environment into the
+// Options of internal/operator and internal/exporter.
 package main
 
 import (
@@ -39,7 +40,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		Use:   "fairlead-operator",
 		Short: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster",
 		Long: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\n" +
-			"The chart fairlead-operator runs the manager and the forwarder. You run check and cleanup.\n" +
+			"The chart fairlead-operator runs the manager, the forwarder and the exporter. You run check and cleanup.\n" +
 			"Exit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -47,7 +48,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
-	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newCleanup(out), newCheck(out))
+	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newExporter(getenv, errOut),
+		newCleanup(out), newCheck(out))
 	cli.Setup(root, cli.TerminalColumns(out, getenv))
 	root.SetArgs(args)
 	root.SetOut(out)

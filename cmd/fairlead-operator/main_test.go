@@ -35,6 +35,7 @@ func TestRun_ExitCodes(t *testing.T) {
 			"give --kubeconfig"},
 		{"manager without flags", []string{"manager"}, nil, exitUsage, "--api-url"},
 		{"forwarder without flags", []string{"forwarder"}, nil, exitUsage, "--edge-address"},
+		{"exporter without flags", []string{"exporter"}, nil, exitUsage, "--api-key-file"},
 		{"selector of the environment", []string{"manager"},
 			map[string]string{"FAIRLEAD_ENDPOINT_SELECTOR": "true &&\n\tep.\"ä"}, exitUsage,
 			"--endpoint-selector \"true &&\\n\\tep.\\\"ä\": line 2"},

@@ -1,0 +1,75 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/exporter"
+)
+
+func newExporter(getenv func(string) string, errOut io.Writer) *cobra.Command {
+	var o exporter.Options
+	cmd := &cobra.Command{
+		Use:   "exporter",
+		Short: "Keep an endpoint of the account for each AgentEndpoint of the cluster",
+		Long: "Keep an endpoint of the account for each AgentEndpoint of the cluster, and carry its connections to " +
+			"the Service that it names.\n\n" +
+			"The environment variable POD_NAME identifies its pod. When it is told to stop, it lets open " +
+			"connections end; the endpoints stay in the account unless its Deployment is gone.",
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.PodName = getenv("POD_NAME")
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			var err error
+			if o.Kubernetes, o.Logger, err = podConfig(errOut); err != nil {
+				return err
+			}
+			if getenv("GOGC") == "" {
+				debug.SetGCPercent(gcPercent)
+			}
+			ctrl.SetLogger(logr.FromSlogHandler(o.Logger.Handler()))
+			return exporter.Run(cmd.Context(), o)
+		},
+	}
+	exporterFlags(cmd.Flags(), &o)
+	return cmd
+}
+
+func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
+	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the account's API, https://HOST[:PORT]")
+	f.StringVar(&o.VersionHeader, "version-header", "Service-Version",
+		"`NAME` of the header that carries the API's version")
+	f.StringVar(&o.EdgeAddress, "edge-address", "",
+		"`HOST:PORT` of the service's edge, for example [fd00::1]:8443")
+	f.StringVar(&o.APIKeyFile, "api-key-file", "",
+		"`FILE` with an API key of the scope exporter; read again for every session and request")
+	f.StringVar(&o.CAFile, "ca-file", "",
+		"PEM `FILE` of the authorities to trust for API and edge; default the system's")
+	releaseFlags(f, &o.Namespace, &o.Release, "")
+	f.StringVar(&o.Deployment, "deployment", "",
+		"`NAME` of the exporters' Deployment: when that is deleted, the endpoints go; also the name of their Lease")
+	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
+		"`NAMES` of the only namespaces whose objects are exported, comma-separated; default all")
+	f.BoolVar(&o.CrossNamespace, "cross-namespace", false,
+		"let an object name a Service of another namespace than its own")
+	f.StringArrayVar(&o.URLPatterns, "url-pattern", nil,
+		"`PATTERN` of URLs that objects of every namespace may have, such as http://*.shared; may be repeated. "+
+			"Without one, the second label of a URL is the object's namespace")
+	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
+		"DNS `DOMAIN` of the cluster; default that of /etc/resolv.conf")
+	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute,
+		"how long live connections may go on after the order to stop")
+}

@@ -1,0 +1,137 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// unreachableAfter is how long the session may be away before the objects' status says so: a server
+// that restarts costs no writes.
+const unreachableAfter = 10 * time.Second
+
+// bindState is what the agent reported of an object's endpoint.
+type bindState struct {
+	Bound           bool
+	ID              string // of the oldest endpoint of the object
+	URL             string
+	Reason, Message string    // why it is not bound; "" while there is no answer
+	asked           time.Time // when the endpoint was last changed
+}
+
+// answered reports whether the service has answered a bind.
+func (b bindState) answered() bool { return b.Bound || b.Reason != "" }
+
+// bindStates are the states of all objects' endpoints and of the session. It is safe for concurrent
+// use.
+type bindStates struct {
+	// onChange is called when the state of an object's endpoint has changed, onSession when what
+	// session returns has changed for all of them. They must not block.
+	onChange  func(types.NamespacedName)
+	onSession func()
+
+	mu      sync.Mutex
+	states  map[types.NamespacedName]bindState
+	isUp    bool
+	downAt  time.Time // since when there is no session
+	cause   string    // why there is none
+	pending *time.Timer
+}
+
+func newBindStates(onChange func(types.NamespacedName), onSession func()) *bindStates {
+	s := &bindStates{onChange: onChange, onSession: onSession, states: map[types.NamespacedName]bindState{}}
+	s.down("the exporter is connecting")
+	return s
+}
+
+// get returns the state of an object's endpoint.
+func (s *bindStates) get(object types.NamespacedName) bindState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.states[object]
+}
+
+// set records an answer to a bind.
+func (s *bindStates) set(object types.NamespacedName, state bindState) {
+	s.mu.Lock()
+	before := s.states[object]
+	state.asked = before.asked
+	s.states[object] = state
+	s.mu.Unlock()
+	if before != state {
+		s.onChange(object)
+	}
+}
+
+// ask forgets the last answer, as the object's endpoint has changed and is bound again.
+func (s *bindStates) ask(object types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[object] = bindState{asked: time.Now()}
+}
+
+// forget forgets an object that has no endpoint.
+func (s *bindStates) forget(object types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.states, object)
+}
+
+// up records that there is a session.
+func (s *bindStates) up() {
+	s.mu.Lock()
+	wasUnreachable := !s.isUp && time.Since(s.downAt) >= unreachableAfter
+	s.isUp, s.cause = true, ""
+	if s.pending != nil {
+		s.pending.Stop()
+		s.pending = nil
+	}
+	s.mu.Unlock()
+	if wasUnreachable {
+		s.onSession()
+	}
+}
+
+// down records that there is no session, and why. The objects' status says so after
+// unreachableAfter.
+func (s *bindStates) down(cause string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isUp || s.downAt.IsZero() {
+		s.isUp, s.downAt = false, time.Now()
+	}
+	s.cause = cause
+	if s.pending == nil {
+		s.pending = time.AfterFunc(time.Until(s.downAt.Add(unreachableAfter)), s.onSession)
+	}
+}
+
+// session reports whether there is a session; if there was none for unreachableAfter, why returns
+// the cause.
+func (s *bindStates) session() (up bool, unreachable string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isUp || time.Since(s.downAt) < unreachableAfter {
+		return s.isUp, ""
+	}
+	return false, s.cause
+}
+
+// count returns how many endpoints are bound and how many refused.
+func (s *bindStates) count() (bound, refused int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, state := range s.states {
+		switch {
+		case state.Bound:
+			bound++
+		case state.Reason != "":
+			refused++
+		}
+	}
+	return bound, refused
+}

@@ -1,0 +1,117 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// registerMetrics registers what the exporter knows of its session and its endpoints.
+func registerMetrics(registry prometheus.Registerer, states *bindStates, lead *leadership, t *trafficMetrics) error {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	number := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	for _, c := range []prometheus.Collector{
+		gauge("fairlead_exporter_session_up", "1 while the exporter has a session with the service.",
+			func() float64 { up, _ := states.session(); return number(up) }),
+		gauge("fairlead_exporter_leading", "1 while this replica writes the status of objects.",
+			func() float64 { return number(lead.Leading()) }),
+		gauge("fairlead_exporter_endpoints_bound", "Endpoints of objects that this replica holds.",
+			func() float64 { bound, _ := states.count(); return float64(bound) }),
+		gauge("fairlead_exporter_endpoints_refused", "Endpoints of objects that the service refused.",
+			func() float64 { _, refused := states.count(); return float64(refused) }),
+		t.connections, t.active, t.bytes, t.failures,
+	} {
+		if err := registry.Register(c); err != nil {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// trafficMetrics count the connections of each object. Its series go with it.
+type trafficMetrics struct {
+	connections, failures, bytes *prometheus.CounterVec
+	active                       *prometheus.GaugeVec
+
+	mu      sync.Mutex
+	objects map[types.NamespacedName]bool // those with series
+}
+
+func newTrafficMetrics() *trafficMetrics {
+	labels := []string{"namespace", "name"}
+	counter := func(name, help string, more ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append(labels, more...))
+	}
+	return &trafficMetrics{
+		connections: counter("fairlead_exporter_connections_total", "Connections to the upstream of an AgentEndpoint."),
+		failures: counter("fairlead_exporter_upstream_errors_total",
+			"Connections for which the upstream of an AgentEndpoint could not be reached."),
+		bytes: counter("fairlead_exporter_bytes_total",
+			"Bytes of ended connections, to the upstream (in) and from it (out).", "direction"),
+		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_exporter_connections_active",
+			Help: "Connections that are open."}, labels),
+		objects: map[types.NamespacedName]bool{},
+	}
+}
+
+// opened counts a connection that has reached its upstream.
+func (t *trafficMetrics) opened(object types.NamespacedName) {
+	t.update(object, func(namespace, name string) {
+		t.connections.WithLabelValues(namespace, name).Inc()
+		t.active.WithLabelValues(namespace, name).Inc()
+	})
+}
+
+// failed counts a connection that has not.
+func (t *trafficMetrics) failed(object types.NamespacedName) {
+	t.update(object, func(namespace, name string) { t.failures.WithLabelValues(namespace, name).Inc() })
+}
+
+// closed counts the end of a connection.
+func (t *trafficMetrics) closed(object types.NamespacedName, in, out int64) {
+	t.update(object, func(namespace, name string) {
+		t.active.WithLabelValues(namespace, name).Dec()
+		t.bytes.WithLabelValues(namespace, name, "in").Add(float64(in))
+		t.bytes.WithLabelValues(namespace, name, "out").Add(float64(out))
+	})
+}
+
+// add begins the series of an object.
+func (t *trafficMetrics) add(object types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.objects[object] = true
+}
+
+// forget ends the series of an object; what its last connections do is not counted.
+func (t *trafficMetrics) forget(object types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.objects, object)
+	labels := prometheus.Labels{"namespace": object.Namespace, "name": object.Name}
+	t.active.DeletePartialMatch(labels)
+	for _, vec := range []*prometheus.CounterVec{t.connections, t.failures, t.bytes} {
+		vec.DeletePartialMatch(labels)
+	}
+}
+
+// update changes the series of an object that has some.
+func (t *trafficMetrics) update(object types.NamespacedName, change func(namespace, name string)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.objects[object] {
+		change(object.Namespace, object.Name)
+	}
+}

@@ -1,0 +1,92 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"log/slog"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// keyOf returns the key of an object's endpoint for the agent.
+func keyOf(object types.NamespacedName) string { return object.String() }
+
+// objectOf returns the object of an endpoint's key.
+func objectOf(key string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(key, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// observer passes on what the agent reports. Its method observe never blocks.
+type observer struct {
+	states  *bindStates
+	traffic *trafficMetrics
+	log     *slog.Logger
+}
+
+// observe is the agent's Options.Observe.
+func (o *observer) observe(event agent.Event) {
+	switch e := event.(type) {
+	case agent.Connected:
+		o.states.up()
+		o.log.Info("connected with the service", "session", e.SessionID, "version", e.ServerVersion)
+	case agent.Retrying:
+		o.states.down(e.Cause)
+		o.log.Warn("no session with the service", "cause", e.Cause, "retryIn", e.RetryIn)
+	case agent.Draining:
+		o.log.Info("the service is about to stop; connecting with its successor")
+	case agent.Online:
+		o.states.set(objectOf(e.Key), bindState{Bound: true, ID: e.OwnerEndpointID, URL: e.AssignedURL})
+		o.log.Info("bound", "object", e.Key, "url", e.URL, "endpoint", e.EndpointID)
+	case agent.BindRefused:
+		o.refuse(e)
+	case agent.UpstreamDown:
+		o.log.Warn("upstream not reached", "object", e.Key, "upstream", e.Upstream, "cause", e.Cause)
+	case agent.UpstreamUp:
+		o.log.Info("upstream reached again", "object", e.Key, "upstream", e.Upstream)
+	case agent.Connection:
+		o.count(e)
+	}
+}
+
+func (o *observer) refuse(e agent.BindRefused) {
+	state := bindState{Reason: refusalReason(e.Code), Message: e.Cause}
+	if e.StillBound {
+		state.Message += "; the endpoint stays as it was before the change"
+	}
+	o.states.set(objectOf(e.Key), state)
+	o.log.Warn("refused", "object", e.Key, "url", e.URL, "reason", state.Reason, "cause", e.Cause)
+}
+
+func (o *observer) count(c agent.Connection) {
+	object := objectOf(c.Key)
+	switch {
+	case c.Refused:
+		o.traffic.failed(object)
+	case c.Ended:
+		o.traffic.closed(object, c.BytesIn, c.BytesOut)
+	default:
+		o.traffic.opened(object)
+	}
+}
+
+// refusalReason returns the reason of the condition Bound for a refused bind.
+func refusalReason(code tunnel.Code) string {
+	switch code {
+	case tunnel.CodeURLTaken:
+		return v1alpha1.ReasonURLTaken
+	case tunnel.CodeForbidden:
+		return v1alpha1.ReasonForbidden
+	case tunnel.CodeLimit:
+		return v1alpha1.ReasonLimitReached
+	case tunnel.CodeInvalid:
+		return v1alpha1.ReasonRejected
+	}
+	return v1alpha1.ReasonPending // it is tried again soon
+}

@@ -1,0 +1,139 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// maxAttempts is how many addresses are tried for one connection.
+	maxAttempts = 4
+	// attemptTimeout is how long an address may take to answer while there are others to try.
+	attemptTimeout = 2 * time.Second
+	// indexService indexes EndpointSlices by the name of their Service.
+	indexService = "fairlead.service"
+)
+
+// IndexSlices adds the index of EndpointSlices that Lookup needs.
+func IndexSlices(ctx context.Context, indexer client.FieldIndexer) error {
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, func(o client.Object) []string {
+		return []string{ServiceOf(o)}
+	}); err != nil {
+		return fmt.Errorf("indexing EndpointSlices: %w", err)
+	}
+	return nil
+}
+
+// ServiceOf returns the name of an EndpointSlice's Service, "" for none.
+func ServiceOf(slice client.Object) string { return slice.GetLabels()[discoveryv1.LabelServiceName] }
+
+// Lookup returns the Ref's port of its Service and its addresses, as the cache has them.
+func Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *Problem, error) {
+	service := &corev1.Service{}
+	if err := cache.Get(ctx, ref.Service, service); apierrors.IsNotFound(err) {
+		service = nil
+	} else if err != nil {
+		return Addresses{}, nil, fmt.Errorf("reading Service %s: %w", ref.Service, err)
+	}
+	target, problem := ref.Resolve(service)
+	if problem != nil {
+		return Addresses{}, problem, nil
+	}
+	var list discoveryv1.EndpointSliceList
+	if err := cache.List(ctx, &list, client.InNamespace(ref.Service.Namespace),
+		client.MatchingFields{indexService: ref.Service.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return Addresses{}, nil, fmt.Errorf("reading EndpointSlices of %s: %w", ref.Service, err)
+	}
+	return target.AddressesOf(list.Items), nil, nil
+}
+
+// Dialer connects with Services. It is safe for concurrent use.
+type Dialer struct {
+	Cache client.Reader
+	// Dial connects with an address; nil is a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	next atomic.Uint64
+}
+
+// DialContext connects with a Service by the address of a Ref. It is an agent.DialFunc.
+func (d *Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+	ref, ok := parseAddress(address)
+	if !ok {
+		return nil, fmt.Errorf("dialing %s: it is not the address of a Service", address)
+	}
+	return d.DialService(ctx, ref)
+}
+
+// DialService connects with one of the Service's addresses: each time another one first, and others
+// when that fails.
+func (d *Dialer) DialService(ctx context.Context, ref Ref) (net.Conn, error) {
+	found, problem, err := Lookup(ctx, d.Cache, ref)
+	if err != nil {
+		return nil, err
+	}
+	if problem != nil {
+		return nil, problem
+	}
+	usable := found.Usable()
+	if len(usable) == 0 {
+		return nil, fmt.Errorf("dialing Service %s: no endpoint of port %d is ready", ref.Service, ref.Port)
+	}
+	return d.dialAny(ctx, d.order(usable))
+}
+
+// order returns the addresses to try. It begins with another address of the preferred family each
+// time; those of the other family follow.
+func (d *Dialer) order(usable []netip.AddrPort) []netip.AddrPort {
+	isOther := func(a netip.AddrPort) bool { return a.Addr().Is4() != usable[0].Addr().Is4() }
+	split := slices.IndexFunc(usable, isOther)
+	if split < 0 {
+		split = len(usable)
+	}
+	preferred, others := usable[:split], usable[split:]
+	start := int(d.next.Add(1) % uint64(len(preferred)))
+	tried := slices.Concat(preferred[start:], preferred[:start])
+	if len(others) > 0 { // one at least: the preferred family may have no route
+		tried = append(tried[:min(len(tried), maxAttempts-1)], others[start%len(others)])
+	}
+	return tried[:min(len(tried), maxAttempts)]
+}
+
+// dialAny tries the addresses in turn. The last one gets the time that is left.
+func (d *Dialer) dialAny(ctx context.Context, addresses []netip.AddrPort) (net.Conn, error) {
+	dial := d.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	var errs []error
+	for i, address := range addresses {
+		attempt, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(addresses)-1 {
+			attempt, cancel = context.WithTimeout(ctx, attemptTimeout)
+		}
+		conn, err := dial(attempt, "tcp", address.String())
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}

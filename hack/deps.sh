@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the test cluster, the race detector and the tests of store and logins need; does nothing where they are present.
+# Installs the Debian packages that the test cluster, the race detector and the tests of store, logins and pairs of clusters need; does nothing where they are present.
 # "hack/deps.sh cluster" leaves out what only those tests need. Elsewhere, or without root, it says exactly what to install.
 set -euo pipefail
 
@@ -17,6 +17,10 @@ need nsenter util-linux
 need make make
 need git git
 if [ "${1:-}" != cluster ]; then
+	# For images of clusters that test the Multi-Cluster Services API.
+	need socat socat
+	need nc.openbsd netcat-openbsd
+	need nslookup bind9-dnsutils
 	need chromium chromium
 	compgen -G '/usr/share/fonts/*/*' >/dev/null || missing+=(fonts-dejavu-core)
 	# php-cgi and mini-httpd stand in for the Apache that SimpleSAMLphp would bring along and start; mini-httpd does not start by itself.

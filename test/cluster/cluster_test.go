@@ -32,13 +32,24 @@ func TestMain(m *testing.M) {
 
 // cli runs sub-commands on one cluster in a folder of the test.
 type cli struct {
-	t   *testing.T
-	dir string
+	t         *testing.T
+	name, dir string
+}
+
+func newCLI(t *testing.T, name string) cli { return cli{t, name, filepath.Join(t.TempDir(), name)} }
+
+// cleanUp takes the cluster down at the end of the test.
+func (c cli) cleanUp() {
+	c.t.Cleanup(func() {
+		if code, out := c.run("down"); code != 0 {
+			c.t.Errorf("down: %s", out)
+		}
+	})
 }
 
 func (c cli) command(args ...string) *exec.Cmd {
 	command, rest := args[0], args[1:]
-	cmd := exec.Command(os.Args[0], append([]string{command, "--name", "test", "--state-dir", c.dir}, rest...)...)
+	cmd := exec.Command(os.Args[0], append([]string{command, "--name", c.name, "--state-dir", c.dir}, rest...)...)
 	cmd.Env = append(os.Environ(), asCluster+"=1")
 	return cmd
 }
@@ -97,7 +108,7 @@ func (c cli) wantNoTrace() {
 		c.t.Errorf("%s is left", c.dir)
 	}
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, _ error) error {
-		if d.IsDir() && strings.HasPrefix(d.Name(), "fairlead-test-") {
+		if d.IsDir() && strings.HasPrefix(d.Name(), "fairlead-"+c.name+"-") {
 			c.t.Errorf("%s is left", path)
 		}
 		return nil
@@ -125,12 +136,8 @@ func needsNode(t *testing.T) {
 // that the next command minds.
 func TestCluster_NodeLifecycle(t *testing.T) {
 	needsNode(t)
-	c := cli{t, filepath.Join(t.TempDir(), "test")}
-	t.Cleanup(func() {
-		if code, out := c.run("down"); code != 0 {
-			t.Errorf("down: %s", out)
-		}
-	})
+	c := newCLI(t, "test")
+	c.cleanUp()
 	if code := c.upUntil("API server ready", syscall.SIGINT); code != 130 {
 		t.Errorf("exit code %d of an interrupted up, want 130", code)
 	}
@@ -178,7 +185,7 @@ func TestCluster_NodeLifecycle(t *testing.T) {
 
 func TestCommand_WrongUsage(t *testing.T) {
 	t.Parallel()
-	c := cli{t, filepath.Join(t.TempDir(), "test")}
+	c := newCLI(t, "test")
 	for _, tc := range []struct {
 		says string
 		args []string
@@ -186,6 +193,9 @@ func TestCommand_WrongUsage(t *testing.T) {
 		{`cluster name "A/b": want`, []string{"status", "--name", "A/b"}},
 		{`--output "yaml": want table or json`, []string{"status", "--output", "yaml"}},
 		{"is not running", []string{"exec", "true"}},
+		{"is not running", []string{"kubeconfig"}},
+		{`--listen "0.0.0.0:0": want 127.0.0.1`, []string{"kubeconfig", "--listen", "0.0.0.0:0"}},
+		{`--listen "localhost:1": want 127.0.0.1`, []string{"kubeconfig", "--listen", "localhost:1"}},
 		{"want 0s or more", []string{"up", "--kube-proxy-min-sync", "-1s"}},
 	} {
 		code, out := c.run(tc.args...)

@@ -94,6 +94,9 @@ func upCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&opts.DNSCache, "dns-cache", false,
 		"let CoreDNS cache as distributions ship it (cache 30, ttl 30)")
 	cmd.Flags().BoolVar(&opts.DualStack, "dual-stack", false, "give node, pods and Services IPv6 addresses beside IPv4")
+	cmd.Flags().BoolVar(&opts.MultiCluster, "multicluster", false,
+		"serve the kinds of the Multi-Cluster Services API and its DNS domain clusterset.local, and load what stands "+
+			"in for the images of its conformance suite")
 	return cmd
 }
 

@@ -86,7 +86,7 @@ func (s status) table(ctx context.Context, w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, `cluster     %s, %s for %v, process %d
 options     %s
-kubeconfig  %s (for cluster exec: the addresses are of the node's network)
+kubeconfig  %s (for cluster exec; cluster kubeconfig prints one for this machine)
 logs        %s
 `, s.Name, phase, time.Since(s.Started).Round(time.Second), s.PID, s.Options, s.Kubeconfig, s.Path("log"))
 	if err != nil || os.Geteuid() != 0 {

@@ -34,7 +34,8 @@ func Up(ctx context.Context, out io.Writer, cache build.Cache, want state.Cluste
 	if err := preflight.CheckDir(cache.Dir, "the environment variable FAIRLEAD_CACHE"); err != nil {
 		return err
 	}
-	if err := preflight.Check(ctx, preflight.This()); err != nil {
+	images := hostImages(want.Options)
+	if err := preflight.Check(ctx, preflight.This(), needed(images)...); err != nil {
 		return err
 	}
 	if err := cache.Build(ctx, out, build.All()...); err != nil {
@@ -63,10 +64,10 @@ func Up(ctx context.Context, out io.Writer, cache build.Cache, want state.Cluste
 	if err := remove(&want); err != nil {
 		return err
 	}
-	return start(ctx, out, cache, want)
+	return start(ctx, out, cache, want, images)
 }
 
-func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluster) (err error) {
+func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluster, images []hostImage) (err error) {
 	defer func() {
 		if ctx.Err() != nil {
 			err = errors.Join(ctx.Err(), remove(&c), os.RemoveAll(c.Dir))
@@ -81,8 +82,8 @@ func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluste
 	if err := os.MkdirAll(c.Path("log"), 0o755); err != nil {
 		return err
 	}
-	if err := packHostImages(ctx, c.Path(node.HostImages)); err != nil {
-		return fmt.Errorf("packing the image %s: %w", CurlImage, err)
+	if err := packHostImages(ctx, c.Path(node.HostImages), images); err != nil {
+		return err
 	}
 	if err := launch(ctx, &c); err != nil {
 		return errors.Join(fmt.Errorf("starting the node: %w", err), remove(&c))

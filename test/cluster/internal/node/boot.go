@@ -83,7 +83,11 @@ func (n *node) importImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, archive := range []string{filepath.Join(n.c.Images, "images.tar"), n.c.Path(HostImages)} {
+	archives, err := filepath.Glob(n.c.Path(HostImages, "*.tar"))
+	if err != nil {
+		return err
+	}
+	for _, archive := range append([]string{filepath.Join(n.c.Images, "images.tar")}, archives...) {
 		if err := n.procs.run(ctx, "images", ImportCommand(archive)...); err != nil {
 			return err
 		}
@@ -91,8 +95,9 @@ func (n *node) importImages(ctx context.Context) error {
 	return nil
 }
 
-// HostImages is the archive in the cluster's folder that `up` packs from programs of this machine.
-const HostImages = "host-images.tar"
+// HostImages is the folder, in the cluster's, of the archives that `up` packs from programs of this
+// machine.
+const HostImages = "host-images"
 
 // ImportCommand is what gives the node the images of an archive, "-" being standard input.
 func ImportCommand(archive string) []string {

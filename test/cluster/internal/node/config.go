@@ -11,6 +11,8 @@ import (
 	"strings"
 	"text/template"
 
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/build"
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/state"
 )
@@ -25,6 +27,7 @@ type settings struct {
 	Families                     []family
 	PauseImage, CoreDNSImage     string
 	CNIBin, CNIConf              string
+	MultiClusterCRDs             string // YAML
 }
 
 // writeConfig fills the templates of conf into the cluster's folder of the same name.
@@ -34,6 +37,7 @@ func (n *node) writeConfig() error {
 		PodCIDR:    podCIDR(n.c.Options),
 		PauseImage: build.PauseImage, CoreDNSImage: build.CoreDNSImage,
 		CNIBin: filepath.Join(n.c.Tools, "cni"), CNIConf: n.c.Path("conf", "cni"),
+		MultiClusterCRDs: string(mcscrd.ServiceExportCRD) + "---\n" + string(mcscrd.ServiceImportCRD),
 	}
 	if err := os.MkdirAll(s.CNIConf, 0o755); err != nil {
 		return err

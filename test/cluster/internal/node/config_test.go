@@ -18,7 +18,7 @@ func rendered(t *testing.T, name string, o state.Options) string {
 	t.Helper()
 	text, err := render(name, settings{
 		Cluster: &state.Cluster{Dir: `/a "b"`, Options: o}, NodeIP: nodeIP, PodCIDR: podCIDR(o), Families: families(o),
-		DNSIP: dnsIP, CNIBin: `/c "d"`,
+		DNSIP: dnsIP, CNIBin: `/c "d"`, MultiClusterCRDs: "kind: CustomResourceDefinition\n",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +49,33 @@ func TestConfig_ContainsOptions(t *testing.T) {
 	if proxy := rendered(t, "kube-proxy.yaml", six); !strings.Contains(proxy,
 		"clusterCIDR: 10.244.0.0/24,fd44::/64\n") {
 		t.Errorf("kube-proxy with two families:\n%s", proxy)
+	}
+}
+
+// TestConfig_MultiCluster compares with an ordinary cluster, which must know nothing of it.
+func TestConfig_MultiCluster(t *testing.T) {
+	t.Parallel()
+	plain := rendered(t, "system.yaml", state.Options{})
+	for _, word := range []string{"multicluster", "clusterset", "CustomResourceDefinition"} {
+		if strings.Contains(plain, word) {
+			t.Errorf("%s without the option:\n%s", word, plain)
+		}
+	}
+	text := rendered(t, "system.yaml", state.Options{MultiCluster: true})
+	for _, want := range []string{
+		"kind: CustomResourceDefinition\n---\n# What kubeadm would add",
+		"\n- {apiGroups: [multicluster.x-k8s.io], resources: [serviceimports], verbs: [list, watch]}\n---\n",
+		"    }\n    clusterset.local:53 {\n        errors\n        kubernetes clusterset.local {\n" +
+			"            multicluster clusterset.local\n            ttl 5\n        }\n        loadbalance\n    " +
+			"}\n    #",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q with the option:\n%s", want, text)
+		}
+	}
+	if cached := rendered(t, "system.yaml", state.Options{MultiCluster: true, DNSCache: true}); strings.Count(cached,
+		"        cache 30\n        loadbalance\n") != 2 {
+		t.Errorf("with the cache too:\n%s", cached)
 	}
 }
 

@@ -41,6 +41,9 @@ const (
 	dnsIP     = "10.96.0.10"
 )
 
+// APIServer is the address of the API server in the node's network, as kubeconfigs name it.
+const APIServer = nodeIP + ":6443"
+
 // family are the addresses of one IP family.
 type family struct {
 	Node, Link, Pods, Services string
@@ -143,7 +146,7 @@ func (n *node) run(ctx context.Context) error {
 	if err := network(families(n.c.Options)); err != nil {
 		return fmt.Errorf("preparing the node's network: %w", err)
 	}
-	if err := pki.Write(pki.Config{Dir: n.c.Path("pki"), Node: nodeName, NodeIP: nodeIP,
+	if err := pki.Write(pki.Config{Dir: n.c.Path("pki"), Cluster: n.c.Name, Node: nodeName, NodeIP: nodeIP,
 		ServiceIP: serviceIP}); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 // Config names the owners of the certificates.
 type Config struct {
 	Dir       string // made if absent, readable by its owner only
+	Cluster   string // name of the cluster: of the context in each kubeconfig, and before its user's
 	Node      string // name of the node
 	NodeIP    string // address of the node and of the API server, which listens on port 6443
 	ServiceIP string // ClusterIP of the Service kubernetes.default
@@ -138,11 +139,11 @@ func (c Config) kubeconfigs(ca *pair, node string) error {
 		}
 		if err := c.write(r.name+".kubeconfig", fmt.Appendf(nil, `apiVersion: v1
 kind: Config
-current-context: test
-contexts: [{name: test, context: {cluster: test, user: %[2]q}}]
-clusters: [{name: test, cluster: {server: "https://%[1]s:6443", certificate-authority-data: %[3]s}}]
+current-context: %[6]q
+contexts: [{name: %[6]q, context: {cluster: %[6]q, user: %[2]q}}]
+clusters: [{name: %[6]q, cluster: {server: "https://%[1]s:6443", certificate-authority-data: %[3]s}}]
 users: [{name: %[2]q, user: {client-certificate-data: %[4]s, client-key-data: %[5]s}}]
-`, c.NodeIP, r.name, b64(ca.certPEM), b64(p.certPEM), b64(p.keyPEM))); err != nil {
+`, c.NodeIP, c.Cluster+"-"+r.name, b64(ca.certPEM), b64(p.certPEM), b64(p.keyPEM), c.Cluster)); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,8 @@ func load(t *testing.T, path string) *x509.Certificate {
 func TestWrite_CertificatesServeTheirPurpose(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pki")
-	if err := Write(Config{Dir: dir, Node: "node", NodeIP: "10.99.0.2", ServiceIP: "10.96.0.1"}); err != nil {
+	if err := Write(Config{Dir: dir, Cluster: "x", Node: "node", NodeIP: "10.99.0.2",
+		ServiceIP: "10.96.0.1"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -73,7 +74,8 @@ func TestWrite_CertificatesServeTheirPurpose(t *testing.T) {
 func TestWrite_OnlyOwnerReadsKeys(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pki")
-	if err := Write(Config{Dir: dir, Node: "node", NodeIP: "10.99.0.2", ServiceIP: "10.96.0.1"}); err != nil {
+	if err := Write(Config{Dir: dir, Cluster: "x", Node: "node", NodeIP: "10.99.0.2",
+		ServiceIP: "10.96.0.1"}); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -96,5 +98,30 @@ func TestWrite_OnlyOwnerReadsKeys(t *testing.T) {
 	if want := []string{"admin", "kube-controller-manager", "kube-proxy", "kube-scheduler",
 		"kubelet"}; !slices.Equal(kubeconfigs, want) {
 		t.Errorf("kubeconfigs %q, want %q", kubeconfigs, want)
+	}
+}
+
+// TestWrite_KubeconfigsNameCluster looks for what two clusters' kubeconfigs, merged, would confuse.
+// The name is one that YAML would read as a number.
+func TestWrite_KubeconfigsNameCluster(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "pki")
+	if err := Write(Config{Dir: dir, Cluster: "1e3", Node: "node", NodeIP: "10.99.0.2",
+		ServiceIP: "10.96.0.1"}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"current-context: \"1e3\"\n",
+		`contexts: [{name: "1e3", context: {cluster: "1e3", user: "1e3-admin"}}]`,
+		`clusters: [{name: "1e3", cluster: {server: "https://10.99.0.2:6443"`,
+		`users: [{name: "1e3-admin", `,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s in\n%s", want, b)
+		}
 	}
 }

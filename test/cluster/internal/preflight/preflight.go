@@ -64,16 +64,19 @@ func lookPath(name string) (string, error) {
 	return "", fmt.Errorf("no program %q", name)
 }
 
-// packages are the programs that a node needs from the machine, and the Debian packages that hold
-// them.
-var packages = []struct{ program, pkg, why string }{
+// Program is a program that is needed from the machine.
+type Program struct {
+	Name    string
+	Package string // of Debian
+	Why     string
+}
+
+// programs are those that every node needs.
+var programs = []Program{
 	{"nft", "nftables", "kube-proxy programs Services with it"},
 	{"runc", "runc", "containerd starts containers with it"},
 	{"mount", "mount", "the kubelet mounts volumes with it"},
-	{"curl", "curl", "it is packed into the image fairlead.test/curl:1"},
-	{"bash", "bash", "it is packed into the image fairlead.test/curl:1"},
-	{"sleep", "coreutils", "it is packed into the image fairlead.test/curl:1"},
-	{"ldd", "libc-bin", "it finds the libraries of curl"},
+	{"ldd", "libc-bin", "it finds the libraries of programs that are packed into images"},
 }
 
 // rules use what kube-proxy uses of nftables. They are checked by the kernel in a namespace of
@@ -88,8 +91,9 @@ const rules = `table ip check {
 }
 `
 
-// Check returns everything that is missing, joined, or nil.
-func Check(ctx context.Context, m Machine) error {
+// Check returns everything that is missing, joined, or nil. More names programs that are needed
+// besides those of every node.
+func Check(ctx context.Context, m Machine, more ...Program) error {
 	if m.OS != "linux" {
 		return fmt.Errorf(
 			"a node needs Linux and this is %s: use another cluster (kind, for one) and FAIRLEAD_E2E_CONTEXT",
@@ -101,7 +105,7 @@ func Check(ctx context.Context, m Machine) error {
 				"the caches " +
 				"and Go)")
 	}
-	errs := append(m.programs(), m.kernel()...)
+	errs := append(m.missing(slices.Concat(programs, more)), m.kernel()...)
 	if _, err := m.LookPath("nft"); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
@@ -116,14 +120,14 @@ func Check(ctx context.Context, m Machine) error {
 	return errors.Join(errs...)
 }
 
-func (m Machine) programs() []error {
+func (m Machine) missing(wanted []Program) []error {
 	var errs []error
 	var install []string
-	for _, p := range packages {
-		if _, err := m.LookPath(p.program); err != nil {
-			errs = append(errs, fmt.Errorf("the program %s is missing: %s", p.program, p.why))
-			if !slices.Contains(install, p.pkg) {
-				install = append(install, p.pkg)
+	for _, p := range wanted {
+		if _, err := m.LookPath(p.Name); err != nil {
+			errs = append(errs, fmt.Errorf("the program %s is missing: %s", p.Name, p.Why))
+			if !slices.Contains(install, p.Package) {
+				install = append(install, p.Package)
 			}
 		}
 	}

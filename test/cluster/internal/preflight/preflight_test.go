@@ -49,9 +49,9 @@ var missing = map[string]struct {
 	"no root":        {func(m *Machine) { m.EUID = 1000 }, []string{"needs root"}},
 	"no nft": {without("nft"),
 		[]string{"the program nft is missing", "apt-get install -y --no-install-recommends nftables"}},
-	"no runc, no curl": {without("runc", "curl"), []string{
-		"the program runc is missing", "the program curl is missing",
-		"apt-get install -y --no-install-recommends runc curl",
+	"no runc, nothing for an image": {without("runc", "curl", "bash"), []string{
+		"the program runc is missing", "the program curl is missing: an image", "the program bash is missing",
+		"apt-get install -y --no-install-recommends runc tools",
 	}},
 	"no namespaces": {func(m *Machine) {
 		m.Exists = func(p string) bool {
@@ -100,7 +100,7 @@ func TestCheck_NamesMissingAndRemedy(t *testing.T) {
 			t.Parallel()
 			m := completeMachine()
 			tc.change(&m)
-			err := Check(t.Context(), m)
+			err := Check(t.Context(), m, Program{"curl", "tools", "an image"}, Program{"bash", "tools", "an image"})
 			if err == nil {
 				t.Fatal("nothing is missing")
 			}

@@ -14,10 +14,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
-const checkHelp = `Check that an installation works: the account knows it and answers, and forwarders have a session
-with the service's edge.
+const checkHelp = `Check that an installation works: the account knows it and answers, forwarders have a session with
+the service's edge and, with --exporter, every exporter is ready.
 
-It reads the release's KubernetesOperator and changes nothing. ` + "`helm test`" + ` runs it in a pod.`
+It reads the release's KubernetesOperator and pods and changes nothing. ` + "`helm test`" + ` runs it in a pod.`
 
 func newCheck(out io.Writer) *cobra.Command {
 	o := operator.CheckOptions{Out: out}
@@ -26,6 +26,7 @@ func newCheck(out io.Writer) *cobra.Command {
 		return operator.Check(ctx, o)
 	})
 	cmd.Use, cmd.Short, cmd.Long = "check", "Check that an installation works", checkHelp
+	cmd.Flags().BoolVar(&o.Exporter, "exporter", false, "check the release's exporters, too")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", time.Minute, "how long the installation may take until it works")
 	return cmd
 }

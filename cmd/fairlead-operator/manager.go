@@ -82,6 +82,9 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.ForwarderClusterRole, "forwarder-cluster-role", "",
 		"`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any; they are deleted with the "+
 			"namespace")
+	f.StringSliceVar(&o.ExporterClusterRoles, "exporter-cluster-roles", nil,
+		"`NAMES` of the ClusterRoles of exporters and their users, comma-separated, and of ClusterRoleBindings; they "+
+			"are deleted with the namespace")
 	f.StringVar(&o.ClusterRole, "cluster-role", "",
 		"`NAME` of the manager's ClusterRole and ClusterRoleBinding, or with --allow-namespaces of Role and "+
 			"RoleBinding in each of them; they are deleted with the namespace")

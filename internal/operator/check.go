@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -22,19 +24,23 @@ import (
 // checkEvery is how often Check reads the KubernetesOperator.
 const checkEvery = time.Second
 
+// exporterName is the app.kubernetes.io/name of the exporters' pods.
+const exporterName = "fairlead-exporter"
+
 // CheckOptions select the installation to check. Flags are named as in `fairlead-operator check
 // --help`.
 type CheckOptions struct {
 	Namespace, Release string
 	Timeout            time.Duration // how long to wait until the installation works
+	Exporter           bool          // the installation has exporters, which must be ready
 
 	Kubernetes *rest.Config
 	Out        io.Writer
 }
 
 // Check reports whether an installation works: the account knows it, answers and, if endpoints are
-// bound, every forwarder has a session with the service's edge. It waits for that until the
-// timeout, and changes nothing.
+// bound, every forwarder has a session with the service's edge. With Exporter, exporters run and
+// are all ready. It waits for that until the timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
 	var c optioncheck.Checker
 	c.Release(o.Namespace, o.Release)
@@ -60,8 +66,11 @@ func Check(ctx context.Context, o CheckOptions) error {
 		if err == nil {
 			err = o.works(&k)
 		}
+		if err == nil && o.Exporter {
+			err = o.exportersReady(ctx, kube)
+		}
 		if err == nil {
-			return nil
+			return o.report(&k)
 		}
 		if ctx.Err() == nil {
 			lastErr = err // an error of the timeout is less precise
@@ -74,13 +83,18 @@ func Check(ctx context.Context, o CheckOptions) error {
 	}
 }
 
-// works writes the conditions of a working installation, or returns the first problem.
-func (o CheckOptions) works(k *v1alpha1.KubernetesOperator) error {
+// neededConditions are the conditions of an installation that works.
+func neededConditions(k *v1alpha1.KubernetesOperator) []string {
 	needed := []string{v1alpha1.ConditionRegistered, v1alpha1.ConditionAPIReachable}
 	if k.Spec.BindingEnabled {
 		needed = append(needed, v1alpha1.ConditionEdgeReachable)
 	}
-	for _, typ := range needed {
+	return needed
+}
+
+// works returns the first problem of an installation, or nil.
+func (o CheckOptions) works(k *v1alpha1.KubernetesOperator) error {
+	for _, typ := range neededConditions(k) {
 		switch c := meta.FindStatusCondition(k.Status.Conditions, typ); {
 		case c == nil || c.ObservedGeneration != k.Generation:
 			return fmt.Errorf("%s is not known yet: does the manager run?", typ)
@@ -88,10 +102,45 @@ func (o CheckOptions) works(k *v1alpha1.KubernetesOperator) error {
 			return fmt.Errorf("%s is %s (%s): %s", typ, c.Status, c.Reason, c.Message)
 		}
 	}
-	for _, typ := range needed {
+	return nil
+}
+
+// exportersReady returns an error unless there are exporters and all of them are ready.
+func (o CheckOptions) exportersReady(ctx context.Context, kube client.Client) error {
+	var pods corev1.PodList
+	if err := kube.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{
+		"app.kubernetes.io/name": exporterName, "app.kubernetes.io/instance": o.Release,
+	}); err != nil {
+		return fmt.Errorf("listing the exporters: %w", err)
+	}
+	running := 0
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		running++
+		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
+			return fmt.Errorf("exporter %s is not ready: kubectl --namespace %s logs %s tells why", p.Name, p.Namespace,
+				p.Name)
+		}
+	}
+	if running == 0 {
+		return errors.New("no exporter runs: see the Deployment of the release's exporters")
+	}
+	return nil
+}
+
+// report writes what works.
+func (o CheckOptions) report(k *v1alpha1.KubernetesOperator) error {
+	for _, typ := range neededConditions(k) {
 		_, _ = fmt.Fprintf(o.Out, "%s: %s\n", typ, meta.FindStatusCondition(k.Status.Conditions, typ).Message)
 	}
 	_, _ = fmt.Fprintf(o.Out, "%d hostnames are bound, %d of them ready\n",
 		k.Status.BoundEndpoints, k.Status.ReadyEndpoints)
+	if o.Exporter {
+		_, _ = fmt.Fprintln(o.Out, "all exporters are ready")
+	}
 	return nil
 }

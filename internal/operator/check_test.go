@@ -9,6 +9,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
@@ -31,5 +33,28 @@ var _ = Describe("the check", func() {
 		Expect(operator.Check(ctx, check)).To(Succeed())
 		Expect(out.String()).To(ContainSubstring("EdgeReachable: all forwarders"))
 		Expect(out.String()).To(ContainSubstring("0 hostnames are bound"))
+	})
+
+	It("waits for exporters, where there are to be any", func(ctx SpecContext) {
+		r := newRelease(ctx)
+		run(r.options())
+		var out bytes.Buffer
+		check := operator.CheckOptions{Namespace: r.namespace, Release: "fairlead", Timeout: 20 * time.Second,
+			Exporter: true, Kubernetes: r.kubernetes, Out: &out}
+		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("no exporter runs")))
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "exporter", Labels: map[string]string{
+				"app.kubernetes.io/name": "fairlead-exporter", "app.kubernetes.io/instance": "fairlead"}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "exporter", Image: "x"}}},
+		}
+		Expect(kube.Create(ctx, pod)).To(Succeed())
+		check.Timeout = 2 * time.Second
+		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("exporter exporter is not ready")))
+		Expect(out.String()).To(BeEmpty())
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		Expect(kube.Status().Update(ctx, pod)).To(Succeed())
+		check.Timeout = 20 * time.Second
+		Expect(operator.Check(ctx, check)).To(Succeed())
+		Expect(out.String()).To(ContainSubstring("all exporters are ready"))
 	})
 })

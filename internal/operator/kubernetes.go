@@ -49,6 +49,7 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	}
 	add(corev1.SchemeGroupVersion, "Service", "service", meta.RESTScopeNamespace)
 	add(corev1.SchemeGroupVersion, "Namespace", "namespace", meta.RESTScopeRoot)
+	add(corev1.SchemeGroupVersion, "Pod", "pod", meta.RESTScopeNamespace)
 	add(rbacv1.SchemeGroupVersion, "ClusterRole", "clusterrole", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "ClusterRoleBinding", "clusterrolebinding", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "Role", "role", meta.RESTScopeNamespace)

@@ -50,6 +50,26 @@ var _ = Describe("the manager's objects", func() {
 			}
 		})
 
+	It("own the ClusterRoles of exporters and their users, which need no binding", func(ctx SpecContext) {
+		r := newReleaseOf(ctx, exporting)
+		o := r.options()
+		for _, suffix := range []string{"exporter", "exports-edit", "exports-view", "of-a-newer-chart"} {
+			o.ExporterClusterRoles = append(o.ExporterClusterRoles, r.namespace+".fairlead-operator-"+suffix)
+		}
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: o.ExporterClusterRoles[0]}}
+		run(o)
+		objects := []client.Object{binding}
+		for _, name := range o.ExporterClusterRoles[:3] {
+			objects = append(objects, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		for _, o := range objects {
+			Eventually(ctx, func(g Gomega) {
+				g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+				g.Expect(o.GetOwnerReferences()).To(ConsistOf(HaveField("Name", r.namespace)))
+			}).WithTimeout(time.Minute).Should(Succeed())
+		}
+	})
+
 	DescribeTable("are re-created under re-created anchors, and stay",
 		func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {
 			r := newReleaseOf(ctx, rendered)

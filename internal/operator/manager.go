@@ -102,7 +102,8 @@ func newDirectClients(o ManagerOptions) (directClients, error) {
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return directClients{direct, &installation.Anchors{
 		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole,
-		ForwarderRights: o.ForwarderClusterRole, Client: direct, Listed: len(o.AllowNamespaces) > 0,
+		ForwarderRights: o.ForwarderClusterRole, ExporterRights: o.ExporterClusterRoles, Client: direct,
+		Listed: len(o.AllowNamespaces) > 0,
 	}}, nil
 }
 

@@ -52,6 +52,9 @@ type ManagerOptions struct {
 	// ForwarderClusterRole is the name of the forwarders' ClusterRole and ClusterRoleBinding;
 	// empty: none. They are deleted with the namespace.
 	ForwarderClusterRole string
+	// ExporterClusterRoles are names of further ClusterRoles, with ClusterRoleBindings of the same
+	// names if there are any, that are deleted with the namespace.
+	ExporterClusterRoles []string
 	// name of the manager's ClusterRole and ClusterRoleBinding; with AllowNamespaces, of Role and
 	// RoleBinding in each of them
 	ClusterRole       string
@@ -111,6 +114,9 @@ func (o *ManagerOptions) parse() (settings, error) {
 	c.Name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
 	if o.ForwarderClusterRole != "" {
 		c.Name("--forwarder-cluster-role", o.ForwarderClusterRole, content.IsPathSegmentName)
+	}
+	for _, name := range o.ExporterClusterRoles {
+		c.Name("--exporter-cluster-roles", name, content.IsPathSegmentName)
 	}
 	if o.ClusterRole != "" {
 		c.Name("--cluster-role", o.ClusterRole, content.IsPathSegmentName)

@@ -67,10 +67,11 @@ type release struct {
 }
 
 const (
-	// clusterWide and listedNamespaces are what the chart renders: with rights in all namespaces,
-	// and in listed ones only.
+	// clusterWide, listedNamespaces and exporting are what the chart renders: with rights in all
+	// namespaces, in listed ones only, and with exporters.
 	clusterWide      = "minimal"
 	listedNamespaces = "namespaces"
+	exporting        = "exporting"
 	anchor           = "fairlead-operator-anchor"
 )
 

@@ -44,6 +44,10 @@ type Anchors struct {
 	Rights string
 	// ForwarderRights is the same for the forwarders; empty if they have no rights in the cluster.
 	ForwarderRights string
+	// ExporterRights are further ClusterRoles, each with a ClusterRoleBinding of its name or none,
+	// that are deleted with the namespace. They may be missing, or not to be read: the manager works
+	// without them.
+	ExporterRights []string
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
 	// Listed reports that there is no ClusterRole: a Role of that name in each listed namespace
@@ -174,18 +178,11 @@ func (a *Anchors) setNamespaceOwner(ctx context.Context, anchor *rbacv1.ClusterR
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Installation.Namespace}, &ns); err != nil {
 		return fmt.Errorf("reading namespace %s: %w", a.Installation.Namespace, err)
 	}
-	objects := []client.Object{anchor}
-	for _, name := range []string{a.Rights, a.ForwarderRights} {
-		if name == "" {
-			continue
-		}
-		for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} {
-			if err := a.Client.Get(ctx, client.ObjectKey{Name: name}, o); err != nil {
-				return fmt.Errorf("reading %T %s: %w", o, name, err)
-			}
-			objects = append(objects, o)
-		}
+	rights, err := a.clusterRights(ctx)
+	if err != nil {
+		return err
 	}
+	objects := append([]client.Object{anchor}, rights...)
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
 	for _, o := range objects {
 		if have := o.GetOwnerReferences(); len(have) == 1 && have[0] == owner {
@@ -198,4 +195,25 @@ func (a *Anchors) setNamespaceOwner(ctx context.Context, anchor *rbacv1.ClusterR
 		}
 	}
 	return nil
+}
+
+// clusterRights returns the ClusterRoles and ClusterRoleBindings that are deleted with the
+// namespace.
+func (a *Anchors) clusterRights(ctx context.Context) ([]client.Object, error) {
+	var objects []client.Object
+	for i, name := range append([]string{a.Rights, a.ForwarderRights}, a.ExporterRights...) {
+		if name == "" {
+			continue
+		}
+		for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} {
+			switch err := a.Client.Get(ctx, client.ObjectKey{Name: name}, o); {
+			case err == nil:
+				objects = append(objects, o)
+			case i >= 2 && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+			default:
+				return nil, fmt.Errorf("reading %T %s: %w", o, name, err)
+			}
+		}
+	}
+	return objects, nil
 }

@@ -107,10 +107,10 @@ func TestManagerArgs_PassTextsUnchanged(t *testing.T) {
 // rare.
 func TestProxy_OnlyForService(t *testing.T) {
 	t.Parallel()
-	all := render(t, validValues().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128",
+	all := render(t, exportingValues().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128",
 		"noProxy": ".corp.example,192.0.2.0/24,a$(POD_NAME)"}))
 	for _, c := range []corev1.Container{manager(t, all).Spec.Template.Spec.Containers[0],
-		forwarder(t, all).Spec.Template.Spec.Containers[0]} {
+		forwarder(t, all).Spec.Template.Spec.Containers[0], exporter(t, all).Spec.Template.Spec.Containers[0]} {
 		env := environment(c)
 		if want := kubernetesHost + ",.corp.example,192.0.2.0/24,a$(POD_NAME)"; env["NO_PROXY"] != want {
 			t.Errorf("%s: NO_PROXY is %q, want %q", c.Name, env["NO_PROXY"], want)
@@ -165,13 +165,13 @@ func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 // secret.
 func TestSecrets_OnlyInSecret(t *testing.T) {
 	t.Parallel()
-	for _, o := range render(t, validValues()) {
+	for _, o := range render(t, exportingValues()) {
 		b, err := json.Marshal(o.Object)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if o.GetKind() != "Secret" &&
-			(strings.Contains(string(b), "secret-of-the-key") || strings.Contains(string(b), "secret-of-the-token")) {
+			strings.Contains(string(b), "secret-of-the-") {
 			t.Errorf("%s %s holds a secret", o.GetKind(), o.GetName())
 		}
 	}

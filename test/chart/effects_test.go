@@ -30,6 +30,7 @@ type effect struct {
 func effects() []effect {
 	monitored := validValues().set("metrics.podMonitor.enabled", true)
 	proxied := validValues().set("proxy.httpsProxy", "http://proxy.example:3128")
+	exporting := exportingValues()
 	return slices.Concat([]effect{
 		{"description", "production", nil},
 		{"clusterName", "eu-1", nil},
@@ -43,8 +44,14 @@ func effects() []effect {
 		{"binding.namespaces.createRoles", false, validValues().set("binding.namespaces.allow", []any{"team-a"})},
 		{"binding.portRange", "20000-20999", validValues().set("networkPolicy.enabled", true)},
 		{"binding.acceptAccount", "ac-2", nil},
+		{"export.enabled", true, validValues().set("credentials.exporterApiKey", "flk_exporter")},
+		{"export.crossNamespace", true, exporting},
+		{"export.urls", []any{"http://*.shared", "tcp://db.*:5432"}, exporting},
+		{"export.aggregateRoles", false, exporting},
+		{"export.drainTimeout", "90s", exporting},
 		{"credentials.apiKey", "flk_other", nil},
 		{"credentials.authtoken", "flt_other", nil},
+		{"credentials.exporterApiKey", "flk_other", exporting},
 		{"credentials.existingSecret", "mine", values{"api": map[string]any{"url": "https://fairlead.example.com"},
 			"credentials": map[string]any{"existingSecret": "theirs"}}},
 		{"api.url", "https://other.example.com:8443", nil},
@@ -65,6 +72,7 @@ func effects() []effect {
 		{"metrics.podMonitor.interval", "1m", monitored},
 		{"metrics.podMonitor.labels", map[string]any{"release": "prometheus"}, monitored},
 		{"networkPolicy.enabled", true, nil},
+		{"networkPolicy.apiServerPorts", []any{443, 16443}, exporting.set("networkPolicy.enabled", true)},
 		{"crds.install", false, nil},
 		{"crds.keep", false, nil},
 		{"forwarder.drainTimeout", "2h", nil},
@@ -74,37 +82,41 @@ func effects() []effect {
 	}, podEffects())
 }
 
-// podEffects are the cases of what manager and forwarder have alike.
+// podEffects are the cases of what manager, forwarder and exporter have alike.
 func podEffects() []effect {
 	texts := map[string]any{"example.com/name": "text"}
 	var all []effect
-	for _, component := range []string{"manager", "forwarder"} {
+	for _, component := range []string{"manager", "forwarder", "export"} {
+		with := validValues()
+		if component == "export" {
+			with = exportingValues()
+		}
 		all = append(all,
-			effect{component + ".replicas", 5, nil},
-			effect{component + ".resources.requests.cpu", "1", nil},
-			effect{component + ".resources.requests.memory", "1Gi", nil},
-			effect{component + ".resources.limits.memory", "2Gi", nil},
-			effect{component + ".priorityClassName", "system-cluster-critical", nil},
-			effect{component + ".nodeSelector", texts, nil},
+			effect{component + ".replicas", 5, with},
+			effect{component + ".resources.requests.cpu", "1", with},
+			effect{component + ".resources.requests.memory", "1Gi", with},
+			effect{component + ".resources.limits.memory", "2Gi", with},
+			effect{component + ".priorityClassName", "system-cluster-critical", with},
+			effect{component + ".nodeSelector", texts, with},
 			effect{component + ".tolerations",
-				[]any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
+				[]any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, with},
 			effect{component + ".affinity",
 				map[string]any{"nodeAffinity": map[string]any{
 					"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
 						"nodeSelectorTerms": []any{
 							map[string]any{
 								"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
-					}}}, nil},
+					}}}, with},
 			effect{component + ".topologySpreadConstraints", []any{
 				map[string]any{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
 					"whenUnsatisfiable": "DoNotSchedule"},
 				map[string]any{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway",
 					"labelSelector": map[string]any{"matchLabels": texts}},
-			}, nil},
-			effect{component + ".podLabels", texts, nil},
+			}, with},
+			effect{component + ".podLabels", texts, with},
 			effect{component + ".podAnnotations",
 				map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"},
-				nil},
+				with},
 		)
 	}
 	return all

@@ -4,12 +4,15 @@
 package chart
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 )
 
 // Each testdata/x.in.yaml is a values file; x.out.yaml is what the chart makes of it. CRDs are
@@ -113,6 +116,17 @@ func TestCRDs_KeptByDefault(t *testing.T) {
 	}
 }
 
+// TestExport_DisabledByDefault checks that nothing of an exporter is there unless it is enabled,
+// apart from its kinds.
+func TestExport_DisabledByDefault(t *testing.T) {
+	t.Parallel()
+	for _, o := range render(t, validValues().set("networkPolicy.enabled", true)) {
+		if name := o.GetName(); strings.Contains(name, "export") {
+			t.Errorf("%s %s", o.GetKind(), name)
+		}
+	}
+}
+
 func TestBinding_DisabledRunsNoForwarder(t *testing.T) {
 	t.Parallel()
 	v := validValues().set("binding.enabled", false).set("credentials.authtoken", "")
@@ -125,28 +139,43 @@ func TestBinding_DisabledRunsNoForwarder(t *testing.T) {
 
 func TestPods_RollOnCredentialChange(t *testing.T) {
 	t.Parallel()
-	pod := func(v values) (manager, forwarder string) {
-		all := render(t, v)
-		b1, _ := managerTemplate(t, all)
-		b2, _ := forwarderTemplate(t, all)
-		return b1, b2
+	pods := func(v values) map[string]string {
+		all, templates := render(t, v), map[string]string{}
+		for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all), exporter(t, all)} {
+			template, err := json.Marshal(d.Spec.Template)
+			if err != nil {
+				t.Fatal(err)
+			}
+			templates[d.Spec.Template.Spec.Containers[0].Name] = string(template)
+		}
+		return templates
 	}
-	m0, f0 := pod(validValues())
+	set := func(path string, value any) values { return exportingValues().set(path, value) }
+	before := pods(exportingValues())
 	for name, tt := range map[string]struct {
-		values             values
-		manager, forwarder bool // differ
+		values values
+		differ []string
 	}{
-		"API key":   {validValues().set("credentials.apiKey", "flk_other"), true, false},
-		"authtoken": {validValues().set("credentials.authtoken", "flt_other"), false, true},
-		"authority": {validValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\nx\n"), true, true},
-		"selector":  {validValues().set("binding.endpointSelector", "true"), true, false},
-		"edge":      {validValues().set("edge.address", "edge:1"), false, true},
-		"proxy":     {validValues().set("proxy.httpsProxy", "http://proxy.example"), true, true},
-		"nothing":   {validValues(), false, false},
+		"API key":      {set("credentials.apiKey", "flk_other"), []string{"manager"}},
+		"authtoken":    {set("credentials.authtoken", "flt_other"), []string{"forwarder"}},
+		"exporter key": {set("credentials.exporterApiKey", "flk_other"), []string{"exporter"}},
+		"authority": {set("api.caBundle", "-----BEGIN CERTIFICATE-----\nx\n"),
+			[]string{"exporter", "forwarder", "manager"}},
+		"selector": {set("binding.endpointSelector", "true"), []string{"manager"}},
+		"edge":     {set("edge.address", "edge:1"), []string{"exporter", "forwarder"}},
+		"proxy":    {set("proxy.httpsProxy", "http://proxy.example"), []string{"exporter", "forwarder", "manager"}},
+		"patterns": {set("export.urls", []string{"http://*.shared"}), []string{"exporter"}},
+		"nothing":  {exportingValues(), nil},
 	} {
-		m, f := pod(tt.values)
-		if (m != m0) != tt.manager || (f != f0) != tt.forwarder {
-			t.Errorf("%s: the manager's pods differ %v, the forwarder's %v", name, m != m0, f != f0)
+		var differ []string
+		for component, template := range pods(tt.values) {
+			if template != before[component] {
+				differ = append(differ, component)
+			}
+		}
+		slices.Sort(differ)
+		if diff := cmp.Diff(tt.differ, differ); diff != "" {
+			t.Errorf("%s: pods that start anew (-want +got):\n%s", name, diff)
 		}
 	}
 }

@@ -123,6 +123,11 @@ func validValues() values {
 	}
 }
 
+// exportingValues is the least that an installation with exporters needs.
+func exportingValues() values {
+	return validValues().set("export.enabled", true).set("credentials.exporterApiKey", "flk_secret-of-the-exporter")
+}
+
 // template renders the chart.
 func template(t *testing.T, v values, args ...string) (string, error) {
 	t.Helper()
@@ -188,4 +193,9 @@ func manager(t *testing.T, all rendered) appsv1.Deployment {
 func forwarder(t *testing.T, all rendered) appsv1.Deployment {
 	t.Helper()
 	return get[appsv1.Deployment](t, all, "Deployment", release+"-forwarder")
+}
+
+func exporter(t *testing.T, all rendered) appsv1.Deployment {
+	t.Helper()
+	return get[appsv1.Deployment](t, all, "Deployment", release+"-exporter")
 }

@@ -17,8 +17,13 @@ import (
 // holds no credential.
 func TestHelmTest_RunsTheProgramWithoutCredentials(t *testing.T) {
 	t.Parallel()
-	all := render(t, validValues())
+	all := render(t, exportingValues())
 	pod := get[corev1.Pod](t, all, "Pod", release+"-test")
+	if !slices.Contains(pod.Spec.Containers[0].Args, "--exporter") ||
+		slices.Contains(get[corev1.Pod](t, render(t, validValues()), "Pod", release+"-test").Spec.Containers[0].Args,
+			"--exporter") {
+		t.Errorf("exporters are to be checked where there are any, and only there: %v", pod.Spec.Containers[0].Args)
+	}
 	if hook := pod.Annotations["helm.sh/hook"]; hook != "test" {
 		t.Errorf("hook %q: nothing may run at install, upgrade or uninstall", hook)
 	}

@@ -96,6 +96,8 @@ func TestInstall(t *testing.T) {
 		agent + " --ca-file fairlead-ca.crt\n",
 	}, "--set", "api.caBundle=-----BEGIN CERTIFICATE-----")
 	c.warnsOfSecondRelease()
+	c.checkNotes(release, namespace, []string{"kind: AgentEndpoint", "get agentendpoints,cloudendpoints"},
+		"--set", "export.enabled=true,credentials.exporterApiKey=flk_other")
 	c.checkPodAdmission()
 	c.checkRights()
 	c.checkSecondReleaseKeepsCRDs()
@@ -119,7 +121,7 @@ func (c *cluster) checkPodAdmission() {
 		c.t.Fatal(err)
 	}
 	var all appsv1.DeploymentList
-	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil || len(all.Items) != 2 {
+	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil || len(all.Items) != 3 {
 		c.t.Fatalf("%d Deployments, %v", len(all.Items), err)
 	}
 	for _, d := range all.Items {
@@ -163,6 +165,17 @@ func (c *cluster) checkRights() {
 		{"manager", "list", bindings, "boundendpoints", "default", "", false},
 		{"manager", "get", "", "secrets", namespace, release + "-credentials", false},
 		{"forwarder", "get", "", "secrets", namespace, release + "-credentials", false},
+		{"exporter", "watch", bindings, "agentendpoints", "default", "", true},
+		{"exporter", "update", bindings, "cloudendpoints/status", "default", "", true},
+		{"exporter", "update", bindings, "agentendpoints", "default", "", false},
+		{"exporter", "list", discovery, "endpointslices", "", "", true},
+		{"exporter", "update", discovery, "endpointslices", "default", "", false},
+		{"exporter", "update", "", "services", "default", "", false},
+		{"exporter", "get", "", "namespaces", "kube-system", "kube-system", true},
+		{"exporter", "list", "", "namespaces", "", "", false},
+		{"exporter", "list", "", "pods", "default", "", false},
+		{"exporter", "get", "", "secrets", "default", "any", false},
+		{"exporter", "get", "", "secrets", namespace, release + "-credentials", false},
 	} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: "system:serviceaccount:" + namespace + ":" + release + "-" + tt.who,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // targetRights are what a listed namespace gives the manager.
@@ -61,7 +62,7 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 		t.Errorf("anchors: %s", diff)
 	}
 	want := []string{}
-	for _, r := range granted(t, render(t, validValues())) {
+	for _, r := range granted(t, render(t, validValues()), "manager") {
 		if strings.HasPrefix(r, "manager namespace") {
 			want = append(want, r)
 		}
@@ -87,30 +88,79 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 	}
 }
 
+// TestNamespaces_ListedLimitExporters checks that the rights of the exporter's ClusterRole move into
+// Roles of the listed namespaces, and of kube-system, whose UID is the cluster's.
+func TestNamespaces_ListedLimitExporters(t *testing.T) {
+	t.Parallel()
+	listed := exportingValues().set("binding.namespaces.allow", []string{"team-a", "007"})
+	roles := map[string][]string{}
+	for _, o := range render(t, listed.set("export.aggregateRoles", false)) {
+		switch name := o.GetName(); {
+		case o.GetKind() == "ClusterRole", o.GetKind() == "ClusterRoleBinding":
+			t.Errorf("%s %s", o.GetKind(), name)
+		case o.GetKind() == "Role" && strings.Contains(name, "-exporter") && o.GetNamespace() != namespace:
+			roles[o.GetNamespace()] = flattenRules("exporter", true, get[rbacv1.Role](t, rendered{o}, "Role", name).Rules)
+		case o.GetKind() == "RoleBinding" && strings.Contains(name, "-exporter"):
+			b := get[rbacv1.RoleBinding](t, rendered{o}, "RoleBinding", name)
+			if len(b.Subjects) != 1 || b.Subjects[0].Namespace != namespace ||
+				b.Subjects[0].Name != release+"-exporter" || b.RoleRef.Kind != "Role" || b.RoleRef.Name != name {
+				t.Errorf("%s/%s binds %+v to %+v", b.Namespace, b.Name, b.RoleRef, b.Subjects)
+			}
+		}
+	}
+	want := map[string][]string{}
+	for _, r := range granted(t, render(t, exportingValues()), "exporter") {
+		switch {
+		case strings.HasSuffix(r, " kube-system"):
+			want["kube-system"] = append(want["kube-system"], r)
+		case strings.HasPrefix(r, "exporter cluster"):
+			want["team-a"], want["007"] = append(want["team-a"], r), append(want["007"], r)
+		}
+	}
+	for ns := range roles {
+		slices.Sort(roles[ns])
+	}
+	if diff := cmp.Diff(want, roles); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
+	}
+	if args := arguments(exporter(t, render(t, listed)).Spec.Template.Spec.Containers[0]); !slices.Contains(args,
+		"--allow-namespaces=team-a,007") {
+		t.Errorf("arguments %v", args)
+	}
+}
+
 // If the owners of the namespaces make the Roles, the notes print exactly what the chart would have
 // made.
 func TestNotes_PrintMissingRoles(t *testing.T) {
 	t.Parallel()
-	listed := validValues().set("binding.namespaces.allow", []string{"team-a"})
+	listed := exportingValues().set("binding.namespaces.allow", []string{"team-a"})
 	var made rendered
 	for _, o := range render(t, listed) {
-		if o.GetNamespace() == "team-a" {
+		if o.GetNamespace() == "team-a" || o.GetNamespace() == "kube-system" {
 			made = append(made, o)
 		}
 	}
 	left := listed.set("binding.namespaces.createRoles", false)
 	for _, o := range render(t, left) {
-		if o.GetNamespace() == "team-a" {
+		if o.GetNamespace() == "team-a" || o.GetNamespace() == "kube-system" {
 			t.Errorf("made: %s %s", o.GetKind(), o.GetName())
 		}
 	}
 	notes := startCluster(t).install(release, namespace, "--set",
-		"binding.namespaces.allow={team-a},binding.namespaces.createRoles=false")
+		"binding.namespaces.allow={team-a},binding.namespaces.createRoles=false,export.enabled=true,"+
+			"credentials.exporterApiKey=flk_other")
 	_, printed, found := strings.Cut(notes, "until then endpoints there say NamespaceForbidden:\n")
 	if !found {
 		t.Fatalf("notes: %s", notes)
 	}
-	if diff := cmp.Diff(made, parse(t, printed)); diff != "" || len(made) != 3 {
+	printed = strings.Replace(printed, "\nAnd the cluster's owners this, for the exporters:\n", "", 1)
+	inOrder := func(a, b unstructured.Unstructured) int {
+		return strings.Compare(a.GetKind()+a.GetNamespace()+a.GetName(), b.GetKind()+b.GetNamespace()+b.GetName())
+	}
+	all := parse(t, printed)
+	slices.SortFunc(made, inOrder)
+	slices.SortFunc(all, inOrder)
+	if diff := cmp.Diff(made, all); diff != "" || len(made) != 7 {
 		t.Errorf("the notes print (-chart +notes):\n%s", diff)
 	}
 }

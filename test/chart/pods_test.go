@@ -4,7 +4,6 @@
 package chart
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,22 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func managerTemplate(t *testing.T, all rendered) (string, error) {
-	t.Helper()
-	b, err := json.Marshal(manager(t, all).Spec.Template)
-	return string(b), err
-}
-
-func forwarderTemplate(t *testing.T, all rendered) (string, error) {
-	t.Helper()
-	b, err := json.Marshal(forwarder(t, all).Spec.Template)
-	return string(b), err
-}
-
 func deployments(t *testing.T) []appsv1.Deployment {
 	t.Helper()
-	all := render(t, validValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"))
-	return []appsv1.Deployment{manager(t, all), forwarder(t, all)}
+	all := render(t, exportingValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"))
+	return []appsv1.Deployment{manager(t, all), forwarder(t, all), exporter(t, all)}
 }
 
 // What the restricted Pod Security Standard asks for, and a read-only root besides. TestInstall
@@ -65,7 +52,7 @@ func TestPods_AreRestricted(t *testing.T) {
 // other's.
 func TestPods_OneCredentialEach(t *testing.T) {
 	t.Parallel()
-	for i, key := range []string{"api-key", "authtoken"} {
+	for i, key := range []string{"api-key", "authtoken", "exporter-api-key"} {
 		d := deployments(t)[i]
 		secrets := 0
 		for _, v := range d.Spec.Template.Spec.Volumes {
@@ -99,8 +86,8 @@ func TestPods_OneCredentialEach(t *testing.T) {
 // two pods go to two nodes if there are any.
 func TestPods_AlwaysOneAvailable(t *testing.T) {
 	t.Parallel()
-	all := render(t, validValues())
-	for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all)} {
+	all := render(t, exportingValues())
+	for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all), exporter(t, all)} {
 		update := d.Spec.Strategy.RollingUpdate
 		if *d.Spec.Replicas != 2 || update == nil || update.MaxSurge.IntValue() != 1 ||
 			update.MaxUnavailable.IntValue() != 0 {
@@ -133,7 +120,7 @@ func TestPods_AlwaysOneAvailable(t *testing.T) {
 // select no other pods.
 func TestForwarderPods_MatchUpstreamSelector(t *testing.T) {
 	t.Parallel()
-	all := render(t, validValues())
+	all := render(t, exportingValues())
 	flags := map[string]string{}
 	for _, a := range arguments(manager(t, all).Spec.Template.Spec.Containers[0]) {
 		for flag, label := range map[string]string{"--forwarder-name=": "app.kubernetes.io/name",
@@ -145,7 +132,23 @@ func TestForwarderPods_MatchUpstreamSelector(t *testing.T) {
 	}
 	selector := labels.SelectorFromSet(flags)
 	if len(flags) != 2 || !selector.Matches(labels.Set(forwarder(t, all).Spec.Template.Labels)) ||
-		selector.Matches(labels.Set(manager(t, all).Spec.Template.Labels)) {
+		selector.Matches(labels.Set(manager(t, all).Spec.Template.Labels)) ||
+		selector.Matches(labels.Set(exporter(t, all).Spec.Template.Labels)) {
 		t.Errorf("selector %s", selector)
+	}
+}
+
+// TestExporterPods_GracePeriodCoversDrain checks that the pod lives long enough for the exporter's
+// shutdown, and is told to stop at once: nothing but the service connects to it.
+func TestExporterPods_GracePeriodCoversDrain(t *testing.T) {
+	t.Parallel()
+	for drain, want := range map[string]int64{"0s": 30, "90s": 120, "15m": 930, "2h": 7230} {
+		pod := exporter(t, render(t, exportingValues().set("export.drainTimeout", drain))).Spec.Template.Spec
+		if got := pod.TerminationGracePeriodSeconds; got == nil || *got != want {
+			t.Errorf("%s: grace period %v, want %d", drain, got, want)
+		}
+		if pod.Containers[0].Lifecycle != nil {
+			t.Errorf("%s: %+v", drain, pod.Containers[0].Lifecycle)
+		}
 	}
 }

@@ -71,6 +71,9 @@ func TestRefusals_CredentialsAndBinding(t *testing.T) {
 		"secret with line end": {set("credentials.apiKey", "flk_secret\n"), "must not contain spaces or line ends"},
 		"both kinds": {set("credentials.existingSecret", "mine"),
 			`credentials.existingSecret "mine" excludes credentials.apiKey`},
+		"exporter's key and Secret": {values{}.set("api.url", "https://a.example").set("credentials",
+			map[string]any{"existingSecret": "mine", "exporterApiKey": "flk_secret"}),
+			"excludes credentials.apiKey, credentials.authtoken and credentials.exporterApiKey"},
 		"bad Secret name": {validValues().set("credentials", map[string]any{"existingSecret": "My Secret"}),
 			`credentials.existingSecret "My Secret" is no name of a Secret`},
 
@@ -112,6 +115,34 @@ func TestRefusals_CredentialsAndBinding(t *testing.T) {
 		"namespace selector": {set("binding.namespaces.selector", "team in a"),
 			`binding.namespaces.selector "team in a" is no label selector`},
 		"takeover delay": {set("binding.takeoverDelay", "1 min"), `binding.takeoverDelay "1 min" is no duration`},
+	})
+}
+
+func TestRefusals_Export(t *testing.T) {
+	t.Parallel()
+	set := func(path string, value any) values { return exportingValues().set(path, value) }
+	checkRefusals(t, template, map[string]refusal{
+		"no key": {set("credentials.exporterApiKey", ""), "credentials.exporterApiKey is required while " +
+			"export.enabled is true: make one with `fairlead-server api-key create --scope exporter`"},
+		"authtoken as key": {set("credentials.exporterApiKey", "flt_secret"),
+			"credentials.exporterApiKey holds an authtoken"},
+		"the manager's key": {set("credentials.exporterApiKey", "flk_secret-of-the-key"),
+			"credentials.exporterApiKey is the same as credentials.apiKey"},
+		"key with line end": {set("credentials.exporterApiKey", "flk_secret\n"),
+			"must not contain spaces or line ends"},
+		"no replicas":     {set("export.replicas", 0), "'/export/replicas': minimum: got 0, want 1"},
+		"drain":           {set("export.drainTimeout", "15"), `export.drainTimeout "15" is no duration`},
+		"text for a list": {set("export.urls", "http://*.shared"), "'/export/urls': got string, want array"},
+		"no scheme":       {set("export.urls", []string{"*.shared"}), `export.urls "*.shared": give patterns of URLs`},
+		"path": {set("export.urls", []string{"http://a.shared/x"}),
+			`export.urls "http://a.shared/x": give patterns of URLs`},
+		"line end": {set("export.urls", []string{"http://a.b\n--x"}), "give patterns of URLs"},
+		"label taken": {set("export.podLabels", map[string]any{"app.kubernetes.io/name": "x"}),
+			`export.podLabels holds "app.kubernetes.io/name", which the chart sets itself`},
+		"port of the Kubernetes API": {set("networkPolicy.apiServerPorts", []int{0}),
+			"'/networkPolicy/apiServerPorts/0': minimum: got 0, want 1"},
+		"no port of it": {set("networkPolicy.apiServerPorts", []int{}),
+			"'/networkPolicy/apiServerPorts': minItems: got 0, want 1"},
 	})
 }
 
@@ -262,7 +293,11 @@ func TestValues_Accepted(t *testing.T) {
 		"IPv6 proxy":        validValues().set("proxy.httpsProxy", "http://[fd00::1]:3128"),
 		"tag and digest": validValues().
 			set("image", map[string]any{"tag": "v1", "digest": "sha256:" + strings.Repeat("0", 64)}),
-		"port of registry": validValues().set("image.repository", "localhost:5000/x"),
+		"exporter without projection": exportingValues().set("binding.enabled", false).set("credentials.authtoken", ""),
+		"exporter, own Secret": values{}.set("api.url", "https://a.example").set("export.enabled", true).
+			set("credentials.existingSecret", "mine"),
+		"exporter's key alone": validValues().set("credentials.exporterApiKey", "flk_other"),
+		"port of registry":     validValues().set("image.repository", "localhost:5000/x"),
 	} {
 		if _, err := template(t, v); err != nil {
 			t.Errorf("%s: %v", name, err)

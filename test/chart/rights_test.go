@@ -29,16 +29,19 @@ func (r right) String() string {
 	return strings.Join([]string{r.who, where, r.verb, r.group, r.resource, r.name}, " ")
 }
 
-// granted are the rights that the chart gives, sorted as text.
-func granted(t *testing.T, all rendered) []string {
+// granted are the rights that the chart gives to the components, sorted as text.
+func granted(t *testing.T, all rendered, components ...string) []string {
 	t.Helper()
 	var rights []string
-	for _, who := range []string{"manager", "forwarder"} {
+	for _, who := range components {
 		role := get[rbacv1.Role](t, all, "Role", release+"-"+who)
 		rights = append(rights, flattenRules(who, false, role.Rules)...)
+		if who == "forwarder" {
+			continue
+		}
+		cluster := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-"+who)
+		rights = append(rights, flattenRules(who, true, cluster.Rules)...)
 	}
-	role := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-manager")
-	rights = append(rights, flattenRules("manager", true, role.Rules)...)
 	slices.Sort(rights)
 	return slices.Compact(rights)
 }
@@ -66,12 +69,13 @@ func flattenRules(who string, cluster bool, rules []rbacv1.PolicyRule) []string 
 var marker = regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:(.*)$`)
 
 // asked are the rights that the code's markers request: the forwarder's where it is assembled, the
-// manager's everywhere else. The markers' anchor names are those of a release called
+// exporter's in its packages, the manager's everywhere else. The markers' anchor names are those of a release called
 // fairlead-operator.
 func asked(t *testing.T) map[string][]string {
 	t.Helper()
 	rights := map[string][]string{}
-	for _, pattern := range []string{"../../internal/operator/controller/*/*.go", "../../internal/operator/*.go"} {
+	for _, pattern := range []string{"../../internal/operator/controller/*/*.go", "../../internal/operator/*.go",
+		"../../internal/exporter/*.go", "../../internal/exporter/*/*.go"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			src, err := os.ReadFile(file)
@@ -79,7 +83,9 @@ func asked(t *testing.T) map[string][]string {
 				t.Fatal(err)
 			}
 			who := "manager"
-			if filepath.Base(file) == "forwarder.go" {
+			if strings.Contains(file, "/internal/exporter/") {
+				who = "exporter"
+			} else if filepath.Base(file) == "forwarder.go" {
 				who = "forwarder"
 			}
 			for _, m := range marker.FindAllStringSubmatch(string(src), -1) {
@@ -100,7 +106,9 @@ func ofMarker(who, text string) []string {
 	names := fields["resourceNames"]
 	if cluster {
 		for i, name := range names {
-			names[i] = namespace + "." + name
+			if strings.HasPrefix(name, release) { // one of the chart's, which are named after the namespace, too
+				names[i] = namespace + "." + name
+			}
 		}
 	}
 	return flattenRules(who, cluster, []rbacv1.PolicyRule{{
@@ -113,20 +121,24 @@ func ofMarker(who, text string) []string {
 func TestRights_MatchMarkers(t *testing.T) {
 	t.Parallel()
 	markers := asked(t)
-	if len(markers["manager"]) == 0 || len(markers["forwarder"]) == 0 {
-		t.Fatalf("markers found: %v", markers)
-	}
-	want := append(markers["manager"], markers["forwarder"]...)
-	slices.Sort(want)
-	if diff := cmp.Diff(slices.Compact(want), granted(t, render(t, validValues()))); diff != "" {
-		t.Errorf("markers (-) against chart (+):\n%s", diff)
+	all := render(t, validValues())
+	exporting := render(t, exportingValues())
+	for who, rendered := range map[string]rendered{"manager": all, "forwarder": all, "exporter": exporting} {
+		want := slices.Sorted(slices.Values(markers[who]))
+		if len(want) == 0 {
+			t.Errorf("no markers of %s", who)
+		}
+		if diff := cmp.Diff(slices.Compact(want), granted(t, rendered, who)); diff != "" {
+			t.Errorf("%s: markers (-) against chart (+):\n%s", who, diff)
+		}
 	}
 }
 
 func TestRights_Forbidden(t *testing.T) {
 	t.Parallel()
 	for _, v := range []values{validValues(), validValues().set("binding.enabled", false),
-		validValues().set("crds.install", false)} {
+		validValues().set("crds.install", false), exportingValues(),
+		exportingValues().set("binding.namespaces.allow", []string{"team-a"})} {
 		for _, o := range render(t, v) {
 			if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
 				continue
@@ -146,11 +158,95 @@ func TestRights_Forbidden(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range granted(t, render(t, validValues())) {
-		fields := strings.Fields(r)
-		if fields[0] == "forwarder" && !slices.Contains([]string{"get", "list", "watch"}, fields[2]) ||
-			strings.HasPrefix(r, "forwarder cluster") {
-			t.Errorf("the forwarder may do more than read in its namespace: %s", r)
+	for _, r := range granted(t, render(t, exportingValues()), "forwarder", "exporter") {
+		switch fields := strings.Fields(r); {
+		case slices.Contains([]string{"get", "list", "watch"}, fields[2]):
+		case fields[0] == "forwarder":
+			t.Errorf("the forwarder may do more than read: %s", r)
+		case !strings.HasSuffix(fields[4], "/status") && fields[4] != "events" && fields[4] != "leases":
+			t.Errorf("the exporter may write more than statuses, events and its Lease: %s", r)
+		}
+		if strings.HasPrefix(r, "forwarder cluster") {
+			t.Errorf("the forwarder has rights outside of its namespace: %s", r)
+		}
+	}
+}
+
+// TestRights_ManagerOwnsExporterRoles checks that the manager may make the ClusterRoles of exporters
+// and their users go with the namespace, and that it is told their names.
+func TestRights_ManagerOwnsExporterRoles(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		values values
+		roles  []string
+	}{
+		"by default":         {validValues(), nil},
+		"exporting":          {exportingValues(), []string{"-exporter", "-exports-edit", "-exports-view"}},
+		"without user roles": {exportingValues().set("export.aggregateRoles", false), []string{"-exporter"}},
+		"listed namespaces": {exportingValues().set("binding.namespaces.allow", []string{"a"}).
+			set("export.aggregateRoles", false), nil},
+	} {
+		all := render(t, tt.values)
+		var told, made, may []string
+		for _, a := range arguments(manager(t, all).Spec.Template.Spec.Containers[0]) {
+			if names, ok := strings.CutPrefix(a, "--exporter-cluster-roles="); ok {
+				told = strings.Split(names, ",")
+			}
+		}
+		for _, o := range all {
+			if o.GetKind() == "ClusterRole" && strings.Contains(o.GetName(), "-export") {
+				made = append(made, o.GetName())
+			}
+			if o.GetKind() != "ClusterRole" || o.GetName() != namespace+"."+release+"-manager" {
+				continue
+			}
+			for _, rule := range get[rbacv1.ClusterRole](t, rendered{o}, "ClusterRole", o.GetName()).Rules {
+				if slices.ContainsFunc(rule.ResourceNames, func(n string) bool { return strings.Contains(n, "-export") }) {
+					may = append(may, rule.ResourceNames...)
+				}
+			}
+		}
+		var want []string
+		for _, suffix := range tt.roles {
+			want = append(want, namespace+"."+release+suffix)
+		}
+		slices.Sort(made)
+		if !slices.Equal(want, told) || !slices.Equal(want, made) || !slices.Equal(want, may) {
+			t.Errorf("%s: want %v; the manager is told %v, may change %v; made are %v", name, want, told, may, made)
+		}
+	}
+}
+
+// TestRights_OfNamespaceUsers checks that editors of namespaces may write what is exported, but not
+// its status, and that viewers may read it.
+func TestRights_OfNamespaceUsers(t *testing.T) {
+	t.Parallel()
+	all := render(t, exportingValues())
+	for suffix, tt := range map[string]struct{ verbs, to []string }{
+		"edit": {[]string{"create", "delete", "get", "list", "patch", "update", "watch"}, []string{"admin", "edit"}},
+		"view": {[]string{"get", "list", "watch"}, []string{"view"}},
+	} {
+		role := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-exports-"+suffix)
+		var want []string
+		for _, verb := range tt.verbs {
+			for _, resource := range []string{"agentendpoints", "cloudendpoints"} {
+				want = append(want, right{group: "bindings.fairlead.dev", resource: resource, verb: verb,
+					who: suffix, cluster: true}.String())
+			}
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, slices.Sorted(slices.Values(flattenRules(suffix, true, role.Rules)))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", suffix, diff)
+		}
+		var to []string
+		for label := range role.Labels {
+			if name, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok {
+				to = append(to, name)
+			}
+		}
+		slices.Sort(to)
+		if !slices.Equal(to, tt.to) {
+			t.Errorf("%s is added to %v, want %v", suffix, to, tt.to)
 		}
 	}
 }

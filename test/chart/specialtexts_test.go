@@ -76,8 +76,8 @@ func operatorNames(name string) values {
 		set("image.tag", name).set("imagePullSecrets", []any{map[string]any{"name": name}}).
 		set("forwarder.podIdentity.enabled", true).set("forwarder.podIdentity.annotations", []any{name}).
 		set("metrics.podMonitor.enabled", true).set("metrics.podMonitor.labels", labels).
-		set("networkPolicy.enabled", true)
-	for _, component := range []string{"manager", "forwarder"} {
+		set("networkPolicy.enabled", true).set("export.enabled", true)
+	for _, component := range []string{"manager", "forwarder", "export"} {
 		v = v.set(component+".priorityClassName", name).set(component+".nodeSelector", labels).
 			set(component+".podLabels", labels).set(component+".podAnnotations", labels)
 	}
@@ -110,7 +110,7 @@ func TestNames_RenderAsText(t *testing.T) {
 	}{
 		"operator": {chartDir, operatorNames},
 		"operator, listed namespaces": {chartDir, func(name string) values {
-			return validValues().set("binding.namespaces.allow", []any{"a-" + name, "b"}).
+			return exportingValues().set("binding.namespaces.allow", []any{"a-" + name, "b"}).
 				set("proxy.httpsProxy", "http://"+name).set("proxy.noProxy", name)
 		}},
 		"operator, own secret": {chartDir, func(string) values {

@@ -68,8 +68,8 @@ func (c *cluster) startAndStop(t *testing.T, d appsv1.Deployment, mounts string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if container.Name == "forwarder" {
-		path = "/healthz" // it is ready once it has tried for 20 s to reach the edge
+	if container.Name != "manager" {
+		path = "/healthz" // they are ready once they have tried for a while to reach the service
 	}
 	cmd := command(t, container, mounts, "--metrics-addr=127.0.0.1:0", "--health-addr="+health)
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+c.actingAs(t, d.Spec.Template.Spec))

@@ -49,7 +49,7 @@ app.kubernetes.io/name: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret with the keys api-key and authtoken. */}}
+{{/* The Secret with the keys api-key, authtoken and exporter-api-key. */}}
 {{- define "fairlead-operator.secretName" -}}
 {{- .Values.credentials.existingSecret | default (printf "%s-credentials" (include "fairlead-operator.fullname" .)) -}}
 {{- end -}}

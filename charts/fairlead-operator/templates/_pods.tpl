@@ -1,5 +1,5 @@
 {{/*
-What the pods of manager and forwarder have in common. "component" below is (list . "fairlead-manager" .Values.manager), or the forwarder's.
+What the pods of manager, forwarder and exporter have in common. "component" below is (list . "fairlead-manager" .Values.manager), or another's.
 */}}
 
 {{- define "fairlead-operator.podSecurityContext" -}}
@@ -19,7 +19,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Ports and probes, the same for manager and forwarder. */}}
+{{/* Ports and probes, the same for all components. */}}
 {{- define "fairlead-operator.probes" -}}
 ports:
   {{- if .Values.metrics.enabled }}
@@ -41,7 +41,7 @@ readinessProbe:
   periodSeconds: 2
 {{- end -}}
 
-{{/* The addresses that both listen on. */}}
+{{/* The addresses that all of them listen on. */}}
 {{- define "fairlead-operator.listeners" -}}
 - --metrics-addr={{ if .Values.metrics.enabled }}:{{ .Values.metrics.port }}{{ end }}
 - --health-addr=:8081
@@ -124,7 +124,7 @@ that the kubelet gives every pod.
 {{- end -}}
 
 {{/*
-Volumes of one component: call with (list . "api-key") or (list . "authtoken"). A component sees its own credential only.
+Volumes of one component: call with (list . "api-key"), or another key of the Secret. A component sees its own credential only.
 */}}
 {{- define "fairlead-operator.volumes" -}}
 {{- $root := index . 0 -}}

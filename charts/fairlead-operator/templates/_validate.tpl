@@ -11,8 +11,10 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- include "fairlead-operator.validateProxy" . -}}
 {{- include "fairlead-operator.validatePods" (list . "manager" .Values.manager) -}}
 {{- include "fairlead-operator.validatePods" (list . "forwarder" .Values.forwarder) -}}
+{{- include "fairlead-operator.validatePods" (list . "export" .Values.export) -}}
 {{- include "fairlead-operator.validateLabels" (list . "metrics.podMonitor.labels" .Values.metrics.podMonitor.labels) -}}
 {{- include "fairlead-operator.validateNamespaces" . -}}
+{{- include "fairlead-operator.validateExport" . -}}
 {{- end -}}
 
 {{- define "fairlead-operator.validateName" -}}
@@ -68,8 +70,8 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- define "fairlead-operator.validateCredentials" -}}
 {{- $c := .Values.credentials -}}
 {{- if $c.existingSecret -}}
-{{- if or $c.apiKey $c.authtoken -}}
-{{- fail (printf "credentials.existingSecret %q excludes credentials.apiKey and credentials.authtoken: give either the Secret's name or the two values" $c.existingSecret) -}}
+{{- if or $c.apiKey $c.authtoken $c.exporterApiKey -}}
+{{- fail (printf "credentials.existingSecret %q excludes credentials.apiKey, credentials.authtoken and credentials.exporterApiKey: give either the Secret's name or the values" $c.existingSecret) -}}
 {{- end -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $c.existingSecret) -}}
 {{- fail (printf "credentials.existingSecret %q is no name of a Secret: use a-z, 0-9, '-' and '.'" $c.existingSecret) -}}
@@ -87,8 +89,17 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- if hasPrefix "flk_" $c.authtoken -}}
 {{- fail "credentials.authtoken holds an API key (flk_…): give the authtoken (flt_…) here and the API key in credentials.apiKey" -}}
 {{- end -}}
-{{- if regexMatch "\\s" (print $c.apiKey $c.authtoken) -}}
-{{- fail "credentials.apiKey and credentials.authtoken must not contain spaces or line ends: give each secret alone" -}}
+{{- if and .Values.export.enabled (not $c.exporterApiKey) -}}
+{{- fail "credentials.exporterApiKey is required while export.enabled is true: make one with `fairlead-server api-key create --scope exporter`, or name a Secret in credentials.existingSecret" -}}
+{{- end -}}
+{{- if hasPrefix "flt_" $c.exporterApiKey -}}
+{{- fail "credentials.exporterApiKey holds an authtoken (flt_…): give an API key (flk_…) of the scope exporter" -}}
+{{- end -}}
+{{- if and $c.exporterApiKey (eq $c.exporterApiKey $c.apiKey) -}}
+{{- fail "credentials.exporterApiKey is the same as credentials.apiKey: an exporter's key has the scope exporter and no other; make one with `fairlead-server api-key create --scope exporter`" -}}
+{{- end -}}
+{{- if regexMatch "\\s" (print $c.apiKey $c.authtoken $c.exporterApiKey) -}}
+{{- fail "credentials.apiKey, credentials.authtoken and credentials.exporterApiKey must not contain spaces or line ends: give each secret alone" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -109,6 +120,7 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- include "fairlead-operator.validateDuration" (list "binding.removalDelay" .Values.binding.removalDelay 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "binding.takeoverDelay" .Values.binding.takeoverDelay 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "forwarder.drainTimeout" .Values.forwarder.drainTimeout 86400) -}}
+{{- include "fairlead-operator.validateDuration" (list "export.drainTimeout" .Values.export.drainTimeout 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "metrics.podMonitor.interval" .Values.metrics.podMonitor.interval 86400) -}}
 {{- end -}}
 

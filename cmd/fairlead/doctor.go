@@ -26,6 +26,11 @@ The doctor asks the cluster through your own kubectl, with your rights. It chang
 not connect to the upstream. A hop that you may not read is shown as unknown. With an API key the
 doctor asks the account too; without one, it uses the operator's copy of the endpoint.
 
+An endpoint may be exported by another cluster, through an AgentEndpoint: --export-context names that
+cluster's context, and the doctor checks the object, the exporters and the Service there too. With
+agentendpoint/NAMESPACE/NAME in place of the URL it checks these alone, in the cluster of --context; with
+--export-context as well, it also checks the path of a call in the cluster of --context.
+
 Without a URL, the doctor checks how this machine reaches the service: settings, authtoken, the
 server and its certificate, the clock, and a session with the authtoken. It asks no cluster.
 
@@ -35,6 +40,8 @@ const doctorExample = `  fairlead doctor http://hello.demo
   fairlead doctor                                                # from this machine to the service
   fairlead doctor tcp://postgres.demo:5432 --context staging --verbose
   fairlead doctor http://hello.demo --from-pod demo/web-0        # and resolves the name in that pod
+  fairlead doctor http://api.demo --context b --export-context a # called in cluster b, exported by cluster a
+  fairlead doctor agentendpoint/demo/api --context a             # what cluster a exports
   fairlead doctor http://hello.demo --api-key-file key -o json | jq -r .broken`
 
 // errBroken sets exit code 1 after the report was printed; it is not printed itself.
@@ -53,7 +60,7 @@ type diagnose struct {
 func newDoctor(c console) *cobra.Command {
 	d := &diagnose{console: c}
 	cmd := &cobra.Command{
-		Use:     "doctor [URL]",
+		Use:     "doctor [URL|agentendpoint/NAMESPACE/NAME]",
 		Short:   "Find the broken hop between a pod and an endpoint's upstream",
 		Long:    doctorHelp,
 		Example: doctorExample,
@@ -72,6 +79,8 @@ func newDoctor(c console) *cobra.Command {
 	flags.StringVar(&d.o.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; default kubectl's")
 	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "",
 		"`NAMESPACE` of the operator; default: all are searched")
+	flags.StringVar(&d.o.ExportContext, "export-context", "",
+		"`CONTEXT` of the cluster whose AgentEndpoint exports the endpoint")
 	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that resolves the hostname, through kubectl exec")
 	flags.StringVar(&d.apiKeyFile, "api-key-file", "",
 		"`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
@@ -127,31 +136,45 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 	return doctor.Run(ctx, d.o), nil
 }
 
-var podName = regexp.MustCompile(`^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$`)
+var objectName = regexp.MustCompile(`^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$`)
 
 // parse validates arguments and flags. A value that begins with a dash would be a flag of kubectl.
 func (d *diagnose) parse(args []string) error {
 	if len(args) > 0 {
-		u, err := account.ParseEndpointURL(args[0])
-		if err != nil {
+		if err := d.parseEndpoint(args[0]); err != nil {
 			return err
 		}
-		d.o.URL = u
 	}
 	switch {
-	case len(args) == 0 && (d.o.Context != "" || d.o.Kubeconfig != "" || d.o.OperatorNamespace != "" ||
-		d.o.FromPod != "" || d.apiKeyFile != ""):
+	case len(args) == 0 && (d.o.Context != "" || d.o.ExportContext != "" || d.o.Kubeconfig != "" ||
+		d.o.OperatorNamespace != "" || d.o.FromPod != "" || d.apiKeyFile != ""):
 		return cli.Usagef(
 			"fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor " +
 				"http://hello.demo, or leave the flags about it out")
 	case d.output != "table" && d.output != "json":
 		return cli.Usagef("--output %q: must be table or json", d.output)
-	case d.o.FromPod != "" && !podName.MatchString(d.o.FromPod):
+	case d.o.FromPod != "" && !objectName.MatchString(d.o.FromPod):
 		return cli.Usagef("--from-pod %q: give NAMESPACE/POD", d.o.FromPod)
 	case strings.HasPrefix(d.o.OperatorNamespace, "-"):
 		return cli.Usagef("--operator-namespace %q: give the name of a namespace", d.o.OperatorNamespace)
 	}
 	return nil
+}
+
+// parseEndpoint reads the endpoint's URL, or the AgentEndpoint that exports it.
+func (d *diagnose) parseEndpoint(arg string) error {
+	kind, object, found := strings.Cut(arg, "/")
+	switch kind {
+	case "agentendpoint", "agentendpoints", "aep":
+		if !found || !objectName.MatchString(object) {
+			return cli.Usagef("%q: give agentendpoint/NAMESPACE/NAME, or the endpoint's URL", arg)
+		}
+		d.o.AgentEndpoint = object
+		return nil
+	}
+	var err error
+	d.o.URL, err = account.ParseEndpointURL(arg)
+	return err
 }
 
 func (d *diagnose) print(r doctor.Report) error {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,6 +66,15 @@ func TestObjects_DecodeAPITypes(t *testing.T) {
 		Status: v1alpha1.KubernetesOperatorStatus{OperatorID: "op-1", AccountID: "ac-1"}}, &operator)
 	if !operator.Spec.BindingEnabled || operator.Spec.EndpointSelector != "s" || operator.Status.AccountID != "ac-1" {
 		t.Errorf("KubernetesOperator: %+v", operator)
+	}
+	var exported agentEndpoint
+	through(t, v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Generation: 3},
+		Spec: v1alpha1.AgentEndpointSpec{URL: "u", Upstream: v1alpha1.Upstream{URL: "http://api:8080"}},
+		Status: v1alpha1.AgentEndpointStatus{ObservedGeneration: 3,
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionBound}}}}, &exported)
+	if exported.Spec.URL != "u" || exported.Spec.Upstream.URL != "http://api:8080" || exported.isStale() ||
+		exported.Status.Conditions[0].Type != "Bound" {
+		t.Errorf("AgentEndpoint: %+v", exported)
 	}
 	var status forwarderStatus
 	through(t, real.Status{Session: real.SessionStatus{Up: true, Since: now, Address: "a", Error: "e"},
@@ -134,6 +144,49 @@ func TestRemedy_OfEveryReason(t *testing.T) {
 	} {
 		if remedyFor(reason) == remedyFor("") {
 			t.Errorf("%s has no remedy of its own", reason)
+		}
+	}
+}
+
+// TestExportRemedy_OfEveryReason: so is each reason of an AgentEndpoint. A condition's type that the
+// checks read is one of the kind's.
+func TestExportRemedy_OfEveryReason(t *testing.T) {
+	t.Parallel()
+	remedies := map[string]string{}
+	for _, reason := range []string{
+		v1alpha1.ReasonUpstreamNotFound, v1alpha1.ReasonUpstreamNotAllowed, v1alpha1.ReasonUnsupportedService,
+		v1alpha1.ReasonPortNotFound, v1alpha1.ReasonPolicyInvalid, v1alpha1.ReasonPolicyNotFound,
+		v1alpha1.ReasonURLNotAllowed, v1alpha1.ReasonURLTaken, v1alpha1.ReasonForbidden, v1alpha1.ReasonRejected,
+		v1alpha1.ReasonLimitReached, v1alpha1.ReasonUnreachable, v1alpha1.ReasonPending,
+		v1alpha1.ReasonNoReadyEndpoints,
+	} {
+		remedy := remedyForExport(reason)
+		if remedy == remedyForExport("") || remedies[remedy] != "" {
+			t.Errorf("%s has no remedy of its own: %q", reason, remedy)
+		}
+		remedies[remedy] = reason
+	}
+	for have, want := range map[string]string{"Accepted": v1alpha1.ConditionAccepted, "Bound": v1alpha1.ConditionBound,
+		"UpstreamReady": v1alpha1.ConditionUpstreamReady} {
+		if have != want {
+			t.Errorf("the condition %s is called %s", have, want)
+		}
+	}
+}
+
+// TestUpstreamOf_AgentEndpoint: the Service and port that spec.upstream.url names.
+func TestUpstreamOf_AgentEndpoint(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"http://api:8080": "demo/api:8080", "http://api": "demo/api:80", "https://api/": "demo/api:443",
+		"tcp://db.data:5432": "data/db:5432", "http://api.shop.svc:81": "shop/api:81",
+		"http://api.shop.svc.cluster.local:82/": "shop/api:82", "": "demo/:0",
+	} {
+		a := agentEndpoint{Metadata: meta{Namespace: "demo"}}
+		a.Spec.Upstream.URL = url
+		ns, name, port := a.upstream()
+		if got := fmt.Sprintf("%s/%s:%d", ns, name, port); got != want {
+			t.Errorf("%s is %s, want %s", url, got, want)
 		}
 	}
 }

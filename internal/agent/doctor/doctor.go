@@ -4,8 +4,10 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +16,15 @@ import (
 
 // Options are the URL to check and the sources of information.
 type Options struct {
+	// URL of the endpoint. Without AgentEndpoint it is needed.
 	URL account.EndpointURL
+	// AgentEndpoint is the "<namespace>/<name>" of an object that exports the endpoint, in the
+	// cluster of ExportContext or, where that is empty, of Context; the path of a call is then
+	// checked only with an ExportContext. Empty: the object is found by URL.
+	AgentEndpoint string
+	// ExportContext is the context of the cluster that exports the endpoint. Empty: only the cluster
+	// of Context is asked, and whether it exports the endpoint itself where that may be broken.
+	ExportContext string
 	// Kubectl runs the user's kubectl.
 	Kubectl Runner
 	// Context and Kubeconfig are passed on to kubectl; empty: its own choice.
@@ -59,6 +69,7 @@ type diagnosis struct {
 	podsInService      map[string]bool
 	forwarders         []forwarder
 	accountEndpoints   []account.Endpoint
+	exported           []Hop // of the cluster that exports, where they were checked first
 }
 
 // Run checks each hop of a call to o.URL.
@@ -69,7 +80,7 @@ func Run(ctx context.Context, o Options) Report {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	w := &diagnosis{o: o, url: o.URL.String(), k: &kubectl{run: o.Kubectl, timeout: o.Timeout}}
+	w := &diagnosis{o: o, url: cmp.Or(o.AgentEndpoint, o.URL.String()), k: &kubectl{run: o.Kubectl, timeout: o.Timeout}}
 	if o.Kubeconfig != "" {
 		w.k.global = append(w.k.global, "--kubeconfig="+o.Kubeconfig)
 	}
@@ -77,9 +88,32 @@ func Run(ctx context.Context, o Options) Report {
 	if o.Context != "" {
 		w.k.global = append(w.k.global, "--context="+o.Context)
 	}
-	w.runSteps(ctx)
+	if o.AgentEndpoint != "" {
+		w.runOfObject(ctx)
+	} else {
+		w.runSteps(ctx)
+	}
 	w.report.Conclude()
 	return w.report
+}
+
+// runOfObject checks the cluster of the AgentEndpoint and, where another context is named for it,
+// the path of a call to its URL.
+func (w *diagnosis) runOfObject(ctx context.Context) {
+	exporting := w.exportCluster(cmp.Or(w.o.ExportContext, w.o.Context))
+	hops := exporting.hops(ctx)
+	if exporting.found != nil {
+		w.url = exporting.found.Spec.URL
+		w.report.URL = w.url
+	}
+	u, err := account.ParseEndpointURL(w.url)
+	if w.o.ExportContext == "" || err != nil {
+		w.report.Context = cmp.Or(w.o.ExportContext, w.report.Context)
+		w.report.Hops = hops
+		return
+	}
+	w.o.URL, w.url, w.exported = u, u.String(), hops
+	w.runSteps(ctx)
 }
 
 // runSteps runs the checks in order. Checks on the path of a call are skipped after a broken one;
@@ -105,6 +139,9 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 		{HopUpstream, true, w.checkUpstream},
 	}
 	for _, s := range steps {
+		if s.name == HopUpstream {
+			w.report.Hops = append(w.report.Hops, w.checkExport(ctx)...)
+		}
 		if w.hasStatus(HopCluster, Broken) || s.onPath && w.anyBroken() {
 			w.report.Hops = append(w.report.Hops, Hop{Name: s.name, Status: Skipped, Detail: "not checked"})
 			continue
@@ -113,6 +150,33 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 		h.Name = s.name
 		w.report.Hops = append(w.report.Hops, h)
 	}
+}
+
+// checkExport returns the hops of the cluster that exports the endpoint: of the one that is named,
+// else of the calling one, if it has an AgentEndpoint for an endpoint that may be broken. A broken
+// one explains why the account has no endpoint or agent.
+func (w *diagnosis) checkExport(ctx context.Context) []Hop {
+	hops := w.exported
+	gone := w.hasStatus(HopEndpoint, Broken) || w.hasStatus(HopAgent, Broken)
+	switch {
+	case hops != nil:
+	case w.o.ExportContext != "":
+		hops = w.exportCluster(w.o.ExportContext).hops(ctx)
+	case gone && !w.hasStatus(HopCluster, Broken):
+		own := w.exportCluster(w.o.Context)
+		if own.find(ctx); own.found != nil {
+			hops = own.hops(ctx)
+		}
+	}
+	if !slices.ContainsFunc(hops, func(h Hop) bool { return h.Status == Broken }) {
+		return hops
+	}
+	for i := range w.report.Hops {
+		if h := &w.report.Hops[i]; h.Status == Broken && (h.Name == HopEndpoint || h.Name == HopAgent) {
+			h.symptom, h.Fix = true, ""
+		}
+	}
+	return hops
 }
 
 func (w *diagnosis) anyBroken() bool {
@@ -142,13 +206,15 @@ func (w *diagnosis) contextName(ctx context.Context) string {
 }
 
 // command returns a kubectl command line with the flags of the same cluster.
-func (w *diagnosis) command(format string, args ...any) string {
+func (w *diagnosis) command(format string, args ...any) string { return w.o.command(format, args...) }
+
+func (o Options) command(format string, args ...any) string {
 	line := "kubectl"
-	if w.o.Kubeconfig != "" {
-		line += " --kubeconfig " + quoted(w.o.Kubeconfig)
+	if o.Kubeconfig != "" {
+		line += " --kubeconfig " + quoted(o.Kubeconfig)
 	}
-	if w.o.Context != "" {
-		line += " --context " + quoted(w.o.Context)
+	if o.Context != "" {
+		line += " --context " + quoted(o.Context)
 	}
 	return line + " " + fmt.Sprintf(format, args...)
 }

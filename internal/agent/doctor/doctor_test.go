@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRun_NamesBrokenHop(t *testing.T) {
 	t.Parallel()
 	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), dnsScenarios(), forwarderScenarios(),
-		forbiddenScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios(), replicaScenarios()) {
+		forbiddenScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios(), replicaScenarios(),
+		exportScenarios()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			f := recorded(t)
@@ -67,7 +68,8 @@ func (f *fake) checkCalls() {
 		if args[0] == "get" && !bounded {
 			f.t.Errorf("not bounded: %q", args)
 		}
-		if f.o.Context != "" && !slices.Contains(args, "--context="+f.o.Context) || f.o.Kubeconfig != "" &&
+		if f.o.Context != "" && !slices.Contains(args, "--context="+f.o.Context) &&
+			!slices.Contains(args, "--context="+f.o.ExportContext) || f.o.Kubeconfig != "" &&
 			!slices.Contains(args, "--kubeconfig="+f.o.Kubeconfig) {
 			f.t.Errorf("asks another cluster: %q", args)
 		}

@@ -34,7 +34,7 @@ func (w *diagnosis) checkEndpoint(ctx context.Context) Hop {
 	w.accountEndpoints = found
 	switch {
 	case len(found) == 0:
-		return broken("start its agent:\n"+w.agentCommand(), "the account has no endpoint %s", w.url)
+		return broken(w.startAgent("start its agent"), "the account has no endpoint %s", w.url)
 	case w.bound == nil && w.boundErr == nil && w.operator != nil && !w.hasStatus(HopOperator, Broken):
 		return broken(
 			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is "+
@@ -83,7 +83,7 @@ func (w *diagnosis) endpointByOperator() Hop {
 		if s := w.selector(); s != "" {
 			why += ", or the operator leaves it out: " + s
 		}
-		return broken("start its agent:\n"+w.agentCommand(),
+		return broken(w.startAgent("start its agent"),
 			"the operator, which reads the account, has no endpoint %s: %s",
 			w.url,
 			why)
@@ -105,7 +105,7 @@ func (w *diagnosis) endpointByOperator() Hop {
 	if has == "" {
 		has = "none"
 	}
-	return broken("start its agent:\n"+w.agentCommand(), "the hostname has no endpoint %s; it has %s", w.url, has)
+	return broken(w.startAgent("start its agent"), "the hostname has no endpoint %s; it has %s", w.url, has)
 }
 
 func (w *diagnosis) boundURLs() []string {
@@ -129,7 +129,7 @@ func (w *diagnosis) removedPort() *Hop {
 		if p.RemoveAfter != nil && p.State != "Released" {
 			when = ", and its Services go at " + p.RemoveAfter.UTC().Format(time.TimeOnly) + " UTC"
 		}
-		h := broken("start its agent again:\n"+w.agentCommand(),
+		h := broken(w.startAgent("start its agent again"),
 			"the account no longer has %s: its agent was stopped%s",
 			w.url,
 			when)
@@ -186,6 +186,6 @@ func (w *diagnosis) agentByAccount() Hop {
 }
 
 func (w *diagnosis) offline(since string) Hop {
-	return broken("start it again, or see why it cannot reach the service:\n"+w.agentCommand(), "%s",
+	return broken(w.startAgent("start it again, or see why it cannot reach the service"), "%s",
 		joinNonEmpty(" ", "no agent is connected for", w.url, since))
 }

@@ -83,7 +83,7 @@ type fake struct {
 // recorded is the cluster in which all is well.
 func recorded(t *testing.T) *fake {
 	t.Helper()
-	f := &fake{t: t, answers: map[string]*answer{askContext: {out: "staging\n"}}}
+	f := &fake{t: t, answers: map[string]*answer{askContext: {out: "staging\n"}, askExports: {out: `{"items":[]}`}}}
 	for ask, file := range map[string]string{
 		askTarget: "target", askOps: "operators", askBEP: "boundendpoints", askNS: "namespace", askUpstream: "upstream",
 		askDNS: "dns", askPods: "forwarders",
@@ -122,6 +122,9 @@ func (f *fake) run(ctx context.Context, args []string) (stdout, stderr []byte, e
 	f.calls = append(f.calls, slices.Clone(args))
 	f.mu.Unlock()
 	var words []string
+	if f.o.ExportContext != "" && slices.Contains(args, "--context="+f.o.ExportContext) {
+		words = append(words, strings.TrimSpace(atExport))
+	}
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
 		case a == "--ignore-not-found", strings.HasPrefix(a, "--request-timeout="), strings.HasPrefix(a, "--context="),
@@ -175,7 +178,7 @@ func (f *fake) none(asks ...string) {
 // forbid refuses as an API server does.
 func (f *fake) forbid(asks ...string) {
 	for _, ask := range asks {
-		resource, _, _ := strings.Cut(strings.Fields(ask)[1], ".")
+		resource, _, _ := strings.Cut(strings.Fields(strings.TrimPrefix(ask, atExport))[1], ".")
 		f.refuse(ask, `Error from server (Forbidden): `+resource+` is forbidden: User "dev" cannot get resource "`+
 			resource+
 			`" in API group "" at the cluster scope`)

@@ -25,6 +25,7 @@ const (
 type meta struct {
 	Name              string            `json:"name"`
 	UID               string            `json:"uid"`
+	Generation        int64             `json:"generation"`
 	Namespace         string            `json:"namespace"`
 	Labels            map[string]string `json:"labels"`
 	Annotations       map[string]string `json:"annotations"`

@@ -159,7 +159,11 @@ func (w *diagnosis) boundURL() string {
 	return ""
 }
 
-// agentCommand returns the command line that starts an agent for the URL.
-func (w *diagnosis) agentCommand() string {
-	return strings.Join([]string{"fairlead", w.o.URL.Scheme, "PORT", "--url", w.url}, " ")
+// startAgent returns a remedy with the command line that starts an agent for the URL. A cluster that
+// exports the URL has no such agent.
+func (w *diagnosis) startAgent(remedy string) string {
+	if w.o.ExportContext == "" {
+		remedy += "; if a cluster exports it, name that one with --export-context"
+	}
+	return remedy + ":\n" + strings.Join([]string{"fairlead", w.o.URL.Scheme, "PORT", "--url", w.url}, " ")
 }

@@ -37,6 +37,12 @@ func label(hop string) string {
 		return "edge session"
 	case HopBoundEndpoint:
 		return "BoundEndpoint"
+	case HopExportCluster:
+		return "export cluster"
+	case HopAgentEndpoint:
+		return "AgentEndpoint"
+	case HopExportService:
+		return "export Service"
 	}
 	return hop
 }

@@ -32,6 +32,14 @@ const (
 	HopUpstream        = "upstream"
 )
 
+// The hops of a cluster that exports the endpoint, which stand before HopUpstream.
+const (
+	HopExportCluster = "export-cluster"
+	HopAgentEndpoint = "agentendpoint"
+	HopExporter      = "exporter"
+	HopExportService = "export-service"
+)
+
 // Hop is one step of the path of a call, and what was found about it.
 type Hop struct {
 	Name   string `json:"name"`

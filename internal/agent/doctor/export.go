@@ -1,0 +1,259 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// agentEndpointKind is what kubectl is asked for.
+const agentEndpointKind = "agentendpoints.bindings.fairlead.dev"
+
+// exportChecks checks how a cluster exports an endpoint: the AgentEndpoint, the exporters, and the
+// Service behind.
+type exportChecks struct {
+	k       *kubectl
+	command func(format string, args ...any) string // returns a kubectl command line for this cluster
+	which   string                                  // the cluster, for people
+	url     account.EndpointURL                     // of the AgentEndpoint to look for, unless it is named
+	object  string                                  // "<namespace>/<name>"; empty: by url
+
+	found   *agentEndpoint
+	refused *refusal
+	missing bool // the cluster does not have the kind
+}
+
+// exportCluster returns the checks of the cluster that exports.
+func (w *diagnosis) exportCluster(contextName string) *exportChecks {
+	k, where := &kubectl{run: w.o.Kubectl, timeout: w.o.Timeout}, w.o
+	where.Context = contextName
+	if where.Kubeconfig != "" {
+		k.global = append(k.global, "--kubeconfig="+where.Kubeconfig)
+	}
+	which := "kubectl's current context"
+	if contextName != "" {
+		k.global = append(k.global, "--context="+contextName)
+		which = "context " + contextName
+	}
+	return &exportChecks{k: k, command: where.command, which: which, url: w.o.URL, object: w.o.AgentEndpoint}
+}
+
+// hops checks everything. What is broken because of a later hop is a symptom.
+func (e *exportChecks) hops(ctx context.Context) []Hop {
+	names := []string{HopExportCluster, HopAgentEndpoint, HopExporter, HopExportService}
+	hops := []Hop{e.checkCluster(ctx)}
+	if hops[0].Status == Broken {
+		for range names[1:] {
+			hops = append(hops, Hop{Status: Skipped, Detail: "not checked"})
+		}
+	} else {
+		exporter, service := e.checkExporter(ctx), e.checkService(ctx)
+		hops = append(hops, e.checkObject(exporter, service), exporter, service)
+	}
+	for i, name := range names {
+		hops[i].Name = name
+	}
+	return hops
+}
+
+// checkCluster looks for the AgentEndpoint, and so learns whether the cluster answers at all.
+func (e *exportChecks) checkCluster(ctx context.Context) Hop {
+	if e.found == nil {
+		e.find(ctx)
+	}
+	if r := e.refused; r != nil {
+		switch r.kind {
+		case noKubectl:
+			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
+		case unreachable, other:
+			return broken("name the cluster that exports with --export-context, and see that this works:\n"+
+				e.command("get %s --all-namespaces", agentEndpointKind), "%s does not answer: %s", e.which, r.message)
+		case unauthorized:
+			return broken("log in to the cluster, so that this works:\n"+
+				e.command("get %s --all-namespaces", agentEndpointKind), "%s does not know you: %s", e.which, r.message)
+		}
+	}
+	return ok("%s answers", e.which)
+}
+
+// find sets found, refused and missing.
+func (e *exportChecks) find(ctx context.Context) {
+	if e.object != "" {
+		ns, name, _ := strings.Cut(e.object, "/")
+		var one agentEndpoint
+		there, err := e.k.get(ctx, &one, agentEndpointKind, name, "--namespace", ns)
+		if e.setRefused(err); there && err == nil && one.Metadata.Name != "" {
+			e.found = &one
+		}
+		return
+	}
+	var all list[agentEndpoint]
+	_, err := e.k.get(ctx, &all, agentEndpointKind, "--all-namespaces")
+	if err != nil && err.kind == forbidden {
+		all.Items = nil
+		_, err = e.k.get(ctx, &all, agentEndpointKind, "--namespace", e.url.Namespace())
+	}
+	e.setRefused(err)
+	for i := range all.Items {
+		u, err := account.ParseEndpointURL(all.Items[i].Spec.URL)
+		if err == nil && u == e.url {
+			e.found = &all.Items[i]
+		}
+	}
+}
+
+func (e *exportChecks) setRefused(r *refusal) {
+	e.missing = r != nil && r.kind == noKind
+	if !e.missing {
+		e.refused = r
+	}
+}
+
+// checkObject checks the AgentEndpoint's conditions, which are symptoms where the exporter or the
+// Service is broken.
+func (e *exportChecks) checkObject(exporter, service Hop) Hop {
+	switch {
+	case e.refused != nil:
+		return refusedHop("AgentEndpoints", e.refused)
+	case e.missing:
+		return broken("install the chart there with export.enabled=true", "%s has no AgentEndpoints: the kind is "+
+			"not installed", e.which)
+	case e.found == nil && e.object != "":
+		return broken("make it, or see the ones that there are:\n"+
+			e.command("get %s --all-namespaces", agentEndpointKind), "there is no AgentEndpoint %s", e.object)
+	case e.found == nil:
+		return broken("make one, or see those that there are:\n"+
+			e.command("get %s --all-namespaces", agentEndpointKind), "no AgentEndpoint has the URL %s", e.url.String())
+	}
+	a, place := e.found, e.found.Metadata.namespacedName()
+	var evidence []string
+	for _, c := range a.Status.Conditions {
+		evidence = append(evidence, fmt.Sprintf("AgentEndpoint %s: %s=%s %s: %s", place, c.Type, c.Status, c.Reason,
+			c.Message))
+	}
+	for _, typ := range []string{"Accepted", "Bound", "UpstreamReady"} {
+		c := a.Status.Conditions.get(typ)
+		if c.Status != "False" {
+			continue
+		}
+		h := broken(remedyForExport(c.Reason), "%s: %s (%s)", place, c.Message,
+			joinNonEmpty(", ", c.Type+"=False", c.Reason)).with(evidence...)
+		if typ == "UpstreamReady" && service.Status == Broken ||
+			exporter.Status == Broken && (typ == "Bound" || a.isStale()) {
+			h = h.asSymptom()
+		}
+		return h
+	}
+	if a.isStale() {
+		h := broken("see whether an exporter is at work:\n"+
+			e.command("get pods --all-namespaces -l app.kubernetes.io/name=fairlead-exporter"),
+			"no exporter has read %s since its last change", place).with(evidence...)
+		if exporter.Status == Broken {
+			h = h.asSymptom()
+		}
+		return h
+	}
+	return ok("%s: Ready=%s (%s)", place, a.Status.Conditions.get("Ready").Status,
+		a.Status.Conditions.get("Ready").Reason).with(evidence...)
+}
+
+// isStale reports whether the status is not about the present spec.
+func (a *agentEndpoint) isStale() bool {
+	return len(a.Status.Conditions) == 0 || a.Status.ObservedGeneration != a.Metadata.Generation
+}
+
+// checkExporter checks the exporters' pods.
+func (e *exportChecks) checkExporter(ctx context.Context) Hop {
+	const selector = "app.kubernetes.io/name=fairlead-exporter"
+	var pods list[pod]
+	if _, err := e.k.get(ctx, &pods, "pods", "--all-namespaces", "-l", selector); err != nil {
+		return refusedHop("the exporters' pods", err)
+	}
+	ready, waiting, logs := 0, "", ""
+	for _, p := range pods.Items {
+		if p.ready() {
+			ready++
+			continue
+		}
+		waiting = joinNonEmpty("; ", waiting, p.Metadata.namespacedName()+": "+p.notReadyReason())
+		if logs == "" {
+			logs = e.command("--namespace %s logs %s", p.Metadata.Namespace, p.Metadata.Name)
+		}
+	}
+	switch cause := e.noSession(); {
+	case len(pods.Items) == 0:
+		return broken("upgrade the release there with --set export.enabled=true and credentials.exporterApiKey",
+			"no exporter runs in %s", e.which)
+	case cause != "":
+		return broken("see that fairlead-server runs and that the exporters' pods reach it; where it is the API key, "+
+			"give the release another one, made for this cluster:\nfairlead api api-keys create --scope exporter",
+			"the exporters have no session with the service: %s", cause)
+	case ready == 0:
+		return broken("see why: its log names a key that is refused, or a service that is not reached:\n"+logs,
+			"no exporter is ready: %s", waiting)
+	}
+	h := ok("%s", pluralize(ready, "exporter is ready", "exporters are ready"))
+	h.Detail = joinNonEmpty("; ", h.Detail, waiting)
+	return h
+}
+
+// noSession returns why the exporters have no session with the service, as the AgentEndpoint has it;
+// "" where they have one.
+func (e *exportChecks) noSession() string {
+	if e.found == nil || e.found.isStale() {
+		return ""
+	}
+	c := e.found.Status.Conditions.get("Bound")
+	if c.Status != "False" || c.Reason != "Unreachable" {
+		return ""
+	}
+	return c.Message
+}
+
+// checkService checks the Service that the AgentEndpoint names: the port, and endpoints that are
+// ready.
+func (e *exportChecks) checkService(ctx context.Context) Hop {
+	if e.found == nil {
+		return Hop{Status: Skipped, Detail: "not checked"}
+	}
+	ns, name, port := e.found.upstream()
+	place := ns + "/" + name
+	var s service
+	found, err := e.k.get(ctx, &s, "services", name, "--namespace", ns)
+	switch {
+	case err != nil:
+		return refusedHop("Service "+place, err)
+	case !found:
+		return broken(remedyForExport("UpstreamNotFound"), "Service %s does not exist", place)
+	case s.Spec.Type == "ExternalName":
+		return broken(remedyForExport("UnsupportedService"), "Service %s is an ExternalName, which is not exported",
+			place)
+	case s.port(port) == nil:
+		return broken(remedyForExport("PortNotFound"), "Service %s has no port %d; it has %s", place, port,
+			s.portList())
+	}
+	var slices list[endpointSlice]
+	if _, err := e.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", ns, "-l",
+		"kubernetes.io/service-name="+name); err != nil {
+		return refusedHop("the EndpointSlices of Service "+place, err)
+	}
+	n := 0
+	for _, slice := range slices.Items {
+		for _, endpoint := range slice.Endpoints {
+			if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
+				n += len(endpoint.Addresses)
+			}
+		}
+	}
+	if n == 0 {
+		return broken("see why the pods that it selects are not ready:\n"+
+			e.command("--namespace %s describe service %s", ns, name), "Service %s has no ready endpoint", place)
+	}
+	return ok("%s, port %d: %s", place, port, pluralize(n, "endpoint is ready", "endpoints are ready")).
+		with(fmt.Sprintf("Service %s: type %s, ports %s", place, s.Spec.Type, s.portList()))
+}

@@ -24,7 +24,7 @@ const commandGrace = 10 * time.Second
 // then SIGKILL.
 func (c *Cluster) command(ctx context.Context, args []string) *exec.Cmd {
 	if c.context == "" {
-		args = append([]string{c.bin, "exec", "--name", clusterName(), "--"}, args...)
+		args = append([]string{c.bin, "exec", "--name", c.name, "--"}, args...)
 	} else {
 		switch args[0] {
 		case "kubectl":
@@ -101,7 +101,7 @@ func (c *Cluster) Load(t testing.TB, images ...string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, c.bin, append([]string{"load", "--name", clusterName()}, images...)...).
+	out, err := exec.CommandContext(ctx, c.bin, append([]string{"load", "--name", c.name}, images...)...).
 		CombinedOutput()
 	if err != nil {
 		t.Fatalf("loading images: %v: %s", err, out)

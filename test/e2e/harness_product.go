@@ -52,10 +52,9 @@ type Release struct {
 	Service   *Service
 }
 
-// product holds what the tests of a process share: ports, and that the image is loaded once.
+// product holds what the tests of a process share.
 var product struct {
 	ports   atomic.Int32
-	loaded  sync.Once
 	install sync.Mutex // two first releases at once would both bring the CRDs
 }
 
@@ -155,7 +154,7 @@ func (s *Service) installAs(t testing.TB, r *Release, more ...string) *Release {
 	t.Helper()
 	c := s.c
 	r.c, r.Service = c, s
-	product.loaded.Do(func() { c.Load(t, imageOperator+"="+binary(t, "fairlead-operator")) })
+	c.loaded.Do(func() { c.Load(t, imageOperator+"="+binary(t, "fairlead-operator")) })
 	product.install.Lock()
 	defer product.install.Unlock()
 	c.Helm(t, r.args("install", more...)...)

@@ -76,11 +76,15 @@ type Cluster struct {
 	Client client.Client
 
 	bin     string // the cluster program; empty with a context
+	name    string // of the program's cluster
 	context string // of a kubeconfig; empty with the cluster program
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	listen  func(ctx context.Context, addr string) (net.Listener, error) // TCP, in the node's network
 	logDir  string
 	close   func() error
+	loaded  sync.Once // of the operator's image
+
+	kubeconfig string // file of the cluster program's cluster; for its node
 }
 
 // suite boots the cluster once for all tests of the process.
@@ -102,7 +106,7 @@ func Shared(t testing.TB) *Cluster {
 	shared.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
 		defer cancel()
-		shared.cluster, shared.err = boot(ctx)
+		shared.cluster, shared.err = boot(ctx, clusterName())
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -155,17 +159,18 @@ func whySkip() string {
 	return ""
 }
 
-func boot(ctx context.Context) (*Cluster, error) {
+// boot starts the cluster of that name, with further arguments of `cluster up`, or joins it.
+func boot(ctx context.Context, name string, upArgs ...string) (*Cluster, error) {
 	logDir, err := os.MkdirTemp("", "fairlead-e2e-")
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{bin: os.Getenv(variableBin), context: os.Getenv(variableContext), logDir: logDir}
+	c := &Cluster{bin: os.Getenv(variableBin), name: name, context: os.Getenv(variableContext), logDir: logDir}
 	c.close = func() error { return os.RemoveAll(logDir) }
 	if c.context != "" {
 		err = c.useContext()
 	} else {
-		err = c.useOwn(ctx)
+		err = c.useOwn(ctx, upArgs)
 	}
 	if err == nil {
 		c.Client, err = client.New(c.Config, client.Options{Scheme: scheme()})
@@ -201,13 +206,13 @@ func (c *Cluster) useContext() error {
 }
 
 // useOwn starts the cluster of test/cluster, or joins it where it runs.
-func (c *Cluster) useOwn(ctx context.Context) error {
+func (c *Cluster) useOwn(ctx context.Context, upArgs []string) error {
 	st, err := c.status(ctx)
 	if err != nil {
 		return err
 	}
 	ranBefore := st.Running
-	args := []string{"up", "--name", clusterName()}
+	args := append([]string{"up", "--name", c.name}, upArgs...)
 	if hasIPv6() {
 		args = append(args, "--dual-stack")
 	}
@@ -220,7 +225,7 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 	if !ranBefore {
 		removeLogs := c.close
 		c.close = func() error {
-			down := exec.CommandContext(context.WithoutCancel(ctx), c.bin, "down", "--name", clusterName())
+			down := exec.CommandContext(context.WithoutCancel(ctx), c.bin, "down", "--name", c.name)
 			down.Stdout, down.Stderr = os.Stderr, os.Stderr
 			return errors.Join(down.Run(), removeLogs())
 		}
@@ -228,6 +233,7 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 	if st, err = c.status(ctx); err != nil {
 		return err
 	}
+	c.kubeconfig = st.Kubeconfig
 	if c.Config, err = clientcmd.BuildConfigFromFlags("", st.Kubeconfig); err != nil {
 		return err
 	}
@@ -250,7 +256,7 @@ type status struct {
 
 func (c *Cluster) status(ctx context.Context) (status, error) {
 	var st status
-	cmd := exec.CommandContext(ctx, c.bin, "status", "--name", clusterName(), "--output", "json")
+	cmd := exec.CommandContext(ctx, c.bin, "status", "--name", c.name, "--output", "json")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output() // the exit code is 3 where none runs
 	if jsonErr := json.Unmarshal(out, &st); jsonErr != nil {

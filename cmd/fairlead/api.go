@@ -122,8 +122,8 @@ func apiKeyFields() []field {
 			help: "`RULE` of a key with the scope exporter: export:<namespace>/<name>, bind:<url pattern>, " +
 				"backend:<id> or internal:<host>; may be repeated"},
 		{flag: "cluster-uid", path: "cluster_uid", kind: kindText,
-			help: "`UID` of the namespace kube-system of the cluster that such a key belongs to; default the first that " +
-				"presents it"},
+			help: "`UID` of the namespace kube-system of the cluster that such a key belongs to; default the first " +
+				"that presents it"},
 	}
 }
 

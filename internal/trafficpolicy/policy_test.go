@@ -197,6 +197,23 @@ on_tcp_connect:
 	}
 }
 
+func TestFacts_InternalHosts(t *testing.T) {
+	t.Parallel()
+	forward := func(url string) string {
+		return "{expressions: [\"req.method == 'GET'\"], actions: [{type: forward-internal, config: {url: '" + url + "'}}]}"
+	}
+	for rules, want := range map[string][]string{
+		forward("http://B.internal:8080") + "," + forward("http://a.internal") + "," + forward("http://b.internal"): {
+			"a.internal", "b.internal"},
+		forward("http://${req.method}.internal"): {"*"},
+	} {
+		p, err := Compile("on_http_request: ["+rules+"]", Options{})
+		if err != nil || !slices.Equal(p.Facts().InternalHosts, want) {
+			t.Errorf("%s: %+v, %v, want %v", rules, p, err, want)
+		}
+	}
+}
+
 func TestCompile_ReturnsFieldErrors(t *testing.T) {
 	t.Parallel()
 	_, err := Compile("on_http_request:\n- actions: [{type: nope}, {type: deny, config: {x: 1}}]\n  color: red\n",

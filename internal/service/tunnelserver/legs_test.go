@@ -5,8 +5,10 @@ package tunnelserver
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
@@ -222,6 +224,31 @@ func TestJoin_AdmitsForwarders(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != tunnel.CodeUnavailable {
 		t.Errorf("an unknown operator: %v", err)
 	}
+}
+
+// TestJoin_KeepsClusterOfExporter holds that an exporter's session is of its cluster on each server,
+// and joins none when its key is gone.
+func TestJoin_KeepsClusterOfExporter(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t, 1)
+	s := r.servers[0]
+	key := s.exporterKey("one")
+	hash := sha256.Sum256([]byte("x"))
+	id := account.NewID(account.PrefixTunnelSession, time.Now())
+	storetest.Must(t, s.store.StartSession(t.Context(), account.TunnelSession{ID: id, AccountID: r.accountID,
+		Credential: account.Ref{ID: key.ID}, JoinHash: hash[:]}))
+	hello := tunnel.Hello{Role: tunnel.RoleAgent, SessionID: id, JoinSecret: "x", Token: *key.Token, ClusterUID: "one"}
+	_, err := s.Join(t.Context(), hello, nil)
+	storetest.Must(t, err)
+	joined := s.session(id)
+	owner, err := joined.bindOwner(objectBind("http://web.a", "a", "web"))
+	storetest.Must(t, err)
+	storetest.Equal(t, "cluster", owner.Cluster, "one")
+	storetest.Equal(t, "credential", joined.token.String(), "API key "+key.ID)
+	storetest.Must(t, s.store.DeleteAPIKey(t.Context(), account.Caller{AccountID: r.accountID}, key.ID))
+	hello.Token = ""
+	_, err = s.Join(t.Context(), hello, nil)
+	mustRefuse(t, "a deleted key", err, tunnel.CodeTokenRevoked, "API key was deleted")
 }
 
 // TestJoin_AfterLeaveThatFailed holds that a session which comes back while its departure could not

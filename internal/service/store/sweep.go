@@ -101,7 +101,8 @@ func (s *Store) deleteExpired(ctx context.Context, condition string, more ...any
 			return err
 		}
 		err = s.write(ctx, "deleting endpoints after their grace", func(t *tx) error {
-			rows, err := t.endpointsWhere(condition+fmt.Sprintf(` ORDER BY grace_from, id LIMIT %d`, sweepBatch), args...)
+			oldest := condition + fmt.Sprintf(` ORDER BY grace_from, id LIMIT %d`, sweepBatch)
+			rows, err := t.endpointsWhere(oldest, args...)
 			if err != nil {
 				return err
 			}

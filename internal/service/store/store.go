@@ -92,7 +92,7 @@ type Options struct {
 func (o *Options) setDefaults() {
 	setDefault(&o.BeatTimes, BeatTimes{beatInterval, beatTimeout, fenceAfter})
 	setDefault(&o.Grace, DefaultGrace)
-	setDefault(&o.OwnedGrace, max(DefaultOwnedGrace, o.Grace))
+	setDefault(&o.OwnedGrace, DefaultOwnedGrace)
 	setDefault(&o.Reserve, DefaultReserve)
 	setDefault(&o.EventRetention, DefaultEventRetention)
 	setDefault(&o.AuditRetention, DefaultAuditRetention)

@@ -49,6 +49,20 @@ var ownerRows = map[string]func(*testing.T, Open){
 		Equal(t, "id of a replica that is back", back.Endpoint.ID, one.ID)
 		Equal(t, "oldest", back.OwnerEndpointID, two.ID) // the first was made anew
 	},
+	"owner: others of a pool do not end the grace": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		r := f.OwnedRequest(f.Session(), Owner("api"))
+		r.PoolingEnabled = true
+		one, err := f.Store.Bind(t.Context(), r)
+		Must(t, err)
+		f.Clock.Step(time.Millisecond)
+		r.SessionID, r.Owner = f.Session(), Owner("web")
+		other, err := f.Store.Bind(t.Context(), r)
+		Must(t, err)
+		f.EndSession(one.Endpoint.TunnelSession.ID)
+		f.Sweep(24 * time.Hour)
+		Equal(t, "rows", f.ids(), "("+one.Endpoint.ID+") "+other.Endpoint.ID)
+	},
 	"owner: rows of replicas that are about to be back": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first, second := f.Session(), f.Session()
@@ -58,6 +72,7 @@ var ownerRows = map[string]func(*testing.T, Open){
 		f.Sweep(24 * time.Hour)
 		Equal(t, "the first's id", f.BindFor(f.Session(), Owner("api")).Endpoint.ID, one.ID)
 		f.Sweep(store.DefaultGrace - time.Second) // the second replica starts later
+		Equal(t, "rows", f.ids(), one.ID+" ("+two.ID+")")
 		Equal(t, "the second's id", f.BindFor(f.Session(), Owner("api")).Endpoint.ID, two.ID)
 	},
 	"owner: grace begins anew with the server": func(t *testing.T, open Open) {

@@ -286,7 +286,10 @@ func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 			return err
 		}
 		t.by = idOf(row.e.Principal)
-		return t.deleteEndpoint(row)
+		if err := t.deleteEndpoint(row); err != nil || row.e.Owner == nil {
+			return err
+		}
+		return t.deleteLeftBehind(row)
 	})
 }
 

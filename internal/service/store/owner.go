@@ -98,6 +98,26 @@ func (t *tx) ownerRow(r account.BindRequest, at bindPlace) (c rowChoice, err err
 	return c, nil
 }
 
+// deleteLeftBehind deletes what the owner of an unbound row has at its URL and no session holds: rows
+// of replicas that are gone. The owner is, too, or does not want the URL, so that no replica would
+// take them.
+func (t *tx) deleteLeftBehind(unbound *endpointRow) error {
+	e := &unbound.e
+	cluster, object := ownerKey(e.Owner)
+	rows, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4
+		AND owner_cluster = $5 AND owner_object = $6 AND online = 0 ORDER BY id`,
+		e.AccountID, e.Bindings[0], e.Host, e.Port, cluster, object)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := t.deleteEndpoint(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // othersOwner selects the endpoints at a URL that a bind or an endpoint of the owner in parameters
 // $n and $n+1, which pools or not by $n+2, must not join: those of another owner, unless both pool.
 func othersOwner(n int) string {

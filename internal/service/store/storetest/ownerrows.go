@@ -130,6 +130,21 @@ var ownerRows = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "rows", f.ids(), one.ID+" "+two.ID)
 	},
+	"owner: an unbind takes rows of replicas that are gone along": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		gone, first, second := f.Session(), f.Session(), f.Session()
+		f.BindFor(gone, Owner("api"))
+		one, two := f.BindFor(first, Owner("api")).Endpoint, f.BindFor(second, Owner("api")).Endpoint
+		other := f.Request(gone, "http://other.demo")
+		other.Owner = Owner("web")
+		elsewhere, err := f.Store.Bind(t.Context(), other)
+		Must(t, err)
+		f.EndSession(gone)
+		Must(t, f.Store.Unbind(t.Context(), f.AccountID, one.ID, first))
+		Equal(t, "rows after the first unbind", f.ids(), two.ID+" ("+elsewhere.Endpoint.ID+")")
+		Must(t, f.Store.Unbind(t.Context(), f.AccountID, two.ID, second))
+		Equal(t, "rows after the last", f.ids(), "("+elsewhere.Endpoint.ID+")")
+	},
 	"owner: ids reserved after an unbind": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first, second := f.Session(), f.Session()

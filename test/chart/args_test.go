@@ -107,8 +107,8 @@ func TestManagerArgs_PassTextsUnchanged(t *testing.T) {
 // rare.
 func TestProxy_OnlyForService(t *testing.T) {
 	t.Parallel()
-	all := render(t, exportingValues().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128",
-		"noProxy": ".corp.example,192.0.2.0/24,a$(POD_NAME)"}))
+	all := render(t, exportingValues().set("proxy.httpsProxy", "http://user:password@proxy.example:3128").
+		set("proxy.noProxy", ".corp.example,192.0.2.0/24,a$(POD_NAME)"))
 	for _, c := range []corev1.Container{manager(t, all).Spec.Template.Spec.Containers[0],
 		forwarder(t, all).Spec.Template.Spec.Containers[0], exporter(t, all).Spec.Template.Spec.Containers[0]} {
 		env := environment(c)

@@ -99,7 +99,8 @@ func TestNamespaces_ListedLimitExporters(t *testing.T) {
 		case o.GetKind() == "ClusterRole", o.GetKind() == "ClusterRoleBinding":
 			t.Errorf("%s %s", o.GetKind(), name)
 		case o.GetKind() == "Role" && strings.Contains(name, "-exporter") && o.GetNamespace() != namespace:
-			roles[o.GetNamespace()] = flattenRules("exporter", true, get[rbacv1.Role](t, rendered{o}, "Role", name).Rules)
+			rules := get[rbacv1.Role](t, rendered{o}, "Role", name).Rules
+			roles[o.GetNamespace()] = flattenRules("exporter", true, rules)
 		case o.GetKind() == "RoleBinding" && strings.Contains(name, "-exporter"):
 			b := get[rbacv1.RoleBinding](t, rendered{o}, "RoleBinding", name)
 			if len(b.Subjects) != 1 || b.Subjects[0].Namespace != namespace ||

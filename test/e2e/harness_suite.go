@@ -35,6 +35,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -42,6 +43,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
@@ -173,6 +175,7 @@ func boot(ctx context.Context, name string, upArgs ...string) (*Cluster, error) 
 		err = c.useOwn(ctx, upArgs)
 	}
 	if err == nil {
+		log.SetLogger(logr.Discard()) // or a client that is made late complains about it
 		c.Client, err = client.New(c.Config, client.Options{Scheme: scheme()})
 	}
 	if err != nil {

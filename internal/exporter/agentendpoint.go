@@ -21,7 +21,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/exporter/policy"
-	"github.com/fairlead-dev/fairlead/internal/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -157,14 +156,13 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port),
 			Protocol: protocolOf(ref.Scheme, o.Spec.Upstream.Protocol)},
 	}}
-	addresses, p, err := upstream.Lookup(ctx, r.client, ref)
+	addresses, p, err := r.rules.upstreams.Lookup(ctx, r.client, ref)
 	if err != nil {
 		return resolution{}, err
 	}
 	found.accepted = p
 	if p == nil && len(addresses.Ready) == 0 {
-		found.upstream = problemf(v1alpha1.ReasonNoReadyEndpoints, "Service %s has no ready endpoint for port %d",
-			ref.Service, ref.Port)
+		found.upstream = addresses.ReasonOf(ref)
 	}
 	return found, nil
 }

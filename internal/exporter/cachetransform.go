@@ -29,6 +29,9 @@ func stripMetadata(o any) (any, error) {
 	return o, nil
 }
 
+// hasSelector stands for every selector in the cache.
+var hasSelector = map[string]string{"": ""}
+
 func stripService(o any) (any, error) {
 	s, ok := o.(*corev1.Service)
 	if !ok {
@@ -36,6 +39,9 @@ func stripService(o any) (any, error) {
 	}
 	kept := &corev1.Service{ObjectMeta: identity(&s.ObjectMeta),
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceType(shared(string(s.Spec.Type)))}}
+	if len(s.Spec.Selector) > 0 { // that it has one is all that matters
+		kept.Spec.Selector = hasSelector
+	}
 	for _, family := range s.Spec.IPFamilies {
 		kept.Spec.IPFamilies = append(kept.Spec.IPFamilies, corev1.IPFamily(shared(string(family))))
 	}
@@ -55,6 +61,9 @@ func stripSlice(o any) (any, error) {
 		AddressType: discoveryv1.AddressType(shared(string(s.AddressType)))}
 	if name := upstream.ServiceOf(s); name != "" {
 		kept.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+		if by := s.Labels[discoveryv1.LabelManagedBy]; by == upstream.SliceController {
+			kept.Labels[discoveryv1.LabelManagedBy] = upstream.SliceController
+		}
 	}
 	for _, p := range s.Ports {
 		port := discoveryv1.EndpointPort{Port: p.Port}

@@ -48,7 +48,7 @@ func TestTransforms_KeepWhatIsRead(t *testing.T) {
 		"Service": {stripService, &corev1.Service{ObjectMeta: full(), Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1",
 			Type: "ClusterIP", IPFamilies: []corev1.IPFamily{"IPv6"}, Selector: map[string]string{"a": "b"},
 			Ports: []corev1.ServicePort{{Name: "web", Port: 80, Protocol: "TCP", NodePort: 30000}}}},
-			&corev1.Service{ObjectMeta: bare, Spec: corev1.ServiceSpec{Type: "ClusterIP",
+			&corev1.Service{ObjectMeta: bare, Spec: corev1.ServiceSpec{Type: "ClusterIP", Selector: hasSelector,
 				IPFamilies: []corev1.IPFamily{"IPv6"},
 				Ports:      []corev1.ServicePort{{Name: "web", Port: 80, Protocol: "TCP"}}}}},
 		"EndpointSlice": {stripSlice, &discoveryv1.EndpointSlice{ObjectMeta: full(), AddressType: "IPv4", Ports: ports,

@@ -108,7 +108,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
 		return nil, err
 	}
-	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Dial: o.DialUpstream}
+	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
 	changes := notify.New("", 0)
 	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, leading: e.lead.Leading,
 		recorder: mgr.GetEventRecorder("fairlead-exporter"), traffic: e.traffic, dial: dialer.DialContext,

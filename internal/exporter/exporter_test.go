@@ -107,7 +107,8 @@ func TestExporter_Conditions(t *testing.T) {
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "portless"},
 			Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}},
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "empty"},
-			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "empty"},
+				Ports: []corev1.ServicePort{{Port: 80}}}},
 	)
 	w.start(w.deployment())
 	for name, tt := range map[string]struct {

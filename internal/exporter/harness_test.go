@@ -38,6 +38,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/exporter"
+	"github.com/fairlead-dev/fairlead/internal/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
@@ -157,7 +158,7 @@ var podAddress atomic.Int32
 func (w *world) serviceOf(namespace, name, text string) *discoveryv1.EndpointSlice {
 	w.Helper()
 	w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone,
+		Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": name},
 			Ports: []corev1.ServicePort{{Name: "web", Port: 80}}}})
 	return w.endpointsOf(namespace, name, text)
 }
@@ -167,7 +168,8 @@ func (w *world) endpointsOf(namespace, name, text string) *discoveryv1.EndpointS
 	w.Helper()
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "-",
-			Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			Labels: map[string]string{discoveryv1.LabelServiceName: name,
+				discoveryv1.LabelManagedBy: upstream.SliceController}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{w.pod(text)},
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("web"), Port: ptr.To[int32](8080)}},
 	}

@@ -4,11 +4,15 @@
 package upstream
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // Addresses are where a Target can be dialed.
@@ -17,6 +21,9 @@ type Addresses struct {
 	Ready []netip.AddrPort
 	// Terminating are those that still serve although they terminate: for use when none is ready.
 	Terminating []netip.AddrPort
+	// Unused is why an address of a slice is not among them; "" if all are, or for several reasons
+	// the first.
+	Unused string
 }
 
 // Usable returns what may be dialed: ready addresses, or where there are none, terminating ones.
@@ -27,9 +34,10 @@ func (a Addresses) Usable() []netip.AddrPort {
 	return a.Terminating
 }
 
-// AddressesOf returns the addresses of the Target in the EndpointSlices of its Service. A Service's
-// port and its slices' have the same name; their numbers are those of the pods.
-func (t Target) AddressesOf(endpointSlices []discoveryv1.EndpointSlice) Addresses {
+// addressesOf returns the addresses of the Target in the EndpointSlices of its Service that the
+// rules admit. A Service's port and its slices' have the same name; their numbers are those of the
+// pods.
+func (rules Rules) addressesOf(t Target, endpointSlices []discoveryv1.EndpointSlice) Addresses {
 	var found Addresses
 	seen := map[netip.AddrPort]bool{}
 	for _, family := range t.families() {
@@ -40,6 +48,10 @@ func (t Target) AddressesOf(endpointSlices []discoveryv1.EndpointSlice) Addresse
 			}
 			port := t.portOf(s)
 			if port == 0 {
+				continue
+			}
+			if why := rules.checkSlice(s); why != "" {
+				found.Unused = cmp.Or(found.Unused, why)
 				continue
 			}
 			for j := range s.Endpoints {
@@ -83,8 +95,12 @@ func (a *Addresses) add(e *discoveryv1.Endpoint, port uint16, seen map[netip.Add
 		return
 	}
 	ip, err := netip.ParseAddr(e.Addresses[0])
-	address := netip.AddrPortFrom(ip, port)
-	if err != nil || seen[address] {
+	address := netip.AddrPortFrom(ip.Unmap(), port)
+	if err != nil || !isDialable(ip) {
+		a.Unused = cmp.Or(a.Unused, fmt.Sprintf("the address %q is not one of a pod", account.Shorten(e.Addresses[0])))
+		return
+	}
+	if seen[address] {
 		return
 	}
 	seen[address] = true

@@ -108,7 +108,8 @@ func TestAddressesOf_Usable(t *testing.T) {
 		"a number beyond": {Target{},
 			[]discoveryv1.EndpointSlice{ofPort(discoveryv1.EndpointPort{Port: ptr.To[int32](70000)})}, nil},
 	} {
-		if got := tt.target.AddressesOf(tt.slices).Usable(); !slices.Equal(got, addrPorts(tt.want...)) {
+		if got := (Rules{CrossNamespace: true}).addressesOf(tt.target, tt.slices).Usable(); !slices.Equal(got,
+			addrPorts(tt.want...)) {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

@@ -42,7 +42,7 @@ func IndexSlices(ctx context.Context, indexer client.FieldIndexer) error {
 func ServiceOf(slice client.Object) string { return slice.GetLabels()[discoveryv1.LabelServiceName] }
 
 // Lookup returns the Ref's port of its Service and its addresses, as the cache has them.
-func Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *Problem, error) {
+func (rules Rules) Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *Problem, error) {
 	service := &corev1.Service{}
 	if err := cache.Get(ctx, ref.Service, service); apierrors.IsNotFound(err) {
 		service = nil
@@ -50,6 +50,9 @@ func Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *Prob
 		return Addresses{}, nil, fmt.Errorf("reading Service %s: %w", ref.Service, err)
 	}
 	target, problem := ref.Resolve(service)
+	if problem == nil {
+		problem = rules.checkService(service, ref)
+	}
 	if problem != nil {
 		return Addresses{}, problem, nil
 	}
@@ -58,12 +61,13 @@ func Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *Prob
 		client.MatchingFields{indexService: ref.Service.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return Addresses{}, nil, fmt.Errorf("reading EndpointSlices of %s: %w", ref.Service, err)
 	}
-	return target.AddressesOf(list.Items), nil, nil
+	return rules.addressesOf(target, list.Items), nil, nil
 }
 
 // Dialer connects with Services. It is safe for concurrent use.
 type Dialer struct {
 	Cache client.Reader
+	Rules Rules
 	// Dial connects with an address; nil is a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -82,7 +86,7 @@ func (d *Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, 
 // DialService connects with one of the Service's addresses: each time another one first, and others
 // when that fails.
 func (d *Dialer) DialService(ctx context.Context, ref Ref) (net.Conn, error) {
-	found, problem, err := Lookup(ctx, d.Cache, ref)
+	found, problem, err := d.Rules.Lookup(ctx, d.Cache, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -35,10 +35,11 @@ func cacheOf(t *testing.T, endpointSlices ...discoveryv1.EndpointSlice) client.R
 			return []string{ServiceOf(o)}
 		}).
 		WithObjects(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api"},
-			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{port("web", 80, corev1.ProtocolTCP)}}})
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "api"},
+				Ports: []corev1.ServicePort{port("web", 80, corev1.ProtocolTCP)}}})
 	for i, s := range endpointSlices {
 		s.Namespace, s.Name = "demo", "api-"+string(rune('a'+i))
-		s.Labels = map[string]string{discoveryv1.LabelServiceName: "api"}
+		s.Labels = map[string]string{discoveryv1.LabelServiceName: "api", discoveryv1.LabelManagedBy: SliceController}
 		build = build.WithObjects(&s)
 	}
 	return build.Build()

@@ -104,16 +104,23 @@ func serve(t *testing.T, h http.Handler, adjust ...func(*apiclient.Options)) *ap
 	return c
 }
 
-// newAPIClient returns a client of the real API on a real store.
+// newAPIClient returns a client of the real API on a real store, with the rights of an operator.
 func newAPIClient(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture, *apiclient.Client) {
+	t.Helper()
+	return newAPIClientOf(t, []account.Scope{account.ScopeOperator, account.ScopeRead}, adjust...)
+}
+
+// newAPIClientOf returns a client whose key has the scopes.
+func newAPIClientOf(
+	t *testing.T, scopes []account.Scope, adjust ...func(*apiserver.Options),
+) (*storetest.Fixture, *apiclient.Client) {
 	t.Helper()
 	dir := t.TempDir()
 	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
 		opt.DataDir = dir
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})
-	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "",
-		[]account.Scope{account.ScopeOperator, account.ScopeRead}, nil)
+	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", scopes, nil)
 	storetest.Must(t, err)
 	opt := apiserver.Options{Store: f.Store}
 	opt.BaseURL, opt.Logger = "https://known.by.another.name:1", slog.New(slog.DiscardHandler)

@@ -154,6 +154,9 @@ func filterQuery(f account.EndpointFilter) url.Values {
 	if f.URL != "" {
 		q.Set("url", f.URL)
 	}
+	if f.OwnerCluster != "" {
+		q.Set("owner_cluster", f.OwnerCluster)
+	}
 	return q
 }
 

@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/exporter/cloudendpoint"
 	"github.com/fairlead-dev/fairlead/internal/exporter/policy"
 	"github.com/fairlead-dev/fairlead/internal/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
@@ -56,8 +57,9 @@ type exporter struct {
 	lead       *leadership
 	deployment *deployment
 
-	synced   chan struct{} // closed when the caches are filled
-	answered atomic.Bool   // every object of the first list had its answer
+	cluster  atomic.Pointer[string] // UID of the cluster; nil before this replica can lead
+	synced   chan struct{}          // closed when the caches are filled
+	answered atomic.Bool            // every object of the first list had its answer
 	stopping atomic.Bool
 }
 
@@ -117,6 +119,10 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	e.states = newBindStates(changes.NotifyObject, all)
 	agents.states = e.states
 	e.lead.onElected = append(e.lead.onElected, func(context.Context) { all() })
+	clouds, err := e.newCloudEndpoints(rules, agents.policies)
+	if err != nil {
+		return nil, err
+	}
 	registry := o.Metrics
 	if registry == nil {
 		registry = metrics.Registry
@@ -124,6 +130,8 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	return e, errors.Join(
 		upstream.IndexSlices(ctx, mgr.GetFieldIndexer()),
 		agents.setUp(ctx, mgr, changes),
+		cloudendpoint.Index(ctx, mgr.GetFieldIndexer()),
+		clouds.SetupWithManager(mgr),
 		registerMetrics(registry, e.states, e.lead, e.traffic),
 		mgr.AddReadyzCheck("exporter", e.checkReady),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
@@ -168,6 +176,7 @@ func (e *exporter) serve(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
+	e.cluster.Store(&uid)
 	a, err := e.newAgent(uid)
 	if err != nil {
 		return err

@@ -19,14 +19,17 @@ func TestNoSecrets_RefusesEverySecret(t *testing.T) {
 		want string // "" = nothing is refused
 	}{
 		"client_secret of oauth": {
-			rule + "oauth\n    config: {provider: github, client_id: x, client_secret: hush}", "line 4, column 51"},
+			rule + "oauth\n    config: {provider: github, client_id: x, client_secret: hush}", "line 4, column 46"},
 		"client_secret of openid-connect": {rule + "openid-connect\n    config:\n      client_id: x\n" +
 			"      client_secret: hush\n      issuer_url: https://login.example.com", "line 6, column 7"},
-		"passwords":            {rule + "basic-auth\n    config: {credentials: ['a:hushhush']}", "line 4, column 14"},
-		"a fixed header":       {rule + "add-headers\n    config: {headers: {authorization: Bearer hush}}", "line 4, column 24"},
-		"behind an alias":      {rule + "basic-auth\n    config: {credentials: [&a 'a:hushhush', *a]}", "line 4, column 14"},
-		"a header of a header": {rule + "add-headers\n    config: {headers: {authorization: \"${req.headers['x'][0]}\"}}", ""},
-		"none":                 {rule + "add-headers\n    config: {headers: {x-team: hush}}", ""},
+		"passwords": {rule + "basic-auth\n    config: {credentials: ['a:hushhush']}", "line 4, column 14"},
+		"a fixed header": {rule + "add-headers\n    config: {headers: {authorization: Bearer hush}}",
+			"line 4, column 24"},
+		"behind an alias": {rule + "basic-auth\n    config: {credentials: [&a 'a:hushhush', *a]}",
+			"line 4, column 14"},
+		"a header of a header": {rule +
+			"add-headers\n    config: {headers: {authorization: \"${req.headers['x'][0]}\"}}", ""},
+		"none": {rule + "add-headers\n    config: {headers: {x-team: hush}}", ""},
 	} {
 		o := Options{Scheme: "https", Binding: "public"}
 		if _, err := Compile(c.text, o); err != nil {

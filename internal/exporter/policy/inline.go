@@ -29,20 +29,21 @@ func inline(raw []byte, scheme, binding string) (string, error) {
 	}
 	fields := fieldsOf(text.Bytes())
 	return "", invalid("", problems, func(p trafficpolicy.Problem) string {
-		return inlineField + fields.at(p.Line, p.Column) + ": " + p.Msg
+		return inlineField + fields.at(p.Line) + ": " + p.Msg
 	})
 }
 
-// place is where a value or its key begins in a document, and its field.
+// place is the line on which a value or its key begins, and its field.
 type place struct {
-	line, column int
-	field        string // such as .on_http_request[0].name; "" for the document
+	line  int
+	field string // such as .on_http_request[0].name; "" for the document
 }
 
 // places are in the order of the document.
 type places []place
 
-// fieldsOf returns the places of all values and keys of a JSON document: no two begin at one place.
+// fieldsOf returns the places of all keys and values of an indented JSON document. What begins on
+// one line has one field: a key and its value.
 func fieldsOf(text []byte) places {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil || len(doc.Content) == 0 {
@@ -51,14 +52,12 @@ func fieldsOf(text []byte) places {
 	var found places
 	var add func(n *yaml.Node, field string)
 	add = func(n *yaml.Node, field string) {
-		found = append(found, place{n.Line, n.Column, field})
+		found = append(found, place{n.Line, field})
 		for i, child := range n.Content {
 			switch {
 			case n.Kind == yaml.SequenceNode:
 				add(child, field+"["+strconv.Itoa(i)+"]")
-			case i%2 == 0:
-				found = append(found, place{child.Line, child.Column, field + "." + child.Value})
-			default:
+			case i%2 == 1:
 				add(child, field+"."+n.Content[i-1].Value)
 			}
 		}
@@ -67,11 +66,11 @@ func fieldsOf(text []byte) places {
 	return found
 }
 
-// at returns the field at a place, or in whose value it lies.
-func (p places) at(line, column int) string {
+// at returns the field of a line.
+func (p places) at(line int) string {
 	field := ""
 	for _, at := range p {
-		if at.line > line || at.line == line && at.column > column {
+		if at.line > line {
 			break
 		}
 		field = at.field

@@ -158,13 +158,14 @@ func compileConfigMap(m *corev1.ConfigMap, key cacheKey) (string, *Problem) {
 		}
 		return "", &Problem{v1alpha1.ReasonPolicyNotFound, fmt.Sprintf(
 			"spec.trafficPolicy.targetRef: ConfigMap %s has no text under the key %s (%s); put the policy there",
-			m.Name, v1alpha1.TrafficPolicyKey, has)}
+			key.name, v1alpha1.TrafficPolicyKey, has)}
 	}
 	used, problems := check(text, key.scheme, key.binding)
 	if len(problems) == 0 {
 		return used, nil
 	}
-	return "", invalid("ConfigMap "+m.Name+", "+v1alpha1.TrafficPolicyKey+", ", problems, trafficpolicy.Problem.String)
+	return "", invalid("ConfigMap "+key.name+", "+v1alpha1.TrafficPolicyKey+", ", problems,
+		trafficpolicy.Problem.String)
 }
 
 // check compiles a document. used is the text that the account gets: "" for one without rules.

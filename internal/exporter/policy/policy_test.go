@@ -71,10 +71,12 @@ const deny = "on_http_request:\n- actions: [{type: deny}]\n"
 func TestText_NamesPlaceOfMistake(t *testing.T) {
 	t.Parallel()
 	r, _ := newReader(map[string]*corev1.ConfigMap{
-		"demo/typo":   configMap("1", map[string]string{"policy.yaml": "on_http_request:\n- actions:\n  - type: denny\n"}),
+		"demo/typo": configMap("1",
+			map[string]string{"policy.yaml": "on_http_request:\n- actions:\n  - type: denny\n"}),
 		"demo/secret": configMap("1", map[string]string{"policy.yaml": basicAuth}),
 		"demo/other":  configMap("1", map[string]string{"policy.yml": deny}),
-		"demo/long":   configMap("1", map[string]string{"policy.yaml": deny + strings.Repeat("#", account.MaxTrafficPolicy)}),
+		"demo/long": configMap("1",
+			map[string]string{"policy.yaml": deny + strings.Repeat("#", account.MaxTrafficPolicy)}),
 	})
 	for name, c := range map[string]struct {
 		policy *v1alpha1.TrafficPolicy
@@ -82,19 +84,28 @@ func TestText_NamesPlaceOfMistake(t *testing.T) {
 	}{
 		"inline": {inline(`{"on_http_request":[{"name":"a","actions":[{"type":"denny"}]}]}`),
 			[]string{"PolicyInvalid", "spec.trafficPolicy.inline.on_http_request[0].actions[0].type: ", "deny"}},
-		"inline, a missing key": {inline(`{"on_http_request":[{"actions":[{"config":{"on_error":"halt"},"type":"forward-internal"}]}]}`),
-			[]string{"PolicyInvalid", "spec.trafficPolicy.inline.on_http_request[0].actions[0].config: ", "http://api.internal"}},
-		"inline, an expression": {inline(`{"on_http_request":[{"expressions":["conn.client_ip == req.metod"],"actions":[{"type":"deny"}]}]}`),
+		"inline, a missing key": {
+			inline(`{"on_http_request":[{"actions":[{"config":{"on_error":"halt"},"type":"forward-internal"}]}]}`),
+			[]string{"PolicyInvalid", "spec.trafficPolicy.inline.on_http_request[0].actions[0].config: ",
+				"http://api.internal"}},
+		"inline, an expression": {
+			inline(`{"on_http_request":[{"expressions":["conn.client_ip == req.metod"],"actions":[{"type":"deny"}]}]}`),
 			[]string{"PolicyInvalid", "inline.on_http_request[0].expressions[0]: ", "did you mean req.method"}},
-		"inline, a secret": {inline(`{"on_http_request":[{"actions":[{"type":"basic-auth","config":{"credentials":["a:hushhush"]}}]}]}`),
-			[]string{"PolicyInvalid", ".actions[0].config.credentials: ", "is a secret", "fairlead api endpoints create",
+		"inline, a secret": {
+			inline(`{"on_http_request":[{"actions":[{"type":"basic-auth","config":{"credentials":["a:hushhush"]}}]}]}`),
+			[]string{"PolicyInvalid", ".actions[0].config.credentials: ", "is a secret",
+				"fairlead api endpoints create",
 				"forward-internal"}},
-		"ConfigMap":               {ref("typo"), []string{"PolicyInvalid", "ConfigMap typo, policy.yaml, line 3, column 11: ", "deny"}},
+		"ConfigMap": {ref("typo"),
+			[]string{"PolicyInvalid", "ConfigMap typo, policy.yaml, line 3, column 11: ", "deny"}},
 		"ConfigMap with a secret": {ref("secret"), []string{"PolicyInvalid", "line 4, column 14: ", "is a secret"}},
-		"no ConfigMap":            {ref("none"), []string{"PolicyNotFound", "there is no ConfigMap demo/none", "policy.yaml"}},
-		"no such key":             {ref("other"), []string{"PolicyNotFound", "ConfigMap other has no text under the key policy.yaml (it has policy.yml)"}},
-		"too long":                {ref("long"), []string{"PolicyInvalid", "at most 65536"}},
-		"neither":                 {&v1alpha1.TrafficPolicy{}, []string{"PolicyInvalid", "exactly one of inline and targetRef"}},
+		"no ConfigMap": {ref("none"),
+			[]string{"PolicyNotFound", "there is no ConfigMap demo/none", "policy.yaml"}},
+		"no such key": {ref("other"),
+			[]string{"PolicyNotFound", "ConfigMap other has no text under the key policy.yaml (it has policy.yml)"}},
+		"too long": {ref("long"), []string{"PolicyInvalid", "at most 65536"}},
+		"neither": {&v1alpha1.TrafficPolicy{},
+			[]string{"PolicyInvalid", "exactly one of inline and targetRef"}},
 		"both": {&v1alpha1.TrafficPolicy{Inline: inline(`{}`).Inline, TargetRef: ref("typo").TargetRef},
 			[]string{"PolicyInvalid", "exactly one of inline and targetRef"}},
 		"a Secret": {&v1alpha1.TrafficPolicy{TargetRef: &v1alpha1.TrafficPolicyRef{Kind: "Secret", Name: "x"}},
@@ -176,7 +187,8 @@ func TestText_ReadsEachVersionOnce(t *testing.T) {
 
 	maps["demo/deny"] = configMap("3", nil)
 	api.err = errors.New("the API server is away")
-	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes"); err == nil || policy.AsProblem(err) != nil {
+	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes"); err == nil ||
+		policy.AsProblem(err) != nil {
 		t.Errorf("an unreadable ConfigMap: %v, want an error to retry", err)
 	}
 	api.err = apierrors.NewForbidden(corev1.Resource("configmaps"), "deny", nil)

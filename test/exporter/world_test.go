@@ -1,0 +1,346 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/exporter"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Addresses of pods: the API server only knows them as texts.
+const (
+	victimPod   = "10.1.0.5"
+	attackerPod = "10.1.0.66"
+	nodeIP      = "10.99.0.2"
+	node        = "node"
+)
+
+var config *rest.Config
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	env, err := testenv.New(testenv.WithControllers("endpointslice"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	config = env.Config
+	code := m.Run()
+	if err := env.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// world is a cluster with an exporter, a team that exports its Service, and a user of another
+// namespace.
+type world struct {
+	*testing.T
+	service   *servicetest.Server
+	admin     client.Client
+	mallory   client.Client // has the rights that an editor of namespace self would have, and more
+	victim    string        // a namespace
+	self      string        // mallory's
+	backend   string        // of the account
+	log       *logbuffer.Buffer
+	stop      func()
+	pods      map[string]string // address of a pod -> where it listens
+	dialsLock sync.Mutex
+	dialed    map[string]bool
+}
+
+// newWorld starts all of it.
+func newWorld(t *testing.T, change ...func(*exporter.Options)) *world {
+	t.Helper()
+	w := &world{T: t, service: servicetest.Start(t), log: &logbuffer.Buffer{}, dialed: map[string]bool{}}
+	var err error
+	if w.admin, err = client.New(config, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	w.victim, w.self = w.namespace("victim-"), w.namespace("mallory-")
+	w.backend = w.service.Tenant().Answer(200, "of the account")
+	w.pods = map[string]string{
+		victimPod + ":8080":   servicetest.ServeHTTP(t, answer("victim")),
+		attackerPod + ":8080": servicetest.ServeHTTP(t, answer("mallory")),
+	}
+	if err := w.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil &&
+		!apierrors.IsAlreadyExists(err) { // the controller of EndpointSlices leaves out pods without one
+		t.Fatal(err)
+	}
+	w.impersonate()
+	w.pod(w.victim, "victim", victimPod)
+	w.pod(w.self, "honest", attackerPod)
+	w.run(change...)
+	return w
+}
+
+func answer(body string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(body)) }
+}
+
+func (w *world) namespace(prefix string) string {
+	w.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
+	w.create(ns)
+	return ns.Name
+}
+
+func (w *world) create(o client.Object) {
+	w.Helper()
+	if err := w.admin.Create(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// impersonate gives mallory every right in the namespace that concerns an exporter.
+func (w *world) impersonate() {
+	w.Helper()
+	all := []string{"*"}
+	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.self, Name: "editor"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"services", "configmaps", "endpoints", "secrets"}, Verbs: all},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: all},
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"agentendpoints", "cloudendpoints"},
+			Verbs: all},
+	}})
+	user := "mallory-" + w.self
+	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.self, Name: "editor"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "editor"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}})
+	c := rest.CopyConfig(config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: user}
+	var err error
+	if w.mallory, err = client.New(c, client.Options{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// pod makes a pod that is ready, and a Service of it with port 8080.
+func (w *world) pod(namespace, name, ip string) {
+	w.Helper()
+	labels := map[string]string{"app": name}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
+	w.create(pod)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	if err := w.admin.Status().Update(w.Context(), pod); err != nil {
+		w.Fatal(err)
+	}
+	w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 8080}}}})
+}
+
+// run runs an exporter until stop, or the end of the test.
+func (w *world) run(change ...func(*exporter.Options)) {
+	w.Helper()
+	var key account.APIKey
+	w.service.CreateObject("/api_keys", map[string]any{"scopes": []string{"exporter"}}, &key)
+	keyFile := filepath.Join(w.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(*key.Token+"\n"), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	o := exporter.Options{
+		APIURL: "https://" + w.service.Addrs.Service.String(), EdgeAddress: w.service.Addrs.Service.String(),
+		APIKeyFile: keyFile, CAFile: filepath.Join(w.service.Options.DataDir, "ca.crt"),
+		VersionHeader: "Service-Version",
+		Namespace:     w.namespace("fairlead-"), Release: "fairlead", Deployment: "exporter", PodName: "exporter-1",
+		AllowNamespaces: []string{w.victim, w.self},
+		ClusterDomain:   "cluster.local", DrainTimeout: time.Second, Kubernetes: config,
+		Logger:  slog.New(slog.NewTextHandler(w.log, nil)),
+		Metrics: prometheus.NewRegistry(), DialUpstream: w.dial,
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- exporter.Run(ctx, o) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+		if w.Failed() {
+			w.Logf("the exporter's log:\n%s", w.log)
+		}
+	})
+	w.Cleanup(w.stop)
+}
+
+// dial connects with a pod, and records which.
+func (w *world) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	w.dialsLock.Lock()
+	w.dialed[address] = true
+	w.dialsLock.Unlock()
+	to, ok := w.pods[address]
+	if !ok {
+		return nil, fmt.Errorf("nothing listens at %s", address)
+	}
+	return new(net.Dialer).DialContext(ctx, network, to)
+}
+
+// takeDials returns the addresses that the exporter dialed since the last call.
+func (w *world) takeDials() []string {
+	w.dialsLock.Lock()
+	defer w.dialsLock.Unlock()
+	taken := slices.Sorted(maps.Keys(w.dialed))
+	clear(w.dialed)
+	return taken
+}
+
+// replaced returns the text with the names of the world.
+func (w *world) replaced(text string) string {
+	return strings.NewReplacer("$VICTIM", w.victim, "$SELF", w.self, "$BACKEND", w.backend, "$VICTIMPOD", victimPod,
+		"$NODE", nodeIP).Replace(text)
+}
+
+// apply creates the objects of a YAML text in the namespace, with their API versions, and returns
+// the last one.
+func (w *world) apply(as client.Client, namespace, text string) (o *unstructured.Unstructured, err error) {
+	w.Helper()
+	versions := map[string]string{"Service": "v1", "ConfigMap": "v1", "EndpointSlice": "discovery.k8s.io/v1"}
+	for doc := range strings.SplitSeq(w.replaced(text), "\n---\n") {
+		o = &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(doc), &o.Object); err != nil {
+			w.Fatalf("%v in\n%s", err, doc)
+		}
+		o.SetAPIVersion(versions[o.GetKind()])
+		if o.GetAPIVersion() == "" {
+			o.SetAPIVersion(v1alpha1.GroupVersion.String())
+		}
+		o.SetNamespace(namespace)
+		if err := as.Create(w.Context(), o); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// condition returns "Status Reason" and the message of a condition.
+func (w *world) condition(o *unstructured.Unstructured, typ string) (statusAndReason, message string) {
+	w.Helper()
+	if err := w.admin.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		w.Fatal(err)
+	}
+	var status struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	text, err := o.MarshalJSON()
+	if err == nil {
+		err = yaml.Unmarshal(text, &status)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	c := meta.FindStatusCondition(status.Status.Conditions, typ)
+	if c == nil || c.ObservedGeneration != o.GetGeneration() {
+		return "", ""
+	}
+	return string(c.Status) + " " + c.Reason, c.Message
+}
+
+// expect waits for a condition, such as "Accepted False UpstreamNotAllowed", whose message has the
+// parts.
+func (w *world) expect(o *unstructured.Unstructured, want string, parts ...string) {
+	w.Helper()
+	typ, statusAndReason, _ := strings.Cut(want, " ")
+	deadline := time.Now().Add(time.Minute)
+	for {
+		got, message := w.condition(o, typ)
+		missing := ""
+		for _, part := range parts {
+			if part = w.replaced(part); !strings.Contains(message, part) {
+				missing = part
+			}
+		}
+		if got == statusAndReason && missing == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Errorf("%s %s: %s is %s: %q, want %s with %q", o.GetKind(), o.GetName(), typ, got, message,
+				statusAndReason, missing)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// endpoints returns the account's endpoints that objects of a namespace own.
+func (w *world) endpoints(namespace string) (own []account.Endpoint) {
+	w.Helper()
+	var list struct {
+		Endpoints []account.Endpoint `json:"endpoints"`
+	}
+	if status := w.service.CallAPI(http.MethodGet, "/endpoints?limit=1000", nil, &list); status != http.StatusOK {
+		w.Fatalf("listing endpoints: status %d", status)
+	}
+	for _, e := range list.Endpoints {
+		if e.Owner != nil && e.Owner.Namespace == namespace {
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// pollInterval keeps a test within the rate that the API admits.
+const pollInterval = 100 * time.Millisecond
+
+// get calls an endpoint as a pod of another cluster does.
+func (w *world) get(f *servicetest.Forwarder, e *account.Endpoint) (status int, body string) {
+	w.Helper()
+	return f.Get(tunnel.Bound{EndpointID: e.ID, URL: e.URL})
+}
+
+// waitGet waits until a call of a URL answers with the body.
+func (w *world) waitGet(f *servicetest.Forwarder, namespace, url, body string) {
+	w.Helper()
+	wait.Until(w, url+" answering "+body, func() bool {
+		time.Sleep(pollInterval)
+		for _, e := range w.endpoints(namespace) {
+			if e.URL == url && e.Status == account.StatusOnline {
+				_, got := w.get(f, &e)
+				return got == body
+			}
+		}
+		return false
+	})
+}

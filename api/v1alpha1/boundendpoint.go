@@ -24,6 +24,26 @@ const (
 	StateReleased BoundEndpointState = "Released"
 )
 
+// Projection is how pods of a namespace reach the forwarders.
+// +kubebuilder:validation:Enum=externalName;endpointSlice
+type Projection string
+
+// Projections.
+const (
+	// ProjectionExternalName: the target Service is a CNAME of the upstream Service.
+	ProjectionExternalName Projection = "externalName"
+	// ProjectionEndpointSlice: the target Service has a ClusterIP, and EndpointSlices of ours with
+	// the forwarders' addresses. There is no upstream Service.
+	ProjectionEndpointSlice Projection = "endpointSlice"
+)
+
+// Valid reports whether it is one of the above.
+func (p Projection) Valid() bool { return p == ProjectionExternalName || p == ProjectionEndpointSlice }
+
+// LabelProjection is the label of a namespace whose value, a Projection, replaces the
+// installation's there.
+const LabelProjection = "bindings.fairlead.dev/projection"
+
 // BoundEndpointSpec is written by endpointsync from an account's endpoints with one hostname.
 type BoundEndpointSpec struct {
 	// Service is the first label of the hostname: the name of the target Service.
@@ -47,7 +67,7 @@ type BoundEndpointSpec struct {
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=1000
 	Endpoints []EndpointRef `json:"endpoints,omitempty"`
-	// Ports are the ports of the upstream Service, one per URL of the hostname.
+	// Ports are the ports of the Services, one per URL of the hostname.
 	// +listType=map
 	// +listMapKey=port
 	// +kubebuilder:validation:MinItems=1
@@ -100,13 +120,17 @@ type BoundEndpointStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ClusterIP of the upstream Service, requested again if the Service has to be re-created.
+	// Projection that the Services have. Empty means externalName, as an earlier version wrote it.
+	Projection Projection `json:"projection,omitempty"`
+	// ClusterIP of the upstream Service, or with projection endpointSlice of the target Service. It
+	// is requested again if the Service has to be re-created.
 	ClusterIP string `json:"clusterIP,omitempty"`
 	// ClusterIPs are its addresses of both families, ClusterIP first, requested again likewise.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	ClusterIPs []string `json:"clusterIPs,omitempty"`
-	// Target is "<upstream service>.<operator namespace>", for people.
+	// Target is "<upstream service>.<operator namespace>", or with projection endpointSlice the
+	// Service of the forwarders, whose addresses the slices list; for people.
 	Target string `json:"target,omitempty"`
 	// URLs of the endpoints, comma-separated, for people.
 	URLs string `json:"urls,omitempty"`

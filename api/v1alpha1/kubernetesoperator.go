@@ -34,6 +34,13 @@ type KubernetesOperatorStatus struct {
 	// be, such as "2/3": of the forwarder that lacks the most. Empty when no forwarder is
 	// connected, and with a service that has no replicas.
 	Legs string `json:"legs,omitempty"`
+	// ProjectedForwarders are the addresses of forwarders that EndpointSlices of ours may list as
+	// ready: written before an address enters any of them, and shortened after it has left all. A
+	// stopping forwarder accepts until its own addresses are gone from here.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=45
+	ProjectedForwarders []string `json:"projectedForwarders,omitempty"`
 	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld.
 	// +listType=map
 	// +listMapKey=type

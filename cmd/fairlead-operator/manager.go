@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
@@ -73,6 +74,9 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"`ID` of a new account, or of a new store of the same account: its lists may remove what was projected from "+
 			"the old one")
 	f.StringVar(&o.PortRange, "port-range", "10000-32767", "`FIRST-LAST` of the ports that forwarders listen on")
+	f.StringVar((*string)(&o.Projection), "projection", string(v1alpha1.ProjectionExternalName),
+		"`MODE` in which pods reach the forwarders: externalName, or endpointSlice for a ClusterIP in the target "+
+			"namespace; the namespace's label "+v1alpha1.LabelProjection+" goes before it")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
 		"DNS `DOMAIN` of the cluster; default that of /etc/resolv.conf")
 	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor",
@@ -100,6 +104,8 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"app.kubernetes.io/name `LABEL` of the forwarders' pods")
 	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "",
 		"app.kubernetes.io/instance `LABEL` of the forwarders' pods")
+	f.StringVar(&o.ForwarderService, "forwarder-service", "fairlead-operator-forwarders",
+		"`NAME` of the Service whose EndpointSlices have the forwarders' addresses, for projection by EndpointSlices")
 	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")
 	f.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"work only while holding the namespace's Lease; needed with more than one replica")

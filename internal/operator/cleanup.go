@@ -16,8 +16,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
@@ -93,16 +95,19 @@ func Cleanup(ctx context.Context, o CleanupOptions) error {
 type cleanupKind struct {
 	schema.GroupVersionResource
 	name      string
-	namespace string // empty: all
+	namespace string     // empty: all
+	selector  labels.Set // of its objects that have our label
 }
 
 func cleanupKinds(namespace string) []cleanupKind {
 	bindings := v1alpha1.GroupVersion.WithResource
 	return []cleanupKind{
-		{corev1.SchemeGroupVersion.WithResource("services"), "Service", ""},
-		{bindings("boundendpoints"), "BoundEndpoint", namespace},
-		{bindings("kubernetesoperators"), "KubernetesOperator", namespace},
-		{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", namespace},
+		{corev1.SchemeGroupVersion.WithResource("services"), "Service", "", nil},
+		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", "",
+			labels.Set{discoveryv1.LabelManagedBy: installation.SliceManager}},
+		{bindings("boundendpoints"), "BoundEndpoint", namespace, nil},
+		{bindings("kubernetesoperators"), "KubernetesOperator", namespace, nil},
+		{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", namespace, nil},
 	}
 }
 
@@ -168,7 +173,8 @@ func leaseHolder(lease *coordinationv1.Lease, now time.Time) string {
 // none.
 func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, error) {
 	var found []ownedObject
-	opts := metav1.ListOptions{LabelSelector: installation.Label + "=" + w.own.ID(), Limit: cleanupPage}
+	selector := labels.Merge(kind.selector, labels.Set{installation.Label: w.own.ID()})
+	opts := metav1.ListOptions{LabelSelector: selector.String(), Limit: cleanupPage}
 	for {
 		page, err := w.objects.Resource(kind.GroupVersionResource).Namespace(kind.namespace).List(ctx, opts)
 		if apierrors.IsNotFound(err) {

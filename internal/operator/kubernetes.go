@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,7 @@ const namespaceRetry = 30 * time.Second
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(discoveryv1.AddToScheme(s))
 	utilruntime.Must(rbacv1.AddToScheme(s))
 	utilruntime.Must(v1alpha1.AddToScheme(s))
 	return s
@@ -40,8 +42,8 @@ func newScheme() *runtime.Scheme {
 // newMapper returns a static mapper of those kinds, so that nothing has to be discovered: the
 // manager can start while the API server is unreachable.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
-		v1alpha1.GroupVersion})
+	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
+		rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion})
 	add := func(gv schema.GroupVersion, kind, singular string, scope meta.RESTScope) {
 		plural := gv.WithResource(singular + "s")
 		m.AddSpecific(gv.WithKind(kind), plural, gv.WithResource(singular), scope)
@@ -50,6 +52,7 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	add(corev1.SchemeGroupVersion, "Service", "service", meta.RESTScopeNamespace)
 	add(corev1.SchemeGroupVersion, "Namespace", "namespace", meta.RESTScopeRoot)
 	add(corev1.SchemeGroupVersion, "Pod", "pod", meta.RESTScopeNamespace)
+	add(discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslice", meta.RESTScopeNamespace)
 	add(rbacv1.SchemeGroupVersion, "ClusterRole", "clusterrole", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "ClusterRoleBinding", "clusterrolebinding", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "Role", "role", meta.RESTScopeNamespace)
@@ -58,9 +61,9 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return m, nil
 }
 
-// cacheOptions configures the cache: our kinds in our namespace, and one informer of all Services
-// that keeps little of those of others. With listed namespaces it holds only the Services of our
-// namespace, as there are no rights to read the others.
+// cacheOptions configures the cache: our kinds in our namespace, one informer of all Services that
+// keeps little of those of others, and our own EndpointSlices. With listed namespaces it holds only
+// the Services of our namespace, as there are no rights to read the others, and no slices.
 func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
 	here := map[string]cache.Config{own.Namespace: {}}
 	services := cache.ByObject{Transform: boundendpoint.ServiceTransform(own)}
@@ -73,6 +76,7 @@ func cacheOptions(own installation.Installation, policy namespaces.Policy) cache
 			&v1alpha1.BoundEndpoint{}:      {Namespaces: here, Transform: boundendpoint.CacheTransform()},
 			&v1alpha1.KubernetesOperator{}: {Namespaces: here},
 			&corev1.Service{}:              services,
+			&discoveryv1.EndpointSlice{}:   {Label: own.SliceSelector().AsSelector()},
 		},
 	}
 }

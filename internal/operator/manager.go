@@ -156,11 +156,9 @@ func addRunnables(
 	if err != nil {
 		return err
 	}
-	anchors := direct.anchors
+	anchors, recorder := direct.anchors, mgr.GetEventRecorder("fairlead-operator")
 	targets, uninstall := newTargetInformers(mgr, direct.client, own, s.namespaces, o.NamespaceRetry)
-	recorder := mgr.GetEventRecorder("fairlead-operator")
-	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay,
-		AcceptAccount: o.AcceptAccount, Now: time.Now})
+	set := newSet(o, s)
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
 	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability)
@@ -175,20 +173,22 @@ func addRunnables(
 		Report: report, Now: time.Now, Ports: endpointsync.NewPorts(s.ports, portRest, time.Now),
 		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
 	}
+	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
+	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register)
+	if err != nil {
+		return err
+	}
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
-		Forwarders: forwarders, Recorder: recorder, Now: time.Now, Approved: approvals.Approved,
+		Forwarders: forwarders, Addresses: addresses, Projection: o.Projection, Recorder: recorder,
+		Now: time.Now, Approved: approvals.Approved,
 		Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets, TargetRole: o.ClusterRole,
 		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
-		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay,
-		OrphanDelay: orphanDelay,
+		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
-	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
-	register.FeedStatus, register.Removals = feed.Status, set.Removals
-	register.OnOperatorIDChange = set.RequestList
-	feed.RecordedSource = register.Recorded
-	second.report, second.elected = register.ReportSecondRelease, mgr.Elected()
-	runnables := []manager.Runnable{register, second}
+	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
+	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
+	runnables := []manager.Runnable{register, second, addresses}
 	if o.BindingEnabled {
 		register.EdgeStatus, register.Legs = forwarders.EdgeStatus, forwarders.Legs
 		runnables = append(runnables, feed, forwarders)
@@ -203,9 +203,15 @@ func addRunnables(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		endpointsync.RegisterMetrics(registry(o), set, feed),
 		sync.SetupWithManager(mgr, changes),
-		services.SetupWithManager(mgr, availability, forwarderChanges),
+		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		addAll(mgr, runnables...),
 	)
+}
+
+// newSet returns the set of the account's endpoints that the selector admits.
+func newSet(o ManagerOptions, s settings) *endpointsync.Set {
+	return endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay,
+		AcceptAccount: o.AcceptAccount, Now: time.Now})
 }
 
 // newRegistration returns the registration of this installation, without its connections to the
@@ -248,6 +254,7 @@ func (o *ManagerOptions) layout(own installation.Installation, domain string) bo
 	return boundendpoint.Layout{
 		Installation: own, ClusterDomain: domain, Anchors: []string{o.AnchorClusterRole, o.AnchorRole},
 		ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance,
+		ForwarderService: o.ForwarderService,
 	}
 }
 

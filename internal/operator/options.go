@@ -14,8 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
@@ -41,6 +43,8 @@ type ManagerOptions struct {
 	AcceptAccount    string // the id of the account or store that may replace the recorded one
 	PortRange        string
 	ClusterDomain    string // empty: as /etc/resolv.conf says
+	// Projection is how pods reach the forwarders, in namespaces whose label names no other way.
+	Projection v1alpha1.Projection
 
 	AllowNamespaces   []string // empty: all
 	DenyNamespaces    []string // names and prefix-*
@@ -60,6 +64,7 @@ type ManagerOptions struct {
 	ClusterRole       string
 	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
 	ForwarderInstance string // app.kubernetes.io/instance of them
+	ForwarderService  string // name of the Service that selects them, for projection by EndpointSlices
 
 	MetricsAddr string // empty: none
 	HealthAddr  string // empty: none
@@ -110,19 +115,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 		}
 	}
 	c.Release(o.Namespace, o.Release)
-	c.Name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
-	c.Name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
-	if o.ForwarderClusterRole != "" {
-		c.Name("--forwarder-cluster-role", o.ForwarderClusterRole, content.IsPathSegmentName)
-	}
-	for _, name := range o.ExporterClusterRoles {
-		c.Name("--exporter-cluster-roles", name, content.IsPathSegmentName)
-	}
-	if o.ClusterRole != "" {
-		c.Name("--cluster-role", o.ClusterRole, content.IsPathSegmentName)
-	}
-	c.Label("--forwarder-name", o.ForwarderName)
-	c.Label("--forwarder-instance", o.ForwarderInstance)
+	o.checkNames(&c)
 	if len(o.Description) > account.MaxDescription {
 		c.Reject("--description", o.Description[:32]+"…",
 			fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))
@@ -151,6 +144,28 @@ func (o *ManagerOptions) parse() (settings, error) {
 		c.Reject("--endpoint-selector", o.EndpointSelector, err.Error())
 	}
 	return s, c.Err()
+}
+
+// checkNames checks the names of what the chart made, and the projection.
+func (o *ManagerOptions) checkNames(c *optioncheck.Checker) {
+	c.Name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
+	c.Name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
+	if o.ForwarderClusterRole != "" {
+		c.Name("--forwarder-cluster-role", o.ForwarderClusterRole, content.IsPathSegmentName)
+	}
+	for _, name := range o.ExporterClusterRoles {
+		c.Name("--exporter-cluster-roles", name, content.IsPathSegmentName)
+	}
+	if o.ClusterRole != "" {
+		c.Name("--cluster-role", o.ClusterRole, content.IsPathSegmentName)
+	}
+	c.Label("--forwarder-name", o.ForwarderName)
+	c.Label("--forwarder-instance", o.ForwarderInstance)
+	c.Name("--forwarder-service", o.ForwarderService, validation.IsDNS1123Label)
+	if !o.Projection.Valid() {
+		c.Reject("--projection", string(o.Projection), fmt.Sprintf("give %s or %s",
+			v1alpha1.ProjectionExternalName, v1alpha1.ProjectionEndpointSlice))
+	}
 }
 
 // acceptAccountPattern matches ids of accounts and stores, and the empty string.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -27,7 +28,8 @@ func validManagerOptions(apiKeyFile string) ManagerOptions {
 	return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: apiKeyFile, VersionHeader: "Service-Version",
 		Namespace: "fairlead", Release: "fairlead", RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
 		AnchorClusterRole: "fairlead.fairlead-operator-anchor", AnchorRole: "anchor",
-		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080"}
+		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080",
+		ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName}
 }
 
 // invalidManagerOption is a change of valid options, and what the error about it contains.
@@ -51,6 +53,8 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--cluster-role", "a/b", "name", func(o *ManagerOptions) { o.ClusterRole = "a/b" }},
 		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.AnchorRole = "" }},
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
+		{"--projection", "slices", "externalName or", func(o *ManagerOptions) { o.Projection = "slices" }},
+		{"--forwarder-service", "a.b", "name", func(o *ManagerOptions) { o.ForwarderService = "a.b" }},
 		{"--forwarder-instance", "", "label", func(o *ManagerOptions) { o.ForwarderInstance = "" }},
 		{"--description", "", "255", func(o *ManagerOptions) { o.Description = strings.Repeat("ä", 128) }},
 		{"--cluster-name", "", "253", func(o *ManagerOptions) { o.ClusterName = strings.Repeat("x", 254) }},

@@ -36,6 +36,8 @@ func effects() []effect {
 		{"clusterName", "eu-1", nil},
 		{"binding.enabled", false, nil},
 		{"binding.endpointSelector", "ep.port == 80", nil},
+		{"binding.projection", "endpointSlice", nil},
+		{"binding.admissionPolicy", false, nil},
 		{"binding.removalDelay", "5m", nil},
 		{"binding.takeoverDelay", "5m", nil},
 		{"binding.namespaces.allow", []any{"team-a", "team-b"}, nil},

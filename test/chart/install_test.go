@@ -11,14 +11,17 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/testenv"
@@ -29,6 +32,7 @@ type cluster struct {
 	client.Client
 	t          *testing.T
 	kubeconfig string
+	config     *rest.Config
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -44,7 +48,8 @@ func startCluster(t *testing.T) *cluster {
 	})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme,
+		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
+		admissionregistrationv1.AddToScheme, rbacv1.AddToScheme,
 		apiextensionsv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
@@ -59,7 +64,7 @@ func startCluster(t *testing.T) *cluster {
 	if err := os.WriteFile(file, env.Kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{Client: c, t: t, kubeconfig: file}
+	return &cluster{Client: c, t: t, kubeconfig: file, config: env.Config}
 }
 
 // install installs or upgrades a release with good values.
@@ -100,6 +105,7 @@ func TestInstall(t *testing.T) {
 		"--set", "export.enabled=true,credentials.exporterApiKey=flk_other")
 	c.checkPodAdmission()
 	c.checkRights()
+	c.checkAdmission()
 	c.checkSecondReleaseKeepsCRDs()
 	c.installsUnderSpecialNames()
 	c.uninstallRemovesEverything()
@@ -158,6 +164,8 @@ func (c *cluster) checkRights() {
 		{"forwarder", "list", "", "services", namespace, "", false},
 		{"manager", "create", "", "services", "default", "", true},
 		{"manager", "watch", "", "namespaces", "", "", true},
+		{"manager", "update", discovery, "endpointslices", "default", "", true},
+		{"manager", "patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "", false},
 		{"manager", "update", bindings, "boundendpoints", namespace, "", true},
 		{"manager", "patch", rbac, "clusterroles", "", namespace + "." + release + "-anchor", true},
 		{"manager", "patch", rbac, "clusterroles", "", "cluster-admin", false},
@@ -261,7 +269,9 @@ func (c *cluster) uninstallRemovesEverything() {
 	selector := client.MatchingLabels{"app.kubernetes.io/part-of": "fairlead"}
 	for _, list := range []client.ObjectList{
 		&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &appsv1.DeploymentList{},
-		&corev1.SecretList{}, &corev1.ServiceAccountList{},
+		&corev1.SecretList{}, &corev1.ServiceAccountList{}, &corev1.ServiceList{},
+		&admissionregistrationv1.ValidatingAdmissionPolicyList{},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
 	} {
 		if err := c.List(ctx, list, selector); err != nil {
 			c.t.Fatal(err)

@@ -17,12 +17,26 @@ import (
 func targetRights() []string {
 	var rights []string
 	for _, verb := range []string{"create", "delete", "get", "list", "update", "watch"} {
-		rights = append(rights, right{resource: "services", verb: verb, who: "manager"}.String())
+		rights = append(rights, right{resource: "services", verb: verb, who: "manager"}.String(),
+			right{group: "discovery.k8s.io", resource: "endpointslices", verb: verb, who: "manager"}.String())
 	}
 	rights = append(rights, right{group: rbacv1.GroupName, resource: "roles",
 		name: namespace + "." + release + "-anchor",
 		verb: "get", who: "manager"}.String())
 	slices.Sort(rights)
+	return rights
+}
+
+// readingRights are what the manager may read in its own namespace because namespaces are listed.
+func readingRights() []string {
+	var rights []string
+	for _, verb := range []string{"get", "list", "watch"} {
+		rights = append(rights,
+			right{group: "discovery.k8s.io", resource: "endpointslices", verb: verb, who: "manager"}.String())
+	}
+	for _, verb := range []string{"get", "watch"} {
+		rights = append(rights, right{resource: "namespaces", name: namespace, verb: verb, who: "manager"}.String())
+	}
 	return rights
 }
 
@@ -72,9 +86,7 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 			want = append(want, r)
 		}
 	}
-	for _, verb := range []string{"get", "watch"} {
-		want = append(want, right{resource: "namespaces", name: namespace, verb: verb, who: "manager"}.String())
-	}
+	want = append(want, readingRights()...)
 	for ns, expected := range map[string][]string{namespace: want, "team-a": targetRights(), "007": targetRights()} {
 		slices.Sort(expected)
 		slices.Sort(perNamespace[ns])

@@ -5,7 +5,9 @@ package chart
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"os"
 	"strings"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 // specialNames are valid names of namespaces, releases and Secrets that YAML reads as numbers,
@@ -34,19 +38,25 @@ const begin = "-----BEGIN CERTIFICATE-----"
 
 // substitute returns what a chart rendered with plainText must be with another text.
 func substitute(all flat, text string) flat {
+	return replaceAll(all, strings.NewReplacer(plainText, text))
+}
+
+// replaceAll replaces in the names of objects, paths and values.
+func replaceAll(all flat, r *strings.Replacer) flat {
 	result := flat{}
 	for object, lines := range all {
 		at := map[string]string{}
 		for path, value := range lines {
-			at[strings.ReplaceAll(path, plainText, text)] = strings.ReplaceAll(value, plainText, text)
+			at[r.Replace(path)] = r.Replace(value)
 		}
-		result[strings.ReplaceAll(object, plainText, text)] = at
+		result[r.Replace(object)] = at
 	}
 	return result
 }
 
-// comparable is flatten without what is derived from texts: checksums, and the encoding of Secrets.
-func comparable(t *testing.T, all rendered) flat {
+// comparable is flatten without what is derived from texts: checksums, the encoding of Secrets, and
+// what is derived from the name of the release and its namespace.
+func comparable(t *testing.T, all rendered, name string) flat {
 	t.Helper()
 	result := flatten(all)
 	for object, lines := range result {
@@ -63,7 +73,11 @@ func comparable(t *testing.T, all rendered) flat {
 			}
 		}
 	}
-	return result
+	hash := sha256.Sum256([]byte(name))
+	return replaceAll(result, strings.NewReplacer(
+		installation.Installation{Namespace: name, Release: name}.ID(), "the installation's ID",
+		"forwarders-"+hex.EncodeToString(hash[:6]), "the forwarders' Service",
+		name+"-forwarders", "the forwarders' Service"))
 }
 
 // operatorNames sets every value of the operator's chart that is a name.
@@ -128,7 +142,7 @@ func TestNames_RenderAsText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return comparable(t, parse(t, out))
+			return comparable(t, parse(t, out), text)
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

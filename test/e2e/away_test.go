@@ -29,14 +29,13 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	direct := c.StartService(t)
-	port := freePort()
-	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+port)
+	web, echo := c.startUpstreams(t)
 	key := direct.operatorKey(t)
 	own := *direct
 	own.APIKey = key.Secret
-	g := newRig(t, &own, port, port)
+	g := newRig(t, &own, web, echo)
 	pod := c.NettoolPod(t, g.ns)
-	c.waitAnswers(t, pod, g.echo)
+	c.waitAnswers(t, pod, g.web, g.echo)
 	session := openSession(t, c, direct)
 	before, err := g.objects(t.Context())
 	if err != nil {
@@ -55,7 +54,7 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	if _, err := bindPlain(t.Context(), session, "http://while-none."+g.ns); err != nil {
 		t.Fatal(err)
 	}
-	c.waitAnswers(t, pod, g.echo)
+	c.waitAnswers(t, pod, g.web, g.echo)
 	checkUnchanged("without a manager")
 
 	if err := g.proxy.set(gone, pass); err != nil {
@@ -64,7 +63,7 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	g.proxy.cut(apiConn)
 	g.scaleManager(t, 1)
 	g.waitCondition(t, v1alpha1.ConditionAPIReachable, "False", v1alpha1.ReasonUnreachable)
-	c.waitAnswers(t, pod, g.echo)
+	c.waitAnswers(t, pod, g.web, g.echo)
 	checkUnchanged("with a manager that started while the service was down")
 	if err := g.proxy.set(pass, pass); err != nil {
 		t.Fatal(err)
@@ -74,7 +73,7 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 
 	direct.deleteKey(t, key)
 	g.waitCondition(t, v1alpha1.ConditionRegistered, "False", v1alpha1.ReasonUnauthorized)
-	c.waitAnswers(t, pod, g.echo)
+	c.waitAnswers(t, pod, g.web, g.echo)
 	checkUnchanged("with a key that was deleted")
 	if _, err := long.echoedLines(t.Context()); err != nil {
 		t.Errorf("through all of this: %v", err)
@@ -92,17 +91,19 @@ func TestAPIServer_AbsenceKeepsTraffic(t *testing.T) {
 		t.Skip("stops the API server, which only a cluster of the suite's own allows")
 	}
 	direct := c.StartService(t)
-	port := freePort()
-	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+port)
-	g := newRig(t, direct, port, port)
-	upstream, _ := g.release.Services(t, g.release.BoundEndpoint(t, "echo."+g.ns, v1alpha1.ConditionReady, "True",
-		v1alpha1.ReasonReady))
+	web, echo := c.startUpstreams(t)
+	g := newRig(t, direct, web, echo)
+	address := func(hostname string) string {
+		upstream, _ := g.release.Services(t, g.release.BoundEndpoint(t, hostname, v1alpha1.ConditionReady, "True",
+			v1alpha1.ReasonReady))
+		return upstream.Spec.ClusterIP
+	}
 	session := openSession(t, c, direct)
-	url := fmt.Sprintf("tcp://%s:7000", upstream.Spec.ClusterIP)
 	const away = 20 * time.Second
 	// Its own pod with its own end: kubectl needs the API server.
 	calls := c.createPod(t, Pod{Namespace: g.ns, Image: ImageNettool,
-		Args: []string{"load", "-rate", "20", "-for", (away + 20*time.Second).String(), url}})
+		Args: []string{"load", "-rate", "20", "-for", (away + 20*time.Second).String(),
+			"http://" + address("web."+g.ns), "tcp://" + address("echo."+g.sliced) + ":7000"}})
 	long := c.holdConn(t, g.ns, g.echo, 0)
 	long.waitOpen(t)
 	c.waitLog(t, calls, "loading")

@@ -84,6 +84,11 @@ func TestDoctor_NamesBrokenHop(t *testing.T) {
 	c.CurlUntil(t, 30*time.Second, pod, url, 200)
 	c.checkHealthy(t, s, url, ns+"/"+pod.Name)
 
+	sliced := "http://api." + c.ProjectedNamespace(t, "doctor", v1alpha1.ProjectionEndpointSlice)
+	s.Agent(t, "http", "8501", sliced)
+	c.CurlUntil(t, 30*time.Second, pod, sliced, 200)
+	c.checkHealthy(t, s, sliced, ns+"/"+pod.Name)
+
 	s.Agent(t, "http", "8501", "http://web.no-"+ns)
 	c.waitBrokenHop(t, doctor.HopNamespace, "http://web.no-"+ns)
 

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
 // podTimeout bounds a pod's start, and its run where it is to end.
@@ -21,7 +23,18 @@ const podTimeout = 2 * time.Minute
 // waiting.
 func (c *Cluster) Namespace(t testing.TB, prefix string) string {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-"}}
+	return c.namespace(t, prefix, nil)
+}
+
+// ProjectedNamespace is Namespace with a projection of its own, whatever the release's is.
+func (c *Cluster) ProjectedNamespace(t testing.TB, prefix string, p v1alpha1.Projection) string {
+	t.Helper()
+	return c.namespace(t, prefix, map[string]string{v1alpha1.LabelProjection: string(p)})
+}
+
+func (c *Cluster) namespace(t testing.TB, prefix string, labels map[string]string) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-", Labels: labels}}
 	if err := c.Client.Create(t.Context(), ns); err != nil {
 		t.Fatalf("creating a namespace: %v", err)
 	}

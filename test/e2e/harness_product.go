@@ -243,14 +243,17 @@ func (r *Release) BoundEndpoint(t testing.TB, hostname, condition, status, reaso
 	return bep
 }
 
-// Services returns the upstream and the target Service of a BoundEndpoint, which must exist.
+// Services returns the upstream and the target Service of a BoundEndpoint, which must exist. With
+// projection by EndpointSlices both are the target Service.
 func (r *Release) Services(t testing.TB, bep *v1alpha1.BoundEndpoint) (upstream, target *corev1.Service) {
 	t.Helper()
 	upstream, target = &corev1.Service{}, &corev1.Service{}
-	for key, svc := range map[client.ObjectKey]*corev1.Service{
-		{Namespace: r.Namespace, Name: bep.Spec.ProjectionID}:   upstream,
-		{Namespace: bep.Spec.Namespace, Name: bep.Spec.Service}: target,
-	} {
+	targetKey := client.ObjectKey{Namespace: bep.Spec.Namespace, Name: bep.Spec.Service}
+	upstreamKey := client.ObjectKey{Namespace: r.Namespace, Name: bep.Spec.ProjectionID}
+	if bep.Status.Projection == v1alpha1.ProjectionEndpointSlice {
+		upstreamKey = targetKey
+	}
+	for svc, key := range map[*corev1.Service]client.ObjectKey{upstream: upstreamKey, target: targetKey} {
 		if err := r.c.Client.Get(t.Context(), key, svc); err != nil {
 			t.Fatal(err)
 		}
@@ -291,6 +294,15 @@ func (c *Cluster) StartUpstream(t testing.TB, name, command, addr string) *Proce
 	p := c.Start(t, name, "nettool", command, addr)
 	p.WaitOutput(t, 10*time.Second, "serving")
 	return p
+}
+
+// startUpstreams starts an upstream for http and one that echoes lines, and returns their ports.
+func (c *Cluster) startUpstreams(t testing.TB) (web, echo string) {
+	t.Helper()
+	web, echo = freePort(), freePort()
+	c.StartUpstream(t, "web", "serve", "127.0.0.1:"+web)
+	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+echo)
+	return web, echo
 }
 
 // Curl asks from a pod and returns the HTTP status, the body and curl's error.

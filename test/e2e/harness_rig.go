@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -24,41 +25,53 @@ import (
 )
 
 // rig is an installation of its own with two agents, all behind one faultProxy, and a long
-// connection through it.
+// connection through it. One endpoint is projected by ExternalName, the other by EndpointSlices.
 type rig struct {
-	c         *Cluster
-	proxy     *faultProxy
-	release   *Release
-	ns        string // of the target Services
-	agents    []*Process
-	web, echo string    // URLs of the endpoints
-	long      *heldConn // to echo
+	c          *Cluster
+	proxy      *faultProxy
+	release    *Release
+	ns, sliced string // of the target Services of web and of echo
+	agents     []*Process
+	web, echo  string    // URLs of the endpoints
+	long       *heldConn // to echo
 }
 
 // newRig installs an operator that reaches the service through a proxy and admits the endpoints of
-// its own namespace only. The agents' upstreams are given.
+// its own namespaces only. The agents' upstreams are given.
 func newRig(t testing.TB, direct *Service, webPort, echoPort string) *rig {
 	t.Helper()
 	c := direct.c
-	g := &rig{c: c, ns: c.Namespace(t, "rig")}
+	g := &rig{c: c, ns: c.Namespace(t, "rig"), sliced: c.ProjectedNamespace(t, "rig", v1alpha1.ProjectionEndpointSlice)}
 	var via *Service
 	g.proxy, via = direct.startFaultProxy(t)
 	g.release = via.Install(t, "--set", "manager.replicas=1", "--set", "manager.resources.requests.cpu=10m", "--set",
 		"forwarder.resources.requests.cpu=10m",
-		"--set-string", "binding.endpointSelector=ep.namespace == '"+g.ns+"'")
-	g.web, g.echo = "http://web."+g.ns, "tcp://echo."+g.ns+":7000"
+		"--set-string", "binding.endpointSelector="+inNamespaces(g.ns, g.sliced))
+	g.web, g.echo = "http://web."+g.ns, "tcp://echo."+g.sliced+":7000"
 	g.agents = []*Process{via.Agent(t, "http", webPort, g.web), via.Agent(t, "tcp", echoPort, g.echo)}
-	for _, host := range []string{"web.", "echo."} {
-		g.release.BoundEndpoint(t, host+g.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	for _, host := range []string{"web." + g.ns, "echo." + g.sliced} {
+		g.release.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	}
 	return g
 }
 
-// objects returns the Services of the installation and its BoundEndpoints, which an outage must not
-// change.
+// inNamespaces is a selector of endpoints for the chart's values.
+func inNamespaces(first, second string) string {
+	return fmt.Sprintf(`ep.namespace == '%s' || ep.namespace == '%s'`, first, second)
+}
+
+// objects returns the Services and EndpointSlices of the installation and its BoundEndpoints, which
+// an outage must not change.
 func (g *rig) objects(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
-	for _, ns := range []string{g.ns, g.release.Namespace} {
+	var slices discoveryv1.EndpointSliceList
+	if err := g.c.Client.List(ctx, &slices, client.InNamespace(g.sliced)); err != nil {
+		return nil, err
+	}
+	for _, s := range slices.Items {
+		found["EndpointSlice "+s.Namespace+"/"+s.Name] = fmt.Sprintf("uid %s, version %s", s.UID, s.ResourceVersion)
+	}
+	for _, ns := range []string{g.ns, g.sliced, g.release.Namespace} {
 		var services corev1.ServiceList
 		if err := g.c.Client.List(ctx, &services, client.InNamespace(ns)); err != nil {
 			return nil, err

@@ -25,30 +25,30 @@ const drainTimeout = 20 * time.Second
 // EndpointSlices for that long.
 const oldPodTimeout = forwarder.DeregistrationTimeout + drainTimeout + time.Minute
 
-// traffic is an installation with ten endpoints, and pods that call them 200 times a second.
+// traffic is an installation with ten endpoints, and pods that call them 200 times a second. Half
+// of the endpoints are in a namespace with projection by EndpointSlices.
 type traffic struct {
-	c       *Cluster
-	service *Service
-	release *Release
-	ns      string
-	pod     *corev1.Pod
-	urls    []string
-	agents  []*Process
-	loads   map[string]*load
+	c          *Cluster
+	service    *Service
+	release    *Release
+	ns, sliced string
+	pod        *corev1.Pod
+	urls       []string
+	agents     []*Process
+	loads      map[string]*load
 }
 
 func newTraffic(t *testing.T, serverFlags ...string) *traffic {
 	t.Helper()
 	c := Shared(t)
-	f := &traffic{c: c, service: c.StartService(t, serverFlags...), ns: c.Namespace(t, "calls")}
+	f := &traffic{c: c, service: c.StartService(t, serverFlags...), ns: c.Namespace(t, "calls"),
+		sliced: c.ProjectedNamespace(t, "calls", v1alpha1.ProjectionEndpointSlice)}
 	f.release = f.service.Install(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(),
 		"--set", "manager.resources.requests.cpu=10m", "--set", "forwarder.resources.requests.cpu=10m")
 	f.pod = c.NettoolPod(t, f.ns)
-	web, echo := freePort(), freePort()
-	c.StartUpstream(t, "web", "serve", "127.0.0.1:"+web)
-	c.StartUpstream(t, "echo", "echo", "127.0.0.1:"+echo)
+	web, echo := c.startUpstreams(t)
 	for i := range 10 {
-		url := fmt.Sprintf("http://web-%d.%s", i, f.ns)
+		url := fmt.Sprintf("http://web-%d.%s", i, []string{f.ns, f.sliced}[i%2])
 		f.agents = append(f.agents, f.service.Agent(t, "http", web, url))
 		f.urls = append(f.urls, url)
 	}

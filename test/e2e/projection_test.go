@@ -19,21 +19,28 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// TestProjection runs the plain cases of projection with one operator: foreign Services, missing
-// namespaces, agents that come and go, a service that restarts.
+// TestProjection runs the plain cases of projection with one operator, in a namespace of each mode:
+// foreign Services, missing namespaces, agents that come and go, a service that restarts.
 func TestProjection(t *testing.T) {
 	t.Parallel()
-	r, ns := InstallShared(t, "proj")
-	c := r.c
-	pod := c.CurlPod(t, ns)
+	c := Shared(t)
+	r := c.StartService(t).Install(t)
 	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8201")
-
-	t.Run("a foreign Service is never touched", func(t *testing.T) { testForeignService(t, r, ns) })
-	t.Run("a missing namespace is a condition, and its appearance projects", func(t *testing.T) {
-		testMissingNamespace(t, r)
-	})
-	t.Run("agents come and go, Services stay", func(t *testing.T) { testAgentRestarts(t, r, ns, pod) })
-	t.Run("a service that restarts costs no Service", func(t *testing.T) { testServiceRestart(t, r, ns, pod) })
+	var pods []*corev1.Pod
+	for _, mode := range []v1alpha1.Projection{v1alpha1.ProjectionExternalName, v1alpha1.ProjectionEndpointSlice} {
+		pod := c.CurlPod(t, c.ProjectedNamespace(t, "proj", mode))
+		pods = append(pods, pod)
+		t.Run(string(mode), func(t *testing.T) {
+			t.Run("a foreign Service is never touched", func(t *testing.T) {
+				testForeignService(t, r, pod.Namespace)
+			})
+			t.Run("a missing namespace is a condition, and its appearance projects", func(t *testing.T) {
+				testMissingNamespace(t, r, mode)
+			})
+			t.Run("agents come and go, Services stay", func(t *testing.T) { testAgentRestarts(t, r, pod) })
+		})
+	}
+	t.Run("a service that restarts costs no Service", func(t *testing.T) { testServiceRestart(t, r, pods...) })
 }
 
 func testForeignService(t *testing.T, r *Release, ns string) {
@@ -73,17 +80,21 @@ spec: {type: ExternalName, externalName: example.invalid}
 	}
 }
 
-func testMissingNamespace(t *testing.T, r *Release) {
+func testMissingNamespace(t *testing.T, r *Release, mode v1alpha1.Projection) {
 	c := r.c
 	name := fmt.Sprintf("late-%d", time.Now().UnixNano())
 	r.Service.Agent(t, "http", "8201", "http://web."+name)
 	r.BoundEndpoint(t, "web."+name, v1alpha1.ConditionReady, "False", v1alpha1.ReasonNamespaceNotFound)
-	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{v1alpha1.LabelProjection: string(mode)}}}
 	if err := c.Client.Create(t.Context(), made); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Client.Delete(context.WithoutCancel(t.Context()), made) })
-	r.BoundEndpoint(t, "web."+name, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	bep := r.BoundEndpoint(t, "web."+name, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	if bep.Status.Projection != mode {
+		t.Errorf("projected by %q", bep.Status.Projection)
+	}
 	c.CurlUntil(t, 15*time.Second, c.CurlPod(t, name), "http://web."+name, 200)
 }
 
@@ -94,10 +105,11 @@ func serviceIdentities(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) st
 	return fmt.Sprintf("%s %s %s %s", upstream.Name, upstream.UID, upstream.Spec.ClusterIP, target.UID)
 }
 
-func testAgentRestarts(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
-	c, url := r.c, "http://flap."+ns
+func testAgentRestarts(t *testing.T, r *Release, pod *corev1.Pod) {
+	c, host := r.c, "flap."+pod.Namespace
+	url := "http://" + host
 	agent := r.Service.Agent(t, "http", "8201", url)
-	bep := r.BoundEndpoint(t, "flap."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	bep := r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	c.CurlUntil(t, 15*time.Second, pod, url, 200)
 	before := serviceIdentities(t, r, bep)
 	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "kill -9": syscall.SIGKILL} {
@@ -114,23 +126,36 @@ func testAgentRestarts(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
 	}
 }
 
-func testServiceRestart(t *testing.T, r *Release, ns string, pod *corev1.Pod) {
-	c, url := r.c, "http://keep."+ns
-	r.Service.Agent(t, "http", "8201", url)
-	bep := r.BoundEndpoint(t, "keep."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
-	c.CurlUntil(t, 15*time.Second, pod, url, 200)
-	before := serviceIdentities(t, r, bep)
+func testServiceRestart(t *testing.T, r *Release, pods ...*corev1.Pod) {
+	expect := func(status int) (body string) {
+		t.Helper()
+		start := time.Now()
+		for _, pod := range pods {
+			body = r.c.CurlUntil(t, 30*time.Second, pod, "http://keep."+pod.Namespace, status)
+		}
+		t.Logf("%d after %v", status, time.Since(start).Round(time.Millisecond))
+		return body
+	}
+	identities := func() (all string) {
+		t.Helper()
+		for _, pod := range pods {
+			bep := r.BoundEndpoint(t, "keep."+pod.Namespace, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+			all += serviceIdentities(t, r, bep) + "\n"
+		}
+		return all
+	}
+	for _, pod := range pods {
+		r.Service.Agent(t, "http", "8201", "http://keep."+pod.Namespace)
+	}
+	before := identities()
+	expect(200)
 	r.Service.Process.Kill()
-	start := time.Now()
-	if body := c.CurlUntil(t, 30*time.Second, pod, url, 503); !strings.Contains(body, "ERR_FL_") {
+	if body := expect(503); !strings.Contains(body, "ERR_FL_") {
 		t.Errorf("body without a code: %q", body)
 	}
-	t.Logf("503 %v after the kill", time.Since(start).Round(time.Millisecond))
 	r.Service.Start(t)
-	start = time.Now()
-	c.CurlUntil(t, 30*time.Second, pod, url, 200)
-	t.Logf("200 %v after the service was ready again", time.Since(start).Round(time.Millisecond))
-	if after := serviceIdentities(t, r, bep); after != before {
-		t.Errorf("after the restart: %s, before: %s", after, before)
+	expect(200)
+	if after := identities(); after != before {
+		t.Errorf("after the restart:\n%sbefore:\n%s", after, before)
 	}
 }

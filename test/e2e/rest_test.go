@@ -28,8 +28,9 @@ const variableRest = "FAIRLEAD_E2E_REST"
 func TestManager_WritesNothingAtRest(t *testing.T) {
 	window := durationOf(t, variableRest, 75*time.Second)
 	r, ns := InstallShared(t, "rest")
-	for i := range 3 {
-		host := fmt.Sprintf("still-%d.%s", i, ns)
+	sliced := r.c.ProjectedNamespace(t, "rest", v1alpha1.ProjectionEndpointSlice)
+	for i, namespace := range []string{ns, ns, sliced} {
+		host := fmt.Sprintf("still-%d.%s", i, namespace)
 		r.Service.Agent(t, "http", "8301", "http://"+host)
 		r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	}

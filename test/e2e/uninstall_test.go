@@ -23,7 +23,7 @@ const bindingDisabled = "binding.enabled=false"
 // removal is a way to remove an installation, or a state in which it is removed.
 type removal struct {
 	name   string
-	remove func(t *testing.T, r *Release, target string)
+	remove func(t *testing.T, r *Release, targets ...string)
 }
 
 // TestUninstall_LeavesNothing checks promise 8: whatever way an installation is removed, in
@@ -33,35 +33,40 @@ func TestUninstall_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
-	uninstall := func(t *testing.T, r *Release, _ string) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) }
+	uninstall := func(t *testing.T, r *Release, _ ...string) {
+		c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace)
+	}
 	for _, w := range []removal{
 		{"helm uninstall", uninstall},
-		{"helm uninstall --no-hooks", func(t *testing.T, r *Release, _ string) {
+		{"helm uninstall --no-hooks", func(t *testing.T, r *Release, _ ...string) {
 			c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace, "--no-hooks")
 		}},
-		{"kubectl delete namespace", func(t *testing.T, r *Release, _ string) {
+		{"kubectl delete namespace", func(t *testing.T, r *Release, _ ...string) {
 			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
 		}},
-		{bindingDisabled, func(t *testing.T, r *Release, _ string) { r.Upgrade(t, "--set", bindingDisabled) }},
-		{"helm uninstall while the manager crash-loops", func(t *testing.T, r *Release, _ string) {
+		{bindingDisabled, func(t *testing.T, r *Release, _ ...string) { r.Upgrade(t, "--set", bindingDisabled) }},
+		{"helm uninstall while the manager crash-loops", func(t *testing.T, r *Release, _ ...string) {
 			r.crashManager(t)
-			uninstall(t, r, "")
+			uninstall(t, r)
 		}},
-		{"kubectl delete namespace while the manager crash-loops", func(t *testing.T, r *Release, _ string) {
+		{"kubectl delete namespace while the manager crash-loops", func(t *testing.T, r *Release, _ ...string) {
 			r.crashManager(t)
 			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
 		}},
-		{"helm uninstall while the target namespace is terminating", func(t *testing.T, r *Release, target string) {
-			c.blockNamespaceDeletion(t, target)
-			uninstall(t, r, "")
-		}},
-		{"fairlead-operator cleanup, then helm uninstall", func(t *testing.T, r *Release, _ string) {
+		{"helm uninstall while the target namespaces are terminating",
+			func(t *testing.T, r *Release, targets ...string) {
+				for _, ns := range targets {
+					c.blockNamespaceDeletion(t, ns)
+				}
+				uninstall(t, r)
+			}},
+		{"fairlead-operator cleanup, then helm uninstall", func(t *testing.T, r *Release, _ ...string) {
 			r.runCleanup(t)
-			uninstall(t, r, "")
+			uninstall(t, r)
 		}},
-		{"helm uninstall while the service is down", func(t *testing.T, r *Release, _ string) {
+		{"helm uninstall while the service is down", func(t *testing.T, r *Release, _ ...string) {
 			s.Process.Kill()
-			uninstall(t, r, "")
+			uninstall(t, r)
 		}},
 	} {
 		t.Run(w.name, func(t *testing.T) { testLeavesNothing(t, s, w) })
@@ -74,29 +79,37 @@ const collectionTimeout = 3 * time.Minute
 
 func testLeavesNothing(t *testing.T, s *Service, w removal) {
 	c, ns := s.c, s.c.Namespace(t, "gone")
-	r := s.Install(t, "--set-string", "binding.endpointSelector=ep.namespace == '"+ns+"'")
+	sliced := c.ProjectedNamespace(t, "gone", v1alpha1.ProjectionEndpointSlice)
+	r := s.Install(t, "--set-string", "binding.endpointSelector="+inNamespaces(ns, sliced))
 	s.Agent(t, "http", "8401", "http://web."+ns)
 	s.Agent(t, "tcp", "8402", "tcp://web."+ns+":5432")
-	bep := r.BoundEndpoint(t, "web."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
-	upstream, target := r.Services(t, bep)
+	s.Agent(t, "http", "8401", "http://web."+sliced)
+	var services []*corev1.Service
+	for _, hostname := range []string{"web." + ns, "web." + sliced} {
+		upstream, target := r.Services(t,
+			r.BoundEndpoint(t, hostname, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady))
+		services = append(services, target, upstream)
+	}
 	if names := r.objectsWithFinalizers(t); len(names) > 0 {
 		t.Errorf("objects with finalizers: %v", names)
 	}
 	start := time.Now()
-	w.remove(t, r, ns)
+	w.remove(t, r, ns, sliced)
 	returned := time.Now()
-	c.Gone(t, collectionTimeout, target.Namespace, target.Name, &corev1.Service{})
-	c.Gone(t, collectionTimeout, upstream.Namespace, upstream.Name, &corev1.Service{})
-	services := time.Since(start)
+	for _, service := range services {
+		c.Gone(t, collectionTimeout, service.Namespace, service.Name, &corev1.Service{})
+	}
+	servicesGone := time.Since(start)
 	if w.name == bindingDisabled { // the release is still there, and ports rest for a minute
-		c.Gone(t, 2*time.Minute, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
-		t.Logf("no Service of ours in the cluster %v after %s began", services.Round(time.Millisecond), w.name)
+		for _, hostname := range []string{"web." + ns, "web." + sliced} {
+			c.Gone(t, 2*time.Minute, r.Namespace, hostname, &v1alpha1.BoundEndpoint{})
+		}
+		t.Logf("no Service of ours in the cluster %v after %s began", servicesGone.Round(time.Millisecond), w.name)
 		return
 	}
 	r.waitNothingLeft(t, collectionTimeout)
 	t.Logf("%s: the command took %v; no Service of ours after %v, nothing of ours at all, pods included, after %v",
-		w.name,
-		returned.Sub(start).Round(time.Millisecond), services.Round(time.Millisecond),
+		w.name, returned.Sub(start).Round(time.Millisecond), servicesGone.Round(time.Millisecond),
 		time.Since(start).Round(time.Millisecond))
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"},
@@ -183,14 +196,16 @@ func TestUninstall_ManyEndpoints(t *testing.T) {
 	s := c.StartService(t)
 	ns := c.Namespace(t, "many")
 	bindMany(t, openSession(t, c, s), ns, endpoints)
-	uninstall := func(t *testing.T, r *Release, _ string) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) }
+	uninstall := func(t *testing.T, r *Release, _ ...string) {
+		c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace)
+	}
 	limits := map[string]time.Duration{"cleanup, then helm uninstall": 30 * time.Second}
 	for _, w := range []removal{
-		{"cleanup, then helm uninstall", func(t *testing.T, r *Release, _ string) {
+		{"cleanup, then helm uninstall", func(t *testing.T, r *Release, _ ...string) {
 			r.runCleanup(t)
-			uninstall(t, r, "")
+			uninstall(t, r)
 		}},
-		{"kubectl delete namespace", func(t *testing.T, r *Release, _ string) {
+		{"kubectl delete namespace", func(t *testing.T, r *Release, _ ...string) {
 			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
 		}},
 		{"helm uninstall", uninstall},

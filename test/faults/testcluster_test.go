@@ -155,6 +155,7 @@ func (w *testCluster) options(through []transport) operator.ManagerOptions {
 		PortRange:        "10000-32767",
 		ClusterDomain:    "cluster.local", AnchorClusterRole: w.anchor(), AnchorRole: w.anchor(),
 		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName,
 		Kubernetes: c, Logger: slog.New(slog.DiscardHandler), Account: w.account, Registrar: w.account,
 		Metrics: prometheus.NewRegistry(),
 	}

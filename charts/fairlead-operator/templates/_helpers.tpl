@@ -103,6 +103,29 @@ and $$ in both.
   verbs: [get, list, watch, create, update, delete]
 {{- end -}}
 
+{{/* What projects into a namespace. The policies of admission.yaml restrict the EndpointSlices. */}}
+{{- define "fairlead-operator.targetRules" -}}
+{{ include "fairlead-operator.serviceRule" . }}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch, create, update, delete]
+{{- end -}}
+
+{{/* The condition of an admission policy that the manager asks. */}}
+{{- define "fairlead-operator.byManager" -}}
+- name: by-the-manager
+  expression: request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "fairlead-operator.fullname" . }}-manager"
+{{- end -}}
+
+{{/* The Service whose EndpointSlices have the forwarders' addresses. A release's name may be none of a Service. */}}
+{{- define "fairlead-operator.forwarderService" -}}
+{{- if regexMatch "^[a-z][-a-z0-9]*$" .Release.Name -}}
+{{- printf "%s-forwarders" .Release.Name -}}
+{{- else -}}
+{{- printf "forwarders-%s" (.Release.Name | sha256sum | trunc 12) -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
 What a namespace gives the manager when namespaces are listed: call with (list . "team-a"). The Role without rules owns the Services there: when it goes,
 they go.
@@ -128,7 +151,7 @@ metadata:
   labels:
     {{- include "fairlead-operator.labels" $root | nindent 4 }}
 rules:
-  {{- include "fairlead-operator.serviceRule" $root | nindent 2 }}
+  {{- include "fairlead-operator.targetRules" $root | nindent 2 }}
   - apiGroups: [rbac.authorization.k8s.io]
     resources: [roles]
     resourceNames: ["{{ $name }}-anchor"]

@@ -6,6 +6,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 )
 
 // checkCluster asks for the target Service, and so learns whether the cluster answers at all.
@@ -106,7 +107,10 @@ func (w *diagnosis) operatorNamespaceOfTarget() string {
 	if !w.isFairleads() {
 		return ""
 	}
-	_, home, _ := parseExternalName(w.target.Spec.ExternalName)
+	if _, home, _ := parseExternalName(w.target.Spec.ExternalName); home != "" {
+		return home
+	}
+	home, _, _ := strings.Cut(w.target.Metadata.Annotations[annotationInstallation], "/")
 	return home
 }
 

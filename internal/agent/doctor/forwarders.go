@@ -115,14 +115,19 @@ func (w *diagnosis) behindService(ctx context.Context, ready []pod) Hop {
 	if w.upstream == nil {
 		return good
 	}
-	name := w.upstream.Metadata.Name
+	namespace, name := w.upstream.Metadata.Namespace, w.upstream.Metadata.Name
 	var slices list[endpointSlice]
-	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", w.forwarderNamespace, "-l",
+	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
 		"kubernetes.io/service-name="+name)
 	if err != nil {
 		return good.with("the EndpointSlices cannot be looked at: " + err.message)
 	}
+	namePods(slices.Items, ready)
 	addresses, serving := readyEndpoints(slices.Items)
+	if len(serving) == 0 && w.isSliced() {
+		return broken(w.managerRemedy(),
+			"forwarders are ready, but the EndpointSlices of Service %s/%s list none of them", namespace, name)
+	}
 	if len(serving) == 0 {
 		return broken(
 			"Kubernetes fills them in a moment; if they stay empty, compare the Service's selector with the pods' "+
@@ -134,6 +139,23 @@ func (w *diagnosis) behindService(ctx context.Context, ready []pod) Hop {
 	}
 	w.podsInService = serving
 	return good.with(fmt.Sprintf("EndpointSlices of %s: %v", name, addresses))
+}
+
+// namePods names the pods of endpoints that are known by their addresses only, as in our slices.
+func namePods(slices []endpointSlice, pods []pod) {
+	names := map[string]string{}
+	for _, p := range pods {
+		for _, ip := range append(p.Status.PodIPs, podIP{p.Status.PodIP}) {
+			names[ip.IP] = p.Metadata.Name
+		}
+	}
+	for i := range slices {
+		for j := range slices[i].Endpoints {
+			if e := &slices[i].Endpoints[j]; e.TargetRef.Name == "" && len(e.Addresses) > 0 {
+				e.TargetRef.Name = names[e.Addresses[0]]
+			}
+		}
+	}
 }
 
 // fetchStatuses fetches the status of the ready forwarders through the API server.

@@ -36,7 +36,8 @@ const (
 		"app.kubernetes.io/name=fairlead-forwarder,app.kubernetes.io/instance=fairlead-operator"
 	askSlices = "get endpointslices.discovery.k8s.io --namespace fairlead -l " +
 		"kubernetes.io/service-name=ep-06gvigq0knnbvqpcfa72pab358"
-	askManagers = "get pods --namespace fairlead -l " +
+	askTargetSlices = "get endpointslices.discovery.k8s.io --namespace demo -l kubernetes.io/service-name=api"
+	askManagers     = "get pods --namespace fairlead -l " +
 		"app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=fairlead-operator"
 
 	askAnyPods = "get pods --namespace fairlead -l app.kubernetes.io/name=fairlead-forwarder"

@@ -126,10 +126,16 @@ type endpointSlice struct {
 	} `json:"endpoints"`
 }
 
+type podIP struct {
+	IP string `json:"ip"`
+}
+
 type pod struct {
 	Metadata meta `json:"metadata"`
 	Status   struct {
 		Phase             string     `json:"phase"`
+		PodIP             string     `json:"podIP"`
+		PodIPs            []podIP    `json:"podIPs"`
 		Conditions        conditions `json:"conditions"`
 		ContainerStatuses []struct {
 			Name         string `json:"name"`
@@ -166,6 +172,9 @@ func (p *pod) notReadyReason() string {
 	return "is " + p.Status.Phase + " and not ready"
 }
 
+// projectionSlices is the projection in which the target Service has EndpointSlices.
+const projectionSlices = "endpointSlice"
+
 type boundEndpoint struct {
 	Metadata meta `json:"metadata"`
 	Spec     struct {
@@ -188,6 +197,7 @@ type boundEndpoint struct {
 		ClusterIP  string     `json:"clusterIP"`
 		Target     string     `json:"target"`
 		Forwarders string     `json:"forwarders"` // how many listen, of how many: "2/2"
+		Projection string     `json:"projection"` // projectionSlices, or else by ExternalName
 	} `json:"status"`
 }
 

@@ -59,8 +59,26 @@ func clusterScenarios() []scenario {
 	}
 }
 
+// projectBySlices changes the recording to projection by EndpointSlices.
+func projectBySlices(f *fake) {
+	f.replace(askTarget, `"type": "ExternalName"`, `"type": "ClusterIP", "clusterIP": "10.96.106.83"`)
+	f.replace(askTarget, `"externalName": "ep-06gvigq0knnbvqpcfa72pab358.fairlead.svc.cluster.local",`, "")
+	f.replace(askTarget, `"targetPort": 80`, `"targetPort": 22240`)
+	f.replace(askBEP, `"clusterIP": "10.96.106.83",`, `"clusterIP": "10.96.106.83", "projection": "endpointSlice",`)
+	f.replace(askSlices, `"targetRef"`, `"noTargetRef"`)
+	f.answers[askTargetSlices] = f.answers[askSlices]
+	f.answers[askAnyPods] = f.answers[askPods]
+	delete(f.answers, askSlices)
+	delete(f.answers, askUpstream)
+}
+
 func serviceScenarios() []scenario {
 	return []scenario{
+		{"projected by EndpointSlices", "", projectBySlices},
+		{"EndpointSlices without forwarders", HopForwarders, func(f *fake) {
+			projectBySlices(f)
+			f.replace(askTargetSlices, "10.244.0.", "10.244.9.")
+		}},
 		{"foreign Service", HopService, func(f *fake) {
 			f.put(askTarget,
 				`{"metadata":{"name":"api","namespace":"demo","annotations":{"meta.helm.sh/release-name":"shop","meta.helm.sh/release-namespace":"demo"}},

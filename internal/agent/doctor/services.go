@@ -15,6 +15,16 @@ func (w *diagnosis) isFairleads() bool {
 		w.target.Metadata.Annotations[annotationHostname] == w.o.URL.Host
 }
 
+// isSliced reports whether the target Service has EndpointSlices with the forwarders' addresses,
+// and no upstream Service.
+func (w *diagnosis) isSliced() bool {
+	if !w.isFairleads() {
+		return w.bound != nil && w.bound.Status.Projection == projectionSlices
+	}
+	return w.target.Spec.Type == "ClusterIP" && len(w.target.Spec.Selector) == 0 &&
+		(w.bound == nil || w.bound.Status.Projection == projectionSlices)
+}
+
 // checkTarget checks that the Service that pods call exists and is Fairlead's.
 func (w *diagnosis) checkTarget(context.Context) Hop {
 	place := w.o.URL.Namespace() + "/" + w.o.URL.Service()
@@ -38,6 +48,8 @@ func (w *diagnosis) checkTarget(context.Context) Hop {
 		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted",
 			place).
 			with(evidence)
+	case w.isSliced():
+		return ok("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).with(evidence)
 	case w.target.Spec.Type != "ExternalName":
 		return broken(w.managerRemedy(), "Service %s is Fairlead's, but its type was changed to %s", place,
 			w.target.Spec.Type).with(evidence)
@@ -115,6 +127,9 @@ func (w *diagnosis) checkUpstreamService(ctx context.Context) Hop {
 	if w.forwarderNamespace == "" {
 		return unknown("neither the Service nor a BoundEndpoint could be read, so its name is not known")
 	}
+	if w.isSliced() {
+		return w.checkSliced()
+	}
 	place := w.forwarderNamespace + "/" + name
 	var s service
 	found, err := w.k.get(ctx, &s, "services", name, "--namespace", w.forwarderNamespace)
@@ -129,7 +144,22 @@ func (w *diagnosis) checkUpstreamService(ctx context.Context) Hop {
 		return broken("delete it, or rename it", "Service %s is not Fairlead's: it belongs to %s", place,
 			ownerOf(s.Metadata))
 	}
-	w.upstream = &s
+	return w.checkPort(&s)
+}
+
+// checkSliced checks the target Service as checkUpstreamService does the upstream Service, in whose
+// place it is.
+func (w *diagnosis) checkSliced() Hop {
+	if !w.isFairleads() {
+		return broken("", "there is no Service %s", w.o.URL.Host).asSymptom()
+	}
+	return w.checkPort(&w.target)
+}
+
+// checkPort checks that a Service with a ClusterIP has the port, and makes it the upstream Service.
+func (w *diagnosis) checkPort(s *service) Hop {
+	w.upstream = s
+	place := s.Metadata.namespacedName()
 	p := s.port(w.o.URL.Port)
 	if p == nil {
 		h := broken("", "Service %s has no port %d; it has %s", place, w.o.URL.Port, s.portList())
@@ -155,7 +185,10 @@ func (w *diagnosis) locateUpstream() string {
 		}
 		w.targetPort = w.boundPort()
 	}
-	if w.isFairleads() {
+	switch {
+	case w.isSliced() && w.isFairleads():
+		name, w.forwarderNamespace = "", w.operatorNamespaceOfTarget()
+	case w.isFairleads():
 		name, w.forwarderNamespace, _ = parseExternalName(w.target.Spec.ExternalName)
 	}
 	return name

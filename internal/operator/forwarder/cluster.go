@@ -136,8 +136,13 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	return result
 }
 
-// InEndpointSlices implements Source.
+// InEndpointSlices implements Source. Slices in other namespaces cannot be read here; the manager
+// records what they may list.
 func (s *clusterSource) InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error) {
+	projected, err := s.projected(ctx, podIPs)
+	if projected || err != nil {
+		return projected, err
+	}
 	options := metav1.ListOptions{Limit: 500}
 	for {
 		page, err := s.slices.EndpointSlices(s.namespace).List(ctx, options)
@@ -154,6 +159,25 @@ func (s *clusterSource) InEndpointSlices(ctx context.Context, podIPs []netip.Add
 		}
 		options.Continue = page.Continue
 	}
+}
+
+// projected reports whether EndpointSlices of target Services may list one of the addresses as
+// ready. Without a KubernetesOperator the installation is being uninstalled, and its slices go with
+// it.
+func (s *clusterSource) projected(ctx context.Context, podIPs []netip.Addr) (bool, error) {
+	operator := &v1alpha1.KubernetesOperator{}
+	err := s.bindings.Get().Namespace(s.namespace).Resource("kubernetesoperators").Name(s.release).
+		Do(ctx).Into(operator)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading KubernetesOperator %s: %w", s.release, err)
+	}
+	return slices.ContainsFunc(operator.Status.ProjectedForwarders, func(address string) bool {
+		ip, err := netip.ParseAddr(address)
+		return err == nil && slices.Contains(podIPs, ip)
+	}), nil
 }
 
 // NamespaceDeleted implements Source.

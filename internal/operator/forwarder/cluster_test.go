@@ -5,6 +5,7 @@ package forwarder
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -116,6 +117,7 @@ func TestClusterSource(t *testing.T) {
 		"WatchesObservedBoundEndpoints": testWatchesObservedBoundEndpoints,
 		"WatchesOwnOperator":            testWatchesOwnOperator,
 		"FindsReadyPodInEndpointSlices": testFindsReadyPodInEndpointSlices,
+		"FindsPodInRecord":              testFindsPodInRecord,
 		"ReportsNamespaceDeletion":      testReportsNamespaceDeletion,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newCluster(t, config, strings.ToLower(name))) })
@@ -215,6 +217,42 @@ func testFindsReadyPodInEndpointSlices(t *testing.T, k *testCluster) {
 		if got, err := k.source.InEndpointSlices(ctx, parsed); got != want || err != nil {
 			t.Errorf("%s is listed: %v, %v; want %v", ips, got, err, want)
 		}
+	}
+}
+
+// testFindsPodInRecord checks that a pod counts as listed while the manager has its address in the
+// record of what EndpointSlices in other namespaces list.
+func testFindsPodInRecord(t *testing.T, k *testCluster) {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	pod := []netip.Addr{netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("fd00::7")}
+	check := func(what string, want bool) {
+		t.Helper()
+		if got, err := k.source.InEndpointSlices(ctx, pod); got != want || err != nil {
+			t.Errorf("%s: listed %v, %v", what, got, err)
+		}
+	}
+	check("without a KubernetesOperator", false)
+	operator := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: "release-1"}}
+	k.create(operator)
+	for _, tt := range []struct {
+		recorded []string
+		want     bool
+	}{{nil, false}, {[]string{"10.0.0.70", "fd00:0::7"}, true}, {[]string{"10.0.0.8"}, false}} {
+		operator.Status.ProjectedForwarders = tt.recorded
+		if err := k.Status().Update(ctx, operator); err != nil {
+			t.Fatal(err)
+		}
+		check(fmt.Sprint(tt.recorded), tt.want)
+	}
+	unprivileged := rest.CopyConfig(k.config)
+	unprivileged.Impersonate.UserName = "system:serviceaccount:fairlead:default"
+	source, err := newClusterSource(unprivileged, k.namespace, "release-1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := source.InEndpointSlices(ctx, pod); !apierrors.IsForbidden(err) {
+		t.Errorf("without rights: %v", err)
 	}
 }
 

@@ -88,7 +88,7 @@ type Source interface {
 	// possible at all.
 	Watch(ctx context.Context, update func(Objects)) error
 	// InEndpointSlices reports whether an EndpointSlice of the namespace lists one of the addresses
-	// as ready.
+	// as ready, or one of a target Service may.
 	InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error)
 	// NamespaceDeleted reports whether the namespace is being deleted or gone. An error means that
 	// this is unknown; repeated Unauthorized errors mean that the forwarder's ServiceAccount is

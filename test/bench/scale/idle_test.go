@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
@@ -45,6 +46,7 @@ func BenchmarkIdleOperators(b *testing.B) {
 			AnchorClusterRole: namespace,
 			AnchorRole:        anchor,
 			ForwarderName:     "fairlead-forwarder", ForwarderInstance: release, Kubernetes: w.env.Config,
+			ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName,
 			Logger:  slog.New(slog.DiscardHandler),
 			Metrics: prometheus.NewRegistry(),
 		}

@@ -9,11 +9,16 @@
 //
 // --> status
 //
+// Where the projection is endpointSlice, there is no upstream Service: the target Service is a
+// ClusterIP without a selector, with EndpointSlices of the forwarders' addresses, which
+// internal/operator/controller/forwarderaddresses provides. switching.go changes the projection of
+// a hostname.
+//
 // Inputs: the objects that internal/operator/controller/endpointsync writes, events of Services and
 // Namespaces, and, in memory, the account's availability of a hostname and the status of the
-// forwarders. objects.go builds the desired Services as pure functions, services.go writes them,
-// status.go reports. Pods' connections reach internal/operator/forwarder through the upstream
-// Service.
+// forwarders. objects.go and sliceobjects.go build the desired objects as pure functions,
+// services.go and slices.go write them, status.go reports. Pods' connections reach
+// internal/operator/forwarder through the upstream Service, or the slices.
 //
 // How Services are written: the first write is a Create, so that nothing can be overwritten; a
 // repair is a full Update of an owned Service with its resourceVersion; a deletion carries UID and

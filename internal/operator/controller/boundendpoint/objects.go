@@ -30,6 +30,9 @@ type Layout struct {
 	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on
 	// the forwarders' pods.
 	ForwarderName, ForwarderInstance string
+	// ForwarderService is the name of the Service whose EndpointSlices have the forwarders'
+	// addresses.
+	ForwarderService string
 	// Anchors are the names of the ClusterRole and the Roles that own Services.
 	Anchors []string
 }
@@ -44,6 +47,15 @@ func upstreamName(projectionID string) string {
 	return "id-" + hex.EncodeToString(sum[:16])
 }
 
+// upstream returns "<Service>.<operator namespace>" of the Service through which pods reach the
+// forwarders, or whose addresses they use.
+func (l Layout) upstream(b *v1alpha1.BoundEndpoint, p v1alpha1.Projection) string {
+	if p == v1alpha1.ProjectionEndpointSlice {
+		return l.ForwarderService + "." + l.Installation.Namespace
+	}
+	return upstreamName(b.Spec.ProjectionID) + "." + l.Installation.Namespace
+}
+
 // upstreamService returns the desired ClusterIP Service, which selects the forwarders.
 func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
 	s := l.newService(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
@@ -53,13 +65,36 @@ func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerRef
 		Selector: map[string]string{"app.kubernetes.io/name": l.ForwarderName,
 			"app.kubernetes.io/instance": l.ForwarderInstance},
 		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
-		ClusterIP:             b.Status.ClusterIP,
-		ClusterIPs:            slices.Clone(b.Status.ClusterIPs),
 		SessionAffinity:       corev1.ServiceAffinityNone,
 		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
 		IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
 	}
+	if recordedProjection(b) == v1alpha1.ProjectionExternalName {
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = b.Status.ClusterIP, slices.Clone(b.Status.ClusterIPs)
+	}
 	return s
+}
+
+// transitionService returns the desired ClusterIP Service that has an address while the projection
+// changes, and selects the forwarders. Nil addresses let the API server choose.
+func (l Layout) transitionService(
+	b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference, addresses []string,
+) *corev1.Service {
+	s := l.upstreamService(b, owner)
+	sum := sha256.Sum256([]byte(b.Name))
+	s.Name = "transition-" + hex.EncodeToString(sum[:16])
+	l.Installation.Mark(s)
+	delete(s.Annotations, installation.AnnotationProjectionID)
+	setAddresses(s, addresses)
+	return s
+}
+
+// setAddresses lets a Service ask for addresses; none lets the API server choose.
+func setAddresses(s *corev1.Service, addresses []string) {
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "", slices.Clone(addresses)
+	if len(addresses) > 0 {
+		s.Spec.ClusterIP = addresses[0]
+	}
 }
 
 // targetService returns the desired ExternalName Service, which pods call.

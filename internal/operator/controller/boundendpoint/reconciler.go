@@ -53,6 +53,10 @@ type Options struct {
 	Approved func(*v1alpha1.BoundEndpoint) bool
 	// Forwarders reports which forwarders listen for a hostname.
 	Forwarders Forwarders
+	// Addresses provides what EndpointSlices list.
+	Addresses Addresses
+	// Projection of namespaces without a label of their own.
+	Projection v1alpha1.Projection
 	Recorder   events.EventRecorder
 	Now        func() time.Time
 	// Namespaces decides which namespaces get Services.
@@ -84,11 +88,14 @@ type Reconciler struct {
 	Options
 	takeover *nameTakeover
 	throttle *writeThrottle
+	switches switches
 
 	// By hostname:
 	firstStatusSince sync.Map // since when the first status of the object's spec is due
+	lingeringSince   sync.Map // since when it has Services that only stay for pods that know their address
 	replacedVersions sync.Map // the resourceVersion that the last status write replaced
 	orphanedSince    sync.Map // since when its Services have no object
+	sliceDenials     sync.Map // how often admission has denied its slices since the last write
 
 	// By a Service's key:
 	addressAttempts sync.Map // requests for the addresses it had
@@ -109,6 +116,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if err != nil || !r.Layout.Installation.Owns(b) {
 		r.forget(req.Name)
+		r.Addresses.Forget(req.Name)
+		r.switches.end(req.Name)
+		r.lingeringSince.Delete(req.Name)
+		r.sliceDenials.Delete(req.Name)
 		r.replacedVersions.Delete(req.Name)
 		return r.removeOrphans(ctx, req.Name)
 	}
@@ -123,13 +134,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case found != nil && found.pending:
 		return ctrl.Result{}, nil
 	}
-	return r.reportStatus(ctx, b, now, found)
+	result, err := r.reportStatus(ctx, b, now, found)
+	if now.requeueAfter > 0 && (result.RequeueAfter == 0 || now.requeueAfter < result.RequeueAfter) {
+		result.RequeueAfter = now.requeueAfter
+	}
+	return result, err
 }
 
 // serviceState is the result of ensureServices.
 type serviceState struct {
-	upstream *corev1.Service // nil if there is none, or its state is not known
-	services []v1alpha1.ServiceRef
+	projection v1alpha1.Projection // empty: as it was
+	// addressed is the Service with the ClusterIP that pods call; nil if there is none, or its
+	// state is not known.
+	addressed    *corev1.Service
+	services     []v1alpha1.ServiceRef
+	ignoredLabel string        // the value of LabelProjection if it is none
+	requeueAfter time.Duration // when to look again although nothing prevents a Service; 0: at the next event
 }
 
 // ensureServices makes or removes the Services.
@@ -153,29 +173,15 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 			message: err.Error(),
 			err:     err}
 	}
-	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, metav1.OwnerReference{})
-	madeUpstream, problem := r.ensure(ctx, b, upstream)
-	var madeTarget *corev1.Service
-	if problem == nil {
-		madeTarget, problem = r.ensureTarget(ctx, b, target)
-	}
-	services := append(serviceRefs(b, upstream, madeUpstream), serviceRefs(b, target, madeTarget)...)
-	if problem != nil && (madeUpstream == nil || problem.stale || problem.err != nil) {
-		// Services of an earlier projection id stay until their successors exist
-		return serviceState{madeUpstream, services}, problem
-	}
-	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream),
-		client.ObjectKeyFromObject(target))
-	if err != nil && problem == nil {
-		problem = problemFromError(err)
-	}
-	return serviceState{madeUpstream, append(services, left...)}, problem
+	return r.ensureProjection(ctx, b, owners)
 }
 
 // removeServices removes the Services of a BoundEndpoint that must not have any.
 func (r *Reconciler) removeServices(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem,
 ) (serviceState, *problem) {
+	r.Addresses.Forget(b.Name)
+	r.switches.end(b.Name)
 	left, err := r.removeAll(ctx, b.Name, b.Status.Services)
 	if err != nil {
 		reason = problemFromError(err)

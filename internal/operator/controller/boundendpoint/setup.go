@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -78,7 +79,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 		ns := &metav1.PartialObjectMetadata{}
 		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace),
-			builder.WithPredicates(r.namespaceChanged()))
+			builder.WithPredicates(r.namespaceChanged())).
+			Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.ofSlice),
+				builder.WithPredicates(predicate.Funcs{
+					CreateFunc: func(event.CreateEvent) bool { return false }, // ours are made by Reconcile
+				}))
 	}
 	for _, s := range sources {
 		build = build.WatchesRawSource(s)
@@ -91,18 +96,30 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 		Complete(r)
 }
 
-// namespaceChanged passes the creation and deletion of a Namespace and changes of its consent.
+// namespaceChanged passes the creation and deletion of a Namespace and changes of its consent and
+// projection.
 func (r *Reconciler) namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, now := r.Namespaces.MissingConsent(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
 			r.Namespaces.MissingConsent(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
 		return before != now ||
+			e.ObjectOld.GetLabels()[v1alpha1.LabelProjection] != e.ObjectNew.GetLabels()[v1alpha1.LabelProjection] ||
 			(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 	}}
 }
 
 func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconcile.Request {
 	return r.requestsByIndex(ctx, indexNamespace, ns.GetName())
+}
+
+// ofSlice returns a request for the hostname whose target Service has the slice.
+func (r *Reconciler) ofSlice(_ context.Context, slice client.Object) []reconcile.Request {
+	if !r.Layout.Installation.Marked(slice) {
+		return nil
+	}
+	name := slice.GetLabels()[discoveryv1.LabelServiceName] + "." + slice.GetNamespace()
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: r.Layout.Installation.Namespace, Name: name}}}
 }
 
 // requestsByIndex returns requests for the BoundEndpoints with the index value.

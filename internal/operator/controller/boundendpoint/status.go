@@ -142,15 +142,16 @@ func (r *Reconciler) desiredStatus(
 	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, report forwarderstatus.Report,
 ) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
-	if now.upstream != nil {
-		s.ClusterIP, s.ClusterIPs = now.upstream.Spec.ClusterIP, now.upstream.Spec.ClusterIPs
+	if now.addressed != nil {
+		s.Projection = now.projection
+		s.ClusterIP, s.ClusterIPs = now.addressed.Spec.ClusterIP, now.addressed.Spec.ClusterIPs
 	}
 	s.Services = now.services
-	s.Target = upstreamName(b.Spec.ProjectionID) + "." + r.Layout.Installation.Namespace
+	s.Target = r.Layout.upstream(b, s.Projection)
 	s.EndpointCount = int32(len(b.Spec.Endpoints))
 	bound, removing := boundURLs(b)
 	s.URLs = strings.Join(bound, ",")
-	services := servicesReadyCondition(b, found)
+	services := servicesReadyCondition(b, now, found)
 	s.Forwarders, s.AllForwardersListen = forwarderCount(b, report)
 	s.ConflictingService = ""
 	if found != nil {
@@ -180,17 +181,17 @@ func boundURLs(b *v1alpha1.BoundEndpoint) (bound, removing []string) {
 	return bound, removing
 }
 
-func servicesReadyCondition(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {
+func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *problem) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionServicesReady, Status: metav1.ConditionFalse}
 	switch {
 	case found != nil:
 		c.Reason, c.Message = found.reason, found.message
 	case b.Spec.State == v1alpha1.StateReleased:
 		c.Reason, c.Message = v1alpha1.ReasonReleased,
-			"both Services are deleted; the target ports are not used again yet"
+			"its Services are deleted; the target ports are not used again yet"
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
-		c.Message = fmt.Sprintf("Service %s/%s leads to the forwarders", b.Spec.Namespace, b.Spec.Service)
+		c.Message = projectedMessage(b, now)
 	}
 	return c
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
@@ -64,11 +65,31 @@ func (f *fakeForwarders) Report(string, []int) forwarderstatus.Report { return f
 func (f *fakeForwarders) NotifyOnChange(hostname string)              { f.awaited[hostname] = true }
 func (f *fakeForwarders) CancelNotify(hostname string)                { delete(f.awaited, hostname) }
 
+// fakeAddresses are the same for every hostname.
+type fakeAddresses struct {
+	addresses forwarderaddresses.Addresses // nil: not known
+	acquired  map[string]bool              // hostnames that are notified of changes
+	held      int                          // how many acquisitions are not released
+}
+
+func (a *fakeAddresses) Acquire(hostname string) (forwarderaddresses.Addresses, func(), bool) {
+	a.acquired[hostname] = true
+	if a.addresses == nil {
+		return nil, nil, false
+	}
+	a.held++
+	return a.addresses, func() { a.held-- }, true
+}
+
+func (a *fakeAddresses) Forget(hostname string) { delete(a.acquired, hostname) }
+
 // harness is a fixture with a reconciler, an account and forwarders.
 type harness struct {
 	*fixture.Fixture
 	account    *fakeAccount
 	forwarders *fakeForwarders
+	addresses  *fakeAddresses
+	projection v1alpha1.Projection
 	reconciler *boundendpoint.Reconciler
 	counter    *writeRecorder
 	unapproved bool // endpointsync has not written the specs
@@ -140,7 +161,8 @@ func (c *writeRecorder) takeWrites() []string {
 func newHarness(ctx context.Context) *harness {
 	GinkgoHelper()
 	h := &harness{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
-		forwarders: newFakeForwarders()}
+		forwarders: newFakeForwarders(), addresses: &fakeAddresses{acquired: map[string]bool{}},
+		projection: v1alpha1.ProjectionExternalName}
 	h.counter = &writeRecorder{Client: h.Client}
 	h.restart()
 	return h
@@ -149,10 +171,12 @@ func newHarness(ctx context.Context) *harness {
 func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: h.counter, Live: h.Live, Owners: h.Anchors.Owners, Account: h.account, Forwarders: h.forwarders,
+		Addresses: h.addresses, Projection: h.projection,
 		Recorder: h.Events, Now: h.Clock.Now,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}},
+			ForwarderService: "fairlead-forwarders",
+			Anchors:          []string{h.Anchors.ClusterRole, h.Anchors.Role}},
 		Namespaces:      namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
 		TargetOwner:     h.Anchors.TargetOwner,
 		InvalidateOwner: h.Anchors.Invalidate,
@@ -195,12 +219,16 @@ func (h *harness) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl
 	var result ctrl.Result
 	Eventually(func(g Gomega) {
 		var err error
-		result, err = h.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		result, err = h.reconciler.Reconcile(ctx, requestFor(b))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result.RequeueAfter).To(Or(BeZero(), BeNumerically(">=", time.Second)))
 	}).WithContext(ctx).Should(Succeed())
 	Expect(client.IgnoreNotFound(h.Live.Get(ctx, client.ObjectKeyFromObject(b), b))).To(Succeed())
 	return result
+}
+
+func requestFor(b *v1alpha1.BoundEndpoint) ctrl.Request {
+	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)}
 }
 
 // reconcileUnowned reconciles a hostname without an object and without endpoints until its orphans

@@ -9,7 +9,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 func TestPorts_UniqueStableAndRest(t *testing.T) {
@@ -102,5 +107,34 @@ func TestPorts_ReplacesPortOutsideRange(t *testing.T) {
 		&l.objects["a.b"].Spec)
 	if moved := after.Ports[0].TargetPort; moved < 30000 || moved > 30009 || before.TargetPort >= 30000 {
 		t.Errorf("it was %d and is %d", before.TargetPort, moved)
+	}
+}
+
+// TestPorts_SeedFromServices checks that a hostname whose object is lost keeps the target port of
+// its upstream Service, or of its target Service with EndpointSlices.
+func TestPorts_SeedFromServices(t *testing.T) {
+	t.Parallel()
+	own := installation.Installation{Namespace: "fairlead", Release: "fairlead"}
+	service := func(namespace, name, hostname string, typ corev1.ServiceType, target int32) corev1.Service {
+		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Annotations: map[string]string{installation.AnnotationHostname: hostname}},
+			Spec: corev1.ServiceSpec{Type: typ,
+				Ports: []corev1.ServicePort{{Port: 20005, TargetPort: intstr.FromInt32(target)}}}}
+		own.Mark(&s)
+		return s
+	}
+	p := NewPorts(PortRange{20000, 20009}, time.Minute, time.Now)
+	p.seed(own, nil, []corev1.Service{
+		service("demo", "api", "api.demo", corev1.ServiceTypeExternalName, 20005),
+		service("fairlead", "ep-1", "api.demo", corev1.ServiceTypeClusterIP, 20001),
+		service("demo", "web", "web.demo", corev1.ServiceTypeClusterIP, 20002),
+	})
+	for hostname, want := range map[string]int32{"api.demo": 20001, "web.demo": 20002} {
+		if got, _ := p.allocate(portKey{hostname, 20005}); got != want {
+			t.Errorf("%s: got %d, want %d", hostname, got, want)
+		}
+	}
+	if p.isHeldBy(portKey{"api.demo", 20005}, 20005) {
+		t.Error("the port of an ExternalName was taken for a target port")
 	}
 }

@@ -222,9 +222,9 @@ func (r *Reconciler) seed(ctx context.Context) error {
 		return fmt.Errorf("listing BoundEndpoints: %w", err)
 	}
 	var services corev1.ServiceList
-	if err := r.Client.List(ctx, &services, client.InNamespace(r.Installation.Namespace),
+	if err := r.Client.List(ctx, &services,
 		client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
-		return fmt.Errorf("listing upstream Services: %w", err)
+		return fmt.Errorf("listing Services: %w", err)
 	}
 	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.isOurs(ctx, &o) })
 	observed := slices.Clone(objects.Items)

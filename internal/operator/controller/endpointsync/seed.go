@@ -14,7 +14,7 @@ import (
 
 // seed reserves the target ports of our objects and Services. Of two objects with one target port
 // the older keeps it. A Service counts only if its object is missing, so that the re-created object
-// listens where the Service points.
+// listens where the Service points: an upstream Service, or a target Service with EndpointSlices.
 func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndpoint, services []corev1.Service) {
 	slices.SortFunc(objects, func(a, b v1alpha1.BoundEndpoint) int { return v1alpha1.CompareAge(&a, &b) })
 	named := map[portKey]bool{}
@@ -27,7 +27,8 @@ func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndp
 	}
 	for i := range services {
 		hostname := services[i].Annotations[installation.AnnotationHostname]
-		if hostname == "" || !own.Owns(&services[i]) {
+		isAlias := services[i].Spec.Type == corev1.ServiceTypeExternalName // without target ports
+		if hostname == "" || isAlias || !own.Owns(&services[i]) {
 			continue
 		}
 		for _, port := range services[i].Spec.Ports {

@@ -17,7 +17,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Labels and annotations of the objects that the operator makes.
@@ -38,6 +40,11 @@ const (
 	// from its name.
 	AnnotationProjectionID = "bindings.fairlead.dev/projection-id"
 
+	// SliceManager is the value of endpointslice.kubernetes.io/managed-by on our EndpointSlices:
+	// Kubernetes' own controllers leave them alone. Their slices of our Services have our Label,
+	// too.
+	SliceManager = managedBy
+
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "fairlead-operator"
 )
@@ -50,6 +57,11 @@ type Installation struct {
 
 // String returns "<namespace>/<release>".
 func (i Installation) String() string { return i.Namespace + "/" + i.Release }
+
+// SliceSelector selects our EndpointSlices.
+func (i Installation) SliceSelector() labels.Set {
+	return labels.Set{Label: i.ID(), discoveryv1.LabelManagedBy: SliceManager}
+}
 
 // ID returns the value of Label: 32 hex digits.
 func (i Installation) ID() string {

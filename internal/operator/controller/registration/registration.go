@@ -15,6 +15,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -62,7 +64,7 @@ type Registrar interface {
 type Registration struct {
 	// Client reads BoundEndpoints and the KubernetesOperator from the cache.
 	Client client.Client
-	// Live reads the Namespace from the API server.
+	// Live reads from the API server.
 	Live         client.Reader
 	Account      Registrar
 	Installation installation.Installation
@@ -91,6 +93,16 @@ type Registration struct {
 	AccountTimeout time.Duration
 
 	clusterUID string
+
+	// mu guards what follows and the writes of the object: Start and RecordProjectedForwarders
+	// write it.
+	mu sync.Mutex
+	// projectedForwarders is the status's ProjectedForwarders; nil: what an earlier manager wrote.
+	projectedForwarders *[]string
+	// latest is the object as this process wrote it last, and replaced are the versions before it,
+	// which the cache may still have; nil: none, or its write failed.
+	latest   *v1alpha1.KubernetesOperator
+	replaced []string
 	// attempted reports whether this process has sent a heartbeat; lastError is the error of the
 	// last one.
 	attempted bool
@@ -136,6 +148,8 @@ func (r *Registration) logChanged(ctx context.Context, logged *string, err error
 func (r *Registration) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	object, err := r.ensureObject(ctx)
 	if err != nil {
 		return err
@@ -146,7 +160,7 @@ func (r *Registration) Refresh(ctx context.Context) error {
 // Heartbeat registers once and updates the object if it changed. healthy reports whether the
 // account answered and knows the installation; the error is about the object.
 func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) {
-	object, uid, err := r.prepare(ctx)
+	uid, err := r.prepare(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -156,7 +170,21 @@ func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) 
 	if ctx.Err() != nil {
 		return false, ctx.Err() // the manager stops, so the account did not fail
 	}
+	reportCtx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	return failure == nil, r.reportHeartbeat(reportCtx, operator, failure)
+}
+
+// reportHeartbeat writes the result of a heartbeat. The object may have changed while the account
+// was asked.
+func (r *Registration) reportHeartbeat(ctx context.Context, operator *account.Operator, failure error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.attempted, r.lastError = true, failure
+	object, err := r.ensureObject(ctx)
+	if err != nil {
+		return err
+	}
 	next := object.DeepCopy()
 	if failure == nil {
 		if known := next.Status.OperatorID; known != "" && known != operator.ID {
@@ -164,9 +192,7 @@ func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) 
 		}
 		next.Status.OperatorID = operator.ID
 	}
-	reportCtx, cancel := context.WithTimeout(ctx, clusterTimeout)
-	defer cancel()
-	return failure == nil, r.updateStatus(reportCtx, object, next)
+	return r.updateStatus(ctx, object, next)
 }
 
 // ReportSecondRelease writes that this release is inactive because release other works in its
@@ -174,6 +200,8 @@ func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) 
 func (r *Registration) ReportSecondRelease(ctx context.Context, other string) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	object, err := r.ensureObject(ctx)
 	if err != nil {
 		return err
@@ -189,16 +217,16 @@ func (r *Registration) ReportSecondRelease(ctx context.Context, other string) er
 	return r.writeStatus(ctx, object, next)
 }
 
-// prepare returns the object and the cluster's uid for a heartbeat.
-func (r *Registration) prepare(ctx context.Context) (*v1alpha1.KubernetesOperator, string, error) {
+// prepare creates or repairs the object and returns the cluster's uid for a heartbeat.
+func (r *Registration) prepare(ctx context.Context) (uid string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	object, err := r.ensureObject(ctx)
-	if err != nil {
-		return nil, "", err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.ensureObject(ctx); err != nil {
+		return "", err
 	}
-	uid, err := r.namespaceUID(ctx)
-	return object, uid, err
+	return r.namespaceUID(ctx)
 }
 
 // updateStatus completes the status of next and writes it if it differs from the object's.
@@ -207,6 +235,9 @@ func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.
 	r.setSourceConditions(&next.Status, object.Generation)
 	r.setEdgeCondition(&next.Status, object.Generation)
 	r.setLegs(&next.Status)
+	if r.projectedForwarders != nil {
+		next.Status.ProjectedForwarders = *r.projectedForwarders
+	}
 	if err := r.countEndpoints(ctx, &next.Status); err != nil {
 		return err
 	}
@@ -218,7 +249,9 @@ func (r *Registration) writeStatus(ctx context.Context, object, next *v1alpha1.K
 	if equality.Semantic.DeepEqual(object.Status, next.Status) {
 		return nil
 	}
-	if err := r.Client.Status().Update(ctx, next); err != nil {
+	err := r.Client.Status().Update(ctx, next)
+	r.setLatest(object.ResourceVersion, next, err)
+	if err != nil {
 		return fmt.Errorf("writing the status of KubernetesOperator %s: %w", object.Name, err)
 	}
 	r.emitEvents(next, object.Status.Conditions)
@@ -230,8 +263,14 @@ func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOp
 	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
 	current := &v1alpha1.KubernetesOperator{}
 	err := r.Client.Get(ctx, key, current)
+	if apierrors.IsNotFound(err) && r.latest != nil {
+		err = r.Live.Get(ctx, key, current) // the cache may not have it yet
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
+	}
+	if slices.Contains(r.replaced, current.ResourceVersion) {
+		current = r.latest
 	}
 	owners, ownersErr := r.Owners(ctx)
 	if ownersErr != nil {
@@ -245,11 +284,15 @@ func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOp
 	r.Installation.Mark(next)
 	switch {
 	case missing:
-		if err := r.Client.Create(ctx, next); err != nil {
+		err := r.Client.Create(ctx, next)
+		r.setLatest("", next, err)
+		if err != nil {
 			return nil, fmt.Errorf("creating KubernetesOperator %s: %w", key, err)
 		}
 	case !equality.Semantic.DeepEqual(current, next):
-		if err := r.Client.Update(ctx, next); err != nil {
+		err := r.Client.Update(ctx, next)
+		r.setLatest(current.ResourceVersion, next, err)
+		if err != nil {
 			return nil, fmt.Errorf("updating KubernetesOperator %s: %w", key, err)
 		}
 	}

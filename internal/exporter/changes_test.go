@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,7 +78,12 @@ func TestExporter_ChangesLoseNoRequest(t *testing.T) {
 	w.expectAnswer(o.Spec.URL, "418 tea")
 	update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.TrafficPolicy = inline(`{"on_http_request":"dance"}`) })
 	w.expectReady(o, "False PolicyInvalid")
-	w.expectAnswer(o.Spec.URL, "418 tea") // a wrong policy does not replace one that protects
+	later := w.export("later", "new")
+	w.create(later)
+	w.expectReady(later, "True Ready") // the agent has had all endpoints once more
+	if got := w.call(o.Spec.URL); got != "418 tea" {
+		t.Errorf("a wrong policy has replaced one that protects: %s", got)
+	}
 	row := w.rows(o.Spec.URL)
 	if len(row) != 1 || row[0].ID != id || row[0].Description != "second" {
 		t.Errorf("rows %+v, want %s", row, id)
@@ -93,7 +99,25 @@ func TestExporter_TwoReplicasShareObjects(t *testing.T) {
 	w.create(o)
 	w.expectReady(o, "True Ready")
 	id := o.Status.ID
-	w.start(d).ready()
+	var written atomic.Int32 // by the second
+	w.start(d, func(o *exporter.Options) {
+		o.Kubernetes = rest.CopyConfig(o.Kubernetes)
+		o.Kubernetes.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(req.URL.Path, "/status") {
+					written.Add(1)
+				}
+				return next.RoundTrip(req)
+			})
+		})
+	}).ready()
+	other := w.export("other", "api")
+	w.create(other)
+	w.expectReady(other, "True Ready")
+	wait.Until(t, "the second's endpoint", func() bool { return len(w.rows(other.Spec.URL)) == 2 })
+	if written.Load() > 0 {
+		t.Error("a replica without the Lease wrote a status")
+	}
 	if rows := w.rows(o.Spec.URL); len(rows) != 2 {
 		t.Fatalf("two replicas have %d endpoints", len(rows))
 	}
@@ -106,6 +130,9 @@ func TestExporter_TwoReplicasShareObjects(t *testing.T) {
 	})
 	if wrong := stop(); len(wrong) > 0 {
 		t.Errorf("%d requests failed: %v", len(wrong), wrong)
+	}
+	if written.Load() == 0 {
+		t.Error("the second replica wrote nothing")
 	}
 	if o.Status.ID != id || o.ResourceVersion == version {
 		t.Errorf("status %+v, want id %s", o.Status, id)

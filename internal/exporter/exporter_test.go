@@ -152,6 +152,18 @@ func TestExporter_Conditions(t *testing.T) {
 	}
 }
 
+// TestExporter_LongName exports an object whose name is longer than an endpoint's may be.
+func TestExporter_LongName(t *testing.T) {
+	w := newWorld(t)
+	w.serviceOf(w.namespace, "api", "hello")
+	w.start(w.deployment())
+	o := w.export("api", "api")
+	o.Name = strings.Repeat("long.", 40) + "name"
+	w.create(o)
+	w.expectReady(o, "True Ready")
+	w.expectAnswer(o.Spec.URL, "200 hello")
+}
+
 func upstreamTo(url string) func(*v1alpha1.AgentEndpointSpec) {
 	return func(s *v1alpha1.AgentEndpointSpec) { s.Upstream.URL = url }
 }

@@ -4,6 +4,7 @@
 package exporter
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 
@@ -43,7 +44,11 @@ func (o *observer) observe(event agent.Event) {
 		o.log.Info("the service is about to stop; connecting with its successor")
 	case agent.Online:
 		o.states.set(objectOf(e.Key), bindState{Bound: true, ID: e.OwnerEndpointID, URL: e.AssignedURL})
-		o.log.Info("bound", "object", e.Key, "url", e.URL, "endpoint", e.EndpointID)
+		level := slog.LevelInfo
+		if e.Reconnected { // as all are after each restart of the service
+			level = slog.LevelDebug
+		}
+		o.log.Log(context.Background(), level, "bound", "object", e.Key, "url", e.URL, "endpoint", e.EndpointID)
 	case agent.BindRefused:
 		o.refuse(e)
 	case agent.UpstreamDown:

@@ -45,7 +45,8 @@ func remedyForExport(reason string) string {
 	case "UpstreamNotFound":
 		return "make the Service, or correct spec.upstream.url"
 	case "UpstreamNotAllowed":
-		return "name a Service of the object's own namespace, or set the chart's export.crossNamespace"
+		return "name a Service of the object's own namespace that has a selector, or set the chart's " +
+			"export.crossNamespace"
 	case "UnsupportedService":
 		return "name a Service with a TCP port that is no ExternalName"
 	case "PortNotFound":

@@ -40,7 +40,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		Use:   "fairlead-operator",
 		Short: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster",
 		Long: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\n" +
-			"The chart fairlead-operator runs the manager, the forwarder and the exporter. You run check and cleanup.\n" +
+			"The chart fairlead-operator runs the manager, the forwarder and the exporter. You run check and " +
+			"cleanup.\n" +
 			"Exit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -103,6 +104,9 @@ func causeOf(err error, server string) string {
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection was closed"
+	case errors.As(err, &refused) && refused.Detail == string(account.CodeWrongKind):
+		// servers that know exporters do not answer so to an API key
+		return fmt.Sprintf("this version of the server takes no API key of an exporter: update all servers (%s)", refused)
 	case errors.As(err, &refused):
 		return refused.Error()
 	case trust.ProblemOf(err) != trust.NoProblem:

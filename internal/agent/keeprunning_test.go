@@ -4,6 +4,7 @@
 package agent_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -52,10 +53,11 @@ func TestKeepRunning_RefusedHelloIsRepeated(t *testing.T) {
 		if mended.Load() {
 			return nil
 		}
-		return &tunnel.Error{Code: tunnel.CodeBadToken, Msg: "unknown"}
+		return &tunnel.Error{Code: tunnel.CodeBadToken, Msg: "this is an API key", Detail: "ERR_FL_1003"}
 	}
 	r, _ := b.keeps(t, nil, "a")
-	if e := next[agent.Retrying](r); e.Code != tunnel.CodeBadToken || e.WasOnline {
+	if e := next[agent.Retrying](r); e.Code != tunnel.CodeBadToken || e.WasOnline ||
+		!strings.Contains(e.Cause, "update all servers") {
 		t.Errorf("%+v", e)
 	}
 	mended.Store(true)

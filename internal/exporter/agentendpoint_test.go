@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -45,4 +47,40 @@ func TestAgentEndpoints_MissingIsNotGone(t *testing.T) {
 			t.Errorf("%s: kept %v, again after %v, %v", name, r.set.has(key), result.RequeueAfter, err)
 		}
 	}
+}
+
+// TestAgentEndpoints_BoundWithoutAnswer: a change forgets the answer to the bind before; the status
+// of before stays while it is of this generation, and another one waits for the answer a little.
+func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &agentEndpoints{set: newEndpointSet(), traffic: newTrafficMetrics()}
+		r.states = newBindStates(func(client.ObjectKey) {}, func() {})
+		r.states.up()
+		o := &v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", Generation: 2}}
+		key := client.ObjectKeyFromObject(o)
+		expect := func(what, reason string, wantWait bool) {
+			t.Helper()
+			if c, wait := r.bound(o, resolution{}); c.Reason != reason || wait != wantWait {
+				t.Errorf("%s: %s %s, wait %v", what, c.Status, c.Reason, wait)
+			}
+		}
+		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key)}})
+		expect("a new object", "", true)
+		time.Sleep(answerWait)
+		expect("an answer that is late", v1alpha1.ReasonPending, false)
+		r.states.set(key, bindState{Bound: true})
+		expect("bound", v1alpha1.ReasonBound, false)
+		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key), Description: "changed"}})
+		expect("changed", "", true)
+		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionBound, Reason: v1alpha1.ReasonURLTaken,
+			ObservedGeneration: 1}}
+		expect("a status of the generation before", "", true)
+		o.Status.Conditions[0].ObservedGeneration = 2
+		expect("the status that another replica wrote", v1alpha1.ReasonURLTaken, false)
+		r.states.down("connection refused")
+		expect("no session for a moment", v1alpha1.ReasonURLTaken, false)
+		time.Sleep(unreachableAfter)
+		expect("no session", v1alpha1.ReasonUnreachable, false)
+	})
 }

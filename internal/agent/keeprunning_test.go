@@ -4,11 +4,15 @@
 package agent_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -68,12 +72,12 @@ func TestKeepRunning_WithoutEndpoints(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
 	r, _ := b.keeps(t, nil)
+	for range 2 { // the same cause again is reported: it was connected between
+		next[agent.Connected](r)
+		b.svc.session().Stop(tunnel.CodeUnavailable, "words")
+		next[agent.Retrying](r)
+	}
 	next[agent.Connected](r)
-	b.svc.cut()
-	next[agent.Retrying](r)
-	next[agent.Connected](r)
-	b.svc.cut()
-	next[agent.Retrying](r) // the same cause again: it was connected between
 	r.agent.Set([]agent.Endpoint{tcpEndpoint(t, "a")})
 	next[agent.Online](r)
 	r.agent.Set(nil)
@@ -81,5 +85,58 @@ func TestKeepRunning_WithoutEndpoints(t *testing.T) {
 	r.stop()
 	if e := next[agent.Stopped](r); !e.ServerTold {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestSet_ReleasesRemoved holds that nothing is kept of endpoints that came and went, online or not.
+func TestSet_ReleasesRemoved(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.refuse("c.demo", tunnel.CodeURLTaken)
+	r, all := b.keeps(t, func(o *agent.Options) { o.DrainTimeout = time.Millisecond }, "a", "b", "c")
+	next[agent.BindRefused](r)
+	for range 10 {
+		r.agent.Set(all)
+		r.agent.Set(all[:1])
+	}
+	wait.Until(t, "one endpoint to be known", func() bool {
+		endpoints, ids := r.agent.Known()
+		return endpoints == 1 && ids == 1
+	})
+	b.svc.cut()
+	r.agent.Set(nil)
+	wait.Until(t, "no endpoint to be known", func() bool {
+		endpoints, ids := r.agent.Known()
+		return endpoints == 0 && ids == 0
+	})
+}
+
+// TestBind_ManyAtATime holds that agent and server let 64 binds overlap.
+func TestBind_ManyAtATime(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	grant, together := b.svc.bind, make(chan struct{})
+	var waiting atomic.Int32
+	b.svc.bind = func(ctx context.Context, s *tunnel.Session, bind tunnel.Bind) (tunnel.Bound, error) {
+		if waiting.Add(1) == 64 {
+			close(together)
+		}
+		select {
+		case <-together:
+			return grant(ctx, s, bind)
+		case <-ctx.Done():
+			return tunnel.Bound{}, ctx.Err()
+		}
+	}
+	var names []string
+	for i := range 64 {
+		names = append(names, fmt.Sprintf("e-%d", i))
+	}
+	r, _ := b.keeps(t, nil, names...)
+	for range names {
+		next[agent.Online](r)
+	}
+	if refused := remaining[agent.BindRefused](r); len(refused) > 0 {
+		t.Errorf("%+v", refused)
 	}
 }

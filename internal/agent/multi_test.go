@@ -63,8 +63,8 @@ func tcpEndpoint(t *testing.T, name string) agent.Endpoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return agent.Endpoint{Key: name, URL: account.EndpointURL{Scheme: "tcp", Host: name + ".demo", Port: 1}, Binding: "kubernetes",
-		Upstream: to}
+	return agent.Endpoint{Key: name, URL: account.EndpointURL{Scheme: "tcp", Host: name + ".demo", Port: 1},
+		Binding: "kubernetes", Upstream: to}
 }
 
 func several(t *testing.T, names ...string) func(*agent.Options) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,8 +126,9 @@ func TestSet_RemovedEndpointServesOpenStreams(t *testing.T) {
 				t.Errorf("got %q, %v", got, err)
 			}
 			if timeout != patience {
-				if err == nil {
-					t.Errorf("the connection ended as if it were complete, after %q", got)
+				var reset *tunnel.ResetError
+				if !errors.As(err, &reset) {
+					t.Errorf("the connection ended after %q with %v, want an abort", got, err)
 				}
 				close(release)
 				wantRefused(t, s, headerFor("a"), tunnel.RefusedUnknownEndpoint)
@@ -236,7 +238,9 @@ func TestSet_WhileDisconnected(t *testing.T) {
 	}
 	down.Store(true)
 	b.svc.cut()
-	next[agent.Retrying](r)
+	for !strings.Contains(next[agent.Retrying](r).Cause, "down") {
+		continue
+	}
 	r.agent.Set(append(all[:1], tcpEndpoint(t, "c")))
 	if e := next[agent.Removed](r); e.Key != "b" || e.Unbound {
 		t.Errorf("%+v", e)
@@ -252,18 +256,30 @@ func TestSet_WhileDisconnected(t *testing.T) {
 	}
 }
 
+// TestSet_DuringShutdownBindsNothing changes the endpoints while the last bind of the agent is not
+// answered, and while it unbinds.
 func TestSet_DuringShutdownBindsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
-	release := make(chan struct{})
-	b.svc.unbind = func() { <-release }
+	binding, unbinding, grant := make(chan struct{}), make(chan struct{}), b.svc.bind
+	b.svc.bind = func(ctx context.Context, s *tunnel.Session, bind tunnel.Bind) (tunnel.Bound, error) {
+		<-binding
+		return grant(ctx, s, bind)
+	}
+	b.svc.unbind = func() { <-unbinding }
 	r, all := b.keeps(t, func(o *agent.Options) { o.UnbindTimeout = patience }, "a")
 	receive(t, b.svc.binds, "bind")
-	next[agent.Online](r)
 	r.stop()
-	receive(t, b.svc.unbinds, "unbind")
-	r.agent.Set(append(all, tcpEndpoint(t, "b")))
-	close(release)
+	r.agent.WaitForShutdown()
+	changed := all[0]
+	changed.Metadata = "changed"
+	r.agent.Set([]agent.Endpoint{changed, tcpEndpoint(t, "b")})
+	close(binding)
+	if id := receive(t, b.svc.unbinds, "unbind"); id != "ep-a.demo" {
+		t.Errorf("unbound %s", id)
+	}
+	r.agent.Set(append(all, tcpEndpoint(t, "c")))
+	close(unbinding)
 	if err := r.end(); err != nil || len(b.svc.binds) > 0 {
 		t.Errorf("%v, %d binds", err, len(b.svc.binds))
 	}

@@ -41,7 +41,8 @@ func TestSet_ChangesUnderLoad(t *testing.T) {
 			want, main.Upstream = "two", endpoint(t, "main", two).Upstream
 		}
 		r.Set(append(slices.Clone(others), main))
-		if again := r.online("main")["main"]; again.EndpointID != bound.EndpointID || again.SessionID != bound.SessionID {
+		again := r.online("main")["main"]
+		if again.EndpointID != bound.EndpointID || again.SessionID != bound.SessionID {
 			t.Errorf("it became %+v", again)
 		}
 		l.progress()

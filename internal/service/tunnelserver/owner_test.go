@@ -5,6 +5,7 @@ package tunnelserver
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -144,4 +145,18 @@ func TestApplySessions_FollowsOwnersPolicy(t *testing.T) {
 	reads := r.legs[0].readings()
 	storetest.Must(t, r.servers[0].Compare(t.Context()))
 	storetest.Equal(t, "readings of what has not changed", r.legs[0].readings(), reads)
+}
+
+// TestBind_ExporterWaitsForRate requires that an exporter's binds beyond the rate of agents are not
+// refused.
+func TestBind_ExporterWaitsForRate(t *testing.T) {
+	t.Parallel()
+	l := newTestService(t)
+	a := l.exporter(testCluster)
+	for i := range 2 * bindsPerSecond {
+		b := ownedBind(fmt.Sprintf("api-%d", i))
+		b.URL = fmt.Sprintf("http://api-%d.demo", i)
+		_, err := a.Bind(t.Context(), b)
+		storetest.Must(t, err)
+	}
 }

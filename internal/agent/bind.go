@@ -232,8 +232,9 @@ func (a *Agent) setBound(h *sessionBinds, e *endpoint, s *spec, bound tunnel.Bou
 	a.byID[e.id] = e
 	a.mu.Unlock()
 	w := h.session.Welcome()
-	a.opt.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID, AssignedURL: bound.URL, OwnerEndpointID: bound.OwnerEndpointID,
-		SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion})
+	a.opt.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID, AssignedURL: bound.URL,
+		OwnerEndpointID: bound.OwnerEndpointID, SessionID: w.SessionID, Server: a.opt.Server,
+		ServerVersion: w.ServerVersion})
 	return !again
 }
 

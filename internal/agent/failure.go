@@ -106,7 +106,8 @@ func causeOf(err error, server string) string {
 		return "the connection was closed"
 	case errors.As(err, &refused) && refused.Detail == string(account.CodeWrongKind):
 		// servers that know exporters do not answer so to an API key
-		return fmt.Sprintf("this version of the server takes no API key of an exporter: update all servers (%s)", refused)
+		return fmt.Sprintf("this version of the server takes no API key of an exporter: update all servers (%s)",
+			refused)
 	case errors.As(err, &refused):
 		return refused.Error()
 	case trust.ProblemOf(err) != trust.NoProblem:

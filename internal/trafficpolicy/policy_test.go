@@ -200,7 +200,8 @@ on_tcp_connect:
 func TestFacts_InternalHosts(t *testing.T) {
 	t.Parallel()
 	forward := func(url string) string {
-		return "{expressions: [\"req.method == 'GET'\"], actions: [{type: forward-internal, config: {url: '" + url + "'}}]}"
+		return "{expressions: [\"req.method == 'GET'\"], actions: [{type: forward-internal, config: {url: '" +
+			url + "'}}]}"
 	}
 	for rules, want := range map[string][]string{
 		forward("http://B.internal:8080") + "," + forward("http://a.internal") + "," + forward("http://b.internal"): {

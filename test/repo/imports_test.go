@@ -176,7 +176,8 @@ var rules = []rule{
 		why:    "three programs, three trust domains: what they share lies beside their folders",
 	},
 	{
-		name: "the exporter is an agent in a cluster", of: []string{"internal/exporter", "internal/exporter/"}, deep: true,
+		name: "the exporter is an agent in a cluster",
+		of:   []string{"internal/exporter", "internal/exporter/"}, deep: true,
 		forbid: []string{module + "/internal/service", module + "/internal/operator/forwarder",
 			"modernc.org/", "github.com/jackc/"},
 		why: "the operator's third process joins two trust domains: it imports the agent, and nothing of the service",

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -38,6 +40,9 @@ func TestRestore_ReportsExporterKeys(t *testing.T) {
 	storetest.Must(t, f.Store.Close())
 	restored, err := store.Restore(ctx, store.Options{DataDir: dir}, file)
 	storetest.Must(t, err)
+	slices.SortFunc(restored.Changed, func(a, b store.Credential) int {
+		return strings.Compare(a.Description, b.Description) // ids of one millisecond have no order
+	})
 	storetest.Equal(t, "changed", described(restored.Changed), "narrowed,pinned")
 	storetest.Equal(t, "rules", fmt.Sprint(restored.Changed[0].Rules), "[exporter export:* bind:*]")
 

@@ -5,6 +5,7 @@ package exporter
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,13 @@ var apiObject = types.NamespacedName{Namespace: "demo", Name: "api"}
 func TestBindStates_UnreachableAfterDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		s := newBindStates(func(types.NamespacedName) {}, func() { calls++ })
-		expect := func(what string, wantUp bool, wantCause string, wantCalls int) {
+		var calls atomic.Int32
+		s := newBindStates(func(types.NamespacedName) {}, func() { calls.Add(1) })
+		expect := func(what string, wantUp bool, wantCause string, wantCalls int32) {
 			t.Helper()
 			synctest.Wait()
-			if up, cause := s.session(); up != wantUp || cause != wantCause || calls != wantCalls {
-				t.Errorf("%s: up %v, cause %q, %d calls", what, up, cause, calls)
+			if up, cause := s.session(); up != wantUp || cause != wantCause || calls.Load() != wantCalls {
+				t.Errorf("%s: up %v, cause %q, %d calls", what, up, cause, calls.Load())
 			}
 		}
 		expect("at the start", false, "", 0)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ import (
 type world struct {
 	client.Reader // nil: what is not implemented is not called
 
+	mu          sync.Mutex // held by a test that has called run, but while time passes
 	endpoints   map[string]account.Endpoint
 	lists       int
 	listErr     error
@@ -70,6 +72,8 @@ func (w *world) remove(names ...string) {
 }
 
 func (w *world) ListEndpoints(context.Context, account.EndpointFilter) (*apiclient.EndpointSnapshot, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.lists++
 	if w.listErr != nil {
 		return nil, w.listErr
@@ -78,6 +82,8 @@ func (w *world) ListEndpoints(context.Context, account.EndpointFilter) (*apiclie
 }
 
 func (w *world) DeleteEndpoint(_ context.Context, id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.deleteErr != nil {
 		return w.deleteErr
 	}
@@ -88,6 +94,8 @@ func (w *world) DeleteEndpoint(_ context.Context, id string) error {
 }
 
 func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if agents, ok := list.(*v1alpha1.AgentEndpointList); ok {
 		for name, url := range w.cached {
 			o := v1alpha1.AgentEndpoint{Spec: v1alpha1.AgentEndpointSpec{URL: url}}
@@ -99,6 +107,8 @@ func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.List
 }
 
 func (w *world) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.liveErr != nil {
 		return w.liveErr
 	}
@@ -215,7 +225,7 @@ func TestCollect_TakesEndpointThatIsBoundAgain(t *testing.T) {
 	}
 }
 
-// run runs a collector until the test has ended.
+// run runs a collector until the test has ended, and returns after its first round.
 func (w *world) run(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -225,6 +235,15 @@ func (w *world) run(t *testing.T) {
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	synctest.Wait()
+	w.mu.Lock()
+}
+
+// pass lets time pass, and rounds happen.
+func (w *world) pass(d time.Duration) {
+	w.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	w.mu.Lock()
 }
 
 // TestRun_HoldsMassDeletion checks that more than half of ten endpoints go only after a second
@@ -237,15 +256,13 @@ func TestRun_HoldsMassDeletion(t *testing.T) {
 		w.remove(gone...)
 		w.run(t)
 		w.expect(t)
-		time.Sleep(59 * time.Second)
+		w.pass(59 * time.Second)
 		w.expect(t)
 		w.objects[back], w.cached[back] = "http://"+back+".team-a", "http://"+back+".team-a"
 		w.remove(late)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		w.pass(2 * time.Second)
 		w.expect(t, gone[1:]...)
-		time.Sleep(11 * time.Minute)
-		synctest.Wait()
+		w.pass(11 * time.Minute)
 		w.expect(t, late)
 	})
 }
@@ -259,15 +276,14 @@ func TestRun_SecondRoundMustAgree(t *testing.T) {
 		clear(w.objects)
 		clear(w.cached)
 		w.run(t)
-		time.Sleep(50 * time.Second)
+		w.pass(50 * time.Second)
 		maps.Copy(w.objects, all)
 		maps.Copy(w.cached, all)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		w.pass(time.Minute)
 		clear(w.objects)
 		clear(w.cached)
-		for before := w.lists; w.lists == before; synctest.Wait() {
-			time.Sleep(time.Second)
+		for before := w.lists; w.lists == before; {
+			w.pass(time.Second)
 		}
 		w.expect(t) // held anew
 	})
@@ -296,16 +312,14 @@ func TestRun_RepeatsRounds(t *testing.T) {
 			t.Errorf("%d rounds at the start", w.lists)
 		}
 		w.listErr = errors.New("the service is away")
-		time.Sleep(11*time.Minute + time.Second)
-		synctest.Wait()
+		w.pass(11*time.Minute + time.Second)
 		if w.lists < 2 || w.lists > 4 { // at 9 to 11 min, and then every minute
 			t.Errorf("%d rounds in 11 minutes", w.lists)
 		}
 		before := w.lists
 		w.listErr = nil
 		w.remove("api-00")
-		time.Sleep(61 * time.Second)
-		synctest.Wait()
+		w.pass(61 * time.Second)
 		if w.lists != before+1 {
 			t.Errorf("%d rounds in the minute after an error", w.lists-before)
 		}

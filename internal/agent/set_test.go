@@ -55,11 +55,13 @@ func TestSet_BindsAndUnbindsOnSameSession(t *testing.T) {
 	}
 	changed := all[0]
 	changed.Metadata = "changed"
+	changed.Owner = &tunnel.Owner{Kind: "AgentEndpoint", Namespace: "demo", Name: "a", UID: "1"}
 	r.agent.Set([]agent.Endpoint{changed, tcpEndpoint(t, "c")})
 	for range 2 {
 		switch bind := receive(t, b.svc.binds, "bind"); {
 		case bind.URL == "tcp://c.demo:1" && bind.ResumeSecret == "":
-		case bind.URL == "tcp://a.demo:1" && bind.ResumeSecret == "a.demo of ts-1" && bind.Metadata == "changed":
+		case bind.URL == "tcp://a.demo:1" && bind.ResumeSecret == "a.demo of ts-1" && bind.Metadata == "changed" &&
+			*bind.Owner == *changed.Owner:
 		default:
 			t.Errorf("%+v", bind)
 		}

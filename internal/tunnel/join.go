@@ -160,6 +160,8 @@ func (h *serverSession) sendWelcome(l *link, welcome *Welcome) error {
 	h.replicasMu.Lock()
 	defer h.replicasMu.Unlock()
 	welcome.Replicas, welcome.ReplicaAddresses = h.server.replicasFor(h, welcome.Replicas)
-	h.replicas, h.addresses = welcome.Replicas, welcome.ReplicaAddresses
+	if !h.welcomed { // a joining connection's welcome may arrive after a message on another one
+		h.welcomed, h.replicas, h.addresses = true, welcome.Replicas, welcome.ReplicaAddresses
+	}
 	return l.ctrl.send(&message{Type: typeWelcome, Welcome: welcome})
 }

@@ -134,7 +134,12 @@ func (s *Session) addDialedLink(l *link, welcome *Welcome) (isNewLeg bool, retir
 	defer s.legsChanged()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := slices.ContainsFunc(s.links, func(o *link) bool { return o.replicaID == l.replicaID })
+	known := false
+	for _, o := range s.links {
+		if o.replicaID == l.replicaID { // o's may be from a later message than the welcome
+			known, l.replicas, l.addresses = true, o.replicas, o.addresses
+		}
+	}
 	needed := !s.isDrainingLocked(l) &&
 		(!known || !s.isReplicated() || len(s.links) < s.connNeedsLocked(time.Now()).want)
 	if err := s.addLinkLocked(l); err != nil {

@@ -80,9 +80,10 @@ func TestSet_RefusedBesideMany(t *testing.T) {
 	up := upstream(t, "one")
 	holder := start(t, s, func(o *agent.Options) { o.Endpoints = []agent.Endpoint{endpoint(t, "taken", up)} })
 	holder.online("taken")
-	good := many(t, up, 15) // the limit of an authtoken
+	good, key := many(t, up, 1000), exporterKey(s)
 	r := start(t, s, func(o *agent.Options) {
-		o.Endpoints = append(slices.Clone(good), endpoint(t, "taken", up))
+		o.Endpoints = append(slices.Clone(good), owned(endpoint(t, "taken", up)))
+		o.Token, o.ClusterUID = func() string { return key }, clusterUID
 	})
 	var refused []agent.BindRefused
 	bound := map[string]bool{}
@@ -131,12 +132,18 @@ func TestLeaveBound_NextAgentAdoptsRow(t *testing.T) {
 	}
 }
 
-// many returns n endpoints.
+// many returns n endpoints of objects.
 func many(t *testing.T, upstream string, n int) []agent.Endpoint {
 	t.Helper()
 	all := make([]agent.Endpoint, n)
 	for i := range all {
-		all[i] = endpoint(t, fmt.Sprintf("e-%d", i), upstream)
+		all[i] = owned(endpoint(t, fmt.Sprintf("e-%d", i), upstream))
 	}
 	return all
+}
+
+// owned makes the endpoint one of an object of its name.
+func owned(e agent.Endpoint) agent.Endpoint {
+	e.Owner = &tunnel.Owner{Kind: account.KindAgentEndpoint, Namespace: "demo", Name: e.Key, UID: "1"}
+	return e
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/build"
+	"github.com/fairlead-dev/fairlead/test/cluster/internal/node"
 )
 
 // asCluster makes the test's binary the cluster program, so that what is tested is what was
@@ -146,6 +148,9 @@ func TestCluster_NodeLifecycle(t *testing.T) {
 	c.upUntil("API server ready", syscall.SIGKILL)
 	c.want(0, "the cluster is ready", "up")
 	c.want(0, "already running", "up")
+	if _, err := os.Stat(filepath.Join(c.dir, node.HostImages)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("archives of imported images are left: %v", err)
+	}
 	c.want(1, "runs with other options", "up", "--dns-cache")
 	c.want(0, "Ready", "status")
 	c.want(0, "Running", "exec", "kubectl", "get", "pods", "-A")

@@ -66,7 +66,7 @@ func (s *Server) bind(
 	if problem := checkHolder(token, req.URL.String(), req.Owner); problem != nil {
 		return nil, false, problem
 	}
-	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
+	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != "" || req.Owner != nil); err != nil {
 		return nil, false, err
 	}
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
@@ -157,8 +157,11 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 	if !held {
 		err = s.unbindEndpoint(ctx, t, endpointID)
 	}
-	if err == nil {
-		s.publish(ctx, t.accountID, "", "", t.id)
+	if err == nil && s.opt.Publish != nil {
+		select {
+		case <-s.publishTogether(publicationKind{accountID: t.accountID}, t.id):
+		case <-ctx.Done():
+		}
 	}
 	return err
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Binds per second with one authtoken. Resumes after a restart of the service arrive by the
-// thousand and are not refused; they wait for a rate that the store can sustain, so that an
-// invented resume secret does not bypass the limit.
+// Binds per second with one credential. Resumes after a restart of the service, and what an exporter
+// binds, arrive by the thousand and are not refused; they wait for a rate that the store can sustain,
+// so that an invented resume secret does not bypass the limit.
 const (
 	bindsPerSecond   = 20
 	resumesPerSecond = 1000
@@ -24,7 +24,9 @@ type bindLimits struct {
 	binds, resumes *rate.Limiter
 }
 
-func (s *Server) limitBinds(ctx context.Context, credentialID string, resume bool) error {
+// limitBinds returns CodeTooMany when the credential binds too often. A resume, and a bind of an
+// exporter, waits instead.
+func (s *Server) limitBinds(ctx context.Context, credentialID string, waits bool) error {
 	s.mu.Lock()
 	l := s.bindLimits[credentialID]
 	if l == nil {
@@ -35,7 +37,7 @@ func (s *Server) limitBinds(ctx context.Context, credentialID string, resume boo
 	s.mu.Unlock()
 	tooMany := account.Errorf(account.CodeTooMany, "authtoken %s bound too many endpoints: at most %d a second",
 		credentialID, bindsPerSecond)
-	if resume {
+	if waits {
 		if l.resumes.Wait(ctx) != nil {
 			return tooMany
 		}

@@ -29,6 +29,9 @@ const (
 	// nextPublishTimeout is bindPublishTimeout while a server has not answered an earlier call: the
 	// others answer within it.
 	nextPublishTimeout = 50 * time.Millisecond
+	// maxCollectTime is how long changes wait at most for the answers to an earlier publication, to
+	// be told together. While a server has not answered an earlier call, they do not wait.
+	maxCollectTime = bindPublishTimeout / 2
 )
 
 // bindEffect is what a bind has ended or changed.
@@ -55,23 +58,12 @@ func (s *Server) publishBind(ctx context.Context, t *session, e bindEffect) {
 	}
 }
 
-// publishBriefly is publish, and PublishPolicy if policy is set, that waits for bindPublishTimeout
-// at most, and for nextPublishTimeout while other calls have waited in vain: an agent that comes
-// from a server that has died must not wait until that server is known to be dead. One that lives
-// and did not answer compares with the store.
+// publishBriefly tells the other servers, also of a replaced traffic policy if policy is set, and
+// waits for bindPublishTimeout at most, and for nextPublishTimeout while other calls have waited in
+// vain: an agent that comes from a server that has died must not wait until that server is known to
+// be dead. One that lives and did not answer compares with the store.
 func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
-	told := make(chan struct{})
-	s.closing.Go(func() {
-		defer close(told)
-		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		defer cancel()
-		var both sync.WaitGroup
-		if policy && s.opt.PublishPolicy != nil {
-			both.Go(func() { s.opt.PublishPolicy(ctx, accountID) })
-		}
-		s.publish(ctx, accountID, "", msg, sessionIDs...)
-		both.Wait()
-	})
+	told := s.publishTogether(publicationKind{accountID, msg, policy}, sessionIDs...)
 	wait := bindPublishTimeout
 	if s.unanswered.Load() > 0 {
 		wait = nextPublishTimeout
@@ -83,6 +75,73 @@ func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs .
 	case <-timeout.C:
 		s.unanswered.Add(1)
 		s.closing.Go(func() { <-told; s.unanswered.Add(-1) })
+	}
+}
+
+// publicationKind is what calls have in common that share a publication.
+type publicationKind struct {
+	accountID, msg string
+	policy         bool
+}
+
+// publication tells the other servers of several changes at once: each of them reads everything that
+// a session holds, and an agent may bind thousands of endpoints again.
+type publication struct {
+	sessionIDs []string      // until it begins
+	told       chan struct{} // closed when the others have answered
+}
+
+// publishTogether tells the other servers of the sessions. What comes while an earlier publication
+// of the kind is not answered is told together. The channel is closed when it is told.
+func (s *Server) publishTogether(kind publicationKind, sessionIDs ...string) (told <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.nextPublications[kind]
+	if p == nil {
+		p = &publication{told: make(chan struct{})}
+		s.nextPublications[kind] = p
+		earlier := s.publications[kind]
+		s.closing.Go(func() {
+			defer close(p.told)
+			if earlier != nil && s.unanswered.Load() == 0 {
+				earlier.await(maxCollectTime)
+			}
+			s.tell(kind, p)
+		})
+	}
+	p.sessionIDs = append(p.sessionIDs, sessionIDs...)
+	return p.told
+}
+
+// await waits until the publication is told, or d has passed.
+func (p *publication) await(d time.Duration) {
+	timeout := time.NewTimer(d)
+	defer timeout.Stop()
+	select {
+	case <-p.told:
+	case <-timeout.C:
+	}
+}
+
+// tell carries out a publication, which no further change joins.
+func (s *Server) tell(kind publicationKind, p *publication) {
+	s.mu.Lock()
+	delete(s.nextPublications, kind)
+	s.publications[kind] = p
+	s.mu.Unlock()
+	slices.Sort(p.sessionIDs)
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	var both sync.WaitGroup
+	if kind.policy && s.opt.PublishPolicy != nil {
+		both.Go(func() { s.opt.PublishPolicy(ctx, kind.accountID) })
+	}
+	s.publish(ctx, kind.accountID, "", kind.msg, slices.Compact(p.sessionIDs)...)
+	both.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.publications[kind] == p {
+		delete(s.publications, kind)
 	}
 }
 

@@ -6,8 +6,10 @@ package tunnelserver
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
@@ -97,5 +99,51 @@ func TestBind_WaitsForReplacedPolicy(t *testing.T) {
 	if told.Load() != 2 || policies.Load() != 1 {
 		t.Errorf("the bind was answered when %d changes of sessions and %d of policies were published", told.Load(),
 			policies.Load())
+	}
+}
+
+// TestPublish_TellsChangesTogether holds that what comes while the other servers have not answered an
+// earlier change is told by one call, which waits for a silent server only briefly.
+func TestPublish_TellsChangesTogether(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		takes      time.Duration // the answers of the others
+		unanswered int64
+		want       string
+		within     time.Duration
+	}{
+		"others answer":  {100 * time.Millisecond, 0, "[ts-1] [ts-1 ts-2]", 200 * time.Millisecond},
+		"one is silent":  {3 * time.Second, 0, "[ts-1] [ts-1 ts-2]", 3*time.Second + maxCollectTime},
+		"one was silent": {3 * time.Second, 1, "[ts-1] [ts-1 ts-2]", 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var calls []string
+				s := New(Options{Publish: func(_ context.Context, _, ids []string, _ tunnel.Code, msg string) {
+					if msg == "" {
+						calls = append(calls, fmt.Sprint(ids))
+					}
+					time.Sleep(c.takes)
+				}})
+				s.unanswered.Store(c.unanswered)
+				began, kind := time.Now(), publicationKind{accountID: "ac-1"}
+				first := s.publishTogether(kind, "ts-1")
+				synctest.Wait()
+				second, third := s.publishTogether(kind, "ts-2"), s.publishTogether(kind, "ts-1")
+				fourth := s.publishTogether(publicationKind{accountID: "ac-1", msg: "of another kind"}, "ts-3")
+				for _, told := range []<-chan struct{}{first, second, third, fourth} {
+					<-told
+				}
+				if took := time.Since(began); took != c.within {
+					t.Errorf("took %v, want %v", took, c.within)
+				}
+				storetest.Equal(t, "calls", strings.Join(calls, " "), c.want)
+				s.Wait()
+				if len(s.publications)+len(s.nextPublications) > 0 {
+					t.Error("publications are kept")
+				}
+			})
+		})
 	}
 }

@@ -96,6 +96,8 @@ type Server struct {
 	draining    bool
 	unpublished map[string]string // sessions with binds that the other servers are not told of, their accounts
 	publishing  bool              // publishPending runs
+	// those that wait for others of their kind, and the latest that have begun
+	nextPublications, publications map[publicationKind]*publication
 
 	joins     sync.RWMutex // held for reading by Join, for writing by retries of recordSessionEnd
 	comparing sync.Mutex   // held by comparisons with the store, so that an older one is not applied last
@@ -156,7 +158,9 @@ func New(o Options) *Server {
 		tunnels:    make(map[string][]*Member),
 		bindLimits: make(map[string]*bindLimits),
 
-		unpublished: make(map[string]string),
+		unpublished:      make(map[string]string),
+		nextPublications: make(map[publicationKind]*publication),
+		publications:     make(map[publicationKind]*publication),
 	}
 }
 

@@ -92,7 +92,7 @@ func (n *node) importImages(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return os.RemoveAll(n.c.Path(HostImages)) // containerd has them
 }
 
 // HostImages is the folder, in the cluster's, of the archives that `up` packs from programs of this

@@ -1,0 +1,95 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+)
+
+// cutConns are connections that a test can cut.
+type cutConns struct {
+	mu  sync.Mutex
+	all []net.Conn
+}
+
+func (c *cutConns) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		c.mu.Lock()
+		c.all = append(c.all, conn)
+		c.mu.Unlock()
+	}
+	return conn, err
+}
+
+func (c *cutConns) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		_ = conn.Close()
+	}
+	c.all = nil
+}
+
+const clusterUID = "1f0c3a52-8d57-4d52-9c1e-0a5b5cf0a001"
+
+// exporterKey creates an API key of a cluster's exporter.
+func exporterKey(s *servicetest.Server) string {
+	var key account.APIKey
+	s.CreateObject("/api_keys", map[string]any{"scopes": []string{"exporter"}, "cluster_uid": clusterUID}, &key)
+	return *key.Token
+}
+
+// TestRun_BindsManyEndpoints holds that an exporter's 2,000 endpoints are bound within seconds, and
+// again after a reconnect. It takes a tenth of the time that it allows, which is less than that of
+// 20 binds a second.
+func TestRun_BindsManyEndpoints(t *testing.T) {
+	s := servicetest.Start(t)
+	const n, allowed = 2000, 30 * time.Second
+	var conns cutConns
+	all := many(t, "8080", n)
+	key, began := exporterKey(s), time.Now()
+	r := start(t, s, func(o *agent.Options) {
+		o.Endpoints, o.DialServer, o.ClusterUID = all, conns.dial, clusterUID
+		o.Token = func() string { return key }
+	})
+	awaitOnline := func(what string, reconnected bool) {
+		t.Helper()
+		bound := map[string]bool{}
+		for len(bound) < n {
+			if e, ok := servicetest.Receive(t, r.events, what).(agent.Online); ok && e.Reconnected == reconnected {
+				bound[e.Key] = true
+			}
+		}
+		took := time.Since(began)
+		t.Logf("%s: %v", what, took)
+		if took > allowed {
+			t.Errorf("%s of %d endpoints took %v, at most %v are allowed", what, n, took, allowed)
+		}
+	}
+	awaitOnline("first binds", false)
+	conns.cut()
+	began = time.Now()
+	awaitOnline("binds after a reconnect", true)
+	for i := range all {
+		all[i].Metadata = "changed"
+	}
+	began = time.Now()
+	r.Set(all)
+	awaitOnline("binds of changes", true)
+	began = time.Now()
+	r.Set(nil)
+	for range n {
+		next(r, func(e agent.Removed) bool { return e.Unbound })
+	}
+	t.Logf("unbinds: %v", time.Since(began))
+}

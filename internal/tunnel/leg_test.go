@@ -317,3 +317,26 @@ func TestLegs_RefusingReplicaIsAvoided(t *testing.T) {
 		}
 	})
 }
+
+// TestLegs_LateWelcome checks that the welcome of a further connection with a replica, which was on
+// its way while a message on another one changed the number of replicas, does not restore it.
+func TestLegs_LateWelcome(t *testing.T) {
+	t.Parallel()
+	for _, later := range []int{2, 4} {
+		s := newSession(&clientHandler{}, true, Hello{}, Welcome{SessionID: "s"}, nil)
+		s.owner = NewClient(ClientConfig{MaxLegs: 5})
+		welcome := &Welcome{SessionID: "s", ReplicaID: "rp_1", Replicas: 3}
+		first := &link{conn: &muxConn{}}
+		_, _, err := s.addDialedLink(first, welcome)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.handleReplicas(first, later, nil)
+		if _, _, err := s.addDialedLink(&link{conn: &muxConn{}}, welcome); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.WantedLegs(); n != later {
+			t.Errorf("%d legs wanted after the welcome of another connection, want %d", n, later)
+		}
+	}
+}

@@ -104,8 +104,9 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"app.kubernetes.io/name `LABEL` of the forwarders' pods")
 	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "",
 		"app.kubernetes.io/instance `LABEL` of the forwarders' pods")
-	f.StringVar(&o.ForwarderService, "forwarder-service", "fairlead-operator-forwarders",
-		"`NAME` of the Service whose EndpointSlices have the forwarders' addresses, for projection by EndpointSlices")
+	f.StringVar(&o.ForwarderService, "forwarder-service", "",
+		"`NAME` of the Service whose EndpointSlices have the forwarders' addresses, for projection by EndpointSlices; "+
+			"empty: no EndpointSlices are read or written, as the charts before gave no right to them")
 	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")
 	f.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"work only while holding the namespace's Lease; needed with more than one replica")

@@ -180,7 +180,8 @@ func addRunnables(
 	}
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
-		Forwarders: forwarders, Addresses: addresses, Projection: o.Projection, Recorder: recorder,
+		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "",
+		Projection: o.Projection, Recorder: recorder,
 		Now: time.Now, Approved: approvals.Approved,
 		Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets, TargetRole: o.ClusterRole,
 		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
@@ -188,7 +189,10 @@ func addRunnables(
 	})
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
-	runnables := []manager.Runnable{register, second, addresses}
+	runnables := []manager.Runnable{register, second}
+	if o.ForwarderService != "" {
+		runnables = append(runnables, addresses)
+	}
 	if o.BindingEnabled {
 		register.EdgeStatus, register.Legs = forwarders.EdgeStatus, forwarders.Legs
 		runnables = append(runnables, feed, forwarders)

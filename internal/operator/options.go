@@ -64,7 +64,8 @@ type ManagerOptions struct {
 	ClusterRole       string
 	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
 	ForwarderInstance string // app.kubernetes.io/instance of them
-	ForwarderService  string // name of the Service that selects them, for projection by EndpointSlices
+	// name of the Service that selects them, for projection by EndpointSlices; "" = no slices are read or written
+	ForwarderService string
 
 	MetricsAddr string // empty: none
 	HealthAddr  string // empty: none
@@ -161,7 +162,12 @@ func (o *ManagerOptions) checkNames(c *optioncheck.Checker) {
 	}
 	c.Label("--forwarder-name", o.ForwarderName)
 	c.Label("--forwarder-instance", o.ForwarderInstance)
-	c.Name("--forwarder-service", o.ForwarderService, validation.IsDNS1123Label)
+	if o.ForwarderService != "" {
+		c.Name("--forwarder-service", o.ForwarderService, validation.IsDNS1123Label)
+	} else if o.Projection == v1alpha1.ProjectionEndpointSlice {
+		c.Reject("--forwarder-service", "", "name the Service that selects the forwarders, or give --projection="+
+			string(v1alpha1.ProjectionExternalName))
+	}
 	if !o.Projection.Valid() {
 		c.Reject("--projection", string(o.Projection), fmt.Sprintf("give %s or %s",
 			v1alpha1.ProjectionExternalName, v1alpha1.ProjectionEndpointSlice))

@@ -55,6 +55,9 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
 		{"--projection", "slices", "externalName or", func(o *ManagerOptions) { o.Projection = "slices" }},
 		{"--forwarder-service", "a.b", "name", func(o *ManagerOptions) { o.ForwarderService = "a.b" }},
+		{"--forwarder-service", "", "projection=externalName", func(o *ManagerOptions) {
+			o.ForwarderService, o.Projection = "", v1alpha1.ProjectionEndpointSlice
+		}},
 		{"--forwarder-instance", "", "label", func(o *ManagerOptions) { o.ForwarderInstance = "" }},
 		{"--description", "", "255", func(o *ManagerOptions) { o.Description = strings.Repeat("ä", 128) }},
 		{"--cluster-name", "", "253", func(o *ManagerOptions) { o.ClusterName = strings.Repeat("x", 254) }},

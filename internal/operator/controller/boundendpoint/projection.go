@@ -36,6 +36,9 @@ type Addresses interface {
 // installation does. The labels of listed namespaces cannot be read. A label with another value has
 // no effect, and ignored is that value.
 func (r *Reconciler) projection(ctx context.Context, namespace string) (p v1alpha1.Projection, ignored string) {
+	if r.WithoutSlices {
+		return v1alpha1.ProjectionExternalName, ""
+	}
 	if r.Namespaces.Listed() {
 		return r.Projection, ""
 	}

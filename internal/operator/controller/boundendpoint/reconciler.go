@@ -55,6 +55,9 @@ type Options struct {
 	Forwarders Forwarders
 	// Addresses provides what EndpointSlices list.
 	Addresses Addresses
+	// WithoutSlices is set where the installation has no right to EndpointSlices: all hostnames are
+	// projected by ExternalName.
+	WithoutSlices bool
 	// Projection of namespaces without a label of their own.
 	Projection v1alpha1.Projection
 	Recorder   events.EventRecorder

@@ -79,11 +79,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 		ns := &metav1.PartialObjectMetadata{}
 		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace),
-			builder.WithPredicates(r.namespaceChanged())).
-			Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.ofSlice),
+			builder.WithPredicates(r.namespaceChanged()))
+		if !r.WithoutSlices {
+			build = build.Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.ofSlice),
 				builder.WithPredicates(predicate.Funcs{
 					CreateFunc: func(event.CreateEvent) bool { return false }, // ours are made by Reconcile
 				}))
+		}
 	}
 	for _, s := range sources {
 		build = build.WatchesRawSource(s)

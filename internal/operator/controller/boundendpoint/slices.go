@@ -80,7 +80,7 @@ func (r *Reconciler) ensureSlice(
 // not cached, it does so when the status still has the other projection.
 func (r *Reconciler) removeSlices(ctx context.Context, b *v1alpha1.BoundEndpoint, target *corev1.Service) *problem {
 	uncached := r.Targets != nil && recordedProjection(b) == v1alpha1.ProjectionExternalName
-	if uncached || r.switches.active(b.Name) {
+	if r.WithoutSlices || uncached || r.switches.active(b.Name) {
 		return nil
 	}
 	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {

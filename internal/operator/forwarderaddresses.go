@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
@@ -34,6 +35,14 @@ func newForwarderAddresses(
 		Listed: listedAddresses(mgr.GetAPIReader(), own, o.AllowNamespaces), Notify: changes.NotifyAll,
 		Log: mgr.GetLogger().WithName("addresses"),
 	}), changes, nil
+}
+
+// ofSlices returns what runs for projection by EndpointSlices: nothing without rights to them.
+func ofSlices(o ManagerOptions, addresses *forwarderaddresses.Tracker) []manager.Runnable {
+	if o.ForwarderService == "" {
+		return nil
+	}
+	return []manager.Runnable{addresses}
 }
 
 // listedAddresses returns a function that lists our EndpointSlices and returns the addresses that

@@ -181,18 +181,14 @@ func addRunnables(
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
 		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "",
-		Projection: o.Projection, Recorder: recorder,
-		Now: time.Now, Approved: approvals.Approved,
+		Projection: o.Projection, Recorder: recorder, Now: time.Now, Approved: approvals.Approved,
 		Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets, TargetRole: o.ClusterRole,
 		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
 		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
-	runnables := []manager.Runnable{register, second}
-	if o.ForwarderService != "" {
-		runnables = append(runnables, addresses)
-	}
+	runnables := append(ofSlices(o, addresses), register, second)
 	if o.BindingEnabled {
 		register.EdgeStatus, register.Legs = forwarders.EdgeStatus, forwarders.Legs
 		runnables = append(runnables, feed, forwarders)

@@ -6,6 +6,8 @@ package agent_test
 import (
 	"context"
 	"net"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -49,12 +51,19 @@ func exporterKey(s *servicetest.Server) string {
 	return *key.Token
 }
 
-// TestRun_BindsManyEndpoints holds that an exporter's 2,000 endpoints are bound within seconds, and
-// again after a reconnect. It takes a tenth of the time that it allows, which is less than that of
-// 20 binds a second.
+// TestRun_BindsManyEndpoints holds that an exporter's endpoints are bound faster than 20 a second,
+// and again after a reconnect. FAIRLEAD_AGENT_ENDPOINTS is how many; 2,000 take two seconds for each
+// step on a quiet machine, without the race detector.
 func TestRun_BindsManyEndpoints(t *testing.T) {
 	s := servicetest.Start(t)
-	const n, allowed = 2000, 30 * time.Second
+	n := 300
+	if text := os.Getenv("FAIRLEAD_AGENT_ENDPOINTS"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allowed := time.Duration(n) * time.Second / 20
 	var conns cutConns
 	all := many(t, "8080", n)
 	key, began := exporterKey(s), time.Now()

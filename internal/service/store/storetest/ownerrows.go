@@ -136,6 +136,7 @@ var ownerRows = map[string]func(*testing.T, Open){
 		f.BindFor(gone, Owner("api"))
 		one, two := f.BindFor(first, Owner("api")).Endpoint, f.BindFor(second, Owner("api")).Endpoint
 		other := f.Request(gone, "http://other.demo")
+		f.Clock.Step(time.Millisecond)
 		other.Owner = Owner("web")
 		elsewhere, err := f.Store.Bind(t.Context(), other)
 		Must(t, err)

@@ -214,9 +214,9 @@ func (r *serverRelease) checkReplaced(t *testing.T, id, oldPod string) {
 	r.c.Eventually(t, time.Minute, "the agent back", func(ctx context.Context) error {
 		out, err := r.c.ExecInput(ctx, strings.NewReader(secret), "curl", "-K", "-", "-sS", "-m", "5", "--cacert",
 			r.CAFile,
-			"-H", "Service-Version: 2", r.URL+"/tunnel_sessions")
-		if err == nil && !strings.Contains(out, `"id":"ts`) {
-			err = fmt.Errorf("sessions: %s", out)
+			"-H", "Service-Version: 2", r.URL+"/endpoints")
+		if err == nil && !strings.Contains(out, `"tunnel_session":{`) {
+			err = fmt.Errorf("endpoints: %s", out)
 		}
 		return err
 	})

@@ -264,11 +264,13 @@ func TestHostile_ServiceThatChanges(t *testing.T) {
 	forwarder := w.service.StartForwarder()
 	o := w.mustApply(w.self, exports("honest", "http://honest:8080"))
 	w.expect(o, "Ready True Ready") // without a call, whose connection would be kept
-	for spec, want := range map[string]string{
-		`{"spec":{"selector":null}}`: "Accepted False UpstreamNotAllowed",
-		`{"spec":{"selector":null,"type":"ExternalName","externalName":"victim.` + w.victim + `.svc","clusterIP":"",` +
-			`"clusterIPs":null}}`: "Accepted False UnsupportedService",
+	for _, change := range []struct{ spec, want string }{
+		{`{"spec":{"selector":null}}`, "Accepted False UpstreamNotAllowed"},
+		{`{"spec":{"type":"ExternalName","externalName":"victim.` + w.victim +
+			`.svc","clusterIP":"","clusterIPs":null}}`,
+			"Accepted False UnsupportedService"},
 	} {
+		spec, want := change.spec, change.want
 		s := &unstructured.Unstructured{}
 		s.SetAPIVersion("v1")
 		s.SetKind("Service")

@@ -261,8 +261,11 @@ func apiList(c console, r resource) *cobra.Command {
 				return a.watch(ctx, &endpointFollower{apiCall: a, api: api, filter: filter})
 			}
 			query := url.Values{}
-			if filter.Binding != "" {
-				query.Set("binding", filter.Binding)
+			if len(filter.Bindings) > 0 {
+				query.Set("binding", strings.Join(filter.Bindings, ","))
+			}
+			if filter.Type != "" {
+				query.Set("type", filter.Type)
 			}
 			if filter.URL != "" {
 				query.Set("url", filter.URL)
@@ -278,8 +281,9 @@ func apiList(c console, r resource) *cobra.Command {
 		})
 	if r.watch {
 		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
-		cmd.Flags().StringVar(&filter.Binding, "binding", "",
-			"only those with this `BINDING`: kubernetes, internal or public")
+		cmd.Flags().StringSliceVar(&filter.Bindings, "binding", nil,
+			"only those with this `BINDING`: kubernetes, internal, public or clusterset")
+		cmd.Flags().StringVar(&filter.Type, "type", "", "only those of this `TYPE`: agent or cloud")
 		cmd.Flags().StringVar(&filter.URL, "url", "", "only those with this `URL`")
 		cmd.Flags().StringVar(&filter.OwnerCluster, "owner-cluster", "",
 			"only those of objects in the cluster with this `UID` (of its namespace kube-system)")

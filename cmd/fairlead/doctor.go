@@ -125,7 +125,8 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 	if client != nil {
 		defer client.CloseIdleConnections()
 		d.o.ListEndpoints = func(ctx context.Context, url string) (string, []account.Endpoint, error) {
-			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Binding: account.BindingKubernetes, URL: url})
+			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Bindings: []string{account.BindingKubernetes},
+				URL: url})
 			if err != nil {
 				return "", nil, err
 			}

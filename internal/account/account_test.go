@@ -223,12 +223,19 @@ func TestValidate_ListsEveryBrokenRule(t *testing.T) {
 
 func TestEndpointFilter_Matches(t *testing.T) {
 	t.Parallel()
-	e := account.Endpoint{URL: "http://a.b", Bindings: []string{account.BindingKubernetes}}
-	for f, want := range map[account.EndpointFilter]bool{{}: true, {Binding: "kubernetes"}: true,
-		{Binding: "public"}: false, {URL: "http://a.b"}: true,
-		{URL: "http://a.c"}: false, {Binding: "public", URL: "http://a.b"}: false} {
-		if f.Matches(&e) != want {
-			t.Errorf("%+v matches: %t", f, !want)
+	e := account.Endpoint{URL: "http://a.b", Type: "agent", Bindings: []string{account.BindingKubernetes}}
+	public, both := []string{"public"}, []string{"public", "kubernetes"}
+	for _, c := range []struct {
+		f    account.EndpointFilter
+		want bool
+	}{{want: true}, {account.EndpointFilter{Bindings: e.Bindings}, true},
+		{account.EndpointFilter{Bindings: public}, false},
+		{account.EndpointFilter{Bindings: both}, true}, {account.EndpointFilter{URL: "http://a.b"}, true},
+		{account.EndpointFilter{URL: "http://a.c"}, false},
+		{account.EndpointFilter{Bindings: public, URL: "http://a.b"}, false},
+		{account.EndpointFilter{Type: "agent"}, true}, {account.EndpointFilter{Type: "cloud"}, false}} {
+		if c.f.Matches(&e) != c.want {
+			t.Errorf("%+v matches: %t", c.f, !c.want)
 		}
 	}
 }

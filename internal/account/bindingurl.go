@@ -24,7 +24,13 @@ const (
 		"most 63 " +
 		"characters each, 253 in all), " +
 		"no dot at its end, no wildcard, no IP address, not below .internal"
-	ruleInternalPort = "a tcp endpoint needs a port, from 1 to 65535: tcp://<name>.internal:<port>"
+	ruleClustersetScheme = "the scheme must be tcp or service"
+	ruleClustersetHost   = "the hostname must be <service>.<namespace>.<cluster id>: three DNS labels of a-z, " +
+		"0-9 and " +
+		"'-'; the service begins with a letter"
+	ruleClustersetPort = "a tcp endpoint needs a port, from 1 to 65535: tcp://<service>.<namespace>.<cluster id>:<port>"
+	ruleServicePort    = "a service:// URL has no port; remove it"
+	ruleInternalPort   = "a tcp endpoint needs a port, from 1 to 65535: tcp://<name>.internal:<port>"
 )
 
 // Bindings lists the bindings that an endpoint can have.
@@ -37,6 +43,7 @@ func Bindings() []string { return []string{BindingKubernetes, BindingInternal, B
 //	kubernetes  http, tcp    see ParseEndpointURL
 //	internal    http, tcp    any host below .internal; tcp with a port
 //	public      http, https  any domain name; who may bind it is decided by the grants of the account
+//	clusterset  tcp, service <service>.<namespace>.<cluster id>; tcp with a port, service without
 func ParseBindingURL(binding, raw string) (EndpointURL, error) {
 	switch binding {
 	case BindingKubernetes:
@@ -45,6 +52,8 @@ func ParseBindingURL(binding, raw string) (EndpointURL, error) {
 		return internalForm.parse(raw)
 	case BindingPublic:
 		return publicForm.parse(raw)
+	case BindingClusterset:
+		return clustersetForm.parse(raw)
 	}
 	return EndpointURL{}, Invalid("binding", Shorten(binding), ruleBinding)
 }
@@ -52,7 +61,7 @@ func ParseBindingURL(binding, raw string) (EndpointURL, error) {
 // ParseAnyURL reads the URL of an endpoint whose binding is not known: what any binding accepts.
 // All bindings write one URL alike.
 func ParseAnyURL(raw string) (EndpointURL, error) {
-	for _, f := range []urlForm{kubernetesForm, internalForm, publicForm} {
+	for _, f := range []urlForm{kubernetesForm, internalForm, publicForm, clustersetForm} {
 		if u, err := f.parse(raw); err == nil {
 			return u, nil
 		}
@@ -83,6 +92,9 @@ var (
 		usual:   "[http|tcp]://<name>.internal[:port]", validHost: validInternalHost}
 	publicForm = urlForm{schemes: []string{"https", "http"}, ruleScheme: ruleSchemePublic, ruleHost: rulePublicHost,
 		usual: "[https|http]://<domain name>[:port]", validHost: ValidPublicHost}
+	clustersetForm = urlForm{schemes: []string{"tcp", SchemeService}, ruleScheme: ruleClustersetScheme,
+		ruleHost: ruleClustersetHost, ruleTCP: ruleClustersetPort,
+		usual: "tcp://<service>.<namespace>.<cluster id>:<port>", validHost: validClustersetHost}
 )
 
 func (f urlForm) parse(raw string) (EndpointURL, error) {
@@ -132,6 +144,10 @@ func (f urlForm) parseAuthority(scheme, authority string, bad func(string) (Endp
 		return bad(f.ruleHost)
 	}
 	switch {
+	case scheme == SchemeService:
+		if port != "" {
+			return bad(ruleServicePort)
+		}
 	case port != "":
 		n, err := strconv.Atoi(port)
 		if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {

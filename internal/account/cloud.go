@@ -5,6 +5,7 @@ package account
 
 import (
 	"context"
+	"slices"
 	"strings"
 )
 
@@ -19,6 +20,7 @@ type EndpointPatch struct {
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
 	OwnerUID                 *string // of the object that is its owner, which was made again
+	ServiceExport            *ServiceExport
 	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
 	// the endpoint has another one by now.
 	ExpectedPolicy *string
@@ -60,6 +62,9 @@ func (e *Endpoint) Validate() error {
 		r.add("bindings", strings.Join(e.Bindings, ","), "an endpoint has exactly one binding")
 	default:
 		u, err := ParseBindingURL(e.Bindings[0], e.URL)
+		if err == nil {
+			r.serviceExport(e, u)
+		}
 		r = append(r, FieldsOf(err)...)
 		if err == nil && (u.String() != e.URL || u.Scheme != e.Scheme || u.Host != e.Host || u.Port != e.Port) {
 			r.add("url", e.URL, "must be a parsed endpoint URL")
@@ -69,7 +74,11 @@ func (e *Endpoint) Validate() error {
 	r.text("description", e.Description, MaxDescription)
 	r.text("metadata", e.Metadata, MaxMetadata)
 	r.text("traffic_policy", e.TrafficPolicy, MaxTrafficPolicy)
-	r.owner(e.Owner, KindCloudEndpoint)
+	kind := KindCloudEndpoint
+	if slices.Contains(e.Bindings, BindingClusterset) {
+		kind = KindServiceExport
+	}
+	r.owner(e.Owner, kind)
 	return r.err()
 }
 
@@ -81,6 +90,9 @@ func (p EndpointPatch) Apply(e Endpoint) (Endpoint, error) {
 	set(&e.TrafficPolicy, p.TrafficPolicy)
 	set(&e.BackendID, p.BackendID)
 	set(&e.PoolingEnabled, p.PoolingEnabled)
+	if p.ServiceExport != nil {
+		e.ServiceExport = p.ServiceExport
+	}
 	if e.Owner != nil && p.OwnerUID != nil {
 		owner := *e.Owner
 		owner.UID = *p.OwnerUID

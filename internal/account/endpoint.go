@@ -5,6 +5,7 @@ package account
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -23,6 +24,9 @@ const (
 	BindingKubernetes = "kubernetes"
 	BindingInternal   = "internal"
 	BindingPublic     = "public"
+	// BindingClusterset is that of what clusters export by ServiceExports. Only exporters make such
+	// endpoints, and operators with clusterset.enabled list them.
+	BindingClusterset = "clusterset"
 
 	StatusOnline  = "online"
 	StatusOffline = "offline"
@@ -65,6 +69,7 @@ type Endpoint struct {
 	ProjectionID     string          `json:"projection_id"`
 	BackendID        string          `json:"backend_id"`
 	TrafficPolicy    string          `json:"traffic_policy,omitempty"` // lists and watches leave it out
+	ServiceExport    *ServiceExport  `json:"service_export"`           // nil = none
 	ResourceVersion  ResourceVersion `json:"resource_version"`
 
 	AccountID string `json:"-"`
@@ -92,14 +97,16 @@ const (
 
 // EndpointFilter narrows a list or a watch of endpoints; empty fields match everything.
 type EndpointFilter struct {
-	Binding      string
-	URL          string // normalised
-	OwnerCluster string // of the owner; of lists only
+	Bindings     []string // any of them
+	Type         string   // TypeAgent or TypeCloud
+	URL          string   // normalised
+	OwnerCluster string   // of the owner; of lists only
 }
 
 // Matches reports whether e passes the filter.
 func (f EndpointFilter) Matches(e *Endpoint) bool {
-	return (f.Binding == "" || len(e.Bindings) == 1 && e.Bindings[0] == f.Binding) &&
+	return (len(f.Bindings) == 0 || len(e.Bindings) == 1 && slices.Contains(f.Bindings, e.Bindings[0])) &&
+		(f.Type == "" || e.Type == f.Type) &&
 		(f.URL == "" || e.URL == f.URL) &&
 		(f.OwnerCluster == "" || e.Owner != nil && e.Owner.Cluster == f.OwnerCluster)
 }

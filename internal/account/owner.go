@@ -12,6 +12,7 @@ import (
 const (
 	KindAgentEndpoint = "AgentEndpoint" // of endpoints of type agent
 	KindCloudEndpoint = "CloudEndpoint" // of endpoints of type cloud
+	KindServiceExport = "ServiceExport" // of endpoints of BindingClusterset
 )
 
 // Owner is the object in a Kubernetes cluster that an endpoint is for. Cluster, Kind, Namespace and
@@ -19,7 +20,7 @@ const (
 // owner. The endpoints of one owner share their URL.
 type Owner struct {
 	Cluster   string `json:"cluster"` // the uid of the cluster's namespace kube-system
-	Kind      string `json:"kind"`    // KindAgentEndpoint or KindCloudEndpoint
+	Kind      string `json:"kind"`    // KindAgentEndpoint, KindCloudEndpoint or KindServiceExport
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"` // of the object

@@ -74,14 +74,21 @@ func Shorten(value string) string {
 // Validate checks a bind and lists every broken rule as CodeInvalid.
 func (b *BindRequest) Validate() error {
 	var r rules
-	parse := ParseAnyURL
-	if slices.Contains(Bindings(), b.Binding) {
+	kind, parse := KindAgentEndpoint, ParseAnyURL
+	if b.Binding == BindingClusterset || slices.Contains(Bindings(), b.Binding) {
 		parse = func(raw string) (EndpointURL, error) { return ParseBindingURL(b.Binding, raw) }
 	} else {
 		r.add("binding", b.Binding, ruleBinding)
 	}
 	if u, err := parse(b.URL.String()); err != nil || u != b.URL {
 		r.add("url", b.URL.String(), "must be a parsed endpoint URL")
+	}
+	if b.Binding == BindingClusterset {
+		kind = KindServiceExport
+		r.exportOwner(b.Owner, b.URL)
+		if b.URL.Scheme == SchemeService {
+			r.add("url", b.URL.String(), "the scheme must be tcp")
+		}
 	}
 	r.text("name", b.Name, MaxName)
 	r.text("description", b.Description, MaxDescription)
@@ -92,7 +99,7 @@ func (b *BindRequest) Validate() error {
 	if (b.TrafficPolicy == "") != (b.PolicyFacts.Digest == "") {
 		r.add("traffic_policy", "", "must be checked before it is kept")
 	}
-	r.owner(b.Owner, KindAgentEndpoint)
+	r.owner(b.Owner, kind)
 	if !slices.Contains([]string{"", "http1", "http2"}, b.UpstreamProtocol) {
 		r.add("upstream_protocol", b.UpstreamProtocol, "must be http1, http2 or empty")
 	}

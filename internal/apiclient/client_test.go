@@ -144,7 +144,7 @@ func TestClient_ListsAndWatches(t *testing.T) {
 	for i := range 5 {
 		f.Bind(session, fmt.Sprintf("http://e%d.demo", i))
 	}
-	filter := account.EndpointFilter{Binding: account.BindingKubernetes}
+	filter := account.EndpointFilter{Bindings: []string{account.BindingKubernetes}}
 	list, err := c.ListEndpoints(t.Context(), filter)
 	storetest.Must(t, err)
 	storetest.Equal(t, "endpoints", len(list.Endpoints), 5)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -148,8 +149,11 @@ func get[T any](ctx context.Context, c *Client, path string) (*T, error) {
 
 func filterQuery(f account.EndpointFilter) url.Values {
 	q := url.Values{}
-	if f.Binding != "" {
-		q.Set("binding", f.Binding)
+	if len(f.Bindings) > 0 {
+		q.Set("binding", strings.Join(f.Bindings, ","))
+	}
+	if f.Type != "" {
+		q.Set("type", f.Type)
 	}
 	if f.URL != "" {
 		q.Set("url", f.URL)

@@ -49,7 +49,7 @@ func readKey(file string) func() (string, error) {
 type accountSource struct{ api *apiclient.Client }
 
 func kubernetesEndpoints() account.EndpointFilter {
-	return account.EndpointFilter{Binding: account.BindingKubernetes}
+	return account.EndpointFilter{Bindings: []string{account.BindingKubernetes}}
 }
 
 // List implements endpointsync.Source.

@@ -27,9 +27,9 @@ func (s *service) chooseAgent(ctx context.Context, ep *account.Endpoint, tried [
 		func() (*tunnelserver.Member, error) { return s.sessions.Choose(ctx, ep, members...) })
 }
 
-// chooseHereFirst chooses one of the members here by now, which does not wait, then one with another
-// replica, then one here by choose, which may wait for one. It waits for an agent with another
-// replica that has just become unresponsive, unless an agent was tried.
+// chooseHereFirst chooses one of the members here by now, which does not wait, then one with
+// another replica, then one here by choose, which may wait for one. It waits for an agent with
+// another replica that has just become unresponsive, unless an agent was tried.
 func (s *service) chooseHereFirst(
 	ctx context.Context, q peers.Query, tried []edge.Agent, now, choose func() (*tunnelserver.Member, error),
 ) (edge.Agent, error) {
@@ -93,7 +93,7 @@ func (s *service) internalEndpoint(ctx context.Context, accountID, url string) (
 		return ep, nil
 	}
 	page, err := s.store.ListEndpoints(ctx, accountID,
-		account.EndpointFilter{Binding: account.BindingInternal, URL: u.String()}, account.Page{Limit: 1})
+		account.EndpointFilter{Bindings: []string{account.BindingInternal}, URL: u.String()}, account.Page{Limit: 1})
 	switch {
 	case err != nil:
 		return nil, err
@@ -103,8 +103,8 @@ func (s *service) internalEndpoint(ctx context.Context, accountID, url string) (
 	return s.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
-// publicEndpoint returns the endpoint of the public binding at host and port. While the store is away,
-// it is one that an agent with another replica has bound, unless there is one here, which
+// publicEndpoint returns the endpoint of the public binding at host and port. While the store is
+// away, it is one that an agent with another replica has bound, unless there is one here, which
 // public.Options.HeldEndpoint returns.
 func (s *service) publicEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
 	ep, away := s.store.PublicEndpoint(ctx, host, port)
@@ -129,7 +129,7 @@ const askPeersTimeout = 2 * time.Second
 
 // listPool returns the endpoints that have the endpoint's URL.
 func (s *service) listPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
-	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL},
+	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Bindings: ep.Bindings, URL: ep.URL},
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return nil, err

@@ -85,8 +85,8 @@ type row struct {
 	id      string
 	version account.ResourceVersion
 	policy  string // digest of the text that this process wrote; "" = it wrote none
-	// uncertain is the URL of an endpoint whose creation was not answered, with its binding.
-	uncertain *account.EndpointFilter
+	// uncertain is the endpoint whose creation was not answered.
+	uncertain *account.Endpoint
 }
 
 // New returns a Reconciler.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -26,8 +27,7 @@ func (r *Reconciler) ensure(
 		return nil, err
 	}
 	if now == nil {
-		filter := filterOf(&want)
-		r.remember(key, row{uncertain: &filter})
+		r.remember(key, row{uncertain: &want})
 		made, err := r.Account.CreateEndpoint(ctx, want)
 		if err != nil {
 			if !accountclient.Unanswered(err) {
@@ -68,7 +68,7 @@ func (r *Reconciler) find(
 		case err != nil && accountclient.Unanswered(err):
 			return nil, err
 		case err != nil || !isOf(e, want.Owner): // gone, or not ours: the status may be anything
-		case filterOf(e) == filterOf(want):
+		case sameLocation(e, want):
 			return e, nil
 		default:
 			if err := r.delete(ctx, e.ID); err != nil {
@@ -76,21 +76,22 @@ func (r *Reconciler) find(
 			}
 		}
 	}
-	id, err := r.lookUp(ctx, filterOf(want), want.Owner)
+	id, err := r.lookUp(ctx, want)
 	if err != nil || id == "" {
 		return nil, err
 	}
 	return r.Account.Endpoint(ctx, id)
 }
 
-// lookUp returns the id of the owner's endpoint at a URL, or "". The service lets it have one.
-func (r *Reconciler) lookUp(ctx context.Context, f account.EndpointFilter, owner *account.Owner) (string, error) {
-	list, err := r.Account.ListEndpoints(ctx, f)
+// lookUp returns the id of the owner's endpoint at the URL of want, or "". The service lets it have
+// one.
+func (r *Reconciler) lookUp(ctx context.Context, want *account.Endpoint) (string, error) {
+	list, err := r.Account.ListEndpoints(ctx, account.EndpointFilter{Bindings: want.Bindings, URL: want.URL})
 	if err != nil {
 		return "", err
 	}
 	for _, e := range list.Endpoints {
-		if isOf(&e, owner) && filterOf(&e) == f {
+		if isOf(&e, want.Owner) && sameLocation(&e, want) {
 			return e.ID, nil
 		}
 	}
@@ -112,7 +113,7 @@ func (r *Reconciler) removeEndpoints(ctx context.Context, key types.NamespacedNa
 		}
 	}
 	if known.uncertain != nil {
-		id, err := r.lookUp(ctx, *known.uncertain, owner)
+		id, err := r.lookUp(ctx, known.uncertain)
 		if err == nil && id != "" {
 			err = r.delete(ctx, id)
 		}
@@ -138,9 +139,9 @@ func isOf(e *account.Endpoint, owner *account.Owner) bool {
 	return e.Type == account.TypeCloud && e.Owner != nil && e.Owner.Is(owner)
 }
 
-// filterOf returns the filter of the endpoint's URL and binding.
-func filterOf(e *account.Endpoint) account.EndpointFilter {
-	return account.EndpointFilter{Binding: strings.Join(e.Bindings, ","), URL: e.URL}
+// sameLocation reports whether both have one URL and binding.
+func sameLocation(a, b *account.Endpoint) bool {
+	return a.URL == b.URL && slices.Equal(a.Bindings, b.Bindings)
 }
 
 // difference returns the change that makes an endpoint as wanted. known is what this process wrote

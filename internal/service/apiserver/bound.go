@@ -59,7 +59,7 @@ func (s *server) boundPage(
 	found, last = []account.Endpoint{}, page.BeforeID
 	for until := s.opt.Clock().Add(boundPageTime); ; {
 		some, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(),
-			account.EndpointFilter{Binding: account.BindingKubernetes},
+			account.EndpointFilter{Bindings: []string{account.BindingKubernetes}},
 			account.Page{BeforeID: last, Limit: account.MaxPageLimit})
 		if err != nil {
 			return nil, "", false, err

@@ -26,7 +26,7 @@ func (s *server) endpoints(page func([]account.Endpoint, pageLinks) any) kind[ac
 }
 
 func (s *server) listEndpoints(c *call) error {
-	q := c.parseQuery("binding", "url", "owner_cluster", "before_id", "limit", "watch", "resource_version")
+	q := c.parseQuery("binding", "type", "url", "owner_cluster", "before_id", "limit", "watch", "resource_version")
 	filter, page, version, watch := q.endpointFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
 	q.checkWatch(watch, version)
 	if watch && filter.OwnerCluster != "" {

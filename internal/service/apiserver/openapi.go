@@ -178,8 +178,11 @@ func parameters(versionHeader string) schema {
 		"limit": query("limit", "how many objects a page has at most",
 			schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit,
 				"default": account.DefaultPageLimit}),
-		"binding": query("binding", "only endpoints with this binding", schema{"enum": bindings}),
-		"url":     query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
+		"binding": query("binding", "only endpoints with one of these bindings: "+strings.Join(allBindings, ", ")+
+			", with commas between them", schema{"type": "string"}),
+		"endpoint_type": query("type", "only endpoints of this type",
+			schema{"enum": []string{account.TypeAgent, account.TypeCloud}}),
+		"url": query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
 		"owner_cluster": query("owner_cluster",
 			"only endpoints of objects in the cluster with this uid; not with watch=true",
 			schema{"type": "string", "maxLength": account.MaxUID}),

@@ -16,7 +16,8 @@ var operations = withBackends(map[string]operation{
 	"GET /events/{id}": {id: "getEvent", summary: "Read an event", answers: map[int]any{200: account.AuditEvent{}}},
 
 	"GET /endpoints": {id: "listEndpoints", summary: "List or watch endpoints",
-		query:   []string{"before_id", "limit", "binding", "url", "owner_cluster", "watch", "resource_version"},
+		query: []string{"before_id", "limit", "binding", "endpoint_type", "url", "owner_cluster", "watch",
+			"resource_version"},
 		answers: map[int]any{200: endpointList{}}, watch: account.EndpointEvent{}},
 	"POST /endpoints": {id: "createEndpoint", summary: "Make an endpoint of type cloud", body: endpointBody(),
 		answers: map[int]any{201: account.Endpoint{}}},

@@ -6,6 +6,7 @@ package apiserver
 import (
 	"cmp"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,14 +25,18 @@ func newSchemas() *schemas { return &schemas{all: schema{}} }
 
 var bindings = []string{account.BindingKubernetes, account.BindingInternal, account.BindingPublic}
 
+// allBindings are those that an endpoint of an answer can have.
+var allBindings = append(slices.Clone(bindings), account.BindingClusterset)
+
 // values lists the values of fields that have few, by type and field.
 var values = map[string]any{
 	"Endpoint.type":              []string{account.TypeAgent, account.TypeCloud},
 	"Endpoint.status":            []string{account.StatusOnline, account.StatusOffline},
 	"Endpoint.upstream_protocol": []string{"", "http1", "http2"},
-	"Endpoint.scheme":            []string{"http", "tcp"},
-	"Endpoint.proto":             []string{"http", "tcp"},
-	"Owner.kind":                 []string{account.KindAgentEndpoint, account.KindCloudEndpoint},
+	"Endpoint.scheme":            []string{"http", "https", "tcp", account.SchemeService},
+	"Endpoint.proto":             []string{"http", "https", "tcp", account.SchemeService},
+	"Owner.kind": []string{account.KindAgentEndpoint, account.KindCloudEndpoint,
+		account.KindServiceExport},
 }
 
 // schemaNames are the names of schemas that are not those of their types, as clients know them.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -93,9 +94,19 @@ func (q *query) checkWatch(watch bool, version *account.ResourceVersion) {
 func (q *query) endpointFilter() account.EndpointFilter {
 	var f account.EndpointFilter
 	if q.values.Has("binding") {
-		f.Binding = q.values.Get("binding")
-		if !slices.Contains(bindings, f.Binding) {
-			q.reject("binding", f.Binding, "must be kubernetes, internal or public")
+		f.Bindings = strings.Split(q.values.Get("binding"), ",")
+		for i, b := range f.Bindings {
+			if !slices.Contains(allBindings, b) || slices.Contains(f.Bindings[:i], b) {
+				q.reject("binding", b,
+					"must be one or more of kubernetes, internal, public and clusterset, each once, with "+
+						"commas between them")
+			}
+		}
+	}
+	if q.values.Has("type") {
+		f.Type = q.values.Get("type")
+		if f.Type != account.TypeAgent && f.Type != account.TypeCloud {
+			q.reject("type", f.Type, "must be agent or cloud")
 		}
 	}
 	if q.values.Has("url") {

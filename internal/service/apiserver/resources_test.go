@@ -40,7 +40,7 @@ func TestEndpoints_HaveDocumentedShape(t *testing.T) {
 		"name", "description", "metadata",
 		"pooling_enabled", "upstream_url", "upstream_protocol", "tunnel_session", "principal", "region", "created_at",
 		"updated_at", "status", "offline_since",
-		"projection_id", "backend_id", "resource_version", "owner"}
+		"projection_id", "backend_id", "service_export", "resource_version", "owner"}
 	for _, f := range fields {
 		if _, ok := got.body[f]; !ok {
 			t.Errorf("no field %s", f)

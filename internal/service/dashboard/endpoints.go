@@ -27,9 +27,12 @@ func (s *server) endpoints(c *call) error {
 		Status:   c.queryEnum("status", account.StatusOnline, account.StatusOffline),
 		Bindings: bindings, Statuses: []string{account.StatusOnline, account.StatusOffline}}
 	p.Filtered = p.Query != "" || p.Binding != "" || p.Status != ""
+	var filter account.EndpointFilter
+	if p.Binding != "" {
+		filter.Bindings = []string{p.Binding}
+	}
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
-		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{Binding: p.Binding},
-			page)
+		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), filter, page)
 		if err != nil {
 			return nil, false, err
 		}

@@ -98,7 +98,7 @@ func (s *server) addBoundEndpoints(c *call, p *operatorPage) error {
 	}
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
 		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(),
-			account.EndpointFilter{Binding: account.BindingKubernetes}, page)
+			account.EndpointFilter{Bindings: []string{account.BindingKubernetes}}, page)
 		if err != nil {
 			return nil, false, err
 		}

@@ -176,7 +176,8 @@ func (s *Store) ListEndpoints(
 		page.Version = t.version(seq)
 		q := query{args: []any{accountID}, text: `account_id = $1`}
 		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
-		q.andIf(f.Binding != "", `binding = `, f.Binding)
+		q.andIn(`binding`, f.Bindings)
+		q.andIf(f.Type != "", `type = `, f.Type)
 		q.andIf(f.URL != "", `url = `, f.URL)
 		q.andIf(f.OwnerCluster != "", `owner_cluster <> '' AND owner_cluster = `, f.OwnerCluster)
 		rows, err := t.endpointsWhere(q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
@@ -216,6 +217,21 @@ func (q *query) andIf(wanted bool, comparison string, value any) {
 	if wanted {
 		q.args = append(q.args, value)
 		q.text += fmt.Sprintf(" AND %s$%d", comparison, len(q.args))
+	}
+}
+
+// andIn adds the condition that the column has one of the values, if there are any.
+func (q *query) andIn(column string, values []string) {
+	for i, v := range values {
+		q.args = append(q.args, v)
+		separator := ", "
+		if i == 0 {
+			separator = " AND " + column + " IN ("
+		}
+		q.text += fmt.Sprintf("%s$%d", separator, len(q.args))
+	}
+	if len(values) > 0 {
+		q.text += ")"
 	}
 }
 

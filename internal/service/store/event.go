@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -33,7 +34,7 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 		}
 		upTo = t.version(seq)
 		q := query{args: []any{accountID, v.Seq}, text: `account_id = $1 AND seq > $2`}
-		q.andIf(f.Binding != "", `binding = `, f.Binding)
+		q.andIn(`binding`, f.Bindings)
 		q.andIf(f.URL != "", `url = `, f.URL)
 		return t.each(func(from scanner) error {
 			e, err := t.scanEvent(from)
@@ -48,7 +49,8 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 	if len(events) == limit {
 		upTo = events[limit-1].ResourceVersion // more may follow
 	}
-	return events, upTo, nil
+	others := func(e account.EndpointEvent) bool { return f.Type != "" && e.Endpoint.Type != f.Type }
+	return slices.DeleteFunc(events, others), upTo, nil
 }
 
 func (t *tx) checkVersion(v account.ResourceVersion, seq, compacted int64) error {

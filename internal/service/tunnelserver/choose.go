@@ -126,7 +126,7 @@ func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	page, err := s.opt.Store.ListEndpoints(ctx, ep.AccountID,
-		account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
+		account.EndpointFilter{Bindings: ep.Bindings, URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return 0, err
 	}

@@ -6,6 +6,7 @@ package tunnelserver
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,8 +121,8 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 				if waited := time.Since(asked); waited != c.want {
 					t.Errorf("waited %v, want %v", waited, c.want)
 				}
-				if c.pooling && (pool.filter != account.EndpointFilter{Binding: account.BindingKubernetes,
-					URL: "http://a.b"}) {
+				want := account.EndpointFilter{Bindings: []string{account.BindingKubernetes}, URL: "http://a.b"}
+				if c.pooling && !reflect.DeepEqual(pool.filter, want) {
 					t.Errorf("looked for %+v", pool.filter)
 				}
 			})

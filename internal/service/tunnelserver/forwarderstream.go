@@ -100,7 +100,8 @@ func (s *Server) cloudEndpoint(
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	page, err := s.opt.Store.ListEndpoints(ctx, accountID,
-		account.EndpointFilter{Binding: account.BindingKubernetes, URL: url.String()}, account.Page{Limit: 1})
+		account.EndpointFilter{Bindings: []string{account.BindingKubernetes}, URL: url.String()},
+		account.Page{Limit: 1})
 	switch {
 	case err != nil:
 		return nil, err

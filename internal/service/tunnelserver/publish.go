@@ -84,8 +84,8 @@ type publicationKind struct {
 	policy         bool
 }
 
-// publication tells the other servers of several changes at once: each of them reads everything that
-// a session holds, and an agent may bind thousands of endpoints again.
+// publication tells the other servers of several changes at once: each of them reads everything
+// that a session holds, and an agent may bind thousands of endpoints again.
 type publication struct {
 	sessionIDs []string      // until it begins
 	told       chan struct{} // closed when the others have answered
@@ -181,7 +181,7 @@ func (s *Server) poolSessions(ctx context.Context, r *account.BindResult, b tunn
 	}
 	ep := &r.Endpoint
 	page, err := s.opt.Store.ListEndpoints(ctx, ep.AccountID,
-		account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
+		account.EndpointFilter{Bindings: ep.Bindings, URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		s.log.Warn("the pool of an endpoint could not be read; its policy follows with the next comparison",
 			"endpoint", ep.ID, "err", err)

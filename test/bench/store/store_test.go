@@ -149,7 +149,8 @@ var operations = map[string]func(*endpointStore){
 
 func (f *endpointStore) list(before string) {
 	f.b.Helper()
-	page, err := f.ListEndpoints(f.b.Context(), f.account, account.EndpointFilter{Binding: account.BindingKubernetes},
+	page, err := f.ListEndpoints(f.b.Context(), f.account,
+		account.EndpointFilter{Bindings: []string{account.BindingKubernetes}},
 		account.Page{Limit: 100, BeforeID: before})
 	must(f.b, err)
 	if len(page.Endpoints) != 100 || !page.More {

@@ -51,7 +51,8 @@ func BenchmarkWatchers(b *testing.B) {
 			defer cancel()
 			run := &watchLatency{b: b, begun: map[int64]time.Time{}}
 			for range watchers {
-				w, err := client.WatchEndpoints(ctx, account.EndpointFilter{Binding: account.BindingKubernetes},
+				w, err := client.WatchEndpoints(ctx,
+					account.EndpointFilter{Bindings: []string{account.BindingKubernetes}},
 					page.Version)
 				must(b, err)
 				run.readers.Go(func() { defer w.Close(); run.read(w, page.Version.Seq, b.N*creates) })

@@ -62,7 +62,7 @@ var events = map[string]func(*testing.T, Open){
 		for i := range 5 {
 			f.Bind(session, fmt.Sprintf("http://e%d.demo", i))
 		}
-		filter := account.EndpointFilter{Binding: account.BindingKubernetes}
+		filter := account.EndpointFilter{Bindings: []string{account.BindingKubernetes}}
 		for want := v.Seq + 2; ; want += 2 {
 			got, upTo, err := f.Store.EndpointEvents(t.Context(), f.AccountID, v, filter, 2)
 			Must(t, err)
@@ -78,7 +78,7 @@ var events = map[string]func(*testing.T, Open){
 		Equal(t, "filtered", len(got), 1)
 		Equal(t, "read to", upTo, v)
 		got, _, err = f.Store.EndpointEvents(t.Context(), f.AccountID, account.ResourceVersion{Epoch: v.Epoch},
-			account.EndpointFilter{Binding: account.BindingPublic}, 100)
+			account.EndpointFilter{Bindings: []string{account.BindingPublic}}, 100)
 		Must(t, err)
 		Equal(t, "other binding", len(got), 0)
 	},

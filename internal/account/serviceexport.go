@@ -1,0 +1,166 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ServiceExport is what a cluster exports under the name of a Service (KEP-1645): the fields that
+// every cluster of the account derives its ServiceImport from. The endpoint that has it is of type
+// cloud and of BindingClusterset, with the URL of ServiceExportURL; the endpoint's CreatedAt, then
+// its ID, decide which of several exports of one name takes precedence. It carries no traffic: each
+// TCP port has endpoints of type agent of its own.
+type ServiceExport struct {
+	Type  string              `json:"type"`  // ExportClusterSetIP or ExportHeadless
+	Ports []ServiceExportPort `json:"ports"` // each name once
+	// SessionAffinity is None or ClientIP, for SessionAffinitySeconds; nil = not set
+	SessionAffinity        string            `json:"session_affinity"`
+	SessionAffinitySeconds *int32            `json:"session_affinity_seconds"`
+	InternalTrafficPolicy  string            `json:"internal_traffic_policy"` // Cluster, Local or ""
+	TrafficDistribution    string            `json:"traffic_distribution"`    // "" = not set
+	IPFamilies             []string          `json:"ip_families"`             // IPv4, IPv6, in the Service's order
+	Labels                 map[string]string `json:"labels"`                  // exported ones
+	Annotations            map[string]string `json:"annotations"`
+	// Ready reports whether an endpoint of the Service was ready lately.
+	Ready bool `json:"ready"`
+}
+
+// ServiceExportPort is a port of the Service.
+type ServiceExportPort struct {
+	Name        string `json:"name"`     // may be "" for a single port
+	Protocol    string `json:"protocol"` // TCP, UDP or SCTP
+	Port        int32  `json:"port"`
+	AppProtocol string `json:"app_protocol"` // "" = not set
+}
+
+// Values of ServiceExport.Type.
+const (
+	ExportClusterSetIP = "ClusterSetIP"
+	ExportHeadless     = "Headless"
+)
+
+// Limits of a ServiceExport.
+const (
+	MaxExportPorts    = 100
+	MaxExportMetadata = 32 << 10 // bytes of labels and annotations together, as JSON
+)
+
+// SchemeService is the scheme of ServiceExportURL.
+const SchemeService = "service"
+
+// ServiceExportURL is the URL of the endpoint that is the export of a Service by the cluster with
+// the id: service://<name>.<namespace>.<cluster id>.
+func ServiceExportURL(name, namespace, clusterID string) EndpointURL {
+	return EndpointURL{Scheme: SchemeService, Host: name + "." + namespace + "." + clusterID}
+}
+
+// ExportedPortURL is the URL of a TCP port of an exported Service:
+// tcp://<name>.<namespace>.<cluster id>:<port>.
+func ExportedPortURL(name, namespace, clusterID string, port int) EndpointURL {
+	return EndpointURL{Scheme: "tcp", Host: name + "." + namespace + "." + clusterID, Port: port}
+}
+
+// ClusterID returns the third label of the hostname of an endpoint of BindingClusterset: the id of
+// the cluster that exports it. An id is one cluster's in the account.
+func (u EndpointURL) ClusterID() string {
+	_, rest, _ := strings.Cut(u.Host, ".")
+	_, id, _ := strings.Cut(rest, ".")
+	return id
+}
+
+// ValidClusterID reports whether id can be a cluster's: a DNS label in lower case (KEP-2149).
+func ValidClusterID(id string) bool { return validLabel(id) }
+
+// validClustersetHost reports whether host is <service>.<namespace>.<cluster id>.
+func validClustersetHost(host string) bool {
+	name, rest, _ := strings.Cut(host, ".")
+	namespace, id, ok := strings.Cut(rest, ".")
+	return ok && ValidKubernetesHostname(name+"."+namespace) && ValidClusterID(id)
+}
+
+// serviceExport checks an endpoint of type cloud: those of BindingClusterset, and no others, have
+// an export.
+func (r *rules) serviceExport(e *Endpoint, u EndpointURL) {
+	if !slices.Contains(e.Bindings, BindingClusterset) {
+		if e.ServiceExport != nil {
+			r.add("service_export", "", "goes with the binding clusterset; leave it out")
+		}
+		return
+	}
+	if u.Scheme != SchemeService {
+		r.add("url", e.URL, "must be service://<name>.<namespace>.<cluster id>: exporters bind the ports")
+	}
+	r.exportOwner(e.Owner, u)
+	if e.ServiceExport == nil {
+		r.add("service_export", "", "is required with the binding clusterset")
+		return
+	}
+	e.ServiceExport.check(r)
+}
+
+// exportOwner checks that an endpoint of BindingClusterset has the owner that its URL names.
+func (r *rules) exportOwner(o *Owner, u EndpointURL) {
+	switch {
+	case o == nil:
+		r.add("owner", "", "is required with the binding clusterset: the ServiceExport in its cluster")
+	case !strings.HasPrefix(u.Host, o.Name+"."+o.Namespace+"."):
+		r.add("owner", o.Object(), "must be the ServiceExport that the url names: "+u.Host)
+	}
+}
+
+func (s *ServiceExport) check(r *rules) {
+	if s.Type != ExportClusterSetIP && s.Type != ExportHeadless {
+		r.add("service_export.type", s.Type, "must be ClusterSetIP or Headless")
+	}
+	if n := len(s.Ports); n > MaxExportPorts {
+		r.add("service_export.ports", "", fmt.Sprintf("has %d ports; at most %d are allowed", n, MaxExportPorts))
+		return
+	}
+	names := map[string]bool{}
+	for i, p := range s.Ports {
+		field := fmt.Sprintf("service_export.ports[%d].", i)
+		if p.Name != "" && !validLabel(p.Name) {
+			r.add(field+"name", p.Name, "must be a DNS label, or empty")
+		}
+		if names[p.Name] {
+			r.add(field+"name", p.Name, "is given twice")
+		}
+		names[p.Name] = true
+		if !slices.Contains([]string{"TCP", "UDP", "SCTP"}, p.Protocol) {
+			r.add(field+"protocol", p.Protocol, "must be TCP, UDP or SCTP")
+		}
+		if p.Port < 1 || p.Port > 65535 {
+			r.add(field+"port", fmt.Sprint(p.Port), "must be a number from 1 to 65535")
+		}
+		r.text(field+"app_protocol", p.AppProtocol, MaxShortText)
+	}
+	s.checkTraffic(r)
+	texts, err := json.Marshal([]map[string]string{s.Labels, s.Annotations})
+	if err != nil || len(texts) > MaxExportMetadata {
+		r.add("service_export.annotations", "", fmt.Sprintf("labels and annotations have %d bytes; at most %d are "+
+			"allowed", len(texts), MaxExportMetadata))
+	}
+}
+
+func (s *ServiceExport) checkTraffic(r *rules) {
+	if s.SessionAffinity != "None" && s.SessionAffinity != "ClientIP" {
+		r.add("service_export.session_affinity", s.SessionAffinity, "must be None or ClientIP")
+	}
+	if n := s.SessionAffinitySeconds; n != nil && (*n < 1 || *n > 86400) {
+		r.add("service_export.session_affinity_seconds", fmt.Sprint(*n), "must be from 1 to 86400")
+	}
+	if !slices.Contains([]string{"", "Cluster", "Local"}, s.InternalTrafficPolicy) {
+		r.add("service_export.internal_traffic_policy", s.InternalTrafficPolicy, "must be Cluster, Local or empty")
+	}
+	r.text("service_export.traffic_distribution", s.TrafficDistribution, MaxShortText)
+	for i, f := range s.IPFamilies {
+		if f != "IPv4" && f != "IPv6" || slices.Contains(s.IPFamilies[:i], f) {
+			r.add(fmt.Sprintf("service_export.ip_families[%d]", i), f, "must be IPv4 or IPv6, each at most once")
+		}
+	}
+}

@@ -185,7 +185,8 @@ var rules = []rule{
 	{
 		name: "what the programs share knows none of them",
 		of: []string{
-			"internal/account", "internal/apiclient", "internal/cli", "internal/cli/", "internal/goruntime/",
+			"internal/account", "internal/apiclient", "internal/cli", "internal/cli/", "internal/clusterset",
+			"internal/goruntime/",
 			"internal/printable", "internal/selector", "internal/statustoken", "internal/trafficpolicy",
 			"internal/trust",
 			"internal/tunnel", "internal/tunnel/", "internal/version",

@@ -1,0 +1,31 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterset_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"sigs.k8s.io/mcs-api/config/crd"
+)
+
+// Suites with an API server install the CRDs of testdata: those of the module whose types are used.
+func TestCRDs_AreTheModules(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]byte{
+		"serviceexports": crd.ServiceExportCRD,
+		"serviceimports": crd.ServiceImportCRD,
+	} {
+		file := "testdata/mcs-api-v0.5.2/multicluster.x-k8s.io_" + name + ".yaml"
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not that of sigs.k8s.io/mcs-api in go.mod: copy it from the module's config/crd, and name "+
+				"the folder after its version", file)
+		}
+	}
+}

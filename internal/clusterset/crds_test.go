@@ -6,9 +6,12 @@ package clusterset_test
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/mcs-api/config/crd"
+
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
 )
 
 // Suites with an API server install the CRDs of testdata: those of the module whose types are used.
@@ -26,6 +29,23 @@ func TestCRDs_AreTheModules(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s is not that of sigs.k8s.io/mcs-api in go.mod: copy it from the module's config/crd, and name "+
 				"the folder after its version", file)
+		}
+	}
+}
+
+// The command that people are given installs the CRDs of the same version.
+func TestInstallCRDs_NamesTheModulesVersion(t *testing.T) {
+	t.Parallel()
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, version, _ := strings.Cut(string(mod), "sigs.k8s.io/mcs-api ")
+	version, _, _ = strings.Cut(version, "\n")
+	for _, kind := range []string{"serviceexports", "serviceimports"} {
+		if file := "/mcs-api/" + version + "/config/crd/multicluster.x-k8s.io_" + kind + ".yaml"; !strings.Contains(
+			clusterset.InstallCRDs, file) {
+			t.Errorf("%s: no %s", clusterset.InstallCRDs, file)
 		}
 	}
 }

@@ -261,17 +261,11 @@ func apiList(c console, r resource) *cobra.Command {
 				return a.watch(ctx, &endpointFollower{apiCall: a, api: api, filter: filter})
 			}
 			query := url.Values{}
-			if len(filter.Bindings) > 0 {
-				query.Set("binding", strings.Join(filter.Bindings, ","))
-			}
-			if filter.Type != "" {
-				query.Set("type", filter.Type)
-			}
-			if filter.URL != "" {
-				query.Set("url", filter.URL)
-			}
-			if filter.OwnerCluster != "" {
-				query.Set("owner_cluster", filter.OwnerCluster)
+			for name, value := range map[string]string{"binding": strings.Join(filter.Bindings, ","), "type": filter.Type,
+				"url": filter.URL, "owner_cluster": filter.OwnerCluster} {
+				if value != "" {
+					query.Set(name, value)
+				}
 			}
 			all, err := api.ListObjects(ctx, r.path, r.list, query)
 			if err != nil {

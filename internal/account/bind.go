@@ -58,7 +58,7 @@ type Binder interface {
 	// for one that does not pool where others do, and the reverse. Endpoints of one owner need not
 	// pool: a bind takes the row that its resume secret fits, or one of the owner's that is
 	// offline, or makes one more. No bind adopts the row of another owner, nor of none, nor the
-	// reverse.
+	// reverse. CodeInUse when another cluster has the cluster id in a URL of BindingClusterset.
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
 	// Unbind deletes an endpoint that the session holds and its agent has ended. The id stays
 	// reserved. Not held: no-op.

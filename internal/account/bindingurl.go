@@ -61,7 +61,17 @@ func ParseBindingURL(binding, raw string) (EndpointURL, error) {
 // ParseAnyURL reads the URL of an endpoint whose binding is not known: what any binding accepts.
 // All bindings write one URL alike.
 func ParseAnyURL(raw string) (EndpointURL, error) {
-	for _, f := range []urlForm{kubernetesForm, internalForm, publicForm, clustersetForm} {
+	u, err := clustersetForm.parse(raw)
+	if err == nil || strings.HasPrefix(strings.ToLower(raw), SchemeService+"://") {
+		return u, err
+	}
+	return parseRuleURL(raw)
+}
+
+// parseRuleURL reads a URL that a bind rule can admit: that of any binding but BindingClusterset,
+// for which export rules count.
+func parseRuleURL(raw string) (EndpointURL, error) {
+	for _, f := range []urlForm{kubernetesForm, internalForm, publicForm} {
 		if u, err := f.parse(raw); err == nil {
 			return u, nil
 		}

@@ -58,7 +58,7 @@ func TestParseAnyURL_ExplainsByLikelyBinding(t *testing.T) {
 	t.Parallel()
 	for raw, names := range map[string]string{"https://app": "full domain name", "tcp://db.internal": "needs a port",
 		"http://a_b.internal": ".internal", "tcp://a.b": "needs a port",
-		"ftp://a.b": "http or tcp", "http://a": "exactly two DNS labels"} {
+		"ftp://a.b": "http or tcp", "http://a": "exactly two DNS labels", "service://a.b": "three DNS labels"} {
 		_, err := account.ParseAnyURL(raw)
 		if !strings.Contains(account.FirstRule(err), names) {
 			t.Errorf("%q: %v does not name %q", raw, err, names)
@@ -89,13 +89,20 @@ func FuzzParseBindingURL(f *testing.F) {
 		if other, err := account.ParseAnyURL(raw); err != nil || other != u {
 			t.Fatalf("%q is %+v, and under any binding %+v, %v", raw, u, other, err)
 		}
-		if problems := validation.IsDNS1123Subdomain(u.Host); len(problems) > 0 || u.Port < 1 || u.Port > 65535 {
+		if problems := validation.IsDNS1123Subdomain(u.Host); len(problems) > 0 || u.Port < 0 || u.Port > 65535 ||
+			(u.Port == 0) != (u.Scheme == account.SchemeService) {
 			t.Fatalf("%q: %v", u, problems)
 		}
 		if std, err := url.Parse(u.String()); err != nil || std.Hostname() != u.Host || std.Scheme != u.Scheme {
 			t.Fatalf("net/url reads %q as %v, %v", u, std, err)
 		}
-		if below := strings.HasSuffix(u.Host, ".internal"); below != (binding == account.BindingInternal) &&
+		if binding == account.BindingClusterset {
+			labels := strings.Split(u.Host, ".")
+			if len(labels) != 3 || labels[2] != u.ClusterID() || !account.ValidClusterID(u.ClusterID()) ||
+				len(validation.IsDNS1035Label(labels[0])) > 0 || len(validation.IsDNS1123Label(labels[1])) > 0 {
+				t.Fatalf("%q has no Service, namespace and cluster id", u)
+			}
+		} else if below := strings.HasSuffix(u.Host, ".internal"); below != (binding == account.BindingInternal) &&
 			binding != account.BindingKubernetes {
 			t.Fatalf("%s accepts %q", binding, u)
 		}

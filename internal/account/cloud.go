@@ -19,8 +19,8 @@ type EndpointPatch struct {
 	Description, Metadata    *string
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
-	OwnerUID                 *string // of the object that is its owner, which was made again
-	ServiceExport            *ServiceExport
+	OwnerUID                 *string        // of the object that is its owner, which was made again
+	ServiceExport            *ServiceExport // as a whole
 	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
 	// the endpoint has another one by now.
 	ExpectedPolicy *string
@@ -43,8 +43,9 @@ type PolicyChecker func(text, scheme, binding string) (PolicyFacts, error)
 // CodeInvalid here, with what to do instead.
 type CloudEndpoints interface {
 	// CreateEndpoint makes an endpoint of URL, Bindings, Scheme, Host, Port, Name, Description,
-	// Metadata, PoolingEnabled, TrafficPolicy, BackendID, AccountID, Principal and Owner of e; the
-	// rest is the store's. CodeURLTaken when others have the URL, or the owner has it already.
+	// Metadata, PoolingEnabled, TrafficPolicy, BackendID, ServiceExport, AccountID, Principal and
+	// Owner of e; the rest is the store's. CodeURLTaken when others have the URL, or the owner has
+	// it already. CodeInUse when another cluster has the cluster id in a URL of BindingClusterset.
 	CreateEndpoint(ctx context.Context, e Endpoint, facts PolicyFacts) (*Endpoint, error)
 	// PatchEndpoint changes an endpoint; facts are those of p.TrafficPolicy.
 	PatchEndpoint(ctx context.Context, by Caller, id string, p EndpointPatch, facts PolicyFacts) (*Endpoint, error)
@@ -91,7 +92,7 @@ func (p EndpointPatch) Apply(e Endpoint) (Endpoint, error) {
 	set(&e.BackendID, p.BackendID)
 	set(&e.PoolingEnabled, p.PoolingEnabled)
 	if p.ServiceExport != nil {
-		e.ServiceExport = p.ServiceExport
+		e.ServiceExport = p.ServiceExport.Normal()
 	}
 	if e.Owner != nil && p.OwnerUID != nil {
 		owner := *e.Owner

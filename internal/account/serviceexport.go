@@ -6,6 +6,7 @@ package account
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -17,7 +18,7 @@ import (
 // TCP port has endpoints of type agent of its own.
 type ServiceExport struct {
 	Type  string              `json:"type"`  // ExportClusterSetIP or ExportHeadless
-	Ports []ServiceExportPort `json:"ports"` // each name once
+	Ports []ServiceExportPort `json:"ports"` // each name, and each number of a protocol, once
 	// SessionAffinity is None or ClientIP, for SessionAffinitySeconds; nil = not set
 	SessionAffinity        string            `json:"session_affinity"`
 	SessionAffinitySeconds *int32            `json:"session_affinity_seconds"`
@@ -46,8 +47,8 @@ const (
 
 // Limits of a ServiceExport.
 const (
-	MaxExportPorts    = 100
-	MaxExportMetadata = 32 << 10 // bytes of labels and annotations together, as JSON
+	MaxExportPorts   = 100
+	MaxServiceExport = 32 << 10 // bytes of the whole, as JSON
 )
 
 // SchemeService is the scheme of ServiceExportURL.
@@ -83,8 +84,24 @@ func validClustersetHost(host string) bool {
 	return ok && ValidKubernetesHostname(name+"."+namespace) && ValidClusterID(id)
 }
 
+// Normal returns a copy in which what is empty is not nil. It is nil for nil.
+func (s *ServiceExport) Normal() *ServiceExport {
+	if s == nil {
+		return nil
+	}
+	n := *s
+	n.Ports, n.IPFamilies = append([]ServiceExportPort{}, s.Ports...), append([]string{}, s.IPFamilies...)
+	n.Labels, n.Annotations = map[string]string{}, map[string]string{}
+	maps.Copy(n.Labels, s.Labels)
+	maps.Copy(n.Annotations, s.Annotations)
+	if s.SessionAffinitySeconds != nil {
+		n.SessionAffinitySeconds = new(*s.SessionAffinitySeconds)
+	}
+	return &n
+}
+
 // serviceExport checks an endpoint of type cloud: those of BindingClusterset, and no others, have
-// an export.
+// an export, and nothing that is about traffic.
 func (r *rules) serviceExport(e *Endpoint, u EndpointURL) {
 	if !slices.Contains(e.Bindings, BindingClusterset) {
 		if e.ServiceExport != nil {
@@ -96,11 +113,35 @@ func (r *rules) serviceExport(e *Endpoint, u EndpointURL) {
 		r.add("url", e.URL, "must be service://<name>.<namespace>.<cluster id>: exporters bind the ports")
 	}
 	r.exportOwner(e.Owner, u)
+	r.noTraffic(e.PoolingEnabled, e.TrafficPolicy, e.BackendID)
 	if e.ServiceExport == nil {
 		r.add("service_export", "", "is required with the binding clusterset")
 		return
 	}
 	e.ServiceExport.check(r)
+}
+
+// noTraffic rejects what no endpoint of BindingClusterset has.
+func (r *rules) noTraffic(pools bool, policy, backendID string) {
+	const rule = "does not go with the binding clusterset; leave it out"
+	if pools {
+		r.add("pooling_enabled", "true", rule)
+	}
+	if policy != "" {
+		r.add("traffic_policy", "", rule)
+	}
+	if backendID != "" {
+		r.add("backend_id", backendID, rule)
+	}
+}
+
+// exportedPort checks a bind of BindingClusterset.
+func (r *rules) exportedPort(b *BindRequest) {
+	r.exportOwner(b.Owner, b.URL)
+	if b.URL.Scheme == SchemeService {
+		r.add("url", b.URL.String(), "the scheme must be tcp")
+	}
+	r.noTraffic(b.PoolingEnabled, b.TrafficPolicy, "")
 }
 
 // exportOwner checks that an endpoint of BindingClusterset has the owner that its URL names.
@@ -113,37 +154,53 @@ func (r *rules) exportOwner(o *Owner, u EndpointURL) {
 	}
 }
 
+// check lists the rules that the export breaks. A ServiceImport and a Service that are made of one
+// that breaks none are valid in every cluster.
 func (s *ServiceExport) check(r *rules) {
 	if s.Type != ExportClusterSetIP && s.Type != ExportHeadless {
 		r.add("service_export.type", s.Type, "must be ClusterSetIP or Headless")
 	}
+	text, err := json.Marshal(s)
+	if err != nil || len(text) > MaxServiceExport {
+		r.add("service_export", "", fmt.Sprintf("has %d bytes as JSON; at most %d are allowed: export fewer labels "+
+			"and annotations", len(text), MaxServiceExport))
+		return
+	}
+	s.checkPorts(r)
+	s.checkTraffic(r)
+	s.checkMetadata(r)
+}
+
+func (s *ServiceExport) checkPorts(r *rules) {
 	if n := len(s.Ports); n > MaxExportPorts {
 		r.add("service_export.ports", "", fmt.Sprintf("has %d ports; at most %d are allowed", n, MaxExportPorts))
 		return
 	}
-	names := map[string]bool{}
+	names, numbers := map[string]bool{}, map[ServiceExportPort]bool{}
 	for i, p := range s.Ports {
 		field := fmt.Sprintf("service_export.ports[%d].", i)
-		if p.Name != "" && !validLabel(p.Name) {
-			r.add(field+"name", p.Name, "must be a DNS label, or empty")
-		}
-		if names[p.Name] {
+		switch {
+		case p.Name == "" && len(s.Ports) > 1:
+			r.add(field+"name", "", "is required with several ports")
+		case p.Name != "" && !validLabel(p.Name):
+			r.add(field+"name", p.Name, "must be a DNS label: at most 63 characters of a-z, 0-9 and '-'")
+		case names[p.Name]:
 			r.add(field+"name", p.Name, "is given twice")
 		}
-		names[p.Name] = true
 		if !slices.Contains([]string{"TCP", "UDP", "SCTP"}, p.Protocol) {
 			r.add(field+"protocol", p.Protocol, "must be TCP, UDP or SCTP")
 		}
-		if p.Port < 1 || p.Port > 65535 {
+		number := ServiceExportPort{Protocol: p.Protocol, Port: p.Port}
+		switch {
+		case p.Port < 1 || p.Port > 65535:
 			r.add(field+"port", fmt.Sprint(p.Port), "must be a number from 1 to 65535")
+		case numbers[number]:
+			r.add(field+"port", fmt.Sprint(p.Port), "is given twice with the protocol "+p.Protocol)
 		}
-		r.text(field+"app_protocol", p.AppProtocol, MaxShortText)
-	}
-	s.checkTraffic(r)
-	texts, err := json.Marshal([]map[string]string{s.Labels, s.Annotations})
-	if err != nil || len(texts) > MaxExportMetadata {
-		r.add("service_export.annotations", "", fmt.Sprintf("labels and annotations have %d bytes; at most %d are "+
-			"allowed", len(texts), MaxExportMetadata))
+		if p.AppProtocol != "" && !validQualifiedName(p.AppProtocol) {
+			r.add(field+"app_protocol", p.AppProtocol, ruleQualifiedName)
+		}
+		names[p.Name], numbers[number] = true, true
 	}
 }
 
@@ -151,8 +208,9 @@ func (s *ServiceExport) checkTraffic(r *rules) {
 	if s.SessionAffinity != "None" && s.SessionAffinity != "ClientIP" {
 		r.add("service_export.session_affinity", s.SessionAffinity, "must be None or ClientIP")
 	}
-	if n := s.SessionAffinitySeconds; n != nil && (*n < 1 || *n > 86400) {
-		r.add("service_export.session_affinity_seconds", fmt.Sprint(*n), "must be from 1 to 86400")
+	if n := s.SessionAffinitySeconds; n != nil && (*n < 1 || *n > 86400 || s.SessionAffinity != "ClientIP") {
+		r.add("service_export.session_affinity_seconds", fmt.Sprint(*n),
+			"must be from 1 to 86400, and goes with the session_affinity ClientIP")
 	}
 	if !slices.Contains([]string{"", "Cluster", "Local"}, s.InternalTrafficPolicy) {
 		r.add("service_export.internal_traffic_policy", s.InternalTrafficPolicy, "must be Cluster, Local or empty")
@@ -163,4 +221,51 @@ func (s *ServiceExport) checkTraffic(r *rules) {
 			r.add(fmt.Sprintf("service_export.ip_families[%d]", i), f, "must be IPv4 or IPv6, each at most once")
 		}
 	}
+}
+
+const (
+	ruleQualifiedName = "must be [<DNS subdomain>/]<name>, the name 1 to 63 letters, digits, '-', '_' and '.', which " +
+		"begins and ends with a letter or digit"
+	ruleLabelValue = "the value must be empty, or 1 to 63 letters, digits, '-', '_' and '.', which begins and ends " +
+		"with a letter or digit"
+)
+
+// checkMetadata checks labels and annotations by the rules of Kubernetes.
+func (s *ServiceExport) checkMetadata(r *rules) {
+	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
+		if !validQualifiedName(key) {
+			r.add("service_export.labels", key, ruleQualifiedName)
+		} else if value := s.Labels[key]; value != "" && !validName(value) {
+			r.add("service_export.labels."+key, value, ruleLabelValue)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Annotations)) {
+		if !validQualifiedName(strings.ToLower(key)) {
+			r.add("service_export.annotations", key, ruleQualifiedName)
+		}
+		r.text("service_export.annotations."+key, s.Annotations[key], MaxServiceExport)
+	}
+}
+
+// validQualifiedName reports whether Kubernetes accepts s as the key of a label.
+func validQualifiedName(s string) bool {
+	prefix, name, ok := strings.Cut(s, "/")
+	if !ok {
+		return validName(s)
+	}
+	return validSubdomain(prefix) && validName(name)
+}
+
+// validName reports whether Kubernetes accepts s as a value of a label that is not empty.
+func validName(s string) bool {
+	alphanumeric := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
+	if len(s) == 0 || len(s) > 63 || !alphanumeric(s[0]) || !alphanumeric(s[len(s)-1]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !alphanumeric(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return true
 }

@@ -12,9 +12,11 @@ import (
 
 // EndpointURL is a parsed and normalised endpoint URL. The zero value is not valid.
 type EndpointURL struct {
-	Scheme string // "http", "https" (public binding only) or "tcp"
+	// Scheme is "http", "https" (public binding only), "tcp", or SchemeService (BindingClusterset
+	// only)
+	Scheme string
 	Host   string // lower case; for the kubernetes binding "<service>.<namespace>"
-	Port   int    // 1-65535
+	Port   int    // 1-65535; 0 with SchemeService
 }
 
 // String returns the normal form: lower case, without the port when it is the scheme's default,
@@ -26,8 +28,14 @@ func (u EndpointURL) String() string {
 	return u.Scheme + "://" + u.HostPort()
 }
 
-// HostPort returns host:port, always with the port.
-func (u EndpointURL) HostPort() string { return u.Host + ":" + strconv.Itoa(u.Port) }
+// HostPort returns host:port, always with the port; the host alone with SchemeService, which has
+// none.
+func (u EndpointURL) HostPort() string {
+	if u.Port == 0 {
+		return u.Host
+	}
+	return u.Host + ":" + strconv.Itoa(u.Port)
+}
 
 // Service returns the first label of a kubernetes endpoint's hostname, the name of its target
 // Service.

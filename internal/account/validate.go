@@ -85,10 +85,7 @@ func (b *BindRequest) Validate() error {
 	}
 	if b.Binding == BindingClusterset {
 		kind = KindServiceExport
-		r.exportOwner(b.Owner, b.URL)
-		if b.URL.Scheme == SchemeService {
-			r.add("url", b.URL.String(), "the scheme must be tcp")
-		}
+		r.exportedPort(b)
 	}
 	r.text("name", b.Name, MaxName)
 	r.text("description", b.Description, MaxDescription)
@@ -257,7 +254,7 @@ func normaliseURLPattern(pattern string) (normal, problem string) {
 	if strings.Contains(pattern, "*") {
 		return pattern, ""
 	}
-	u, err := ParseAnyURL(pattern)
+	u, err := parseRuleURL(pattern)
 	if err != nil {
 		return "", "could never match: " + FirstRule(err)
 	}

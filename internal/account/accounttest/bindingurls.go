@@ -12,7 +12,7 @@ import (
 // BindingURL is a URL that a binding accepts, and its normal form.
 type BindingURL struct{ Binding, URL, Normal string }
 
-// BindingURLs are URLs that the bindings internal and public accept.
+// BindingURLs are URLs that the bindings internal, public and clusterset accept.
 func BindingURLs() []BindingURL {
 	long := strings.Repeat("a", 63)
 	widest := strings.Repeat(long+".", 3) + strings.Repeat("a", 253-3*64)
@@ -38,13 +38,23 @@ func BindingURLs() []BindingURL {
 	} {
 		rows = append(rows, BindingURL{account.BindingPublic, raw, normal})
 	}
+	for raw, normal := range map[string]string{
+		"tcp://hello.demo.a:42": "tcp://hello.demo.a:42", "TCP://Hello.Demo.A:65535/": "tcp://hello.demo.a:65535",
+		"service://hello.demo.a": "service://hello.demo.a", "Service://Hello.1.2/": "service://hello.1.2",
+		"service://hello.demo.a:": "service://hello.demo.a",
+		"service://" + strings.Join([]string{long, long, long}, "."): "service://" +
+			strings.Join([]string{long, long, long}, "."),
+	} {
+		rows = append(rows, BindingURL{account.BindingClusterset, raw, normal})
+	}
 	return rows
 }
 
 // RefusedBindingURL is a URL that a binding must refuse, and what the error must name.
 type RefusedBindingURL struct{ Binding, URL, Names string }
 
-// RefusedBindingURLs are URLs that no endpoint with the binding internal or public may have.
+// RefusedBindingURLs are URLs that no endpoint with the binding internal, public or clusterset may
+// have.
 func RefusedBindingURLs() []RefusedBindingURL {
 	var rows []RefusedBindingURL
 	for binding, c := range map[string]struct{ good, host, scheme string }{
@@ -79,6 +89,22 @@ func RefusedBindingURLs() []RefusedBindingURL {
 			"a\x7f." + c.good, "\xff." + c.good, "ａ." + c.good} {
 			add("printable ASCII", "http://"+h)
 		}
+	}
+	for raw, names := range map[string]string{
+		"http://hello.demo.a": "tcp or service", "https://hello.demo.a:42": "tcp or service",
+		"tcp://hello.demo.a": "needs a port", "tcp://hello.demo.a:": "needs a port",
+		"tcp://hello.demo.a:0": "from 1 to 65535", "service://hello.demo.a:42": "has no port",
+		"service://hello.demo.a:0": "has no port", "service://hello.demo.a/b": "path",
+		"service://user:hunter2@hello.demo.a": "user name and password",
+		"hello.demo.a":                        "the scheme is missing; give",
+		"hello.demo.a:42":                     `the scheme is missing; did you mean "tcp://hello.demo.a:42"`,
+	} {
+		rows = append(rows, RefusedBindingURL{account.BindingClusterset, raw, names})
+	}
+	for _, host := range []string{"", ".", "hello", "hello.demo", "hello.demo.a.b", "1hello.demo.a", "hello..a",
+		"hello.demo.", "hello.demo.a.", ".demo.a", "hello.-demo.a", "hello.demo.a-", "hello.demo.a_b", "*.demo.a",
+		"hello.demo.*", "10.0.0.1", "[::1]", "hello.demo." + strings.Repeat("a", 64)} {
+		rows = append(rows, RefusedBindingURL{account.BindingClusterset, "service://" + host, "three DNS labels"})
 	}
 	return append(rows,
 		RefusedBindingURL{account.BindingInternal, "tcp://a.internal", "needs a port"},

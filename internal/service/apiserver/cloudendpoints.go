@@ -31,8 +31,9 @@ func readEndpointFields(c *call) (*body, endpointFields, error) {
 	f.Description, f.Metadata, f.PoolingEnabled = o.text("description"), o.text("metadata"),
 		o.boolean("pooling_enabled")
 	f.TrafficPolicy, f.BackendID = o.text("traffic_policy"), o.text("backend_id")
-	f.owner = readOwner(o)
+	f.owner, f.ServiceExport = readOwner(o), readServiceExport(o)
 	o.rejectUnknown()
+	f.rejectExport(c, b)
 	return b, f, nil
 }
 
@@ -94,7 +95,7 @@ func (s *server) completeEndpoint(
 ) (facts account.PolicyFacts, err error) {
 	if len(e.Bindings) != 1 {
 		b.top.reject("bindings", strings.Join(e.Bindings, ","),
-			"an endpoint has exactly one binding: kubernetes, internal or public")
+			"an endpoint has exactly one binding: kubernetes, internal, public or clusterset")
 		return facts, nil
 	}
 	if f.url == nil {

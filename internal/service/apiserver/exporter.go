@@ -3,20 +3,31 @@
 
 package apiserver
 
-import "github.com/fairlead-dev/fairlead/internal/account"
+import (
+	"slices"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
 
 // A key of the scope exporter keeps the endpoints of objects in one cluster. Endpoints without an
-// owner in that cluster do not exist for it, and its rules bound what it makes.
+// owner in that cluster do not exist for it, but for the exports of Services, which it lists and
+// watches to tell what conflicts with its own; its rules bound what it makes.
 
-// listFilter restricts the filter of a list to the endpoints that the key may know.
+// listsExports reports whether the filter selects exports of Services and nothing else.
+func listsExports(f account.EndpointFilter) bool {
+	return len(f.Bindings) == 1 && f.Bindings[0] == account.BindingClusterset && f.Type == account.TypeCloud
+}
+
+// listFilter restricts the filter of a list or watch to the endpoints that the key may know.
 func (c *call) listFilter(f account.EndpointFilter, watch bool) (account.EndpointFilter, error) {
 	cluster := c.Caller().OwnerCluster
 	switch {
-	case cluster == "":
+	case cluster == "" || listsExports(f):
 		return f, nil
 	case watch:
-		return f, account.Errorf(account.CodeScope, "a key with the scope exporter lists endpoints and does not watch "+
-			"them; leave watch out")
+		return f, account.Errorf(account.CodeScope,
+			"a key with the scope exporter watches the exports of Services and "+
+				"no other endpoints; give binding=clusterset&type=cloud, or leave watch out")
 	case f.OwnerCluster != "" && c.Key.ClusterUID != "" && f.OwnerCluster != cluster:
 		return f, account.ErrOtherCluster(c.Key.ID, cluster, f.OwnerCluster)
 	}
@@ -46,7 +57,8 @@ func (f *endpointFields) requireOwner(c *call, b *body) {
 }
 
 // checkExport returns CodeScope unless the key's rules admit the endpoint's owner and URL, and what
-// it forwards to: the backend, which may be "", and those of the facts of a policy.
+// it forwards to: the backend, which may be "", and those of the facts of a policy. The URL of
+// BindingClusterset is that of its owner and needs no rule.
 func (c *call) checkExport(e *account.Endpoint, facts account.PolicyFacts, backendID string) error {
 	if !c.Key.IsExporter() {
 		return nil
@@ -55,7 +67,7 @@ func (c *call) checkExport(e *account.Endpoint, facts account.PolicyFacts, backe
 	if err := c.checkOwnerRule(e.Owner); err != nil {
 		return err
 	}
-	if !c.Key.ACL.MayBind(e.URL) {
+	if !slices.Contains(e.Bindings, account.BindingClusterset) && !c.Key.ACL.MayBind(e.URL) {
 		return account.ErrNoRule(whose, "bind", e.URL)
 	}
 	if problem := c.Key.ACL.CheckForwards(whose, facts, backendID); problem != nil {

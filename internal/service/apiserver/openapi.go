@@ -178,7 +178,7 @@ func parameters(versionHeader string) schema {
 		"limit": query("limit", "how many objects a page has at most",
 			schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit,
 				"default": account.DefaultPageLimit}),
-		"binding": query("binding", "only endpoints with one of these bindings: "+strings.Join(allBindings, ", ")+
+		"binding": query("binding", "only endpoints with one of these bindings: "+strings.Join(bindings, ", ")+
 			", with commas between them", schema{"type": "string"}),
 		"endpoint_type": query("type", "only endpoints of this type",
 			schema{"enum": []string{account.TypeAgent, account.TypeCloud}}),

@@ -79,17 +79,3 @@ func backendBody(kind account.BackendKind) schema {
 	}
 	return fields(all)
 }
-
-func endpointBody() schema {
-	return fields(schema{
-		"id": sameID(), "url": schema{"type": []string{"string", "null"}},
-		"type":     schema{"enum": []any{account.TypeCloud, "", nil}},
-		"bindings": texts(schema{"enum": bindings}, 1), "name": text(account.MaxName),
-		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata),
-		"traffic_policy": text(account.MaxTrafficPolicy), "backend_id": orNullOf("string"),
-		"pooling_enabled": orNullOf("boolean"),
-		"owner": inner(schema{"cluster": text(account.MaxUID),
-			"kind":      schema{"enum": []any{account.KindCloudEndpoint, nil}},
-			"namespace": text(account.MaxNamespace), "name": text(account.MaxShortText), "uid": text(account.MaxUID)}),
-	})
-}

@@ -6,7 +6,6 @@ package apiserver
 import (
 	"cmp"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,10 +22,16 @@ type schemas struct{ all schema }
 
 func newSchemas() *schemas { return &schemas{all: schema{}} }
 
-var bindings = []string{account.BindingKubernetes, account.BindingInternal, account.BindingPublic}
+var bindings = []string{account.BindingKubernetes, account.BindingInternal, account.BindingPublic,
+	account.BindingClusterset}
 
-// allBindings are those that an endpoint of an answer can have.
-var allBindings = append(slices.Clone(bindings), account.BindingClusterset)
+// values of fields of a ServiceExport.
+var (
+	exportTypes      = []string{account.ExportClusterSetIP, account.ExportHeadless}
+	affinities       = []string{"None", "ClientIP"}
+	internalPolicies = []string{"", "Cluster", "Local"}
+	protocols        = []string{"TCP", "UDP", "SCTP"}
+)
 
 // values lists the values of fields that have few, by type and field.
 var values = map[string]any{
@@ -37,6 +42,10 @@ var values = map[string]any{
 	"Endpoint.proto":             []string{"http", "https", "tcp", account.SchemeService},
 	"Owner.kind": []string{account.KindAgentEndpoint, account.KindCloudEndpoint,
 		account.KindServiceExport},
+	"ServiceExport.type":                    exportTypes,
+	"ServiceExport.session_affinity":        affinities,
+	"ServiceExport.internal_traffic_policy": internalPolicies,
+	"ServiceExportPort.protocol":            protocols,
 }
 
 // schemaNames are the names of schemas that are not those of their types, as clients know them.
@@ -76,7 +85,7 @@ func (s *schemas) ofType(t reflect.Type) schema {
 		return schema{"type": "object", "additionalProperties": s.ofType(t.Elem())}
 	case reflect.Bool:
 		return schema{"type": "boolean"}
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int32, reflect.Int64:
 		return schema{"type": "integer"}
 	case reflect.Float64:
 		return schema{"type": "number"}

@@ -96,7 +96,7 @@ func (q *query) endpointFilter() account.EndpointFilter {
 	if q.values.Has("binding") {
 		f.Bindings = strings.Split(q.values.Get("binding"), ",")
 		for i, b := range f.Bindings {
-			if !slices.Contains(allBindings, b) || slices.Contains(f.Bindings[:i], b) {
+			if !slices.Contains(bindings, b) || slices.Contains(f.Bindings[:i], b) {
 				q.reject("binding", b,
 					"must be one or more of kubernetes, internal, public and clusterset, each once, with "+
 						"commas between them")

@@ -42,6 +42,9 @@ func (t *tx) bind(r account.BindRequest, result *account.BindResult) (*endpointR
 	if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
 		return nil, err
 	}
+	if err := t.claimClusterID(r); err != nil {
+		return nil, err
+	}
 	if err := t.refuseOthers(r, at); err != nil {
 		return nil, err
 	}

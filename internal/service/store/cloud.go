@@ -22,9 +22,12 @@ func (s *Store) CreateEndpoint(
 		if err := t.lockAccount(e.AccountID); err != nil {
 			return err
 		}
-		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0],
+		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0], Owner: e.Owner,
 			URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}, Name: e.Name}
 		if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
+			return err
+		}
+		if err := t.claimClusterID(r); err != nil {
 			return err
 		}
 		if err := t.refuseOtherScheme(r); err != nil {
@@ -40,7 +43,7 @@ func (s *Store) CreateEndpoint(
 		row.slot, row.onlineSince = slot, t.now
 		made := &row.e
 		made.Type, made.Status, made.Principal = account.TypeCloud, account.StatusOnline, e.Principal
-		made.Owner = e.Owner
+		made.Owner, made.ServiceExport = e.Owner, e.ServiceExport.Normal()
 		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata,
 			e.PoolingEnabled
 		policy, err := t.newPolicy(e.TrafficPolicy, facts)
@@ -215,7 +218,7 @@ func (s *Store) PatchEndpoint(
 		}
 		row.e.Description, row.e.Metadata, row.e.PoolingEnabled = after.Description, after.Metadata,
 			after.PoolingEnabled
-		row.e.Owner = after.Owner
+		row.e.Owner, row.e.ServiceExport = after.Owner, after.ServiceExport
 		changed, err := t.setPolicy(row, now, after.BackendID)
 		if err != nil || !changed && !differs(before, row.e) {
 			return err
@@ -225,8 +228,10 @@ func (s *Store) PatchEndpoint(
 		}
 		row.e.UpdatedAt = t.now
 		t.changed(account.Modified, row)
-		t.audit(by, account.AuditEndpointUpdated, id,
-			map[string]string{"url": row.e.URL, "type": row.e.Type, "binding": row.e.Bindings[0]})
+		if changed || !onlyReadiness(before, row.e) {
+			t.audit(by, account.AuditEndpointUpdated, id,
+				map[string]string{"url": row.e.URL, "type": row.e.Type, "binding": row.e.Bindings[0]})
+		}
 		return nil
 	})
 	if err != nil {
@@ -234,6 +239,17 @@ func (s *Store) PatchEndpoint(
 	}
 	row.e.TrafficPolicy = now.text
 	return &row.e, nil
+}
+
+// onlyReadiness reports whether two states of an endpoint differ in nothing but
+// ServiceExport.Ready, which follows the pods of a Service.
+func onlyReadiness(a, b account.Endpoint) bool {
+	if a.ServiceExport == nil || b.ServiceExport == nil {
+		return false
+	}
+	export := *a.ServiceExport
+	export.Ready, a.ServiceExport = b.ServiceExport.Ready, &export
+	return !differs(a, b)
 }
 
 // DeleteEndpoint implements account.CloudEndpoints.

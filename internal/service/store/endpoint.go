@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -67,9 +68,29 @@ var endpoints = newTable(table[endpointRow]{
 			{"owner_cluster", &r.ownerCluster, insertOnly},
 			{"owner_object", &r.ownerObject, insertOnly},
 			{"owner_uid", &r.ownerUID, updatable},
+			{"service_export", serviceExportField(&e.ServiceExport), updatable},
 		}
 	},
 })
+
+// serviceExportField is stored as JSON, nil as "".
+func serviceExportField(export **account.ServiceExport) converted[string] {
+	return converted[string]{
+		get: func() (string, error) {
+			if *export == nil {
+				return "", nil
+			}
+			text, err := json.Marshal(*export)
+			return string(text), err
+		},
+		set: func(text string) error {
+			if *export = nil; text == "" {
+				return nil
+			}
+			return json.Unmarshal([]byte(text), export)
+		},
+	}
+}
 
 // saveEndpoint writes the row and its policy.
 func (t *tx) saveEndpoint(kind account.EventType, r *endpointRow) error {

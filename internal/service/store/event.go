@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -22,7 +21,7 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 	if limit <= 0 || limit > maxEvents {
 		limit = maxEvents
 	}
-	var events []account.EndpointEvent
+	var found []account.EndpointEvent
 	var upTo account.ResourceVersion
 	err := s.read(ctx, "reading events", func(t *tx) error {
 		seq, compacted, err := t.counters(accountID, "seq", "compacted_seq")
@@ -33,24 +32,45 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 			return err
 		}
 		upTo = t.version(seq)
-		q := query{args: []any{accountID, v.Seq}, text: `account_id = $1 AND seq > $2`}
-		q.andIn(`binding`, f.Bindings)
-		q.andIf(f.URL != "", `url = `, f.URL)
-		return t.each(func(from scanner) error {
-			e, err := t.scanEvent(from)
-			events = append(events, e)
-			return err
-		}, `SELECT seq, type, snapshot FROM events WHERE `+q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit),
-			q.args...)
+		events, more, err := t.eventsAfter(accountID, v.Seq, f, limit)
+		if more {
+			upTo = events[limit-1].ResourceVersion
+		}
+		found = events
+		return err
 	})
 	if err != nil {
 		return nil, account.ResourceVersion{}, err
 	}
-	if len(events) == limit {
-		upTo = events[limit-1].ResourceVersion // more may follow
+	return found, upTo, nil
+}
+
+// eventsAfter returns at most limit events of endpoints that match the filter. more reports that
+// there are as many, so that others may follow. Rows do not tell the type of the endpoint, so those
+// of other types count as read, and do not count for the limit.
+func (t *tx) eventsAfter(
+	accountID string, after int64, f account.EndpointFilter, limit int,
+) (found []account.EndpointEvent, more bool, err error) {
+	for {
+		q := query{args: []any{accountID, after}, text: `account_id = $1 AND seq > $2`}
+		q.andIn(`binding`, f.Bindings)
+		q.andIf(f.URL != "", `url = `, f.URL)
+		read := 0
+		err := t.each(func(from scanner) error {
+			if read++; len(found) == limit {
+				return nil
+			}
+			e, err := t.scanEvent(from)
+			if after = e.ResourceVersion.Seq; err == nil && (f.Type == "" || e.Endpoint.Type == f.Type) {
+				found = append(found, e)
+			}
+			return err
+		}, `SELECT seq, type, snapshot FROM events WHERE `+q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit),
+			q.args...)
+		if more = len(found) == limit; err != nil || more || read < limit {
+			return found, more, err
+		}
 	}
-	others := func(e account.EndpointEvent) bool { return f.Type != "" && e.Endpoint.Type != f.Type }
-	return slices.DeleteFunc(events, others), upTo, nil
 }
 
 func (t *tx) checkVersion(v account.ResourceVersion, seq, compacted int64) error {

@@ -144,6 +144,7 @@ type Store struct {
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
 	ownedDue     atomic.Int64 // microseconds: when endpoints with an owner are looked for next
+	clustersDue  atomic.Int64 // microseconds: when exports of vanished clusters are looked for next
 }
 
 // The interfaces that Store implements.

@@ -24,6 +24,7 @@ func (s *Store) BeginServerTerm(ctx context.Context) error {
 		return err
 	}
 	s.operatorsDue.Store(micros(s.now().Add(operatorSweep)))
+	s.clustersDue.Store(micros(s.now().Add(clusterSweep)))
 	if err := s.endLost(ctx, "the server was restarted"); err != nil {
 		return err
 	}
@@ -52,8 +53,9 @@ func (s *Store) Sweep(ctx context.Context) error {
 	if s.opt.Replica != nil && !s.sweeper.Load() {
 		return errors.Join(s.flushLastUsedIfDue(ctx), s.flushUses(ctx, false))
 	}
-	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepOwned(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx),
-		s.sweepReservations(ctx), s.flushLastUsedIfDue(ctx), s.sweepSessions(ctx), s.sweepUsers(ctx),
+	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepOwned(ctx), s.sweepClusters(ctx),
+		s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx), s.flushLastUsedIfDue(ctx),
+		s.sweepSessions(ctx), s.sweepUsers(ctx),
 		s.sweepOperators(ctx))
 }
 
@@ -91,18 +93,22 @@ func (s *Store) sweepOwned(ctx context.Context) error {
 		micros(now.Add(-s.opt.OwnedGrace)))
 }
 
-// deleteExpired deletes the endpoints that the condition selects; $1 is the time before Grace, $2 the
-// type of agents' endpoints.
+// deleteExpired deletes the endpoints that the condition selects; $1 is the time before Grace, $2
+// the type of agents' endpoints.
 func (s *Store) deleteExpired(ctx context.Context, condition string, more ...any) error {
 	args := append([]any{micros(s.now().Add(-s.opt.Grace)), account.TypeAgent}, more...)
+	return s.deleteEndpoints(ctx, "deleting endpoints after their grace", condition, `grace_from, id`, args...)
+}
+
+// deleteEndpoints deletes the endpoints that the condition selects, in batches.
+func (s *Store) deleteEndpoints(ctx context.Context, doing, condition, order string, args ...any) error {
 	for {
 		some, err := s.exists(ctx, `SELECT 1 FROM endpoints WHERE `+condition+` LIMIT 1`, args...)
 		if err != nil || !some {
 			return err
 		}
-		err = s.write(ctx, "deleting endpoints after their grace", func(t *tx) error {
-			oldest := condition + fmt.Sprintf(` ORDER BY grace_from, id LIMIT %d`, sweepBatch)
-			rows, err := t.endpointsWhere(oldest, args...)
+		err = s.write(ctx, doing, func(t *tx) error {
+			rows, err := t.endpointsWhere(condition+fmt.Sprintf(` ORDER BY %s LIMIT %d`, order, sweepBatch), args...)
 			if err != nil {
 				return err
 			}

@@ -54,6 +54,13 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Namespace string `json:"namespace"`
+	// Cluster is the third label of the hostname: the id of the cluster that exports the Service.
+	// An object with it has no Services of its own: those of the ServiceImport lead to its target
+	// ports.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +optional
+	Cluster string `json:"cluster,omitempty"`
 	// ProjectionID names the upstream Service. It is the id of the hostname's first endpoint and
 	// the same in every cluster.
 	// +kubebuilder:validation:MinLength=1
@@ -80,6 +87,14 @@ type BoundEndpointSpec struct {
 	// once it is released, the time after which it is deleted and its ports are free. It is the
 	// latest of its ports' deadlines, and absent while one port has none.
 	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
+}
+
+// Hostname returns <service>.<namespace>, or <service>.<namespace>.<cluster>: the object's name.
+func (s *BoundEndpointSpec) Hostname() string {
+	if s.Cluster == "" {
+		return s.Service + "." + s.Namespace
+	}
+	return s.Service + "." + s.Namespace + "." + s.Cluster
 }
 
 // EndpointRef names one endpoint of the account.
@@ -169,7 +184,7 @@ type ServiceRef struct {
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.startsWith(self.spec.service) && self.metadata.name.charAt(size(self.spec.service)) == '.' && self.metadata.name.substring(size(self.spec.service) + 1) == self.spec.namespace",message="the name must be <spec.service>.<spec.namespace>"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.startsWith(self.spec.service) && self.metadata.name.charAt(size(self.spec.service)) == '.' && (has(self.spec.cluster) ? size(self.metadata.name) == size(self.spec.service) + size(self.spec.namespace) + size(self.spec.cluster) + 2 && self.metadata.name.substring(size(self.spec.service) + 1, size(self.spec.service) + 1 + size(self.spec.namespace)) == self.spec.namespace && self.metadata.name.charAt(size(self.spec.service) + 1 + size(self.spec.namespace)) == '.' && self.metadata.name.endsWith(self.spec.cluster) : self.metadata.name.substring(size(self.spec.service) + 1) == self.spec.namespace)",message="the name must be <spec.service>.<spec.namespace>[.<spec.cluster>]"
 type BoundEndpoint struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -35,6 +35,7 @@ const (
 const (
 	ReasonReady                = "Ready"
 	ReasonProjected            = "Projected"
+	ReasonClusterSet           = "ClusterSet"
 	ReasonReleased             = "Released"
 	ReasonNamespaceNotFound    = "NamespaceNotFound"
 	ReasonNamespaceForbidden   = "NamespaceForbidden"
@@ -68,6 +69,7 @@ const (
 	ReasonStoreChanged         = "StoreChanged"
 	ReasonMassRemoval          = "MassRemoval"
 	ReasonNothingHeld          = "NothingHeld"
+	ReasonClusterSetUnknown    = "ClusterSetUnknown"
 )
 
 // ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a

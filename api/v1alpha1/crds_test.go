@@ -44,6 +44,7 @@ func TestCRDs(t *testing.T) {
 		t.Run("update "+tt.kind+" "+tt.name, func(t *testing.T) { tt.check(t, kube) })
 	}
 	t.Run("bindings have a default", func(t *testing.T) { bindingsDefault(t, kube) })
+	t.Run("a BoundEndpoint is named by its spec", func(t *testing.T) { boundEndpointNames(t, kube) })
 }
 
 // samplesApply creates every object of config/samples.
@@ -192,6 +193,28 @@ func bindingsDefault(t *testing.T, kube client.Client) {
 		if err != nil || len(got) != 1 || got[0] != "kubernetes" {
 			t.Errorf("%s: bindings %v, %v", kind, got, err)
 		}
+	}
+}
+
+// boundEndpointNames makes BoundEndpoints with and without a cluster.
+func boundEndpointNames(t *testing.T, kube client.Client) {
+	const wrongName = "the name must be <spec.service>.<spec.namespace>[.<spec.cluster>]"
+	for _, tt := range []struct{ name, spec, refused string }{
+		{"hello.demo", "service: hello\nnamespace: demo\n", ""},
+		{"hello.demo.eu-1", "service: hello\nnamespace: demo\ncluster: eu-1\n", ""},
+		{"a-a.a.a", "service: a-a\nnamespace: a\ncluster: a\n", ""},
+		{"hello.prod.eu-1", "service: hello\nnamespace: prod\n", wrongName},
+		{"hello.prod", "service: hello\nnamespace: prod\ncluster: eu-1\n", wrongName},
+		{"hello.prod.eu-2", "service: hello\nnamespace: prod\ncluster: eu-1\n", wrongName},
+		{"hello.prod-eu-1", "service: hello\nnamespace: prod\ncluster: eu-1\n", wrongName},
+		{"hell.o.prod", "service: hello\nnamespace: prod\n", wrongName},
+		{"hello.prod.eu.1", "service: hello\nnamespace: prod\ncluster: eu.1\n", "spec.cluster"},
+	} {
+		o := object(t, "BoundEndpoint",
+			tt.spec+"projectionID: x\nports: [{port: 42, scheme: tcp, targetPort: 20042}]\n")
+		o.SetGenerateName("")
+		o.SetName(tt.name)
+		t.Run(tt.name, func(t *testing.T) { expectError(t, kube.Create(t.Context(), o), tt.refused) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -33,7 +34,7 @@ func newAccountClients(o ManagerOptions) (endpointsync.Source, registration.Regi
 	if err != nil {
 		return nil, nil, fmt.Errorf("preparing the client of the account: %w", err)
 	}
-	return accountSource{api}, registrar{api}, nil
+	return &accountSource{api: api, clusterset: o.Clusterset}, registrar{api}, nil
 }
 
 // readKey returns a function that reads the key for every request, so that a rotated one needs no
@@ -45,16 +46,37 @@ func readKey(file string) func() (string, error) {
 	}
 }
 
-// accountSource reads the account's kubernetes-bound endpoints.
-type accountSource struct{ api *apiclient.Client }
-
-func kubernetesEndpoints() account.EndpointFilter {
-	return account.EndpointFilter{Bindings: []string{account.BindingKubernetes}}
+// accountSource reads the account's kubernetes-bound endpoints, and with clusterset what clusters
+// export. It is used by one goroutine.
+type accountSource struct {
+	api        *apiclient.Client
+	clusterset bool
+	// withoutClusterset reports that the latest list is one without account.BindingClusterset,
+	// which the server does not know, and watchRefused that a watch since then has found that out.
+	withoutClusterset, watchRefused bool
 }
 
-// List implements endpointsync.Source.
-func (s accountSource) List(ctx context.Context) (endpointsync.Snapshot, error) {
-	list, err := s.api.ListEndpoints(ctx, kubernetesEndpoints())
+// List implements endpointsync.Source. A server that refuses account.BindingClusterset is asked
+// without it. While the servers behind one address are updated, some know it and others do not: the
+// list that follows a refused watch is one without it.
+func (s *accountSource) List(ctx context.Context) (endpointsync.Snapshot, error) {
+	ask := s.clusterset && !s.watchRefused
+	s.watchRefused = false
+	if ask {
+		snapshot, err := s.list(ctx, account.BindingKubernetes, account.BindingClusterset)
+		if !isRefused(err) {
+			s.withoutClusterset = false
+			return snapshot, err
+		}
+	}
+	snapshot, err := s.list(ctx, account.BindingKubernetes)
+	s.withoutClusterset = s.clusterset
+	snapshot.WithoutClusterset = s.withoutClusterset
+	return snapshot, err
+}
+
+func (s *accountSource) list(ctx context.Context, bindings ...string) (endpointsync.Snapshot, error) {
+	list, err := s.api.ListEndpoints(ctx, account.EndpointFilter{Bindings: bindings})
 	if err != nil {
 		return endpointsync.Snapshot{}, err
 	}
@@ -62,16 +84,28 @@ func (s accountSource) List(ctx context.Context) (endpointsync.Snapshot, error) 
 		StoreID: list.StoreID}, nil
 }
 
-// Watch implements endpointsync.Source.
-func (s accountSource) Watch(ctx context.Context, after account.ResourceVersion) (endpointsync.Watcher, error) {
-	w, err := s.api.WatchEndpoints(ctx, kubernetesEndpoints(), after)
+// Watch implements endpointsync.Source: it watches what the latest list had.
+func (s *accountSource) Watch(ctx context.Context, after account.ResourceVersion) (endpointsync.Watcher, error) {
+	bindings := []string{account.BindingKubernetes}
+	ask := s.clusterset && !s.withoutClusterset
+	if ask {
+		bindings = append(bindings, account.BindingClusterset)
+	}
+	w, err := s.api.WatchEndpoints(ctx, account.EndpointFilter{Bindings: bindings}, after)
 	if errors.Is(err, apiclient.ErrWatchUnsupported) {
 		return nil, endpointsync.ErrWatchUnsupported
 	}
 	if err != nil {
+		s.watchRefused = ask && isRefused(err)
 		return nil, err
 	}
 	return w, nil
+}
+
+// isRefused reports whether the server answered that the request is wrong.
+func isRefused(err error) bool {
+	var e *account.Error
+	return errors.As(err, &e) && e.HTTPStatus() == http.StatusBadRequest
 }
 
 // registrar registers the installation.

@@ -210,8 +210,8 @@ func addRunnables(
 
 // newSet returns the set of the account's endpoints that the selector admits.
 func newSet(o ManagerOptions, s settings) *endpointsync.Set {
-	return endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay,
-		AcceptAccount: o.AcceptAccount, Now: time.Now})
+	return endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, Clusterset: o.Clusterset,
+		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now})
 }
 
 // newRegistration returns the registration of this installation, without its connections to the

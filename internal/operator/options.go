@@ -39,6 +39,7 @@ type ManagerOptions struct {
 	ClusterName      string // display name of the cluster
 	BindingEnabled   bool
 	EndpointSelector string
+	Clusterset       bool // carry what clusters export by ServiceExports
 	RemovalDelay     time.Duration
 	AcceptAccount    string // the id of the account or store that may replace the recorded one
 	PortRange        string
@@ -64,7 +65,8 @@ type ManagerOptions struct {
 	ClusterRole       string
 	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
 	ForwarderInstance string // app.kubernetes.io/instance of them
-	// name of the Service that selects them, for projection by EndpointSlices; "" = no slices are read or written
+	// name of the Service that selects them, for projection by EndpointSlices; "" = no slices are
+	// read or written
 	ForwarderService string
 
 	MetricsAddr string // empty: none

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -324,6 +325,16 @@ func bep(host, namespace, scheme string, port, targetPort int32, id string) *v1a
 	if id != "" {
 		url := scheme + "://" + host + "." + namespace + ":" + strconv.Itoa(int(port))
 		b.Spec.Endpoints = []v1alpha1.EndpointRef{{ID: id, URL: url}}
+	}
+	return b
+}
+
+// exportedBy makes b that of a Service which the cluster exports.
+func exportedBy(b *v1alpha1.BoundEndpoint, cluster string) *v1alpha1.BoundEndpoint {
+	b.Name += "." + cluster
+	b.Spec.Cluster = cluster
+	for i, ref := range b.Spec.Endpoints {
+		b.Spec.Endpoints[i].URL = strings.Replace(ref.URL, b.Spec.Namespace+":", b.Spec.Namespace+"."+cluster+":", 1)
 	}
 	return b
 }

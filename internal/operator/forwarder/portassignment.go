@@ -33,19 +33,21 @@ func assignPorts(objects []*v1alpha1.BoundEndpoint) map[int]portAssignment {
 			if object.Spec.State == v1alpha1.StateReleased || port.State == v1alpha1.StateReleased {
 				continue
 			}
-			u := account.EndpointURL{Scheme: port.Scheme, Host: object.Spec.Service + "." + object.Spec.Namespace,
-				Port: int(port.Port)}
-			result[int(port.TargetPort)] = portAssignment{EndpointURL: u,
-				endpointID: firstEndpointID(u, object.Spec.Endpoints)}
+			u := account.EndpointURL{Scheme: port.Scheme, Host: object.Spec.Hostname(), Port: int(port.Port)}
+			result[int(port.TargetPort)] = portAssignment{EndpointURL: u, endpointID: firstEndpointID(u, &object.Spec)}
 		}
 	}
 	return result
 }
 
 // firstEndpointID returns the id of the first endpoint with the URL, or "".
-func firstEndpointID(want account.EndpointURL, refs []v1alpha1.EndpointRef) string {
-	for _, ref := range refs {
-		if u, err := account.ParseEndpointURL(ref.URL); err == nil && u == want {
+func firstEndpointID(want account.EndpointURL, spec *v1alpha1.BoundEndpointSpec) string {
+	binding := account.BindingKubernetes
+	if spec.Cluster != "" {
+		binding = account.BindingClusterset
+	}
+	for _, ref := range spec.Endpoints {
+		if u, err := account.ParseBindingURL(binding, ref.URL); err == nil && u == want {
 			return ref.ID
 		}
 	}

@@ -60,6 +60,9 @@ func TestAssignPorts(t *testing.T) {
 		{ID: "ep-other-scheme", URL: "tcp://api.demo:80"}, {ID: "ep-good", URL: "http://API.demo"},
 	}
 
+	otherCluster := exportedBy(bep("hello", "demo", "tcp", 42, 10001, "ep-a"), "a")
+	otherCluster.Spec.Cluster = "b"
+
 	checkAssignPorts(t, map[string]assignPortsTest{
 		"nothing": {nil, map[int]portAssignment{}},
 		"one": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "ep-1")},
@@ -76,6 +79,16 @@ func TestAssignPorts(t *testing.T) {
 			map[int]portAssignment{10002: {account.EndpointURL{Scheme: "tcp", Host: "db.prod", Port: 5432}, "ep-tcp"}}},
 		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool},
 			map[int]portAssignment{10001: {apiURL, "ep-1"}}},
+		"an exported Service, in one of its clusters": {[]*v1alpha1.BoundEndpoint{
+			exportedBy(bep("hello", "demo", "tcp", 42, 10001, "ep-a"), "a"),
+			exportedBy(bep("hello", "demo", "tcp", 42, 10002, "ep-b"), "b"),
+			bep("hello", "demo", "tcp", 42, 10003, "ep-1")},
+			map[int]portAssignment{
+				10001: {account.EndpointURL{Scheme: "tcp", Host: "hello.demo.a", Port: 42}, "ep-a"},
+				10002: {account.EndpointURL{Scheme: "tcp", Host: "hello.demo.b", Port: 42}, "ep-b"},
+				10003: {account.EndpointURL{Scheme: "tcp", Host: "hello.demo", Port: 42}, "ep-1"}}},
+		"endpoints of other clusters are skipped": {[]*v1alpha1.BoundEndpoint{otherCluster},
+			map[int]portAssignment{10001: {account.EndpointURL{Scheme: "tcp", Host: "hello.demo.b", Port: 42}, ""}}},
 		"endpoints of other URLs are skipped": {[]*v1alpha1.BoundEndpoint{otherURLs},
 			map[int]portAssignment{10001: {apiURL, "ep-good"}}},
 	})

@@ -43,7 +43,7 @@ func (c *interner) boundEndpoint(b *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpo
 	b.ManagedFields = nil
 	b = b.DeepCopy() // with slices of exact size
 	c.metadata(&b.ObjectMeta)
-	intern(&b.APIVersion, &b.Kind, &b.Spec.Namespace, &b.Status.Forwarders)
+	intern(&b.APIVersion, &b.Kind, &b.Spec.Namespace, &b.Spec.Cluster, &b.Status.Forwarders)
 	for i := range b.Spec.Ports {
 		intern(&b.Spec.Ports[i].Scheme, (*string)(&b.Spec.Ports[i].State))
 	}

@@ -14,6 +14,9 @@
 // internal/operator/controller/forwarderaddresses provides. switching.go changes the projection of
 // a hostname.
 //
+// A BoundEndpoint with spec.cluster, which carries the ports of a Service that another cluster
+// exports, has no Services: only its status is written, for which forwarders wait.
+//
 // Inputs: the objects that internal/operator/controller/endpointsync writes, events of Services and
 // Namespaces, and, in memory, the account's availability of a hostname and the status of the
 // forwarders. objects.go and sliceobjects.go build the desired objects as pure functions,

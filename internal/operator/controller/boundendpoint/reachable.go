@@ -77,7 +77,7 @@ func (r *Reconciler) reachableCondition(
 		c.Message = "no forwarder has a session with the service's edge: see EdgeReachable of KubernetesOperator " +
 			r.Layout.Installation.Release
 	case len(offline) > 0:
-		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, "no agent is connected for "+strings.Join(offline, ", ")
+		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, offlineMessage(b, offline)
 	case len(removing) > 0:
 		c.Reason = v1alpha1.ReasonEndpointRemoved
 		c.Message = "the account no longer has an endpoint for " + strings.Join(removing, ", ")
@@ -85,6 +85,14 @@ func (r *Reconciler) reachableCondition(
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonOnline, "every URL has an endpoint online"
 	}
 	return c
+}
+
+func offlineMessage(b *v1alpha1.BoundEndpoint, urls []string) string {
+	all := strings.Join(urls, ", ")
+	if b.Spec.Cluster != "" {
+		return fmt.Sprintf("no exporter of cluster %s is connected for %s", b.Spec.Cluster, all)
+	}
+	return "no agent is connected for " + all
 }
 
 // listenerFailures describes the first ports that forwarders do not listen on.

@@ -157,7 +157,7 @@ type serviceState struct {
 
 // ensureServices makes or removes the Services.
 func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
-	if b.Spec.State == v1alpha1.StateReleased {
+	if b.Spec.State == v1alpha1.StateReleased || b.Spec.Cluster != "" {
 		return r.removeServices(ctx, b, nil)
 	}
 	if refused := r.namespaceRefused(ctx, b.Spec.Namespace); refused != nil {

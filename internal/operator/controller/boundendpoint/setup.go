@@ -48,10 +48,8 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 		}
 		return []string{serviceHostname(own, o)}
 	}
-	byUpstream := func(o client.Object) []string {
-		return []string{upstreamName(o.(*v1alpha1.BoundEndpoint).Spec.ProjectionID)}
-	}
-	byNamespace := func(o client.Object) []string { return []string{o.(*v1alpha1.BoundEndpoint).Spec.Namespace} }
+	byUpstream := ofServices(func(b *v1alpha1.BoundEndpoint) string { return upstreamName(b.Spec.ProjectionID) })
+	byNamespace := ofServices(func(b *v1alpha1.BoundEndpoint) string { return b.Spec.Namespace })
 	if err := indexer.IndexField(ctx, &corev1.Service{}, indexHostname, byHostname); err != nil {
 		return fmt.Errorf("indexing Services: %w", err)
 	}
@@ -62,6 +60,17 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 		return fmt.Errorf("indexing BoundEndpoints: %w", err)
 	}
 	return nil
+}
+
+// ofServices returns an index of the BoundEndpoints that have Services.
+func ofServices(value func(*v1alpha1.BoundEndpoint) string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		b := o.(*v1alpha1.BoundEndpoint)
+		if b.Spec.Cluster != "" {
+			return nil
+		}
+		return []string{value(b)}
+	}
 }
 
 // SetupWithManager adds the controller. The sources name hostnames whose state in the account or in

@@ -147,7 +147,10 @@ func (r *Reconciler) desiredStatus(
 		s.ClusterIP, s.ClusterIPs = now.addressed.Spec.ClusterIP, now.addressed.Spec.ClusterIPs
 	}
 	s.Services = now.services
-	s.Target = r.Layout.upstream(b, s.Projection)
+	s.Target = ""
+	if b.Spec.Cluster == "" {
+		s.Target = r.Layout.upstream(b, s.Projection)
+	}
 	s.EndpointCount = int32(len(b.Spec.Endpoints))
 	bound, removing := boundURLs(b)
 	s.URLs = strings.Join(bound, ",")
@@ -158,7 +161,7 @@ func (r *Reconciler) desiredStatus(
 		s.ConflictingService = found.conflictingService
 	}
 	reachable := r.reachableCondition(b, removing, report)
-	for _, c := range []metav1.Condition{services, reachable, readyCondition(s.URLs, services, reachable)} {
+	for _, c := range []metav1.Condition{services, reachable, readyCondition(b, s.URLs, services, reachable)} {
 		c.ObservedGeneration = b.Generation
 		c.LastTransitionTime = metav1.NewTime(r.Now())
 		meta.SetStatusCondition(&s.Conditions, c)
@@ -189,6 +192,10 @@ func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *
 	case b.Spec.State == v1alpha1.StateReleased:
 		c.Reason, c.Message = v1alpha1.ReasonReleased,
 			"its Services are deleted; the target ports are not used again yet"
+	case b.Spec.Cluster != "":
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonClusterSet
+		c.Message = fmt.Sprintf("it has no Services of its own: ServiceImport %s/%s leads to its target ports",
+			b.Spec.Namespace, b.Spec.Service)
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
 		c.Message = projectedMessage(b, now)
@@ -197,15 +204,20 @@ func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *
 }
 
 // readyCondition returns the first condition that is not True, as Ready.
-func readyCondition(urls string, hops ...metav1.Condition) metav1.Condition {
+func readyCondition(b *v1alpha1.BoundEndpoint, urls string, hops ...metav1.Condition) metav1.Condition {
 	for _, hop := range hops {
 		if hop.Status != metav1.ConditionTrue {
 			hop.Type = v1alpha1.ConditionReady
 			return hop
 		}
 	}
-	return metav1.Condition{
+	c := metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
 		Message: "pods reach " + urls,
 	}
+	if b.Spec.Cluster != "" {
+		c.Message = fmt.Sprintf("forwarders reach %s/%s in cluster %s", b.Spec.Namespace, b.Spec.Service,
+			b.Spec.Cluster)
+	}
+	return c
 }

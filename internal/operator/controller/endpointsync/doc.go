@@ -12,6 +12,10 @@
 // the object, so that a restart loses nothing. internal/operator/controller/boundendpoint makes
 // Services of the objects and asks Set which endpoints are online.
 //
+// With clusterset.enabled the account's endpoints include what clusters export: their ports, each
+// of which has a BoundEndpoint <service>.<namespace>.<cluster>, and the exports themselves, of
+// which internal/operator/controller/serviceimport makes ServiceImports.
+//
 // Nothing is removed before the first complete list, or because a list or a watch failed. A mass
 // removal waits for a second list, and every removal by another account's lists waits until that
 // account is accepted.

@@ -46,6 +46,8 @@ type Feed struct {
 type FeedStatus struct {
 	// Polling reports that the server does not support watches.
 	Polling bool
+	// WithoutClusterset reports that the server does not know what clusters export.
+	WithoutClusterset bool
 	// Err is why the account cannot be read, or nil.
 	Err error
 	// Since is when Err first occurred; zero if Err is nil.
@@ -91,6 +93,7 @@ func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
 		return account.ResourceVersion{}, fmt.Errorf("listing the account's endpoints: %w", err)
 	}
 	f.OnChange(f.Set.Replace(snapshot, requested))
+	f.setWithoutClusterset(snapshot.WithoutClusterset)
 	f.recordSuccess()
 	return snapshot.Version, nil
 }
@@ -226,6 +229,20 @@ func (f *Feed) setPolling(polling bool) {
 		f.Log.Info("This server does not support watches; listing the endpoints every 10 s, so changes take that long")
 	case changed:
 		f.Log.Info("Watching the account's endpoints instead of listing them")
+	}
+}
+
+func (f *Feed) setWithoutClusterset(without bool) {
+	f.mu.Lock()
+	changed := f.status.WithoutClusterset != without
+	f.status.WithoutClusterset = without
+	f.mu.Unlock()
+	switch {
+	case changed && without:
+		f.Log.Info("This server does not know the binding clusterset: nothing is imported from other clusters, and "+
+			"imports that exist stay as they are; update the server", "retryAfter", clustersetRetry.String())
+	case changed:
+		f.Log.Info("This server knows the binding clusterset now; importing what other clusters export")
 	}
 }
 

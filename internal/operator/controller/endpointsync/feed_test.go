@@ -165,6 +165,31 @@ func TestFeed_PollsWithoutWatch(t *testing.T) {
 	})
 }
 
+func TestFeed_ListsAgainAtServerWithoutClusterset(t *testing.T) {
+	lists := 0
+	s := &fakeSource{watch: func(account.ResourceVersion) (Watcher, error) { return &fakeWatch{}, nil }}
+	s.list = func() (Snapshot, error) {
+		lists++ // the server is updated after the third
+		return Snapshot{Version: version(5), AccountID: "ac-1", StoreID: "st-1", WithoutClusterset: lists <= 3}, nil
+	}
+	begin := func(f *Feed) { f.Set.clusterset = true }
+	playFrom(t, s, begin, 2*clustersetRetry-time.Second, func(f *Feed, _ *Set) {
+		if want := []string{"list", "watch 1-5", "list", "watch 1-5"}; !slices.Equal(s.calls, want) {
+			t.Errorf("got %v, want %v", s.calls, want)
+		}
+		if !f.Status().WithoutClusterset || f.Status().Err != nil {
+			t.Errorf("got %+v", f.Status())
+		}
+	})
+	lists = 3
+	playFrom(t, s, begin, time.Hour, func(f *Feed, set *Set) {
+		_, known := set.Exports(hello)
+		if lists != 4 || f.Status().WithoutClusterset || !known {
+			t.Errorf("%d lists, status %+v, known %v", lists, f.Status(), known)
+		}
+	})
+}
+
 func TestFeed_RetriesFailuresWithinTwoSeconds(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused": errors.New("connection refused"), "unavailable": account.Errorf(account.CodeUnavailable, "stopping"),

@@ -50,7 +50,8 @@ func newLifecycle(t *testing.T, seed uint64, within PortRange) *lifecycle {
 func (l *lifecycle) restart() {
 	clock := func() time.Time { return l.now }
 	l.r = &Reconciler{
-		Set:   NewSet(SetOptions{Selector: admitFunc(all), RemovalDelay: 30 * time.Second, Now: clock}),
+		Set: NewSet(SetOptions{Selector: admitFunc(all), Clusterset: true, RemovalDelay: 30 * time.Second,
+			Now: clock}),
 		Ports: NewPorts(l.within, time.Minute, clock), Delays: Delays{Removal: 30 * time.Second, Rest: time.Minute},
 		Report: NewReporter(events.NewFakeRecorder(1), func() runtime.Object { return &v1alpha1.KubernetesOperator{} }),
 	}
@@ -117,7 +118,7 @@ func (l *lifecycle) check(hostname string, current, next *v1alpha1.BoundEndpoint
 	l.t.Helper()
 	wanted, bound, targets := map[int32]bool{}, map[int32]bool{}, map[int32]int32{}
 	for _, e := range l.endpoints {
-		if u, err := account.ParseEndpointURL(e.URL); err == nil && u.Host == hostname {
+		if u, err := account.ParseAnyURL(e.URL); err == nil && u.Host == hostname {
 			wanted[int32(u.Port)] = true
 		}
 	}
@@ -173,15 +174,32 @@ func (l *lifecycle) unique() {
 
 func TestPlanner_PortsComeAndGoInAnyOrder(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(10) {
-		l := newLifecycle(t, seed, PortRange{20000, 20099})
-		for range 500 {
-			l.now = l.now.Add(time.Duration(l.rng.IntN(25)) * time.Second)
-			port := 80 + l.rng.IntN(6)
+	t.Run("of an endpoint", func(t *testing.T) {
+		portsComeAndGo(t, "db.prod", func(l *lifecycle, port int) account.Endpoint {
 			e := agentEndpoint(fmt.Sprintf("ep-%d-%d", port, l.rng.IntN(2)), fmt.Sprintf("http://db.prod:%d", port))
 			if l.rng.IntN(2) == 0 {
 				e.Type = account.TypeCloud
 			}
+			return e
+		})
+	})
+	t.Run("of an exported Service", func(t *testing.T) {
+		portsComeAndGo(t, "db.prod.eu-1", func(l *lifecycle, port int) account.Endpoint {
+			e := agentEndpoint(fmt.Sprintf("ep-%d-%d", port, l.rng.IntN(2)), fmt.Sprintf("tcp://db.prod.eu-1:%d", port))
+			e.Bindings = []string{account.BindingClusterset}
+			return e
+		})
+	})
+}
+
+// portsComeAndGo lets endpoints of six ports of the hostname come and go.
+func portsComeAndGo(t *testing.T, hostname string, endpoint func(l *lifecycle, port int) account.Endpoint) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		l := newLifecycle(t, seed, PortRange{20000, 20099})
+		for range 500 {
+			l.now = l.now.Add(time.Duration(l.rng.IntN(25)) * time.Second)
+			e := endpoint(l, 80+l.rng.IntN(6))
 			switch _, exists := l.endpoints[e.ID]; {
 			case l.rng.IntN(20) == 0:
 				l.restart()
@@ -193,17 +211,17 @@ func TestPlanner_PortsComeAndGoInAnyOrder(t *testing.T) {
 			default:
 				l.event(account.Added, e)
 			}
-			l.reconcile("db.prod")
+			l.reconcile(hostname)
 			l.unique()
 		}
 		clear(l.endpoints)
 		l.list()
 		for range 3 {
-			l.reconcile("db.prod")
+			l.reconcile(hostname)
 			l.now = l.now.Add(time.Minute)
 		}
 		if len(l.objects) > 0 {
-			t.Fatalf("seed %d: the hostname has no endpoint, and still %+v", seed, l.objects["db.prod"].Spec)
+			t.Fatalf("seed %d: the hostname has no endpoint, and still %+v", seed, l.objects[hostname].Spec)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 func (p planner) withHeldEndpoints(current []v1alpha1.EndpointRef) []v1alpha1.EndpointRef {
 	all := slices.Clone(p.desired.Endpoints)
 	for _, ref := range current {
-		u, err := account.ParseEndpointURL(ref.URL)
+		u, err := account.ParseAnyURL(ref.URL)
 		if err != nil || len(all) == maxEndpoints || p.desired.MayRelease(int32(u.Port)) {
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -154,7 +153,7 @@ func (r *Reconciler) write(
 	if err != nil {
 		return nil, err
 	}
-	spec.Service, spec.Namespace, _ = strings.Cut(hostname, ".")
+	spec.Service, spec.Namespace, spec.Cluster = splitHostname(hostname)
 	next := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.Installation.Namespace, Name: hostname}}
 	if current != nil {
 		next = current.DeepCopy()
@@ -168,7 +167,7 @@ func (r *Reconciler) write(
 			return nil, fmt.Errorf("creating BoundEndpoint %s: %w", hostname, err)
 		}
 		log.FromContext(ctx).Info("Created BoundEndpoint", "endpoints", len(spec.Endpoints))
-		if isTopLevelDomain(spec.Namespace) && r.Report.ReportTopLevelDomain(next) {
+		if spec.Cluster == "" && isTopLevelDomain(spec.Namespace) && r.Report.ReportTopLevelDomain(next) {
 			log.FromContext(ctx).
 				Info(
 					"The namespace is named like a top-level domain: pods that look up this name on the internet " +

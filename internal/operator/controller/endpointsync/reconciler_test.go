@@ -52,8 +52,8 @@ func (h *harness) restart(expression string) {
 	GinkgoHelper()
 	s, err := selector.Compile(expression)
 	Expect(err).NotTo(HaveOccurred())
-	h.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, RemovalDelay: 30 * time.Second,
-		AcceptAccount: h.accept, Now: h.Clock.Now})
+	h.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, Clusterset: true,
+		RemovalDelay: 30 * time.Second, AcceptAccount: h.accept, Now: h.Clock.Now})
 	h.set.SetRecordedSource(h.recorded)
 	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace,
 		Name: "fairlead"}}

@@ -103,10 +103,10 @@ func (s *Set) nextList() (at time.Time, changed <-chan struct{}) {
 	switch r := &s.removals; {
 	case r.listRequested:
 		return s.now(), r.changed
-	case r.hold != nil:
+	case r.hold != nil && (s.listAgainAt.IsZero() || r.hold.due.Before(s.listAgainAt)):
 		return r.hold.due, r.changed
 	default:
-		return time.Time{}, r.changed
+		return s.listAgainAt, r.changed
 	}
 }
 
@@ -139,13 +139,14 @@ func (s *Set) updatePending(hostname string, now time.Time) {
 	if h == nil {
 		return
 	}
+	unknown := s.isUnknown(hostname)
 	admitted := map[int]bool{}
 	for _, e := range s.byHost[hostname] {
 		admitted[e.url.Port] = admitted[e.url.Port] || e.admitted
 	}
 	for port, p := range h.ports {
 		switch served, known := admitted[port]; {
-		case served:
+		case served, unknown:
 			*p = trackedPort{}
 		case known:
 			*p = trackedPort{exempt: true}
@@ -160,6 +161,9 @@ func (s *Set) updatePending(hostname string, now time.Time) {
 // must be held.
 func (s *Set) mayRelease(hostname string) func(port int32) bool {
 	r := &s.removals
+	if s.isUnknown(hostname) {
+		return func(int32) bool { return false }
+	}
 	if s.disabled || r.hold == nil && !r.source.frozen {
 		return func(int32) bool { return true }
 	}
@@ -170,6 +174,12 @@ func (s *Set) mayRelease(hostname string) func(port int32) bool {
 		}
 	}
 	return func(port int32) bool { return exempt[port] }
+}
+
+// isUnknown reports whether the latest list does not say which endpoints the hostname has. mu must
+// be held.
+func (s *Set) isUnknown(hostname string) bool {
+	return s.withoutClusterset && !s.disabled && isClustersetHostname(hostname)
 }
 
 // track sets the ports of the hostname's object.

@@ -8,24 +8,30 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
 )
 
 // entry is one endpoint of the account.
 type entry struct {
 	endpoint account.Endpoint
-	url      account.EndpointURL
+	url      account.EndpointURL // of what has a port; its zero value for others
 	admitted bool
-	problem  string // why it is not projected although it is bound to Kubernetes
+	problem  string             // why it is not projected although it is bound to Kubernetes
+	export   *clusterset.Export // nil if it is none
 }
 
 func (e *entry) online() bool { return e.endpoint.Status == account.StatusOnline }
 
 // Set holds the account's kubernetes-bound endpoints in memory and computes the desired state of
-// each hostname. It is safe for concurrent use.
+// each hostname. With SetOptions.Clusterset it also holds what clusters export: the ports, each
+// below a hostname of three labels, and the exports themselves. It is safe for concurrent use.
 type Set struct {
-	selector Admitter
-	now      func() time.Time
+	selector   Admitter
+	clusterset bool
+	now        func() time.Time
 
 	mu       sync.RWMutex
 	synced   bool
@@ -38,11 +44,19 @@ type Set struct {
 	// awaiting are hostnames that were reconciled before the first complete list.
 	awaiting map[string]struct{}
 	removals removals
+	exports  exports
+	// withoutClusterset reports that the latest list has no endpoints of account.BindingClusterset
+	// because the server does not know that binding, and listAgainAt when to list again therefore.
+	withoutClusterset bool
+	listAgainAt       time.Time
 }
 
 // SetOptions configure a Set.
 type SetOptions struct {
 	Selector Admitter
+	// Clusterset admits endpoints of account.BindingClusterset, which the selector does not
+	// concern.
+	Clusterset bool
 	// RemovalDelay is that of Delays. A mass removal is held that long, and at least a minute.
 	RemovalDelay time.Duration
 	// AcceptAccount is the id of the account, or of the store if only that differs, whose lists may
@@ -54,17 +68,20 @@ type SetOptions struct {
 // NewSet returns an empty Set that is not synced.
 func NewSet(o SetOptions) *Set {
 	return &Set{
-		selector: o.Selector, now: o.Now, removals: newRemovals(o.RemovalDelay, o.AcceptAccount),
+		selector: o.Selector, clusterset: o.Clusterset, now: o.Now,
+		removals: newRemovals(o.RemovalDelay, o.AcceptAccount), exports: newExports(),
 		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, deletedPorts: map[string]map[int]bool{},
 		awaiting: map[string]struct{}{},
 	}
 }
 
 // Change is the effect of a list or an event: hostnames whose objects may have to change, hostnames
-// whose availability changed, and endpoints with a new problem (an empty text: none any longer).
+// whose availability changed, names with exports that changed, or ports of exports that came, went
+// or changed their availability, and endpoints with a new problem (an empty text: none any longer).
 type Change struct {
 	Hostnames    []string
 	Availability []string
+	Exports      []types.NamespacedName
 	Problems     []Problem
 }
 
@@ -93,7 +110,7 @@ func (s *Set) SyncedOrAwait(hostname string) bool {
 }
 
 // Counts returns the numbers of admitted endpoints, of those that the selector excludes and of
-// those with a problem.
+// those with a problem. Exports are in none of them.
 func (s *Set) Counts() (admitted, excluded, problems int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -101,6 +118,7 @@ func (s *Set) Counts() (admitted, excluded, problems int) {
 		switch {
 		case e.problem != "":
 			problems++
+		case e.export != nil:
 		case e.admitted:
 			admitted++
 		default:
@@ -124,14 +142,16 @@ func (s *Set) Replace(list Snapshot, requested time.Time) Change {
 	var c Change
 	now, r := s.now(), &s.removals
 	freezeEnded, changed := r.source.update(SourceIdentity{AccountID: list.AccountID, StoreID: list.StoreID})
+	s.setWithoutClusterset(list.WithoutClusterset, now, &c)
 	for id, old := range s.byID {
-		if !present[id] {
+		if kept := s.withoutClusterset && old.isClusterset(); !present[id] && !kept {
 			s.remove(old, old.endpoint.Type, &c)
 		}
 	}
 	for _, e := range entries {
 		s.put(e, &c)
 	}
+	s.replaceExports(&c)
 	for hostname := range s.awaiting {
 		c.Hostnames = append(c.Hostnames, hostname)
 	}
@@ -167,8 +187,10 @@ func (s *Set) Apply(ev account.EndpointEvent) Change {
 	case ev.Type == account.Added || ev.Type == account.Modified:
 		e.endpoint.ResourceVersion = ev.ResourceVersion
 		s.put(e, &c)
+		s.exports.apply(ev.Endpoint.ID, e.export, &c)
 	case ev.Type == account.Deleted && old != nil:
 		s.remove(old, ev.Endpoint.Type, &c)
+		s.exports.apply(ev.Endpoint.ID, nil, &c)
 	}
 	now := s.now()
 	for _, hostname := range c.Hostnames {
@@ -205,11 +227,16 @@ func (s *Set) put(e *entry, c *Change) {
 	if e.admitted {
 		delete(s.deletedPorts[host], e.url.Port)
 	}
-	if old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID {
+	changed := old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID
+	if changed {
 		c.Hostnames = append(c.Hostnames, host)
 	}
-	if !s.synced || old != nil && old.endpoint.Status != e.endpoint.Status {
+	availability := !s.synced || old != nil && old.endpoint.Status != e.endpoint.Status
+	if availability {
 		c.Availability = append(c.Availability, host)
+	}
+	if (changed || availability) && e.isClusterset() {
+		c.Exports = append(c.Exports, exportedName(host))
 	}
 }
 
@@ -235,6 +262,9 @@ func (s *Set) remove(e *entry, typ string, c *Change) {
 	}
 	c.Hostnames = append(c.Hostnames, host)
 	c.Availability = append(c.Availability, host)
+	if e.isClusterset() {
+		c.Exports = append(c.Exports, exportedName(host))
+	}
 }
 
 // hasPort reports whether an admitted endpoint has the port. mu must be held.
@@ -250,8 +280,12 @@ func (s *Set) hasPort(host string, port int) bool {
 // classify parses an endpoint and applies the selector.
 func (s *Set) classify(endpoint account.Endpoint) *entry {
 	e := &entry{endpoint: endpoint}
-	if problem := unsupportedReason(&endpoint); problem != "" {
+	if problem := s.unsupportedReason(&endpoint); problem != "" {
 		e.problem = problem
+		return e
+	}
+	if e.isClusterset() {
+		e.classifyClusterset()
 		return e
 	}
 	u, err := account.ParseEndpointURL(endpoint.URL)
@@ -271,12 +305,13 @@ func (s *Set) classify(endpoint account.Endpoint) *entry {
 
 // unsupportedReason returns why an endpoint cannot be projected, apart from its URL, or "". A
 // correct API never sends such an endpoint.
-func unsupportedReason(e *account.Endpoint) string {
+func (s *Set) unsupportedReason(e *account.Endpoint) string {
 	switch {
 	case !printable(e.ID):
 		return "its id is empty, longer than 253 bytes or not printable ASCII"
 	case e.ProjectionID != "" && !printable(e.ProjectionID):
 		return "its projection_id is longer than 253 bytes or not printable ASCII"
+	case s.clusterset && slices.Equal(e.Bindings, []string{account.BindingClusterset}):
 	case !slices.Equal(e.Bindings, []string{account.BindingKubernetes}):
 		return "its binding is not kubernetes"
 	}

@@ -13,7 +13,7 @@ import (
 // ErrWatchUnsupported is returned by Source.Watch if the server does not support watches.
 var ErrWatchUnsupported = errors.New("this server does not support watches")
 
-// Source reads the account's kubernetes-bound endpoints.
+// Source reads the account's kubernetes-bound endpoints, and what clusters export.
 type Source interface {
 	// List returns all of them, or an error: a Snapshot is complete.
 	List(ctx context.Context) (Snapshot, error)
@@ -27,6 +27,9 @@ type Snapshot struct {
 	Endpoints          []account.Endpoint
 	Version            account.ResourceVersion
 	AccountID, StoreID string
+	// WithoutClusterset reports that the server does not know account.BindingClusterset: what
+	// clusters export is not in the list.
+	WithoutClusterset bool
 }
 
 // Watcher is a running watch. Next blocks until there is an event, the watch breaks or times out,

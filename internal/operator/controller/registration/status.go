@@ -68,6 +68,10 @@ func (r *Registration) apiReachableCondition(feed endpointsync.FeedStatus) metav
 	case feed.Err != nil && r.Now().Sub(feed.Since) >= watchGrace:
 		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonWatchFailed,
 			"the account's API answers, but changes of endpoints do not arrive: "+feed.Err.Error())
+	case feed.WithoutClusterset:
+		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonClusterSetUnknown,
+			"the account's API answers, but does not know the binding clusterset: nothing is imported from other "+
+				"clusters, and imports that exist stay as they are; update the server, or set clusterset.enabled=false")
 	case feed.Polling:
 		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
 			"the account's API answers, but does not support watches: changes take up to 10 s")

@@ -301,6 +301,13 @@ var _ = Describe("Registration", func() {
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "does not support watches")
 	})
 
+	It("reports that the server does not know what clusters export", func(ctx SpecContext) {
+		beat(ctx, true)
+		feed.WithoutClusterset = true
+		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True ClusterSetUnknown", "update the server")
+		Expect(f.EventNotes()).To(ContainElement(ContainSubstring("ClusterSetUnknown")))
+	})
+
 	It("counts the hostnames that are projected and ready, and of those only ours", func(ctx SpecContext) {
 		for i, name := range []string{"a.demo", "b.demo", "c.demo", "d.demo"} {
 			b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: f.Installation.Namespace, Name: name}}

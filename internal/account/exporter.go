@@ -172,9 +172,9 @@ func (p APIKeyPatch) withoutExporter(k *APIKey, r *rules) {
 // CodeInvalid, as are rules with which nothing could be bound.
 func NormaliseExporterACL(acl []string) (ACL, error) {
 	normal, err := normaliseACL(acl, normaliseExporterRule)
-	if err == nil && (!normal.HasVerb("export") || !normal.HasVerb("bind")) {
+	if err == nil && !normal.HasVerb("export") {
 		err = Invalid("acl", strings.Join(acl, " "),
-			"without both an export: rule and a bind: rule nothing could be bound; for everything: export:* and bind:*")
+			"without an export: rule nothing could be bound; for everything: export:* and bind:*")
 	}
 	return normal, err
 }

@@ -120,14 +120,15 @@ func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	s := r.awaitSession(t)
 	policy, labels := Bind{URL: "http://a.b", TrafficPolicy: "{}"}, Bind{Labels: map[string]string{"app": "api"}}
 	owned := Bind{URL: "http://a.b", Owner: &Owner{Kind: "AgentEndpoint", Namespace: "a", Name: "b", UID: "c"}}
-	for _, b := range []Bind{policy, labels, owned} {
+	exported := Bind{URL: "tcp://b.a.c:1", Binding: BindingClusterset, Owner: owned.Owner}
+	for _, b := range []Bind{policy, labels, owned, exported} {
 		if _, err := s.Bind(t.Context(), b); err != nil {
 			t.Errorf("a server of today refuses %+v: %v", b, err)
 		}
 	}
-	s.welcome.Features, s.welcome.ServerVersion = nil, "0.1.0"
+	s.setServer("0.1.0")
 	for name, b := range map[string]Bind{"traffic policies": policy, "labelled tunnels": labels,
-		"endpoints of Kubernetes objects": owned} {
+		"endpoints of Kubernetes objects": owned, "exports of Services": exported} {
 		var refused *Error
 		_, err := s.Bind(t.Context(), b)
 		if want := "the server (version 0.1.0) does not know " + name + ": update it"; !errors.As(err, &refused) ||
@@ -138,6 +139,56 @@ func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
 		t.Errorf("what the old server knows: %v", err)
 	}
+	s.setServer("1.4.0", FeatureOwner)
+	var refused *Error
+	if _, err := s.Bind(t.Context(), exported); !errors.As(err, &refused) ||
+		refused.Msg != "the server (version 1.4.0) does not know exports of Services: update it" {
+		t.Errorf("a server that knows owners: %v", err)
+	}
+}
+
+// setServer makes the server behind all connections of a client's session look like one with the
+// version and the features.
+func (s *Session) setServer(version string, features ...Feature) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		l.serverVersion, l.features = version, features
+	}
+}
+
+// TestBind_SentToReplicaWithFeature checks that a session which began on a replica of an older
+// version binds what only a newer replica knows.
+func TestBind_SentToReplicaWithFeature(t *testing.T) {
+	withReplicas(t, 2, ClientConfig{Hello: agentHello}, func(t *testing.T, r *fakeReplicas, c *testClient) {
+		s, older := c.Session(), r.live[0].id
+		s.welcome.Features = []Feature{FeatureOwner}
+		s.mu.Lock()
+		for _, l := range s.links {
+			if l.replicaID == older {
+				l.features = s.welcome.Features
+			}
+		}
+		s.mu.Unlock()
+		binds := make(chan string, 8)
+		for _, p := range r.live {
+			p.handler.bind = func(_ context.Context, _ *Session, b Bind) (Bound, error) {
+				binds <- p.id
+				return Bound{EndpointID: "ep_1", URL: b.URL}, nil
+			}
+		}
+		for range 3 {
+			if _, err := s.Bind(t.Context(), Bind{URL: "tcp://b.a.c:1", Binding: BindingClusterset}); err != nil {
+				t.Fatal(err)
+			}
+			if by := <-binds; by == older {
+				t.Errorf("bound over %s, which does not know it", by)
+			}
+		}
+		if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil || <-binds != older {
+			t.Errorf("what every replica knows is not bound over the first: %v", err)
+		}
+	})
 }
 
 // TestBind_FitsLargestPolicy checks that a policy of the maximum size fits, whatever JSON has to

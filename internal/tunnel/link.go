@@ -37,6 +37,10 @@ type link struct {
 	peerRetired  chan struct{} // closed when the server has retired the connection, too
 	lossDetector lossDetector  // guarded by the session's mutex
 
+	// of the server, on the client's side; set before the link is added
+	features      []Feature
+	serverVersion string
+
 	ctx      context.Context // ends with the link; its cause is the reason
 	cancel   context.CancelCauseFunc
 	handlers sync.WaitGroup // of streams

@@ -75,6 +75,7 @@ const (
 	FeatureReplicas      Feature = "replicas"       // sessions with connections to several servers
 	FeatureBindID        Feature = "bind_id"        // labelled tunnels whose bind may be sent twice
 	FeatureOwner         Feature = "owner"          // binds with an owner
+	FeatureClusterset    Feature = "clusterset"     // binds with BindingClusterset
 	// FeatureReplicaAddresses: clients that dial several servers at addresses of their own
 	FeatureReplicaAddresses Feature = "replica_addresses"
 )
@@ -82,7 +83,7 @@ const (
 // serverFeatures returns what the welcome names.
 func serverFeatures() []Feature {
 	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID,
-		FeatureOwner}
+		FeatureOwner, FeatureClusterset}
 }
 
 // Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
@@ -118,18 +119,28 @@ type Owner struct {
 	UID       string `json:"uid"`
 }
 
-// requiredFeatures returns the features that a server needs for this bind, with their names for
-// messages.
-func (b *Bind) requiredFeatures() map[Feature]string {
-	needs := make(map[Feature]string)
-	if len(b.Labels) > 0 {
-		needs[FeatureLabels] = "labelled tunnels"
-	}
-	if b.TrafficPolicy != "" || b.ReplacePoolPolicy {
-		needs[FeatureTrafficPolicy] = "traffic policies"
+// BindingClusterset is the Bind.Binding of a port of an exported Service.
+const BindingClusterset = "clusterset"
+
+// featureNeed is a feature that a server needs for a bind, with its name for messages.
+type featureNeed struct {
+	feature Feature
+	name    string
+}
+
+// requiredFeatures returns the features that a server needs for this bind, the newest first.
+func (b *Bind) requiredFeatures() (needs []featureNeed) {
+	if b.Binding == BindingClusterset {
+		needs = append(needs, featureNeed{FeatureClusterset, "exports of Services"})
 	}
 	if b.Owner != nil {
-		needs[FeatureOwner] = "endpoints of Kubernetes objects"
+		needs = append(needs, featureNeed{FeatureOwner, "endpoints of Kubernetes objects"})
+	}
+	if b.TrafficPolicy != "" || b.ReplacePoolPolicy {
+		needs = append(needs, featureNeed{FeatureTrafficPolicy, "traffic policies"})
+	}
+	if len(b.Labels) > 0 {
+		needs = append(needs, featureNeed{FeatureLabels, "labelled tunnels"})
 	}
 	return needs
 }

@@ -16,12 +16,6 @@ import (
 // *Error when the server refused, or lacks a feature that the bind needs and would silently ignore
 // it.
 func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
-	for feature, name := range b.requiredFeatures() {
-		if !slices.Contains(s.welcome.Features, feature) {
-			return Bound{}, &Error{Code: CodeInvalid,
-				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.welcome.ServerVersion, name)}
-		}
-	}
 	b.BindID = rand.Text()
 	// A server that does not know BindID starts a second tunnel.
 	repeat := b.URL != "" || slices.Contains(s.welcome.Features, FeatureBindID)
@@ -56,8 +50,9 @@ func (s *Session) Unbind(ctx context.Context, endpointID string) error {
 	return fmt.Errorf("unbinding %s: %w", endpointID, err)
 }
 
-// request sends m and waits for the answer with its id. If the connection ends before that, it
-// sends m over another one when repeat is true; repeated reports that it did.
+// request sends m and waits for the answer with its id, over a connection whose server has the
+// features that a bind needs. If the connection ends before that, it sends m over another one when
+// repeat is true; repeated reports that it did.
 func (s *Session) request(ctx context.Context, m *message, repeat bool) (answer *message, repeated bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
@@ -67,8 +62,11 @@ func (s *Session) request(ctx context.Context, m *message, repeat bool) (answer 
 			defer s.mu.Unlock()
 			return nil, repeated, s.endedError()
 		}
-		l := s.requestLinkLocked()
+		l, err := s.requestLinkLocked(m.Bind)
 		s.mu.Unlock()
+		if err != nil {
+			return nil, repeated, err
+		}
 		answer, err := s.requestOver(ctx, l, m)
 		if err == nil || l.ctx.Err() == nil || ctx.Err() != nil || !repeat {
 			return answer, repeated, err
@@ -80,14 +78,41 @@ func (s *Session) request(ctx context.Context, m *message, repeat bool) (answer 
 }
 
 // requestLinkLocked returns the connection for requests: the first one whose peer responds, or the
-// first one. There must be one. mu must be held.
-func (s *Session) requestLinkLocked() *link {
+// first one. Unless b is nil, only servers with the features that b needs count: replicas may differ
+// while they are updated one after the other. The error is an *Error when none has them. There must
+// be a connection. mu must be held.
+func (s *Session) requestLinkLocked(b *Bind) (first *link, err error) {
 	for _, l := range s.links {
+		if missing := l.missingFeature(b); missing != nil {
+			err = missing
+			continue
+		}
 		if _, unresponsive := l.mux.Unresponsive(); !unresponsive && l.ctx.Err() == nil {
-			return l
+			return l, nil
+		}
+		if first == nil {
+			first = l
 		}
 	}
-	return s.links[0]
+	if first == nil {
+		return nil, err
+	}
+	return first, nil
+}
+
+// missingFeature returns the refusal of a bind that needs a feature which the server behind l does
+// not have, and would silently ignore; nil when it has all of them, or b is nil.
+func (l *link) missingFeature(b *Bind) error {
+	if b == nil {
+		return nil
+	}
+	for _, need := range b.requiredFeatures() {
+		if !slices.Contains(l.features, need.feature) {
+			return &Error{Code: CodeInvalid,
+				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", l.serverVersion, need.name)}
+		}
+	}
+	return nil
 }
 
 // requestOver sends m over l and waits for the answer. An l whose replica does not answer is found

@@ -162,8 +162,11 @@ func (s *Session) Ping() (time.Duration, error) {
 		defer s.mu.Unlock()
 		return 0, s.endedError()
 	}
-	l := s.requestLinkLocked()
+	l, err := s.requestLinkLocked(nil)
 	s.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
 	return l.mux.Ping()
 }
 

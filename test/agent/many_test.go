@@ -5,6 +5,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"strconv"
@@ -19,18 +20,30 @@ import (
 
 // cutConns are connections that a test can cut.
 type cutConns struct {
-	mu  sync.Mutex
-	all []net.Conn
+	mu     sync.Mutex
+	all    []net.Conn
+	killed bool // nothing connects any more
 }
 
 func (c *cutConns) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err == nil {
 		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.killed {
+			return nil, errors.Join(net.ErrClosed, conn.Close())
+		}
 		c.all = append(c.all, conn)
-		c.mu.Unlock()
 	}
 	return conn, err
+}
+
+// kill cuts the connections as the end of the process would.
+func (c *cutConns) kill() {
+	c.mu.Lock()
+	c.killed = true
+	c.mu.Unlock()
+	c.cut()
 }
 
 func (c *cutConns) cut() {
@@ -52,8 +65,8 @@ func exporterKey(s *servicetest.Server) string {
 }
 
 // TestRun_BindsManyEndpoints holds that an exporter's endpoints are bound faster than 20 a second,
-// and again after a reconnect. FAIRLEAD_AGENT_ENDPOINTS is how many; 2,000 take two seconds for each
-// step on a quiet machine, without the race detector.
+// and again after a reconnect. FAIRLEAD_AGENT_ENDPOINTS is how many; 2,000 take two seconds for
+// each step on a quiet machine, without the race detector.
 func TestRun_BindsManyEndpoints(t *testing.T) {
 	s := servicetest.Start(t)
 	n := 300

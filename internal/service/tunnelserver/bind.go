@@ -63,7 +63,7 @@ func (s *Server) bind(
 	if err != nil {
 		return nil, false, err
 	}
-	if problem := checkHolder(token, req.URL.String(), req.Owner); problem != nil {
+	if problem := checkHolder(token, req.Binding, req.URL.String(), req.Owner); problem != nil {
 		return nil, false, problem
 	}
 	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != "" || req.Owner != nil); err != nil {
@@ -129,6 +129,10 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		}
 	}
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
+	if r.Binding == account.BindingClusterset && b.PoolingEnabled {
+		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true",
+			Rule: "only the replicas of its exporter share an exported port; leave it out"})
+	}
 	broken = append(broken,
 		account.FieldsOf(account.ValidateHTTPOptions(r.URL.Scheme, r.UpstreamProtocol, r.HostMode))...)
 	if len(broken) > 0 {

@@ -5,6 +5,7 @@ package tunnelserver
 
 import (
 	"context"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/storecache"
@@ -27,7 +28,7 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	h := st.Header()
 	ep, err := s.endpoint(ctx, t.accountID, h)
 	switch {
-	case err == nil && ep.Bindings[0] != account.BindingKubernetes: // other bindings are not reachable from a cluster
+	case err == nil && !servesForwarders(ep):
 		s.refuse(st, tunnel.RefusedUnknownEndpoint)
 	case account.CodeOf(err) == account.CodeNotFound:
 		s.refuse(st, s.unknownEndpointCode(ctx, t.accountID, h.EndpointID))
@@ -45,6 +46,28 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
 			Draining: ts.PeerDraining(), ReportLine: reportLine})
 	}
+}
+
+// servesForwarders reports whether forwarders may open streams to the endpoint. Those of other
+// bindings are not reachable from a cluster, and the record of an exported Service carries nothing:
+// its ports have endpoints of agents.
+func servesForwarders(ep *account.Endpoint) bool {
+	switch ep.Bindings[0] {
+	case account.BindingKubernetes:
+		return true
+	case account.BindingClusterset:
+		return ep.Type == account.TypeAgent && ep.Scheme == "tcp"
+	}
+	return false
+}
+
+// forwardedBinding returns the binding of the endpoints that a forwarder may name at the host: the
+// hosts of exported ports have three labels, others two.
+func forwardedBinding(host string) string {
+	if strings.Count(host, ".") == 2 {
+		return account.BindingClusterset
+	}
+	return account.BindingKubernetes
 }
 
 // maxCachedEndpoints bounds the endpoints that are kept for outages of the store.
@@ -77,20 +100,21 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 	ep, err := s.endpoints.Get(ctx, endpointKey{accountID, header.EndpointID})
 	code := account.CodeOf(err)
 	if code == account.CodeNotFound || code == account.CodeUnavailable {
-		if other := s.onlineEndpoint(poolKey{accountID, account.BindingKubernetes, header.Scheme, header.Host,
+		if other := s.onlineEndpoint(poolKey{accountID, forwardedBinding(header.Host), header.Scheme, header.Host,
 			header.Port}); other != nil {
 			return other, nil
 		}
 	}
 	if code == account.CodeNotFound {
-		return s.cloudEndpoint(ctx, accountID, header, err)
+		return s.storedEndpoint(ctx, accountID, header, err)
 	}
 	return ep, err
 }
 
-// cloudEndpoint returns a cloud endpoint at the URL of a header that has the whole URL, in place of
-// another member of its pool; the error missing when there is none.
-func (s *Server) cloudEndpoint(
+// storedEndpoint returns an endpoint at the URL of a header that has the whole URL, in place of
+// another member of its pool: a cloud endpoint, or one that an agent has bound over another server;
+// the error missing when there is none.
+func (s *Server) storedEndpoint(
 	ctx context.Context, accountID string, header tunnel.OpenHeader, missing error,
 ) (*account.Endpoint, error) {
 	url := account.EndpointURL{Scheme: header.Scheme, Host: header.Host, Port: header.Port}
@@ -100,15 +124,17 @@ func (s *Server) cloudEndpoint(
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	page, err := s.opt.Store.ListEndpoints(ctx, accountID,
-		account.EndpointFilter{Bindings: []string{account.BindingKubernetes}, URL: url.String()},
-		account.Page{Limit: 1})
-	switch {
-	case err != nil:
+		account.EndpointFilter{Bindings: []string{forwardedBinding(header.Host)}, URL: url.String()},
+		account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
 		return nil, err
-	case len(page.Endpoints) == 0 || page.Endpoints[0].Type != account.TypeCloud:
-		return nil, missing
 	}
-	return s.opt.Store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
+	for _, ep := range page.Endpoints {
+		if ep.Type == account.TypeCloud || ep.Status == account.StatusOnline {
+			return s.opt.Store.Endpoint(ctx, accountID, ep.ID) // a list has no policies
+		}
+	}
+	return nil, missing
 }
 
 // unknownEndpointCode returns the refusal of an unknown endpoint: offline for one whose URL is

@@ -52,6 +52,7 @@ func TestStream_FindsEndpointsDuringOutage(t *testing.T) {
 		store := &endpointStore{stored: account.Endpoint{ID: "ep-warm", AccountID: "a", Type: account.TypeCloud}}
 		s := New(Options{Store: store, Logger: slog.New(slog.DiscardHandler)})
 		hold(s, "a", account.BindingKubernetes, "ep-bound", "bound.demo")
+		hold(s, "a", account.BindingClusterset, "ep-exported", "bound.demo.cluster")
 		hold(s, "b", account.BindingKubernetes, "ep-other", "other.demo")
 		expect := func(id, host, want string, code account.Code) {
 			t.Helper()
@@ -72,6 +73,7 @@ func TestStream_FindsEndpointsDuringOutage(t *testing.T) {
 			expect("ep-warm", "warm.demo", "ep-warm", "")
 			expect("ep-bound", "bound.demo", "ep-bound", "")
 			expect("ep-cold", "bound.demo", "ep-bound", "")
+			expect("ep-cold", "bound.demo.cluster", "ep-exported", "")
 			expect("ep-cold", "cold.demo", "", account.CodeUnavailable)
 			expect("ep-other", "other.demo", "", account.CodeUnavailable)
 		}

@@ -12,17 +12,17 @@ import (
 // session never states one.
 func (t *session) bindOwner(b tunnel.Bind) (*account.Owner, error) {
 	switch {
+	case t.clusterUID == "" && (b.Owner != nil || b.Binding == account.BindingClusterset):
+		return nil, errNoOwner(t.credentialID)
 	case b.Owner == nil:
 		return nil, nil
-	case t.clusterUID == "":
-		return nil, errNoOwner(t)
 	}
 	return &account.Owner{Cluster: t.clusterUID, Kind: b.Owner.Kind, Namespace: b.Owner.Namespace, Name: b.Owner.Name,
 		UID: b.Owner.UID}, nil
 }
 
-func errNoOwner(t *session) *account.Error {
+func errNoOwner(credentialID string) *account.Error {
 	return account.Errorf(account.CodeScope,
 		"authtoken %s cannot bind endpoints of Kubernetes objects: an exporter needs "+
-			"an API key with scope exporter, of its cluster", t.credentialID)
+			"an API key with scope exporter, of its cluster", credentialID)
 }

@@ -41,9 +41,14 @@ func (s *Server) authenticateExporter(ctx context.Context, key *account.TunnelCr
 	return account.ErrOtherCluster(key.ID, key.ClusterUID, h.ClusterUID)
 }
 
-// checkHolder returns an error unless the credential admits the endpoint with this URL and owner.
-func checkHolder(token *account.TunnelCredential, url string, owner *account.Owner) *account.Error {
+// checkHolder returns an error unless the credential admits the endpoint with this binding, URL and
+// owner. The URL of a port of an exported Service follows from the owner and its cluster, so rules
+// about URLs do not apply to it.
+func checkHolder(token *account.TunnelCredential, binding, url string, owner *account.Owner) *account.Error {
+	exported := binding == account.BindingClusterset
 	switch {
+	case exported && !token.IsAPIKey:
+		return errNoOwner(token.ID)
 	case token.IsAPIKey && owner == nil:
 		return account.Errorf(account.CodeScope,
 			"%s has the scope exporter, and binds only endpoints of objects in its cluster: the bind of %s has no "+
@@ -53,7 +58,7 @@ func checkHolder(token *account.TunnelCredential, url string, owner *account.Own
 		return account.ErrOtherCluster(token.ID, token.ClusterUID, owner.Cluster)
 	case token.IsAPIKey && !token.ACL.MayExport(owner.Namespace, owner.Name):
 		return account.ErrNoRule(token.String(), "export", owner.Namespace+"/"+owner.Name)
-	case !token.ACL.MayBind(url):
+	case !exported && !token.ACL.MayBind(url):
 		return account.ErrNoRule(token.String(), "bind", url)
 	}
 	return nil

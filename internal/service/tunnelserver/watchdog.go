@@ -148,7 +148,7 @@ func (s *Server) forbiddenLocked(t *session) *account.Error {
 		if h.session != t {
 			continue
 		}
-		if problem := checkHolder(token, h.endpoint.URL, h.endpoint.Owner); problem != nil {
+		if problem := checkHolder(token, h.endpoint.Bindings[0], h.endpoint.URL, h.endpoint.Owner); problem != nil {
 			return problem
 		}
 	}

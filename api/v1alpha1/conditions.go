@@ -28,6 +28,9 @@ const (
 	// ConditionRemovalsHeld: many hostnames lost their endpoints at once, and none is removed
 	// before a second list has confirmed it.
 	ConditionRemovalsHeld = "RemovalsHeld"
+	// ConditionServiceImportsReady: what clusters of the account export is imported. It is absent
+	// where Services are not imported.
+	ConditionServiceImportsReady = "ServiceImportsReady"
 )
 
 // Reasons of conditions. Each names the component that fails; docs/operations.md has a row for
@@ -69,6 +72,8 @@ const (
 	ReasonStoreChanged         = "StoreChanged"
 	ReasonMassRemoval          = "MassRemoval"
 	ReasonNothingHeld          = "NothingHeld"
+	ReasonCRDsMissing          = "CRDsMissing"
+	ReasonImportsForbidden     = "ImportsForbidden"
 	ReasonClusterSetUnknown    = "ClusterSetUnknown"
 )
 

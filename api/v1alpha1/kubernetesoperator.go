@@ -41,7 +41,8 @@ type KubernetesOperatorStatus struct {
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=45
 	ProjectedForwarders []string `json:"projectedForwarders,omitempty"`
-	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld.
+	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld,
+	// ServiceImportsReady.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

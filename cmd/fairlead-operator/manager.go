@@ -77,6 +77,10 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar((*string)(&o.Projection), "projection", string(v1alpha1.ProjectionExternalName),
 		"`MODE` in which pods reach the forwarders: externalName, or endpointSlice for a ClusterIP in the target "+
 			"namespace; the namespace's label "+v1alpha1.LabelProjection+" goes before it")
+	f.BoolVar(&o.Clusterset, "clusterset", false,
+		"import the Services that clusters of the account export; false removes what was imported")
+	f.StringVar(&o.ClustersetDomain, "clusterset-domain", "clusterset.local",
+		"DNS `DOMAIN` of imported Services, for messages")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
 		"DNS `DOMAIN` of the cluster; default that of /etc/resolv.conf")
 	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor",

@@ -33,6 +33,7 @@ type CheckOptions struct {
 	Namespace, Release string
 	Timeout            time.Duration // how long to wait until the installation works
 	Exporter           bool          // the installation has exporters, which must be ready
+	Clusterset         bool          // the installation imports Services
 
 	Kubernetes *rest.Config
 	Out        io.Writer
@@ -40,7 +41,7 @@ type CheckOptions struct {
 
 // Check reports whether an installation works: the account knows it, answers and, if endpoints are
 // bound, every forwarder has a session with the service's edge. With Exporter, exporters run and
-// are all ready. It waits for that until the timeout, and changes nothing.
+// are all ready; with Clusterset, ServiceImports can be made. It waits for that until the timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
 	var c optioncheck.Checker
 	c.Release(o.Namespace, o.Release)
@@ -65,6 +66,9 @@ func Check(ctx context.Context, o CheckOptions) error {
 		err := kube.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Release}, &k)
 		if err == nil {
 			err = o.works(&k)
+		}
+		if err == nil && o.Clusterset {
+			err = importing(&k)
 		}
 		if err == nil && o.Exporter {
 			err = o.exportersReady(ctx, kube)
@@ -105,6 +109,20 @@ func (o CheckOptions) works(k *v1alpha1.KubernetesOperator) error {
 	return nil
 }
 
+// importing returns an error if nothing can be imported. A single ServiceImport that is not as it
+// should be is only reported.
+func importing(k *v1alpha1.KubernetesOperator) error {
+	c := meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionServiceImportsReady)
+	switch {
+	case c == nil || c.ObservedGeneration != k.Generation:
+		return fmt.Errorf("%s is not known yet: does the manager run with --clusterset?",
+			v1alpha1.ConditionServiceImportsReady)
+	case c.Reason == v1alpha1.ReasonCRDsMissing, c.Reason == v1alpha1.ReasonImportsForbidden:
+		return fmt.Errorf("%s is %s (%s): %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return nil
+}
+
 // exportersReady returns an error unless there are exporters and all of them are ready.
 func (o CheckOptions) exportersReady(ctx context.Context, kube client.Client) error {
 	var pods corev1.PodList
@@ -136,6 +154,10 @@ func (o CheckOptions) exportersReady(ctx context.Context, kube client.Client) er
 func (o CheckOptions) report(k *v1alpha1.KubernetesOperator) error {
 	for _, typ := range neededConditions(k) {
 		_, _ = fmt.Fprintf(o.Out, "%s: %s\n", typ, meta.FindStatusCondition(k.Status.Conditions, typ).Message)
+	}
+	if o.Clusterset {
+		_, _ = fmt.Fprintf(o.Out, "%s: %s\n", v1alpha1.ConditionServiceImportsReady,
+			meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionServiceImportsReady).Message)
 	}
 	_, _ = fmt.Fprintf(o.Out, "%d hostnames are bound, %d of them ready\n",
 		k.Status.BoundEndpoints, k.Status.ReadyEndpoints)

@@ -24,6 +24,7 @@ import (
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
@@ -51,10 +52,9 @@ type CleanupOptions struct {
 }
 
 // Cleanup deletes what the manager of an installation made, anywhere in the cluster, whether the
-// release still exists or not: the Services first, as other users see them. It deletes only objects
-// that are ours by label and by place, each in the version that was read: one that has changed
-// meanwhile is checked again. It returns an error if something could not be deleted; another run
-// continues.
+// release still exists or not: first what other users see. It deletes only objects that are ours by
+// label and by place, each in the version that was read: one that has changed meanwhile is checked
+// again. It returns an error if something could not be deleted; another run continues.
 func Cleanup(ctx context.Context, o CleanupOptions) error {
 	var c optioncheck.Checker
 	c.Release(o.Namespace, o.Release)
@@ -102,6 +102,7 @@ type cleanupKind struct {
 func cleanupKinds(namespace string) []cleanupKind {
 	bindings := v1alpha1.GroupVersion.WithResource
 	return []cleanupKind{
+		{importGroupVersion.WithResource(mcsv1beta1.ServiceImportPluralName), "ServiceImport", "", nil},
 		{corev1.SchemeGroupVersion.WithResource("services"), "Service", "", nil},
 		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", "",
 			labels.Set{discoveryv1.LabelManagedBy: installation.SliceManager}},
@@ -203,7 +204,7 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, er
 // Services: the names may be wrong.
 func (w *cleaner) reportNothingFound(ctx context.Context) error {
 	w.printf("nothing of %s is left in the cluster", w.own)
-	page, err := w.objects.Resource(cleanupKinds("")[0].GroupVersionResource).
+	page, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource("services")).
 		List(ctx, metav1.ListOptions{LabelSelector: installation.Label, Limit: cleanupPage})
 	if err != nil {
 		return fmt.Errorf("listing Services of other installations: %w", err)

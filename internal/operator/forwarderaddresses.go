@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -21,9 +23,10 @@ import (
 )
 
 // newForwarderAddresses returns the tracker of the addresses that EndpointSlices list, and the
-// source that it notifies.
+// source that it notifies of hostnames; imports is notified of ServiceImports.
 func newForwarderAddresses(
 	mgr ctrl.Manager, o ManagerOptions, own installation.Installation, register *registration.Registration,
+	imports *notify.Source,
 ) (*forwarderaddresses.Tracker, *notify.Source, error) {
 	changes := notify.New(own.Namespace, 0)
 	source, err := forwarderaddresses.WatchService(mgr.GetConfig(), own.Namespace, o.ForwarderService)
@@ -32,9 +35,23 @@ func newForwarderAddresses(
 	}
 	return forwarderaddresses.New(forwarderaddresses.Options{
 		Source: source, Recorded: register.RecordedProjectedForwarders, Record: register.RecordProjectedForwarders,
-		Listed: listedAddresses(mgr.GetAPIReader(), own, o.AllowNamespaces), Notify: changes.NotifyAll,
+		Listed: listedAddresses(mgr.GetAPIReader(), own, o.AllowNamespaces), Notify: byKind(changes, imports),
 		Log: mgr.GetLogger().WithName("addresses"),
 	}), changes, nil
+}
+
+// byKind returns a function that notifies of the tracker's keys: hostnames, and the
+// "<namespace>/<name>" of ServiceImports.
+func byKind(hostnames, imports *notify.Source) func([]string) {
+	return func(keys []string) {
+		for _, key := range keys {
+			if namespace, name, ok := strings.Cut(key, "/"); ok {
+				imports.NotifyObject(types.NamespacedName{Namespace: namespace, Name: name})
+			} else {
+				hostnames.Notify(key)
+			}
+		}
+	}
 }
 
 // ofSlices returns what runs for projection by EndpointSlices: nothing without rights to them.

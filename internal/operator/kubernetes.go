@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
@@ -29,6 +30,9 @@ import (
 // namespaceRetry is the delay before a listed namespace that refused is read again.
 const namespaceRetry = 30 * time.Second
 
+// importGroupVersion is that of ServiceImports.
+var importGroupVersion = schema.GroupVersion(mcsv1beta1.GroupVersion)
+
 // newScheme returns a scheme of the kinds that the manager reads and writes.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
@@ -36,6 +40,7 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(discoveryv1.AddToScheme(s))
 	utilruntime.Must(rbacv1.AddToScheme(s))
 	utilruntime.Must(v1alpha1.AddToScheme(s))
+	utilruntime.Must(mcsv1beta1.AddToScheme(s))
 	return s
 }
 
@@ -43,7 +48,7 @@ func newScheme() *runtime.Scheme {
 // manager can start while the API server is unreachable.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
-		rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion})
+		rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion, importGroupVersion})
 	add := func(gv schema.GroupVersion, kind, singular string, scope meta.RESTScope) {
 		plural := gv.WithResource(singular + "s")
 		m.AddSpecific(gv.WithKind(kind), plural, gv.WithResource(singular), scope)
@@ -58,12 +63,14 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	add(rbacv1.SchemeGroupVersion, "Role", "role", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "BoundEndpoint", "boundendpoint", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "KubernetesOperator", "kubernetesoperator", meta.RESTScopeNamespace)
+	add(importGroupVersion, mcsv1beta1.ServiceImportKindName, "serviceimport", meta.RESTScopeNamespace)
 	return m, nil
 }
 
 // cacheOptions configures the cache: our kinds in our namespace, one informer of all Services that
 // keeps little of those of others, and our own EndpointSlices. With listed namespaces it holds only
-// the Services of our namespace, as there are no rights to read the others, and no slices.
+// the Services of our namespace, as there are no rights to read the others, and no slices. It never
+// holds ServiceImports: without their CRD it would not be filled.
 func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
 	here := map[string]cache.Config{own.Namespace: {}}
 	services := cache.ByObject{Transform: boundendpoint.ServiceTransform(own)}

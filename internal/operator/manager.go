@@ -161,34 +161,32 @@ func addRunnables(
 	set := newSet(o, s)
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
+	importChanges := notify.New("", 0)
 	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability)
 	if err != nil {
 		return err
 	}
-	approvals := &endpointsync.Approvals{Notify: forwarderChanges.Notify}
 	feed := &endpointsync.Feed{Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"),
-		OnChange: notifyOf(report, changes, availability)}
-	sync := &endpointsync.Reconciler{
-		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Approvals: approvals,
-		Report: report, Now: time.Now, Ports: endpointsync.NewPorts(s.ports, portRest, time.Now),
-		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
-	}
+		OnChange: notifyOf(report, changes, availability, importChanges)}
+	sync := newEndpointSync(mgr, o, s, anchors, set, report)
+	sync.Approvals = &endpointsync.Approvals{Notify: forwarderChanges.Notify}
 	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
-	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register)
+	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register, importChanges)
 	if err != nil {
 		return err
 	}
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
 		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "",
-		Projection: o.Projection, Recorder: recorder, Now: time.Now, Approved: approvals.Approved,
+		Projection: o.Projection, Recorder: recorder, Now: time.Now, Approved: sync.Approvals.Approved,
 		Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets, TargetRole: o.ClusterRole,
 		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
 		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
-	runnables := append(ofSlices(o, addresses), register, second)
+	imports := newServiceImports(ctx, mgr, direct, o, s, set, addresses, importChanges, recorder)
+	runnables := append(ofSlices(o, addresses), register, second, imports.runnable)
 	if o.BindingEnabled {
 		register.EdgeStatus, register.Legs = forwarders.EdgeStatus, forwarders.Legs
 		runnables = append(runnables, feed, forwarders)
@@ -204,8 +202,21 @@ func addRunnables(
 		endpointsync.RegisterMetrics(registry(o), set, feed),
 		sync.SetupWithManager(mgr, changes),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
+		imports.setup(mgr, register),
 		addAll(mgr, runnables...),
 	)
+}
+
+// newEndpointSync returns what writes the specs of BoundEndpoints, without its approvals.
+func newEndpointSync(
+	mgr ctrl.Manager, o ManagerOptions, s settings, anchors *installation.Anchors, set *endpointsync.Set,
+	report *endpointsync.Reporter,
+) *endpointsync.Reconciler {
+	return &endpointsync.Reconciler{
+		Client: mgr.GetClient(), Installation: anchors.Installation, Owners: anchors.Owners, Set: set,
+		Report: report, Now: time.Now, Ports: endpointsync.NewPorts(s.ports, portRest, time.Now),
+		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
+	}
 }
 
 // newSet returns the set of the account's endpoints that the selector admits.
@@ -231,11 +242,16 @@ func newRegistration(
 }
 
 // notifyOf returns a function that reports changes of the account as events and to the controllers.
-func notifyOf(report *endpointsync.Reporter, changes, availability *notify.Source) func(endpointsync.Change) {
+func notifyOf(
+	report *endpointsync.Reporter, changes, availability, imports *notify.Source,
+) func(endpointsync.Change) {
 	return func(c endpointsync.Change) {
 		report.ReportProblems(c.Problems)
 		changes.NotifyAll(c.Hostnames)
 		availability.NotifyAll(c.Availability)
+		for _, name := range c.Exports {
+			imports.NotifyObject(name)
+		}
 	}
 }
 

@@ -40,6 +40,8 @@ type ManagerOptions struct {
 	BindingEnabled   bool
 	EndpointSelector string
 	Clusterset       bool // carry what clusters export by ServiceExports
+	// ClustersetDomain is the DNS domain of imported Services, for messages; empty: clusterset.local.
+	ClustersetDomain string
 	RemovalDelay     time.Duration
 	AcceptAccount    string // the id of the account or store that may replace the recorded one
 	PortRange        string
@@ -86,6 +88,9 @@ type ManagerOptions struct {
 	DialForwarder func(ctx context.Context, network, address string) (net.Conn, error)
 	// NamespaceRetry is the delay before a listed namespace that refused is read again; 0: 30 s.
 	NamespaceRetry time.Duration
+	// ServeRetry is the delay before ServiceImports that the API server does not serve are listed
+	// again; 0: 5 s.
+	ServeRetry time.Duration
 	// Metrics replaces the process's metrics registry in tests.
 	Metrics prometheus.Registerer
 }
@@ -119,6 +124,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 	}
 	c.Release(o.Namespace, o.Release)
 	o.checkNames(&c)
+	o.checkClusterset(&c)
 	if len(o.Description) > account.MaxDescription {
 		c.Reject("--description", o.Description[:32]+"…",
 			fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))

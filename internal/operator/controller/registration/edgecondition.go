@@ -48,3 +48,12 @@ func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, ge
 	}
 	meta.SetStatusCondition(&s.Conditions, c)
 }
+
+// setServiceImportsCondition writes whether the account's exports are imported.
+func (r *Registration) setServiceImportsCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+	if r.ServiceImports == nil {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionServiceImportsReady)
+	} else if c := r.ServiceImports(); c != nil {
+		r.setCondition(s, generation, *c)
+	}
+}

@@ -85,10 +85,13 @@ type Registration struct {
 	EdgeStatus func() (known bool, problem string)
 	// Legs returns the status's Legs. While it is unknown, the last one stays. Nil: no forwarders
 	// run.
-	Legs     func() (known bool, legs string)
-	Recorder events.EventRecorder
-	Now      func() time.Time
-	Log      logr.Logger
+	Legs func() (known bool, legs string)
+	// ServiceImports returns the condition ServiceImportsReady, without generation and time. While
+	// it returns nil, the last one stays. Nil: Services are not imported.
+	ServiceImports func() *metav1.Condition
+	Recorder       events.EventRecorder
+	Now            func() time.Time
+	Log            logr.Logger
 	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
 
@@ -234,6 +237,7 @@ func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.
 	r.setHeartbeatConditions(&next.Status, object.Generation)
 	r.setSourceConditions(&next.Status, object.Generation)
 	r.setEdgeCondition(&next.Status, object.Generation)
+	r.setServiceImportsCondition(&next.Status, object.Generation)
 	r.setLegs(&next.Status)
 	if r.projectedForwarders != nil {
 		next.Status.ProjectedForwarders = *r.projectedForwarders

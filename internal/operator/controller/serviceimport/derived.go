@@ -1,0 +1,129 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceimport
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// maxAddressAttempts is how often addresses that are still allocated are requested, once every
+// conflictRetry, before any others are accepted. The API server frees an address shortly after the
+// deletion of its Service.
+const maxAddressAttempts = 20
+
+// ensureDerived makes the derived Service as desired, but for ports that go: they stay for now.
+func (r *Reconciler) ensureDerived(
+	ctx context.Context, desired *corev1.Service, owner *mcsv1beta1.ServiceImport,
+) (*corev1.Service, *problem) {
+	key := client.ObjectKeyFromObject(desired)
+	live := &corev1.Service{}
+	err := r.Client.Get(ctx, key, live)
+	if apierrors.IsNotFound(err) {
+		made, found := r.createDerived(ctx, desired, owner.Spec.IPs)
+		if made != nil || found != nil {
+			return made, found
+		}
+		err = r.Live.Get(ctx, key, live) // the cache has not seen it yet
+	}
+	switch {
+	case err != nil:
+		return nil, problemOf(fmt.Errorf("reading Service %s: %w", key, err))
+	case !r.Installation.Owns(live) && !slices.Contains(live.OwnerReferences, importReference(owner)):
+		return nil, conflict("Service", key)
+	case live.DeletionTimestamp != nil:
+		return nil, pending()
+	case live.Spec.ClusterIP == corev1.ClusterIPNone || live.Spec.ClusterIP == "":
+		return nil, r.recreateDerived(ctx, live)
+	}
+	desired.Spec.Ports = append(desired.Spec.Ports, leavingPorts(live.Spec.Ports, desired.Spec.Ports)...)
+	return live, r.updateDerived(ctx, live, desired)
+}
+
+// updateDerived makes live, a derived Service, as desired. It changes live.
+func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Service) *problem {
+	next, different := repairedService(live, desired)
+	if !different {
+		return nil
+	}
+	if err := r.Client.Update(ctx, next); err != nil {
+		return problemOf(fmt.Errorf("updating Service %s: %w", client.ObjectKeyFromObject(live), err))
+	}
+	next.DeepCopyInto(live)
+	return nil
+}
+
+// createDerived creates the derived Service with the addresses that the ServiceImport had; if they
+// have been given to another Service, the API server chooses. It returns nothing if there is a
+// Service of that name.
+func (r *Reconciler) createDerived(
+	ctx context.Context, desired *corev1.Service, addresses []string,
+) (*corev1.Service, *problem) {
+	key := client.ObjectKeyFromObject(desired)
+	made := desired.DeepCopy()
+	if len(addresses) > 0 {
+		made.Spec.ClusterIP, made.Spec.ClusterIPs = addresses[0], slices.Clone(addresses)
+	}
+	err := r.Client.Create(ctx, made)
+	if len(addresses) > 0 && apierrors.IsInvalid(err) {
+		if strings.Contains(err.Error(), "already allocated") && r.retryAddress(key) {
+			return nil, stale()
+		}
+		made = desired.DeepCopy()
+		err = r.Client.Create(ctx, made)
+	}
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, nil
+	case err != nil:
+		return nil, problemOf(fmt.Errorf("creating Service %s: %w", key, err))
+	}
+	r.addressAttempts.Delete(key)
+	return made, nil
+}
+
+// retryAddress counts a request for the Service's addresses and reports whether to repeat it.
+func (r *Reconciler) retryAddress(key types.NamespacedName) bool {
+	attempts := 1
+	if previous, ok := r.addressAttempts.Load(key); ok {
+		attempts += previous.(int)
+	}
+	r.addressAttempts.Store(key, attempts)
+	return attempts < maxAddressAttempts
+}
+
+// recreateDerived deletes a derived Service that another client made headless, or of another type:
+// it cannot be updated. Its deletion's event makes it again.
+func (r *Reconciler) recreateDerived(ctx context.Context, live *corev1.Service) *problem {
+	if err := r.delete(ctx, live); err != nil {
+		return problemOf(fmt.Errorf("deleting Service %s: %w", client.ObjectKeyFromObject(live), err))
+	}
+	return stale()
+}
+
+// removeDerived deletes the derived Service and its slices, as far as they are ours.
+func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName) *problem {
+	name := DerivedName(key)
+	live := &corev1.Service{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, live)
+	if err == nil && r.Installation.Owns(live) && live.DeletionTimestamp == nil {
+		err = r.delete(ctx, live)
+	}
+	found := problemOf(client.IgnoreNotFound(err))
+	r.addressAttempts.Delete(types.NamespacedName{Namespace: key.Namespace, Name: name})
+	if left := r.removeSlices(ctx, key, nil); left != nil {
+		return first(found, left)
+	}
+	r.Addresses.Forget(key.String())
+	r.sliceDenials.Delete(key)
+	return found
+}

@@ -1,0 +1,26 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serviceimport imports the Services that clusters of the account export (KEP-1645): for
+// each exported name a ServiceImport in every cluster that has the namespace.
+//
+// exports of a name --> ServiceImport (what CoreDNS and people read)
+//
+// --> derived Service (its ClusterIPs are the ServiceImport's)
+//
+// --> one EndpointSlice for each source cluster and family of addresses: the forwarders, with the
+// target ports of that cluster's ports
+//
+// Inputs: the exports and their merge (internal/operator/controller/endpointsync and
+// internal/clusterset), the target ports in BoundEndpoints named <name>.<namespace>.<cluster id>
+// (internal/operator/controller/boundendpoint), and the forwarders' addresses
+// (internal/operator/controller/forwarderaddresses). objects.go and slices.go build the desired
+// objects as pure functions. Pods' connections reach internal/operator/forwarder through the
+// slices.
+//
+// A ServiceImport is updated in place while any cluster exports the name; ports that go, go from
+// the derived Service last. Objects of another owner are never written or deleted. The CRD is the
+// user's: informer.go reads ServiceImports as soon as the API server has them, apart from the
+// manager's cache, so that a missing CRD delays nothing else. While the exports are not known, only
+// the addresses in existing slices are kept current.
+package serviceimport

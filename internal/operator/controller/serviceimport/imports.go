@@ -1,0 +1,147 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceimport
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
+)
+
+// ensureImport returns the ServiceImport, which it creates if there is none: without IPs, as the
+// derived Service that has them is owned by it.
+func (r *Reconciler) ensureImport(
+	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, owner metav1.OwnerReference,
+) (*mcsv1beta1.ServiceImport, *problem) {
+	key := client.ObjectKeyFromObject(desired)
+	if live == nil {
+		made := desired.DeepCopy()
+		err := r.Client.Create(ctx, made)
+		switch {
+		case err == nil:
+			r.Log.Info("Created ServiceImport", "import", key.String())
+			return made, nil
+		case !apierrors.IsAlreadyExists(err):
+			return nil, problemOf(fmt.Errorf("creating ServiceImport %s: %w", key, err))
+		}
+		live = &mcsv1beta1.ServiceImport{} // the informer has not seen it yet
+		if err := r.Live.Get(ctx, key, live); err != nil {
+			return nil, problemOf(fmt.Errorf("reading ServiceImport %s: %w", key, err))
+		}
+	}
+	switch {
+	case !r.isOurs(live, owner):
+		return nil, conflict("ServiceImport", key)
+	case live.DeletionTimestamp != nil:
+		return nil, pending()
+	}
+	return live, nil
+}
+
+// isOurs reports whether this installation made the object. One that lost a mark still has our
+// anchor as its owner, and gets it back; a copy has the marks of another object.
+func (r *Reconciler) isOurs(o metav1.Object, owner metav1.OwnerReference) bool {
+	own := r.Installation
+	return own.Owns(o) || own.Marked(o) && !own.Copied(o) && slices.Contains(o.GetOwnerReferences(), owner)
+}
+
+// updateImport makes the ServiceImport as desired, with the addresses of the derived Service; nil =
+// it has none.
+func (r *Reconciler) updateImport(
+	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, derived *corev1.Service,
+) (*mcsv1beta1.ServiceImport, *problem) {
+	next, different := updatedImport(live, desired, derived)
+	if !different {
+		return live, nil
+	}
+	if err := r.Client.Update(ctx, next); err != nil {
+		return live, problemOf(fmt.Errorf("updating ServiceImport %s: %w", client.ObjectKeyFromObject(live), err))
+	}
+	return next, nil
+}
+
+// reportStatus writes the status of the ServiceImport if it differs: each cluster that exports the
+// Service, and whether pods reach it. live is nil if there is no ServiceImport of ours.
+func (r *Reconciler) reportStatus(
+	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import, found *problem,
+) *problem {
+	if live == nil {
+		return nil
+	}
+	next := live.DeepCopy()
+	next.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
+	if i.Spec.Type == account.ExportHeadless {
+		next.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
+	}
+	next.Status.Clusters = nil
+	for _, e := range i.Exports {
+		next.Status.Clusters = append(next.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: e.ClusterID})
+	}
+	slices.SortFunc(next.Status.Clusters, func(a, b mcsv1beta1.ClusterStatus) int {
+		return cmp.Compare(a.Cluster, b.Cluster)
+	})
+	c := r.readyCondition(i, found)
+	c.ObservedGeneration = live.Generation
+	if found == nil || !found.quiet || meta.FindStatusCondition(next.Status.Conditions, c.Type) == nil {
+		meta.SetStatusCondition(&next.Status.Conditions, c)
+	}
+	if equality.Semantic.DeepEqual(live.Status, next.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, next); err != nil {
+		return problemOf(fmt.Errorf("writing the status of ServiceImport %s: %w", client.ObjectKeyFromObject(live),
+			err))
+	}
+	return nil
+}
+
+// readyCondition returns the condition Ready of a ServiceImport.
+func (r *Reconciler) readyCondition(i *clusterset.Import, found *problem) metav1.Condition {
+	c := metav1.Condition{Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse}
+	switch {
+	case found != nil && !found.quiet:
+		c.Reason, c.Message = found.reason, found.message
+	case found != nil:
+		c.Reason, c.Message = string(mcsv1beta1.ServiceImportReasonPending), "the forwarders' addresses are awaited"
+	case i.Spec.Type == account.ExportHeadless:
+		c.Reason, c.Message = "HeadlessNotSupported", "the addresses of a headless Service's pods are not imported: "+
+			"export a Service with a ClusterIP"
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, string(mcsv1beta1.ServiceImportReasonReady)
+		c.Message = fmt.Sprintf("pods reach it as %s.%s.svc.%s", i.Name, i.Namespace, r.Domain)
+	}
+	return c
+}
+
+// remove deletes the ServiceImport and what belongs to it, as far as it is ours: the name that pods
+// look up first.
+func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, live *mcsv1beta1.ServiceImport) *problem {
+	if live != nil && r.Installation.Owns(live) && live.DeletionTimestamp == nil {
+		if err := r.delete(ctx, live); err != nil {
+			return problemOf(fmt.Errorf("deleting ServiceImport %s: %w", key, err))
+		}
+		r.Log.Info("Deleted ServiceImport", "import", key.String())
+	}
+	return r.removeDerived(ctx, key)
+}
+
+// delete deletes this object in this version.
+func (r *Reconciler) delete(ctx context.Context, o client.Object) error {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	return client.IgnoreNotFound(r.Client.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version},
+		client.PropagationPolicy(metav1.DeletePropagationBackground)))
+}

@@ -1,0 +1,164 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceimport
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
+)
+
+const (
+	// conflictRetry is the delay before a write that lost against a concurrent one, or was based on
+	// a stale cache, is repeated.
+	conflictRetry = 50 * time.Millisecond
+	// errorRetry is the delay before what failed is repeated, refusalRetry before what the API
+	// server refused is, unless an event comes earlier.
+	errorRetry   = time.Second
+	refusalRetry = 30 * time.Second
+)
+
+// problem is what prevents an object from being written.
+type problem struct {
+	reason, message string
+	retryAfter      time.Duration // 0: at the next event
+	quiet           bool          // it passes by itself: not reported
+}
+
+// pending is the problem of what is not known yet; an event follows.
+func pending() *problem { return &problem{quiet: true} }
+
+// stale is the problem of a write that is repeated at once.
+func stale() *problem { return &problem{quiet: true, retryAfter: conflictRetry} }
+
+// conflict is the problem of an object of another owner.
+func conflict(kind string, key types.NamespacedName) *problem {
+	return &problem{reason: v1alpha1.ReasonConflict, retryAfter: refusalRetry,
+		message: fmt.Sprintf("%s %s belongs to another owner and is not changed: delete it, or rename it, and it is "+
+			"imported", kind, key)}
+}
+
+// problemOf classifies the error of a write of an object; nil for none.
+func problemOf(err error) *problem {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	refused := func(reason string) *problem { return &problem{reason: reason, message: text, retryAfter: refusalRetry} }
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return stale()
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return pending() // the namespace's deletion follows
+	case apierrors.IsNotFound(err):
+		return &problem{quiet: true, retryAfter: refusalRetry} // the namespace, the object or the kind went
+	case strings.Contains(text, "exceeded quota"):
+		return refused(v1alpha1.ReasonQuotaExceeded)
+	case strings.Contains(text, "denied the request"), strings.Contains(text, "denied request"):
+		return refused(v1alpha1.ReasonAdmissionDenied)
+	case strings.Contains(text, "range is full"):
+		return refused(v1alpha1.ReasonClusterIPExhausted)
+	case apierrors.IsForbidden(err):
+		return refused(v1alpha1.ReasonForbidden)
+	case apierrors.IsInvalid(err):
+		return refused(v1alpha1.ReasonInvalidEndpoint)
+	}
+	return &problem{reason: v1alpha1.ReasonAPIError, message: text, retryAfter: errorRetry}
+}
+
+// first returns the first problem to report, or that is repeated first if none is.
+func first(found ...*problem) *problem {
+	found = slices.DeleteFunc(found, func(p *problem) bool { return p == nil })
+	if len(found) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(found, func(a, b *problem) int {
+		if a.quiet != b.quiet {
+			if a.quiet {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.retryAfter, b.retryAfter)
+	})
+	return found[0]
+}
+
+// problems are those of all ServiceImports. It is safe for concurrent use.
+type problems struct {
+	mu    sync.Mutex
+	byKey map[types.NamespacedName]*problem
+}
+
+// set records the problem of a ServiceImport, nil for none, and reports whether it is to be
+// reported. A quiet one changes nothing.
+func (p *problems) set(key types.NamespacedName, found *problem) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case found == nil:
+		delete(p.byKey, key)
+		return false
+	case found.quiet:
+		return false
+	}
+	last := p.byKey[key]
+	p.byKey[key] = found
+	return last == nil || last.reason != found.reason || last.message != found.message
+}
+
+// condition returns the condition of the KubernetesOperator, without generation and time; nil = it
+// is not known yet.
+func (p *problems) condition(unread error) *metav1.Condition {
+	c := &metav1.Condition{Type: v1alpha1.ConditionServiceImportsReady, Status: metav1.ConditionFalse}
+	switch {
+	case errors.Is(unread, errNotRead):
+		return nil
+	case apierrors.IsNotFound(unread):
+		c.Reason = v1alpha1.ReasonCRDsMissing
+		c.Message = "the cluster does not serve ServiceImports of multicluster.x-k8s.io/v1beta1, so nothing is " +
+			"imported; install them, and they are picked up: " + clusterset.InstallCRDs
+		return c
+	case apierrors.IsForbidden(unread):
+		c.Reason, c.Message = v1alpha1.ReasonImportsForbidden, "the manager may not read ServiceImports, so nothing is "+
+			"imported; upgrade the chart together with the image: "+unread.Error()
+		return c
+	case unread != nil:
+		c.Reason, c.Message = v1alpha1.ReasonAPIError, "the ServiceImports cannot be read: "+unread.Error()
+		return c
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.byKey) == 0 {
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonReady
+		c.Message = "what clusters of the account export is imported in every namespace of the same name"
+		return c
+	}
+	keys := slices.SortedFunc(maps.Keys(p.byKey), func(a, b types.NamespacedName) int {
+		return cmp.Compare(a.String(), b.String())
+	})
+	worst := p.byKey[keys[0]]
+	c.Reason, c.Message = worst.reason, notImported(keys[0], worst)
+	if more := len(keys) - 1; more > 0 {
+		c.Message += fmt.Sprintf("; and %d more: see the events", more)
+	}
+	return c
+}
+
+func notImported(key types.NamespacedName, p *problem) string {
+	return fmt.Sprintf("%s is not imported as it should be: %s", key, p.message)
+}

@@ -1,0 +1,220 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceimport
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+)
+
+// +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=serviceimports,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=serviceimports/status,verbs=update
+
+// Exports provides what clusters of the account export, from memory; *endpointsync.Set implements
+// it.
+type Exports interface {
+	// Exports returns the exports of a name. While known is false, nothing is removed; the name is
+	// notified when it becomes true.
+	Exports(name types.NamespacedName) (exports []clusterset.Export, known bool)
+	// ExportedNames returns the names with exports.
+	ExportedNames() []types.NamespacedName
+	// Availability returns whether the account has been read, how many endpoints the hostname has,
+	// and which of its URLs have none online.
+	Availability(hostname string) (known bool, endpoints int, offline []string)
+}
+
+// Addresses provides the forwarders' addresses; *forwarderaddresses.Tracker implements it.
+type Addresses interface {
+	// Acquire returns the addresses for the slices of a key; release is called after the slices are
+	// written. While ok is false, nothing is known; a notification follows.
+	Acquire(key string) (addresses forwarderaddresses.Addresses, release func(), ok bool)
+	// Forget ends the notifications of a key that has no slices.
+	Forget(key string)
+}
+
+// Options configure a Reconciler.
+type Options struct {
+	// Client reads Services, EndpointSlices of ours, BoundEndpoints and Namespaces from the cache.
+	Client client.Client
+	// Live reads from the API server, and watches ServiceImports.
+	Live         client.WithWatch
+	Installation installation.Installation
+	Exports      Exports
+	Addresses    Addresses
+	// Changes names what may have to change: it is notified of exports and of Addresses' keys.
+	Changes *notify.Source
+	// Owner returns the owner reference for ServiceImports: the anchor.
+	Owner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
+	// Namespaces decides which namespaces get ServiceImports. It must not list them.
+	Namespaces namespaces.Policy
+	Recorder   events.EventRecorder
+	// Regarding returns the object that events regard.
+	Regarding func() runtime.Object
+	// Domain of the names that pods call, for messages, such as clusterset.local.
+	Domain string
+	Log    logr.Logger
+	// ServeRetry is the delay before ServiceImports that the API server does not serve are listed
+	// again; 0: 5 s.
+	ServeRetry time.Duration
+}
+
+// Reconciler writes ServiceImports with what belongs to them. Only the leader runs it.
+type Reconciler struct {
+	Options
+	imports  *informer
+	problems problems
+
+	addressAttempts sync.Map // by a Service's key: requests for the addresses it had
+	sliceDenials    sync.Map // by ServiceImport: how often admission denied its slices since the last write
+}
+
+// New returns a Reconciler.
+func New(o Options) *Reconciler {
+	r := &Reconciler{Options: o, problems: problems{byKey: map[types.NamespacedName]*problem{}}}
+	retry := o.ServeRetry
+	if retry == 0 {
+		retry = serveRetry
+	}
+	r.imports = &informer{client: o.Live, retry: retry, log: o.Log, changed: o.Changes.NotifyObject, read: func() {
+		for _, name := range append(o.Exports.ExportedNames(), r.imports.names(o.Installation.Owns)...) {
+			o.Changes.NotifyObject(name)
+		}
+	}}
+	return r
+}
+
+// Runnable returns what reads ServiceImports.
+func (r *Reconciler) Runnable() manager.Runnable { return r.imports }
+
+// Condition returns the condition ServiceImportsReady of the KubernetesOperator, without generation
+// and time; nil = it is not known yet. It is safe for concurrent use.
+func (r *Reconciler) Condition() *metav1.Condition { return r.problems.condition(r.imports.problem()) }
+
+// Reconcile makes the ServiceImport of a name what the exports and the namespace require.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	key := req.NamespacedName
+	found := r.reconcile(ctx, key)
+	if r.problems.set(key, found) {
+		related := &corev1.ObjectReference{APIVersion: mcsv1beta1.GroupVersion.String(),
+			Kind: mcsv1beta1.ServiceImportKindName, Namespace: key.Namespace, Name: key.Name}
+		note := notImported(key, found)
+		r.Recorder.Eventf(r.Regarding(), related, corev1.EventTypeWarning, found.reason, "Import", "%.900s", note)
+		r.Log.Info("A ServiceImport is not as it should be", "import", key.String(), "reason", found.reason,
+			"problem", found.message)
+	}
+	if found == nil {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: found.retryAfter}, nil
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, key types.NamespacedName) *problem {
+	live, err := r.imports.get(key)
+	exports, known := r.Exports.Exports(key)
+	if err != nil || !known {
+		return r.refresh(ctx, key)
+	}
+	if len(exports) == 0 {
+		return r.remove(ctx, key, live)
+	}
+	switch state, err := r.namespaceState(ctx, key.Namespace); {
+	case err != nil:
+		return first(problemOf(err), r.refresh(ctx, key))
+	case state == namespaceMissing:
+		r.Addresses.Forget(key.String())
+		return nil
+	case state == namespaceRefused:
+		return r.remove(ctx, key, live)
+	}
+	merged := clusterset.Merge(exports)
+	return r.ensure(ctx, live, &merged)
+}
+
+// ensure writes the ServiceImport and what belongs to it. live is nil if there is none.
+func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import) *problem {
+	key := types.NamespacedName{Namespace: i.Namespace, Name: i.Name}
+	live, derived, found := r.ensureAddressed(ctx, live, i)
+	switch {
+	case found != nil:
+		found = first(found, r.refresh(ctx, key))
+	case derived == nil:
+		found = r.removeDerived(ctx, key)
+	default:
+		if found = r.ensureSlices(ctx, i, derived); found == nil {
+			found = r.updateDerived(ctx, derived, derivedService(r.Installation, i, live))
+		}
+	}
+	return first(found, r.reportStatus(ctx, live, i, found))
+}
+
+// ensureAddressed makes the ServiceImport and, unless it is headless, its derived Service, which
+// still has the ports that go. The ServiceImport is nil if it is not ours.
+func (r *Reconciler) ensureAddressed(
+	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import,
+) (*mcsv1beta1.ServiceImport, *corev1.Service, *problem) {
+	owner, err := r.Owner(ctx, i.Namespace)
+	if err != nil {
+		return nil, nil, problemOf(err)
+	}
+	desired := newImport(r.Installation, i, owner)
+	live, found := r.ensureImport(ctx, live, desired, owner)
+	if found != nil {
+		return nil, nil, found
+	}
+	var derived *corev1.Service
+	if i.Spec.Type == account.ExportClusterSetIP {
+		if derived, found = r.ensureDerived(ctx, derivedService(r.Installation, i, live), live); found != nil {
+			return live, nil, found
+		}
+	}
+	live, found = r.updateImport(ctx, live, desired, derived)
+	return live, derived, found
+}
+
+// namespaceState is what a namespace means for ServiceImports.
+type namespaceState int
+
+const (
+	namespaceAllowed namespaceState = iota
+	namespaceMissing                // it does not exist, so that nothing is there to remove
+	namespaceRefused                // it must not have ServiceImports of ours
+)
+
+func (r *Reconciler) namespaceState(ctx context.Context, name string) (namespaceState, error) {
+	if r.Namespaces.RefusalReason(name) != "" {
+		return namespaceRefused, nil
+	}
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	switch err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns); {
+	case apierrors.IsNotFound(err):
+		return namespaceMissing, nil
+	case err != nil:
+		return 0, fmt.Errorf("reading namespace %s: %w", name, err)
+	case ns.DeletionTimestamp != nil, r.Namespaces.MissingConsent(name, ns.Labels) != "":
+		return namespaceRefused, nil
+	}
+	return namespaceAllowed, nil
+}

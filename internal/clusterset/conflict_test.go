@@ -40,6 +40,9 @@ func conflictCases() []conflictCase {
 			"AnnotationsConflict", `annotation n: none (a), "x" (b)`},
 		{"empty annotation", set(func(s *account.ServiceExport) { s.Annotations = map[string]string{"n": ""} }),
 			"AnnotationsConflict", `annotation n: none (a), "" (b)`},
+		{"long annotation", set(func(s *account.ServiceExport) {
+			s.Annotations = map[string]string{"n": strings.Repeat("x", 1000)}
+		}), "AnnotationsConflict", `annotation n: none (a), "` + strings.Repeat("x", 63) + "… (b)"},
 		{"internal policy", set(func(s *account.ServiceExport) { s.InternalTrafficPolicy = "Local" }),
 			"InternalTrafficPolicyConflict", "internalTrafficPolicy: Cluster (a), Local (b)"},
 		{"label", set(func(s *account.ServiceExport) { s.Labels = map[string]string{"tier": "gold"} }),
@@ -68,8 +71,8 @@ func conflictCases() []conflictCase {
 			"TypeConflict", "type: ClusterSetIP (a), Headless (b); only exports of type ClusterSetIP are served"},
 		{"ports of another type", []clusterset.Export{export(0, nil, tcp), export(1, func(s *account.ServiceExport) {
 			s.Type = account.ExportHeadless
-		})}, "PortConflict,TypeConflict", "port tcp: 42/TCP (a), none (b); type: ClusterSetIP (a), Headless (b); " +
-			"only exports of type ClusterSetIP are served"},
+		}, port("tcp", 43, "TCP"))}, "PortConflict,TypeConflict", "port tcp: 42/TCP (a), 43/TCP (b); " +
+			"type: ClusterSetIP (a), Headless (b); only exports of type ClusterSetIP are served"},
 		{"labels and annotations", set(func(s *account.ServiceExport) {
 			s.Labels, s.Annotations = map[string]string{"k": "v"}, map[string]string{"k": "v"}
 		}), "AnnotationsConflict,LabelsConflict", `annotation k: none (a), "v" (b); label k: none (a), "v" (b)`},
@@ -98,35 +101,45 @@ func TestConflict(t *testing.T) {
 func TestConflict_MessageIsBounded(t *testing.T) {
 	t.Parallel()
 	var exports []clusterset.Export
-	for n := range 9 {
-		exports = append(exports, export(n, func(s *account.ServiceExport) {
+	for n := range 20 {
+		e := export(n, func(s *account.ServiceExport) {
 			s.Labels, s.Annotations = map[string]string{}, map[string]string{}
 			for k := range 100 {
-				key := fmt.Sprintf("%s-%02d", strings.Repeat("k", 60), k)
-				s.Labels[key], s.Annotations[key] = fmt.Sprint(n), strings.Repeat("é", 100)+fmt.Sprint(n)
-				s.Ports = append(s.Ports, port(key[2:], int32(1000*n+k+1), "TCP"))
+				key := fmt.Sprintf("%s/%s-%02d", strings.Repeat("d", 253), strings.Repeat("k", 60), k)
+				s.Labels[key], s.Annotations[key] = fmt.Sprint(n/5), fmt.Sprint(n/5)+strings.Repeat("é", 100)
+				s.Ports = append(s.Ports, port(key[len(key)-63:], int32(1000*n+k+1), "TCP"))
+			}
+		})
+		e.ClusterID += strings.Repeat("c", 62)
+		exports = append(exports, e)
+	}
+	i := clusterset.Merge(exports)
+	if _, message := i.Conflict(); len(message) > 9<<10 || !strings.HasSuffix(message, "…") {
+		t.Errorf("the message has %d bytes", len(message))
+	}
+}
+
+func TestConflict_ListsAreShort(t *testing.T) {
+	t.Parallel()
+	var exports []clusterset.Export
+	for n := range 9 {
+		exports = append(exports, export(n, func(s *account.ServiceExport) {
+			s.Labels = map[string]string{"tier": fmt.Sprint(n)}
+			for k := range 20 {
+				s.Ports = append(s.Ports, port(fmt.Sprintf("p%02d", k), int32(1000*n+k+1), "TCP"))
+			}
+			if n > 1 {
+				s.TrafficDistribution = "PreferClose"
 			}
 		}))
 	}
 	i := clusterset.Merge(exports)
 	_, message := i.Conflict()
-	if len(message) > 9<<10 {
-		t.Errorf("the message has %d bytes", len(message))
-	}
-	for _, part := range []string{`"0" (a), "1" (b), "2" (c), "3" (d) and 5 more values`, " and 92 more"} {
+	for _, part := range []string{`label tier: "0" (a), "1" (b), "2" (c), "3" (d) and 5 more values; port p00:`,
+		"and 5 more values and 12 more; left out: p00 1001/TCP of b,", "p07 1008/TCP of b and 152 more;",
+		"trafficDistribution: none (a, b), PreferClose (c, d, e, f and 3 more)."} {
 		if !strings.Contains(message, part) {
 			t.Errorf("%q is not in %s", part, message)
 		}
-	}
-	for n := range exports {
-		exports[n].Spec = export(n, func(s *account.ServiceExport) {
-			if n > 1 {
-				s.TrafficDistribution = "PreferClose"
-			}
-		}).Spec
-	}
-	i = clusterset.Merge(exports)
-	if _, message = i.Conflict(); !strings.Contains(message, "none (a, b), PreferClose (c, d, e, f and 3 more)") {
-		t.Errorf("clusters are not counted: %s", message)
 	}
 }

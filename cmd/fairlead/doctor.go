@@ -31,6 +31,10 @@ cluster's context, and the doctor checks the object, the exporters and the Servi
 agentendpoint/NAMESPACE/NAME in place of the URL it checks these alone, in the cluster of --context; with
 --export-context as well, it also checks the path of a call in the cluster of --context.
 
+A Service that clusters export to each other (multicluster.x-k8s.io) is checked by its name in the cluster
+that calls, NAME.NAMESPACE.svc.clusterset.local, or as serviceexport/NAMESPACE/NAME in the cluster that
+exports it; with --export-context, both are.
+
 Without a URL, the doctor checks how this machine reaches the service: settings, authtoken, the
 server and its certificate, the clock, and a session with the authtoken. It asks no cluster.
 
@@ -42,6 +46,8 @@ const doctorExample = `  fairlead doctor http://hello.demo
   fairlead doctor http://hello.demo --from-pod demo/web-0        # and resolves the name in that pod
   fairlead doctor http://api.demo --context b --export-context a # called in cluster b, exported by cluster a
   fairlead doctor agentendpoint/demo/api --context a             # what cluster a exports
+  fairlead doctor hello.demo.svc.clusterset.local --context b --export-context a # exported by a, called in b
+  fairlead doctor serviceexport/demo/hello --context a           # a ServiceExport of cluster a
   fairlead doctor http://hello.demo --api-key-file key -o json | jq -r .broken`
 
 // errBroken sets exit code 1 after the report was printed; it is not printed itself.
@@ -60,7 +66,7 @@ type diagnose struct {
 func newDoctor(c console) *cobra.Command {
 	d := &diagnose{console: c}
 	cmd := &cobra.Command{
-		Use:     "doctor [URL|agentendpoint/NAMESPACE/NAME]",
+		Use:     "doctor [URL|NAME.NAMESPACE.svc.clusterset.local|KIND/NAMESPACE/NAME]",
 		Short:   "Find the broken hop between a pod and an endpoint's upstream",
 		Long:    doctorHelp,
 		Example: doctorExample,
@@ -80,7 +86,7 @@ func newDoctor(c console) *cobra.Command {
 	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "",
 		"`NAMESPACE` of the operator; default: all are searched")
 	flags.StringVar(&d.o.ExportContext, "export-context", "",
-		"`CONTEXT` of the cluster whose AgentEndpoint exports the endpoint")
+		"`CONTEXT` of the cluster whose AgentEndpoint or ServiceExport exports it")
 	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that resolves the hostname, through kubectl exec")
 	flags.StringVar(&d.apiKeyFile, "api-key-file", "",
 		"`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
@@ -132,6 +138,13 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 			}
 			return all.AccountID, all.Endpoints, nil
 		}
+		d.o.ListExports = func(ctx context.Context) (string, []account.Endpoint, error) {
+			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Bindings: []string{account.BindingClusterset}})
+			if err != nil {
+				return "", nil, err
+			}
+			return all.AccountID, all.Endpoints, nil
+		}
 	}
 	d.o.Kubectl = doctor.ExecRunner("kubectl")
 	return doctor.Run(ctx, d.o), nil
@@ -162,15 +175,32 @@ func (d *diagnose) parse(args []string) error {
 	return nil
 }
 
-// parseEndpoint reads the endpoint's URL, or the AgentEndpoint that exports it.
+// objectKinds are the kinds of objects that can be checked, as kubectl knows them, with their
+// names.
+var objectKinds = map[string]string{
+	"agentendpoint": "agentendpoint", "agentendpoints": "agentendpoint", "aep": "agentendpoint",
+	"serviceexport": "serviceexport", "serviceexports": "serviceexport", "svcex": "serviceexport",
+	"serviceimport": "serviceimport", "serviceimports": "serviceimport", "svcim": "serviceimport",
+}
+
+// clustersetName is that of an import: the namespace is its second part. The domain of a cluster's
+// own Services is none of imports.
+var clustersetName = regexp.MustCompile(
+	`^([a-z0-9][-a-z0-9]*)\.([a-z0-9][-a-z0-9]*)\.svc\.([a-z0-9][-.a-z0-9]*[a-z0-9])\.?$`)
+
+// parseEndpoint reads the endpoint's URL, the object that exports it, or the name of an import.
 func (d *diagnose) parseEndpoint(arg string) error {
 	kind, object, found := strings.Cut(arg, "/")
-	switch kind {
-	case "agentendpoint", "agentendpoints", "aep":
+	if name := objectKinds[kind]; name != "" {
 		if !found || !objectName.MatchString(object) {
-			return cli.Usagef("%q: give agentendpoint/NAMESPACE/NAME, or the endpoint's URL", arg)
+			return cli.Usagef("%q: give %s/NAMESPACE/NAME, or the endpoint's URL", arg, name)
 		}
-		d.o.AgentEndpoint = object
+		*map[string]*string{"agentendpoint": &d.o.AgentEndpoint, "serviceexport": &d.o.ServiceExport,
+			"serviceimport": &d.o.ServiceImport}[name] = object
+		return nil
+	}
+	if part := clustersetName.FindStringSubmatch(arg); part != nil && part[3] != "cluster.local" {
+		d.o.ServiceImport, d.o.ClustersetDomain = part[2]+"/"+part[1], part[3]
 		return nil
 	}
 	var err error

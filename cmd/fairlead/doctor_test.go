@@ -145,3 +145,32 @@ func TestDoctor_RunsKubectl(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// TestDoctor_NamesOfClustersets asks kubectl for what the argument names.
+func TestDoctor_NamesOfClustersets(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho \"$@\" >>" + dir +
+		"/calls\n[ \"$1\" = get ] && echo 'error: the server does not answer' >&2 " +
+		"&& exit 1\necho staging\n"
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	const imports, exports = "get serviceimports.v1beta1.multicluster.x-k8s.io hello --namespace demo",
+		"get serviceexports.v1beta1.multicluster.x-k8s.io hello --namespace demo"
+	for arg, c := range map[string]struct{ url, call string }{
+		"hello.demo.svc.clusterset.local": {"hello.demo.svc.clusterset.local", imports},
+		"hello.demo.svc.mesh.example.":    {"hello.demo.svc.mesh.example", imports},
+		"serviceimport/demo/hello":        {"hello.demo.svc.clusterset.local", imports},
+		"svcim/demo/hello":                {"hello.demo.svc.clusterset.local", imports},
+		"serviceexport/demo/hello":        {"hello.demo.svc.clusterset.local", exports},
+	} {
+		_ = os.Remove(filepath.Join(dir, "calls"))
+		r := fairlead(t, nil, "", "doctor", arg, "-o", "json")
+		calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+		if err != nil || !strings.Contains(string(calls), c.call) || strings.Count(string(calls), c.call[:12]) != 1 ||
+			r.code != 1 || !strings.Contains(r.out, `"url": "`+c.url+`"`) {
+			t.Errorf("%s: %+v, kubectl was called with %s", arg, r, calls)
+		}
+	}
+}

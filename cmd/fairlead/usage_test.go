@@ -137,6 +137,8 @@ func wrongForOthers(empty string) map[string]wrong {
 		"https without binding": {[]string{"http", "8080", "--url", "https://a.example.com"},
 			"https:// is for endpoints with the public binding"},
 		"bad URL to doctor": {[]string{"doctor", "https://a.b"}, "the scheme must be http or tcp"},
+		"export to doctor":  {[]string{"doctor", "svcex/hello"}, "give serviceexport/NAMESPACE/NAME"},
+		"name in cluster":   {[]string{"doctor", "a.b.svc.cluster.local"}, "the scheme is missing"},
 		"doctor's output":   {[]string{"doctor", "http://a.b", "-o", "yaml"}, `--output "yaml": must be table or json`},
 		"doctor's pod": {[]string{"doctor", "http://a.b", "--from-pod", "--x/y"},
 			`--from-pod "--x/y": give NAMESPACE/POD`},

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	real "github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 )
@@ -148,8 +150,8 @@ func TestRemedy_OfEveryReason(t *testing.T) {
 	}
 }
 
-// TestExportRemedy_OfEveryReason: so is each reason of an AgentEndpoint. A condition's type that the
-// checks read is one of the kind's.
+// TestExportRemedy_OfEveryReason: so is each reason of an AgentEndpoint. A condition's type that
+// the checks read is one of the kind's.
 func TestExportRemedy_OfEveryReason(t *testing.T) {
 	t.Parallel()
 	remedies := map[string]string{}
@@ -169,6 +171,50 @@ func TestExportRemedy_OfEveryReason(t *testing.T) {
 	for have, want := range map[string]string{"Accepted": v1alpha1.ConditionAccepted, "Bound": v1alpha1.ConditionBound,
 		"UpstreamReady": v1alpha1.ConditionUpstreamReady} {
 		if have != want {
+			t.Errorf("the condition %s is called %s", have, want)
+		}
+	}
+}
+
+// TestClusterset_ConstantsAreTheModules compares the doctor's words with those of the module of the
+// Multi-Cluster Services API, which the agent does not link.
+func TestClusterset_ConstantsAreTheModules(t *testing.T) {
+	t.Parallel()
+	for have, want := range map[string]string{
+		"kubectl apply " + crdFlags: clusterset.InstallCRDs,
+		labelServiceName:            v1beta1.LabelServiceName,
+		labelSourceCluster:          v1beta1.LabelSourceCluster,
+		serviceExportKind:           v1beta1.ServiceExportPluralName + ".v1beta1." + v1beta1.GroupName,
+		serviceImportKind:           v1beta1.ServiceImportPluralName + ".v1beta1." + v1beta1.GroupName,
+	} {
+		if have != want {
+			t.Errorf("%s is called %s", have, want)
+		}
+	}
+	for _, reason := range []v1beta1.ServiceExportConditionReason{v1beta1.ServiceExportReasonNoService,
+		v1beta1.ServiceExportReasonInvalidServiceType, v1beta1.ServiceExportReasonPending} {
+		if remedyForServiceExport(string(reason)) == remedyForServiceExport("") {
+			t.Errorf("%s has no remedy of its own", reason)
+		}
+	}
+	var imported serviceImport
+	through(t, v1beta1.ServiceImport{Spec: v1beta1.ServiceImportSpec{Type: v1beta1.Headless, IPs: []string{"10.0.0.1"},
+		Ports: []v1beta1.ServicePort{{Name: "tcp", Protocol: "TCP", Port: 42}}},
+		Status: v1beta1.ServiceImportStatus{Clusters: []v1beta1.ClusterStatus{{Cluster: "a"}},
+			Conditions: []metav1.Condition{{Type: string(v1beta1.ServiceImportConditionReady)}}}}, &imported)
+	if imported.Spec.Type != "Headless" || imported.Spec.IPs[0] != "10.0.0.1" || imported.clusters()[0] != "a" ||
+		imported.Spec.Ports[0] != (importPort{"tcp", "TCP", 42}) || imported.Status.Conditions[0].Type != "Ready" {
+		t.Errorf("ServiceImport: %+v", imported)
+	}
+	var exported serviceExport
+	through(t, v1beta1.ServiceExport{Status: v1beta1.ServiceExportStatus{Conditions: []metav1.Condition{
+		{Type: string(v1beta1.ServiceExportConditionConflict), Status: "True"}}}}, &exported)
+	if exported.Status.Conditions.get("Conflict").Status != "True" {
+		t.Errorf("ServiceExport: %+v", exported)
+	}
+	for have, want := range map[string]v1beta1.ServiceExportConditionType{"Valid": v1beta1.ServiceExportConditionValid,
+		"Ready": v1beta1.ServiceExportConditionReady} {
+		if have != string(want) {
 			t.Errorf("the condition %s is called %s", have, want)
 		}
 	}

@@ -16,7 +16,11 @@ func (w *diagnosis) checkDNS(ctx context.Context) Hop {
 	if w.o.FromPod == "" || h.Status == Broken {
 		return h
 	}
-	fromPod := w.resolveInPod(ctx)
+	host, domain := w.o.URL.Host, "cluster.local"
+	if _, _, d := parseExternalName(w.target.Spec.ExternalName); d != "" {
+		domain = d
+	}
+	fromPod := w.resolveInPod(ctx, host, host+".svc."+domain+".")
 	fromPod.Evidence = append(append(fromPod.Evidence, h.Detail), h.Evidence...)
 	return fromPod
 }
@@ -65,14 +69,9 @@ func readyEndpoints(slices []endpointSlice) (addresses []string, pods map[string
 	return addresses, pods
 }
 
-// resolveInPod runs the first resolver that the pod has.
-func (w *diagnosis) resolveInPod(ctx context.Context) Hop {
+// resolveInPod runs the first resolver that the pod has. full is the host with its domain.
+func (w *diagnosis) resolveInPod(ctx context.Context, host, full string) Hop {
 	ns, name, _ := strings.Cut(w.o.FromPod, "/")
-	host, domain := w.o.URL.Host, "cluster.local"
-	if _, _, d := parseExternalName(w.target.Spec.ExternalName); d != "" {
-		domain = d
-	}
-	full := host + ".svc." + domain + "."
 	for _, tool := range [][]string{
 		{"getent", "ahosts", host},
 		{"nslookup", full}, // many do not search the domains of resolv.conf
@@ -82,7 +81,7 @@ func (w *diagnosis) resolveInPod(ctx context.Context) Hop {
 		out, err := w.k.call(ctx, append([]string{"exec", "--namespace", ns, name, "--"}, tool...)...)
 		switch {
 		case err == nil:
-			return w.compareResolved(tool, string(out))
+			return w.compareResolved(host, tool, string(out))
 		case err.kind == forbidden:
 			return refusedHop("the inside of pod "+w.o.FromPod, err)
 		case err.kind == missing:
@@ -114,8 +113,8 @@ func isProgramMissing(words string) bool {
 }
 
 // compareResolved compares the pod's answer with the addresses of the upstream Service.
-func (w *diagnosis) compareResolved(tool []string, out string) Hop {
-	host, evidence := w.o.URL.Host, fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod,
+func (w *diagnosis) compareResolved(host string, tool []string, out string) Hop {
+	evidence := fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod,
 		strings.Join(strings.Fields(out), " "))
 	if w.upstream == nil {
 		return ok("pod %s resolves %s", w.o.FromPod, host).with(evidence)

@@ -22,8 +22,15 @@ type Options struct {
 	// cluster of ExportContext or, where that is empty, of Context; the path of a call is then
 	// checked only with an ExportContext. Empty: the object is found by URL.
 	AgentEndpoint string
-	// ExportContext is the context of the cluster that exports the endpoint. Empty: only the cluster
-	// of Context is asked, and whether it exports the endpoint itself where that may be broken.
+	// ServiceExport and ServiceImport are the "<namespace>/<name>" of a Service that clusters
+	// export to each other. Of the first, the cluster is checked as that of AgentEndpoint is; of
+	// the second, that of Context, where pods call it, and that of ExportContext, if there is one.
+	ServiceExport, ServiceImport string
+	// ClustersetDomain is that of the names of imports; clusterset.local by default.
+	ClustersetDomain string
+	// ExportContext is the context of the cluster that exports the endpoint. Empty: only the
+	// cluster of Context is asked, and whether it exports the endpoint itself where that may be
+	// broken.
 	ExportContext string
 	// Kubectl runs the user's kubectl.
 	Kubectl Runner
@@ -37,6 +44,8 @@ type Options struct {
 	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns;
 	// nil where there is no API key, and the operator's word is taken.
 	ListEndpoints func(ctx context.Context, url string) (accountID string, endpoints []account.Endpoint, err error)
+	// ListExports lists the endpoints of the binding clusterset as ListEndpoints does.
+	ListExports func(ctx context.Context) (accountID string, endpoints []account.Endpoint, err error)
 	// Timeout bounds each call of kubectl and the one to the account; 10 s by default.
 	Timeout time.Duration
 	// Now is the clock; time.Now by default.
@@ -88,9 +97,12 @@ func Run(ctx context.Context, o Options) Report {
 	if o.Context != "" {
 		w.k.global = append(w.k.global, "--context="+o.Context)
 	}
-	if o.AgentEndpoint != "" {
+	switch {
+	case o.ServiceExport != "" || o.ServiceImport != "":
+		w.runClusterset(ctx)
+	case o.AgentEndpoint != "":
 		w.runOfObject(ctx)
-	} else {
+	default:
 		w.runSteps(ctx)
 	}
 	w.report.Conclude()

@@ -25,20 +25,7 @@ func TestRun_NamesBrokenHop(t *testing.T) {
 			t.Parallel()
 			f := recorded(t)
 			s.change(f)
-			r := Run(t.Context(), f.o)
-			if r.Broken != s.broken || r.OK != (s.broken == "") {
-				t.Errorf("broken is %q, want %q", r.Broken, s.broken)
-			}
-			if h, found := r.Hop(r.Broken); found && (h.Detail == "" || h.Fix == "") {
-				t.Errorf("a broken hop without words: %+v", h)
-			}
-			var b bytes.Buffer
-			if err := Print(&b, r, PrintOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			fitsTerminal(t, b.String())
-			golden(t, s.name+".txt", b.Bytes())
-			f.checkCalls()
+			checkScenario(t, f, s)
 		})
 	}
 }
@@ -49,7 +36,8 @@ func fitsTerminal(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		command := strings.HasPrefix(line, "    kubectl ") || strings.HasPrefix(line, "    fairlead ")
+		command := strings.HasPrefix(line, "    kubectl ") || strings.HasPrefix(line, "    fairlead ") ||
+			strings.HasPrefix(line, "    echo ")
 		if n := utf8.RuneCountInString(line); n > columns && !command &&
 			strings.ContainsRune(strings.TrimSpace(line[textColumn:]), ' ') {
 			t.Errorf("%d columns: %s", n, line)
@@ -101,16 +89,17 @@ func TestReport_JSON(t *testing.T) {
 	golden(t, "agent offline.json", append(out, '\n'))
 }
 
+var invalidAnswers = []string{"", "{}", "null", "[]", `{"items":null}`, `{"items":[{}]}`, `{"items":[null]}`,
+	`{"items":[{"status":{"conditions":7}}]}`, "\x00<html>", `{"metadata":{"name":"api"}}`, `{"listeners":[{}]}`,
+	`{"listeners":[{"port":22240,"listening":true,"last_success":"","last_failure":{}}]}`}
+
 // TestRun_SurvivesInvalidOutput: the report has every hop, whichever answer of kubectl is invalid.
 func TestRun_SurvivesInvalidOutput(t *testing.T) {
 	t.Parallel()
 	asks := []string{askTarget, askOps, askBEP, askNS, askUpstream, askDNS, askPods, askSlices, askOne, askTwo,
 		askManagers}
 	for _, ask := range asks {
-		for _, junk := range []string{"", "{}", "null", "[]", `{"items":null}`, `{"items":[{}]}`, `{"items":[null]}`,
-			`{"items":[{"status":{"conditions":7}}]}`, "\x00<html>", `{"metadata":{"name":"api"}}`,
-			`{"listeners":[{}]}`,
-			`{"listeners":[{"port":22240,"listening":true,"last_success":"","last_failure":{}}]}`} {
+		for _, junk := range invalidAnswers {
 			f := recorded(t)
 			f.put(ask, junk)
 			r := Run(t.Context(), f.o)

@@ -25,7 +25,8 @@ type exportChecks struct {
 
 	found   *agentEndpoint
 	refused *refusal
-	missing bool // the cluster does not have the kind
+	missing bool  // the cluster does not have the kind
+	pods    []pod // the exporters', once they were checked
 }
 
 // exportCluster returns the checks of the cluster that exports.
@@ -174,8 +175,9 @@ func (e *exportChecks) checkExporter(ctx context.Context) Hop {
 	if _, err := e.k.get(ctx, &pods, "pods", "--all-namespaces", "-l", selector); err != nil {
 		return refusedHop("the exporters' pods", err)
 	}
+	e.pods = pods.Items
 	ready, waiting, logs := 0, "", ""
-	for _, p := range pods.Items {
+	for _, p := range e.pods {
 		if p.ready() {
 			ready++
 			continue
@@ -186,7 +188,7 @@ func (e *exportChecks) checkExporter(ctx context.Context) Hop {
 		}
 	}
 	switch cause := e.noSession(); {
-	case len(pods.Items) == 0:
+	case len(e.pods) == 0:
 		return broken("upgrade the release there with --set export.enabled=true and credentials.exporterApiKey",
 			"no exporter runs in %s", e.which)
 	case cause != "":
@@ -202,8 +204,8 @@ func (e *exportChecks) checkExporter(ctx context.Context) Hop {
 	return h
 }
 
-// noSession returns why the exporters have no session with the service, as the AgentEndpoint has it;
-// "" where they have one.
+// noSession returns why the exporters have no session with the service, as the AgentEndpoint has
+// it; "" where they have one.
 func (e *exportChecks) noSession() string {
 	if e.found == nil || e.found.isStale() {
 		return ""
@@ -237,18 +239,9 @@ func (e *exportChecks) checkService(ctx context.Context) Hop {
 		return broken(remedyForExport("PortNotFound"), "Service %s has no port %d; it has %s", place, port,
 			s.portList())
 	}
-	var slices list[endpointSlice]
-	if _, err := e.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", ns, "-l",
-		"kubernetes.io/service-name="+name); err != nil {
+	n, err := e.countReady(ctx, ns, name)
+	if err != nil {
 		return refusedHop("the EndpointSlices of Service "+place, err)
-	}
-	n := 0
-	for _, slice := range slices.Items {
-		for _, endpoint := range slice.Endpoints {
-			if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
-				n += len(endpoint.Addresses)
-			}
-		}
 	}
 	if n == 0 {
 		return broken("see why the pods that it selects are not ready:\n"+
@@ -256,4 +249,18 @@ func (e *exportChecks) checkService(ctx context.Context) Hop {
 	}
 	return ok("%s, port %d: %s", place, port, pluralize(n, "endpoint is ready", "endpoints are ready")).
 		with(fmt.Sprintf("Service %s: type %s, ports %s", place, s.Spec.Type, s.portList()))
+}
+
+// countReady counts the ready addresses behind a Service.
+func (e *exportChecks) countReady(ctx context.Context, namespace, name string) (int, *refusal) {
+	var slices list[endpointSlice]
+	if _, err := e.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
+		"kubernetes.io/service-name="+name); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, slice := range slices.Items {
+		n += slice.ready()
+	}
+	return n, nil
 }

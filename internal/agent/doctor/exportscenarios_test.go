@@ -42,7 +42,8 @@ func (f *fake) recordExport(prefix string) {
 	f.put(prefix+askExports, `{"items":[`+exportedObject+`]}`)
 	f.put(prefix+askExport, exportedObject)
 	f.put(prefix+askExporters, exporterPods)
-	f.put(prefix+askExportedReady, `{"items":[{"endpoints":[{"addresses":["10.244.0.9"],"conditions":{"ready":true}}]}]}`)
+	f.put(prefix+askExportedReady,
+		`{"items":[{"endpoints":[{"addresses":["10.244.0.9"],"conditions":{"ready":true}}]}]}`)
 	if prefix != "" {
 		f.put(prefix+askExported, `{"metadata":{"namespace":"demo","name":"api"},
 			"spec":{"type":"ClusterIP","ports":[{"port":8080}]}}`)

@@ -124,6 +124,18 @@ type endpointSlice struct {
 			Name string `json:"name"`
 		} `json:"targetRef"`
 	} `json:"endpoints"`
+	Ports []importPort `json:"ports"`
+}
+
+// ready counts the addresses of ready endpoints.
+func (s *endpointSlice) ready() int {
+	n := 0
+	for _, e := range s.Endpoints {
+		if e.Conditions.Ready == nil || *e.Conditions.Ready {
+			n += len(e.Addresses)
+		}
+	}
+	return n
 }
 
 type podIP struct {
@@ -132,7 +144,12 @@ type podIP struct {
 
 type pod struct {
 	Metadata meta `json:"metadata"`
-	Status   struct {
+	Spec     struct {
+		Containers []struct {
+			Args []string `json:"args"`
+		} `json:"containers"`
+	} `json:"spec"`
+	Status struct {
 		Phase             string     `json:"phase"`
 		PodIP             string     `json:"podIP"`
 		PodIPs            []podIP    `json:"podIPs"`

@@ -159,8 +159,8 @@ func (w *diagnosis) boundURL() string {
 	return ""
 }
 
-// startAgent returns a remedy with the command line that starts an agent for the URL. A cluster that
-// exports the URL has no such agent.
+// startAgent returns a remedy with the command line that starts an agent for the URL. A cluster
+// that exports the URL has no such agent.
 func (w *diagnosis) startAgent(remedy string) string {
 	if w.o.ExportContext == "" {
 		remedy += "; if a cluster exports it, name that one with --export-context"

@@ -43,6 +43,20 @@ func label(hop string) string {
 		return "AgentEndpoint"
 	case HopExportService:
 		return "export Service"
+	case HopCRDs:
+		return "CRDs"
+	case HopServiceImport:
+		return "ServiceImport"
+	case HopDerivedService:
+		return "derived Service"
+	case HopEndpointSlices:
+		return "EndpointSlices"
+	case HopRecords:
+		return "account"
+	case HopCarriedPorts:
+		return "carried ports"
+	case HopServiceExport:
+		return "ServiceExport"
 	}
 	return hop
 }

@@ -40,6 +40,17 @@ const (
 	HopExportService = "export-service"
 )
 
+// The hops of a Service that clusters export to each other, between those of the same names above.
+const (
+	HopCRDs           = "crds"
+	HopServiceImport  = "serviceimport"
+	HopDerivedService = "derived-service"
+	HopEndpointSlices = "endpointslices"
+	HopRecords        = "records"
+	HopCarriedPorts   = "carried-ports"
+	HopServiceExport  = "serviceexport"
+)
+
 // Hop is one step of the path of a call, and what was found about it.
 type Hop struct {
 	Name   string `json:"name"`

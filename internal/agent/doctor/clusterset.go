@@ -1,0 +1,254 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// The kinds of the Multi-Cluster Services API as kubectl is asked for them, and the command that
+// installs them, which internal/clusterset has too.
+const (
+	serviceExportKind = "serviceexports.v1beta1.multicluster.x-k8s.io"
+	serviceImportKind = "serviceimports.v1beta1.multicluster.x-k8s.io"
+
+	crdFiles = "https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd/multicluster.x-k8s.io_"
+	crdFlags = "-f " + crdFiles + "serviceexports.yaml -f " + crdFiles + "serviceimports.yaml"
+)
+
+// defaultClustersetDomain is the domain of the names of imports.
+const defaultClustersetDomain = "clusterset.local"
+
+// clustersetChecks checks a Service that clusters export to each other: the import in one cluster,
+// the export in another, and the account between them. It shares the steps about forwarders with
+// the checks of an endpoint.
+type clustersetChecks struct {
+	*diagnosis
+	namespace, name string
+
+	imported  *serviceImport
+	importErr *refusal
+	unusable  bool // there is no import, or one that leads nowhere
+	derived   *service
+	slices    []endpointSlice
+
+	// of the account, where it answered; nil otherwise
+	records, ports []account.Endpoint
+	accountErr     error
+
+	exporting *exportChecks
+	exported  *serviceExport
+	exportErr *refusal
+}
+
+// runClusterset checks what the options name: the import, the export, or both.
+func (w *diagnosis) runClusterset(ctx context.Context) {
+	c := &clustersetChecks{diagnosis: w}
+	c.namespace, c.name, _ = strings.Cut(cmp.Or(w.o.ServiceImport, w.o.ServiceExport), "/")
+	w.o.URL = account.EndpointURL{Host: c.name + "." + c.namespace}
+	w.url = c.host()
+	w.report.URL = w.url
+	both := w.o.ExportContext != ""
+	if w.o.ServiceImport != "" || both {
+		c.importHops(ctx)
+	}
+	var export []Hop
+	if w.o.ServiceExport != "" || both {
+		export = c.exportHops(ctx)
+	}
+	c.add(HopRecords, c.checkRecords(ctx))
+	c.add(HopCarriedPorts, c.checkCarriedPorts())
+	w.report.Hops = append(w.report.Hops, export...)
+	c.markSymptoms()
+}
+
+// host returns the name that pods call.
+func (c *clustersetChecks) host() string {
+	return c.name + "." + c.namespace + ".svc." + cmp.Or(c.o.ClustersetDomain, defaultClustersetDomain)
+}
+
+func (c *clustersetChecks) add(name string, h Hop) {
+	h.Name = name
+	c.report.Hops = append(c.report.Hops, h)
+}
+
+// causes are, of a broken hop, the hops whose failure explains it.
+var causes = map[string][]string{
+	HopServiceImport: {HopRecords, HopExportCluster, HopServiceExport, HopExporter, HopExportService,
+		HopEndpointSlices, HopForwarders},
+	HopEndpointSlices: {HopBoundEndpoint, HopCarriedPorts, HopExporter, HopForwarders},
+	HopListener:       {HopBoundEndpoint},
+	HopBoundEndpoint:  {HopCarriedPorts, HopExporter, HopServiceExport},
+	HopRecords:        {HopExportCluster, HopServiceExport, HopExporter, HopExportService},
+	HopCarriedPorts:   {HopServiceExport, HopExporter, HopExportService},
+	HopServiceExport:  {HopExporter, HopExportService},
+}
+
+// markSymptoms marks the broken hops that another broken hop explains.
+func (c *clustersetChecks) markSymptoms() {
+	for i := range c.report.Hops {
+		h := &c.report.Hops[i]
+		if h.Name == HopServiceImport && h.Status == Broken && c.imported == nil && c.hasStatus(HopRecords, OK) {
+			h.Detail += ", although it is exported"
+			h.Fix = "see that the operator's API key is of the same account, and what its manager logs:\n" +
+				c.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-manager --tail 20",
+					c.forwarderNamespace)
+		}
+		if h.Status == Broken && slices.ContainsFunc(causes[h.Name], func(cause string) bool {
+			return c.hasStatus(cause, Broken)
+		}) {
+			h.symptom, h.Fix = true, ""
+		}
+	}
+}
+
+// listRows sets records and ports from the account.
+func (c *clustersetChecks) listRows(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	id, all, err := c.o.ListExports(bounded)
+	if err != nil {
+		return err
+	}
+	if c.operator != nil && c.operator.Status.AccountID != "" && id != "" && id != c.operator.Status.AccountID {
+		return fmt.Errorf("the API key is of account %s, the operator's of %s", id, c.operator.Status.AccountID)
+	}
+	c.records, c.ports = []account.Endpoint{}, []account.Endpoint{}
+	for _, e := range all {
+		switch {
+		case e.Owner == nil || e.Owner.Namespace != c.namespace || e.Owner.Name != c.name:
+		case e.Type == account.TypeCloud:
+			c.records = append(c.records, e)
+		default:
+			c.ports = append(c.ports, e)
+		}
+	}
+	slices.SortFunc(c.records, func(a, b account.Endpoint) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return nil
+}
+
+// checkRecords checks that the account has an export of the Service.
+func (c *clustersetChecks) checkRecords(ctx context.Context) Hop {
+	if c.o.ListExports == nil {
+		return c.recordsByCluster()
+	}
+	if c.accountErr = c.listRows(ctx); c.accountErr != nil {
+		return c.recordsByCluster()
+	}
+	if len(c.records) == 0 {
+		return broken("export the Service in the cluster that has it:\n"+c.exportCommand(),
+			"no cluster of the account exports %s/%s", c.namespace, c.name)
+	}
+	var clusters, evidence []string
+	for _, e := range c.records {
+		cluster := clusterOf(&e)
+		clusters = append(clusters, cluster)
+		if s := e.ServiceExport; s != nil {
+			evidence = append(evidence, fmt.Sprintf("%s: %s of %s since %s, ready %v", e.ID, s.Type, cluster,
+				e.CreatedAt.UTC().Format("2006-01-02 15:04:05"), s.Ready))
+		}
+	}
+	return ok("exported by %s, the oldest first", strings.Join(clusters, ", ")).with(evidence...)
+}
+
+// clusterOf returns the id of the cluster whose export, or whose port, an endpoint is.
+func clusterOf(e *account.Endpoint) string {
+	u, err := account.ParseBindingURL(account.BindingClusterset, e.URL)
+	if err != nil {
+		return "?"
+	}
+	return u.ClusterID()
+}
+
+// notAsked explains why the account's own answer is missing.
+func (c *clustersetChecks) notAsked() string {
+	if c.accountErr != nil {
+		return "the account could not be asked: " + c.accountErr.Error()
+	}
+	return "the account was not asked (--api-key-file)"
+}
+
+// recordsByCluster uses what the operator or the exporter has reported about the account.
+func (c *clustersetChecks) recordsByCluster() Hop {
+	if c.imported != nil && len(c.imported.Status.Clusters) > 0 {
+		return ok("exported by %s, as the operator has read it; %s", strings.Join(c.imported.clusters(), ", "),
+			c.notAsked())
+	}
+	if c.exported != nil && c.exported.Status.Conditions.get("Ready").Status == "True" {
+		return ok("exported, as the exporter has reported it; %s", c.notAsked())
+	}
+	return unknown("%s", c.notAsked())
+}
+
+// checkCarriedPorts checks that exporters are connected for the TCP ports of each export.
+func (c *clustersetChecks) checkCarriedPorts() Hop {
+	switch {
+	case c.hasStatus(HopRecords, Broken):
+		return Hop{Status: Skipped, Detail: "not checked"}
+	case c.records == nil && c.hasStatus(HopBoundEndpoint, OK):
+		return ok("exporters are connected, as the operator has read it; %s", c.notAsked())
+	case c.records == nil:
+		return unknown("%s", c.notAsked())
+	}
+	online := map[string]int{}
+	for _, e := range c.ports {
+		if e.Status == account.StatusOnline {
+			online[e.URL]++
+		}
+	}
+	var on, off, uncarried []string
+	for _, e := range c.records {
+		if e.ServiceExport == nil {
+			continue
+		}
+		for _, p := range e.ServiceExport.Ports {
+			port := fmt.Sprintf("%s %d/%s", clusterOf(&e), p.Port, p.Protocol)
+			url := account.ExportedPortURL(c.name, c.namespace, clusterOf(&e), int(p.Port)).String()
+			switch {
+			case p.Protocol != "TCP" || e.ServiceExport.Type != account.ExportClusterSetIP:
+				uncarried = append(uncarried, port)
+			case online[url] > 0:
+				on = append(on, port)
+			default:
+				off = append(off, port)
+			}
+		}
+	}
+	return carriedHop(on, off, uncarried)
+}
+
+func carriedHop(on, off, uncarried []string) Hop {
+	note := ""
+	if len(uncarried) > 0 {
+		note = "not carried: " + strings.Join(uncarried, ", ")
+	}
+	switch {
+	case len(off) > 0:
+		return broken("see that the exporters of that cluster run, and what their log says; fairlead doctor "+
+			"serviceexport/NAMESPACE/NAME with its context looks at them",
+			"%s", joinNonEmpty("; ", "no exporter is connected for "+strings.Join(off, ", "), note))
+	case len(on) == 0:
+		return broken("export a Service with a cluster IP and a TCP port", "%s",
+			joinNonEmpty("; ", "no port can be called", note))
+	}
+	return ok("%s", joinNonEmpty("; ", "online: "+strings.Join(on, ", "), note))
+}
+
+// exportCommand returns the command that exports the Service, for the cluster that has it.
+func (c *clustersetChecks) exportCommand() string {
+	where := c.o
+	if c.o.ExportContext != "" || c.o.ServiceExport == "" {
+		where.Context = c.o.ExportContext
+	}
+	return fmt.Sprintf(`echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport",`+
+		`"metadata":{"namespace":%q,"name":%q}}' | %s`, c.namespace, c.name, where.command("apply -f -"))
+}

@@ -261,8 +261,8 @@ func apiList(c console, r resource) *cobra.Command {
 				return a.watch(ctx, &endpointFollower{apiCall: a, api: api, filter: filter})
 			}
 			query := url.Values{}
-			for name, value := range map[string]string{"binding": strings.Join(filter.Bindings, ","), "type": filter.Type,
-				"url": filter.URL, "owner_cluster": filter.OwnerCluster} {
+			for name, value := range map[string]string{"binding": strings.Join(filter.Bindings, ","),
+				"type": filter.Type, "url": filter.URL, "owner_cluster": filter.OwnerCluster} {
 				if value != "" {
 					query.Set(name, value)
 				}

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/serviceimport"
 	real "github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 )
 
@@ -184,6 +185,8 @@ func TestClusterset_ConstantsAreTheModules(t *testing.T) {
 		"kubectl apply " + crdFlags: clusterset.InstallCRDs,
 		labelServiceName:            v1beta1.LabelServiceName,
 		labelSourceCluster:          v1beta1.LabelSourceCluster,
+		annotationDerived:           serviceimport.AnnotationDerivedService,
+		conditionImports:            v1alpha1.ConditionServiceImportsReady,
 		serviceExportKind:           v1beta1.ServiceExportPluralName + ".v1beta1." + v1beta1.GroupName,
 		serviceImportKind:           v1beta1.ServiceImportPluralName + ".v1beta1." + v1beta1.GroupName,
 	} {

@@ -132,6 +132,24 @@ func objectCell(v map[string]any) (text string, ok bool) {
 	return screen.Escape(kind + " " + namespace + "/" + name), true
 }
 
+// exportCell formats the export of a Service: its type, ports, and whether it is ready.
+func exportCell(v map[string]any) string {
+	parts := []string{cell(v["type"])}
+	ports, _ := v["ports"].([]any)
+	for _, one := range ports {
+		port, _ := one.(map[string]any)
+		text := cell(port["port"]) + "/" + cell(port["protocol"])
+		if name, _ := port["name"].(string); name != "" {
+			text = cell(name) + " " + text
+		}
+		parts = append(parts, text)
+	}
+	if ready, _ := v["ready"].(bool); ready {
+		return strings.Join(append(parts, "ready"), ", ")
+	}
+	return strings.Join(append(parts, "not ready"), ", ")
+}
+
 // print prints one object; as a table it has a line for each field.
 func (a *apiCall) print(raw json.RawMessage) error {
 	if a.output != "table" {
@@ -149,8 +167,12 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	for i := 0; i < len(node.Content); i += 2 { // in the order of the API
 		name := node.Content[i].Value
 		value := fieldCell(name, o[name])
-		if owner, ok := o[name].(map[string]any); ok && name == "owner" {
-			value += " of cluster " + cell(owner["cluster"]) + ", uid " + cell(owner["uid"])
+		switch inner, _ := o[name].(map[string]any); {
+		case inner == nil:
+		case name == "owner":
+			value += " of cluster " + cell(inner["cluster"]) + ", uid " + cell(inner["uid"])
+		case name == "service_export":
+			value = exportCell(inner)
 		}
 		rows = append(rows, []string{screen.Escape(name), value})
 	}

@@ -6,12 +6,14 @@ package dashboard
 import (
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
-var bindings = []string{account.BindingKubernetes, account.BindingPublic, account.BindingInternal}
+var bindings = []string{account.BindingKubernetes, account.BindingPublic, account.BindingInternal,
+	account.BindingClusterset}
 
 type endpointsPage struct {
 	Query, Binding, Status string
@@ -63,6 +65,14 @@ type endpointPage struct {
 	Backend *account.Backend
 	Active  string
 	Pool    []account.Endpoint // other endpoints with its URL
+	// of the export of a Service: the id of its cluster, and the endpoints of its ports
+	ClusterID string
+	Ports     []account.Endpoint
+}
+
+// HasPolicy reports whether a traffic policy may apply to the endpoint.
+func (p *endpointPage) HasPolicy() bool {
+	return !slices.Contains(p.Bindings, account.BindingClusterset)
 }
 
 func (s *server) endpoint(c *call) error {
@@ -96,6 +106,12 @@ func (s *server) endpoint(c *call) error {
 			p.Active = rows[0].Active
 		}
 	}
+	if e.ServiceExport != nil {
+		p.ClusterID = account.EndpointURL{Host: e.Host}.ClusterID()
+		if p.Ports, err = s.exportedPorts(c, e); err != nil {
+			return err
+		}
+	}
 	if e.SharesURL() {
 		others, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},
 			account.Page{Limit: pageSize})
@@ -109,5 +125,22 @@ func (s *server) endpoint(c *call) error {
 		}
 	}
 	return c.show(http.StatusOK, view{Page: "endpoint", Title: e.URL, Nav: "endpoints",
-		Crumb: &link{"Endpoints", Path + "endpoints"}, Live: "endpoints", Data: p})
+		Crumb: &link{"Endpoints", Path + "endpoints"}, Live: "endpoints", Data: &p})
+}
+
+// exportedPorts returns the endpoints of the TCP ports of the export of a Service.
+func (s *server) exportedPorts(c *call, e *account.Endpoint) (ports []account.Endpoint, err error) {
+	for _, port := range e.ServiceExport.Ports {
+		u := account.EndpointURL{Scheme: "tcp", Host: e.Host, Port: int(port.Port)}
+		if port.Protocol != "TCP" {
+			continue
+		}
+		page, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(),
+			account.EndpointFilter{Bindings: e.Bindings, URL: u.String()}, account.Page{Limit: pageSize})
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, page.Endpoints...)
+	}
+	return ports, nil
 }

@@ -24,11 +24,13 @@ type cloudState struct {
 	ByBackend *account.Endpoint
 	ByPolicy  *account.Endpoint
 	Public    *account.Endpoint
+	Export    *account.Endpoint
+	Claimed   string // why another cluster cannot have the id of the one that exports
 }
 
 type cloudFixture struct {
 	*storetest.Fixture
-	order, byBackend, byPolicy string
+	order, byBackend, byPolicy, export string
 }
 
 func newCloudFixture(t *testing.T, opt store.Options) *cloudFixture {
@@ -51,6 +53,7 @@ func newCloudFixture(t *testing.T, opt store.Options) *cloudFixture {
 		[]string{account.BindingPublic}
 	three.TrafficPolicy = "hush-hush"
 	f.MakeCloud(three)
+	f.export = f.MakeCloud(f.Export("hello", "a", "one")).ID
 	return f
 }
 
@@ -67,7 +70,11 @@ func (f *cloudFixture) state() (s cloudState) {
 	s.ByBackend, s.ByPolicy = f.Endpoint(f.byBackend), f.Endpoint(f.byPolicy)
 	s.Public, err = f.Store.PublicEndpoint(ctx, "shop.example.com", 443)
 	storetest.Must(f.T, err)
-	for _, e := range []*account.Endpoint{s.ByBackend, s.ByPolicy, s.Public} {
+	s.Export = f.Endpoint(f.export)
+	_, err = f.Store.CreateEndpoint(ctx, f.Export("other", "a", "two"), account.PolicyFacts{})
+	storetest.MustCode(f.T, err, account.CodeInUse)
+	s.Claimed = err.Error()
+	for _, e := range []*account.Endpoint{s.ByBackend, s.ByPolicy, s.Public, s.Export} {
 		e.ResourceVersion = account.ResourceVersion{}
 	}
 	return s
@@ -85,6 +92,8 @@ func (f *cloudFixture) spoil() {
 		account.BackendPatch{Children: &[]string{f.HTTPResponse().ID}})
 	storetest.Must(f.T, err)
 	storetest.Must(f.T, f.Store.RevokeDomain(ctx, f.AccountID, "*.example.com"))
+	storetest.Must(f.T, f.Store.DeleteEndpoint(ctx, by, f.export))
+	f.MakeCloud(f.Export("hello", "a", "two"))
 }
 
 // TestRestore_RestoresDomainsBackendsAndEndpoints: they are, on both engines, with their

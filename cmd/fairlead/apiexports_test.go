@@ -1,0 +1,33 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+)
+
+func TestAPI_ServiceExports(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
+	record := a.MakeCloud(a.Export("hello", "a", "c-1"))
+	_, err := a.Store.Bind(t.Context(), a.ExportedPort(a.Session(), *record, 42))
+	storetest.Must(t, err)
+	table := a.api(0, "endpoints", "list", "--binding", "clusterset", "--type", "cloud").out
+	if !regexp.MustCompile(`^ID .*\n` + record.ID + ` +online +cloud +clusterset +service://hello\.demo\.a +- +- +- +` +
+		`ServiceExport demo/hello +` + tableTime + `\n$`).MatchString(table) {
+		t.Errorf("table:\n%s", table)
+	}
+	table = a.api(0, "endpoints", "list", "--binding", "clusterset", "--owner-cluster", "c-1").out
+	if !regexp.MustCompile(`online +agent +clusterset +tcp://hello\.demo\.a:42 `).MatchString(table) {
+		t.Errorf("table:\n%s", table)
+	}
+	text := a.api(0, "endpoints", "get", record.ID).out
+	if !regexp.MustCompile(`(?m)^hostport +hello\.demo\.a$`).MatchString(text) ||
+		!regexp.MustCompile(`(?m)^service_export +ClusterSetIP, tcp 42/TCP, udp 42/UDP, ready$`).MatchString(text) {
+		t.Errorf("get:\n%s", text)
+	}
+}

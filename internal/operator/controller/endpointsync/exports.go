@@ -88,7 +88,6 @@ func (s *Set) replaceExports(c *Change) {
 	}
 	if !x.known {
 		c.Exports = slices.AppendSeq(c.Exports, maps.Keys(x.awaiting))
-		c.Exports = slices.AppendSeq(c.Exports, maps.Keys(x.byName))
 		clear(x.awaiting)
 		x.known = true
 	}

@@ -90,6 +90,12 @@ func TestSet_ExportsFollowTheAccountAtOnce(t *testing.T) {
 	}
 	wantChanged(t, "a deletion", s.Apply(event(account.Deleted, 3, old)), hello)
 	wantExports(t, s, "a deletion", hello, true, "a")
+	other := types.NamespacedName{Namespace: "demo", Name: "other"}
+	moved := exportEndpoint(other, "a")
+	moved.ID = ready.ID
+	wantChanged(t, "a URL that changed, which cannot be", s.Apply(event(account.Modified, 4, moved)), hello, other)
+	wantExports(t, s, "the old URL", hello, true)
+	wantChanged(t, "the URL of before", s.Apply(event(account.Modified, 5, ready)), hello, other)
 	wantChanged(t, "a list without it", s.Replace(listed(), time.Now()), hello)
 	wantExports(t, s, "a list without it", hello, true)
 }

@@ -84,12 +84,11 @@ var _ = Describe("Reconciler: a Service that another cluster exports", func() {
 		h.reconcile(ctx, endpoint)
 		h.reconcile(ctx, b)
 		Expect(h.target(ctx, endpoint).Name).To(Equal("hello"))
-		h.update(ctx, endpoint, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
-		h.reconcile(ctx, endpoint)
+		Expect(h.upstream(ctx, endpoint).Name).To(Equal("ep-1"))
+		Expect(h.Client.Delete(ctx, endpoint)).To(Succeed())
+		h.reconcileUnowned(ctx, endpoint.Name)
 		h.expectNoService(ctx, h.Target, "hello")
 		h.expectNoService(ctx, h.Installation.Namespace, "ep-1")
-		Expect(h.Client.Delete(ctx, b)).To(Succeed())
-		h.reconcileUnowned(ctx, b.Name)
 	})
 
 	It("loses the Services that an older manager made for it", func(ctx SpecContext) {

@@ -209,8 +209,8 @@ func (s *Stream) recordEOFSent(err error) error {
 // SawEOF reports whether Read or Next has returned io.EOF.
 func (s *Stream) SawEOF() bool { return s.sawEOF.Load() }
 
-// Reset aborts both directions: the peer's reads and writes fail with a *ResetError, never io.EOF.
-// Bytes that the peer has not read are lost.
+// Reset aborts both directions: the peer's writes, and its reads once it has read what was sent
+// before, fail with a *ResetError, never io.EOF.
 func (s *Stream) Reset(code RefuseCode) error { return s.resetMux(uint32(code)) }
 
 // Abort is Reset without a reason.

@@ -66,15 +66,18 @@ func greeter(t *testing.T, name string) string {
 // callLine sends a line over a connection of its own and returns what is answered until the end. It
 // ends its own direction only after that.
 func callLine(f *servicetest.Forwarder, h tunnel.OpenHeader) (string, error) {
-	s, err := f.Wait(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), servicetest.MaxWait)
+	defer cancel()
+	s, err := f.Wait(ctx)
 	if err != nil {
 		return "", err
 	}
-	st, err := s.Open(context.Background(), h)
+	st, err := s.Open(ctx, h)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = st.Close() }()
+	_ = st.SetReadDeadline(time.Now().Add(servicetest.MaxWait))
 	_, _ = io.WriteString(st, "hi\n")
 	answer, err := io.ReadAll(st)
 	_ = st.CloseWrite()
@@ -262,5 +265,44 @@ func TestClusterset_RefusesOthers(t *testing.T) {
 		if refused.Code != c.code {
 			t.Errorf("%s: refused with %s: %s", name, refused.Code, refused.Cause)
 		}
+	}
+}
+
+// TestClusterset_DeliversEnd holds that the whole answer and the end of an upstream arrive although
+// the caller's direction stays open, and also where the upstream resets its connection because it
+// has not read what the caller sent.
+func TestClusterset_DeliversEnd(t *testing.T) {
+	t.Parallel()
+	s := servicetest.Start(t)
+	answer := "pod ip 10.244.0.5\n"
+	for name, end := range map[string]func(*net.TCPConn){
+		"half-closes and reads on": func(c *net.TCPConn) {
+			_ = c.CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
+		},
+		"closes without reading": func(*net.TCPConn) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := exported(t, "a", 42, servicetest.ServeTCP(t, func(c *net.TCPConn) {
+				_, _ = io.WriteString(c, answer)
+				end(c)
+			}))
+			r, _ := startExporter(t, s, exportKey(s, clusterUID), "in-a", e)
+			h, f := portHeader(r.online("42")["42"].EndpointID, 42), s.StartForwarder()
+			lost, unclean := 0, 0
+			for range 200 {
+				got, err := callLine(f, h)
+				if got != answer {
+					lost++
+				}
+				if err != nil {
+					unclean++
+				}
+			}
+			if lost > 0 || unclean > 0 && name != "closes without reading" {
+				t.Errorf("%d answers were lost, %d ended with an error", lost, unclean)
+			}
+			r.stop()
+		})
 	}
 }

@@ -28,7 +28,7 @@ func fill(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString("<ü> & \"x\"")
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(42)
 	case reflect.Bool:
 		v.SetBool(true)

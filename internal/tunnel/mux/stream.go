@@ -5,7 +5,6 @@ package mux
 
 import (
 	"cmp"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -34,7 +33,7 @@ type Stream struct {
 	epochStart    time.Time
 	windowGrowth  uint32 // by how much the window has grown, reserved from the budget
 	sendWindow    uint32 // what this side may send now
-	readErr       error  // nil: open. io.EOF is returned after the buffered bytes
+	readErr       error  // nil: open. It is returned after the buffered bytes
 	writeErr      error  // nil: open
 	writeClosed   bool   // by CloseWrite
 	readDeadline  deadline
@@ -150,7 +149,7 @@ func (st *Stream) awaitData() error {
 	}
 	for {
 		switch {
-		case st.readErr != nil && (st.readErr != io.EOF || st.recv.unread == 0): //nolint:errorlint // io.EOF itself
+		case st.readErr != nil && st.recv.unread == 0:
 			defer st.mu.Unlock()
 			return st.readErr
 		case st.readDeadline.passed():

@@ -258,3 +258,46 @@ func TestStream_ResetReachesBothEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestStream_ReadsWhatCameBeforeReset checks that the reset of the peer overtakes none of its
+// bytes, and is never taken for an end; this side's own reset discards them.
+func TestStream_ReadsWhatCameBeforeReset(t *testing.T) {
+	t.Parallel()
+	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
+		for _, own := range []bool{false, true} {
+			a, b := openStream(t, client, server, "")
+			sent := randomBytes(5, 100<<10)
+			_, err := a.Write(sent)
+			noError(t, "Write", err)
+			noError(t, "Reset", a.Reset(7))
+			synctest.Wait()
+			if own {
+				b.Release()
+				startCall("Read after Release", read(b)).wantResult(t)
+				if n := b.Buffered(); n != 0 {
+					t.Errorf("%d bytes are kept", n)
+				}
+				continue
+			}
+			got := readFull(t, b, 100)
+			for len(got) < len(sent) {
+				p, err := b.Next()
+				noError(t, "Next", err)
+				got = append(got, p...)
+			}
+			if !bytes.Equal(got, sent) {
+				t.Error("what was read is not what was sent")
+			}
+			_, err = b.Next()
+			wantReset(t, "Next", err, 7)
+			_, err = b.Read(make([]byte, 1))
+			wantReset(t, "Read", err, 7)
+			a.Release()
+			b.Release()
+		}
+		synctest.Wait()
+		if n, m := client.NumStreams(), server.NumStreams(); n != 0 || m != 0 {
+			t.Errorf("%d and %d streams remain", n, m)
+		}
+	})
+}

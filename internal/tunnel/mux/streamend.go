@@ -45,10 +45,10 @@ func (st *Stream) closeWrite(mode flushMode) error {
 	return nil
 }
 
-// Reset ends both directions: the peer's reads and writes fail with a ResetError, this side's with
-// net.ErrClosed. Bytes that the peer has not read are lost. It does not wait for the connection.
+// Reset ends both directions: the peer's writes, and its reads once it has read what was sent before,
+// fail with a ResetError, this side's with net.ErrClosed. It does not wait for the connection.
 func (st *Stream) Reset(code uint32) error {
-	if st.setErrors(net.ErrClosed) {
+	if st.setErrors(net.ErrClosed, false) {
 		st.sendFinal(flagRST, code, flushAsync)
 		st.releaseResources()
 		return nil
@@ -66,9 +66,11 @@ func (st *Stream) Release() {
 	st.recv.clear()
 }
 
-// handleRST ends the stream because the peer reset it.
+// handleRST ends the stream because the peer reset it. Bytes that came before can still be read, as
+// with TCP: an upstream that answers and closes while it has unread input resets its connection, and
+// its answer must not be lost.
 func (st *Stream) handleRST(code uint32) {
-	if st.setErrors(&ResetError{Code: code}) {
+	if st.setErrors(&ResetError{Code: code}, true) {
 		st.session.sendq.mu.Lock()
 		st.sendClosed = true
 		st.session.sendq.mu.Unlock()
@@ -78,7 +80,7 @@ func (st *Stream) handleRST(code uint32) {
 
 // closeWithError ends the stream because its connection has ended.
 func (st *Stream) closeWithError(reason error) {
-	if st.setErrors(reason) {
+	if st.setErrors(reason, false) {
 		st.releaseResources()
 	}
 }
@@ -97,8 +99,9 @@ func (st *Stream) handleFIN() {
 	}
 }
 
-// setErrors ends the directions that are open. It returns false when none was.
-func (st *Stream) setErrors(err error) bool {
+// setErrors ends the directions that are open. It returns false when none was. Received bytes are
+// discarded unless keepReceived is set.
+func (st *Stream) setErrors(err error, keepReceived bool) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.readErr != nil && st.writeErr != nil {
@@ -106,7 +109,9 @@ func (st *Stream) setErrors(err error) bool {
 	}
 	if st.readErr == nil {
 		st.readErr = err
-		st.recv.clear()
+		if !keepReceived {
+			st.recv.clear()
+		}
 		wake(st.readable)
 	}
 	if st.writeErr == nil {

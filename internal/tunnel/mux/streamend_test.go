@@ -45,7 +45,7 @@ func TestSession_ForgetsResetStream(t *testing.T) {
 	s := New(newMute(), Config{Client: true})
 	defer s.Close(nil)
 	for name, begin := range map[string]func(*Stream){
-		"the peer has reset it": func(st *Stream) { st.setErrors(&ResetError{}) },
+		"the peer has reset it": func(st *Stream) { st.setErrors(&ResetError{}, true) },
 		"it is over in both directions": func(st *Stream) {
 			_ = st.CloseWrite()
 			st.mu.Lock()

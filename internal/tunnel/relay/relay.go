@@ -9,10 +9,10 @@
 //
 // An end of input becomes CloseWrite on the other side. An error, of either side and in either
 // direction, becomes an abort of both, even when this process is killed: a reader must never
-// mistake a broken connection for a finished one. Buffers of 64 KiB, the payload of one frame of
-// the tunnel, are pooled and held only while there are bytes to copy, so an idle connection holds
-// none; bytes of a tunnel stream are written without a copy. There is no lock and no allocation per
-// byte.
+// mistake a broken connection for a finished one. What came before the error is delivered. Buffers
+// of 64 KiB, the payload of one frame of the tunnel, are pooled and held only while there are bytes
+// to copy, so an idle connection holds none; bytes of a tunnel stream are written without a copy.
+// There is no lock and no allocation per byte.
 package relay
 
 import (
@@ -58,13 +58,14 @@ func Join(ctx context.Context, a, b HalfCloser, opt Options) (Result, error) {
 	setResetOnClose(a, true)
 	setResetOnClose(b, true)
 	stop := context.AfterFunc(ctx, func() { j.fail(context.Cause(ctx)) })
-	done := make(chan struct{})
+	aEnded, bEnded := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(done)
-		j.copyOneWay(b, a, &j.bToA)
+		defer close(bEnded)
+		j.copyOneWay(b, a, &j.bToA, aEnded)
 	}()
-	j.copyOneWay(a, b, &j.aToB)
-	<-done
+	j.copyOneWay(a, b, &j.aToB, bEnded)
+	close(aEnded)
+	<-bEnded
 	stop()
 	if j.err.Load() == nil {
 		setResetOnClose(a, false)
@@ -116,9 +117,14 @@ func (j *joinState) fail(err error) {
 	other.Wait()
 }
 
-// copyOneWay copies in one direction until the input ends or an error occurs.
-func (j *joinState) copyOneWay(from, to HalfCloser, moved *atomic.Int64) {
+// lastBytesTimeout bounds how long a connection that takes no more bytes is read.
+const lastBytesTimeout = time.Second
+
+// copyOneWay copies in one direction until the input ends or an error occurs. otherEnded is closed
+// when the other direction has ended.
+func (j *joinState) copyOneWay(from, to HalfCloser, moved *atomic.Int64, otherEnded <-chan struct{}) {
 	if err := copyUntilEOF(from, to, moved); err != nil {
+		awaitLastBytes(err, otherEnded)
 		j.fail(err)
 	}
 	j.mu.Lock()
@@ -161,7 +167,7 @@ func copyUntilEOF(from, to HalfCloser, moved *atomic.Int64) error {
 		buf, err := src.Next()
 		if len(buf) > 0 {
 			if _, err := to.Write(buf); err != nil {
-				return wrapError("writing", err)
+				return &writeError{err}
 			}
 			moved.Add(int64(len(buf)))
 		}
@@ -174,6 +180,28 @@ func copyUntilEOF(from, to HalfCloser, moved *atomic.Int64) error {
 		}
 	}
 }
+
+// awaitLastBytes waits after the error of a write until the other direction has ended, for
+// lastBytesTimeout at most. A server that has answered and closed without reading everything resets
+// its connection: writes to it fail, and its answer can still be read.
+func awaitLastBytes(err error, otherEnded <-chan struct{}) {
+	var broken *writeError
+	if !errors.As(err, &broken) {
+		return
+	}
+	timeout := time.NewTimer(lastBytesTimeout)
+	defer timeout.Stop()
+	select {
+	case <-otherEnded:
+	case <-timeout.C:
+	}
+}
+
+// writeError is the error of a write.
+type writeError struct{ cause error }
+
+func (e *writeError) Error() string { return "writing: " + e.cause.Error() }
+func (e *writeError) Unwrap() error { return e.cause }
 
 // wrapError is not inlined into copyUntilEOF, whose stack every idle connection keeps.
 func wrapError(doing string, err error) error {

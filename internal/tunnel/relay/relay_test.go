@@ -157,6 +157,53 @@ func TestJoin_AbortsSidesInParallel(t *testing.T) {
 	}
 }
 
+// unwritableConn is a connection that takes no bytes, and has some to read after a while.
+type unwritableConn struct {
+	*memoryConn
+	after time.Duration // 0 = none come
+}
+
+func (c unwritableConn) Write([]byte) (int, error) { return 0, errAborted }
+
+func (c unwritableConn) Read(p []byte) (int, error) {
+	if c.after == 0 {
+		return c.memoryConn.Read(p)
+	}
+	time.Sleep(c.after)
+	return copy(p, "answer"), errAborted
+}
+
+// TestJoin_ReadsOnAfterFailedWrite checks that the answer of a side that takes no more bytes is
+// delivered before both are aborted, within a second.
+func TestJoin_ReadsOnAfterFailedWrite(t *testing.T) {
+	t.Parallel()
+	for after, want := range map[time.Duration]string{0: "", lastBytesTimeout / 2: "answer", 2 * lastBytesTimeout: ""} {
+		for _, first := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				client, a := memoryPair()
+				b, upstream := memoryPair()
+				var one, other HalfCloser = a, unwritableConn{b, after}
+				if !first {
+					one, other = other, one
+				}
+				r := start(t, client, one, other, upstream, Options{})
+				began := time.Now()
+				go func() { _, _ = io.WriteString(client, "x") }()
+				got, err := io.ReadAll(onlyReader{client})
+				if string(got) != want || !errors.Is(err, errAborted) {
+					t.Errorf("after %v: received %q, %v", after, got, err)
+				}
+				if took := time.Since(began); took > lastBytesTimeout {
+					t.Errorf("after %v: aborted after %v", after, took)
+				}
+				if out := <-r.result; !errors.Is(out.err, errAborted) {
+					t.Errorf("Join returned %v", out.err)
+				}
+			})
+		}
+	}
+}
+
 func TestJoin_AbortsIdleHalfClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

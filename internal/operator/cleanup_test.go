@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator"
@@ -74,6 +75,9 @@ var _ = Describe("cleanup", func() {
 	It("deletes what is ours and nothing else", func(ctx SpecContext) {
 		all := ours(ctx, 700) // more than a page
 		other := installation.Installation{Namespace: own.Namespace, Release: "other"}
+		installMulticlusterCRDs()
+		all = append(all, create(ctx, &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{}}}, target, "hello", own.Mark))
 		copied := service()
 		create(ctx, service(), target, "original", own.Mark) // ours too
 		copied.Labels = map[string]string{installation.Label: own.ID()}
@@ -86,14 +90,14 @@ var _ = Describe("cleanup", func() {
 		o.DryRun = true
 		Expect(operator.Cleanup(ctx, o)).To(Succeed())
 		Expect(out.String()).To(ContainSubstring("would delete Service %s/web-699\n", target))
-		Expect(out.String()).To(ContainSubstring("704 objects of %s would be deleted", own))
+		Expect(out.String()).To(ContainSubstring("705 objects of %s would be deleted", own))
 		Expect(there(ctx, all[0])).To(BeTrue(), "a dry run deletes nothing")
 
 		o.DryRun = false
 		out.Reset()
 		Expect(operator.Cleanup(ctx, o)).To(Succeed())
 		Expect(out.String()).To(ContainSubstring("left alone: Service %s/copied", target))
-		Expect(out.String()).To(ContainSubstring("deleted 704 of 704 objects of %s", own))
+		Expect(out.String()).To(ContainSubstring("deleted 705 of 705 objects of %s", own))
 		for _, object := range all {
 			Expect(there(ctx, object)).To(BeFalse(), "%T %s", object, object.GetName())
 		}

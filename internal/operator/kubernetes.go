@@ -40,7 +40,7 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(discoveryv1.AddToScheme(s))
 	utilruntime.Must(rbacv1.AddToScheme(s))
 	utilruntime.Must(v1alpha1.AddToScheme(s))
-	utilruntime.Must(mcsv1beta1.AddToScheme(s))
+	utilruntime.Must(mcsv1beta1.Install(s))
 	return s
 }
 

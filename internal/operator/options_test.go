@@ -58,6 +58,15 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--forwarder-service", "", "projection=externalName", func(o *ManagerOptions) {
 			o.ForwarderService, o.Projection = "", v1alpha1.ProjectionEndpointSlice
 		}},
+		{"--forwarder-service", "", "leave out --clusterset", func(o *ManagerOptions) {
+			o.ForwarderService, o.Clusterset = "", true
+		}},
+		{"--clusterset", "true", "either --clusterset or --allow-namespaces", func(o *ManagerOptions) {
+			o.AllowNamespaces, o.Clusterset = []string{"team-a"}, true
+		}},
+		{"--clusterset-domain", "_", "clusterset.local", func(o *ManagerOptions) {
+			o.ClustersetDomain, o.Clusterset = "_", true
+		}},
 		{"--forwarder-instance", "", "label", func(o *ManagerOptions) { o.ForwarderInstance = "" }},
 		{"--description", "", "255", func(o *ManagerOptions) { o.Description = strings.Repeat("ä", 128) }},
 		{"--cluster-name", "", "253", func(o *ManagerOptions) { o.ClusterName = strings.Repeat("x", 254) }},

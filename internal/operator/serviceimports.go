@@ -63,8 +63,8 @@ func (o *ManagerOptions) checkClusterset(c *optioncheck.Checker) {
 		return
 	}
 	if len(o.AllowNamespaces) > 0 {
-		c.Reject("--clusterset", "true", "give either --clusterset or --allow-namespaces: importing needs the right to "+
-			"read the Namespaces and the ServiceImports of the whole cluster")
+		c.Reject("--clusterset", "true", "give either --clusterset or --allow-namespaces: importing needs the right "+
+			"to read the Namespaces and the ServiceImports of the whole cluster")
 	}
 	if o.ForwarderService == "" {
 		c.Reject("--forwarder-service", "", "name the Service that selects the forwarders, or leave out --clusterset: "+

@@ -36,7 +36,8 @@ var _ = Describe("the manager that imports Services", func() {
 	ready := map[string]string{"a": "tcp=a:42 10.9.0.1 "}
 
 	It("reports missing CRDs, does its other work, and picks them up", func(ctx SpecContext) {
-		Expect(envtest.UninstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{multiclusterCRDs}})).To(Succeed())
+		crds := envtest.CRDInstallOptions{Paths: []string{multiclusterCRDs}}
+		Expect(envtest.UninstallCRDs(config, crds)).To(Succeed())
 		Eventually(func() error { return kube.List(ctx, &mcsv1beta1.ServiceImportList{}) }).
 			Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 		run(r.importingOptions())
@@ -45,8 +46,8 @@ var _ = Describe("the manager that imports Services", func() {
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 		Eventually(r.importsCondition(ctx)).Should(And(HavePrefix("False CRDsMissing"),
 			ContainSubstring("kubectl apply -f https://")))
-		check := operator.CheckOptions{Namespace: r.namespace, Release: "fairlead", Clusterset: true, Kubernetes: config,
-			Timeout: 3 * time.Second, Out: &bytes.Buffer{}}
+		check := operator.CheckOptions{Namespace: r.namespace, Release: "fairlead", Clusterset: true,
+			Kubernetes: config, Timeout: 3 * time.Second, Out: &bytes.Buffer{}}
 		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("CRDsMissing")))
 
 		installMulticlusterCRDs()

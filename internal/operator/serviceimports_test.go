@@ -6,6 +6,7 @@ package operator_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -269,6 +270,29 @@ var _ = Describe("the manager that imports Services", func() {
 		atA.Status = account.StatusOnline
 		r.account.put(atA)
 		Eventually(r.carried(ctx, r.target)).Should(Equal(both(ready, "")))
+	})
+
+	It("takes a port that goes from the derived Service last", func(ctx SpecContext) {
+		o := r.importingOptions()
+		var asked requests
+		o.Kubernetes.Wrap(asked.wrap)
+		run(o)
+		r.account.put(record(r.target, "a", tcp("tcp", 42), tcp("web", 80)), port(r.target, "a", 42),
+			port(r.target, "a", 80))
+		s := addressed(ctx, r.target)
+		Eventually(r.carried(ctx, r.target)).Should(HaveKeyWithValue("a", HavePrefix("tcp=a:42 web=a:80 ")))
+		before := len(asked.all())
+		r.account.put(record(r.target, "a", tcp("tcp", 42)))
+		Eventually(func() []corev1.ServicePort { return derived(ctx, s).Spec.Ports }).Should(HaveLen(1))
+		var updated []string
+		for _, path := range asked.all()[before:] {
+			_, path, found := strings.Cut(path, "PUT ")
+			inTarget := found && strings.Contains(path, "/"+r.target+"/")
+			if of := resource(path); inTarget && !strings.Contains(of, "status") {
+				updated = append(updated, of)
+			}
+		}
+		Expect(updated).To(Equal([]string{"serviceimports", "endpointslices", "services"}))
 	})
 
 	It("imports a headless Service without addresses, and changes its type in place", func(ctx SpecContext) {

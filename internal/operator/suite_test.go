@@ -49,11 +49,12 @@ func TestOperator(t *testing.T) {
 
 var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(GinkgoWriter, nil)))
-	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace", "garbagecollector"))
+	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace", "garbagecollector"),
+		testenv.WithServiceRange("10.0.0.0/16"))
 	scheme := runtime.NewScheme()
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(mcsv1beta1.AddToScheme(scheme)).To(Succeed())
+	Expect(mcsv1beta1.Install(scheme)).To(Succeed())
 	var err error
 	kube, err = client.New(config, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())

@@ -39,11 +39,23 @@ func sliceAttempts() []sliceAttempt {
 			s.Endpoints = append([]discoveryv1.Endpoint(nil), discoveryv1.Endpoint{Addresses: []string{ip}})
 		}
 	}
+	imported := func(owner string) func(*discoveryv1.EndpointSlice) {
+		return func(s *discoveryv1.EndpointSlice) {
+			s.Name, s.Labels[discoveryv1.LabelServiceName] = "derived-25bmvji1c3-a-ipv4", "derived-25bmvji1c3"
+			s.Labels["multicluster.kubernetes.io/service-name"] = "hello"
+			s.Labels["multicluster.kubernetes.io/source-cluster"] = "a"
+			s.OwnerReferences[0].Kind, s.OwnerReferences[0].Name = owner, "derived-25bmvji1c3"
+			own := installation.Installation{Namespace: namespace, Release: release}
+			own.Mark(s)
+		}
+	}
 	const foreign = "lists an address that is no forwarder's"
 	return []sliceAttempt{
 		{"forwarders of IPv4", "", func(*discoveryv1.EndpointSlice) {}},
 		{"forwarders of IPv6", "", address(discoveryv1.AddressTypeIPv6, "fd00:9::1")},
 		{"no forwarder", "", func(s *discoveryv1.EndpointSlice) { s.Endpoints = []discoveryv1.Endpoint{} }},
+		{"of an imported Service", "", imported("Service")},
+		{"of an imported Service, owned by its ServiceImport", "not owned by the Service", imported("ServiceImport")},
 		{"a foreign address", foreign, address(discoveryv1.AddressTypeIPv4, "10.96.0.1")},
 		{"a foreign address of IPv6", foreign, address(discoveryv1.AddressTypeIPv6, "fd00:9::2")},
 		{"a foreign address beside a forwarder", foreign, func(s *discoveryv1.EndpointSlice) {

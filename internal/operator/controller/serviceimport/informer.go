@@ -50,25 +50,21 @@ type informer struct {
 // read.
 func (i *informer) Start(ctx context.Context) error {
 	logged := ""
-	for {
+	for ctx.Err() == nil {
 		err := i.runUntilRefused(ctx, func() {
 			if logged != "" {
 				i.log.Info("ServiceImports can be read")
 			}
 			logged = ""
 		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		if text := err.Error(); text != logged {
+		if text := err.Error(); ctx.Err() == nil && text != logged {
 			logged = text
 			i.log.Info("ServiceImports cannot be read; asking again", "every", i.retry, "refusal", text)
 		}
 		i.set(nil, err)
-		if !timer.Sleep(ctx, i.retry) {
-			return nil
-		}
+		timer.Sleep(ctx, i.retry)
 	}
+	return nil
 }
 
 // runUntilRefused keeps the store up to date until the API server refuses, and returns the refusal.

@@ -37,20 +37,19 @@ type Leftovers struct {
 
 // Start deletes until nothing is left or the context ends.
 func (l *Leftovers) Start(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		deleted, err := l.delete(ctx)
 		if deleted > 0 {
 			l.Log.Info("Deleted what was imported earlier", "objects", deleted)
 		}
-		if err == nil || ctx.Err() != nil {
-			return nil
+		if err == nil {
+			break
 		}
 		l.Log.Info("What was imported earlier cannot be deleted; trying again", "every", leftoverRetry, "cause",
 			err.Error())
-		if !timer.Sleep(ctx, leftoverRetry) {
-			return nil
-		}
+		timer.Sleep(ctx, leftoverRetry)
 	}
+	return nil
 }
 
 // delete deletes ServiceImports first, as pods look them up.

@@ -15,13 +15,14 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/exporter"
+	"github.com/fairlead-dev/fairlead/internal/exporter/serviceexport"
 )
 
 func newExporter(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	var o exporter.Options
 	cmd := &cobra.Command{
 		Use:   "exporter",
-		Short: "Keep an endpoint of the account for each AgentEndpoint of the cluster",
+		Short: "Keep an endpoint of the account for each AgentEndpoint of the cluster, and export its Services",
 		Long: "Keep an endpoint of the account for each AgentEndpoint of the cluster, and carry its connections to " +
 			"the Service that it names.\n\n" +
 			"The environment variable POD_NAME identifies its pod. When it is told to stop, it lets open " +
@@ -67,6 +68,12 @@ func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
 	f.StringArrayVar(&o.URLPatterns, "url-pattern", nil,
 		"`PATTERN` of URLs that objects of every namespace may have, such as http://*.shared; may be repeated. "+
 			"Without one, the second label of a URL is the object's namespace")
+	f.BoolVar(&o.Services, "services", false,
+		"export Services to the other clusters of the account, as ServiceExports of the Multi-Cluster Services API "+
+			"ask for")
+	f.StringVar(&o.ClusterID, "cluster-id", "",
+		"`ID` of the cluster among those of the account, a DNS label, for a cluster without the ClusterProperty "+
+			serviceexport.PropertyName)
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
 		"DNS `DOMAIN` of the cluster; default that of /etc/resolv.conf")
 	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")

@@ -88,7 +88,7 @@ func (r *agentEndpoints) Reconcile(ctx context.Context, req ctrl.Request) (recon
 // missing removes the endpoint of an object that the cache does not have, once the API server
 // itself says that it is gone: a cache that was filled from a wrong answer ends no endpoint.
 func (r *agentEndpoints) missing(ctx context.Context, object client.ObjectKey) (reconcile.Result, error) {
-	if !r.set.has(object) {
+	if !r.set.has(agentEndpoint(object)) {
 		r.remove(object)
 		return reconcile.Result{}, nil
 	}
@@ -106,24 +106,24 @@ func (r *agentEndpoints) missing(ctx context.Context, object client.ObjectKey) (
 
 // remove ends the endpoint of an object that is gone.
 func (r *agentEndpoints) remove(object client.ObjectKey) {
-	r.set.remove(object)
-	r.states.forget(object)
-	r.traffic.forget(object)
+	r.set.remove(agentEndpoint(object))
+	r.states.forget(keyOf(object))
+	r.traffic.forget(agentEndpoint(object))
 }
 
 // serve gives the object's endpoint to the agent, or takes it away.
 func (r *agentEndpoints) serve(object client.ObjectKey, found resolution) {
-	switch {
+	switch o := agentEndpoint(object); {
 	case found.problem == nil:
-		if r.set.put(object, &found.endpoint) {
-			r.states.ask(object)
-			r.traffic.add(object)
+		if changed, _ := r.set.put(o, found.endpoint); len(changed) > 0 {
+			r.states.ask(changed...)
+			r.traffic.add(o)
 		}
 	case found.keep:
-		r.set.keep(object)
+		r.set.keep(o)
 	default:
-		r.set.put(object, nil)
-		r.states.forget(object)
+		r.set.put(o)
+		r.states.forget(keyOf(object))
 	}
 }
 
@@ -208,7 +208,7 @@ func (r *agentEndpoints) report(ctx context.Context, o *v1alpha1.AgentEndpoint, 
 		condition(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "the spec is valid", found.accepted), bound,
 		ready)
 	now.Status.ObservedGeneration = o.Generation
-	if state := r.states.get(client.ObjectKeyFromObject(o)); state.Bound {
+	if state := r.states.get(keyOf(client.ObjectKeyFromObject(o))); state.Bound {
 		now.Status.ID, now.Status.AssignedURL = state.ID, state.URL
 	} else if found.problem != nil && !found.keep {
 		now.Status.ID, now.Status.AssignedURL = "", ""
@@ -239,14 +239,14 @@ func recordReady(recorder events.EventRecorder, o client.Object, ready *metav1.C
 // bound returns the condition Bound. wait asks for a later call: the answer to the bind is due at
 // any moment.
 func (r *agentEndpoints) bound(o *v1alpha1.AgentEndpoint, found resolution) (c metav1.Condition, wait bool) {
-	state := r.states.get(client.ObjectKeyFromObject(o))
+	state := r.states.get(keyOf(client.ObjectKeyFromObject(o)))
 	_, unreachable := r.states.session()
 	last := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionBound)
 	result := func(p *problem) (metav1.Condition, bool) {
 		return condition(v1alpha1.ConditionBound, v1alpha1.ReasonBound, "the exporter holds the endpoint", p), false
 	}
 	switch {
-	case found.problem != nil && !r.set.has(client.ObjectKeyFromObject(o)):
+	case found.problem != nil && !r.set.has(agentEndpoint(client.ObjectKeyFromObject(o))):
 		return result(problemf(found.problem.Reason, "an object that is not accepted is not bound"))
 	case unreachable != "":
 		return result(problemf(v1alpha1.ReasonUnreachable, "the exporter has no session with the service: %s",

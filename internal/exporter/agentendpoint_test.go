@@ -41,10 +41,10 @@ func TestAgentEndpoints_MissingIsNotGone(t *testing.T) {
 		r := &agentEndpoints{client: fake.NewClientBuilder().WithScheme(newScheme()).Build(), live: tt.live,
 			set: newEndpointSet(), traffic: newTrafficMetrics(), states: &bindStates{}}
 		key := client.ObjectKeyFromObject(o)
-		r.set.put(key, &agent.Endpoint{Key: keyOf(key)})
+		r.set.put(agentEndpoint(key), agent.Endpoint{Key: keyOf(key)})
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-		if err != nil || r.set.has(key) != tt.kept || result.RequeueAfter > 0 != tt.kept {
-			t.Errorf("%s: kept %v, again after %v, %v", name, r.set.has(key), result.RequeueAfter, err)
+		if kept := r.set.has(agentEndpoint(key)); err != nil || kept != tt.kept || result.RequeueAfter > 0 != tt.kept {
+			t.Errorf("%s: kept %v, again after %v, %v", name, kept, result.RequeueAfter, err)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &agentEndpoints{set: newEndpointSet(), traffic: newTrafficMetrics()}
-		r.states = newBindStates(func(client.ObjectKey) {}, func() {})
+		r.states = newBindStates(func(object) {}, func() {})
 		r.states.up()
 		o := &v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", Generation: 2}}
 		key := client.ObjectKeyFromObject(o)
@@ -69,7 +69,7 @@ func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
 		expect("a new object", "", true)
 		time.Sleep(answerWait)
 		expect("an answer that is late", v1alpha1.ReasonPending, false)
-		r.states.set(key, bindState{Bound: true})
+		r.states.set(keyOf(key), bindState{Bound: true})
 		expect("bound", v1alpha1.ReasonBound, false)
 		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key), Description: "changed"}})
 		expect("changed", "", true)

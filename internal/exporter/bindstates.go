@@ -6,18 +6,16 @@ package exporter
 import (
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // unreachableAfter is how long the session may be away before the objects' status says so: a server
 // that restarts costs no writes.
 const unreachableAfter = 10 * time.Second
 
-// bindState is what the agent reported of an object's endpoint.
+// bindState is what the agent reported of an endpoint.
 type bindState struct {
 	Bound           bool
-	ID              string // of the oldest endpoint of the object
+	ID              string // of the oldest endpoint of the object at the URL
 	URL             string
 	Reason, Message string    // why it is not bound; "" while there is no answer
 	asked           time.Time // when the endpoint was last changed
@@ -26,59 +24,63 @@ type bindState struct {
 // answered reports whether the service has answered a bind.
 func (b bindState) answered() bool { return b.Bound || b.Reason != "" }
 
-// bindStates are the states of all objects' endpoints and of the session. It is safe for concurrent
-// use.
+// bindStates are the states of all endpoints, by their keys, and of the session. It is safe for
+// concurrent use.
 type bindStates struct {
 	// onChange is called when the state of an object's endpoint has changed, onSession when what
 	// session returns has changed for all of them. They must not block.
-	onChange  func(types.NamespacedName)
+	onChange  func(object)
 	onSession func()
 
 	mu      sync.Mutex
-	states  map[types.NamespacedName]bindState
+	states  map[string]bindState
 	isUp    bool
 	downAt  time.Time // since when there is no session
 	cause   string    // why there is none
 	pending *time.Timer
 }
 
-func newBindStates(onChange func(types.NamespacedName), onSession func()) *bindStates {
-	s := &bindStates{onChange: onChange, onSession: onSession, states: map[types.NamespacedName]bindState{}}
+func newBindStates(onChange func(object), onSession func()) *bindStates {
+	s := &bindStates{onChange: onChange, onSession: onSession, states: map[string]bindState{}}
 	s.down("the exporter is connecting")
 	return s
 }
 
-// get returns the state of an object's endpoint.
-func (s *bindStates) get(object types.NamespacedName) bindState {
+// get returns the state of an endpoint.
+func (s *bindStates) get(key string) bindState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.states[object]
+	return s.states[key]
 }
 
 // set records an answer to a bind.
-func (s *bindStates) set(object types.NamespacedName, state bindState) {
+func (s *bindStates) set(key string, state bindState) {
 	s.mu.Lock()
-	before := s.states[object]
+	before := s.states[key]
 	state.asked = before.asked
-	s.states[object] = state
+	s.states[key] = state
 	s.mu.Unlock()
 	if before != state {
-		s.onChange(object)
+		s.onChange(objectOf(key))
 	}
 }
 
-// ask forgets the last answer, as the object's endpoint has changed and is bound again.
-func (s *bindStates) ask(object types.NamespacedName) {
+// ask forgets the last answers, as the endpoints have changed and are bound again.
+func (s *bindStates) ask(keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.states[object] = bindState{asked: time.Now()}
+	for _, key := range keys {
+		s.states[key] = bindState{asked: time.Now()}
+	}
 }
 
-// forget forgets an object that has no endpoint.
-func (s *bindStates) forget(object types.NamespacedName) {
+// forget forgets endpoints that are gone.
+func (s *bindStates) forget(keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.states, object)
+	for _, key := range keys {
+		delete(s.states, key)
+	}
 }
 
 // up records that there is a session.

@@ -5,6 +5,7 @@ package exporter
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,13 +16,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
-var apiObject = types.NamespacedName{Namespace: "demo", Name: "api"}
+var apiName = types.NamespacedName{Namespace: "demo", Name: "api"}
 
 func TestBindStates_UnreachableAfterDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		s := newBindStates(func(types.NamespacedName) {}, func() { calls.Add(1) })
+		s := newBindStates(func(object) {}, func() { calls.Add(1) })
 		expect := func(what string, wantUp bool, wantCause string, wantCalls int32) {
 			t.Helper()
 			synctest.Wait()
@@ -49,8 +50,9 @@ func TestBindStates_UnreachableAfterDelay(t *testing.T) {
 
 func TestBindStates_ReportChanges(t *testing.T) {
 	t.Parallel()
-	var changed []types.NamespacedName
-	s := newBindStates(func(o types.NamespacedName) { changed = append(changed, o) }, func() {})
+	var changed []object
+	s := newBindStates(func(o object) { changed = append(changed, o) }, func() {})
+	apiObject := keyOf(apiName)
 	s.ask(apiObject)
 	if s.get(apiObject).answered() || len(changed) > 0 {
 		t.Errorf("asked: %+v, %v", s.get(apiObject), changed)
@@ -59,6 +61,9 @@ func TestBindStates_ReportChanges(t *testing.T) {
 	s.set(apiObject, bindState{Bound: true, ID: "ep-1"}) // as on a new session
 	if len(changed) != 1 {
 		t.Errorf("an answer that is the same was reported: %v", changed)
+	}
+	if len(changed) != 1 || changed[0] != agentEndpoint(apiName) {
+		t.Errorf("changed %v", changed)
 	}
 	s.set(apiObject, bindState{Reason: "URLTaken"})
 	if bound, refused := s.count(); bound != 0 || refused != 1 || len(changed) != 2 {
@@ -79,9 +84,9 @@ func TestEndpointSet_CollectsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var applied [][]string
 		s := newEndpointSet()
-		endpoint := func(name string) (types.NamespacedName, *agent.Endpoint) {
-			object := types.NamespacedName{Namespace: "demo", Name: name}
-			return object, &agent.Endpoint{Key: keyOf(object)}
+		endpoint := func(name string) (object, agent.Endpoint) {
+			o := types.NamespacedName{Namespace: "demo", Name: name}
+			return agentEndpoint(o), agent.Endpoint{Key: keyOf(o)}
 		}
 		go s.apply(t.Context(), func(all []agent.Endpoint) {
 			var keys []string
@@ -105,12 +110,51 @@ func TestEndpointSet_CollectsChanges(t *testing.T) {
 		expect("three at once", 2, "demo/a", "demo/b", "demo/c")
 		s.put(endpoint("a"))
 		expect("no change", 2, "demo/a", "demo/b", "demo/c")
-		object, e := endpoint("a")
-		s.remove(object)
-		s.put(object, e)
-		s.remove(types.NamespacedName{Namespace: "demo", Name: "c"})
+		o, e := endpoint("a")
+		s.remove(o)
+		s.put(o, e)
+		s.remove(agentEndpoint(types.NamespacedName{Namespace: "demo", Name: "c"}))
 		expect("an object that was made again", 3, "demo/a", "demo/b")
-		s.remove(types.NamespacedName{Namespace: "demo", Name: "unknown"})
+		s.remove(agentEndpoint(types.NamespacedName{Namespace: "demo", Name: "unknown"}))
 		expect("an object without an endpoint", 3, "demo/a", "demo/b")
 	})
+}
+
+// TestEndpointSet_TellsObjectsApart gives an AgentEndpoint and a ServiceExport of one name
+// endpoints.
+func TestEndpointSet_TellsObjectsApart(t *testing.T) {
+	t.Parallel()
+	s := newEndpointSet()
+	port := func(number int32, uid string) agent.Endpoint {
+		return agent.Endpoint{Key: portKey(apiName, number), Metadata: uid}
+	}
+	expect := func(what string, changed, removed []string, wantChanged, wantRemoved, all string) {
+		t.Helper()
+		var keys []string
+		for _, e := range s.all() {
+			keys = append(keys, e.Key)
+		}
+		for i, pair := range [][2]string{{strings.Join(changed, " "), wantChanged},
+			{strings.Join(removed, " "), wantRemoved},
+			{strings.Join(keys, " "), all}} {
+			if pair[0] != pair[1] {
+				t.Errorf("%s, %d: %q, want %q", what, i, pair[0], pair[1])
+			}
+		}
+	}
+	const first, second = "ServiceExport/demo/api:42", "ServiceExport/demo/api:43"
+	s.put(agentEndpoint(apiName), agent.Endpoint{Key: keyOf(apiName)})
+	export := serviceExport(apiName)
+	changed, removed := s.put(export, port(42, "a"), port(43, "a"))
+	expect("two ports", changed, removed, first+" "+second, "", first+" "+second+" demo/api")
+	changed, removed = s.put(export, port(43, "a"), port(42, "a"))
+	expect("in another order", changed, removed, "", "", first+" "+second+" demo/api")
+	changed, removed = s.put(export, port(42, "b"))
+	expect("one changed, one gone", changed, removed, first, second, first+" demo/api")
+	expect("removed", nil, s.remove(export), "", first, "demo/api")
+	for key, want := range map[string]object{first: export, "demo/api": agentEndpoint(apiName)} {
+		if got := objectOf(key); got != want {
+			t.Errorf("%s is the key of %v", key, got)
+		}
+	}
 }

@@ -38,7 +38,21 @@ func stripService(o any) (any, error) {
 		return o, nil
 	}
 	kept := &corev1.Service{ObjectMeta: identity(&s.ObjectMeta),
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceType(shared(string(s.Spec.Type)))}}
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceType(shared(string(s.Spec.Type))),
+			SessionAffinity: corev1.ServiceAffinity(shared(string(s.Spec.SessionAffinity)))}}
+	if s.Spec.ClusterIP == corev1.ClusterIPNone { // an address does not matter
+		kept.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		kept.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(*c.ClientIP.TimeoutSeconds)}}
+	}
+	if p := s.Spec.InternalTrafficPolicy; p != nil {
+		kept.Spec.InternalTrafficPolicy = sharedPointer(*p)
+	}
+	if d := s.Spec.TrafficDistribution; d != nil {
+		kept.Spec.TrafficDistribution = sharedPointer(*d)
+	}
 	if len(s.Spec.Selector) > 0 { // that it has one is all that matters
 		kept.Spec.Selector = hasSelector
 	}
@@ -46,8 +60,12 @@ func stripService(o any) (any, error) {
 		kept.Spec.IPFamilies = append(kept.Spec.IPFamilies, corev1.IPFamily(shared(string(family))))
 	}
 	for _, p := range s.Spec.Ports {
-		kept.Spec.Ports = append(kept.Spec.Ports, corev1.ServicePort{Name: shared(p.Name), Port: p.Port,
-			Protocol: corev1.Protocol(shared(string(p.Protocol)))})
+		port := corev1.ServicePort{Name: shared(p.Name), Port: p.Port,
+			Protocol: corev1.Protocol(shared(string(p.Protocol)))}
+		if p.AppProtocol != nil {
+			port.AppProtocol = sharedPointer(*p.AppProtocol)
+		}
+		kept.Spec.Ports = append(kept.Spec.Ports, port)
 	}
 	return kept, nil
 }
@@ -92,6 +110,9 @@ func identity(m *metav1.ObjectMeta) metav1.ObjectMeta {
 
 // shared returns a copy of the text that all equal texts share.
 func shared(text string) string { return unique.Make(text).Value() }
+
+// sharedPointer returns a pointer to a shared copy of the text.
+func sharedPointer[T ~string](text T) *T { return new(T(shared(string(text)))) }
 
 var isTrue, isFalse = true, false
 

@@ -13,6 +13,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
@@ -24,6 +25,17 @@ func full() metav1.ObjectMeta {
 		Annotations:     map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"},
 		OwnerReferences: []metav1.OwnerReference{{Name: "x"}},
 		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "x"}}}
+}
+
+// exportedSpec is that of a Service with all fields that are exported.
+func exportedSpec(clusterIP string, nodePort *int32) corev1.ServiceSpec {
+	return corev1.ServiceSpec{ClusterIP: clusterIP, SessionAffinity: "ClientIP",
+		SessionAffinityConfig: &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10)}},
+		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyLocal),
+		TrafficDistribution:   ptr.To("PreferClose"),
+		Ports: []corev1.ServicePort{{Name: "web", Port: 80, Protocol: "TCP", NodePort: ptr.Deref(nodePort, 0),
+			AppProtocol: ptr.To("kubernetes.io/h2c")}}}
 }
 
 func TestTransforms_KeepWhatIsRead(t *testing.T) {
@@ -51,6 +63,15 @@ func TestTransforms_KeepWhatIsRead(t *testing.T) {
 			&corev1.Service{ObjectMeta: bare, Spec: corev1.ServiceSpec{Type: "ClusterIP", Selector: hasSelector,
 				IPFamilies: []corev1.IPFamily{"IPv6"},
 				Ports:      []corev1.ServicePort{{Name: "web", Port: 80, Protocol: "TCP"}}}}},
+		"Service that is exported": {stripService,
+			&corev1.Service{ObjectMeta: full(), Spec: exportedSpec("10.0.0.1", ptr.To[int32](30000))},
+			&corev1.Service{ObjectMeta: bare, Spec: exportedSpec("", nil)}},
+		"headless Service": {stripService,
+			&corev1.Service{ObjectMeta: full(), Spec: corev1.ServiceSpec{ClusterIP: "None"}},
+			&corev1.Service{ObjectMeta: bare, Spec: corev1.ServiceSpec{ClusterIP: "None"}}},
+		"ServiceExport": {stripMetadata,
+			&v1beta1.ServiceExport{ObjectMeta: full(), Spec: v1beta1.ServiceExportSpec{ExportedLabels: hasSelector}},
+			&v1beta1.ServiceExport{ObjectMeta: ours, Spec: v1beta1.ServiceExportSpec{ExportedLabels: hasSelector}}},
 		"EndpointSlice": {stripSlice, &discoveryv1.EndpointSlice{ObjectMeta: full(), AddressType: "IPv4", Ports: ports,
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Conditions: conditions,
 				NodeName: ptr.To("n"), TargetRef: &corev1.ObjectReference{Name: "p"}}}},

@@ -19,12 +19,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// newCloudEndpoints returns the controller of CloudEndpoints. It and the collector of orphans work
-// while this replica leads.
-func (e *exporter) newCloudEndpoints(rules rules, policies *policy.Reader) (*cloudendpoint.Reconciler, error) {
+// newAccount returns the client of the account's API, and the same with bounds for the calls of all
+// controllers together.
+func (e *exporter) newAccount() (*apiclient.Client, *accountclient.Client, error) {
 	tls, err := trust.Options{CAFile: e.CAFile}.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
+		return nil, nil, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
 	api, err := apiclient.New(apiclient.Options{
 		BaseURL: e.APIURL, TLS: tls, VersionHeader: e.VersionHeader, UserAgent: "fairlead-exporter/" + version.String(),
@@ -34,9 +34,17 @@ func (e *exporter) newCloudEndpoints(rules rules, policies *policy.Reader) (*clo
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the client of the account: %w", err)
+		return nil, nil, fmt.Errorf("preparing the client of the account: %w", err)
 	}
-	bounded := accountclient.New(api)
+	e.lead.onElected = append(e.lead.onElected, func(ctx context.Context) { <-ctx.Done(); api.CloseIdleConnections() })
+	return api, accountclient.New(api), nil
+}
+
+// newCloudEndpoints returns the controller of CloudEndpoints. It and the collector of orphans work
+// while this replica leads.
+func (e *exporter) newCloudEndpoints(
+	rules rules, policies *policy.Reader, bounded *accountclient.Client,
+) *cloudendpoint.Reconciler {
 	cluster := func() string { return *e.cluster.Load() }
 	clouds := cloudendpoint.New(cloudendpoint.Options{
 		Client: e.manager.GetClient(), Live: e.live, Account: bounded, Policies: policies, Cluster: cluster,
@@ -51,7 +59,9 @@ func (e *exporter) newCloudEndpoints(rules rules, policies *policy.Reader) (*clo
 	})
 	collector := &orphans.Collector{Account: bounded, Cached: e.manager.GetClient(), Live: e.live, Cluster: cluster,
 		OnList: clouds.Observe, Log: e.manager.GetLogger().WithName("orphans")}
-	e.lead.onElected = append(e.lead.onElected, clouds.EnqueueAll, collector.Run,
-		func(ctx context.Context) { <-ctx.Done(); api.CloseIdleConnections() })
-	return clouds, nil
+	if e.exports != nil {
+		collector.Exports, collector.Soon = e.exports.PortURLs, e.orphansDue
+	}
+	e.lead.onElected = append(e.lead.onElected, clouds.EnqueueAll, collector.Run)
+	return clouds
 }

@@ -5,7 +5,6 @@ package exporter
 
 import (
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
@@ -21,37 +21,57 @@ import (
 // in this time keeps its endpoint.
 const applyDelay = 100 * time.Millisecond
 
-// endpointSet is what the agent is to serve: an endpoint for each object that is accepted. It is
+// object is what endpoints of the agent are for: an AgentEndpoint, which has one, or a
+// ServiceExport, which has one for each port.
+type object struct {
+	kind string // account.KindAgentEndpoint or account.KindServiceExport
+	types.NamespacedName
+}
+
+func agentEndpoint(name types.NamespacedName) object { return object{account.KindAgentEndpoint, name} }
+func serviceExport(name types.NamespacedName) object { return object{account.KindServiceExport, name} }
+
+// endpointSet is what the agent is to serve: the endpoints of each object that is accepted. It is
 // safe for concurrent use.
 type endpointSet struct {
 	changed chan struct{} // holds a value when endpoints has changed
 
 	mu        sync.Mutex
-	endpoints map[types.NamespacedName]agent.Endpoint
-	seen      map[types.NamespacedName]bool // objects that were reconciled
+	endpoints map[object][]agent.Endpoint
+	seen      map[object]bool // objects that were reconciled
 }
 
 func newEndpointSet() *endpointSet {
-	return &endpointSet{changed: make(chan struct{}, 1), endpoints: map[types.NamespacedName]agent.Endpoint{},
-		seen: map[types.NamespacedName]bool{}}
+	return &endpointSet{changed: make(chan struct{}, 1), endpoints: map[object][]agent.Endpoint{},
+		seen: map[object]bool{}}
 }
 
-// put sets the endpoint of an object, nil for none. It returns false if it was the same before.
-func (s *endpointSet) put(object types.NamespacedName, e *agent.Endpoint) (changed bool) {
+// put sets the endpoints of an object, which have different keys. It returns the keys of those that
+// are new or have changed, and of those that are gone.
+func (s *endpointSet) put(o object, endpoints ...agent.Endpoint) (changed, removed []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen[object] = true
-	before, had := s.endpoints[object]
-	switch {
-	case e == nil && !had, e != nil && had && sameEndpoint(before, *e):
-		return false
-	case e == nil:
-		delete(s.endpoints, object)
-	default:
-		s.endpoints[object] = *e
+	s.seen[o] = true
+	before := s.endpoints[o]
+	for i := range endpoints {
+		same := func(b agent.Endpoint) bool { return sameEndpoint(b, endpoints[i]) }
+		if !slices.ContainsFunc(before, same) {
+			changed = append(changed, endpoints[i].Key)
+		}
+	}
+	for i := range before {
+		if !slices.ContainsFunc(endpoints, func(e agent.Endpoint) bool { return e.Key == before[i].Key }) {
+			removed = append(removed, before[i].Key)
+		}
+	}
+	if len(changed)+len(removed) == 0 {
+		return nil, nil
+	}
+	if s.endpoints[o] = endpoints; len(endpoints) == 0 {
+		delete(s.endpoints, o)
 	}
 	s.notify()
-	return true
+	return changed, removed
 }
 
 // sameEndpoint reports whether both are bound and served alike.
@@ -60,43 +80,53 @@ func sameEndpoint(a, b agent.Endpoint) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// keep records that an object was reconciled, and leaves its endpoint as it is.
-func (s *endpointSet) keep(object types.NamespacedName) {
+// keep records that an object was reconciled, and leaves its endpoints as they are.
+func (s *endpointSet) keep(o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen[object] = true
+	s.seen[o] = true
 }
 
-// remove removes an object that no longer exists.
-func (s *endpointSet) remove(object types.NamespacedName) {
-	s.put(object, nil)
+// remove removes an object that no longer exists. It returns the keys of its endpoints.
+func (s *endpointSet) remove(o object) []string {
+	_, removed := s.put(o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.seen, object)
+	delete(s.seen, o)
+	return removed
 }
 
-// has reports whether the object has an endpoint.
-func (s *endpointSet) has(object types.NamespacedName) bool {
+// has reports whether the object has endpoints.
+func (s *endpointSet) has(o object) bool { return len(s.keys(o)) > 0 }
+
+// keys returns the keys of the object's endpoints.
+func (s *endpointSet) keys(o object) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.endpoints[object]
-	return ok
+	var keys []string
+	for i := range s.endpoints[o] {
+		keys = append(keys, s.endpoints[o][i].Key)
+	}
+	return keys
 }
 
 // wasSeen reports whether the object was reconciled.
-func (s *endpointSet) wasSeen(object types.NamespacedName) bool {
+func (s *endpointSet) wasSeen(o object) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seen[object]
+	return s.seen[o]
 }
 
 // all returns the endpoints, sorted by key.
 func (s *endpointSet) all() []agent.Endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.endpoints), func(a, b agent.Endpoint) int {
-		return strings.Compare(a.Key, b.Key)
-	})
+	all := make([]agent.Endpoint, 0, len(s.endpoints))
+	for _, endpoints := range s.endpoints {
+		all = append(all, endpoints...)
+	}
+	slices.SortFunc(all, func(a, b agent.Endpoint) int { return strings.Compare(a.Key, b.Key) })
+	return all
 }
 
 // notify requests an apply.

@@ -24,9 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/exporter/cloudendpoint"
 	"github.com/fairlead-dev/fairlead/internal/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/exporter/serviceexport"
 	"github.com/fairlead-dev/fairlead/internal/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -56,6 +58,8 @@ type exporter struct {
 	traffic    *trafficMetrics
 	lead       *leadership
 	deployment *deployment
+	exports    *serviceexport.Reconciler // nil without Options.Services
+	orphansDue chan struct{}             // holds a value when orphans are to be collected soon
 
 	cluster  atomic.Pointer[string] // UID of the cluster; nil before this replica can lead
 	synced   chan struct{}          // closed when the caches are filled
@@ -105,7 +109,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), synced: make(chan struct{})}
+		traffic: newTrafficMetrics(), orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
 	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment}}
 	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
 		return nil, err
@@ -115,14 +119,29 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, leading: e.lead.Leading,
 		recorder: mgr.GetEventRecorder("fairlead-exporter"), traffic: e.traffic, dial: dialer.DialContext,
 		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live})}
-	all := func() { agents.enqueueAll(ctx, changes.NotifyObject) }
-	e.states = newBindStates(changes.NotifyObject, all)
-	agents.states = e.states
-	e.lead.onElected = append(e.lead.onElected, func(context.Context) { all() })
-	clouds, err := e.newCloudEndpoints(rules, agents.policies)
+	allAgents := func() { agents.enqueueAll(ctx, changes.NotifyObject) }
+	e.lead.onElected = append(e.lead.onElected, func(context.Context) { allAgents() })
+	api, bounded, err := e.newAccount()
 	if err != nil {
 		return nil, err
 	}
+	if o.Services {
+		e.exports = e.newServiceExports(rules.upstreams, dialer.DialContext, api, bounded)
+	}
+	e.states = newBindStates(func(of object) {
+		if of.kind == account.KindServiceExport {
+			e.exports.Notify(of.NamespacedName)
+			return
+		}
+		changes.NotifyObject(of.NamespacedName)
+	}, func() {
+		allAgents()
+		if e.exports != nil {
+			e.exports.EnqueueAll()
+		}
+	})
+	agents.states = e.states
+	clouds := e.newCloudEndpoints(rules, agents.policies, bounded)
 	registry := o.Metrics
 	if registry == nil {
 		registry = metrics.Registry
@@ -132,6 +151,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		agents.setUp(ctx, mgr, changes),
 		cloudendpoint.Index(ctx, mgr.GetFieldIndexer()),
 		clouds.SetupWithManager(mgr),
+		e.setUpExports(registry),
 		registerMetrics(registry, e.states, e.lead, e.traffic),
 		mgr.AddReadyzCheck("exporter", e.checkReady),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
@@ -190,7 +210,9 @@ func (e *exporter) serve(ctx context.Context) error {
 	running.Go(func() { e.set.apply(ctx, a.Set) })
 	leading := make(chan error, 1)
 	running.Go(func() { leading <- e.lead.run(ctx) })
-	return errors.Join(a.Run(ctx), <-leading)
+	err = errors.Join(a.Run(ctx), <-leading)
+	e.withdrawRecords()
+	return err
 }
 
 // newAgent returns the agent that holds the endpoints.

@@ -56,7 +56,7 @@ func TestExporter_ServesAgentEndpoint(t *testing.T) {
 func clusterUID(w *world) string {
 	w.Helper()
 	ns := &corev1.Namespace{}
-	if err := kube.Get(w.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
+	if err := w.kube.Get(w.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		w.Fatal(err)
 	}
 	return string(ns.UID)
@@ -66,7 +66,7 @@ func clusterUID(w *world) string {
 func (w *world) eventReasons(o client.Object) (reasons []string) {
 	w.Helper()
 	var list eventsv1.EventList
-	if err := kube.List(w.Context(), &list, client.InNamespace(o.GetNamespace())); err != nil {
+	if err := w.kube.List(w.Context(), &list, client.InNamespace(o.GetNamespace())); err != nil {
 		w.Fatal(err)
 	}
 	for _, e := range list.Items {

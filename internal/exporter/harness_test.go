@@ -6,6 +6,7 @@ package exporter_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,6 +35,8 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -46,6 +49,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
+
+// serviceExportCRDs are those of sigs.k8s.io/mcs-api.
+const serviceExportCRDs = "../clusterset/testdata/mcs-api-v0.5.2"
 
 // The control plane that the tests share, apart by namespace.
 var (
@@ -67,10 +73,14 @@ func TestMain(m *testing.M) {
 		if err := clientgoscheme.AddToScheme(scheme); err != nil {
 			panic(err)
 		}
-		if err := v1alpha1.AddToScheme(scheme); err != nil {
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), v1beta1.Install(scheme)); err != nil {
 			panic(err)
 		}
 		config = env.Config
+		if _, err := envtest.InstallCRDs(config,
+			envtest.CRDInstallOptions{Paths: []string{serviceExportCRDs}}); err != nil {
+			panic(err)
+		}
 		if kube, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 			panic(err)
 		}
@@ -87,12 +97,13 @@ type world struct {
 	namespace string
 	key       string      // of the scope exporter
 	network   *podNetwork // of the cluster
+	kube      client.Client
 }
 
 func newWorld(t *testing.T, change ...func(map[string]any)) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{T: t, service: servicetest.Start(t), network: &podNetwork{}}
+	w := &world{T: t, service: servicetest.Start(t), network: &podNetwork{}, kube: kube}
 	w.forwarder, w.tenant = w.service.StartForwarder(), w.service.Tenant()
 	w.namespace = w.newNamespace()
 	body := map[string]any{"scopes": []string{"exporter"}}
@@ -115,7 +126,7 @@ func (w *world) newNamespace() string {
 func (w *world) create(objects ...client.Object) {
 	w.Helper()
 	for _, o := range objects {
-		if err := kube.Create(w.Context(), o); err != nil {
+		if err := w.kube.Create(w.Context(), o); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -123,7 +134,7 @@ func (w *world) create(objects ...client.Object) {
 
 func (w *world) delete(o client.Object) {
 	w.Helper()
-	if err := kube.Delete(w.Context(), o); err != nil {
+	if err := w.kube.Delete(w.Context(), o); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -132,11 +143,11 @@ func (w *world) delete(o client.Object) {
 func update[T client.Object](w *world, o T, change func(T)) {
 	w.Helper()
 	wait.Until(w.T, "an update of "+o.GetName(), func() bool {
-		if err := kube.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		if err := w.kube.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			w.Fatal(err)
 		}
 		change(o)
-		return kube.Update(w.Context(), o) == nil
+		return w.kube.Update(w.Context(), o) == nil
 	})
 }
 
@@ -334,7 +345,7 @@ func (w *world) expectAnswer(url, want string) {
 // Reason", and reads it.
 func (w *world) conditions(o *v1alpha1.AgentEndpoint) map[string]string {
 	w.Helper()
-	if err := kube.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+	if err := w.kube.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 		w.Fatal(err)
 	}
 	found := map[string]string{}

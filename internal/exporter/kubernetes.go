@@ -16,8 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/exporter/serviceexport"
 )
 
 // newScheme returns a scheme of the kinds that the exporter caches.
@@ -26,6 +28,7 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(discoveryv1.AddToScheme(s))
 	utilruntime.Must(v1alpha1.AddToScheme(s))
+	utilruntime.Must(v1beta1.Install(s))
 	return s
 }
 
@@ -33,7 +36,7 @@ func newScheme() *runtime.Scheme {
 // discovered: it can start while the API server is unreachable.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
-		appsv1.SchemeGroupVersion, v1alpha1.GroupVersion})
+		appsv1.SchemeGroupVersion, v1alpha1.GroupVersion, schema.GroupVersion(v1beta1.GroupVersion)})
 	add := func(gv schema.GroupVersion, kind, singular string, scope meta.RESTScope) {
 		plural := gv.WithResource(singular + "s")
 		m.AddSpecific(gv.WithKind(kind), plural, gv.WithResource(singular), scope)
@@ -46,6 +49,13 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	add(appsv1.SchemeGroupVersion, "Deployment", "deployment", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "AgentEndpoint", "agentendpoint", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "CloudEndpoint", "cloudendpoint", meta.RESTScopeNamespace)
+	add(schema.GroupVersion(v1beta1.GroupVersion), v1beta1.ServiceExportKindName, "serviceexport",
+		meta.RESTScopeNamespace)
+	for _, version := range serviceexport.PropertyVersions() {
+		gv := schema.GroupVersion{Group: serviceexport.PropertyGroup, Version: version}
+		m.AddSpecific(gv.WithKind(serviceexport.PropertyKind), gv.WithResource("clusterproperties"),
+			gv.WithResource("clusterproperty"), meta.RESTScopeRoot)
+	}
 	return m, nil
 }
 
@@ -57,6 +67,7 @@ func cacheOptions(namespaces []string) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.AgentEndpoint{}:    {Transform: stripMetadata},
 			&v1alpha1.CloudEndpoint{}:    {Transform: stripMetadata},
+			&v1beta1.ServiceExport{}:     {Transform: stripMetadata},
 			&corev1.ConfigMap{}:          {Transform: stripMetadata},
 			&corev1.Service{}:            {Transform: stripService},
 			&discoveryv1.EndpointSlice{}: {Transform: stripSlice},

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // registerMetrics registers what the exporter knows of its session and its endpoints.
@@ -46,61 +45,62 @@ type trafficMetrics struct {
 	active                       *prometheus.GaugeVec
 
 	mu      sync.Mutex
-	objects map[types.NamespacedName]bool // those with series
+	objects map[object]bool // those with series
 }
 
 func newTrafficMetrics() *trafficMetrics {
-	labels := []string{"namespace", "name"}
+	labels := []string{"kind", "namespace", "name"}
 	counter := func(name, help string, more ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append(labels, more...))
 	}
 	return &trafficMetrics{
-		connections: counter("fairlead_exporter_connections_total", "Connections to the upstream of an AgentEndpoint."),
+		connections: counter("fairlead_exporter_connections_total",
+			"Connections to the Service of an AgentEndpoint or ServiceExport."),
 		failures: counter("fairlead_exporter_upstream_errors_total",
-			"Connections for which the upstream of an AgentEndpoint could not be reached."),
+			"Connections for which the Service could not be reached."),
 		bytes: counter("fairlead_exporter_bytes_total",
 			"Bytes of ended connections, to the upstream (in) and from it (out).", "direction"),
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_exporter_connections_active",
 			Help: "Connections that are open."}, labels),
-		objects: map[types.NamespacedName]bool{},
+		objects: map[object]bool{},
 	}
 }
 
 // opened counts a connection that has reached its upstream.
-func (t *trafficMetrics) opened(object types.NamespacedName) {
-	t.update(object, func(namespace, name string) {
-		t.connections.WithLabelValues(namespace, name).Inc()
-		t.active.WithLabelValues(namespace, name).Inc()
+func (t *trafficMetrics) opened(of object) {
+	t.update(of, func(labels ...string) {
+		t.connections.WithLabelValues(labels...).Inc()
+		t.active.WithLabelValues(labels...).Inc()
 	})
 }
 
 // failed counts a connection that has not.
-func (t *trafficMetrics) failed(object types.NamespacedName) {
-	t.update(object, func(namespace, name string) { t.failures.WithLabelValues(namespace, name).Inc() })
+func (t *trafficMetrics) failed(of object) {
+	t.update(of, func(labels ...string) { t.failures.WithLabelValues(labels...).Inc() })
 }
 
 // closed counts the end of a connection.
-func (t *trafficMetrics) closed(object types.NamespacedName, in, out int64) {
-	t.update(object, func(namespace, name string) {
-		t.active.WithLabelValues(namespace, name).Dec()
-		t.bytes.WithLabelValues(namespace, name, "in").Add(float64(in))
-		t.bytes.WithLabelValues(namespace, name, "out").Add(float64(out))
+func (t *trafficMetrics) closed(of object, in, out int64) {
+	t.update(of, func(labels ...string) {
+		t.active.WithLabelValues(labels...).Dec()
+		t.bytes.WithLabelValues(append(labels, "in")...).Add(float64(in))
+		t.bytes.WithLabelValues(append(labels, "out")...).Add(float64(out))
 	})
 }
 
 // add begins the series of an object.
-func (t *trafficMetrics) add(object types.NamespacedName) {
+func (t *trafficMetrics) add(o object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.objects[object] = true
+	t.objects[o] = true
 }
 
 // forget ends the series of an object; what its last connections do is not counted.
-func (t *trafficMetrics) forget(object types.NamespacedName) {
+func (t *trafficMetrics) forget(o object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.objects, object)
-	labels := prometheus.Labels{"namespace": object.Namespace, "name": object.Name}
+	delete(t.objects, o)
+	labels := prometheus.Labels{"kind": o.kind, "namespace": o.Namespace, "name": o.Name}
 	t.active.DeletePartialMatch(labels)
 	for _, vec := range []*prometheus.CounterVec{t.connections, t.failures, t.bytes} {
 		vec.DeletePartialMatch(labels)
@@ -108,10 +108,10 @@ func (t *trafficMetrics) forget(object types.NamespacedName) {
 }
 
 // update changes the series of an object that has some.
-func (t *trafficMetrics) update(object types.NamespacedName, change func(namespace, name string)) {
+func (t *trafficMetrics) update(of object, change func(labels ...string)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.objects[object] {
-		change(object.Namespace, object.Name)
+	if t.objects[of] {
+		change(of.kind, of.Namespace, of.Name)
 	}
 }

@@ -37,6 +37,9 @@ type Options struct {
 	URLPatterns     []string // of kubernetes-bound URLs that objects of all namespaces may have
 	ClusterDomain   string   // empty: as /etc/resolv.conf says
 
+	Services  bool   // export Services as ServiceExports ask for
+	ClusterID string // of the cluster where no ClusterProperty says it; may be empty
+
 	MetricsAddr  string // empty: none
 	HealthAddr   string // empty: none
 	DrainTimeout time.Duration
@@ -77,6 +80,9 @@ func (o *Options) parse() (rules, error) {
 		if !urlPattern.MatchString(pattern) {
 			c.Reject("--url-pattern", pattern, "give a pattern of URLs, such as http://*.shared or tcp://db.*:5432")
 		}
+	}
+	if o.ClusterID != "" && !account.ValidClusterID(o.ClusterID) {
+		c.Reject("--cluster-id", o.ClusterID, "give a DNS label: at most 63 characters of a-z, 0-9 and '-'")
 	}
 	c.Addresses(o.MetricsAddr, o.HealthAddr)
 	if o.DrainTimeout < 0 {

@@ -4,9 +4,11 @@
 package exporter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,16 +33,37 @@ func (e *exporter) checkReady(req *http.Request) error {
 	if e.answered.Load() {
 		return nil
 	}
-	var list v1alpha1.AgentEndpointList
-	if err := e.manager.GetClient().List(req.Context(), &list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing AgentEndpoints: %w", err)
-	}
-	for i := range list.Items {
-		object := client.ObjectKeyFromObject(&list.Items[i])
-		if !e.set.wasSeen(object) || e.set.has(object) && !e.states.get(object).answered() {
-			return fmt.Errorf("AgentEndpoint %s is not bound yet", object)
-		}
+	if err := e.checkAnswered(req.Context()); err != nil {
+		return err
 	}
 	e.answered.Store(true)
+	return nil
+}
+
+// checkAnswered returns an error unless every object's endpoints had their answers.
+func (e *exporter) checkAnswered(ctx context.Context) error {
+	var list v1alpha1.AgentEndpointList
+	if err := e.manager.GetClient().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing AgentEndpoints: %w", err)
+	}
+	all := make([]object, 0, len(list.Items))
+	for i := range list.Items {
+		all = append(all, agentEndpoint(client.ObjectKeyFromObject(&list.Items[i])))
+	}
+	if e.exports != nil {
+		exports, err := e.exports.Names(ctx)
+		if err != nil {
+			return err
+		}
+		for _, export := range exports {
+			all = append(all, serviceExport(export))
+		}
+	}
+	for _, o := range all {
+		isUnanswered := func(key string) bool { return !e.states.get(key).answered() }
+		if !e.set.wasSeen(o) || slices.ContainsFunc(e.set.keys(o), isUnanswered) {
+			return fmt.Errorf("%s %s is not bound yet", o.kind, o.NamespacedName)
+		}
+	}
 	return nil
 }

@@ -6,22 +6,34 @@ package exporter
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// keyOf returns the key of an object's endpoint for the agent.
-func keyOf(object types.NamespacedName) string { return object.String() }
+// keyOf returns the key of an AgentEndpoint's endpoint for the agent: "<namespace>/<name>".
+func keyOf(o types.NamespacedName) string { return o.String() }
+
+// portKey returns the key of the endpoint of a ServiceExport's port.
+func portKey(o types.NamespacedName, port int32) string {
+	return account.KindServiceExport + "/" + o.String() + ":" + strconv.Itoa(int(port))
+}
 
 // objectOf returns the object of an endpoint's key.
-func objectOf(key string) types.NamespacedName {
+func objectOf(key string) object {
+	of := agentEndpoint
+	if export, ok := strings.CutPrefix(key, account.KindServiceExport+"/"); ok {
+		of = serviceExport
+		key, _, _ = strings.Cut(export, ":")
+	}
 	namespace, name, _ := strings.Cut(key, "/")
-	return types.NamespacedName{Namespace: namespace, Name: name}
+	return of(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
 // observer passes on what the agent reports. Its method observe never blocks.
@@ -43,7 +55,7 @@ func (o *observer) observe(event agent.Event) {
 	case agent.Draining:
 		o.log.Info("the service is about to stop; connecting with its successor")
 	case agent.Online:
-		o.states.set(objectOf(e.Key), bindState{Bound: true, ID: e.OwnerEndpointID, URL: e.AssignedURL})
+		o.states.set(e.Key, bindState{Bound: true, ID: e.OwnerEndpointID, URL: e.AssignedURL})
 		level := slog.LevelInfo
 		if e.Reconnected { // as all are after each restart of the service
 			level = slog.LevelDebug
@@ -65,19 +77,19 @@ func (o *observer) refuse(e agent.BindRefused) {
 	if e.StillBound {
 		state.Message += "; the endpoint stays as it was before the change"
 	}
-	o.states.set(objectOf(e.Key), state)
+	o.states.set(e.Key, state)
 	o.log.Warn("refused", "object", e.Key, "url", e.URL, "reason", state.Reason, "cause", e.Cause)
 }
 
 func (o *observer) count(c agent.Connection) {
-	object := objectOf(c.Key)
+	of := objectOf(c.Key)
 	switch {
 	case c.Refused:
-		o.traffic.failed(object)
+		o.traffic.failed(of)
 	case c.Ended:
-		o.traffic.closed(object, c.BytesIn, c.BytesOut)
+		o.traffic.closed(of, c.BytesIn, c.BytesOut)
 	default:
-		o.traffic.opened(object)
+		o.traffic.opened(of)
 	}
 }
 

@@ -4,10 +4,10 @@
 // Package accountclient bounds what an exporter asks of the account's API: the rate of its calls,
 // the duration of each, and how often a service is tried that does not answer.
 //
-// What comes in: the API's client, and the calls of internal/exporter/cloudendpoint and
-// internal/exporter/orphans. What goes out: their results. While the service does not answer, calls
-// fail at once, so that one dead service does not occupy every worker for the time-out of each
-// object.
+// What comes in: the API's client, and the calls of internal/exporter/cloudendpoint,
+// internal/exporter/serviceexport and internal/exporter/orphans. What goes out: their results.
+// While the service does not answer, calls fail at once, so that one dead service does not occupy
+// every worker for the time-out of each object.
 package accountclient
 
 import (

@@ -10,9 +10,10 @@
 //
 // An endpoint is an orphan if the API server itself says that its object is gone, or has another
 // URL by now: a cache may lack an object that another replica has just exported. An agent's
-// endpoint that is online is never one, as the exporter that holds it ends it. Nothing is deleted
-// after an error or an incomplete list, and if more than half of the endpoints would go, only after
-// a second round a minute later that finds the same.
+// endpoint that is online is never one, as the exporter that holds it ends it. Of a ServiceExport
+// that exists, only ports are orphans: internal/exporter/serviceexport keeps its record. Nothing is
+// deleted after an error or an incomplete list, and if more than half of the endpoints would go,
+// only after a second round a minute later that finds the same.
 package orphans
 
 import (
@@ -25,6 +26,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -54,6 +56,11 @@ type Collector struct {
 	Cached, Live client.Reader
 	// Cluster returns the UID of the cluster: that of its namespace kube-system.
 	Cluster func() string
+	// Exports returns the URLs of the ports that each ServiceExport has; known is false while that
+	// cannot be told. nil = this exporter exports no Services.
+	Exports func(ctx context.Context) (urls map[types.NamespacedName][]string, known bool, err error)
+	// Soon receives when a round is needed soon; may be nil.
+	Soon <-chan struct{}
 	// OnList is called with each complete list of the cluster's endpoints; nil: not.
 	OnList func([]account.Endpoint)
 	Log    logr.Logger
@@ -86,6 +93,7 @@ func (c *Collector) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-c.Soon:
 		case <-time.After(wait):
 		}
 	}
@@ -105,9 +113,18 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	exports, known, err := c.exports(ctx)
+	if err != nil {
+		return err
+	}
 	var orphans []account.Endpoint
 	for _, e := range own {
-		orphan, err := c.isOrphan(ctx, &e, objects)
+		var orphan bool
+		if e.Owner.Kind != account.KindServiceExport {
+			orphan, err = c.isOrphan(ctx, &e, objects)
+		} else if known {
+			orphan, err = c.isOrphanOfExport(ctx, &e, exports)
+		}
 		if err != nil {
 			return err
 		}
@@ -133,7 +150,8 @@ func (c *Collector) isOurs(e *account.Endpoint) bool {
 	o := e.Owner
 	return o != nil && o.Cluster == c.Cluster() &&
 		(o.Kind == account.KindAgentEndpoint && e.Type == account.TypeAgent ||
-			o.Kind == account.KindCloudEndpoint && e.Type == account.TypeCloud)
+			o.Kind == account.KindCloudEndpoint && e.Type == account.TypeCloud ||
+			o.Kind == account.KindServiceExport)
 }
 
 // hold remembers what the next round deletes if it finds the same.

@@ -1,0 +1,77 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceexport
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+// fakePorts is an agent that binds at once what it is told to.
+type fakePorts struct {
+	changed func(types.NamespacedName)
+
+	mu          sync.Mutex
+	served      map[types.NamespacedName]map[int32]agent.Endpoint
+	states      map[string]PortState // of ports that are not bound at once
+	unreachable string
+}
+
+func (p *fakePorts) Serve(export types.NamespacedName, ports map[int32]agent.Endpoint) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.served[export] = ports
+}
+
+func (p *fakePorts) Keep(types.NamespacedName) {}
+
+func (p *fakePorts) Remove(export types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.served, export)
+}
+
+func (p *fakePorts) Serves(export types.NamespacedName) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.served[export]) > 0
+}
+
+func (p *fakePorts) State(_ types.NamespacedName, port int32) PortState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state, ok := p.states[fmt.Sprint(port)]; ok {
+		return state
+	}
+	return PortState{Bound: true}
+}
+
+func (p *fakePorts) Unreachable() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unreachable
+}
+
+// answer sets what came of the binds of a port, of all exports.
+func (p *fakePorts) answer(port int32, state PortState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.states[fmt.Sprint(port)] = state
+}
+
+// urls returns the URLs that are bound for an export.
+func (p *fakePorts) urls(export types.NamespacedName) (urls []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.served[export] {
+		urls = append(urls, e.Binding+" "+e.URL.String()+" -> "+e.Upstream.Host+":"+fmt.Sprint(e.Upstream.Port))
+	}
+	slices.Sort(urls)
+	return urls
+}

@@ -1,0 +1,98 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceexport
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	valid      = "Valid=True Valid"
+	noConflict = "Conflict=False NoConflicts, "
+)
+
+var (
+	udp  = corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}
+	sctp = corev1.ServicePort{Name: "sig", Port: 42, Protocol: corev1.ProtocolSCTP}
+)
+
+// services are Services of all kinds, and what becomes of their exports.
+var services = map[string]struct {
+	export  string // name; "" = hello
+	ports   []corev1.ServicePort
+	change  func(*corev1.Service)
+	want    string
+	message string
+	typ     string // of the record; "" = none
+	bound   int
+}{
+	"TCP": {ports: []corev1.ServicePort{tcp("a", 42), tcp("b", 43)}, want: exportedWell,
+		typ: "ClusterSetIP", bound: 2},
+	"no protocol": {ports: []corev1.ServicePort{{Port: 42}}, want: exportedWell, typ: "ClusterSetIP", bound: 1},
+	"UDP and SCTP": {ports: []corev1.ServicePort{udp, sctp}, typ: "ClusterSetIP",
+		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False NotCarried",
+		message: "no port is carried: udp/53 (dns) is listed, but only TCP is carried; sctp/42 (sig) is"},
+	"one number, two protocols": {ports: []corev1.ServicePort{tcp("tcp", 42), sctp}, typ: "ClusterSetIP", bound: 1,
+		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False PartlyCarried",
+		message: "Carried: sctp/42 (sig) is listed"},
+	"no ports": {change: func(s *corev1.Service) {}, typ: "ClusterSetIP",
+		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False NoPorts",
+		message: "the Service has no ports"},
+	"headless": {ports: []corev1.ServicePort{tcp("a", 42)}, typ: "Headless",
+		change:  func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone },
+		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False Headless",
+		message: "Export a Service with a cluster IP"},
+	"ExternalName with ports": {ports: []corev1.ServicePort{tcp("a", 42)},
+		change:  func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
+		want:    "Ready=False Pending, Valid=False InvalidServiceType",
+		message: "nothing is exported: Service demo/hello is of type ExternalName"},
+	"none": {export: "other", want: "Ready=False Pending, Valid=False NoService",
+		message: "there is no Service demo/other"},
+	"no selector": {ports: []corev1.ServicePort{tcp("a", 42)}, typ: "ClusterSetIP", bound: 1,
+		change:  func(s *corev1.Service) { s.Spec.Selector = nil },
+		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False EndpointsNotUsed",
+		message: "no endpoint of the Service is used: Service demo/hello has no selector"},
+	"a name that begins with a digit": {export: "9hello", ports: []corev1.ServicePort{tcp("a", 42)},
+		change:  func(s *corev1.Service) { s.Name = "9hello" },
+		want:    noConflict + "Ready=False Failed, " + valid + ", fairlead.dev/Carried=True Carried",
+		message: "the service begins with a letter"},
+}
+
+// TestReconcile_Services exports Services of all kinds.
+func TestReconcile_Services(t *testing.T) {
+	for name, tt := range services {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(h *harness) {
+				of := hello
+				if tt.export != "" {
+					of.Name = tt.export
+				}
+				if tt.ports != nil || tt.change != nil {
+					s := h.service(types.NamespacedName{Namespace: "demo", Name: "hello"}, tt.ports...)
+					if tt.change != nil {
+						tt.change(s)
+					}
+					if s.Name != hello.Name {
+						s.ResourceVersion = ""
+						h.must(h.kube.Create(h.Context(), s))
+					} else {
+						h.must(h.kube.Update(h.Context(), s))
+					}
+				}
+				h.export(of)
+				h.expect(of, tt.want, tt.message)
+				own := h.account.of(ownCluster, of)
+				if len(own) > 0 != (tt.typ != "") || len(own) > 0 && own[0].ServiceExport.Type != tt.typ {
+					t.Errorf("records %+v, want type %q", own, tt.typ)
+				}
+				if n := len(h.ports.urls(of)); n != tt.bound {
+					t.Errorf("%d ports are bound: %v", n, h.ports.urls(of))
+				}
+			})
+		})
+	}
+}

@@ -61,6 +61,11 @@ func (f *fake) checkCalls() {
 			!slices.Contains(args, "--kubeconfig="+f.o.Kubeconfig) {
 			f.t.Errorf("asks another cluster: %q", args)
 		}
+		if end := slices.Index(args, "--"); end >= 0 && slices.ContainsFunc(args[end:], func(a string) bool {
+			return strings.HasPrefix(a, "--context=") || strings.HasPrefix(a, "--kubeconfig=")
+		}) {
+			f.t.Errorf("the pod gets kubectl's flags: %q", args)
+		}
 		if args[0] != "get" && args[0] != "exec" && args[0] != "config" {
 			f.t.Errorf("does more than to look: %q", args)
 		}

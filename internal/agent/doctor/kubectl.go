@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,7 +77,7 @@ type kubectl struct {
 func (k *kubectl) call(ctx context.Context, args ...string) ([]byte, *refusal) {
 	bounded, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
-	stdout, stderr, err := k.run(bounded, append(append([]string{}, args...), k.global...))
+	stdout, stderr, err := k.run(bounded, k.withGlobal(args))
 	if err == nil {
 		return stdout, nil
 	}
@@ -91,6 +92,15 @@ func (k *kubectl) call(ctx context.Context, args ...string) ([]byte, *refusal) {
 		words = err.Error()
 	}
 	return nil, &refusal{kindOf(words), words}
+}
+
+// withGlobal returns the arguments with the flags of every call, before a command for a pod.
+func (k *kubectl) withGlobal(args []string) []string {
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	return slices.Concat(args[:end], k.global, args[end:])
 }
 
 // kindOf classifies a refusal by kubectl's message, which is all it gives.

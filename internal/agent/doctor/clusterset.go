@@ -81,6 +81,7 @@ func (c *clustersetChecks) add(name string, h Hop) {
 
 // causes are, of a broken hop, the hops whose failure explains it.
 var causes = map[string][]string{
+	HopOperator: {HopCRDs},
 	HopServiceImport: {HopRecords, HopExportCluster, HopServiceExport, HopExporter, HopExportService,
 		HopEndpointSlices, HopForwarders},
 	HopEndpointSlices: {HopBoundEndpoint, HopCarriedPorts, HopExporter, HopForwarders},

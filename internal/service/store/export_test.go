@@ -40,3 +40,11 @@ const (
 	MaxBatchCalls  = maxBatchCalls
 	MaxBatchEvents = maxBatchEvents
 )
+
+// ClusterIDs returns how many cluster ids are claimed.
+func (s *Store) ClusterIDs(ctx context.Context) (n int, err error) {
+	err = s.read(ctx, "counting cluster ids", func(t *tx) error {
+		return t.row(`SELECT COUNT(*) FROM cluster_ids`).Scan(&n)
+	})
+	return n, err
+}

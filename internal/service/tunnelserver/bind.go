@@ -129,10 +129,6 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		}
 	}
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
-	if r.Binding == account.BindingClusterset && b.PoolingEnabled {
-		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true",
-			Rule: "only the replicas of its exporter share an exported port; leave it out"})
-	}
 	broken = append(broken,
 		account.FieldsOf(account.ValidateHTTPOptions(r.URL.Scheme, r.UpstreamProtocol, r.HostMode))...)
 	if len(broken) > 0 {

@@ -69,6 +69,10 @@ func TestBind_ClustersetRights(t *testing.T) {
 			"API key with scope exporter"},
 		"another cluster's key": {l.exporter("two"), exportBind("tcp://web.team-a.a:42", "web"), tunnel.CodeURLTaken,
 			"cluster one"},
+		"another cluster's id": {l.exporter("two"), exportBind("tcp://api.team-a.a:42", "api"), tunnel.CodeURLTaken,
+			"the cluster id \"a\" is that of cluster one"},
+		"a second id": {exporter, exportBind("tcp://api.team-a.b:42", "api"), tunnel.CodeURLTaken,
+			"this cluster exports Services under the cluster id \"a\""},
 	} {
 		_, err := c.by.Bind(t.Context(), c.bind)
 		mustRefuse(t, name, err, c.code, c.text)

@@ -127,6 +127,52 @@ func TestExport_DisabledByDefault(t *testing.T) {
 	}
 }
 
+// TestClusterSet_DisabledByDefault checks that an installation without the Multi-Cluster Services
+// API has none of its flags and rights.
+func TestClusterSet_DisabledByDefault(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		values values
+		words  []string
+	}{
+		{exportingValues(), []string{"multicluster", "clusterset", "about.k8s.io", "--services", "--cluster-id"}},
+		{clustersetValues().set("clusterset.enabled", false), []string{"serviceimports", "--clusterset"}},
+		{clustersetValues().set("export.services", false), []string{"serviceexports", "about.k8s.io", "--services"}},
+	} {
+		for _, o := range render(t, tt.values.set("crds.install", false)) {
+			text, err := json.Marshal(o.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, word := range tt.words {
+				if strings.Contains(string(text), word) {
+					t.Errorf("%s %s says %q: %s", o.GetKind(), o.GetName(), word, text)
+				}
+			}
+		}
+	}
+}
+
+// TestExporterArgs_ClusterID checks that the name of the cluster stands in where no id is given, if
+// it can.
+func TestExporterArgs_ClusterID(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ id, name, want string }{
+		{"eu-1", "europe", "--cluster-id=eu-1"},
+		{"", "europe", "--cluster-id=europe"},
+		{"", "Europe, 1", ""},
+		{"", strings.Repeat("a", 64), ""},
+		{"", "", ""},
+	} {
+		all := render(t, clustersetValues().set("export.clusterID", tt.id).set("clusterName", tt.name))
+		args := arguments(exporter(t, all).Spec.Template.Spec.Containers[0])
+		i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "--cluster-id") })
+		if got := append(args, "")[(i+len(args)+1)%(len(args)+1)]; got != tt.want {
+			t.Errorf("id %q, name %q: %q, want %q", tt.id, tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestBinding_DisabledRunsNoForwarder(t *testing.T) {
 	t.Parallel()
 	v := validValues().set("binding.enabled", false).set("credentials.authtoken", "")

@@ -128,6 +128,11 @@ func exportingValues() values {
 	return validValues().set("export.enabled", true).set("credentials.exporterApiKey", "flk_secret-of-the-exporter")
 }
 
+// clustersetValues is the least that an installation with the Multi-Cluster Services API needs.
+func clustersetValues() values {
+	return exportingValues().set("export.services", true).set("clusterset.enabled", true)
+}
+
 // template renders the chart.
 func template(t *testing.T, v values, args ...string) (string, error) {
 	t.Helper()

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 )
 
@@ -103,6 +104,10 @@ func TestInstall(t *testing.T) {
 	c.warnsOfSecondRelease()
 	c.checkNotes(release, namespace, []string{"kind: AgentEndpoint", "get agentendpoints,cloudendpoints"},
 		"--set", "export.enabled=true,credentials.exporterApiKey=flk_other")
+	c.checkNotes(release, namespace, []string{"kind: ServiceExport", "that is called eu-1:", "get serviceexports",
+		"at NAME.NAMESPACE.svc.clusterset.local:", clusterset.InstallCRDs + "\n"},
+		"--set", "export.enabled=true,credentials.exporterApiKey=flk_other,export.services=true",
+		"--set", "export.clusterID=eu-1,clusterset.enabled=true")
 	c.checkPodAdmission()
 	c.checkRights()
 	c.checkAdmission()

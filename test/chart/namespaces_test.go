@@ -100,8 +100,8 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 	}
 }
 
-// TestNamespaces_ListedLimitExporters checks that the rights of the exporter's ClusterRole move into
-// Roles of the listed namespaces, and of kube-system, whose UID is the cluster's.
+// TestNamespaces_ListedLimitExporters checks that the rights of the exporter's ClusterRole move
+// into Roles of the listed namespaces, and of kube-system, whose UID is the cluster's.
 func TestNamespaces_ListedLimitExporters(t *testing.T) {
 	t.Parallel()
 	listed := exportingValues().set("binding.namespaces.allow", []string{"team-a", "007"})
@@ -139,6 +139,42 @@ func TestNamespaces_ListedLimitExporters(t *testing.T) {
 	if args := arguments(exporter(t, render(t, listed)).Spec.Template.Spec.Containers[0]); !slices.Contains(args,
 		"--allow-namespaces=team-a,007") {
 		t.Errorf("arguments %v", args)
+	}
+}
+
+// TestNamespaces_ListedLimitClusterSet checks that the rights of the Multi-Cluster Services API are
+// given in the listed namespaces only, but for that on ClusterProperties, which nothing there can
+// give.
+func TestNamespaces_ListedLimitClusterSet(t *testing.T) {
+	t.Parallel()
+	all := render(t, clustersetValues().set("binding.namespaces.allow", []string{"team-a"}).
+		set("export.clusterID", "eu-1").set("export.aggregateRoles", false))
+	var got []string
+	for _, o := range all {
+		if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
+			continue
+		}
+		for _, r := range flattenRules(o.GetNamespace(), o.GetKind() == "ClusterRole",
+			get[rbacv1.ClusterRole](t, rendered{o}, o.GetKind(), o.GetName()).Rules) {
+			if strings.Contains(r, "multicluster") || strings.Contains(r, "about.k8s.io") {
+				got = append(got, r)
+			}
+		}
+	}
+	want := []string{}
+	for resource, verbs := range map[string][]string{
+		"serviceexports": {"get", "list", "watch"}, "serviceexports/status": {"update"},
+		"serviceimports": {"create", "delete", "get", "list", "update", "watch"}, "serviceimports/status": {"update"},
+	} {
+		for _, verb := range verbs {
+			want = append(want, right{group: "multicluster.x-k8s.io", resource: resource, verb: verb,
+				who: "team-a"}.String())
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
 	}
 }
 

@@ -69,8 +69,8 @@ func flattenRules(who string, cluster bool, rules []rbacv1.PolicyRule) []string 
 var marker = regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:(.*)$`)
 
 // asked are the rights that the code's markers request: the forwarder's where it is assembled, the
-// exporter's in its packages, the manager's everywhere else. The markers' anchor names are those of a release called
-// fairlead-operator.
+// exporter's in its packages, the manager's everywhere else. The markers' anchor names are those of
+// a release called fairlead-operator.
 func asked(t *testing.T) map[string][]string {
 	t.Helper()
 	rights := map[string][]string{}
@@ -121,8 +121,8 @@ func ofMarker(who, text string) []string {
 func TestRights_MatchMarkers(t *testing.T) {
 	t.Parallel()
 	markers := asked(t)
-	all := render(t, validValues())
-	exporting := render(t, exportingValues())
+	all := render(t, validValues().set("clusterset.enabled", true))
+	exporting := render(t, clustersetValues())
 	for who, rendered := range map[string]rendered{"manager": all, "forwarder": all, "exporter": exporting} {
 		want := slices.Sorted(slices.Values(markers[who]))
 		if len(want) == 0 {
@@ -137,7 +137,7 @@ func TestRights_MatchMarkers(t *testing.T) {
 func TestRights_Forbidden(t *testing.T) {
 	t.Parallel()
 	for _, v := range []values{validValues(), validValues().set("binding.enabled", false),
-		validValues().set("crds.install", false), exportingValues(),
+		validValues().set("crds.install", false), exportingValues(), clustersetValues(),
 		exportingValues().set("binding.namespaces.allow", []string{"team-a"})} {
 		for _, o := range render(t, v) {
 			if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
@@ -158,7 +158,7 @@ func TestRights_Forbidden(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range granted(t, render(t, exportingValues()), "forwarder", "exporter") {
+	for _, r := range granted(t, render(t, clustersetValues()), "forwarder", "exporter") {
 		switch fields := strings.Fields(r); {
 		case slices.Contains([]string{"get", "list", "watch"}, fields[2]):
 		case fields[0] == "forwarder":
@@ -172,8 +172,8 @@ func TestRights_Forbidden(t *testing.T) {
 	}
 }
 
-// TestRights_ManagerOwnsExporterRoles checks that the manager may make the ClusterRoles of exporters
-// and their users go with the namespace, and that it is told their names.
+// TestRights_ManagerOwnsExporterRoles checks that the manager may make the ClusterRoles of
+// exporters and their users go with the namespace, and that it is told their names.
 func TestRights_ManagerOwnsExporterRoles(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -221,7 +221,7 @@ func TestRights_ManagerOwnsExporterRoles(t *testing.T) {
 // its status, and that viewers may read it.
 func TestRights_OfNamespaceUsers(t *testing.T) {
 	t.Parallel()
-	all := render(t, exportingValues())
+	all := render(t, clustersetValues())
 	for suffix, tt := range map[string]struct{ verbs, to []string }{
 		"edit": {[]string{"create", "delete", "get", "list", "patch", "update", "watch"}, []string{"admin", "edit"}},
 		"view": {[]string{"get", "list", "watch"}, []string{"view"}},
@@ -229,9 +229,10 @@ func TestRights_OfNamespaceUsers(t *testing.T) {
 		role := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-exports-"+suffix)
 		var want []string
 		for _, verb := range tt.verbs {
-			for _, resource := range []string{"agentendpoints", "cloudendpoints"} {
-				want = append(want, right{group: "bindings.fairlead.dev", resource: resource, verb: verb,
-					who: suffix, cluster: true}.String())
+			for resource, group := range map[string]string{"agentendpoints": "bindings.fairlead.dev",
+				"cloudendpoints": "bindings.fairlead.dev", "serviceexports": "multicluster.x-k8s.io"} {
+				want = append(want, right{group: group, resource: resource, verb: verb, who: suffix,
+					cluster: true}.String())
 			}
 		}
 		slices.Sort(want)

@@ -19,6 +19,23 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.export.services }}
+- apiGroups: [multicluster.x-k8s.io]
+  resources: [serviceexports]
+  verbs: [get, list, watch]
+- apiGroups: [multicluster.x-k8s.io]
+  resources: [serviceexports/status]
+  verbs: [update]
+{{- end }}
+{{- end -}}
+
+{{/* What this cluster is called in its cluster set: export.clusterID, or clusterName where that is a DNS label. */}}
+{{- define "fairlead-operator.clusterID" -}}
+{{- if .Values.export.clusterID -}}
+{{- .Values.export.clusterID -}}
+{{- else if regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" .Values.clusterName -}}
+{{- .Values.clusterName -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The UID of kube-system is that of the cluster: the account's endpoints have it. */}}

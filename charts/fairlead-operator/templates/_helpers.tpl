@@ -109,6 +109,14 @@ and $$ in both.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch, create, update, delete]
+{{- if .Values.clusterset.enabled }}
+- apiGroups: [multicluster.x-k8s.io]
+  resources: [serviceimports]
+  verbs: [get, list, watch, create, update, delete]
+- apiGroups: [multicluster.x-k8s.io]
+  resources: [serviceimports/status]
+  verbs: [update]
+{{- end }}
 {{- end -}}
 
 {{/* The condition of an admission policy that the manager asks. */}}

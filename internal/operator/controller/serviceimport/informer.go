@@ -57,7 +57,10 @@ func (i *informer) Start(ctx context.Context) error {
 			}
 			logged = ""
 		})
-		if text := err.Error(); ctx.Err() == nil && text != logged {
+		if ctx.Err() != nil {
+			break // what was read stays, so that no condition is written
+		}
+		if text := err.Error(); text != logged {
 			logged = text
 			i.log.Info("ServiceImports cannot be read; asking again", "every", i.retry, "refusal", text)
 		}

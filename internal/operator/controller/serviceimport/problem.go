@@ -134,8 +134,8 @@ func (p *problems) condition(unread error) *metav1.Condition {
 			"imported; install them, and they are picked up: " + clusterset.InstallCRDs
 		return c
 	case apierrors.IsForbidden(unread):
-		c.Reason, c.Message = v1alpha1.ReasonImportsForbidden, "the manager may not read ServiceImports, so nothing is "+
-			"imported; upgrade the chart together with the image: "+unread.Error()
+		c.Reason, c.Message = v1alpha1.ReasonImportsForbidden, "the manager may not read ServiceImports, so "+
+			"nothing is imported; upgrade the chart together with the image: "+unread.Error()
 		return c
 	case unread != nil:
 		c.Reason, c.Message = v1alpha1.ReasonAPIError, "the ServiceImports cannot be read: "+unread.Error()

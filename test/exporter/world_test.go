@@ -30,6 +30,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -61,6 +62,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	config = env.Config
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{
+		Paths: []string{"../../internal/clusterset/testdata/mcs-api-v0.5.2"}}); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if err := env.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -138,6 +143,7 @@ func (w *world) impersonate() {
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: all},
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"agentendpoints", "cloudendpoints"},
 			Verbs: all},
+		{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"serviceexports"}, Verbs: all},
 	}})
 	user := "mallory-" + w.self
 	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.self, Name: "editor"},
@@ -235,7 +241,8 @@ func (w *world) replaced(text string) string {
 // the last one.
 func (w *world) apply(as client.Client, namespace, text string) (o *unstructured.Unstructured, err error) {
 	w.Helper()
-	versions := map[string]string{"Service": "v1", "ConfigMap": "v1", "EndpointSlice": "discovery.k8s.io/v1"}
+	versions := map[string]string{"Service": "v1", "ConfigMap": "v1", "EndpointSlice": "discovery.k8s.io/v1",
+		"ServiceExport": "multicluster.x-k8s.io/v1beta1"}
 	for doc := range strings.SplitSeq(w.replaced(text), "\n---\n") {
 		o = &unstructured.Unstructured{}
 		if err := yaml.UnmarshalStrict([]byte(doc), &o.Object); err != nil {

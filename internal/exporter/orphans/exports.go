@@ -48,8 +48,8 @@ func (c *Collector) isOrphanOfExport(
 	switch err := c.Live.Get(ctx, name, o); {
 	case err == nil, apierrors.IsForbidden(err): // it lies in a namespace that is another exporter's
 		return false, nil
-	case isNotFound(err):
-		return true, nil
+	case apierrors.IsNotFound(err):
+		return isNotFound(err), nil // the kind may have been removed since it was read
 	default:
 		return false, fmt.Errorf("reading ServiceExport %s: %w", name, err)
 	}

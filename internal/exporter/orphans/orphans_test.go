@@ -163,10 +163,13 @@ func TestCollect_DeletesEndpointsWithoutObject(t *testing.T) {
 func TestCollect_KeepsWhatIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*account.Endpoint){
-		"online":              func(e *account.Endpoint) { e.Status = account.StatusOnline },
-		"of another cluster":  func(e *account.Endpoint) { e.Owner.Cluster = "c2" },
-		"of no owner":         func(e *account.Endpoint) { e.Owner = nil },
-		"of a later kind":     func(e *account.Endpoint) { e.Owner.Kind = "ServiceExport" },
+		"online":             func(e *account.Endpoint) { e.Status = account.StatusOnline },
+		"of another cluster": func(e *account.Endpoint) { e.Owner.Cluster = "c2" },
+		"of no owner":        func(e *account.Endpoint) { e.Owner = nil },
+		"of a later kind":    func(e *account.Endpoint) { e.Owner.Kind = "Gateway" },
+		"of exports, which this exporter does not have": func(e *account.Endpoint) {
+			e.Owner.Kind = account.KindServiceExport
+		},
 		"of a type of others": func(e *account.Endpoint) { e.Type = account.TypeCloud },
 	} {
 		w := newWorld(0)

@@ -168,6 +168,12 @@ func TestServiceExports_ExporterSeesAllAndNoMore(t *testing.T) {
 	a.boundFor("http://web.team-a", "one", "web")
 	a.Clock.Step(time.Millisecond)
 	mine := a.exported(two, "hello", "b", "two")
+	for _, path := range []string{"/endpoints", "/endpoints?binding=clusterset", "/endpoints?type=cloud",
+		"/endpoints?binding=clusterset,kubernetes&type=cloud"} {
+		if got := a.listed(two, path); len(got) != 1 || got[0].ID != mine.ID {
+			t.Fatalf("%s: %+v", path, got)
+		}
+	}
 	for _, key := range []string{one, two, a.exporterKey("")} { // the last one has no cluster yet
 		if got := a.listed(key, records); len(got) != 2 || got[0].ID != mine.ID || got[1].ID != theirs.ID {
 			t.Errorf("%d are listed", len(got))
@@ -182,12 +188,6 @@ func TestServiceExports_ExporterSeesAllAndNoMore(t *testing.T) {
 			"&binding=clusterset&type=agent", "&url=" + theirs.URL} {
 			a.do("GET", "/endpoints?watch=true&resource_version="+start.String()+more, key, "").
 				want(403, account.CodeScope)
-		}
-	}
-	for _, path := range []string{"/endpoints", "/endpoints?binding=clusterset", "/endpoints?type=cloud",
-		"/endpoints?binding=clusterset,kubernetes&type=cloud"} {
-		if got := a.listed(two, path); len(got) != 1 || got[0].ID != mine.ID {
-			t.Errorf("%s: %+v", path, got)
 		}
 	}
 	storetest.Equal(t, "ports of others", len(a.listed(two, "/endpoints?binding=clusterset&type=agent")), 0)

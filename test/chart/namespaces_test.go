@@ -142,13 +142,12 @@ func TestNamespaces_ListedLimitExporters(t *testing.T) {
 	}
 }
 
-// TestNamespaces_ListedLimitClusterSet checks that the rights of the Multi-Cluster Services API are
-// given in the listed namespaces only, but for that on ClusterProperties, which nothing there can
-// give.
-func TestNamespaces_ListedLimitClusterSet(t *testing.T) {
+// TestNamespaces_ListedLimitServiceExports checks that the rights on ServiceExports are given in the
+// listed namespaces only, and that on ClusterProperties nowhere.
+func TestNamespaces_ListedLimitServiceExports(t *testing.T) {
 	t.Parallel()
-	all := render(t, clustersetValues().set("binding.namespaces.allow", []string{"team-a"}).
-		set("export.clusterID", "eu-1").set("export.aggregateRoles", false))
+	all := render(t, exportingValues().set("binding.namespaces.allow", []string{"team-a"}).
+		set("export.services", true).set("export.clusterID", "eu-1").set("export.aggregateRoles", false))
 	var got []string
 	for _, o := range all {
 		if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
@@ -164,7 +163,6 @@ func TestNamespaces_ListedLimitClusterSet(t *testing.T) {
 	want := []string{}
 	for resource, verbs := range map[string][]string{
 		"serviceexports": {"get", "list", "watch"}, "serviceexports/status": {"update"},
-		"serviceimports": {"create", "delete", "get", "list", "update", "watch"}, "serviceimports/status": {"update"},
 	} {
 		for _, verb := range verbs {
 			want = append(want, right{group: "multicluster.x-k8s.io", resource: resource, verb: verb,

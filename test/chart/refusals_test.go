@@ -143,14 +143,14 @@ func TestRefusals_Export(t *testing.T) {
 			`export.clusterID "eu-1" has no effect without export.services`},
 		"id, no label": {clustersetValues().set("export.clusterID", "EU.1"), `export.clusterID "EU.1" is no DNS label`},
 		"id, too long": {clustersetValues().set("export.clusterID", strings.Repeat("a", 64)), "is no DNS label"},
-		"no id with listed namespaces": {clustersetValues().set("binding.namespaces.allow", []string{"a"}),
+		"no id with listed namespaces": {set("binding.namespaces.allow", []string{"a"}).set("export.services", true),
 			"export.clusterID is required with export.services and binding.namespaces.allow"},
+		"imports with listed namespaces": {validValues().set("binding.namespaces.allow", []string{"a"}).
+			set("clusterset.enabled", true), "clusterset.enabled and binding.namespaces.allow exclude each other"},
 		"imports without projection": {clustersetValues().set("binding.enabled", false),
 			"clusterset.enabled needs binding.enabled"},
 		"domain with dot": {clustersetValues().set("clusterset.domain", "a."),
 			`clusterset.domain "a." is no DNS domain`},
-		"text for a cluster set": {validValues().set("clusterset.enabled", "yes"),
-			"'/clusterset/enabled': got string, want boolean"},
 		"label taken": {set("export.podLabels", map[string]any{"app.kubernetes.io/name": "x"}),
 			`export.podLabels holds "app.kubernetes.io/name", which the chart sets itself`},
 		"port of the Kubernetes API": {set("networkPolicy.apiServerPorts", []int{0}),
@@ -310,8 +310,8 @@ func TestValues_Accepted(t *testing.T) {
 		"exporter without projection": exportingValues().set("binding.enabled", false).set("credentials.authtoken", ""),
 		"exporter, own Secret": values{}.set("api.url", "https://a.example").set("export.enabled", true).
 			set("credentials.existingSecret", "mine"),
-		"listed namespaces, cluster's name": clustersetValues().set("binding.namespaces.allow", []string{"a"}).
-			set("clusterName", "eu-1"),
+		"listed namespaces, cluster's name": exportingValues().set("export.services", true).set("clusterName", "eu-1").
+			set("binding.namespaces.allow", []string{"a"}),
 		"imports alone":        validValues().set("clusterset.enabled", true),
 		"exporter's key alone": validValues().set("credentials.exporterApiKey", "flk_other"),
 		"port of registry":     validValues().set("image.repository", "localhost:5000/x"),

@@ -13,6 +13,9 @@
 {{- if and .Values.export.services .Values.binding.namespaces.allow (not (include "fairlead-operator.clusterID" .)) -}}
 {{- fail "export.clusterID is required with export.services and binding.namespaces.allow, unless clusterName is a DNS label: exporters then read no ClusterProperty" -}}
 {{- end -}}
+{{- if and .Values.clusterset.enabled .Values.binding.namespaces.allow -}}
+{{- fail "clusterset.enabled and binding.namespaces.allow exclude each other: imports follow the namespaces of the cluster; give one of them" -}}
+{{- end -}}
 {{- if and .Values.clusterset.enabled (not .Values.binding.enabled) -}}
 {{- fail "clusterset.enabled needs binding.enabled: pods reach exported Services through the forwarders" -}}
 {{- end -}}

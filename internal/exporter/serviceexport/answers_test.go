@@ -160,6 +160,31 @@ func TestReconcile_ClaimedID(t *testing.T) {
 	})
 }
 
+// TestReconcile_FindsOwnRecord: a record that the account refuses to make a second time, and that no
+// event told of, is found by a list.
+func TestReconcile_FindsOwnRecord(t *testing.T) {
+	run(t, func(h *harness) {
+		h.service(hello, tcp("web", 80))
+		o := h.export(hello)
+		e := h.record(hello)
+		h.must(h.kube.Delete(h.Context(), o))
+		h.request(hello)
+		h.account.mu.Lock()
+		h.account.rows[e.ID] = e // without an event
+		h.account.mu.Unlock()
+		h.account.set(func(call, _ string) error {
+			if call == "POST" {
+				return account.Errorf(account.CodeURLTaken, "it is there")
+			}
+			return nil
+		}, nil)
+		h.export(hello)
+		time.Sleep(2 * refreshInterval)
+		h.settle()
+		h.expect(hello, exportedWell)
+	})
+}
+
 // TestReconcile_OwnFormerID: endpoints of this cluster under another id may be orphans.
 func TestReconcile_OwnFormerID(t *testing.T) {
 	run(t, func(h *harness) {

@@ -6,6 +6,7 @@ package serviceexport
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ type harness struct {
 	mu        sync.Mutex // guards the rest
 	follows   bool       // another replica leads
 	writes    int        // of a status
-	stale     bool       // the cache does not have ServiceExports any more
+	stale     string     // "ServiceExport" or "Service": the cache does not have these any more
 	orphans   int        // how often orphans were to be collected
 	firstTime time.Time
 }
@@ -126,9 +127,9 @@ func (h *harness) leads() (leads bool) {
 func (h *harness) get(
 	ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
 ) error {
-	stale := false
+	stale := ""
 	h.locked(func() { stale = h.stale })
-	if stale { // nothing has this name
+	if reflect.TypeOf(o).Elem().Name() == stale { // nothing has this name
 		key.Name = "x-" + key.Name
 	}
 	return c.Get(ctx, key, o, opts...)

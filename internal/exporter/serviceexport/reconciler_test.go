@@ -159,12 +159,15 @@ func TestReconcile_CacheThatLacksObjects(t *testing.T) {
 		h.service(hello, tcp("web", 80))
 		o := h.export(hello)
 		h.account.take()
-		h.locked(func() { h.stale = true })
-		h.request(hello)
-		time.Sleep(time.Minute)
-		h.expectCalls()
-		if !h.ports.Serves(hello) {
-			t.Error("an object that the API server has is not served any more")
+		for _, kind := range []string{"Service", "ServiceExport"} {
+			h.locked(func() { h.stale = kind })
+			h.request(hello)
+			time.Sleep(time.Minute)
+			h.expectCalls()
+			h.expect(hello, exportedWell)
+			if !h.ports.Serves(hello) {
+				t.Errorf("a %s that the API server has is not served any more", kind)
+			}
 		}
 		h.must(h.kube.Delete(h.Context(), o))
 		time.Sleep(liveRetry)

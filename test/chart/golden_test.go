@@ -128,15 +128,15 @@ func TestExport_DisabledByDefault(t *testing.T) {
 }
 
 // TestClusterSet_DisabledByDefault checks that an installation without the Multi-Cluster Services
-// API has none of its flags and rights.
+// API has none of its flags, and no rights but those to remove earlier ServiceImports.
 func TestClusterSet_DisabledByDefault(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		values values
 		words  []string
 	}{
-		{exportingValues(), []string{"multicluster", "clusterset", "about.k8s.io", "--services", "--cluster-id"}},
-		{clustersetValues().set("clusterset.enabled", false), []string{"serviceimports", "--clusterset"}},
+		{exportingValues(), []string{"serviceexports", "clusterset", "about.k8s.io", "--services", "--cluster-id"}},
+		{clustersetValues().set("clusterset.enabled", false), []string{"--clusterset"}},
 		{clustersetValues().set("export.services", false), []string{"serviceexports", "about.k8s.io", "--services"}},
 	} {
 		for _, o := range render(t, tt.values.set("crds.install", false)) {

@@ -109,7 +109,7 @@ and $$ in both.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch, create, update, delete]
-{{- if .Values.clusterset.enabled }}
+{{- if not .Values.binding.namespaces.allow }}{{/* without clusterset.enabled, too: to remove what there was */}}
 - apiGroups: [multicluster.x-k8s.io]
   resources: [serviceimports]
   verbs: [get, list, watch, create, update, delete]

@@ -87,7 +87,8 @@ func TestExporter_ManyExports(t *testing.T) {
 	w := newWorld(t)
 	n := exportCount(t)
 	config := testenv.Start(t, testenv.WithServiceRange("10.64.0.0/16"))
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{serviceExportCRDs}}); err != nil {
+	kinds := envtest.CRDInstallOptions{Paths: []string{serviceExportCRDs}}
+	if _, err := envtest.InstallCRDs(config, kinds); err != nil {
 		t.Fatal(err)
 	}
 	many, err := client.New(config, client.Options{Scheme: kube.Scheme()})
@@ -113,7 +114,8 @@ func TestExporter_ManyExports(t *testing.T) {
 	w.Logf("created within %v", time.Since(began).Round(10*time.Millisecond))
 	w.expectRows("exported", n)
 	w.Logf("%d KiB of heap for each export, in exporter, service and clients", (heap()-before)/int64(n)>>10)
-	last := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("s-%04d", n-1)}}
+	last := &v1beta1.ServiceExport{}
+	last.Namespace, last.Name = w.namespace, fmt.Sprintf("s-%04d", n-1)
 	w.expectExport(last, "Ready=True Exported", "")
 	version := last.ResourceVersion
 	r.stop()

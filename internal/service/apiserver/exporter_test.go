@@ -66,7 +66,7 @@ func TestAPIKeys_CreateUpdateExporter(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"cluster_uid":"two"}`:                        "cluster_uid",
 		`{"acl":[]}`:                                   "acl",
-		`{"acl":["export:*"]}`:                         "acl",
+		`{"acl":["bind:*"]}`:                           "acl",
 		`{"acl":["export:*","bind:*","connect:*"]}`:    "acl",
 		`{"acl":["export:*","bind:*","bind:app=api"]}`: "acl",
 		`{"scopes":["exporter","read"]}`:               "scopes",

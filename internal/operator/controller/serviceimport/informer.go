@@ -57,8 +57,10 @@ func (i *informer) Start(ctx context.Context) error {
 			}
 			logged = ""
 		})
-		if ctx.Err() != nil {
-			break // what was read stays, so that no condition is written
+		select {
+		case <-ctx.Done():
+			return nil // what was read stays, so that no condition is written
+		default:
 		}
 		if text := err.Error(); text != logged {
 			logged = text

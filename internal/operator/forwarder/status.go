@@ -95,8 +95,10 @@ func (s Status) delta(last Status) (d Delta, different bool) {
 }
 
 const (
-	statusInterval     = time.Second      // minimum between two lines of a watch
-	statusHeartbeat    = 10 * time.Second // maximum between them; readers treat 25 s of silence as a broken stream
+	// statusInterval is the minimum between two lines of a watch. EndpointSlices of imported
+	// Services wait for the line that says that forwarders listen.
+	statusInterval     = 100 * time.Millisecond
+	statusHeartbeat    = 10 * time.Second // maximum between two lines; readers treat 25 s of silence as a broken stream
 	statusWriteTimeout = 10 * time.Second // of one line
 	maxStatusWatches   = 16               // concurrent watches: one of each manager, and those of people
 	watchRequested     = "true"           // of ?watch=

@@ -103,9 +103,9 @@ func TestStatusWatch_SendsFullStatusThenDeltas(t *testing.T) {
 		objects.BoundEndpoints = append(objects.BoundEndpoints, bep("last", "demo", "http", 80, 10082, ""))
 		b.source.update(Objects{BoundEndpoints: objects.BoundEndpoints[1:]})
 		d, took := w.next()
-		if took != time.Second || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "last.demo" ||
+		if took != statusInterval || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "last.demo" ||
 			!slices.Equal(d.Gone, []int{15432}) {
-			t.Errorf("two changes in the same second: after %s %+v", took, d)
+			t.Errorf("two changes in the same interval: after %s %+v", took, d)
 		}
 		for b.connect() && b.listeners.status()[0].Connections == 0 { // counters alone are no change
 			synctest.Wait()

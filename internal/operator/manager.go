@@ -186,7 +186,7 @@ func addRunnables(
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
 	imports := newServiceImports(ctx, mgr, direct, o, s, set, addresses, importChanges, recorder)
-	runnables := append(ofSlices(o, addresses), register, second, imports.runnable)
+	runnables := append(append(ofSlices(o, addresses), register, second), imports.runnables...)
 	if o.BindingEnabled {
 		register.EdgeStatus, register.Legs = forwarders.EdgeStatus, forwarders.Legs
 		runnables = append(runnables, feed, forwarders)

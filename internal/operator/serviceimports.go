@@ -26,7 +26,7 @@ const defaultClustersetDomain = "clusterset.local"
 // serviceImports is the part of the manager that imports Services of other clusters.
 type serviceImports struct {
 	reconciler *serviceimport.Reconciler // nil: nothing is imported
-	runnable   manager.Runnable
+	runnables  []manager.Runnable
 }
 
 // newServiceImports returns what imports Services or, without --clusterset, what deletes the
@@ -36,8 +36,12 @@ func newServiceImports(
 	addresses *forwarderaddresses.Tracker, changes *notify.Source, recorder events.EventRecorder,
 ) serviceImports {
 	own, log := direct.anchors.Installation, mgr.GetLogger().WithName("imports")
-	if !o.Clusterset {
-		return serviceImports{runnable: &serviceimport.Leftovers{Installation: own, Client: direct.client, Log: log}}
+	switch {
+	case len(o.AllowNamespaces) > 0: // such an installation has imported nothing, and has no right to look
+		return serviceImports{}
+	case !o.Clusterset:
+		return serviceImports{runnables: []manager.Runnable{&serviceimport.Leftovers{Installation: own,
+			Client: direct.client, Log: log}}}
 	}
 	r := serviceimport.New(serviceimport.Options{
 		Client: mgr.GetClient(), Live: direct.client, Installation: own, Exports: set, Addresses: addresses,
@@ -45,7 +49,7 @@ func newServiceImports(
 		Regarding: operatorObject(ctx, mgr.GetClient(), own), Log: log, ServeRetry: o.ServeRetry,
 		Domain: cmp.Or(o.ClustersetDomain, defaultClustersetDomain),
 	})
-	return serviceImports{r, r.Runnable()}
+	return serviceImports{r, []manager.Runnable{r.Runnable()}}
 }
 
 // setup adds the controller and connects its condition.

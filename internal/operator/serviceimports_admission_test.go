@@ -79,7 +79,6 @@ var _ = Describe("the manager that imports Services", func() {
 	It("works under the chart's admission policies", func(ctx SpecContext) {
 		installMulticlusterCRDs()
 		r := newRelease(ctx)
-		r.allowImports(ctx)
 		r.kubernetesSlices(ctx, "10.9.0.1", "10.9.0.2")
 		r.enforcePolicies(ctx)
 		run(r.importingOptions())
@@ -101,7 +100,6 @@ var _ = Describe("the manager that imports Services", func() {
 		}
 		installMulticlusterCRDs()
 		r := newRelease(ctx)
-		r.allowImports(ctx)
 		r.kubernetesSlices(ctx, "10.9.0.1", "10.9.0.2")
 		r.enforcePolicies(ctx)
 		began := time.Now()

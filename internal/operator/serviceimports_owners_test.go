@@ -5,6 +5,7 @@ package operator_test
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -30,7 +31,6 @@ var _ = Describe("the manager that imports Services", func() {
 	BeforeEach(func(ctx SpecContext) {
 		installMulticlusterCRDs()
 		r = newRelease(ctx)
-		r.allowImports(ctx)
 		r.setForwarders(ctx, "10.9.0.1")
 	})
 	ready := map[string]string{"a": "tcp=a:42 10.9.0.1 "}
@@ -59,8 +59,12 @@ var _ = Describe("the manager that imports Services", func() {
 	}, SpecTimeout(time.Minute))
 
 	It("reports that it may not read ServiceImports", func(ctx SpecContext) {
-		role := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: r.namespace + "-imports"}}
-		Expect(kube.Delete(ctx, role)).To(Succeed())
+		role := &rbacv1.ClusterRole{}
+		Expect(kube.Get(ctx, client.ObjectKey{Name: r.user()}, role)).To(Succeed())
+		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+			return slices.Contains(rule.APIGroups, mcsv1beta1.GroupName)
+		})
+		Expect(kube.Update(ctx, role)).To(Succeed())
 		run(r.importingOptions())
 		Eventually(r.importsCondition(ctx)).Should(HavePrefix("False ImportsForbidden"))
 	})

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,21 +42,6 @@ func (r *release) importingOptions() operator.ManagerOptions {
 	o := r.options()
 	o.Clusterset, o.ServeRetry = true, 100*time.Millisecond
 	return o
-}
-
-// allowImports gives the manager the right to ServiceImports.
-func (r *release) allowImports(ctx context.Context) {
-	GinkgoHelper()
-	meta := metav1.ObjectMeta{Name: r.namespace + "-imports"}
-	Expect(kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{mcsv1beta1.GroupName}, Resources: []string{"serviceimports"},
-			Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
-		{APIGroups: []string{mcsv1beta1.GroupName}, Resources: []string{"serviceimports/status"},
-			Verbs: []string{"update"}}}})).To(Succeed())
-	Expect(kube.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-		Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: r.kubernetes.Impersonate.UserName}},
-	})).To(Succeed())
 }
 
 // tcp, udp are ports of a Service.
@@ -192,7 +176,6 @@ var _ = Describe("the manager that imports Services", func() {
 	BeforeEach(func(ctx SpecContext) {
 		installMulticlusterCRDs()
 		r = newRelease(ctx)
-		r.allowImports(ctx)
 		r.setForwarders(ctx, "10.9.0.1", "10.9.0.2")
 	})
 

@@ -122,6 +122,9 @@ func TestReconcile_RepairsRecord(t *testing.T) {
 	})
 }
 
+// roundsAtStart is how often orphans are collected when the cluster's id becomes known.
+const roundsAtStart = 1
+
 // TestReconcile_ClaimedID exports under an id that another cluster has: the account is asked for
 // one export from time to time.
 func TestReconcile_ClaimedID(t *testing.T) {
@@ -154,14 +157,14 @@ func TestReconcile_ClaimedID(t *testing.T) {
 		for _, name := range all {
 			h.expect(name, exportedWell)
 		}
-		if h.orphans != 0 {
+		if h.orphans != roundsAtStart {
 			t.Error("orphans were collected because of another cluster's id")
 		}
 	})
 }
 
-// TestReconcile_FindsOwnRecord: a record that the account refuses to make a second time, and that no
-// event told of, is found by a list.
+// TestReconcile_FindsOwnRecord: a record that the account refuses to make a second time, and that
+// no event told of, is found by a list.
 func TestReconcile_FindsOwnRecord(t *testing.T) {
 	run(t, func(h *harness) {
 		h.service(hello, tcp("web", 80))
@@ -194,7 +197,7 @@ func TestReconcile_OwnFormerID(t *testing.T) {
 		}, nil)
 		h.service(hello, tcp("web", 80))
 		h.export(hello)
-		if h.orphans != 1 {
+		if h.orphans != roundsAtStart+1 {
 			t.Errorf("orphans were collected %d times", h.orphans)
 		}
 	})

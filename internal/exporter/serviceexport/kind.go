@@ -75,6 +75,7 @@ func (r *Reconciler) Start(ctx context.Context) error {
 	if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		r.kind.read.Store(true)
 		r.enqueueCached(ctx)
+		r.CollectOrphans() // an earlier round could not tell which exports there are
 	}
 	<-ctx.Done()
 	return nil

@@ -138,7 +138,10 @@ func New(o Options) *Reconciler {
 		backoff: flowcontrol.NewBackOffWithJitter(firstRetry, lastRetry, 0.2)}
 	r.records = newRecords(r.notify, r.EnqueueAll)
 	r.feed = newFeed(&o, r.records)
-	r.ids = &clusterID{live: o.Live, flag: o.ClusterID, inUse: r.inUse, onChange: r.EnqueueAll, log: o.Log}
+	r.ids = &clusterID{live: o.Live, flag: o.ClusterID, inUse: r.inUse, log: o.Log, onChange: func() {
+		r.EnqueueAll()
+		r.CollectOrphans()
+	}}
 	return r
 }
 

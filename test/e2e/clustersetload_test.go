@@ -125,7 +125,7 @@ func (c *member) waitRolledOut(t *testing.T, component string) {
 func (f *clusterSetRig) restartService(t *testing.T) {
 	before := map[*member]map[string]string{f.a: f.mustDerived(t, f.a), f.b: f.mustDerived(t, f.b)}
 	began := time.Now()
-	f.service.Process.Kill()
+	f.service.Kill(t)
 	f.service.Start(t)
 	f.both(func(c *member) { f.waitAnsweredBy(t, c, 8080, "cluster-a", "cluster-b") })
 	t.Logf("killed, started again, answers of both clusters in both: %v", time.Since(began).Round(time.Millisecond))

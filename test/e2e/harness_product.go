@@ -122,6 +122,20 @@ func (s *Service) Start(t testing.TB) {
 	})
 }
 
+// Kill ends the service as a crash would, and waits until its port is free: the node's process ends
+// after the command that runs it.
+func (s *Service) Kill(t testing.TB) {
+	t.Helper()
+	s.Process.Kill()
+	s.c.Eventually(t, 5*time.Second, "the service's port free", func(ctx context.Context) error {
+		conn, err := s.c.DialContext(ctx, "tcp", s.addr)
+		if err == nil {
+			return fmt.Errorf("still answering: %w", conn.Close())
+		}
+		return nil
+	})
+}
+
 // Install installs the chart in a namespace of its own with the README's flags and further ones,
 // and removes it after the test.
 func (s *Service) Install(t testing.TB, more ...string) *Release {

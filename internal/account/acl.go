@@ -33,7 +33,7 @@ func (a ACL) MayForwardInternal(host string) bool { return a.admits("internal:",
 func (a ACL) admits(verb, subject string) bool {
 	return slices.ContainsFunc(a, func(rule string) bool {
 		pattern, ok := strings.CutPrefix(rule, verb)
-		return ok && matchPattern(pattern, subject)
+		return ok && MatchPattern(pattern, subject)
 	})
 }
 
@@ -60,12 +60,12 @@ func admitsLabel(rule, key, value string) bool {
 		return ok
 	}
 	keyPattern, valuePattern, ok := cutLabelRule(pattern)
-	return ok && matchPattern(keyPattern, key) && matchPattern(valuePattern, value)
+	return ok && MatchPattern(keyPattern, key) && MatchPattern(valuePattern, value)
 }
 
-// matchPattern matches s against a pattern whose "*" stands for any run of characters. Linear in
+// MatchPattern matches s against a pattern whose "*" stands for any run of characters. Linear in
 // the usual case, without backtracking over more than one star.
-func matchPattern(pattern, s string) bool {
+func MatchPattern(pattern, s string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
 		return pattern == s

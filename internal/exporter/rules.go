@@ -6,7 +6,6 @@ package exporter
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -41,7 +40,7 @@ func (r rules) endpointURL(binding, raw, namespace string) (account.EndpointURL,
 	if binding != account.BindingKubernetes || u.Namespace() == namespace {
 		return u, nil
 	}
-	if slices.ContainsFunc(r.urlPatterns, func(p string) bool { return matchPattern(p, u.String()) }) {
+	if slices.ContainsFunc(r.urlPatterns, func(p string) bool { return account.MatchPattern(p, u.String()) }) {
 		return u, nil
 	}
 	return u, problemf(v1alpha1.ReasonURLNotAllowed, "url %s is one of namespace %s, and this object is in namespace "+
@@ -56,27 +55,6 @@ func sentence(err error) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%s %q: %s", fields[0].Field, fields[0].Value, fields[0].Rule)
-}
-
-// matchPattern matches s against a pattern whose "*" stands for any run of characters.
-func matchPattern(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == s
-	}
-	first, last := parts[0], parts[len(parts)-1]
-	if !strings.HasPrefix(s, first) || !strings.HasSuffix(s[len(first):], last) {
-		return false
-	}
-	s = s[len(first) : len(s)-len(last)]
-	for _, part := range parts[1 : len(parts)-1] {
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s = s[i+len(part):]
-	}
-	return true
 }
 
 // bindingOf returns the binding of a spec.

@@ -49,15 +49,7 @@ func addrPorts(texts ...string) []netip.AddrPort {
 func TestAddressesOf_Usable(t *testing.T) {
 	t.Parallel()
 	const v4, v6, fqdn = discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN
-	ofPort := func(p discoveryv1.EndpointPort) discoveryv1.EndpointSlice {
-		return discoveryv1.EndpointSlice{AddressType: v4, Endpoints: []discoveryv1.Endpoint{ready("10.0.0.1")},
-			Ports: []discoveryv1.EndpointPort{p}}
-	}
-	for name, tt := range map[string]struct {
-		target Target
-		slices []discoveryv1.EndpointSlice
-		want   []string
-	}{
+	expectUsable(t, map[string]usable{
 		"no slice": {Target{}, nil, nil},
 		"a port that is named in pods has another number in each slice": {Target{PortName: "web"},
 			[]discoveryv1.EndpointSlice{slice(v4, "web", 8080, ready("10.0.0.1")),
@@ -91,6 +83,22 @@ func TestAddressesOf_Usable(t *testing.T) {
 			[]discoveryv1.EndpointSlice{slice(v4, "web", 80, ready("10.0.0.1")),
 				slice(v4, "web", 80, ready("10.0.0.1"))},
 			[]string{"10.0.0.1:80"}},
+		"no address": {Target{PortName: "web"}, []discoveryv1.EndpointSlice{slice(v4, "web", 80, ready())}, nil},
+		"several of one": {Target{PortName: "web"},
+			[]discoveryv1.EndpointSlice{slice(v4, "web", 80, ready("10.0.0.1", "10.0.0.2"))}, []string{"10.0.0.1:80"}},
+		"a bad address": {Target{PortName: "web"}, []discoveryv1.EndpointSlice{slice(v4, "web", 80, ready("10.0.0"))},
+			nil},
+	})
+}
+
+func TestAddressesOf_Ports(t *testing.T) {
+	t.Parallel()
+	const v4 = discoveryv1.AddressTypeIPv4
+	ofPort := func(p discoveryv1.EndpointPort) discoveryv1.EndpointSlice {
+		return discoveryv1.EndpointSlice{AddressType: v4, Endpoints: []discoveryv1.Endpoint{ready("10.0.0.1")},
+			Ports: []discoveryv1.EndpointPort{p}}
+	}
+	expectUsable(t, map[string]usable{
 		"another port": {Target{PortName: "web"},
 			[]discoveryv1.EndpointSlice{slice(v4, "dns", 53, ready("10.0.0.1"))}, nil},
 		"a port unnamed": {Target{},
@@ -99,17 +107,24 @@ func TestAddressesOf_Usable(t *testing.T) {
 		"a port of UDP": {Target{},
 			[]discoveryv1.EndpointSlice{
 				ofPort(discoveryv1.EndpointPort{Port: ptr.To[int32](7), Protocol: ptr.To(corev1.ProtocolUDP)})}, nil},
-		"no number":  {Target{}, []discoveryv1.EndpointSlice{ofPort(discoveryv1.EndpointPort{})}, nil},
-		"no address": {Target{PortName: "web"}, []discoveryv1.EndpointSlice{slice(v4, "web", 80, ready())}, nil},
-		"several of one": {Target{PortName: "web"},
-			[]discoveryv1.EndpointSlice{slice(v4, "web", 80, ready("10.0.0.1", "10.0.0.2"))}, []string{"10.0.0.1:80"}},
-		"a bad address": {Target{PortName: "web"}, []discoveryv1.EndpointSlice{slice(v4, "web", 80, ready("10.0.0"))},
-			nil},
+		"no number": {Target{}, []discoveryv1.EndpointSlice{ofPort(discoveryv1.EndpointPort{})}, nil},
 		"a number beyond": {Target{},
 			[]discoveryv1.EndpointSlice{ofPort(discoveryv1.EndpointPort{Port: ptr.To[int32](70000)})}, nil},
-	} {
-		if got := (Rules{CrossNamespace: true}).addressesOf(tt.target, tt.slices).Usable(); !slices.Equal(got,
-			addrPorts(tt.want...)) {
+	})
+}
+
+// usable is a case of the addresses that can be dialed.
+type usable struct {
+	target Target
+	slices []discoveryv1.EndpointSlice
+	want   []string
+}
+
+func expectUsable(t *testing.T, cases map[string]usable) {
+	t.Helper()
+	for name, tt := range cases {
+		got := Rules{CrossNamespace: true}.addressesOf(tt.target, tt.slices).Usable()
+		if !slices.Equal(got, addrPorts(tt.want...)) {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

@@ -44,7 +44,8 @@ func (s *service) httpOptions() httpkit.SharedOptions {
 	return httpkit.SharedOptions{
 		SessionEnder: s.sessions, Revoker: s.revoker, ActiveChild: s.backends.Active,
 		RedactionMark: s.key.RedactionMark, MatchSelectors: compileSelectors, Draining: s.refusesWrites,
-		BaseURL: s.baseURL.String(), OnAuthenticated: s.markAuthenticated, Logger: s.log,
+		BaseURL: s.baseURL.String(), OnAuthenticated: s.markAuthenticated, OnAnswer: s.meter.api.countAnswer,
+		Logger: s.log,
 	}
 }
 

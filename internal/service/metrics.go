@@ -74,6 +74,15 @@ func (m *metrics) addGauges(sessions func() tunnelserver.Stats, connections func
 	gauge("connections", "Clients' connections being served by the edge.", nil, connections)
 }
 
+// addRefusedConns registers the count of connections that were closed because their client had too
+// many without a credential.
+func (m *metrics) addRefusedConns(refused func() int64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "fairlead_server",
+		Name: "connections_refused_total",
+		Help: "Connections of agents, forwarders and API clients that were closed at once: their client had too " +
+			"many that had not shown a credential."}, func() float64 { return float64(refused()) }))
+}
+
 // addPublicMetrics adds the metrics of the public listeners.
 func (m *metrics) addPublicMetrics(stats func() public.Stats) {
 	const ns = "fairlead_server"

@@ -23,6 +23,8 @@ type requestMeter struct {
 	*metrics
 	endpoints, backends *trafficMetrics
 	sessions            *sessionMetrics
+	store               *storeMetrics
+	api                 *apiMetrics
 	accessLog           *accessLog // nil = none
 	tracing             *tracing   // nil = none
 }
@@ -35,6 +37,7 @@ func newRequestMeter(rows int) *requestMeter {
 		backends: newTrafficMetrics("backend", rows)}
 	m.registry.MustRegister(m.endpoints, m.backends)
 	m.sessions = newSessionMetrics(m.registry)
+	m.store, m.api = newStoreMetrics(m.registry), newAPIMetrics(m.registry)
 	return m
 }
 

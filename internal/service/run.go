@@ -40,7 +40,7 @@ func (s *service) run(ctx context.Context) error {
 	// in the same WaitGroup as the connections that it accepts, so that none is added while stop
 	// waits
 	s.tlsListener.conns.Go(func() { s.tlsListener.acceptConns(serving) })
-	s.tasks.Go(func() { s.dropDeletedMetrics(serving) })
+	s.startMetrics(serving)
 	failed := make(chan error, 6)
 	s.tasks.Go(func() {
 		if err := s.serverLock.Maintain(serving, s.logLock); err != nil {

@@ -171,7 +171,7 @@ func (s *service) open(ctx context.Context) error {
 func (s *service) openData(ctx context.Context) error {
 	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace,
 		KeepUsers: s.opt.IdentityRetention, OwnHosts: s.ownHosts(),
-		KeepOperators: s.opt.OperatorRetention, BeatTimes: s.opt.beatTimes}
+		KeepOperators: s.opt.OperatorRetention, BeatTimes: s.opt.beatTimes, OnCall: s.meter.store.countCall}
 	var err error
 	if opt.Replica, err = s.storeReplica(); err != nil {
 		return err
@@ -263,11 +263,15 @@ func (s *service) wire() error {
 	s.wireSessions()
 	s.wirePublic()
 	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
+	s.meter.addStoreGauges(s.store.WaitingWrites)
+	s.meter.addCertificateMetrics(s)
+	s.meter.addRefusedConns(s.tlsListener.unauthenticated.refusals)
 	s.meter.addReplicaMetrics(s)
 	writes := &publishingStore{s.store, s.accessChanged}
 	s.api = apiserver.New(apiserver.Options{
 		SharedOptions: s.httpOptions(), Store: writes, CheckPolicy: compilePolicy,
 		CheckStaticAddress: s.checkStaticAddress, VersionHeaders: s.opt.VersionHeaders,
+		OnEndpointReported: s.meter.api.observeWatch,
 	})
 	s.apiServer = &http.Server{
 		Handler: s.closeWhileStopping(s.withDashboard(s.api, writes)),

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 )
@@ -23,6 +24,8 @@ type unauthenticatedLimiter struct {
 	max    int
 	counts *clientlimit.Conns
 	log    *slog.Logger
+
+	refused atomic.Int64 // connections
 
 	mu      sync.Mutex
 	clients map[net.Conn]netip.Prefix // of the connections that are counted
@@ -40,6 +43,7 @@ func (u *unauthenticatedLimiter) add(c net.Conn) bool {
 	client := clientlimit.Key(remote.Addr())
 	ok, firstRefusal := u.counts.Acquire(client)
 	if !ok {
+		u.refused.Add(1)
 		if firstRefusal {
 			u.log.Warn("connections are closed: the client has too many that have not shown a credential",
 				"client", client, "limit", u.max)
@@ -51,6 +55,9 @@ func (u *unauthenticatedLimiter) add(c net.Conn) bool {
 	u.clients[c] = client
 	return true
 }
+
+// refusals returns how many connections add has refused.
+func (u *unauthenticatedLimiter) refusals() int64 { return u.refused.Load() }
 
 // remove ends the count of a connection that has shown a credential or has ended. A second call for
 // the same connection does nothing.

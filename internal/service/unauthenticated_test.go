@@ -81,6 +81,9 @@ func TestServer_LimitsUnauthenticatedConnections(t *testing.T) {
 	if dialTLS(r) != nil {
 		t.Error("a connection above the limit was accepted")
 	}
+	if refused := metric(r, "fairlead_server_connections_refused_total"); refused < 1 {
+		t.Errorf("%v refused connections were counted", refused)
+	}
 	if status := statusOf(r, conns[0], wrong); status != http.StatusUnauthorized { // accepted ones are still served
 		t.Errorf("status %d", status)
 	}

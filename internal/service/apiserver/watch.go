@@ -27,6 +27,7 @@ type watchSource struct {
 
 // watchEndpoints streams the account's log of endpoints from a version on.
 func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.ResourceVersion) error {
+	waited := false // what next returns was committed while the watch waited for it
 	return s.stream(c, watchSource{
 		subscribe: s.opt.Store.Subscribe,
 		next: func() ([]any, bool, error) {
@@ -40,10 +41,26 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 				s.setEndpointURIs(events[i].Endpoint)
 				lines = append(lines, &events[i])
 			}
+			if waited {
+				s.reportDelays(events)
+			}
+			waited = len(events) < watchBatch
 			return lines, len(events) == watchBatch, nil
 		},
 		bookmark: func() any { return &account.EndpointEvent{Type: account.Bookmark, ResourceVersion: v} },
 	})
+}
+
+// reportDelays reports how old the endpoints are that were created.
+func (s *server) reportDelays(events []account.EndpointEvent) {
+	if s.opt.OnEndpointReported == nil {
+		return
+	}
+	for i := range events {
+		if e := &events[i]; e.Type == account.Added {
+			s.opt.OnEndpointReported(s.opt.Clock().Sub(e.Endpoint.CreatedAt))
+		}
+	}
 }
 
 // stream writes the log, one JSON object a line, until the client goes or does not read, its key is

@@ -91,7 +91,8 @@ func New(opt Options) http.Handler {
 	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
 		countries: parseCountries()}
 	s.attempts = clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)
-	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock}
+	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock,
+		OnAnswer: opt.OnAnswer}
 	s.streams = httpkit.StreamLimit{Max: opt.Limits.StreamsPerAccount}
 	s.assets = loadAssets()
 	s.pages = s.parsePages()

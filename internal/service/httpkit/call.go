@@ -58,6 +58,8 @@ type Handler struct {
 	Name   string // message of the log lines
 	Logger *slog.Logger
 	Clock  func() time.Time
+
+	OnAnswer func(status int, code account.Code) // as in SharedOptions
 }
 
 // Run runs handle. An error of it, or a panic, is answered by writeError, unless the answer has
@@ -104,8 +106,9 @@ func (c *Call) level(err error) slog.Level {
 	return slog.LevelDebug
 }
 
-// log writes the line of a call. It holds neither the query nor the body.
+// log counts a call and writes its line. It holds neither the query nor the body.
 func (h *Handler) log(c *Call, route string, err error, level slog.Level) {
+	h.count(c, err)
 	ctx := context.WithoutCancel(c.Context())
 	if !h.Logger.Enabled(ctx, level) {
 		return
@@ -124,6 +127,18 @@ func (h *Handler) log(c *Call, route string, err error, level slog.Level) {
 		}
 	}
 	h.Logger.LogAttrs(ctx, level, h.Name, attrs...)
+}
+
+// count reports a call to OnAnswer. What happens after the answer has begun is no error of it.
+func (h *Handler) count(c *Call, err error) {
+	if h.OnAnswer == nil {
+		return
+	}
+	status, code := c.Writer.Status(), account.Code("")
+	if status >= http.StatusBadRequest {
+		code = account.CodeOf(err)
+	}
+	h.OnAnswer(status, code)
 }
 
 var secretPattern = regexp.MustCompile(`fl[ktrd]_[A-Za-z0-9_-]*`)

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,8 @@ func TestHandler_RunAnswersAndLogs(t *testing.T) {
 			t.Parallel()
 			call, w, h, log := newTestCall(c.method, "/objects/fld_secret?token=x", "")
 			call.Key = &account.APIKey{ID: "ak-1", AccountID: "ac-1"}
+			var counted []any
+			h.OnAnswer = func(status int, code account.Code) { counted = append(counted, status, code) }
 			h.Run(call, "/objects/{id}", func() error {
 				if c.status != 0 {
 					call.Writer.WriteHeader(c.status)
@@ -55,6 +58,13 @@ func TestHandler_RunAnswersAndLogs(t *testing.T) {
 			}, func(err error) { call.Writer.WriteHeader(account.CodeOf(err).Status()) })
 			if w.Code != c.answer {
 				t.Errorf("answered %d, want %d", w.Code, c.answer)
+			}
+			code := account.Code("")
+			if c.answer >= 400 {
+				code = account.CodeOf(c.err)
+			}
+			if !slices.Equal(counted, []any{c.answer, code}) {
+				t.Errorf("counted %v, want %d and %q once", counted, c.answer, code)
 			}
 			line := log.String()
 			for _, want := range []string{"level=" + c.level, `msg="test request"`, "operation_id=" + call.OperationID,

@@ -48,6 +48,10 @@ type SharedOptions struct {
 	// CodeUnavailable, but for the API's revocations; default never.
 	Draining func() bool
 
+	// OnAnswer is called when a request has ended, with its status and the code of its
+	// error; nil = not called.
+	OnAnswer func(status int, code account.Code)
+
 	BaseURL         string              // https://HOST[:PORT] of the API
 	OnAuthenticated func(*http.Request) // called for each authenticated request; default does nothing
 	Logger          *slog.Logger        // default slog.Default

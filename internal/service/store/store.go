@@ -86,6 +86,10 @@ type Options struct {
 	// seals traffic policies and identities; nil for commands that have nothing to do with them
 	Key *seal.Key
 
+	// OnCall is called after each transaction with its kind, its time, the wait for its turn
+	// included, and whether the database failed. It must not block; nil = not called.
+	OnCall func(kind CallKind, took time.Duration, failed bool)
+
 	anyMode bool // BeginServerTerm is not for a server, but for the administration of a stopped store
 }
 

@@ -49,7 +49,8 @@ func (s *Store) writeShared(ctx context.Context, doing string, fn func(*tx) erro
 	return s.writeInTurn(ctx, doing, &writeCall{fn: fn, shared: true})
 }
 
-func (s *Store) writeInTurn(ctx context.Context, doing string, c *writeCall) error {
+func (s *Store) writeInTurn(ctx context.Context, doing string, c *writeCall) (err error) {
+	defer s.observe(ctx, CallWrite, time.Now(), &err)
 	if err := s.opt.Lock.check(); err != nil {
 		return err
 	}
@@ -112,7 +113,8 @@ func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 }
 
 // read runs fn in one read transaction: everything it reads is of one moment.
-func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) error {
+func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) (err error) {
+	defer s.observe(ctx, CallRead, time.Now(), &err)
 	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
 	defer cancel()
 	begun, err := s.begin(ctx, s.reader, s.engine.readTx())

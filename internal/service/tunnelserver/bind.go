@@ -5,6 +5,7 @@ package tunnelserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -15,6 +16,22 @@ import (
 
 // Bind binds the endpoint or the labelled tunnel that the session asks for.
 func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
+	bound, err := s.bindForSession(ctx, ts, b)
+	if s.opt.OnBindResult != nil {
+		var refusal *tunnel.Error
+		switch {
+		case err == nil:
+			s.opt.OnBindResult("accepted")
+		case errors.As(err, &refusal):
+			s.opt.OnBindResult(string(refusal.Code))
+		default:
+			s.opt.OnBindResult(string(tunnel.CodeInternal))
+		}
+	}
+	return bound, err
+}
+
+func (s *Server) bindForSession(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
 	t, err := s.agentSession(ts)
 	if err != nil {
 		return tunnel.Bound{}, err

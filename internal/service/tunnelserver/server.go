@@ -49,7 +49,10 @@ type Options struct {
 	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
 	CheckPolicy account.PolicyChecker
 	// OnBind is called after every bind that succeeded. It must not block; nil = not called.
-	OnBind   func(*account.Endpoint)
+	OnBind func(*account.Endpoint)
+	// OnBindResult counts binds: "accepted", or the code of the refusal; nil = not called.
+	OnBindResult func(outcome string)
+
 	StoreID  string
 	ServerID string
 	Version  string                             // of this server, for the Welcome

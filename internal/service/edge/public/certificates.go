@@ -248,6 +248,17 @@ func (s *certSet) forHost(host string) []*tls.Certificate {
 // Covers reports whether there is a certificate for the host.
 func (c *Certificates) Covers(host string) bool { return len(c.current.Load().forHost(host)) > 0 }
 
+// FirstExpiry returns when the first name loses its certificate: of several certificates for one
+// name the one counts that lives longest.
+func (c *Certificates) FirstExpiry() (first time.Time) {
+	for _, same := range c.current.Load().byName {
+		if end := same[0].Leaf.NotAfter; first.IsZero() || end.Before(first) {
+			first = end
+		}
+	}
+	return first
+}
+
 // getCertificate is the hook for tls.Config. Without a certificate for the name crypto/tls answers
 // with the alert unrecognized_name.
 func (c *Certificates) getCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {

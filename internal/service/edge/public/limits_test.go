@@ -292,8 +292,16 @@ func TestCertificates_PreferTheLatestExpiry(t *testing.T) {
 	if got := certs.current.Load().forHost("x.test")[0].Leaf.Subject.CommonName; got != "b" {
 		t.Errorf("certificate %s", got)
 	}
-	if !certs.coversBoth("x.test", "y.test") || certs.coversBoth("x.test", "z.test") ||
-		certs.coversBoth("z.test", "x.test") {
+	if left := time.Until(certs.FirstExpiry()); left < 47*time.Hour || left > 48*time.Hour {
+		t.Errorf("the first name is without a certificate in %v", left)
+	}
+	w.issue(dir, "d", 12*time.Hour, "z.test")
+	certs.refresh(time.Now())
+	if left := time.Until(certs.FirstExpiry()); left > 12*time.Hour {
+		t.Errorf("with a name that has another certificate: in %v", left)
+	}
+	if !certs.coversBoth("x.test", "y.test") || certs.coversBoth("x.test", "q.test") ||
+		certs.coversBoth("q.test", "x.test") {
 		t.Error("which hosts a connection covers")
 	}
 }

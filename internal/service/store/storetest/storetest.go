@@ -32,7 +32,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		serviceExports, clusterIDs,
 		policies, audit,
 		isolation, concurrency,
-		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions, authorities} {
+		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions, authorities,
+		monitored} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

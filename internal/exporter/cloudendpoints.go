@@ -59,6 +59,7 @@ func (e *exporter) newCloudEndpoints(
 	})
 	collector := &orphans.Collector{Account: bounded, Cached: e.manager.GetClient(), Live: e.live, Cluster: cluster,
 		OnList: clouds.Observe, Log: e.manager.GetLogger().WithName("orphans")}
+	e.heldDeletions = collector.Held
 	if e.exports != nil {
 		collector.Exports, collector.Soon = e.exports.PortURLs, e.orphansDue
 	}

@@ -65,6 +65,8 @@ type exporter struct {
 	synced   chan struct{}          // closed when the caches are filled
 	answered atomic.Bool            // every object of the first list had its answer
 	stopping atomic.Bool
+
+	heldDeletions func() int // orphans.Collector.Held
 }
 
 // Run exports until ctx ends. It then lets open connections finish within Options.DrainTimeout.
@@ -152,7 +154,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		cloudendpoint.Index(ctx, mgr.GetFieldIndexer()),
 		clouds.SetupWithManager(mgr),
 		e.setUpExports(registry),
-		registerMetrics(registry, e.states, e.lead, e.traffic),
+		registerMetrics(registry, e.states, e.lead, e.traffic, e.heldDeletions),
 		mgr.AddReadyzCheck("exporter", e.checkReady),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 		mgr.Add(syncSignal{e.synced}),

@@ -11,7 +11,9 @@ import (
 )
 
 // registerMetrics registers what the exporter knows of its session and its endpoints.
-func registerMetrics(registry prometheus.Registerer, states *bindStates, lead *leadership, t *trafficMetrics) error {
+func registerMetrics(
+	registry prometheus.Registerer, states *bindStates, lead *leadership, t *trafficMetrics, held func() int,
+) error {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
@@ -30,6 +32,9 @@ func registerMetrics(registry prometheus.Registerer, states *bindStates, lead *l
 			func() float64 { bound, _ := states.count(); return float64(bound) }),
 		gauge("fairlead_exporter_endpoints_refused", "Endpoints of objects that the service refused.",
 			func() float64 { _, refused := states.count(); return float64(refused) }),
+		gauge("fairlead_exporter_deletions_held",
+			"Endpoints without an object whose deletion waits for a second round, because they are most.",
+			func() float64 { return float64(held()) }),
 		t.connections, t.active, t.bytes, t.failures,
 	} {
 		if err := registry.Register(c); err != nil {

@@ -42,12 +42,13 @@ func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source
 	if err != nil {
 		return nil, nil, err
 	}
-	return forwarderstatus.New(forwarderstatus.Options{
+	reader := forwarderstatus.New(forwarderstatus.Options{
 		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: now.NotifyAll,
 		NotifyLater: later.NotifyAll,
 		OperatorUID: operatorUID(mgr.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: o.Release}),
 		Dial:        o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
-	}), now, nil
+	})
+	return reader, now, reader.RegisterMetrics(registry(o))
 }
 
 // hostnames returns a function that lists the BoundEndpoints.

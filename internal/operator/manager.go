@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -158,7 +159,7 @@ func addRunnables(
 	}
 	anchors, recorder := direct.anchors, mgr.GetEventRecorder("fairlead-operator")
 	targets, uninstall := newTargetInformers(mgr, direct.client, own, s.namespaces, o.NamespaceRetry)
-	set := newSet(o, s)
+	set, latency := newSet(o, s)
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
 	importChanges := notify.New("", 0)
@@ -169,7 +170,7 @@ func addRunnables(
 	feed := &endpointsync.Feed{Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"),
 		OnChange: notifyOf(report, changes, availability, importChanges)}
 	sync := newEndpointSync(mgr, o, s, anchors, set, report)
-	sync.Approvals = &endpointsync.Approvals{Notify: forwarderChanges.Notify}
+	sync.Approvals, sync.Latency = &endpointsync.Approvals{Notify: forwarderChanges.Notify}, latency
 	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
 	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register, importChanges)
 	if err != nil {
@@ -180,7 +181,7 @@ func addRunnables(
 		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "",
 		Projection: o.Projection, Recorder: recorder, Now: time.Now, Approved: sync.Approvals.Approved,
 		Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets, TargetRole: o.ClusterRole,
-		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
+		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate, Latency: latency,
 		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
@@ -199,7 +200,7 @@ func addRunnables(
 	return errors.Join(
 		addReplicaRunnables(mgr, ready),
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
-		endpointsync.RegisterMetrics(registry(o), set, feed),
+		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		imports.setup(mgr, register),
@@ -219,10 +220,23 @@ func newEndpointSync(
 	}
 }
 
-// newSet returns the set of the account's endpoints that the selector admits.
-func newSet(o ManagerOptions, s settings) *endpointsync.Set {
+// newSet returns the set of the account's endpoints that the selector admits, and what measures
+// their projection.
+func newSet(o ManagerOptions, s settings) (*endpointsync.Set, *projectionlatency.Tracker) {
+	latency := projectionlatency.New(time.Now)
 	return endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, Clusterset: o.Clusterset,
-		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now})
+		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now, Latency: latency}), latency
+}
+
+// registerMetrics registers the metrics of set and feed, and calls each with the process's registry.
+func registerMetrics(
+	o ManagerOptions, set *endpointsync.Set, feed *endpointsync.Feed, each ...func(prometheus.Registerer) error,
+) error {
+	errs := []error{endpointsync.RegisterMetrics(registry(o), set, feed)}
+	for _, register := range each {
+		errs = append(errs, register(registry(o)))
+	}
+	return errors.Join(errs...)
 }
 
 // newRegistration returns the registration of this installation, without its connections to the

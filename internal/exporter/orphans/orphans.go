@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -65,12 +66,22 @@ type Collector struct {
 	OnList func([]account.Endpoint)
 	Log    logr.Logger
 
-	held map[string]bool // ids of the endpoints that the last round would have deleted
+	held      map[string]bool // ids of the endpoints that the last round would have deleted
+	heldCount atomic.Int64    // len(held), for Held
+}
+
+// Held returns how many deletions wait for a second round. It is safe for concurrent use.
+func (c *Collector) Held() int { return int(c.heldCount.Load()) }
+
+// setHeld sets held.
+func (c *Collector) setHeld(ids map[string]bool) {
+	c.held = ids
+	c.heldCount.Store(int64(len(ids)))
 }
 
 // Run runs rounds until the context ends.
 func (c *Collector) Run(ctx context.Context) {
-	c.held = nil
+	c.setHeld(nil)
 	logged := ""
 	for {
 		wait := interval*9/10 + rand.N(interval/5)
@@ -133,7 +144,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		}
 	}
 	confirmed := c.held
-	c.held = nil
+	c.setHeld(nil)
 	if len(own) >= massMin && 2*len(orphans) > len(own) {
 		if confirmed == nil {
 			c.hold(orphans, len(own))
@@ -156,10 +167,11 @@ func (c *Collector) isOurs(e *account.Endpoint) bool {
 
 // hold remembers what the next round deletes if it finds the same.
 func (c *Collector) hold(orphans []account.Endpoint, of int) {
-	c.held = map[string]bool{}
+	held := map[string]bool{}
 	for _, e := range orphans {
-		c.held[e.ID] = true
+		held[e.ID] = true
 	}
+	c.setHeld(held)
 	c.Log.Info("More than half of the account's endpoints of this cluster have no object; "+
 		"they are deleted if that is so a minute from now", "endpoints", len(orphans), "of", of)
 }

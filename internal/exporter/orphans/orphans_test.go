@@ -190,6 +190,22 @@ func TestCollect_AsksAPIServer(t *testing.T) {
 	w.collect(t)
 }
 
+// TestCollector_CountsHeldDeletions checks what the metric shows between the two rounds.
+func TestCollector_CountsHeldDeletions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(12)
+	w.remove(slices.Sorted(maps.Keys(w.objects))[:7]...)
+	c := w.collector()
+	for _, want := range []int{7, 0} {
+		if err := c.Collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Held(); got != want {
+			t.Errorf("%d deletions are held, want %d", got, want)
+		}
+	}
+}
+
 func TestCollect_DeletesNothingAfterError(t *testing.T) {
 	t.Parallel()
 	unserved := apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", agentEndpoints, "api-01",

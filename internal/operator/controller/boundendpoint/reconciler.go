@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch
@@ -84,6 +85,8 @@ type Options struct {
 	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by
 	// hand is re-created.
 	OrphanDelay time.Duration
+	// Latency measures projections; nil: not measured.
+	Latency *projectionlatency.Tracker
 }
 
 // Reconciler writes the Services of BoundEndpoints.
@@ -137,6 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case found != nil && found.pending:
 		return ctrl.Result{}, nil
 	}
+	r.recordLatency(b, found)
 	result, err := r.reportStatus(ctx, b, now, found)
 	if now.requeueAfter > 0 && (result.RequeueAfter == 0 || now.requeueAfter < result.RequeueAfter) {
 		result.RequeueAfter = now.requeueAfter

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch;create;update;delete
@@ -53,6 +54,8 @@ type Reconciler struct {
 	Approvals *Approvals
 	// Report emits events about endpoints that are not projected.
 	Report *Reporter
+	// Latency measures projections; nil: not measured.
+	Latency *projectionlatency.Tracker
 
 	seedMu sync.Mutex
 	seeded bool
@@ -91,6 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if len(desired.Endpoints) > 0 {
 			r.Report.ReportForeignObject(current)
 		}
+		r.Latency.Drop(req.Name)
 		return ctrl.Result{}, nil // an event follows when it is deleted or labelled as ours
 	}
 	var spec *v1alpha1.BoundEndpointSpec
@@ -130,6 +134,7 @@ func (r *Reconciler) finish(
 		result.RequeueAfter = nextDeadline(spec, desired.MayRelease, now)
 	}
 	r.Set.SetPorts(hostname, kept)
+	r.Latency.Retain(hostname, kept)
 	if spec == nil || spec.RemoveAfter == nil {
 		r.Set.ForgetDeleted(hostname)
 	}
@@ -203,6 +208,7 @@ func (r *Reconciler) handleWriteError(ctx context.Context, hostname string, err 
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	case apierrors.IsInvalid(err):
 		r.Report.ReportRejected(hostname, err)
+		r.Latency.Drop(hostname)
 		return ctrl.Result{RequeueAfter: refusalRetry}, nil
 	}
 	return ctrl.Result{}, err

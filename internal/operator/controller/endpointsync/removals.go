@@ -53,6 +53,12 @@ func newRemovals(removalDelay time.Duration, accept string) removals {
 	}
 }
 
+// projects reports whether the hostname's object has the port.
+func (r *removals) projects(hostname string, port int) bool {
+	h := r.hosts[hostname]
+	return h != nil && h.ports[port] != nil
+}
+
 // Removals is the state of pending removals.
 type Removals struct {
 	// Known reports whether the account has been listed and the existing objects are known.

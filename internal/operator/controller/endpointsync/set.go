@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 )
 
 // entry is one endpoint of the account.
@@ -32,6 +33,7 @@ type Set struct {
 	selector   Admitter
 	clusterset bool
 	now        func() time.Time
+	latency    *projectionlatency.Tracker
 
 	mu       sync.RWMutex
 	synced   bool
@@ -63,12 +65,14 @@ type SetOptions struct {
 	// remove what an earlier account's lists made.
 	AcceptAccount string
 	Now           func() time.Time
+	// Latency learns of new URLs after the first list; nil: not measured.
+	Latency *projectionlatency.Tracker
 }
 
 // NewSet returns an empty Set that is not synced.
 func NewSet(o SetOptions) *Set {
 	return &Set{
-		selector: o.Selector, clusterset: o.Clusterset, now: o.Now,
+		selector: o.Selector, clusterset: o.Clusterset, now: o.Now, latency: o.Latency,
 		removals: newRemovals(o.RemovalDelay, o.AcceptAccount), exports: newExports(),
 		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, deletedPorts: map[string]map[int]bool{},
 		awaiting: map[string]struct{}{},
@@ -223,6 +227,9 @@ func (s *Set) put(e *entry, c *Change) {
 	if s.byHost[host] == nil {
 		s.byHost[host] = map[string]*entry{}
 	}
+	if s.isNewURL(e) {
+		s.latency.Begin(host, int32(e.url.Port))
+	}
 	s.byHost[host][id] = e
 	if e.admitted {
 		delete(s.deletedPorts[host], e.url.Port)
@@ -238,6 +245,14 @@ func (s *Set) put(e *entry, c *Change) {
 	if (changed || availability) && e.isClusterset() {
 		c.Exports = append(c.Exports, exportedName(host))
 	}
+}
+
+// isNewURL reports whether the endpoint's URL is to get Services of its own and has none yet: neither
+// an object nor another endpoint has it. After the start of a manager every URL of the first list
+// looks new, so none of that counts. mu must be held.
+func (s *Set) isNewURL(e *entry) bool {
+	host, port := e.url.Host, e.url.Port
+	return s.synced && e.admitted && !e.isClusterset() && !s.hasPort(host, port) && !s.removals.projects(host, port)
 }
 
 // remove removes an endpoint of the given type. mu must be held.

@@ -4,6 +4,7 @@
 package forwarderstatus
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -70,6 +72,46 @@ func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 		if known, problem := h.EdgeStatus(); !known || problem != "" {
 			t.Errorf("edge: %v %q", known, problem)
 		}
+	})
+}
+
+// expectCounts compares the numbers of forwarders by state, as the metric has them.
+func (h *harness) expectCounts(registry *prometheus.Registry, want map[string]float64) {
+	h.t.Helper()
+	synctest.Wait()
+	families, err := registry.Gather()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+		}
+	}
+	if !maps.Equal(got, want) {
+		h.t.Errorf("forwarders by state %v, want %v", got, want)
+	}
+}
+
+func TestReader_CountsForwardersByState(t *testing.T) {
+	t.Parallel()
+	runReader(t, func(h *harness) {
+		registry := prometheus.NewRegistry()
+		if err := h.RegisterMetrics(registry); err != nil {
+			t.Fatal(err)
+		}
+		h.expectCounts(registry, map[string]float64{}) // as of a manager that does not lead
+		a, b, c := h.pod("a"), h.pod("b"), h.pod("c")
+		c.unreachable = true
+		h.set <- []Pod{ready("a"), ready("b"), ready("c"), {UID: "uid-d", Name: "d"}}
+		a.lines <- full(up, api)
+		b.lines <- full(down, api)
+		h.expectCounts(registry, map[string]float64{"with_session": 1, "without_session": 1, "not_reporting": 0,
+			"starting": 2})
+		keepAlive(26*time.Second, a, b)
+		h.expectCounts(registry, map[string]float64{"with_session": 1, "without_session": 1, "not_reporting": 1,
+			"starting": 1})
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -96,6 +97,7 @@ type Registration struct {
 	AccountTimeout time.Duration
 
 	clusterUID string
+	confirmed  atomic.Int64 // Unix time of the last heartbeat that the account confirmed; 0 = none
 
 	// mu guards what follows and the writes of the object: Start and RecordProjectedForwarders
 	// write it.
@@ -184,6 +186,9 @@ func (r *Registration) reportHeartbeat(ctx context.Context, operator *account.Op
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attempted, r.lastError = true, failure
+	if failure == nil {
+		r.confirmed.Store(r.Now().Unix())
+	}
 	object, err := r.ensureObject(ctx)
 	if err != nil {
 		return err

@@ -41,6 +41,7 @@ test: envtest-assets helm idp interop ## Unit, property and envtest suites, with
 	go test -count=1 -run '$(LOAD_TESTS)' ./test/bench # a thousand connections at a time, which the race detector is too slow for
 	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
 	go test -C test/client -count=1 ./...
+	go test -C test/promql ./...
 
 .PHONY: idp
 idp: ## Build the identity providers of the login tests, bin/idp (a few minutes the first time)
@@ -129,13 +130,16 @@ fuzz: ## Every fuzz target for FUZZTIME each
 generate: $(TOOLS)/controller-gen ## Write deepcopy methods
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
-manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the chart's copies of them
+manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the charts' copies of them, of alerts and of dashboards
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-manager,fileName=manager.yaml paths=./internal/operator/controller/... output:rbac:dir=config/rbac
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder,fileName=forwarder.yaml paths=./internal/operator output:rbac:dir=config/rbac
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder-pods,fileName=forwarder-pods.yaml paths=./internal/operator/forwarder/podidentity/... output:rbac:dir=config/rbac
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-exporter,fileName=exporter.yaml paths=./internal/exporter/... output:rbac:dir=config/rbac
 	@mkdir -p $(CRDS) && cp config/crd/bases/*.yaml $(CRDS)/
+	@for c in server operator; do cp docs/prometheus/fairlead-$$c.rules.yaml charts/fairlead-$$c/files/rules.yaml; done
+	@cp docs/grafana/fairlead-{service,endpoint}.json charts/fairlead-server/files/dashboards/
+	@cp docs/grafana/fairlead-{operator,exporter}.json charts/fairlead-operator/files/dashboards/
 
 fmt: ## Format the sources
 	gofmt -w $$(git ls-files '*.go')
@@ -144,6 +148,7 @@ lint: $(TOOLS)/golangci-lint ## Run the linters
 	$(TOOLS)/golangci-lint run ./...
 	cd test/cluster && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
 	cd test/client && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
+	cd test/promql && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/idp && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/interop && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 
@@ -151,11 +156,12 @@ verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fa
 	go vet ./...
 	CGO_ENABLED=0 go vet -C test/cluster $(CLUSTER_PACKAGES)
 	go vet -C test/client ./...
+	go vet -C test/promql ./...
 	CGO_ENABLED=0 go vet -C test/idp ./...
 	CGO_ENABLED=0 go vet -C test/interop ./...
 	go test ./test/repo/...
 	go mod tidy -diff && go mod tidy -C test/client -diff && go mod tidy -C test/idp -diff
-	go mod tidy -C test/interop -diff
+	go mod tidy -C test/interop -diff && go mod tidy -C test/promql -diff
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@git diff --exit-code || { echo "make verify: the files above differ from what their sources generate; commit them"; exit 1; }
 

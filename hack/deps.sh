@@ -27,6 +27,8 @@ if [ "${1:-}" != cluster ]; then
 	[ -e /usr/share/simplesamlphp/www/index.php ] || missing+=(simplesamlphp php-cgi mini-httpd)
 	need php php-cli
 	php -r 'exit(extension_loaded("dom") && extension_loaded("mbstring") && extension_loaded("pdo_sqlite") ? 0 : 1);' 2>/dev/null || missing+=(php-xml php-mbstring php-sqlite3)
+	# promtool; nothing of the package may take the port 9090, neither now nor after a boot.
+	command -v promtool >/dev/null || { missing+=(prometheus); unwanted=prometheus.service; }
 	command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 fi
 
@@ -38,5 +40,6 @@ if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
+[ -z "${unwanted:-}" ] || [ ! -d /run/systemd/system ] || systemctl mask --quiet "$unwanted"
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,80 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package monitoring
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+)
+
+// databases is the PostgreSQL server of the replicas.
+var databases postgrestest.Shared
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	os.Exit(postgrestest.Main{M: m, Shared: &databases}.Run())
+}
+
+// TestMetrics_AreThoseOfRunningPrograms runs two replicas of the service, a manager, a forwarder
+// and an exporter, has traffic of every kind pass them, and looks for the metrics in what they
+// serve.
+func TestMetrics_AreThoseOfRunningPrograms(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.callEverything()
+	var recorded []string
+	each(t, func(_ string, r rule) {
+		if r.Record != "" {
+			recorded = append(recorded, r.Record)
+		}
+	})
+	all := expressions(t)
+	var missing []string
+	found := scraped{}
+	t.Cleanup(func() {
+		for _, m := range missing {
+			t.Error(m)
+		}
+	})
+	wait.Until(t, "every metric of rules and dashboards", func() bool {
+		found = w.scrape()
+		missing = found.missing(all, recorded)
+		return len(missing) == 0
+	})
+	wrong := map[string]string{"x": `rate(fairlead_server_requests_total{status="200"}[5m])`, "y": "fairlead_no_such"}
+	if got := found.missing(wrong, nil); !slices.Equal(got, []string{
+		"x: fairlead_server_requests_total has no label status", "y: no program has fairlead_no_such"}) {
+		t.Errorf("a wrong label and a wrong name give %q, so this test proves nothing", got)
+	}
+}
+
+// scrape returns the series of all programs.
+func (w *world) scrape() scraped {
+	w.Helper()
+	all := scraped{}
+	for _, address := range w.metrics {
+		req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, fmt.Sprintf("http://%s/metrics", address),
+			nil)
+		if err != nil {
+			w.Fatal(err)
+		}
+		text, err := get(req)
+		if err != nil {
+			w.Fatalf("scraping %s: %v", address, err)
+		}
+		all.add(text)
+	}
+	return all
+}

@@ -29,6 +29,7 @@ type effect struct {
 // effects has a case for every value of values.yaml, in its order.
 func effects() []effect {
 	monitored := validValues().set("metrics.podMonitor.enabled", true)
+	alerting, dashboards := alertingOn(validValues()), validValues().set("metrics.dashboards.enabled", true)
 	proxied := validValues().set("proxy.httpsProxy", "http://proxy.example:3128")
 	exporting := exportingValues()
 	return slices.Concat([]effect{
@@ -77,6 +78,13 @@ func effects() []effect {
 		{"metrics.podMonitor.enabled", true, nil},
 		{"metrics.podMonitor.interval", "1m", monitored},
 		{"metrics.podMonitor.labels", map[string]any{"release": "prometheus"}, monitored},
+		{"metrics.prometheusRule.enabled", true, nil},
+		{"metrics.prometheusRule.labels", map[string]any{"release": "prometheus"}, alerting},
+		{"metrics.prometheusRule.disabledAlerts", []any{"FairleadAccountPolled"}, alerting},
+		{"metrics.dashboards.enabled", true, nil},
+		{"metrics.dashboards.labels.grafana_dashboard", "yes", dashboards},
+		{"metrics.dashboards.annotations", map[string]any{"grafana_folder": "Fairlead"}, dashboards},
+		{"metrics.runbookURL", "https://wiki.example.com/fairlead/", alerting},
 		{"networkPolicy.enabled", true, nil},
 		{"networkPolicy.apiServerPorts", []any{443, 16443}, exporting.set("networkPolicy.enabled", true)},
 		{"crds.install", false, nil},
@@ -133,7 +141,7 @@ func podEffects() []effect {
 func TestValues_EveryOneHasAnEffect(t *testing.T) {
 	t.Parallel()
 	program := &checker{mounts: mountedFiles(t)}
-	everyValue(t, chartDir, "testdata/effects.out.txt", validValues(), effects(), render, program.check)
+	everyValue(t, chartDir, "testdata/effects.out.txt", validValues(), effects(), summarized(render), program.check)
 }
 
 // everyValue changes one value after the other and compares what that changes with a file. Every

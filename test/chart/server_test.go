@@ -115,6 +115,8 @@ func serverReachEffects() []effect {
 func serverPodEffects() []effect {
 	public := values{}.set("public.enabled", true).set("public.tlsSecrets", []any{"wildcard"})
 	monitored := values{}.set("metrics.enabled", true).set("metrics.podMonitor.enabled", true)
+	alerting := alertingOn(values{}.set("metrics.enabled", true))
+	dashboards := values{}.set("metrics.dashboards.enabled", true)
 	texts := map[string]any{"example.com/name": "text"}
 	return []effect{
 		{"drainTimeout", "5m", nil},
@@ -129,6 +131,13 @@ func serverPodEffects() []effect {
 		{"metrics.podMonitor.enabled", true, values{}.set("metrics.enabled", true)},
 		{"metrics.podMonitor.interval", "1m", monitored},
 		{"metrics.podMonitor.labels", map[string]any{"release": "prometheus"}, monitored},
+		{"metrics.prometheusRule.enabled", true, values{}.set("metrics.enabled", true)},
+		{"metrics.prometheusRule.labels", map[string]any{"release": "prometheus"}, alerting},
+		{"metrics.prometheusRule.disabledAlerts", []any{"FairleadAccessLogDrops"}, alerting},
+		{"metrics.dashboards.enabled", true, nil},
+		{"metrics.dashboards.labels.grafana_dashboard", "yes", dashboards},
+		{"metrics.dashboards.annotations", map[string]any{"grafana_folder": "Fairlead"}, dashboards},
+		{"metrics.runbookURL", "https://wiki.example.com/fairlead/", alerting},
 		{"image.repository", "registry.example.com:5000/mirror/fairlead-server", nil},
 		{"image.tag", "v9.9.9", nil},
 		{"image.digest", "sha256:" + strings.Repeat("0a", 32), nil},
@@ -158,7 +167,8 @@ func serverPodEffects() []effect {
 func TestServerChart_EveryValueHasAnEffect(t *testing.T) {
 	t.Parallel()
 	starts := &serverStarts{t: t}
-	everyValue(t, serverDir, serverData+"/effects.out.txt", values{}, serverEffects(), renderServer, starts.check)
+	everyValue(t, serverDir, serverData+"/effects.out.txt", values{}, serverEffects(),
+		summarized(renderServer), starts.check)
 }
 
 // TestServerChart_PodsHaveNoRights checks that a pod of this chart has no rights on its node or in

@@ -13,6 +13,9 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- include "fairlead-operator.validatePods" (list . "forwarder" .Values.forwarder) -}}
 {{- include "fairlead-operator.validatePods" (list . "export" .Values.export) -}}
 {{- include "fairlead-operator.validateLabels" (list . "metrics.podMonitor.labels" .Values.metrics.podMonitor.labels) -}}
+{{- include "fairlead-operator.validateLabels" (list . "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels) -}}
+{{- include "fairlead-operator.validateLabels" (list . "metrics.dashboards.labels" .Values.metrics.dashboards.labels) -}}
+{{- include "fairlead-operator.validateMonitoring" . -}}
 {{- include "fairlead-operator.validateNamespaces" . -}}
 {{- include "fairlead-operator.validateExport" . -}}
 {{- end -}}

@@ -160,3 +160,38 @@ nodePort: {{ index . 1 }}
 {{ $name | quote }}: {{ $value | quote }}
 {{- end }}
 {{- end -}}
+
+{{/* A file of the chart with the runbooks' address that the values name: call with (list . TEXT). */}}
+{{- define "fairlead-server.withRunbooks" -}}
+{{- $base := (index . 0).Values.metrics.runbookURL | trimSuffix "/" -}}
+{{- index . 1 | replace "https://github.com/fairlead-dev/fairlead/blob/main/docs/runbooks" $base -}}
+{{- end -}}
+
+{{- define "fairlead-server.rules" -}}
+{{- include "fairlead-server.withRunbooks" (list . (.Files.Get "files/rules.yaml")) -}}
+{{- end -}}
+
+{{/* What the schema cannot say of alerts and dashboards. */}}
+{{- define "fairlead-server.validateMonitoring" -}}
+{{- with .Values.metrics -}}
+{{- if and .prometheusRule.enabled (not .enabled) -}}
+{{- fail "metrics.prometheusRule.enabled needs metrics: set metrics.enabled=true, or leave the PrometheusRule out" -}}
+{{- end -}}
+{{- if not (regexMatch "^https?://[^\\s\"'{}]+$" .runbookURL) -}}
+{{- fail (printf "metrics.runbookURL %q is no address: give it as https://HOST/PATH, where server.md and operator.md are" .runbookURL) -}}
+{{- end -}}
+{{- $alerts := list -}}
+{{- range (include "fairlead-server.rules" $ | fromYaml).groups -}}
+{{- range .rules -}}
+{{- with .alert -}}
+{{- $alerts = append $alerts . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range .prometheusRule.disabledAlerts -}}
+{{- if not (has . $alerts) -}}
+{{- fail (printf "metrics.prometheusRule.disabledAlerts: %q is no alert of this chart: take one of %s" . (join ", " $alerts)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -46,6 +46,7 @@
 {{- end -}}
 {{- include "fairlead-server.validateImage" . -}}
 {{- include "fairlead-server.validatePod" . -}}
+{{- include "fairlead-server.validateMonitoring" . -}}
 {{- end -}}
 
 {{- define "fairlead-server.validateURL" -}}

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
 // What this package's external tests set and call.
@@ -68,3 +69,6 @@ func KnowsLocation(ip netip.Addr) bool { return (&service{}).geoLookup(ip) != ni
 
 // Validate passes every broken rule of the options to note.
 func (o *PublicOptions) Validate(note func(error)) { o.validate(note) }
+
+// SetOnTraffic makes the service pass what records its traffic to f.
+func (o *Options) SetOnTraffic(f func(*traffic.Recorder)) { o.onTraffic = f }

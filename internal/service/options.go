@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
 // Options of the service. Field names in errors are those of the flags.
@@ -77,6 +78,8 @@ type Options struct {
 
 	storeClock  func() time.Time   // of the store; nil = the machine's; tests step it
 	onStoreOpen func(*store.Store) // gets the open store; nil = not called; tests fill its disk
+	// gets what records the traffic; nil = not called; tests read it
+	onTraffic func(*traffic.Recorder)
 	// how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
 	dropDeletedInterval time.Duration
 	// connections of one client without a credential; 0 = the default; tests lower it

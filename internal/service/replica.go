@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
@@ -101,6 +102,7 @@ func (s *service) wireReplica() (err error) {
 	if err != nil {
 		return fmt.Errorf("preparing the links to other replicas: %w", err)
 	}
+	s.traffic.UsePeers(s.replica.id, s.replica.askTraffic)
 	return nil
 }
 
@@ -306,6 +308,21 @@ func (l localReplica) Apply(ctx context.Context, c peers.Change) error {
 		return l.s.applyAccess(ctx, c.AccountID)
 	}
 	return account.Errorf(account.CodeInvalid, "a change of kind %q is unknown to this version", c.Kind)
+}
+
+// AnswerTraffic implements peers.Local.
+func (l localReplica) AnswerTraffic(question []byte) ([]byte, error) {
+	return l.s.traffic.Answer(question)
+}
+
+// askTraffic asks the other replicas what they have recorded of their traffic.
+func (r *replica) askTraffic(ctx context.Context, question []byte) []traffic.PeerAnswer {
+	answers := r.peers.AskTraffic(ctx, question)
+	all := make([]traffic.PeerAnswer, len(answers))
+	for i, a := range answers {
+		all[i] = traffic.PeerAnswer{Replica: a.ReplicaID, Body: a.Body, Err: a.Err}
+	}
+	return all
 }
 
 // beginAnew reports whether a service that ended with err has to start again: the other replicas

@@ -15,27 +15,28 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
-// requestMeter is the edge.Meter of the service: it feeds the counters, the traces and the access
-// log.
+// requestMeter is the edge.Meter of the service: it feeds the counters, which are those of the traffic
+// recorder, the traces and the access log.
 type requestMeter struct {
 	*metrics
-	endpoints, backends *trafficMetrics
-	sessions            *sessionMetrics
-	store               *storeMetrics
-	api                 *apiMetrics
-	accessLog           *accessLog // nil = none
-	tracing             *tracing   // nil = none
+	traffic   *traffic.Recorder
+	sessions  *sessionMetrics
+	store     *storeMetrics
+	api       *apiMetrics
+	accessLog *accessLog // nil = none
+	tracing   *tracing   // nil = none
 }
 
 var _ edge.Meter = (*requestMeter)(nil)
 
-// newRequestMeter makes a meter whose endpoints and backends have at most so many rows each.
+// newRequestMeter makes a meter. At most so many endpoints, and backends, have metrics of their own.
 func newRequestMeter(rows int) *requestMeter {
-	m := &requestMeter{metrics: newMetrics(), endpoints: newTrafficMetrics("endpoint", rows),
-		backends: newTrafficMetrics("backend", rows)}
-	m.registry.MustRegister(m.endpoints, m.backends)
+	m := &requestMeter{metrics: newMetrics(), traffic: traffic.New(traffic.Options{MaxOwn: rows})}
+	m.registry.MustRegister(newTrafficMetrics("endpoint", m.traffic.Endpoints),
+		newTrafficMetrics("backend", m.traffic.Backends))
 	m.sessions = newSessionMetrics(m.registry)
 	m.store, m.api = newStoreMetrics(m.registry), newAPIMetrics(m.registry)
 	return m
@@ -43,7 +44,7 @@ func newRequestMeter(rows int) *requestMeter {
 
 // tracedCounters is the RequestRecord.State between Start and Finish where requests are traced.
 type tracedCounters struct {
-	counters *trafficCounters
+	counters *traffic.Counters
 	span     trace.Span
 }
 
@@ -74,36 +75,37 @@ func (s *service) openObservability(ctx context.Context) (err error) {
 
 // Start implements edge.Meter.
 func (m *requestMeter) Start(s *edge.RequestRecord) {
-	r := m.endpoints.counters(s.Endpoint.AccountID, s.Endpoint.ID, s.StartedAt)
-	r.open.Add(1)
-	s.LiveTraffic = &r.traffic
-	s.State = r
+	c := m.traffic.Endpoints.Start(s)
+	s.LiveTraffic = &c.Bytes
+	s.State = c
 	if m.tracing != nil {
-		s.State = &tracedCounters{counters: r, span: m.tracing.startSpan(s)}
+		s.State = &tracedCounters{counters: c, span: m.tracing.startSpan(s)}
 	}
 }
 
 // Finish implements edge.Meter.
 func (m *requestMeter) Finish(s *edge.RequestRecord) {
-	r, ok := s.State.(*trafficCounters)
+	c, ok := s.State.(*traffic.Counters)
 	if !ok {
 		both := s.State.(*tracedCounters)
-		r = both.counters
+		c = both.counters
 		endSpan(both.span, s)
 	}
 	if m.accessLog != nil {
 		m.accessLog.record(s)
 	}
-	r.open.Add(-1)
-	r.countFinished(s)
+	m.traffic.Endpoints.Finish(c, s)
 	if s.BackendID != "" {
-		b := m.backends.counters(s.Endpoint.AccountID, s.BackendID, s.StartedAt)
-		b.countFinished(s)
-		b.traffic.Add(s.Traffic.Totals())
+		m.traffic.Backends.CountFinished(s.BackendID, s)
 	}
 	if s.Request != nil {
 		m.countRequest(s.Status, s.Duration)
 	}
+}
+
+// startTraffic starts what keeps the records of traffic, until ctx is done.
+func (s *service) startTraffic(ctx context.Context) {
+	s.tasks.Go(func() { s.traffic.Run(ctx) })
 }
 
 // dropDeletedInterval is how often series of deleted endpoints and backends are dropped.
@@ -115,11 +117,11 @@ func (s *service) dropDeletedMetrics(ctx context.Context) {
 	interval := cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)
 	for timer.Sleep(ctx, interval) {
 		before := time.Now().Add(-interval / 2)
-		s.meter.endpoints.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
+		s.traffic.Endpoints.DropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
 			_, err := s.store.Endpoint(ctx, accountID, id)
 			return exists(err)
 		})
-		s.meter.backends.dropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
+		s.traffic.Backends.DropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
 			_, err := s.store.BackendTree(ctx, accountID, id)
 			return exists(err)
 		})

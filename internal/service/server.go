@@ -30,6 +30,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -53,6 +54,7 @@ type service struct {
 	certs           *pki.Source
 	ticketKeys      *ticketkeys.Keys
 	meter           *requestMeter
+	traffic         *traffic.Recorder // of meter
 	edge            *edge.Edge
 	backends        *backend.Resolver
 	backendTrees    treeCache
@@ -107,6 +109,10 @@ func Run(ctx context.Context, o Options) error {
 // runOnce runs the service until ctx is done, or it cannot go on.
 func runOnce(ctx context.Context, o Options) error {
 	s := &service{opt: o, log: o.Logger, meter: newRequestMeter(o.MetricsSeries), windows: tunnel.NewWindowBudget(0)}
+	s.traffic = s.meter.traffic
+	if o.onTraffic != nil {
+		o.onTraffic(s.traffic)
+	}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
 		if store.DiskFull(err) {

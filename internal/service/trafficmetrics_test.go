@@ -5,13 +5,16 @@ package service
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -49,7 +52,7 @@ func TestTrafficMetrics_AreBounded(t *testing.T) {
 	t.Parallel()
 	m := newRequestMeter(3)
 	record := func(id, backend string, status int, code account.Code) {
-		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"}, Request: &http.Request{},
+		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"}, Request: &http.Request{RequestURI: "/"},
 			StartedAt: time.Now()}
 		m.Start(s)
 		s.LiveTraffic.Add(1, 2)
@@ -68,10 +71,12 @@ func TestTrafficMetrics_AreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	exists := func(_ context.Context, _, id string) bool { return id == "ep-b" }
-	m.endpoints.dropDeleted(t.Context(), time.Now().Add(time.Minute), exists)
+	m.traffic.Endpoints.DropDeleted(t.Context(), time.Now().Add(time.Minute), exists)
 	record("ep-y", "", 200, "")
-	if n := len(m.endpoints.rows); n != 2 || m.endpoints.rows["ep-b"] == nil || m.endpoints.rows["ep-y"] == nil {
-		t.Errorf("%d rows after two endpoints were deleted and one came", n)
+	requests := map[string]int64{}
+	m.traffic.Endpoints.Each(func(id string, of *traffic.Totals) { requests[id] = of.Requests[2] })
+	if want := map[string]int64{"ep-b": 10, "ep-y": 1, "": 70}; !maps.Equal(requests, want) {
+		t.Errorf("after endpoints were deleted and one came: requests %v, want %v", requests, want)
 	}
 }
 
@@ -85,5 +90,20 @@ func TestTrafficMetrics_AllocateNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { m.Start(s); m.Finish(s) }); n != 0 {
 		t.Errorf("%v allocations for counting a connection", n)
+	}
+}
+
+// BenchmarkRequestMeter meters a request without access log and traces.
+func BenchmarkRequestMeter(b *testing.B) {
+	m := newRequestMeter(10)
+	s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: "ep-1", AccountID: "ac-1"}, StartedAt: time.Now(),
+		Client:  &edge.ClientInfo{ClientIP: netip.MustParseAddr("203.0.113.9")},
+		Request: &http.Request{Method: "GET", RequestURI: "/api/v1/things?token=abc", ProtoMajor: 1, ProtoMinor: 1}}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Start(s)
+		s.LiveTraffic.Add(100, 1000)
+		s.Status, s.Duration = 200, 3*time.Millisecond
+		m.Finish(s)
 	}
 }

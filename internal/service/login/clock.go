@@ -26,8 +26,10 @@ func (q *request) checkClock() bool {
 	}
 	q.log.Warn("login refused", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
 		"err", err)
+	const shown = "You cannot log in through this server at the moment, because its clock is wrong. " +
+		"Try again in a moment."
+	q.reportFailure(account.CodeUnavailable, shown, err)
 	q.w.Header().Set("Retry-After", "2")
-	q.writePage(account.CodeUnavailable,
-		"You cannot log in through this server at the moment, because its clock is wrong. Try again in a moment.")
+	q.writePage(account.CodeUnavailable, shown)
 	return false
 }

@@ -55,6 +55,7 @@ func isReserved(decoded string) bool {
 // startFlow redirects the browser to the provider. After restarts of the login, the provider must
 // ask the person again.
 func (q *request) startFlow(returnTo string, restarts int) error {
+	q.step = PathLogin
 	if !q.checkRateLimit(PathLogin) || !q.checkClock() {
 		return nil
 	}

@@ -39,6 +39,9 @@ type Options struct {
 	// are refused; nil = there are none.
 	CheckClock func() error
 
+	// OnFailure is called for each login that fails; it must not block. nil = not called.
+	OnFailure func(Failure)
+
 	// Rate and Burst limit each step of a login for each client; 0 = 10 a second, and 100.
 	Rate  rate.Limit
 	Burst int
@@ -103,6 +106,7 @@ type request struct {
 	r        *http.Request
 	action   Action
 	provider Provider
+	step     string // of the login; "" = stepSession
 }
 
 // ServeLogin implements trafficpolicy.LoginHandler.
@@ -142,6 +146,7 @@ func (q *request) serveReserved(name string) {
 		serve[PathMetadata] = map[string]func() error{http.MethodGet: q.serveMetadata}
 	}
 	q.setPrivacyHeaders()
+	q.step = name
 	methods, known := serve[name]
 	switch f := methods[q.r.Method]; {
 	case !known:
@@ -217,6 +222,7 @@ func (q *request) writeError(err error) {
 		q.log.Log(q.r.Context(), level, "login failed", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id",
 			q.Config.AuthID, "err", logText(err))
 	}
+	q.reportFailure(code, msg, err)
 	if code == account.CodeUnavailable {
 		q.w.Header().Set("Retry-After", "2")
 	}

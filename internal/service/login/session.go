@@ -36,9 +36,10 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 		entry.Done()
 		q.unauthenticated(next)
 	case !InAuthorizedGroup(q.Config, session.Identity.Groups):
-		q.writePage(account.CodeLoginFailed,
-			"You are logged in, but this endpoint admits members of certain groups only. Open "+
-				q.action.URL(PathLogout)+" to log out, and log in as another person.")
+		shown := "You are logged in, but this endpoint admits members of certain groups only. Open " +
+			q.action.URL(PathLogout) + " to log out, and log in as another person."
+		q.reportFailure(account.CodeLoginFailed, shown, errNoGroup)
+		q.writePage(account.CodeLoginFailed, shown)
 	default:
 		result := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
 		result.Identity.ID = session.UserID
@@ -87,6 +88,9 @@ func (q *request) lookUpSession(hash []byte) (*account.LiveSession, error) {
 	}
 	return s, nil
 }
+
+// errNoGroup is the reason of a failure for a person in none of the groups of the config.
+var errNoGroup = errors.New("the person is in none of the groups of authorized_groups")
 
 // InAuthorizedGroup reports whether the config admits a person with these groups.
 func InAuthorizedGroup(c *trafficpolicy.LoginConfig, groups []string) bool {

@@ -98,6 +98,7 @@ func (p *Peers) handler() http.Handler {
 	mux.HandleFunc("POST "+pathHolders, p.serveHolders)
 	mux.HandleFunc("POST "+pathChanges, p.serveChange)
 	mux.HandleFunc("POST "+pathSilent, p.serveSilent)
+	mux.HandleFunc("POST "+pathTraffic, p.serveTraffic)
 	mux.HandleFunc("GET "+pathPing, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})

@@ -60,6 +60,8 @@ type Local interface {
 	// Apply returns when the change is true on this replica. It may be called more than once for a
 	// change.
 	Apply(ctx context.Context, c Change) error
+	// AnswerTraffic answers a question of AskTraffic. Its error is about the question.
+	AnswerTraffic(question []byte) ([]byte, error)
 }
 
 // Query asks for members: of one URL (AccountID, Binding, Scheme, Host, Port), of labels

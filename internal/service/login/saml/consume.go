@@ -106,7 +106,8 @@ func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authenticatio
 	id := a.identity()
 	if !login.InAuthorizedGroup(&p.config, id.Groups) {
 		return nil, login.RefusedError("You are in none of the groups that this endpoint admits.",
-			fmt.Errorf("the person has the groups %.512q", id.Groups))
+			&login.PersonalError{Public: "the person is in none of the groups of authorized_groups",
+				Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)})
 	}
 	return &login.Authentication{
 		Key:          strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),

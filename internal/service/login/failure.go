@@ -1,0 +1,70 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"cmp"
+	"errors"
+	"net/url"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// stepSession is the step of a request that is not to a reserved path.
+const stepSession = "session"
+
+// Failure is a failed login, for the owner of the endpoint.
+type Failure struct {
+	Endpoint         *account.Endpoint
+	AuthID, Provider string
+	// Step is "session" for requests to the endpoint itself, else the name of the reserved path.
+	Step string
+	Code account.Code
+	// Shown is the sentence of the page. Reason is the cause, with the provider's own words where it
+	// gave any: other servers, and people in their own browsers, may have chosen parts of it. It lists
+	// no groups of people.
+	Shown, Reason string
+}
+
+// PersonalError is a cause that lists what a provider says about a person. That is for the server's
+// log only.
+type PersonalError struct {
+	Public string // without what is personal
+	Cause  error
+}
+
+// Error returns the cause's text.
+func (e *PersonalError) Error() string { return e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *PersonalError) Unwrap() error { return e.Cause }
+
+// reportFailure passes a failed login to Options.OnFailure.
+func (q *request) reportFailure(code account.Code, shown string, cause error) {
+	switch q.step {
+	case PathLogout, PathMetadata:
+		return
+	}
+	if q.opt.OnFailure == nil || q.r.Context().Err() != nil {
+		return
+	}
+	reason := logText(cause)
+	var personal *PersonalError
+	if errors.As(cause, &personal) {
+		reason = personal.Public
+	}
+	q.opt.OnFailure(Failure{Endpoint: q.Endpoint, AuthID: q.Config.AuthID, Provider: providerName(q.Config),
+		Step: cmp.Or(q.step, stepSession), Code: code, Shown: shown, Reason: reason})
+}
+
+// providerName returns the name of the config's provider, or its host.
+func providerName(c *trafficpolicy.LoginConfig) string {
+	for _, raw := range []string{c.IssuerURL, c.IdPMetadataURL} {
+		if u, err := url.Parse(raw); err == nil && u.Host != "" && c.Provider == "" {
+			return u.Host
+		}
+	}
+	return cmp.Or(c.Provider, string(c.Kind))
+}

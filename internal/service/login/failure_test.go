@@ -1,0 +1,101 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// TestLogin_ReportsFailures takes steps of a login that fail, and some that do not.
+func TestLogin_ReportsFailures(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fail   func(w *harness, b *browser)
+		step   string
+		code   account.Code
+		reason string
+	}{
+		"the provider does not answer": {func(w *harness, b *browser) {
+			w.idp.err = ProviderError(errors.New("no route to host"))
+			b.get("/")
+		}, PathLogin, account.CodeProviderFailed, "no route to host"},
+		"a refusal": {func(w *harness, b *browser) {
+			b.get("/")
+			b.get(strings.Replace(w.callback(), "good", "bad", 1))
+		}, PathCallback, account.CodeLoginFailed, "cause-of-refusal"},
+		"no cause": {func(w *harness, b *browser) {
+			b.get("/")
+			w.idp.err = RefusedError("no more people", nil)
+			b.get(w.callback())
+		}, PathCallback, account.CodeLoginFailed, "no more people"},
+		"a personal cause": {func(w *harness, b *browser) {
+			b.get("/")
+			w.idp.err = RefusedError("no", fmt.Errorf("checking: %w",
+				&PersonalError{Public: "no group", Cause: errors.New("planted-group")}))
+			b.get(w.callback())
+		}, PathCallback, account.CodeLoginFailed, "no group"},
+		"a wrong clock": {func(w *harness, b *browser) {
+			w.clockErr = errors.New("an hour off")
+			b.get("/")
+		}, PathLogin, account.CodeUnavailable, "an hour off"},
+		"the store": {func(w *harness, b *browser) {
+			b.login("/")
+			w.store.err = errors.New("no database")
+			b.get("/")
+		}, stepSession, account.CodeUnavailable, "no database"},
+		"not in the groups any more": {func(w *harness, b *browser) {
+			b.login("/")
+			w.config.AuthorizedGroups = []string{"admins"}
+			b.get("/")
+		}, stepSession, account.CodeLoginFailed, "authorized_groups"},
+		"a login that succeeds": {func(_ *harness, b *browser) { b.login("/") }, "", "", ""},
+		"a logout from another site": {func(_ *harness, b *browser) {
+			b.login("/")
+			b.post("/_fairlead/staff/logout", "", "Origin", "http://evil.example")
+		}, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newHarness(t)
+			var got []Failure
+			w.handler.opt.OnFailure = func(f Failure) { got = append(got, f) }
+			c.fail(w, w.browser())
+			if c.step == "" {
+				if len(got) != 0 {
+					t.Errorf("reported %+v", got)
+				}
+				return
+			}
+			if len(got) != 1 {
+				t.Fatalf("reported %+v", got)
+			}
+			f := got[0]
+			if f.Step != c.step || f.Code != c.code || !strings.Contains(f.Reason, c.reason) || f.Shown == "" ||
+				f.Endpoint.AccountID != "ac" || f.AuthID != "staff" || strings.Contains(f.Reason, "planted") {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// TestProviderName_HasNoSecret names providers by their URLs.
+func TestProviderName_HasNoSecret(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]trafficpolicy.LoginConfig{
+		"github":           {Kind: trafficpolicy.LoginOAuth, Provider: "github", IssuerURL: "https://ghe.example.com"},
+		"idp.example.com":  {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://user:planted@idp.example.com/x"},
+		"saml.example.com": {Kind: trafficpolicy.LoginSAML, IdPMetadataURL: "https://saml.example.com/m?key=planted"},
+		"saml":             {Kind: trafficpolicy.LoginSAML, IdPMetadata: "<md>"},
+	} {
+		if got := providerName(&c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

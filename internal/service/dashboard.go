@@ -22,7 +22,7 @@ func (s *service) withDashboard(api http.Handler, writes *publishingStore) http.
 	ui := dashboard.New(dashboard.Options{
 		SharedOptions: s.httpOptions(), Store: writes,
 		GeoIP: s.geo != nil, Version: version.String(), ClientIP: s.clientIPFunc(),
-		Replicas: s.replicaRows(), ActiveChildren: s.activeChildrenOfReplicas(),
+		Replicas: s.replicaRows(), ActiveChildren: s.activeChildrenOfReplicas(), Traffic: s.traffic,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {

@@ -32,6 +32,8 @@ func TestDashboard_InBrowser(t *testing.T) {
 		"live updates keep input": testLiveUpdatesKeepInput, "key deletion": testKeyDeletion, "sign-in": testSignIn,
 		"without scripts": testWithoutScripts, "visible focus": testVisibleFocus, "server outage": testServerOutage,
 		"phone": testPhone, "filters without scripts": testFiltersWithoutScripts,
+		"charts": testCharts, "charts live": testChartsLive, "map": testMap,
+		"traffic without scripts": testTrafficWithoutScripts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())
@@ -101,9 +103,10 @@ func checkTree(t *testing.T, b *tab, page string) {
 	if roles["dialog"] > 0 {
 		return // what lies behind it is not told
 	}
-	shown := eval[map[string]int](b,
-		`({table: document.querySelectorAll("table").length, row: document.querySelectorAll("tr").length, rowheader: document.querySelectorAll("tbody th").length,
-		columnheader: document.querySelectorAll("thead th").length})`)
+	shown := eval[map[string]int](b, `(() => {
+		const open = (selector) => [...document.querySelectorAll(selector)].filter((el) => !el.closest("details:not([open])")).length;
+		return {table: open("table"), row: open("tr"), rowheader: open("tbody th"), columnheader: open("thead th")};
+	})()`)
 	for role, n := range shown {
 		if roles[role] != n {
 			t.Errorf("%s: screen readers hear of %d of the role %s, and there are %d", page, roles[role], role, n)

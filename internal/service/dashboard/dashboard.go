@@ -36,9 +36,11 @@ type Options struct {
 	Version string // of the server
 	// Replicas returns the servers of the database; nil where one server is alone.
 	Replicas func() []Replica
-	// ActiveChildren returns the children of failovers that serve with each replica, by failover and
-	// replica; nil where one server is alone.
+	// ActiveChildren returns the children of failovers that serve with each replica, by failover
+	// and replica; nil where one server is alone.
 	ActiveChildren func(ctx context.Context, accountID string, ids []string) (map[string]map[string]string, error)
+	// Traffic is what the pages of traffic show; nil = nothing is recorded.
+	Traffic Traffic
 	// ClientIP returns the address by which attempts to sign in are counted; default the address of
 	// the connection.
 	ClientIP func(*http.Request) netip.Addr
@@ -134,6 +136,11 @@ func (s *server) routes() map[string]route {
 		Path + "{$}":                       {get: s.overview, scopes: identityScopes},
 		Path + "endpoints":                 {get: s.endpoints, scopes: readScopes},
 		Path + "endpoints/{id}":            {get: s.endpoint, scopes: readScopes},
+		Path + "endpoints/{id}/traffic":    {get: s.endpointTraffic, scopes: readScopes},
+		Path + "endpoints/{id}/path":       {get: s.path, scopes: readScopes},
+		Path + "backends/{id}/traffic":     {get: s.backendTraffic, scopes: readScopes},
+		Path + "traffic":                   {get: s.accountTraffic, scopes: readScopes},
+		Path + "map":                       {get: s.pathMap, scopes: readScopes},
 		Path + "kubernetes-operators":      {get: s.operators, scopes: readScopes},
 		Path + "kubernetes-operators/{id}": {get: s.operator, scopes: readScopes},
 		Path + "backends":                  {get: s.backends, scopes: readScopes},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
 // fake is an account service in memory: every interface that the dashboard sees. It does no more
@@ -36,6 +37,9 @@ type fake struct {
 	signIns   map[string]signedIn
 	active    map[string]string
 	wakes     map[chan struct{}]bool
+
+	requests map[string][]traffic.Request // by endpoint
+	busy     float64                      // factor of all traffic
 
 	revoked []account.RevokeSelector
 	stopped []string

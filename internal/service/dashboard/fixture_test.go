@@ -43,6 +43,7 @@ func newFake(now time.Time) *fake {
 	f.addOperators()
 	f.addPeople()
 	f.addEvents()
+	f.addTraffic()
 	f.addTheirs()
 	return f
 }
@@ -246,7 +247,7 @@ func (f *fake) addTheirs() {
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
-	opt := Options{Store: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000}}
+	opt := Options{Store: f, Traffic: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000}}
 	opt.SharedOptions = httpkit.SharedOptions{SessionEnder: f, Revoker: f, ActiveChild: f.activeChild,
 		RedactionMark: func(_, _ string) string { return "redacted:4f2a90c1" },
 		BaseURL:       "https://fairlead.example.com:8443",

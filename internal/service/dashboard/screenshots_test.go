@@ -33,6 +33,14 @@ func shownPages(f *fake) []shownPage {
 	policy := "/ui/traffic-policy/"
 	return []shownPage{
 		{"overview", "/ui/", ""},
+		{"map", "/ui/map", ""},
+		{"traffic", "/ui/traffic", ""},
+		{"traffic-endpoint", "/ui/endpoints/" + f.endpoints[0].ID + "/traffic", ""},
+		{"traffic-failing", "/ui/endpoints/" + f.endpoints[3].ID + "/traffic?requests=failing&window=day", ""},
+		{"traffic-tcp", "/ui/endpoints/" + f.endpoints[1].ID + "/traffic", ""},
+		{"traffic-none", "/ui/endpoints/" + f.endpoints[6].ID + "/traffic", ""},
+		{"traffic-backend", "/ui/backends/" + f.backends[3].ID + "/traffic", ""},
+		{"path", "/ui/endpoints/" + f.endpoints[2].ID + "/path", ""},
 		{"endpoints", "/ui/endpoints", ""},
 		{"endpoint", "/ui/endpoints/" + f.endpoints[4].ID, ""},
 		{"endpoint-offline", "/ui/endpoints/" + f.endpoints[2].ID, ""},

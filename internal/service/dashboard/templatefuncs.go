@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
-// templateFuncs returns the functions of the templates. None returns HTML: templates escape it all.
+// templateFuncs returns the functions of the templates. None returns HTML: templates escape it all
+// but the drawings of package chart.
 func (s *server) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"time":     s.instantOf,
@@ -40,6 +41,8 @@ func (s *server) templateFuncs() template.FuncMap {
 		"country":  s.countryOf,
 		"map":      mapLink,
 		"device":   deviceName,
+		"duration": durationText,
+		"bytes":    bytesText,
 		"session":  func(one account.AppSession) string { return sessionName(&one) },
 	}
 }

@@ -26,6 +26,13 @@ func (f *fake) setTexts(text string) {
 	for i := range f.keys {
 		f.keys[i].Description = text
 	}
+	for _, list := range f.requests {
+		for i := range list {
+			r := &list[i]
+			r.ID, r.Method, r.Path, r.Proto, r.Caller, r.Replica = text, text, text, text, text, text
+			r.Code = account.Code(text)
+		}
+	}
 	for i := range f.tokens {
 		f.tokens[i].Description, f.tokens[i].ACL = text, []string{text}
 	}

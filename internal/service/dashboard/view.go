@@ -99,7 +99,8 @@ func (c *call) menu(current string) []menuGroup {
 		return []menuGroup{policy}
 	}
 	return []menuGroup{
-		{Items: []menuItem{item("Overview", ""), item("Endpoints", "endpoints"),
+		{Items: []menuItem{item("Overview", ""), item("Map", "map"), item("Traffic", "traffic"),
+			item("Endpoints", "endpoints"),
 			item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"),
 			item("Agents", "agents")}},
 		policy,

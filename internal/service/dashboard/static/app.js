@@ -30,7 +30,7 @@
 			return;
 		}
 		for (const { name } of [...from.attributes]) {
-			if (!to.hasAttribute(name) && name !== "aria-busy" && name !== "aria-haspopup") from.removeAttribute(name);
+			if (!to.hasAttribute(name) && !["aria-busy", "aria-haspopup", "open"].includes(name)) from.removeAttribute(name);
 		}
 		for (const { name, value } of to.attributes) {
 			if (name === "hidden" && from.hasAttribute("data-copy")) continue;

@@ -1,0 +1,132 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	_ "embed"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// drawings is a script that returns what is wrong with the drawings of a page.
+//
+//go:embed testdata/drawings.js
+var drawings string
+
+// testCharts looks at the drawings in both themes, on a wide screen and a phone.
+func testCharts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	f.addMany(200)
+	for _, path := range []string{"/ui/traffic", "/ui/traffic?window=day",
+		"/ui/endpoints/" + f.endpoints[0].ID + "/traffic",
+		"/ui/endpoints/" + f.endpoints[1].ID + "/traffic", "/ui/endpoints/" + f.endpoints[6].ID + "/traffic",
+		"/ui/map"} {
+		for _, width := range []int64{1280, 390} {
+			b.size(width, 844, "light")
+			b.open(path)
+			for _, theme := range []string{"light", "dark"} {
+				b.size(width, 844, theme)
+				for _, complaint := range eval[[]string](b, drawings) {
+					t.Errorf("%s, %d pixels, %s: %s", path, width, theme, complaint)
+				}
+			}
+			if n := eval[int64](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); n >
+				0 {
+				t.Errorf("%s at %d pixels: %d pixels lie outside", path, width, n)
+			}
+		}
+	}
+	b.size(1280, 844, "light")
+	b.open("/ui/traffic")
+	eval[bool](b, "(document.querySelector('.values summary').click(), true)")
+	for _, complaint := range eval[[]string](b, accessible) {
+		t.Errorf("with a table open: %s", complaint)
+	}
+	checkTree(t, b, "traffic with a table open")
+}
+
+func testChartsLive(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	b.size(1280, 600, "light")
+	b.open("/ui/traffic")
+	b.until("the stream", "'following' in document.body.dataset")
+	eval[bool](b, `(() => {
+		window.same = true;
+		const summary = document.querySelectorAll(".values summary")[1];
+		summary.focus();
+		summary.click();
+		window.scrollTo(0, 200);
+		window.path = document.querySelector(".plot .line");
+		window.before = window.path.getAttribute("d");
+		return true;
+	})()`)
+	f.change(func() { f.busy = 3 })
+	b.until("the new drawing", "window.path.isConnected && window.path.getAttribute('d') !== window.before")
+	state := eval[string](b, `(() => {
+		const open = document.querySelectorAll(".values[open]");
+		const at = document.activeElement.closest("section").querySelector("h2").textContent;
+		const rows = open[0].querySelectorAll("tbody tr").length;
+		return [window.same, window.scrollY > 0, at, open.length, rows > 10].join("|");
+	})()`)
+	if state != "true|true|Answers by status|1|true" {
+		t.Errorf("same page, scrolled, focus, open tables, rows: %s", state)
+	}
+}
+
+func testMap(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	f.addMany(200)
+	b.size(1280, 844, "light")
+	b.open("/ui/map")
+	state := eval[string](b, `(() => {
+		const rows = [...document.querySelectorAll(".map tbody tr")];
+		const links = [...document.querySelectorAll(".arrow.broken a")].filter((a) => a.pathname.endsWith("/path"));
+		const high = rows.filter((tr) => tr.offsetHeight > 120);
+		return [rows.length, document.querySelectorAll(".arrow.broken").length, links.length, high.length].join("|");
+	})()`)
+	if state != "207|22|22|0" {
+		t.Errorf("rows, broken hops, those with an explanation, rows that are high: %s", state)
+	}
+	eval[bool](b, `(document.querySelector(".jump a[href='#in-team-7']").click(), true)`)
+	b.until("the group",
+		"location.hash === '#in-team-7' && "+
+			"Math.abs(document.getElementById('in-team-7').getBoundingClientRect().top) < 60")
+	b.open("/ui/map?state=broken&q=ledger")
+	for range 60 {
+		if eval[bool](b, "document.activeElement.matches('.arrow.broken a')") {
+			break
+		}
+		b.press(kb.Tab)
+	}
+	b.press(kb.Enter)
+	b.until("the explanation", "location.pathname.endsWith('/path') && "+
+		"document.querySelector('#live').textContent.includes('No agent is connected for http://ledger.prod')")
+	b.size(390, 844, "light")
+	b.open("/ui/map")
+	order := eval[string](b, `[...document.querySelector(".map tbody tr").children]
+		.map((cell) => [cell.getBoundingClientRect().top, cell.localName])
+		.sort((a, b) => a[0] - b[0]).map((at) => at[1]).join(" ")`)
+	if !strings.HasPrefix(order, "th") {
+		t.Errorf("on a phone a row begins with %s, want the endpoint", order)
+	}
+}
+
+func testTrafficWithoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	sendCommand(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.open("/ui/endpoints/" + f.endpoints[3].ID + "/traffic")
+	if n := eval[int](b,
+		"[...document.querySelectorAll('svg.chart')].filter((svg) => svg.getBoundingClientRect().height > "+
+			"150).length"); n != 5 {
+		t.Errorf("%d charts are drawn, want 5", n)
+	}
+	b.do(chromedp.Click(chromedp.CSS(".values summary")))
+	b.until("the table", "document.querySelector('.values[open] table').offsetHeight > 200")
+	b.do(chromedp.Click(chromedp.CSS("nav[aria-label='Which of them'] a:not([aria-current])")))
+	b.until("the failing requests", "location.search === '?requests=failing' && "+
+		"document.querySelectorAll(\"tr[data-key^='rq-']\").length === 10")
+	b.do(chromedp.Click(chromedp.CSS("nav[aria-label='Span of time'] a:not([aria-current])")))
+	b.until("the day", "location.search === '?requests=failing&window=day'")
+}

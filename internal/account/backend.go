@@ -119,6 +119,9 @@ type BackendPatch struct {
 	Body                  *string
 	Address               *string // of Static
 	TLS                   *bool
+	// ExpectedUpdatedAt is the UpdatedAt of the backend that the patch was made of; nil = of any.
+	// CodeChanged when the backend has another one by now.
+	ExpectedUpdatedAt *time.Time
 }
 
 // BackendPage is a page of backends.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 )
 
 // MaxTrafficPolicy is the most bytes of a traffic policy.
@@ -24,6 +25,9 @@ type EndpointPatch struct {
 	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
 	// the endpoint has another one by now.
 	ExpectedPolicy *string
+	// ExpectedUpdatedAt is the UpdatedAt of the endpoint that the patch was made of; nil = of any.
+	// CodeChanged when the endpoint has another one by now.
+	ExpectedUpdatedAt *time.Time
 }
 
 // PolicyFacts is what the store has to know of a traffic policy.
@@ -38,6 +42,15 @@ type PolicyFacts struct {
 // PolicyChecker compiles a policy for an endpoint of the scheme and binding. Its errors are
 // CodeInvalid with the field "traffic_policy" and a rule that names line and column.
 type PolicyChecker func(text, scheme, binding string) (PolicyFacts, error)
+
+// CheckUnchanged returns CodeChanged when an object was changed after the time that is expected;
+// nil expects none. what names the object in the message.
+func CheckUnchanged(what string, updatedAt time.Time, expected *time.Time) error {
+	if expected == nil || updatedAt.Equal(*expected) {
+		return nil
+	}
+	return Errorf(CodeChanged, "%s was changed meanwhile; read it, and send the change again", what)
+}
 
 // CloudEndpoints keeps endpoints of type cloud: rows that no agent holds. An agent's endpoint is
 // CodeInvalid here, with what to do instead.

@@ -22,6 +22,8 @@ func (s *service) withDashboard(api http.Handler, writes *publishingStore) http.
 	ui := dashboard.New(dashboard.Options{
 		SharedOptions: s.httpOptions(), Store: writes,
 		GeoIP: s.geo != nil, Version: version.String(), ClientIP: s.clientIPFunc(),
+		CheckPolicy: compilePolicy, CheckStaticAddress: s.checkStaticAddress,
+		Seal: s.key.Seal, Unseal: s.key.Unseal,
 		Replicas: s.replicaRows(), ActiveChildren: s.activeChildrenOfReplicas(), Traffic: s.traffic,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

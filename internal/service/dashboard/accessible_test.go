@@ -34,6 +34,8 @@ func TestDashboard_InBrowser(t *testing.T) {
 		"phone": testPhone, "filters without scripts": testFiltersWithoutScripts,
 		"charts": testCharts, "charts live": testChartsLive, "map": testMap,
 		"traffic without scripts": testTrafficWithoutScripts,
+		"policy editor":           testPolicyEditor, "editor without scripts": testEditorWithoutScripts,
+		"editor by keyboard": testEditorByKeyboard, "editor on a phone": testEditorOnPhone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())
@@ -50,6 +52,7 @@ func TestDashboard_InBrowser(t *testing.T) {
 }
 
 func testAccessibility(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	f.addLoginFailures()
 	pages := append(shownPages(f), shownPage{"sign-in", "/ui/sign-in?return=/ui/none", ""})
 	for _, p := range pages {
 		b.size(1280, 720, "light")

@@ -83,6 +83,17 @@ type backendsPage struct {
 	Pager pager
 }
 
+// Noun returns what a backend of the kind is called in the middle of a sentence.
+func (p backendsPage) Noun() string { return backendNoun(p.Kind) }
+
+// backendNoun returns what a backend of the kind is called in the middle of a sentence.
+func backendNoun(kind account.BackendKind) string {
+	if kind == account.BackendHTTPResponse {
+		return "HTTP response backend"
+	}
+	return strings.ToLower(kindName(kind)) + " backend"
+}
+
 type kindTab struct {
 	Kind    account.BackendKind
 	Href    string

@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -73,7 +74,7 @@ func (rt *route) handle(c *call) error {
 			return account.Errorf(account.CodeUnavailable,
 				"the server is about to stop, and changes nothing any more; try again in a moment")
 		}
-		if err := c.readForm(); err != nil {
+		if err := c.readForm(cmp.Or(rt.maxForm, int64(maxForm))); err != nil {
 			return err
 		}
 	}
@@ -98,13 +99,13 @@ func (rt *route) allowedMethods() string {
 	return strings.Join(methods, ", ")
 }
 
-// readForm reads the form that was sent.
-func (c *call) readForm() error {
-	done := c.LimitBody(maxForm, c.server.opt.Limits.BodyTimeout)
+// readForm reads the form that was sent, of at most so many bytes.
+func (c *call) readForm(maxBytes int64) error {
+	done := c.LimitBody(maxBytes, c.server.opt.Limits.BodyTimeout)
 	if err := c.Request.ParseForm(); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			return account.Errorf(account.CodeTooLarge, "the form has more than %d bytes", maxForm)
+			return account.Errorf(account.CodeTooLarge, "the form has more than %d bytes", maxBytes)
 		}
 		return account.Errorf(account.CodeMalformed,
 			"the form cannot be read; open the page again and send it from there")

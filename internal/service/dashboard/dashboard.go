@@ -24,6 +24,7 @@ const Path = "/ui/"
 // Store is what the dashboard reads and writes.
 type Store interface {
 	httpkit.Store
+	account.CloudEndpoints
 	account.DashboardSessions
 }
 
@@ -41,6 +42,15 @@ type Options struct {
 	ActiveChildren func(ctx context.Context, accountID string, ids []string) (map[string]map[string]string, error)
 	// Traffic is what the pages of traffic show; nil = nothing is recorded.
 	Traffic Traffic
+	// CheckPolicy compiles a policy before it is stored; nil refuses every policy.
+	CheckPolicy account.PolicyChecker
+	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the
+	// server would not connect; nil admits all.
+	CheckStaticAddress func(address string) error
+	// Seal encrypts a text that only Unseal with the same owner reads: secrets that were typed are
+	// kept so in the form until they are saved. nil = they have to be typed again.
+	Seal   func(text, owner string) []byte
+	Unseal func(sealed []byte, owner string) (string, error)
 	// ClientIP returns the address by which attempts to sign in are counted; default the address of
 	// the connection.
 	ClientIP func(*http.Request) netip.Addr
@@ -116,6 +126,7 @@ type route struct {
 	public      bool            // needs no sign-in
 	scopes      []account.Scope // beside admin, for get
 	writeScopes []account.Scope // beside admin, for post
+	maxForm     int64           // bytes; 0 means maxForm
 }
 
 // Scopes that suffice beside admin.
@@ -164,6 +175,7 @@ func (s *server) routes() map[string]route {
 	for _, kind := range s.credentialKinds() {
 		maps.Copy(routes, kind.routes())
 	}
+	maps.Copy(routes, s.editorRoutes())
 	return routes
 }
 

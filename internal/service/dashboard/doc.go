@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dashboard owns the pages that people see under /ui/ of the API's listener: signing in
-// with an API key, what an account has, what is wrong with it, and the few things that one does by
-// hand: revoke an identity, stop an agent, make and delete keys.
+// with an API key, what an account has, what is wrong with it, and what one does by hand: revoke an
+// identity, stop an agent, make and delete keys, make, change and delete cloud endpoints with their
+// traffic policies, and backends.
 //
 // What comes in: HTTP requests of browsers. Whom it hands over to: the interfaces of
 // internal/account, which it knows nothing of but their methods.
@@ -11,5 +12,7 @@
 // Every page is one GET that changes nothing, and every action one POST of a plain form, answered
 // with a redirect. Scripts only spare people the way: they show the page of a confirmation as a
 // dialog, send the search while it is typed, and read the page again when something has changed.
-// There is one file per noun; templates and what they look like are in templates/ and static/.
+// What people change, an editor shows as a form, then the difference, and where another has saved
+// first both differences. There is one file per noun; templates and what they look like are in
+// templates/ and static/.
 package dashboard

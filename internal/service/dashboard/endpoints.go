@@ -70,6 +70,12 @@ type endpointPage struct {
 	Ports     []account.Endpoint
 }
 
+// IsEditable reports whether forms change the endpoint.
+func (p *endpointPage) IsEditable() bool { return isEditable(&p.Endpoint) }
+
+// IsDeletable reports whether the dashboard deletes the endpoint.
+func (p *endpointPage) IsDeletable() bool { return isDeletable(&p.Endpoint) }
+
 // HasPolicy reports whether a traffic policy may apply to the endpoint.
 func (p *endpointPage) HasPolicy() bool {
 	return !slices.Contains(p.Bindings, account.BindingClusterset)

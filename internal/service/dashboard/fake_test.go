@@ -40,6 +40,7 @@ type fake struct {
 
 	requests map[string][]traffic.Request // by endpoint
 	busy     float64                      // factor of all traffic
+	failures []traffic.LoginFailure
 
 	revoked []account.RevokeSelector
 	stopped []string
@@ -224,10 +225,6 @@ func (f *fake) DeleteOperator(context.Context, account.Caller, string) error {
 	panic("the dashboard deletes no operator")
 }
 
-func (f *fake) CreateBackend(context.Context, account.Caller, account.Backend) (*account.Backend, error) {
-	panic("the dashboard makes no backend")
-}
-
 func (f *fake) Backend(
 	_ context.Context, accountID string, kind account.BackendKind, id string,
 ) (*account.Backend, error) {
@@ -255,16 +252,6 @@ func (f *fake) ListBackends(
 		return b.Kind == kind
 	})
 	return &account.BackendPage{Backends: page, More: more}, nil
-}
-
-func (f *fake) PatchBackend(
-	context.Context, account.Caller, account.BackendKind, string, account.BackendPatch,
-) (*account.Backend, error) {
-	panic("the dashboard changes no backend")
-}
-
-func (f *fake) DeleteBackend(context.Context, account.Caller, account.BackendKind, string) error {
-	panic("the dashboard deletes no backend")
 }
 
 func (f *fake) activeChild(_, id string) string {

@@ -114,7 +114,3 @@ func (f *fake) Recent(
 	}
 	return found, f.coverage()
 }
-
-func (f *fake) LoginFailures(context.Context, string, int) ([]traffic.LoginFailure, traffic.Coverage) {
-	return nil, traffic.Coverage{}
-}

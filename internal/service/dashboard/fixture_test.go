@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 const (
@@ -247,11 +249,17 @@ func (f *fake) addTheirs() {
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
-	opt := Options{Store: f, Traffic: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000}}
+	opt := Options{Store: f, Traffic: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000}, CheckPolicy: trafficpolicy.FactsOf,
+		Seal: sealForTest, Unseal: unsealForTest}
 	opt.SharedOptions = httpkit.SharedOptions{SessionEnder: f, Revoker: f, ActiveChild: f.activeChild,
-		RedactionMark: func(_, _ string) string { return "redacted:4f2a90c1" },
-		BaseURL:       "https://fairlead.example.com:8443",
-		Logger:        slog.New(slog.DiscardHandler),
+		RedactionMark: func(_, secret string) string {
+			if secret == "hunter2-hunter2" {
+				return "redacted:4f2a90c1"
+			}
+			return fmt.Sprintf("redacted:%08x", crc32.ChecksumIEEE([]byte(secret)))
+		},
+		BaseURL: "https://fairlead.example.com:8443",
+		Logger:  slog.New(slog.DiscardHandler),
 		MatchSelectors: func(selectors []string) (func(*account.Endpoint) bool, error) {
 			return func(e *account.Endpoint) bool {
 				return len(selectors) == 0 ||

@@ -32,6 +32,8 @@ type usersPage struct {
 	Countries  []choice // of live sessions, and the selected one
 	ByActivity bool     // the most recently active first
 	Problem    string   // of the filter; "" = it is valid
+
+	Failed failedLogins
 }
 
 // choice is an option of a select.
@@ -75,6 +77,7 @@ func (s *server) users(c *call) error {
 			page.BeforeID = "" // the position needs the time and the ID
 		}
 	}
+	p.Failed = s.failedLogins(c)
 	view := view{Page: "identities", Title: "Identities", Nav: identitiesNav, Live: "audit", Poll: true}
 	if err := filter.Validate(); err != nil {
 		labels := map[string]string{"endpoint": "The endpoint", "ip": "The IP address", "country": "The country"}

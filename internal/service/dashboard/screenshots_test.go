@@ -50,6 +50,15 @@ func shownPages(f *fake) []shownPage {
 		{"backend", "/ui/backends/" + f.backends[3].ID, ""},
 		{"backend-tunnel-group", "/ui/backends/" + f.backends[0].ID, ""},
 		{"backend-http-response", "/ui/backends/" + f.backends[2].ID, ""},
+		{"endpoint-new", "/ui/endpoints/new", ""},
+		{"endpoint-edit", "/ui/endpoints/" + f.endpoints[4].ID + "/edit", ""},
+		{"endpoint-delete", "/ui/endpoints/" + f.endpoints[3].ID + "/delete", ""},
+		{"backend-new-static", "/ui/backends/new/static", ""},
+		{"backend-edit-failover", "/ui/backends/" + f.backends[3].ID + "/edit", ""},
+		{"backend-edit-weighted", "/ui/backends/" + f.backends[5].ID + "/edit", ""},
+		{"backend-edit-http-response", "/ui/backends/" + f.backends[2].ID + "/edit", ""},
+		{"backend-edit-tunnel-group", "/ui/backends/" + f.backends[0].ID + "/edit", ""},
+		{"backend-delete", "/ui/backends/" + f.backends[0].ID + "/delete", ""},
 		{"agents", "/ui/agents", ""},
 		{"agent", "/ui/agents/" + f.agents[0].ID, ""},
 		{"identities", policy + "identities", ""},
@@ -84,6 +93,7 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("only with -screenshots")
 	}
 	f := newFake(time.Now())
+	f.addLoginFailures()
 	srv := dashboardOf(t, f, func(o *Options) { o.Clock = time.Now })
 	b := &tab{t, chromium(t), localhost(srv.URL)}
 	shoot := func(name, theme string) {

@@ -187,8 +187,8 @@ func (c *call) variant(name, value string) string {
 	return c.Request.URL.Path + "?" + q.Encode()
 }
 
-// values returns what f makes of each point that has data, NaN for the others.
-func values(series traffic.Series, since time.Time, f func(*traffic.Point) float64) []float64 {
+// pointValues returns what f makes of each point that has data, NaN for the others.
+func pointValues(series traffic.Series, since time.Time, f func(*traffic.Point) float64) []float64 {
 	all := make([]float64, len(series.Points))
 	for i := range series.Points {
 		at := series.Start.Add(time.Duration(i) * series.Step)

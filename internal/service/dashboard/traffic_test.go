@@ -103,7 +103,7 @@ func TestValues_LeaveOutUnknownSteps(t *testing.T) {
 	for known, since := range map[int]time.Time{0: {}, 4: start, 2: start.Add(11 * time.Second),
 		3: start.Add(10 * time.Second)} {
 		n := 0
-		for _, v := range values(s, since, one) {
+		for _, v := range pointValues(s, since, one) {
 			if !math.IsNaN(v) {
 				n++
 			}

@@ -56,7 +56,7 @@ func (m figureMaker) figure(id, title string, unit chart.Unit, lines ...chart.Li
 
 // perSecond returns the line of a count.
 func (m figureMaker) perSecond(name string, tone chart.Tone, n func(*traffic.Point) uint64) chart.Line {
-	return chart.Line{Name: name, Tone: tone, Values: values(m.series, m.since, func(p *traffic.Point) float64 {
+	return chart.Line{Name: name, Tone: tone, Values: pointValues(m.series, m.since, func(p *traffic.Point) float64 {
 		return float64(n(p)) / m.series.Step.Seconds()
 	})}
 }
@@ -92,7 +92,7 @@ func (m figureMaker) answers() figure {
 
 func (m figureMaker) durations(scheme string) figure {
 	quantile := func(name string, tone chart.Tone, of func(*traffic.Point) time.Duration) chart.Line {
-		return chart.Line{Name: name, Tone: tone, Values: values(m.series, m.since, func(p *traffic.Point) float64 {
+		return chart.Line{Name: name, Tone: tone, Values: pointValues(m.series, m.since, func(p *traffic.Point) float64 {
 			if d := of(p); d > 0 {
 				return d.Seconds()
 			}
@@ -126,7 +126,7 @@ func (m figureMaker) open(scheme string) figure {
 		name = "Open connections"
 	}
 	f := m.figure("open", name, chart.Count, chart.Line{Name: "Open", Tone: chart.Accent,
-		Values: values(m.series, m.since, func(p *traffic.Point) float64 { return float64(p.Open) })})
+		Values: pointValues(m.series, m.since, func(p *traffic.Point) float64 { return float64(p.Open) })})
 	f.Peak = true
 	return f
 }

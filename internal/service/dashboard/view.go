@@ -29,7 +29,7 @@ type pages map[string]*template.Template
 func (s *server) parsePages() pages {
 	base := template.Must(template.New("layout.html").Funcs(s.templateFuncs()).
 		ParseFS(templateFiles, "templates/layout.html",
-			"templates/parts.html"))
+			"templates/parts.html", "templates/edit-parts.html"))
 	files, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
 		panic(err) // the pattern is ours
@@ -37,7 +37,7 @@ func (s *server) parsePages() pages {
 	all := pages{}
 	for _, file := range files {
 		name := strings.TrimSuffix(path.Base(file), ".html")
-		if name == "layout" || name == "parts" {
+		if name == "layout" || name == "parts" || name == "edit-parts" {
 			continue
 		}
 		all[name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, file))
@@ -205,6 +205,12 @@ const (
 	noticeRestarted        = "restarted"
 	noticeKeyDeleted       = "key-deleted"
 	noticeAuthtokenDeleted = "authtoken-deleted"
+	noticeEndpointCreated  = "endpoint-created"
+	noticeEndpointSaved    = "endpoint-saved"
+	noticeEndpointDeleted  = "endpoint-deleted"
+	noticeBackendCreated   = "backend-created"
+	noticeBackendSaved     = "backend-saved"
+	noticeBackendDeleted   = "backend-deleted"
 	noticeLifetime         = 60 // seconds
 	maxNoticeInCookie      = 1_000_000
 )
@@ -233,6 +239,16 @@ func (n notice) text() string {
 		return "The API key is deleted."
 	case noticeAuthtokenDeleted:
 		return "The authtoken is deleted."
+	case noticeEndpointCreated:
+		return "The cloud endpoint is made. It serves from now on."
+	case noticeEndpointSaved, noticeBackendSaved:
+		return "The changes are saved. They hold for new connections and requests."
+	case noticeEndpointDeleted:
+		return "The endpoint is deleted."
+	case noticeBackendCreated:
+		return "The backend is made. Endpoints and other backends can use it."
+	case noticeBackendDeleted:
+		return "The backend is deleted."
 	}
 	return ""
 }

@@ -23,6 +23,7 @@ type Call struct {
 	Request     *http.Request
 	OperationID string          // of this request, in its error and its log line
 	Key         *account.APIKey // of the caller; nil until it is authenticated
+	ReadOnly    bool            // it changes nothing, whatever its method
 
 	started time.Time
 }
@@ -100,7 +101,7 @@ func (c *Call) level(err error) slog.Level {
 		return slog.LevelDebug
 	case status >= 500 || err != nil && status < 400:
 		return slog.LevelError
-	case err != nil || c.Request.Method != http.MethodGet:
+	case err != nil || c.Request.Method != http.MethodGet && !c.ReadOnly:
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug

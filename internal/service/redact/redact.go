@@ -69,6 +69,11 @@ func (e UnknownMarkError) Error() string {
 // Restore returns the text with the secrets of stored in place of its marks, or UnknownMarkError.
 // It returns a text that is not a valid document as it is.
 func Restore(text, stored string, mark Mark) (string, error) {
+	return RestoreWith(text, stored, nil, mark)
+}
+
+// RestoreWith is Restore with further secrets that marks of the text may stand for.
+func RestoreWith(text, stored string, more []string, mark Mark) (string, error) {
 	if stored != "" && text == Text(stored, mark) {
 		return stored, nil
 	}
@@ -77,6 +82,9 @@ func Restore(text, stored string, mark Mark) (string, error) {
 		return text, nil //nolint:nilerr // compiling the text reports its errors
 	}
 	kept := map[string]string{}
+	for _, secret := range more {
+		kept[mark(secret)] = secret
+	}
 	if old, err := parse(stored); err == nil {
 		for _, n := range secrets(old) {
 			kept[mark(n.Value)] = n.Value
@@ -94,6 +102,31 @@ func Restore(text, stored string, mark Mark) (string, error) {
 		replace[n] = secret
 	}
 	return rewrite(text, root, replace)
+}
+
+// IsMark reports whether the text is a mark.
+func IsMark(text string) bool { return marked.MatchString(text) }
+
+// Secrets returns the secrets of a text for which Text shows marks; none for a text that is not a
+// valid document.
+func Secrets(text string) (all []string) {
+	root, err := parse(text)
+	if err != nil {
+		return nil
+	}
+	for _, n := range secrets(root) {
+		if !marked.MatchString(n.Value) {
+			all = append(all, n.Value)
+		}
+	}
+	return all
+}
+
+// Valid reports whether Text shows the text with marks in place of its secrets, and not one mark
+// for the whole of it.
+func Valid(text string) bool {
+	_, err := parse(text)
+	return err == nil || strings.TrimSpace(text) == ""
 }
 
 // parse reads exactly one document.

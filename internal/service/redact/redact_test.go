@@ -135,3 +135,25 @@ func FuzzRedact(f *testing.F) {
 		}
 	})
 }
+
+func TestRestoreWith_KnowsFurtherSecrets(t *testing.T) {
+	t.Parallel()
+	const text = "a: {client_secret: typed, password: stored}\n"
+	shown := redact.Text(text, mark)
+	if _, err := redact.Restore(shown, "password: stored\n", mark); err == nil {
+		t.Error("a secret that is neither stored nor given was found")
+	}
+	got, err := redact.RestoreWith(shown, "password: stored\n", []string{"typed"}, mark)
+	if err != nil || meaning(t, got) != meaning(t, text) {
+		t.Errorf("restored %q, %v", got, err)
+	}
+	if all := redact.Secrets(text); len(all) != 2 {
+		t.Errorf("secrets %q", all)
+	}
+	if all := redact.Secrets(shown); len(all) != 0 {
+		t.Errorf("marks are secrets: %q", all)
+	}
+	if !redact.Valid(text) || !redact.Valid("") || redact.Valid("a: [") || redact.Secrets("password: [x") != nil {
+		t.Error("a document is not told from a text that is none")
+	}
+}

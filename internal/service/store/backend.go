@@ -214,6 +214,9 @@ func (s *Store) PatchBackend(
 		if err != nil {
 			return err
 		}
+		if err := account.CheckUnchanged("backend "+id, existing.UpdatedAt, p.ExpectedUpdatedAt); err != nil {
+			return err
+		}
 		if patched, err = p.Apply(*existing); err != nil || reflect.DeepEqual(patched, *existing) {
 			return err
 		}

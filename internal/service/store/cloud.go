@@ -195,18 +195,12 @@ func (s *Store) PatchEndpoint(
 			return err
 		}
 		before := row.e
+		if err := t.checkExpected(row, p); err != nil {
+			return err
+		}
 		after, err := p.Apply(before)
 		if err != nil {
 			return err
-		}
-		if p.ExpectedPolicy != nil {
-			if now, err = t.policyOf(row); err == nil && now.text != *p.ExpectedPolicy {
-				err = account.Errorf(account.CodeChanged,
-					"the traffic policy of %s was changed meanwhile; read it, and send the change again", row.e.URL)
-			}
-			if err != nil {
-				return err
-			}
 		}
 		if p.TrafficPolicy == nil {
 			now, err = t.policyOf(row)
@@ -239,6 +233,22 @@ func (s *Store) PatchEndpoint(
 	}
 	row.e.TrafficPolicy = now.text
 	return &row.e, nil
+}
+
+// checkExpected returns CodeChanged if the row is not what the patch was made of.
+func (t *tx) checkExpected(row *endpointRow, p account.EndpointPatch) error {
+	if err := account.CheckUnchanged(row.e.URL, row.e.UpdatedAt, p.ExpectedUpdatedAt); err != nil {
+		return err
+	}
+	if p.ExpectedPolicy == nil {
+		return nil
+	}
+	now, err := t.policyOf(row)
+	if err == nil && now.text != *p.ExpectedPolicy {
+		err = account.Errorf(account.CodeChanged,
+			"the traffic policy of %s was changed meanwhile; read it, and send the change again", row.e.URL)
+	}
+	return err
 }
 
 // onlyReadiness reports whether two states of an endpoint differ in nothing but

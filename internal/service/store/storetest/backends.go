@@ -175,6 +175,23 @@ var backends = map[string]func(*testing.T, Open){
 		Equal(t, "order", strings.Join(got.Children, " "), two.ID+" "+one.ID)
 		Equal(t, "events", len(f.Since(account.ResourceVersion{Epoch: f.List().Version.Epoch})), 0)
 	},
+	"backend: patch of an older state": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		made := f.Static()
+		patch := func(metadata string, expected time.Time) (*account.Backend, error) {
+			f.Clock.Step(time.Second)
+			return f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, made.Kind, made.ID,
+				account.BackendPatch{Metadata: &metadata, ExpectedUpdatedAt: &expected})
+		}
+		first, err := patch("first", made.UpdatedAt)
+		Must(t, err)
+		for _, same := range []string{"second", "first"} { // also one that changes nothing
+			_, err = patch(same, made.UpdatedAt)
+			Equal(t, "code", account.CodeOf(err), account.CodeChanged)
+		}
+		_, err = patch("second", first.UpdatedAt)
+		Must(t, err)
+	},
 	"unknown and foreign children: same refusal": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")

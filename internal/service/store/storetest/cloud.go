@@ -54,6 +54,23 @@ func (f *Fixture) patchCloud(id string, p account.EndpointPatch) (*account.Endpo
 
 // cloudEndpoints tests endpoints of type cloud, which have no agent.
 var cloudEndpoints = map[string]func(*testing.T, Open){
+	"cloud endpoint: patch of an older state": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		made := f.MakeCloud(f.Cloud("http://shop.demo"))
+		patch := func(metadata string, expected time.Time) (*account.Endpoint, error) {
+			f.Clock.Step(time.Second)
+			return f.patchCloud(made.ID, account.EndpointPatch{Metadata: &metadata, ExpectedUpdatedAt: &expected})
+		}
+		first, err := patch("first", made.UpdatedAt)
+		Must(t, err)
+		for _, same := range []string{"second", "first"} { // also one that changes nothing
+			_, err = patch(same, made.UpdatedAt)
+			Equal(t, "code", account.CodeOf(err), account.CodeChanged)
+		}
+		Equal(t, "metadata", f.Endpoint(made.ID).Metadata, "first")
+		_, err = patch("second", first.UpdatedAt)
+		Must(t, err)
+	},
 	"cloud endpoint: create, stay online, delete": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		before := f.List().Version

@@ -1,0 +1,166 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const (
+	policyText     = "document.getElementById('traffic_policy')"
+	findingsCount  = "document.getElementById('findings-count').textContent"
+	markedLines    = "[...document.querySelectorAll('.gutter .marked')].map((line) => line.textContent).join(' ')"
+	numberOfLines  = "document.querySelectorAll('.gutter span').length"
+	onePolicy      = "on_http_request:\\n  - actions:\\n      - type: deny\\n"
+	anotherPolicy  = "on_http_request:\\n  - actions:\\n      - type: denyy\\n"
+	pressOfAButton = "(document.querySelector('button[value=%s]:not(.unseen)').click(), true)"
+)
+
+// setPolicy puts a text into the editor as if it was pasted.
+func (b *tab) setPolicy(text string) {
+	b.t.Helper()
+	eval[bool](b,
+		fmt.Sprintf("(%[1]s.value = \"%[2]s\", %[1]s.dispatchEvent(new InputEvent('input', {bubbles: true})), true)",
+			policyText, text))
+}
+
+func testPolicyEditor(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	path := "/ui/endpoints/" + f.endpoints[4].ID
+	b.open(path + "/edit")
+	if n := eval[int](b, numberOfLines); n < 12 || eval[int](b, policyText+".rows") != n {
+		t.Errorf("%d numbers beside the lines", n)
+	}
+	b.setPolicy(anotherPolicy)
+	b.until("the finding", findingsCount+" === '1 mistake'")
+	if got := eval[string](b, markedLines); got != "3" {
+		t.Errorf("marked lines: %s", got)
+	}
+	for _, theme := range []string{"light", "dark"} {
+		b.size(1280, 720, theme)
+		for _, complaint := range eval[[]string](b, accessible) {
+			t.Errorf("%s: %s", theme, complaint)
+		}
+	}
+	checkTree(t, b, "the editor with a finding")
+	b.do(chromedp.Click(chromedp.CSS("#findings li a")))
+	b.until("the caret at the mistake", "document.activeElement === "+policyText+" && "+policyText+
+		".value.slice("+policyText+".selectionStart).startsWith('denyy')")
+	b.press(kb.End + kb.Backspace)
+	b.until("that it is mended", findingsCount+" === 'No mistakes.' && "+markedLines+" === '' && !"+policyText+
+		".hasAttribute('aria-invalid')")
+	// Lines that are added get numbers, those that go lose theirs.
+	b.setPolicy(strings.Repeat("# x\\n", 40))
+	b.until("42 lines", numberOfLines+" === 42 && "+policyText+".scrollHeight <= "+policyText+".clientHeight + 1")
+	b.setPolicy(onePolicy)
+	b.until("12 lines", numberOfLines+" === 12")
+	align := "(() => { const box = (el) => el.getBoundingClientRect(); const style = getComputedStyle(" + policyText +
+		"); return Math.abs(box(document.querySelector('.gutter span:nth-of-type(3)')).top - box(" + policyText +
+		").top - parseFloat(style.paddingTop) - 2 * parseFloat(style.lineHeight)); })()"
+	if off := eval[float64](b, align); off > 4 {
+		t.Errorf("the third number is %g pixels off its line", off)
+	}
+	eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
+	b.until("the difference", "document.querySelector('.diff ins')?.textContent.includes('deny')")
+	for _, theme := range []string{"light", "dark"} {
+		b.size(1280, 720, theme)
+		for _, complaint := range eval[[]string](b, accessible) {
+			t.Errorf("the review, %s: %s", theme, complaint)
+		}
+	}
+	checkTree(t, b, "the review")
+	eval[bool](b, fmt.Sprintf(pressOfAButton, stepSave))
+	b.until("what was done",
+		"document.querySelector('.notice')?.textContent.includes('saved') && location.pathname === '"+
+			path+"'")
+	if got := f.endpoints[4].TrafficPolicy; got != strings.ReplaceAll(onePolicy, "\\n", "\n") {
+		t.Errorf("saved %q", got)
+	}
+}
+
+func testEditorWithoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	sendCommand(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	path := "/ui/endpoints/" + f.endpoints[3].ID
+	b.open(path + "/edit")
+	b.do(chromedp.SendKeys(chromedp.CSS("#traffic_policy"), "inbound: []"),
+		chromedp.Click(chromedp.CSS("button[value=check]")))
+	b.until("the finding", findingsCount+" === '1 mistake' && "+markedLines+" === '1' && "+policyText+
+		".value === 'inbound: []'")
+	f.patchAsOther(t, f.endpoints[3].ID, account.EndpointPatch{Metadata: new("Theirs")})
+	b.do(chromedp.SendKeys(chromedp.CSS("#traffic_policy"), strings.Repeat(kb.Backspace, 11)),
+		chromedp.SendKeys(chromedp.CSS("#description"), " of mine"),
+		chromedp.Click(chromedp.CSS(".buttons button[value=review]")))
+	b.until("the conflict", "document.querySelector('h1')?.textContent.startsWith('Another has saved')")
+	b.do(chromedp.Click(chromedp.CSS("button[value=save]")))
+	b.until("what was done", "document.querySelector('.notice')?.textContent.includes('saved')")
+	if e := f.endpoints[3]; e.Description != "Shop with failover of mine" || e.Metadata != "Theirs" {
+		t.Errorf("saved %+v", e)
+	}
+}
+
+// testEditorByKeyboard makes a backend without a mouse, and leaves the text of a policy by the tab
+// key.
+func testEditorByKeyboard(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	b.open("/ui/backends/new/static")
+	b.write("address", "db.example.com:5432")
+	b.press(kb.Enter)
+	b.until("the new backend", "document.querySelector('.notice')?.textContent.includes('backend is made')")
+	b.open("/ui/endpoints/new")
+	b.write("url", "http://keyboard.demo")
+	eval[bool](b, "("+policyText+".focus(), true)")
+	b.press("on_http_request:" + kb.Enter + "- actions:" + kb.Enter + "- type: deny")
+	if got := eval[string](b, policyText+".value"); got != "on_http_request:\n  - actions:\n      - type: deny" {
+		t.Errorf("indented as %q", got)
+	}
+	b.until("no mistake", findingsCount+" === 'No mistakes.'")
+	b.press(kb.Tab)
+	if eval[bool](b, "document.activeElement === "+policyText) {
+		t.Error("the tab key does not leave the editor")
+	}
+	eval[bool](b, "(document.getElementById('url').focus(), true)")
+	b.press(kb.Enter)
+	b.until("the new endpoint", "document.querySelector('.notice')?.textContent.includes('cloud endpoint is made')")
+	if e := f.endpoints[len(f.endpoints)-1]; !strings.Contains(e.TrafficPolicy, "deny") {
+		t.Errorf("made %+v", e)
+	}
+}
+
+func testEditorOnPhone(t *testing.T, b *tab, f *fake, srv *httptest.Server) {
+	session := signedInAs(t, srv, "flk_admin")
+	b.size(390, 844, "dark")
+	path := "/ui/endpoints/" + f.endpoints[4].ID + "/edit"
+	review := session.send(path, session.get(path).body, stepReview, url.Values{policyField: {
+		"# " + strings.Repeat("a long line ", 40)}, "description": {strings.Repeat("Longname", 28)}})
+	if !strings.Contains(review.body, "a long line") {
+		t.Fatalf("no review: %d", review.status)
+	}
+	for _, p := range []string{path, "/ui/backends/" + f.backends[5].ID + "/edit",
+		"/ui/backends/" + f.backends[3].ID + "/edit"} {
+		b.open(p)
+		if p == path {
+			b.setPolicy("# " + strings.Repeat("a long line ", 40))
+			eval[bool](b, "(document.getElementById('description').value = 'x'.repeat(200), true)")
+		}
+		if wide := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); wide > 0 {
+			t.Errorf("%s: %d pixels lie outside", p, wide)
+		}
+		if p != path {
+			continue
+		}
+		eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
+		b.until("the review", "document.querySelector('.diff')")
+		if wide := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); wide > 0 {
+			t.Errorf("the review: %d pixels lie outside", wide)
+		}
+	}
+}

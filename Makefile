@@ -59,8 +59,9 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 40m -v ./test/e2e/...
 
 .PHONY: dashboard-test dashboard-screenshots
-dashboard-test: ## The dashboard in a real browser (needs chromium)
+dashboard-test: ## The dashboard and the agent's inspector in a real browser (needs chromium)
 	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestDashboard_InBrowser ./internal/service/dashboard
+	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestInspector_InBrowser ./internal/agent/inspect/page
 
 dashboard-screenshots: ## Renew the pictures of docs/dashboard (needs chromium and the font Inter)
 	go test -count=1 -run TestScreenshots ./internal/service/dashboard -screenshots $(CURDIR)/docs/dashboard

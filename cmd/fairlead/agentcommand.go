@@ -25,6 +25,7 @@ type agentCommand struct {
 	logFormat string
 	logLevel  string
 	noScreen  bool
+	inspect   inspectFlags
 
 	logFlagsGiven bool // --log-format or --log-level
 }
@@ -43,6 +44,7 @@ func (a *agentCommand) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&a.noScreen, "no-screen", false, "print lines instead of the status screen on a terminal")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		a.logFlagsGiven = cmd.Flags().Changed("log-format") || cmd.Flags().Changed("log-level")
+		a.inspect.onGiven = cmd.Flags().Changed("inspect")
 	}
 }
 
@@ -99,6 +101,11 @@ func (a *agentCommand) serve(
 	}
 	defer func() { _ = instance.Release() }()
 	o.InstanceID = instance.ID
+	inspector, err := a.startInspector(ctx, &o, level)
+	if err != nil {
+		return err
+	}
+	defer inspector.close()
 	options := screen.Options{JSON: a.logFormat == "json", Color: a.console.color, Level: level}
 	if live := a.liveScreen(options); live != nil {
 		defer live.Close()

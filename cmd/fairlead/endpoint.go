@@ -25,6 +25,10 @@ The screen shows each request. While the upstream is down, callers get a 502. Wh
 cannot be reached, the agent keeps trying; the endpoint keeps its id. Ctrl-C removes the endpoint.
 Exit codes: fairlead --help.
 
+On a terminal the agent serves an inspector for this machine, at http://127.0.0.1:4040 or the next
+free port: requests and answers as they come, and replay. It keeps the last 500 requests, in memory
+only. --inspect=false turns it off, --inspect turns it on without a terminal.
+
 Agents share one URL when all of them are started with --pooling-enabled. Each new request goes to
 the agent with the fewest open requests, and to the others when one is gone.`
 
@@ -70,6 +74,7 @@ func newHTTP(c console) *cobra.Command {
 		Long: httpHelp, Example: httpExamples,
 	}, "fairlead http 8080 --url http://hello.demo")
 	addUpstreamProtocol(cmd, &e.spec.UpstreamProtocol)
+	e.addInspectFlags(cmd)
 	cmd.Flags().StringVar(&e.spec.HostHeader, "host-header", account.HostPassthrough,
 		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and "+
 			"port), or a `VALUE`")

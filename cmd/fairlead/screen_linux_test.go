@@ -237,3 +237,25 @@ func TestLiveScreen_HonoursNoColor(t *testing.T) {
 		}
 	}
 }
+
+func TestInspect_ServesOnTerminals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args []string
+		want bool
+	}{
+		"screen": {nil, true}, "lines": {[]string{"--no-screen"}, true}, "off": {[]string{"--inspect=false"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := startOnTerminal(t, newService(t, nil, nil), nil,
+				append([]string{"http", "8080", "--url", "http://a.b"},
+					c.args...)...)
+			got := o.until("http://localhost:8080")
+			if served := strings.Contains(got, "Inspector ") &&
+				strings.Contains(got, "http://127.0.0.1:4"); served != c.want {
+				t.Errorf("inspector %t, want %t: %q", served, c.want, got)
+			}
+		})
+	}
+}

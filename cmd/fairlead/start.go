@@ -64,6 +64,7 @@ func newStart(c console) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "serve all endpoints and tunnels of the config file")
+	a.addInspectFlags(cmd)
 	a.addFlags(cmd)
 	return cmd
 }

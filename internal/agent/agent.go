@@ -57,6 +57,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	a.giveUp = cancel
 	a.opt.Observe(Starting{Version: version.String(), Server: a.opt.Server, Endpoints: a.infos()})
+	if a.opt.InspectURL != "" {
+		a.opt.Observe(Inspecting{URL: a.opt.InspectURL})
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.connect(run) }()
 	defer func() { cancel(nil); a.probes.Wait() }()

@@ -3,7 +3,8 @@
 
 // Package agent runs beside an upstream: it keeps a session with the service, binds endpoints and
 // labelled tunnels, and serves the streams that the service opens by dialling their upstreams and
-// relaying bytes. It parses no HTTP.
+// relaying bytes. It parses no HTTP; with Options.Inspect, internal/agent/inspect gets a copy of the
+// bytes and does, later and for display only.
 //
 // Input: Options from cmd/fairlead. internal/tunnel carries the session and reconnects,
 // internal/tunnel/relay joins each stream with its upstream connection, and Options.Observe

@@ -54,6 +54,9 @@ type EndpointInfo struct {
 	Upstream string
 }
 
+// isHTTP reports whether the endpoint may carry HTTP; a labelled tunnel may.
+func (t EndpointInfo) isHTTP() bool { return !strings.HasPrefix(t.URL, "tcp://") }
+
 // DisplayName returns the endpoint's URL, or its labels.
 func (t EndpointInfo) DisplayName() string {
 	if t.URL != "" {

@@ -19,6 +19,9 @@ type Starting struct {
 	Endpoints       []EndpointInfo
 }
 
+// Inspecting reports, after Starting, where the requests can be read in a browser.
+type Inspecting struct{ URL string }
+
 // Connected reports a new session; the endpoints it binds follow. AccountID and Region may be
 // empty.
 type Connected struct {
@@ -133,6 +136,7 @@ type Stopping struct {
 type Stopped struct{ ServerTold bool }
 
 func (Starting) event()     {}
+func (Inspecting) event()   {}
 func (Connected) event()    {}
 func (Replicas) event()     {}
 func (Online) event()       {}

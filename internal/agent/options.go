@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 )
 
 // Defaults of Options.
@@ -48,6 +50,11 @@ type Options struct {
 	OnPanic func()
 	Logger  *slog.Logger
 
+	// Inspect records what http endpoints carry, for the person who runs the agent; nil = nothing
+	// stands in the way of their bytes.
+	Inspect    *inspect.Recorder
+	InspectURL string // where that person reads it, for the event Inspecting; "" = nowhere
+
 	Dial          DialFunc      // upstreams of endpoints without a Dial of their own; nil = a net.Dialer
 	UpstreamTLS   *tls.Config   // roots for https upstreams; nil = the system's
 	DialServer    DialFunc      // the server; nil = a net.Dialer, without a proxy
@@ -68,6 +75,9 @@ type Options struct {
 func (o *Options) setDefaults() {
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
+	}
+	if o.Inspect != nil {
+		o.Observe = observeInspected(o.Inspect, o.Observe)
 	}
 	if o.OnPanic == nil {
 		o.OnPanic = func() {}

@@ -52,7 +52,9 @@ func (a *Agent) serve(ctx context.Context, session *tunnel.Session, st *tunnel.S
 		return
 	}
 	a.opt.Observe(c)
-	moved, err := relay.Join(ctx, st, conn, relay.Options{})
+	stream, endInspection := a.inspected(s, st, c)
+	moved, err := relay.Join(ctx, stream, conn, relay.Options{})
+	endInspection(err)
 	end := Connection{Ended: true, BytesIn: moved.AToB, BytesOut: moved.BToA, Duration: time.Since(start)}
 	if err != nil {
 		end.Cause = err.Error()

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(benchmarkedAgent) != "" {
+		runBenchmarkedAgent()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	patience   = 20 * time.Second // how long a test waits for what must happen
@@ -32,7 +39,7 @@ const (
 
 // service is a tunnel server with a handler that tests steer.
 type service struct {
-	t      *testing.T
+	t      testing.TB
 	server *tunnel.Server
 	cert   tls.Certificate
 	caPEM  []byte
@@ -61,7 +68,7 @@ type service struct {
 }
 
 // newService prepares a service on a port of this machine; listen starts it.
-func newService(t *testing.T) *service {
+func newService(t testing.TB) *service {
 	t.Helper()
 	https := httptest.NewTLSServer(nil) // lends its certificate for 127.0.0.1
 	defer https.Close()
@@ -331,7 +338,7 @@ func (r *running) end() error {
 }
 
 // receive takes one value from a channel.
-func receive[T any](t *testing.T, c <-chan T, what string) T {
+func receive[T any](t testing.TB, c <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-c:

@@ -81,6 +81,9 @@ func (m *model) header(add func(...span), columns int, now time.Time) {
 		}
 		add(span{"", account})
 	}
+	if m.inspector != "" {
+		add(span{"", "Inspector " + Escape(m.inspector)})
+	}
 }
 
 // endpoints draws the endpoints that fit into room lines.

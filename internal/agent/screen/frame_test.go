@@ -160,3 +160,12 @@ func TestEndpointRow_Statistics(t *testing.T) {
 	}
 	m.apply(agent.Request{EndpointInfo: agent.EndpointInfo{Key: "99"}}, noon()) // no such endpoint: no panic
 }
+
+func TestFrame_NamesInspector(t *testing.T) {
+	t.Parallel()
+	m := modelOf(append(connected(web), agent.Inspecting{URL: "http://127.0.0.1:4040"})...)
+	if got := strings.Join(m.frame(100, 30, false, noon()), "\n"); !strings.Contains(got,
+		"\nInspector http://127.0.0.1:4040\n") {
+		t.Errorf("got\n%s", got)
+	}
+}

@@ -51,6 +51,7 @@ type record struct {
 	Stopping      []string  `json:"replicas_draining,omitempty"`
 	Lost          []string  `json:"replicas_lost,omitempty"`
 	Told          *bool     `json:"server_told,omitempty"`
+	Inspector     string    `json:"inspector,omitempty"`
 	Dropped       int       `json:"dropped,omitempty"`
 	Endpoints     []target  `json:"endpoints,omitempty"`
 }
@@ -104,6 +105,8 @@ func recordOf(event agent.Event) record {
 	switch e := event.(type) {
 	case agent.Starting:
 		return starting(e)
+	case agent.Inspecting:
+		return record{Event: "inspecting", Inspector: e.URL}
 	case agent.Connected:
 		return record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion,
 			Account: e.AccountID, Region: e.Region}

@@ -24,6 +24,7 @@ type model struct {
 	cause                              string
 	retryAt                            time.Time
 	latency                            time.Duration // 0 = not measured
+	inspector                          string        // URL
 	replicas                           agent.Replicas
 	rows                               []row
 	rowsByKey                          map[string]int
@@ -53,6 +54,8 @@ func (m *model) apply(e agent.Event, now time.Time) {
 			m.rowsByKey[t.Key] = i
 			m.rows[i] = row{EndpointInfo: t, state: "waiting", color: yellow}
 		}
+	case agent.Inspecting:
+		m.inspector = e.URL
 	case agent.Connected:
 		m.serverVersion, m.account, m.region, m.id = e.ServerVersion, e.AccountID, e.Region, e.SessionID
 		m.setSession("online", green, "", now)
@@ -175,7 +178,7 @@ func (r *row) percentiles() (p50, p90 time.Duration, ok bool) {
 // isRecent reports whether an event has a line among the recent ones.
 func isRecent(e agent.Event) bool {
 	switch e := e.(type) {
-	case agent.Starting, agent.Connected, agent.Stopping, agent.Stopped:
+	case agent.Starting, agent.Inspecting, agent.Connected, agent.Stopping, agent.Stopped:
 		return false
 	case agent.Replicas:
 		return !e.Initial()

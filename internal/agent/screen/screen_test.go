@@ -44,6 +44,8 @@ var startEvents = []eventOutput{
 		"fairlead 0.1.0\n",
 		`"level":"info","event":"starting","version":"0.1.0","server":"https://s:8443",` +
 			`"url":"http://hello.demo","upstream":"http://localhost:8080"`},
+	{agent.Inspecting{URL: "http://127.0.0.1:4040"}, "Inspector   http://127.0.0.1:4040\n",
+		`"level":"info","event":"inspecting","inspector":"http://127.0.0.1:4040"`},
 	{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", RetryIn: time.Second},
 		"12:00:00  cannot connect to https://s:8443: nothing listens there; trying again until it works\n",
 		`"level":"warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there",` +

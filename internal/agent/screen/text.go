@@ -39,6 +39,8 @@ func (t *text) line(s timedEvent) []byte {
 	case agent.Starting:
 		t.multiple = len(e.Endpoints) > 1
 		return fmt.Appendf(nil, "fairlead %s\n", e.Version)
+	case agent.Inspecting:
+		return []byte("Inspector   " + Escape(e.URL) + "\n")
 	case agent.Connected:
 		if !t.multiple {
 			return nil // the endpoint's own line comes next, and names the session

@@ -1,0 +1,97 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// planted is a part of each secret of secretMessage.
+const planted = "pl4nt3d"
+
+func secretMessage() *Message {
+	return &Message{
+		Method: "POST", URL: "/cb?code=" + planted + "&page=2&access_token=" + planted + "&user%5Bpassword%5D=" +
+			planted,
+		Header: http.Header{
+			"Authorization": {"Bearer " + planted}, "Cookie": {"sid=" + planted},
+			"Set-Cookie": {"a=" + planted, "b=" + planted},
+			"X-Api-Key":  {planted}, "X-Auth-Token": {planted}, "X-Csrf": {planted}, "X-Marked": {planted},
+			"Proxy-Authorization": {"Basic " + planted}, "Stripe-Signature": {planted}, "X-Access-Key": {planted},
+			"Location": {"https://u:" + planted + "@host/cb?state=1#id_token=" + planted + "&x=1"},
+			"Referer":  {"https://host/?token=" + planted},
+			"Link":     {`<https://host/?page=2&api_key=` + planted + `>; rel="next"`}, "Accept": {"text/html"},
+		},
+		Trailer: http.Header{"X-Session-Id": {planted}, "X-Count": {"1"}},
+	}
+}
+
+func TestMask_HidesSecrets(t *testing.T) {
+	t.Parallel()
+	m := secretMessage()
+	got := Mask(m, []string{"x-marked"})
+	if s := fmt.Sprintf("%+v", got); strings.Contains(s, planted) {
+		t.Errorf("shown: %s", s)
+	}
+	for _, want := range []string{"page=2", "code=" + Masked, "access_token=" + Masked} {
+		if !strings.Contains(got.URL, want) {
+			t.Errorf("URL %s lacks %s", got.URL, want)
+		}
+	}
+	if got.Header.Get("Accept") != "text/html" || got.Trailer.Get("X-Count") != "1" ||
+		len(got.Header["Set-Cookie"]) != 2 ||
+		!strings.Contains(got.Header.Get("Location"), "&x=1") || !strings.Contains(got.Header.Get("Link"), "page=2") {
+		t.Errorf("masked too much: %+v", got)
+	}
+	if m.Header.Get("X-Api-Key") != planted || !strings.Contains(m.URL, planted) {
+		t.Error("the message itself was changed")
+	}
+}
+
+func TestMask_HidesSecretsOfBodies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ contentType, body, keep string }{
+		{"application/json", `{"user":"ann","password":"` + planted + `\"more","n":{"access_token" : "` + planted +
+			`"}}`, "ann"},
+		{"application/problem+json; charset=utf-8", `[{"clientSecret":"` + planted + `","apiKey":"` + planted +
+			`","id":1}]`, `"id":1`},
+		{"", `{"refresh_token":"` + planted + `","key":"kept"}`, "kept"},
+		{"application/json", `{"secret":"` + planted, ""},
+		{"application/x-www-form-urlencoded", "user=ann&password=" + planted + "&client_secret=" + planted,
+			"user=ann&"},
+		{"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"password\"\r\n\r\n" +
+			planted +
+			"\r\n--b\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\nkept\r\n--b--", "kept"},
+	} {
+		m := &Message{Header: http.Header{"Content-Type": {c.contentType}}, Body: []byte(c.body)}
+		got := Mask(m, nil)
+		if strings.Contains(string(got.Body), planted) || !strings.Contains(string(got.Body), c.keep) ||
+			!strings.Contains(string(got.Body), Masked) {
+			t.Errorf("%s: %s", c.contentType, got.Body)
+		}
+		if json.Valid([]byte(c.body)) && !json.Valid(got.Body) {
+			t.Errorf("no JSON any more: %s", got.Body)
+		}
+	}
+	m := &Message{Header: http.Header{"Content-Encoding": {"gzip"}}, Body: []byte("compressed")}
+	if got := Mask(m, nil); got.Body != nil || !got.Truncated {
+		t.Errorf("an encoded body is shown: %+v", got)
+	}
+}
+
+func TestMask_KeepsOtherBodies(t *testing.T) {
+	t.Parallel()
+	for contentType, body := range map[string]string{
+		"text/html": `<input name="password" value="">`, "application/json": `{"a":"b","token":null,"tokens":[1]}`,
+		"application/x-www-form-urlencoded": "a=b&c=", "image/png": "\x89PNG\x00\xff",
+	} {
+		if got := string(MaskBody(contentType, []byte(body))); got != body {
+			t.Errorf("%s: %q became %q", contentType, body, got)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package page
+
+import (
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+)
+
+const (
+	// maxForm is the most bytes of a form: a body of 1 MiB whose every byte is percent-encoded, and
+	// its headers.
+	maxForm     = 4 << 20
+	formTimeout = 30 * time.Second
+)
+
+// problem is an error that a page shows.
+type problem struct {
+	status int
+	title  string
+	text   string
+}
+
+// Error implements error.
+func (p *problem) Error() string { return p.title + ": " + p.text }
+
+// call is one request on its way through the checks.
+type call struct {
+	w http.ResponseWriter
+	r *http.Request
+	s *server
+}
+
+// handler checks the form of a POST, and shows the error of handle as a page.
+func (s *server) handler(handle func(*call) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := &call{w, r, s}
+		err := c.readForm()
+		if err == nil {
+			err = handle(c)
+		}
+		if err != nil {
+			s.showError(c, err)
+		}
+	}
+}
+
+// readForm reads the form of a POST and checks its token.
+func (c *call) readForm() error {
+	if c.r.Method != http.MethodPost {
+		return nil
+	}
+	control := http.NewResponseController(c.w)
+	_ = control.SetReadDeadline(time.Now().Add(formTimeout)) // a writer without deadlines is a test's
+	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxForm)
+	if err := c.r.ParseForm(); err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return &problem{http.StatusRequestEntityTooLarge, "Too large",
+				"The form has more than 4 MiB; send a shorter body."}
+		}
+		return &problem{http.StatusBadRequest, "Not accepted", "The form cannot be read; open the page again."}
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	if subtle.ConstantTimeCompare([]byte(c.r.PostForm.Get("csrf")), []byte(c.s.token)) != 1 {
+		return &problem{http.StatusForbidden, "Not allowed",
+			"The form was not made by this agent, or by one that has stopped since; open the page again."}
+	}
+	return nil
+}
+
+// isPost reports whether the call is a form with the right token.
+func (c *call) isPost() bool { return c.r.Method == http.MethodPost }
+
+// exchange returns the exchange that the path names.
+func (c *call) exchange() (*inspect.Exchange, error) {
+	e, ok := c.s.opt.Recorder.Get(c.r.PathValue("id"))
+	if !ok {
+		return nil, &problem{http.StatusNotFound, "Not found",
+			"This request is not recorded: it was cleared, made room for newer ones, or the agent has stopped since."}
+	}
+	return e, nil
+}
+
+// side returns the message that the path names: request or response.
+func (c *call) side(e *inspect.Exchange) (*inspect.Message, error) {
+	switch side := c.r.PathValue("side"); {
+	case side == requestSide:
+		return &e.Request, nil
+	case side == responseSide && e.Response != nil:
+		return e.Response, nil
+	}
+	return nil, &problem{http.StatusNotFound, "Not found", "The exchange has no such message."}
+}
+
+func (s *server) notFound(*call) error {
+	return &problem{http.StatusNotFound, "Not found", "The inspector has no such page."}
+}

@@ -1,0 +1,31 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package page
+
+import (
+	"net/http"
+	"strings"
+)
+
+// contentSecurityPolicy lets a page load only its own style sheet, script and pictures, and connect
+// only to its own server.
+var contentSecurityPolicy = strings.Join([]string{
+	"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
+	"form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
+	"require-trusted-types-for 'script'", "trusted-types 'none'",
+}, "; ")
+
+// strangersPolicy is for bytes that were recorded, when they are served as a picture or a file.
+const strangersPolicy = "default-src 'none'; frame-ancestors 'none'; sandbox"
+
+func setHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+	h.Set("Cache-Control", "no-store")
+}

@@ -1,0 +1,235 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package page
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/printable"
+)
+
+const (
+	defaultRows = 100
+	maxRows     = 500
+	maxQuery    = 200 // bytes of one filter
+)
+
+// listPage is the data of the list.
+type listPage struct {
+	Query    listQuery
+	Statuses []option
+	// Endpoints are those to choose from; none if there is only one.
+	Endpoints []option
+	Rows      []row
+	Count     string
+	Dropped   string
+	AllPath   string // of the list with maxRows; "" = all are shown
+	HARPath   string
+	Blank     row // of the script's template
+
+	ReloadPath string
+}
+
+type option struct {
+	Value, Text string
+	Selected    bool
+}
+
+// row is one exchange in the list. It is comparable, so that a stream sends only what has changed.
+type row struct {
+	ID       string `json:"id"`
+	Path     string `json:"path"` // of the page
+	Time     string `json:"time"`
+	Datetime string `json:"datetime"`
+	Exact    string `json:"exact"`
+	Method   string `json:"method"`
+	Target   string `json:"target"`
+	Endpoint string `json:"endpoint"`
+	Status   string `json:"status"`
+	Class    string `json:"class"`
+	Words    string `json:"words"`
+	Duration string `json:"duration"`
+	Size     string `json:"size"`
+	Caller   string `json:"caller"`
+	Replayed bool   `json:"replayed"`
+}
+
+// listQuery is what a list's URL asks for.
+type listQuery struct {
+	Endpoint, Method, Status, Path, Caller, Text string
+	Rows                                         int
+}
+
+// listQueryOf reads the query of a URL. What is not understood is left out.
+func listQueryOf(q url.Values) listQuery {
+	text := func(name string) string {
+		return shortenPlain(strings.TrimSpace(strings.ToValidUTF8(q.Get(name), "")), maxQuery)
+	}
+	l := listQuery{Endpoint: text("endpoint"), Method: text("method"), Status: text("status"), Path: text("path"),
+		Caller: text("caller"), Text: text("text"), Rows: defaultRows}
+	if n, err := strconv.Atoi(q.Get("rows")); err == nil && n > 0 {
+		l.Rows = min(n, maxRows)
+	}
+	if !isStatusFilter(l.Status) {
+		l.Status = ""
+	}
+	return l
+}
+
+// isStatusFilter reports whether the text is a status, a class, or a state of an exchange.
+func isStatusFilter(text string) bool {
+	if slices.Contains([]string{"", "failed", "open"}, text) {
+		return true
+	}
+	if len(text) != 3 || text[0] < '1' || text[0] > '5' {
+		return false
+	}
+	_, err := strconv.Atoi(text)
+	return err == nil || text[1:] == "xx"
+}
+
+// shortenPlain is shorten without the ellipsis.
+func shortenPlain(text string, most int) string {
+	return strings.TrimSuffix(shorten(text, most), "…")
+}
+
+// encode returns the query of a URL that asks for the list, with the number of rows.
+func (l listQuery) encode(rows int) string {
+	q := url.Values{}
+	for name, value := range map[string]string{"endpoint": l.Endpoint, "method": l.Method, "status": l.Status,
+		"path": l.Path, "caller": l.Caller, "text": l.Text} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if rows != defaultRows {
+		q.Set("rows", strconv.Itoa(rows))
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}
+
+// Filtered reports whether the list leaves exchanges out.
+func (l listQuery) Filtered() bool {
+	l.Rows = 0
+	return l != listQuery{}
+}
+
+func (l listQuery) filter(limit int) inspect.Filter {
+	return inspect.Filter{Endpoint: l.Endpoint, Method: l.Method, Status: l.Status, Path: l.Path, Caller: l.Caller,
+		Text: l.Text, Limit: limit}
+}
+
+// rows returns the rows of a list, newest first, and whether there are more.
+func (s *server) rows(l listQuery) (rows []row, more bool) {
+	found := s.opt.Recorder.List(l.filter(l.Rows + 1))
+	more = len(found) > l.Rows
+	found = found[:min(len(found), l.Rows)]
+	for _, e := range found {
+		rows = append(rows, s.rowOf(e))
+	}
+	return rows, more
+}
+
+func (s *server) rowOf(e *inspect.Exchange) row {
+	start := e.Start.In(time.Local)
+	status, class, words := statusOf(e)
+	shown := inspect.Mask(&inspect.Message{Method: e.Request.Method, URL: e.Request.URL}, s.opt.Marked(e.EndpointID))
+	r := row{ID: e.ID, Path: exchangePath(e.ID), Time: start.Format("15:04:05.000"), Datetime: datetime(e.Start),
+		Exact: exactTime(e.Start), Method: listText(shown.Method, 20), Target: listText(shown.URL, 300),
+		Endpoint: listText(e.EndpointURL, 100), Status: status, Class: class, Words: words,
+		Caller: listText(callerName(e.Caller), 100), Replayed: e.ReplayOf != ""}
+	if r.Method == "" && r.Target == "" {
+		r.Target = "Not HTTP"
+	}
+	if e.Done || e.Duration > 0 {
+		r.Duration = formatDuration(e.Duration)
+	}
+	if e.Response != nil {
+		r.Size = formatSize(e.Response.BodySize)
+	}
+	return r
+}
+
+// listText returns a text for a row: in one line, and with what is invisible escaped.
+func listText(text string, most int) string { return printable.Escape(shorten(text, most), most+1) }
+
+func exchangePath(id string) string { return "/requests/" + url.PathEscape(id) }
+
+func datetime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// exactTime returns the date and time in the zone of the machine, which is the reader's.
+func exactTime(t time.Time) string { return t.In(time.Local).Format("2 Jan 2006, 15:04:05.000 MST") }
+
+func (s *server) list(c *call) error {
+	l := listQueryOf(c.r.URL.Query())
+	rows, more := s.rows(l)
+	p := listPage{Query: l, Statuses: statusOptions(l.Status), Endpoints: s.endpointOptions(l.Endpoint),
+		Rows: rows, Count: rowCount(len(rows), more),
+		Dropped: s.dropped(), HARPath: "/har" + l.encode(defaultRows), ReloadPath: "/" + l.encode(l.Rows)}
+	if more && l.Rows < maxRows {
+		p.AllPath = "/" + l.encode(maxRows)
+	}
+	return c.show(http.StatusOK, view{Page: "list", Title: "Requests", Live: "/live" + l.encode(l.Rows), Data: p})
+}
+
+// rowCount returns how many requests a list shows.
+func rowCount(n int, more bool) string {
+	if more {
+		return "The newest " + strconv.Itoa(n) + " requests"
+	}
+	return formatCount(int64(n), "request", "requests")
+}
+
+// dropped returns what the recorder did not record, "" if that is nothing.
+func (s *server) dropped() string {
+	n := s.opt.Recorder.Dropped()
+	if n <= 0 {
+		return ""
+	}
+	return "Not recorded, because the inspector could not keep up: " + formatSize(n) + "."
+}
+
+func statusOptions(selected string) []option {
+	all := []option{{"", "All", false}, {"2xx", "2xx", false}, {"3xx", "3xx", false}, {"4xx", "4xx", false},
+		{"5xx", "5xx", false}, {"failed", "Failed: 4xx, 5xx, broken off", false}, {"open", "Open", false}}
+	if !slices.ContainsFunc(all, func(o option) bool { return o.Value == selected }) {
+		all = append(all, option{selected, selected, false})
+	}
+	for i := range all {
+		all[i].Selected = all[i].Value == selected
+	}
+	return all
+}
+
+// endpointOptions returns the endpoints that a list can be limited to.
+func (s *server) endpointOptions(selected string) []option {
+	all := []option{{Text: "All", Selected: selected == ""}}
+	known := selected == ""
+	for _, e := range s.opt.Recorder.Endpoints() {
+		chosen := selected == e.ID || selected == e.URL
+		known = known || chosen
+		all = append(all, option{e.ID, listText(e.URL, 100), chosen})
+	}
+	if !known {
+		all = append(all, option{selected, listText(selected, 100), true})
+	}
+	if len(all) < 3 && selected == "" {
+		return nil
+	}
+	return all
+}
+
+func (s *server) clear(c *call) error {
+	s.opt.Recorder.Clear()
+	return c.redirect("/")
+}

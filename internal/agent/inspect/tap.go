@@ -1,0 +1,235 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	maxQueued = 8 << 20 // bytes that wait for the Recorder's goroutine; what is beyond is dropped
+	// chunkOverhead is what a queued chunk costs beside its bytes.
+	chunkOverhead = 128
+	bufferSize    = 64 << 10 // of a pooled chunk: what the relay reads at a time
+	minPooled     = 8 << 10  // shorter chunks have memory of their own, which exchanges may keep
+	minUnskipped  = 32       // bytes: shorter chunks are never skipped
+)
+
+// Stream is what Tap wraps: a stream of the tunnel, whose peer is the service.
+type Stream interface {
+	net.Conn
+	CloseWrite() error
+	Abort() error
+	// Next returns what the peer sent, valid until the next call.
+	Next() ([]byte, error)
+}
+
+// Info describes a connection.
+type Info struct {
+	EndpointID  string
+	EndpointURL string // of a labelled tunnel its labels
+	Caller      Caller // what is known without the requests
+	HTTP2       bool   // both sides speak HTTP/2 from the first byte
+	// Dial connects to the upstream again, for Replay.
+	Dial func(context.Context) (net.Conn, error)
+}
+
+// Tap is a stream that records what passes. It has the methods of the Stream.
+type Tap struct {
+	Stream
+	conn *conn
+}
+
+// Tap returns st with a tap. The caller uses it in place of st, and calls End once nothing else
+// uses it any more.
+func (r *Recorder) Tap(st Stream, info Info) *Tap {
+	return &Tap{Stream: st, conn: r.newConn(info)}
+}
+
+// Next returns what the service sent.
+func (t *Tap) Next() ([]byte, error) {
+	p, err := t.Stream.Next()
+	if len(p) > 0 { // before the upstream has them, so that its answer is queued later
+		t.conn.record(&t.conn.client, p, t.conn.recorder.now())
+	}
+	return p, err
+}
+
+// Write sends what the upstream answered.
+func (t *Tap) Write(p []byte) (int, error) {
+	at := t.conn.recorder.now() // before the caller can answer
+	n, err := t.Stream.Write(p)
+	if n > 0 { // they are on their way: the copy delays nothing
+		t.conn.record(&t.conn.server, p[:n], at)
+	}
+	return n, err
+}
+
+// End records the end of the connection; cause is why it broke, nil if it did not.
+func (t *Tap) End(cause error) { t.conn.end(cause) }
+
+// feed is one direction of a connection: a list to which one producer appends and from which the
+// Recorder's goroutine takes.
+type feed struct {
+	// of the producer
+	tail     *chunk
+	position int64         // bytes so far
+	gap      int64         // bytes since the last chunk that are in none
+	lost     int64         // those of gap that did not fit into the queue
+	frames   *frameTracker // of HTTP/2
+
+	// skipUntil is the position up to which the consumer does not need the bytes. It is a hint:
+	// both sides count positions.
+	skipUntil atomic.Int64
+
+	// of the consumer
+	head     *chunk
+	consumed int64 // position up to which the chunks were parsed
+}
+
+// chunk is a piece of a feed.
+type chunk struct {
+	next   atomic.Pointer[chunk]
+	at     time.Duration // since Recorder.epoch
+	gap    int64         // bytes before data that are missing
+	lost   int64         // those of gap that were wanted
+	data   []byte
+	pooled *[bufferSize]byte // what data is a part of; nil = data may be kept
+	cost   int64             // in Recorder.queued
+	isEnd  bool              // of the connection, in the client's feed
+	cause  error             // of the end
+}
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// record queues a copy of p, unless it can be skipped or the queue is full. Of HTTP/2 it then drops
+// the payload of DATA frames only: without a header frame, no later one could be read.
+func (c *conn) record(f *feed, p []byte, at time.Duration) {
+	if f.frames == nil {
+		c.queue(f, p, at, maxQueued)
+		return
+	}
+	if c.recorder.queued.Load() <= maxQueued {
+		f.frames.advance(p)
+		c.queue(f, p, at, 2*maxQueued)
+		return
+	}
+	for len(p) > 0 {
+		n, isData := f.frames.next(p)
+		if isData {
+			f.position += int64(n)
+			f.drop(c.recorder, int64(n))
+		} else {
+			c.queue(f, p[:n], at, 2*maxQueued)
+		}
+		p = p[n:]
+	}
+}
+
+// queue queues a copy of p, unless it can be skipped or more than limit is queued.
+func (c *conn) queue(f *feed, p []byte, at time.Duration, limit int64) {
+	n := int64(len(p))
+	f.position += n
+	if f.position < f.skipUntil.Load() {
+		if !mayEndMessage(p) {
+			f.gap += n
+			return
+		}
+		f.skipUntil.Store(0) // what follows may be needed
+	}
+	ch := &chunk{at: at, cost: n + chunkOverhead}
+	pooled := n >= minPooled && n <= bufferSize
+	if pooled {
+		ch.cost = bufferSize + chunkOverhead
+	}
+	if c.recorder.queued.Add(ch.cost) > limit || c.recorder.closed.Load() {
+		c.recorder.queued.Add(-ch.cost)
+		f.drop(c.recorder, n)
+		return
+	}
+	if pooled {
+		ch.pooled = buffers.Get().(*[bufferSize]byte)
+		ch.data = append(ch.pooled[:0], p...)
+	} else {
+		ch.data = bytes.Clone(p)
+	}
+	c.push(f, ch)
+}
+
+// drop counts bytes that are not recorded.
+func (f *feed) drop(r *Recorder, n int64) {
+	r.dropped.Add(n)
+	f.gap, f.lost = f.gap+n, f.lost+n
+}
+
+// mayEndMessage reports whether a skipped piece of a body may hold its end: what frames a body in
+// chunks ends with an empty line.
+func mayEndMessage(p []byte) bool {
+	return len(p) < minUnskipped || bytes.HasSuffix(p, []byte("\r\n\r\n"))
+}
+
+func (c *conn) push(f *feed, ch *chunk) {
+	ch.gap, ch.lost = f.gap, f.lost
+	f.gap, f.lost = 0, 0
+	f.tail.next.Store(ch)
+	f.tail = ch
+	c.wake()
+}
+
+// end queues the end of the connection. Its goroutine is the only producer by now.
+func (c *conn) end(cause error) {
+	if c.recorder.closed.Load() {
+		return
+	}
+	at := c.recorder.now()
+	if c.server.gap > 0 {
+		c.recorder.queued.Add(chunkOverhead)
+		c.push(&c.server, &chunk{at: at, cost: chunkOverhead})
+	}
+	c.recorder.queued.Add(chunkOverhead)
+	c.push(&c.client, &chunk{at: at, cost: chunkOverhead, isEnd: true, cause: cause})
+}
+
+// wake puts the connection on the list of those with chunks, and wakes the Recorder's goroutine.
+func (c *conn) wake() {
+	if c.ready.Load() || !c.ready.CompareAndSwap(false, true) {
+		return
+	}
+	r := c.recorder
+	for {
+		first := r.ready.Load()
+		c.nextReady = first
+		if r.ready.CompareAndSwap(first, c) {
+			break
+		}
+	}
+	if r.asleep.Load() && r.asleep.CompareAndSwap(true, false) {
+		select {
+		case r.wakeup <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// release returns the chunk's memory.
+func (ch *chunk) release(r *Recorder) {
+	r.queued.Add(-ch.cost)
+	if ch.pooled != nil {
+		buffers.Put(ch.pooled)
+	}
+	ch.data, ch.pooled = nil, nil
+}
+
+// keep returns p, a part of the chunk, for an exchange to keep.
+func (ch *chunk) keep(p []byte) []byte {
+	if ch.pooled != nil || len(p) < len(ch.data)/2 {
+		return bytes.Clone(p)
+	}
+	return p[:len(p):len(p)]
+}

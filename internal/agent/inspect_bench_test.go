@@ -1,0 +1,186 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// benchmarkedAgent is set for a process that is an agent: "off" or "on", the service's address and
+// the upstream's.
+const benchmarkedAgent = "FAIRLEAD_BENCHMARKED_AGENT"
+
+// runBenchmarkedAgent serves until standard input, which begins with the authority's certificate,
+// ends.
+func runBenchmarkedAgent() {
+	args := strings.Fields(os.Getenv(benchmarkedAgent))
+	in := bufio.NewReader(os.Stdin)
+	var pem []byte
+	for !bytes.HasSuffix(pem, []byte("END CERTIFICATE-----\n")) {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			panic(err)
+		}
+		pem = append(pem, line...)
+	}
+	config, err := trust.Options{CAPEM: pem}.ClientConfig()
+	if err != nil {
+		panic(err)
+	}
+	upstream, err := agent.ParseUpstream("http", args[2])
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		stop()
+	}()
+	o := agent.Options{Server: "https://" + args[1], Address: args[1], TLS: config,
+		Token: func() string { return "flt_test" }, Endpoints: []agent.Endpoint{{
+			URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80}, Binding: "kubernetes",
+			Upstream: upstream}}}
+	if args[0] == "on" {
+		o.Inspect = inspect.New()
+	}
+	if err := agent.Run(ctx, o); err != nil {
+		panic(err)
+	}
+	if o.Inspect != nil {
+		_, _ = fmt.Println(len(o.Inspect.List(inspect.Filter{})), "kept,", o.Inspect.Dropped(), "bytes dropped")
+	}
+}
+
+// BenchmarkInspect measures the CPU time of an agent, a process of its own, for a request, with the
+// inspector off and on.
+func BenchmarkInspect(b *testing.B) {
+	for name, size := range map[string]int{"200B": 200, "10kB": 10_000, "4MiB": 4 << 20} {
+		for _, inspector := range []string{"off", "on"} {
+			b.Run(name+"/"+inspector, func(b *testing.B) { benchmarkInspect(b, inspector, size) })
+		}
+	}
+}
+
+func benchmarkInspect(b *testing.B, inspector string, size int) {
+	upstream := benchmarkUpstream(b, size)
+	svc := newService(b).start()
+	cmd := exec.CommandContext(b.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", benchmarkedAgent, inspector, svc.addr, upstream))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := in.Write(svc.caPEM); err != nil {
+		b.Fatal(err)
+	}
+	s := receive(b, svc.bound, "bind")
+	svc.mayUnbind = true
+	b.ResetTimer()
+	load(b, s, size)
+	b.StopTimer()
+	_ = in.Close()
+	if err := cmd.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "agent-cpu-ns/op")
+	if text := strings.TrimSpace(out.String()); text != "" {
+		b.Log(text)
+	}
+}
+
+const benchmarkRequest = "GET /items?page=2 HTTP/1.1\r\nHost: hello.demo\r\nUser-Agent: benchmark/1.0\r\n" +
+	"Accept: application/json\r\nX-Forwarded-For: 10.0.0.5\r\nX-Forwarded-Host: hello.demo\r\n" +
+	"X-Forwarded-Proto: http\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n"
+
+// benchmarkUpstream answers each request of a connection.
+func benchmarkUpstream(b *testing.B, size int) string {
+	b.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer func() { _ = c.Close() }()
+				answer := fmt.Appendf(nil,
+					"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
+				answer = append(answer, bytes.Repeat([]byte("x"), size)...)
+				buf := make([]byte, 4<<10)
+				for {
+					n, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					if bytes.HasSuffix(buf[:n], []byte("\r\n\r\n")) {
+						if _, err := c.Write(answer); err != nil {
+							return
+						}
+					}
+				}
+			})
+		}
+	})
+	b.Cleanup(func() { _ = ln.Close(); serving.Wait() })
+	return ln.Addr().String()
+}
+
+// load sends b.N requests over 8 streams.
+func load(b *testing.B, s *tunnel.Session, size int) {
+	const streams = 8
+	var clients sync.WaitGroup
+	for i := range streams {
+		clients.Go(func() {
+			st, err := s.Open(b.Context(), header())
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_ = st.SetDeadline(time.Now().Add(10 * time.Minute))
+			defer func() { _ = st.CloseGracefully(time.Second) }()
+			head := len(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+				size))
+			for n := i; n < b.N; n += streams {
+				if _, err := io.WriteString(st, benchmarkRequest); err != nil {
+					b.Error(err)
+					return
+				}
+				if _, err := io.CopyN(io.Discard, st, int64(head+size)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+}

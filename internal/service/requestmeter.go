@@ -103,11 +103,6 @@ func (m *requestMeter) Finish(s *edge.RequestRecord) {
 	}
 }
 
-// startTraffic starts what keeps the records of traffic, until ctx is done.
-func (s *service) startTraffic(ctx context.Context) {
-	s.tasks.Go(func() { s.traffic.Run(ctx) })
-}
-
 // dropDeletedInterval is how often series of deleted endpoints and backends are dropped.
 const dropDeletedInterval = 10 * time.Second
 

@@ -41,7 +41,6 @@ func (s *service) run(ctx context.Context) error {
 	// waits
 	s.tlsListener.conns.Go(func() { s.tlsListener.acceptConns(serving) })
 	s.startMetrics(serving)
-	s.startTraffic(serving)
 	failed := make(chan error, 6)
 	s.tasks.Go(func() {
 		if err := s.serverLock.Maintain(serving, s.logLock); err != nil {

@@ -89,8 +89,9 @@ func (m *metrics) addStoreGauges(waiting func() int) {
 		func() float64 { return float64(waiting()) }))
 }
 
-// startMetrics starts what keeps metrics up to date.
+// startMetrics starts what keeps metrics and the records of traffic, until ctx is done.
 func (s *service) startMetrics(ctx context.Context) {
+	s.tasks.Go(func() { s.traffic.Run(ctx) })
 	s.tasks.Go(func() { s.dropDeletedMetrics(ctx) })
 	s.tasks.Go(func() { s.monitorStore(ctx) })
 }

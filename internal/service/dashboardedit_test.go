@@ -47,8 +47,8 @@ func TestDashboard_EditsCloudEndpoints(t *testing.T) {
 		return status, location, page
 	}
 	status, at, page := request("/ui/endpoints/new", url.Values{"step": {"save"}, "binding": {"kubernetes"},
-		"url": {"http://shop.demo"}, "traffic_policy": {"on_http_request:\r\n  - actions:\r\n      - type: basic-auth\r\n" +
-			"        config:\r\n          credentials: [\"user:" + secret + "\"]\r\n"}})
+		"url": {"http://shop.demo"}, "traffic_policy": {"on_http_request:\r\n  - actions:\r\n" +
+			"      - type: basic-auth\r\n        config:\r\n          credentials: [\"user:" + secret + "\"]\r\n"}})
 	if status != http.StatusSeeOther || !strings.HasPrefix(at, "/ui/endpoints/ep-") {
 		t.Fatalf("making an endpoint: %d to %q\n%s", status, at, page)
 	}

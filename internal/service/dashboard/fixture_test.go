@@ -249,8 +249,8 @@ func (f *fake) addTheirs() {
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
-	opt := Options{Store: f, Traffic: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000}, CheckPolicy: trafficpolicy.FactsOf,
-		Seal: sealForTest, Unseal: unsealForTest}
+	opt := Options{Store: f, Traffic: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000},
+		CheckPolicy: trafficpolicy.FactsOf, Seal: sealForTest, Unseal: unsealForTest}
 	opt.SharedOptions = httpkit.SharedOptions{SessionEnder: f, Revoker: f, ActiveChild: f.activeChild,
 		RedactionMark: func(_, secret string) string {
 			if secret == "hunter2-hunter2" {

@@ -92,12 +92,13 @@ func (m figureMaker) answers() figure {
 
 func (m figureMaker) durations(scheme string) figure {
 	quantile := func(name string, tone chart.Tone, of func(*traffic.Point) time.Duration) chart.Line {
-		return chart.Line{Name: name, Tone: tone, Values: pointValues(m.series, m.since, func(p *traffic.Point) float64 {
+		seconds := func(p *traffic.Point) float64 {
 			if d := of(p); d > 0 {
 				return d.Seconds()
 			}
 			return math.NaN()
-		})}
+		}
+		return chart.Line{Name: name, Tone: tone, Values: pointValues(m.series, m.since, seconds)}
 	}
 	title := "Latency"
 	switch scheme {

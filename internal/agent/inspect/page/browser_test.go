@@ -96,15 +96,20 @@ func eval[T any](b *tab, script string) T {
 	return v
 }
 
-// until waits until the script's value is true.
+// until waits until the script's value is true. A script that throws is not true yet: the browser
+// may be between two pages.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
-	for end := time.Now().Add(testTimeout); !eval[bool](b, "!!("+script+")"); {
-		if time.Now().After(end) {
-			b.t.Fatalf("not within %s: %s; the browser is at %s", testTimeout, what,
-				eval[string](b, "location.href + ' ' + document.body.innerText"))
+	attempt := "(() => { try { return String(!!(" + script + ")) } catch (e) { return String(e) } })()"
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
+		got := eval[string](b, attempt)
+		if got == "true" {
+			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		if time.Now().After(end) {
+			b.t.Fatalf("not within %s: %s (%s); the browser is at %s", testTimeout, what, got,
+				eval[string](b, "location.href + ' ' + document.body?.innerText"))
+		}
 	}
 }
 

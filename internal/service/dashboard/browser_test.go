@@ -110,14 +110,19 @@ func eval[T any](b *tab, script string) T {
 	return v
 }
 
-// until waits until the script's value is true.
+// until waits until the script's value is true. A script that throws, or that the browser drops
+// because it goes to another page, is not true yet.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
-	for end := time.Now().Add(testTimeout); !eval[bool](b, "!!("+script+")"); {
-		if time.Now().After(end) {
-			b.t.Fatalf("not within %s: %s; the browser is at %s", testTimeout, what,
-				eval[string](b, "location.href + ' ' + document.body.innerText"))
+	attempt := "(() => { try { return String(!!(" + script + ")) } catch (e) { return String(e) } })()"
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
+		got, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](attempt))
+		if got == "true" {
+			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		if b.ctx.Err() != nil || time.Now().After(end) {
+			b.t.Fatalf("not within %s: %s (%s, %v); the browser is at %s", testTimeout, what, got, err,
+				eval[string](b, "location.href + ' ' + document.body?.innerText"))
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -33,6 +34,17 @@ func (b *tab) setPolicy(text string) {
 	eval[bool](b,
 		fmt.Sprintf("(%[1]s.value = \"%[2]s\", %[1]s.dispatchEvent(new InputEvent('input', {bubbles: true})), true)",
 			policyText, text))
+}
+
+// pressEnter presses the key as a keyboard does: a script that handles the key leaves no line break
+// to the browser. Keys of chromedp are two events, and the browser takes both.
+func (b *tab) pressEnter() {
+	b.t.Helper()
+	enter := input.DispatchKeyEventParams{Type: "keyDown", Key: "Enter", Code: "Enter", Text: "\r",
+		WindowsVirtualKeyCode: 13, NativeVirtualKeyCode: 13}
+	sendCommand(b, input.DispatchKeyEvent, enter)
+	enter.Type, enter.Text = "keyUp", ""
+	sendCommand(b, input.DispatchKeyEvent, enter)
 }
 
 func testPolicyEditor(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
@@ -62,7 +74,7 @@ func testPolicyEditor(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	// Lines that are added get numbers, those that go lose theirs.
 	b.setPolicy(strings.Repeat("# x\\n", 40))
 	b.until("42 lines", numberOfLines+" === 42 && "+policyText+".scrollHeight <= "+policyText+".clientHeight + 1")
-	b.setPolicy(onePolicy)
+	b.setPolicy("# mine\\n" + onePolicy)
 	b.until("12 lines", numberOfLines+" === 12")
 	align := "(() => { const box = (el) => el.getBoundingClientRect(); const style = getComputedStyle(" + policyText +
 		"); return Math.abs(box(document.querySelector('.gutter span:nth-of-type(3)')).top - box(" + policyText +
@@ -71,7 +83,8 @@ func testPolicyEditor(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		t.Errorf("the third number is %g pixels off its line", off)
 	}
 	eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
-	b.until("the difference", "document.querySelector('.diff ins')?.textContent.includes('deny')")
+	b.until("the difference", "document.querySelector('.diff ins')?.textContent.includes('# mine') && "+
+		"document.querySelector('.diff del')?.textContent.includes('openid-connect')")
 	for _, theme := range []string{"light", "dark"} {
 		b.size(1280, 720, theme)
 		for _, complaint := range eval[[]string](b, accessible) {
@@ -83,7 +96,7 @@ func testPolicyEditor(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.until("what was done",
 		"document.querySelector('.notice')?.textContent.includes('saved') && location.pathname === '"+
 			path+"'")
-	if got := f.endpoints[4].TrafficPolicy; got != strings.ReplaceAll(onePolicy, "\\n", "\n") {
+	if got := f.endpoints[4].TrafficPolicy; got != strings.ReplaceAll("# mine\\n"+onePolicy, "\\n", "\n") {
 		t.Errorf("saved %q", got)
 	}
 }
@@ -97,8 +110,8 @@ func testEditorWithoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server)
 	b.until("the finding", findingsCount+" === '1 mistake' && "+markedLines+" === '1' && "+policyText+
 		".value === 'inbound: []'")
 	f.patchAsOther(t, f.endpoints[3].ID, account.EndpointPatch{Metadata: new("Theirs")})
-	b.do(chromedp.SendKeys(chromedp.CSS("#traffic_policy"), strings.Repeat(kb.Backspace, 11)),
-		chromedp.SendKeys(chromedp.CSS("#description"), " of mine"),
+	b.do(chromedp.SendKeys(chromedp.CSS("#traffic_policy"), kb.End+strings.Repeat(kb.Backspace, 11)),
+		chromedp.SendKeys(chromedp.CSS("#description"), kb.End+" of mine"),
 		chromedp.Click(chromedp.CSS(".buttons button[value=review]")))
 	b.until("the conflict", "document.querySelector('h1')?.textContent.startsWith('Another has saved')")
 	b.do(chromedp.Click(chromedp.CSS("button[value=save]")))
@@ -118,7 +131,12 @@ func testEditorByKeyboard(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.open("/ui/endpoints/new")
 	b.write("url", "http://keyboard.demo")
 	eval[bool](b, "("+policyText+".focus(), true)")
-	b.press("on_http_request:" + kb.Enter + "- actions:" + kb.Enter + "- type: deny")
+	for i, line := range []string{"on_http_request:", "- actions:", "- type: deny"} {
+		if i > 0 {
+			b.pressEnter()
+		}
+		b.press(line)
+	}
 	if got := eval[string](b, policyText+".value"); got != "on_http_request:\n  - actions:\n      - type: deny" {
 		t.Errorf("indented as %q", got)
 	}

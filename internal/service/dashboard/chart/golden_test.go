@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -69,6 +70,27 @@ func TestPlot_SVGIsGolden(t *testing.T) {
 		if got != string(want) {
 			t.Errorf("%s: got\n%s\nwant (-update writes it)\n%s", name, got, want)
 		}
+	}
+}
+
+// TestPlot_StackedLinesFollowTheirAreas requires that a line without an area is not drawn upon the
+// line below, and that one with an area for a step is drawn around it.
+func TestPlot_StackedLinesFollowTheirAreas(t *testing.T) {
+	t.Parallel()
+	zeros := repeated(5, func(int) float64 { return 0 })
+	p := Plot{Start: start, Step: time.Minute, Stacked: true, Lines: []Line{{"2xx", Accent, []float64{4, 4, 4, 4, 4}},
+		{"3xx", Good, zeros}, {"4xx", Warn, []float64{0, 0, 0, 0, 4}}, {"5xx", Bad, zeros}}}
+	for _, want := range []string{`"line accent" d="M288 500h2304"`, `"line good" d=""`,
+		`"line warn" d="M2016 500l576-500"`, `"line bad" d=""`} {
+		if svg := string(p.SVG()); !strings.Contains(svg, want) {
+			t.Errorf("the drawing lacks %s", want)
+		}
+	}
+	for i := range p.Lines {
+		p.Lines[i].Values = zeros
+	}
+	if svg := string(p.SVG()); !strings.Contains(svg, `"line accent" d="M288 1000h2304"`) {
+		t.Error("known zeros have no line")
 	}
 }
 

@@ -177,8 +177,24 @@ func (p Plot) writeLines(b *strings.Builder, layers [][]float64, highest float64
 		}
 	}
 	for k, layer := range layers {
+		if p.Stacked && k > 0 {
+			layer = p.Lines[k].visible(layer)
+		}
 		fmt.Fprintf(b, `<path class="line %s" d="%s"/>`, p.Lines[k].Tone, linePath(layer, highest))
 	}
+}
+
+// visible returns the upper edge of a stacked line where it has an area: NaN where the line's own
+// value and those beside it are 0 or missing, since there its edge is that of the line below.
+func (l Line) visible(edge []float64) []float64 {
+	seen := make([]float64, len(edge))
+	for i := range edge {
+		seen[i] = math.NaN()
+		if l.value(i-1) > 0 || l.value(i) > 0 || l.value(i+1) > 0 { // false for NaN
+			seen[i] = edge[i]
+		}
+	}
+	return seen
 }
 
 // writeBands writes a band over each row of the table, with its values as title.

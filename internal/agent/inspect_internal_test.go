@@ -28,8 +28,8 @@ func TestInspected_IsStreamItself(t *testing.T) {
 			t.Errorf("recorder %t, HTTP %t: the stream itself %t", c.recorder != nil, c.http, same)
 		}
 	}
-	a := &Agent{}
-	if n := testing.AllocsPerRun(100, func() { a.inspected(&spec{}, st, Connection{HTTP: true}) }); n > 0 {
+	a, sp := &Agent{}, &spec{}
+	if n := testing.AllocsPerRun(100, func() { a.inspected(sp, st, Connection{HTTP: true}) }); n > 0 {
 		t.Errorf("%v allocations while it is off", n)
 	}
 }

@@ -81,7 +81,7 @@ func (a *agentCommand) startInspector(ctx context.Context, o *agent.Options, lev
 		return nil, cli.Usagef("--inspect-addr %v", err)
 	case err != nil:
 		a.printWarnings(level, []string{"there is no inspector: " + err.Error()})
-		return nil, nil
+		return nil, nil //nolint:nilerr // the agent works without one
 	}
 	host, _, _ := net.SplitHostPort(address)
 	i := &inspector{recorder: inspect.New()}

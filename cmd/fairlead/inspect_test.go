@@ -89,7 +89,7 @@ func TestInspect_RefusesBadAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"4040":                  `fairlead: --inspect-addr "4040": must be HOST:PORT, e.g. 127.0.0.1:4040`,
 		taken.Addr().String():   `the port is in use; give another one`,
-		"203.0.113.1:4040":      `--inspect-addr "203.0.113.1:4040": listening: `,
+		"203.0.113.1:4040":      `--inspect-addr "203.0.113.1:4040": give an address of this machine, e.g. `,
 		"127.0.0.1:99999":       "must be HOST:PORT",
 		"127.0.0.1:http://evil": "must be HOST:PORT",
 	} {

@@ -189,8 +189,8 @@ func (a *Agent) pause(failures int, longest time.Duration) time.Duration {
 	return wait/2 + rand.N(wait/2+1)
 }
 
-// longestPause returns how long the agent waits at most before it binds again: a refusal that a person
-// has to mend may wait longer than an outage.
+// longestPause returns how long the agent waits at most before it binds again: a refusal that a
+// person has to mend may wait longer than an outage.
 func (a *Agent) longestPause(err error) time.Duration {
 	switch codeOf(err) {
 	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit:
@@ -231,6 +231,7 @@ func (a *Agent) setBound(h *sessionBinds, e *endpoint, s *spec, bound tunnel.Bou
 	a.everOnline, a.lastCause = true, ""
 	a.byID[e.id] = e
 	a.mu.Unlock()
+	a.inspectEndpoint(s, bound.EndpointID)
 	w := h.session.Welcome()
 	a.opt.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID, AssignedURL: bound.URL,
 		OwnerEndpointID: bound.OwnerEndpointID, SessionID: w.SessionID, Server: a.opt.Server,
@@ -270,8 +271,8 @@ func (a *Agent) unbind(ctx context.Context, h *sessionBinds, e *endpoint) error 
 	return nil
 }
 
-// drain serves the streams of an endpoint that was unbound, also those that were on their way, until
-// they have ended, within Options.DrainTimeout.
+// drain serves the streams of an endpoint that was unbound, also those that were on their way,
+// until they have ended, within Options.DrainTimeout.
 func (a *Agent) drain(ctx context.Context, e *endpoint) {
 	defer a.reportPanic()
 	if timer.Sleep(ctx, min(lateStreams, a.opt.DrainTimeout)) {

@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -18,6 +19,21 @@ func (a *Agent) inspected(s *spec, st *tunnel.Stream, c Connection) (stream rela
 	if a.opt.Inspect == nil || !c.HTTP {
 		return st, func(error) {}
 	}
+	tap := a.opt.Inspect.Tap(st, a.inspectInfo(s, st))
+	return tap, tap.End
+}
+
+// inspectRefused records a stream that is refused because its upstream cannot be reached, with the
+// bytes that have come so far.
+func (a *Agent) inspectRefused(s *spec, st *tunnel.Stream, start time.Time, cause string) {
+	var sent []byte
+	if st.Buffered() > 0 {
+		sent, _ = st.Next() // does not wait
+	}
+	a.opt.Inspect.AddUnreached(a.inspectInfo(s, st), start, sent, cause)
+}
+
+func (a *Agent) inspectInfo(s *spec, st *tunnel.Stream) inspect.Info {
 	h := st.Header()
 	info := inspect.Info{
 		EndpointID: h.EndpointID, EndpointURL: s.info.DisplayName(), HTTP2: s.Upstream.Protocol == ProtocolHTTP2,
@@ -29,19 +45,22 @@ func (a *Agent) inspected(s *spec, st *tunnel.Stream, c Connection) (stream rela
 	if p := h.Pod; p != nil {
 		info.Caller.Pod, info.Caller.Namespace, info.Caller.ServiceAccount = p.Name, p.Namespace, p.ServiceAccount
 	}
-	tap := a.opt.Inspect.Tap(st, info)
-	return tap, tap.End
+	return info
 }
 
-// observeInspected returns observe that also tells the Recorder about the endpoints.
+// inspectEndpoint tells the Recorder about an endpoint that is bound.
+func (a *Agent) inspectEndpoint(s *spec, id string) {
+	if a.opt.Inspect == nil || !s.info.isHTTP() {
+		return
+	}
+	a.opt.Inspect.SetEndpoint(inspect.Endpoint{ID: id, URL: s.info.DisplayName(), Name: s.info.Name,
+		Upstream: s.info.Upstream, Online: true, Marked: inspect.MarkedBy(s.TrafficPolicy)})
+}
+
+// observeInspected returns observe that also tells the Recorder which endpoints are offline.
 func observeInspected(r *inspect.Recorder, observe func(Event)) func(Event) {
 	return func(e Event) {
 		switch e := e.(type) {
-		case Online:
-			if e.isHTTP() {
-				r.SetEndpoint(inspect.Endpoint{ID: e.EndpointID, URL: e.DisplayName(), Name: e.Name,
-					Upstream: e.Upstream, Online: true})
-			}
 		case Retrying:
 			r.SetOffline("")
 		case Removed:

@@ -5,6 +5,7 @@ package agent_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // inspecting gives an agent a Recorder.
@@ -82,6 +85,40 @@ func TestInspect_RecordsRequests(t *testing.T) {
 	}
 	svc.kill()
 	wait.Until(t, "offline endpoint", func() bool { return !recorder.Endpoints()[0].Online })
+}
+
+func TestInspect_ShowsUnreachedUpstream(t *testing.T) {
+	t.Parallel()
+	recorder, option := inspecting(t)
+	svc := newService(t).start()
+	run(t, svc, closedport.Reserve(t), func(o *agent.Options) {
+		option(o)
+		o.Endpoints[0].TrafficPolicy = "on_http_request: [{actions: [{type: add-headers, config: {headers: " +
+			"{x-token-v2: t}}}]}]"
+	})
+	s := receive(t, svc.bound, "bind")
+	h := header()
+	h.BytesFollow = true // the request is sent together with the header
+	st, err := s.Open(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	_, _ = io.WriteString(st, "GET /a?b=c HTTP/1.1\r\nHost: hello.demo\r\nFairlead-Auth-Email: ann%40a.b\r\n\r\n")
+	var refused *tunnel.RefusedError
+	if err := st.WaitOpened(t.Context()); !errors.As(err, &refused) || refused.Code != tunnel.RefusedUpstream {
+		t.Fatalf("got %v", err)
+	}
+	wait.Until(t, "an exchange", func() bool { return len(recorder.List(inspect.Filter{Status: "failed"})) == 1 })
+	e := recorder.List(inspect.Filter{})[0]
+	if e.Request.URL != "/a?b=c" || e.Error != "the upstream was not reached: connection refused" ||
+		e.Response != nil ||
+		e.Caller.Person != "ann@a.b" || e.Caller.Pod != "client" {
+		t.Errorf("got %+v", e)
+	}
+	if got := recorder.Endpoints()[0].Marked; len(got) != 1 || got[0] != "X-Token-V2" {
+		t.Errorf("marked %q", got)
+	}
 }
 
 func TestInspect_LeavesTCPAlone(t *testing.T) {

@@ -42,6 +42,9 @@ func (a *Agent) serve(ctx context.Context, session *tunnel.Session, st *tunnel.S
 	conn, err := a.dial(ctx, s, timeout)
 	a.reportUpstream(ctx, e, s, c.HTTP, err)
 	if err != nil {
+		if a.opt.Inspect != nil && c.HTTP {
+			a.inspectRefused(s, st, start, upstreamCause(err))
+		}
 		_ = st.Refuse(tunnel.RefusedUpstream)
 		a.opt.Observe(c.withEnd(Connection{Ended: true, Refused: true, Duration: time.Since(start),
 			Cause: upstreamCause(err)}))
@@ -62,10 +65,10 @@ func (a *Agent) serve(ctx context.Context, session *tunnel.Session, st *tunnel.S
 	a.opt.Observe(c.withEnd(end))
 }
 
-// endpointOf returns the endpoint of a stream, with the stream added to its streams, and the version
-// that serves it: nil with the code to refuse the stream with. Host and port must be the endpoint's.
-// A stream can arrive before the answer to its bind, so one of an unknown endpoint waits for the
-// session's pending binds.
+// endpointOf returns the endpoint of a stream, with the stream added to its streams, and the
+// version that serves it: nil with the code to refuse the stream with. Host and port must be the
+// endpoint's. A stream can arrive before the answer to its bind, so one of an unknown endpoint
+// waits for the session's pending binds.
 func (a *Agent) endpointOf(
 	ctx context.Context, session *tunnel.Session, st *tunnel.Stream,
 ) (e *endpoint, s *spec, code tunnel.RefuseCode) {

@@ -27,6 +27,7 @@ type api struct{ recorder *Recorder }
 
 func (a *api) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+tunnelsPath, a.tunnels)
+	mux.HandleFunc("GET "+tunnelsPath+"/{name}", a.tunnel)
 	mux.HandleFunc("GET "+requestsPath, a.list)
 	mux.HandleFunc("POST "+requestsPath, a.replay)
 	mux.HandleFunc("DELETE "+requestsPath, a.clear)
@@ -60,12 +61,29 @@ type metricJSON struct {
 }
 
 func (a *api) tunnels(w http.ResponseWriter, _ *http.Request) {
-	out := struct {
+	writeJSON(w, http.StatusOK, struct {
 		Tunnels []tunnelJSON `json:"tunnels"`
 		URI     string       `json:"uri"`
-	}{Tunnels: []tunnelJSON{}, URI: tunnelsPath}
+	}{a.online(), tunnelsPath})
+}
+
+func (a *api) tunnel(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	for _, t := range a.online() {
+		if t.Name == name || t.ID == name {
+			writeJSON(w, http.StatusOK, t)
+			return
+		}
+	}
+	writeError(w, http.StatusNotFound, "tunnel "+strconv.Quote(name)+": is not online; see "+tunnelsPath)
+}
+
+// online returns the endpoints that are online.
+func (a *api) online() []tunnelJSON {
+	all := []tunnelJSON{}
 	r := a.recorder
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, e := range r.endpoints {
 		if !e.Online {
 			continue
@@ -78,10 +96,9 @@ func (a *api) tunnels(w http.ResponseWriter, _ *http.Request) {
 		}
 		t.Config.Addr, t.Config.Inspect = e.Upstream, true
 		t.Metrics.Conns, t.Metrics.HTTP = metricJSON{c.conns, &c.open}, metricJSON{Count: c.requests}
-		out.Tunnels = append(out.Tunnels, t)
+		all = append(all, t)
 	}
-	r.mu.Unlock()
-	writeJSON(w, http.StatusOK, out)
+	return all
 }
 
 // tunnelName names an endpoint in the API.
@@ -241,71 +258,76 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, ErrBusy):
 		writeError(w, http.StatusTooManyRequests, err.Error())
 	default:
-		writeError(w, http.StatusBadGateway, err.Error())
+		writeError(w, http.StatusBadGateway, a.maskError(id, err))
 	}
+}
+
+// maskError returns the error of an upstream without the secrets of the exchange, which it may
+// repeat.
+func (a *api) maskError(id string, err error) string {
+	e, ok := a.recorder.Get(id)
+	if !ok {
+		return "replaying: the upstream did not answer as HTTP says"
+	}
+	return NewMasker(e, a.recorder.endpoint(e.EndpointID).Marked, false).Text(err.Error())
 }
 
 // exchange returns the form of an exchange, with raw bytes or without.
 func (a *api) exchange(e *Exchange, unmasked, whole bool) exchangeJSON {
+	endpoint := a.recorder.endpoint(e.EndpointID)
+	mask := NewMasker(e, endpoint.Marked, unmasked)
 	out := exchangeJSON{
-		URI: requestsPath + "/" + e.ID, ID: e.ID, TunnelName: e.EndpointID, RemoteAddr: e.Caller.IP, Start: e.Start,
-		Duration: int64(e.Duration), EndpointID: e.EndpointID, EndpointURL: e.EndpointURL,
-		FirstByte: int64(e.FirstByte),
-		Dropped:   e.FramesDropped, Lost: e.Lost, NotHTTP: e.Raw, Error: e.Error, ReplayOf: e.ReplayOf, Done: e.Done,
-		Request: *messageForm(&e.Request, true, unmasked, whole),
-	}
-	for _, endpoint := range a.recorder.Endpoints() {
-		if endpoint.ID == e.EndpointID {
-			out.TunnelName = tunnelName(endpoint)
-		}
+		URI: requestsPath + "/" + e.ID, ID: e.ID, TunnelName: tunnelName(endpoint), RemoteAddr: e.Caller.IP,
+		Start: e.Start, Duration: int64(e.Duration), EndpointID: e.EndpointID, EndpointURL: e.EndpointURL,
+		FirstByte: int64(e.FirstByte), Dropped: e.FramesDropped, Lost: e.Lost, NotHTTP: e.Raw,
+		Error: mask.Text(e.Error), ReplayOf: e.ReplayOf, Done: e.Done, Request: messageForm(&mask.Request),
 	}
 	if e.Caller != (Caller{}) {
 		c := callerJSON(e.Caller)
 		out.Caller = &c
 	}
 	if e.Response != nil {
-		out.Response = messageForm(e.Response, false, unmasked, whole)
+		response := messageForm(mask.Response)
+		response.Status = statusText(mask.Response)
+		out.Response = &response
 	}
-	if e.Raw && !unmasked { // secrets cannot be told from the rest
-		out.Request.Raw = nil
+	if !whole {
+		return out
+	}
+	if unmasked || !e.Raw { // else secrets cannot be told from the rest
+		head := mask.Request.Method + " " + mask.Request.URL + " " + mask.Request.Proto
+		out.Request.Raw = rawMessage(head, &mask.Request, mask.WireBody(&e.Request))
 		if out.Response != nil {
-			out.Response.Raw = nil
+			head = mask.Response.Proto + " " + out.Response.Status
+			out.Response.Raw = rawMessage(head, mask.Response, mask.WireBody(e.Response))
 		}
 	}
 	for _, f := range e.Frames {
-		if !unmasked {
-			f.Data = MaskBody("", f.Data)
-		}
-		if whole {
-			out.Frames = append(out.Frames, frameJSON{int64(f.At), f.FromClient, f.Kind, f.Size, f.Data})
-		}
+		data, _ := mask.Body("", f.Data)
+		out.Frames = append(out.Frames, frameJSON{int64(f.At), f.FromClient, f.Kind, f.Size, data})
 	}
 	return out
 }
 
-func messageForm(m *Message, isRequest, unmasked, whole bool) *messageJSON {
-	shown := *m
-	if !unmasked {
-		shown = Mask(m, nil)
+func messageForm(m *Message) messageJSON {
+	return messageJSON{Method: m.Method, Proto: m.Proto, Headers: m.Header, Trailers: m.Trailer, URI: m.URL,
+		StatusCode: m.Status, BodySize: m.BodySize, Truncated: m.Truncated}
+}
+
+func statusText(m *Message) string {
+	return strings.TrimSpace(strconv.Itoa(m.Status) + " " + http.StatusText(m.Status))
+}
+
+// rawMessage returns a message as HTTP/1 has it.
+func rawMessage(firstLine string, m *Message, body []byte) []byte {
+	var raw bytes.Buffer
+	if m.Proto != "" { // else there was no header
+		raw.WriteString(firstLine + "\r\n")
+		_ = m.Header.Write(&raw)
+		raw.WriteString("\r\n")
 	}
-	out := &messageJSON{Method: shown.Method, Proto: shown.Proto, Headers: shown.Header, Trailers: shown.Trailer,
-		URI: shown.URL, StatusCode: shown.Status, BodySize: shown.BodySize, Truncated: shown.Truncated}
-	first := shown.Method + " " + shown.URL + " " + shown.Proto
-	if !isRequest {
-		out.Status = strings.TrimSpace(strconv.Itoa(shown.Status) + " " + http.StatusText(shown.Status))
-		first = shown.Proto + " " + out.Status
-	}
-	if whole {
-		var raw bytes.Buffer
-		if shown.Proto != "" { // else there was no header
-			raw.WriteString(first + "\r\n")
-			_ = shown.Header.Write(&raw)
-			raw.WriteString("\r\n")
-		}
-		raw.Write(shown.Body)
-		out.Raw = raw.Bytes()
-	}
-	return out
+	raw.Write(body)
+	return raw.Bytes()
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

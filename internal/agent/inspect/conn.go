@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -22,7 +23,9 @@ type conn struct {
 	parser   parser
 	counts   *endpointCounts // of the endpoint
 	replayOf string          // id of the exchange that is replayed on this connection
-	firstID  string          // of its first exchange
+	hasFirst bool            // it has had an exchange
+	firstID  string          // of its first exchange, if finished is not nil
+	since    time.Duration   // when a connection that was not made began
 	finished chan struct{}   // closed when the end was parsed; nil = not wanted
 }
 
@@ -109,6 +112,7 @@ func (c *conn) parse(f *feed, ch *chunk) {
 	}
 	if ch.isEnd {
 		c.parser.end(ch.at, ch.cause)
+		c.addUnreached(ch)
 		c.counts.open--
 		if c.finished != nil {
 			close(c.finished)
@@ -117,12 +121,21 @@ func (c *conn) parse(f *feed, ch *chunk) {
 	ch.release(c.recorder)
 }
 
+// addUnreached adds an exchange for a connection that ended before it began, if none of its bytes
+// came.
+func (c *conn) addUnreached(ch *chunk) {
+	if unreached := (*unreachedError)(nil); !c.hasFirst && errors.As(ch.cause, &unreached) {
+		c.newRecord(c.since).finish(ch.at, unreached.Error())
+	}
+}
+
 // newRecord appends an exchange that began at at.
 func (c *conn) newRecord(at time.Duration) *record {
 	x := &record{info: c.info, start: at, replayOf: c.replayOf}
 	c.recorder.add(x)
-	if c.finished != nil && c.firstID == "" {
+	if c.finished != nil && !c.hasFirst {
 		c.firstID = x.id()
 	}
+	c.hasFirst = true
 	return x
 }

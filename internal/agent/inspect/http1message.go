@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"bytes"
+	"errors"
 	"time"
 )
 
@@ -213,11 +214,11 @@ func (p *http1) end(at time.Duration, cause error) {
 		if x.answered {
 			reason = errCut
 		}
-		if why != "" {
+		switch unreached := (*unreachedError)(nil); {
+		case x.response.ended, errors.As(cause, &unreached):
+			reason = why // an answer to a part of the request, or no upstream
+		case why != "":
 			reason += ": " + why
-		}
-		if x.response.ended {
-			reason = why // an answer to a part of the request
 		}
 		x.request.body.short = x.request.body.short || !x.request.ended
 		x.response.body.short = x.answered && !x.response.ended

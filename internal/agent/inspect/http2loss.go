@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"bytes"
+	"errors"
 	"time"
 )
 
@@ -76,7 +77,10 @@ func (p *http2Conn) end(at time.Duration, cause error) {
 		if x.response.ended {
 			reason = ""
 		}
-		if cause != nil {
+		switch unreached := (*unreachedError)(nil); {
+		case errors.As(cause, &unreached):
+			reason = cause.Error()
+		case cause != nil:
 			reason += ": " + cause.Error()
 		}
 		x.request.body.short = x.request.body.short || !x.request.ended

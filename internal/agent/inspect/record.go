@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -166,7 +167,9 @@ func (x *record) exchange(withBodies bool) *Exchange {
 		EndpointURL: x.info.EndpointURL, Request: x.request.message(true, withBodies), Duration: end - x.start,
 		FramesDropped: x.framesDropped, Raw: x.raw, Lost: x.lost, Error: x.err, ReplayOf: x.replayOf, Done: x.done,
 	}
-	e.Caller = callerOf(x.info.Caller, e.Request.Header)
+	if e.Caller = x.info.Caller; x.replayOf == "" {
+		e.Caller.addFrom(e.Request.Header)
+	}
 	if x.answered {
 		answer := x.response.message(false, withBodies)
 		e.Response = &answer
@@ -187,12 +190,18 @@ func (x *record) exchange(withBodies bool) *Exchange {
 	return e
 }
 
-// callerOf adds to what is known of a connection what the edge says in a request's header.
-func callerOf(c Caller, h http.Header) Caller {
+// addFrom adds to what is known of a connection what the edge says in a request's header. The edge
+// removes what clients say there.
+func (c *Caller) addFrom(h http.Header) {
 	if ip := h.Get("X-Forwarded-For"); ip != "" {
 		c.IP = ip
 	}
-	return c
+	for _, name := range []string{"Fairlead-Auth-Email", "Fairlead-Auth-Name", "Fairlead-Auth-User-Id"} {
+		if person, err := url.PathUnescape(h.Get(name)); err == nil && person != "" {
+			c.Person = person
+			return
+		}
+	}
 }
 
 // join returns the kept part of the body.

@@ -54,6 +54,8 @@ type Endpoint struct {
 	Name     string // "" = none was given
 	Upstream string
 	Online   bool
+	// Marked are names of headers that are masked beside those of IsSecret.
+	Marked []string
 }
 
 // endpointCounts is what happened at an endpoint since the start.
@@ -261,4 +263,14 @@ func (r *Recorder) Endpoints() []Endpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.endpoints)
+}
+
+// endpoint returns the endpoint with an id, and one that has only the id if it is not known.
+func (r *Recorder) endpoint(id string) Endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.endpoints, func(e Endpoint) bool { return e.ID == id }); i >= 0 {
+		return r.endpoints[i]
+	}
+	return Endpoint{ID: id}
 }

@@ -101,9 +101,16 @@ func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error
 	if c.Body != nil {
 		body = c.Body
 	}
+	header := replayHeader(e, c)
+	if where := leftMasked(e, c, header); where != "" {
+		return nil,
+			fmt.Errorf("the request %w: its %s holds %s, which stands for a secret: write the secret, or leave "+
+				"it out for the one before", ErrInvalid, where, Masked)
+	}
 	u, err := url.ParseRequestURI(target)
 	if err != nil || !strings.HasPrefix(target, "/") && target != "*" || strings.ContainsAny(target, " \r\n") {
-		return nil, fmt.Errorf("the request %w: path %q: must be a path as in /items?page=2", ErrInvalid, target)
+		return nil, fmt.Errorf("the request %w: path %q: must be a path as in /items?page=2", ErrInvalid,
+			maskURL(target, nil))
 	}
 	request, err := http.NewRequestWithContext(ctx, method, "http://upstream", bytes.NewReader(body))
 	if err != nil {
@@ -113,7 +120,7 @@ func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error
 		request.Body, request.GetBody = http.NoBody, nil
 	}
 	u.Scheme, u.Host = "http", "upstream"
-	request.URL, request.Header, request.Host = u, replayHeader(e, c), e.Request.Header.Get("Host")
+	request.URL, request.Header, request.Host = u, header, e.Request.Header.Get("Host")
 	if host := c.Header.Get("Host"); host != "" {
 		request.Host = host
 	}
@@ -121,6 +128,25 @@ func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error
 		request.Host = "upstream"
 	}
 	return request, nil
+}
+
+// leftMasked names the part of a changed request in which Masked still stands for a secret; "" =
+// none.
+func leftMasked(e *Exchange, c Change, h http.Header) string {
+	switch {
+	case strings.Contains(c.Path, Masked), strings.Contains(c.Path, url.PathEscape(Masked)):
+		return "path"
+	case bytes.Contains(c.Body, []byte(Masked)):
+		return "body"
+	}
+	for name, values := range h {
+		for _, v := range values {
+			if strings.Contains(v, Masked) && !slices.Contains(e.Request.Header[name], v) {
+				return "header " + name
+			}
+		}
+	}
+	return ""
 }
 
 // replayHeader returns the header of a replay. Masked values are those of the exchange.

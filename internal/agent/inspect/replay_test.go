@@ -141,8 +141,12 @@ func TestReplay_Refuses(t *testing.T) {
 		"upgrade": {r, id, Change{}, ErrInvalid, "not a request with an answer"},
 		"body": {long, longID, Change{}, ErrInvalid,
 			"its body has 1048577 bytes, of which 1048576 are kept; give a body"},
-		"path": {short, shortID, Change{Path: "other"}, ErrInvalid, `path "other": must be a path`},
-		"line": {short, shortID, Change{Path: "/a HTTP/1.1\r\nX: y"}, ErrInvalid, "must be a path"},
+		"path":        {short, shortID, Change{Path: "other"}, ErrInvalid, `path "other": must be a path`},
+		"line":        {short, shortID, Change{Path: "/a HTTP/1.1\r\nX: y"}, ErrInvalid, "must be a path"},
+		"masked path": {short, shortID, Change{Path: "/?token=" + Masked}, ErrInvalid, "its path holds ••••"},
+		"masked body": {short, shortID, Change{Body: []byte(`{"password":"••••"}`)}, ErrInvalid, "its body holds"},
+		"masked header": {short, shortID, Change{Header: http.Header{"X-Api-Key": {Masked}}}, ErrInvalid,
+			"its header X-Api-Key holds"},
 		"word": {short, shortID, Change{Method: "GET /"}, ErrInvalid, `method "GET /": must be a word`},
 	} {
 		if _, err := c.r.Replay(t.Context(), c.id, c.change); !errors.Is(err, c.want) ||

@@ -39,7 +39,7 @@ func Listen(ctx context.Context, address string, next bool) (net.Listener, error
 		case err == nil:
 			return ln, nil
 		case !errors.Is(err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("%q: listening: %w", address, err)
+			return nil, fmt.Errorf("%q: give an address of this machine, e.g. %s: %w", address, DefaultAddress, err)
 		case !next:
 			return nil, fmt.Errorf("%q: the port is in use; give another one", address)
 		case tries == 1 || port == 65535:

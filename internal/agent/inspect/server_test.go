@@ -226,6 +226,10 @@ func TestAPI_HasFormOfOtherAgents(t *testing.T) {
 		tunnels.URI != tunnelsPath {
 		t.Errorf("%+v", tunnels)
 	}
+	var tunnel tunnelJSON
+	if get(tunnels.Tunnels[0].URI, &tunnel); tunnel.ID != "ep-1" {
+		t.Errorf("%s has %+v", tunnels.Tunnels[0].URI, tunnel)
+	}
 	var list struct{ Requests []exchangeJSON }
 	get(requestsPath+"?limit=10&tunnel_name=web", &list)
 	if len(list.Requests) != 1 || list.Requests[0].URI != requestsPath+"/"+id || list.Requests[0].TunnelName != "web" ||
@@ -255,7 +259,7 @@ func TestAPI_RefusesBadInput(t *testing.T) {
 	t.Parallel()
 	h := handler(t, newRecorder(t), "127.0.0.1")
 	for target, want := range map[string]int{requestsPath + "/x": 404, requestsPath + "?limit=x": 400,
-		"/api/other": 404} {
+		"/api/other": 404, tunnelsPath + "/x": 404} {
 		if w := serve(h, "GET", target, "localhost", ""); w.Code != want {
 			t.Errorf("%s: %d", target, w.Code)
 		}

@@ -74,6 +74,22 @@ func (t *Tap) Write(p []byte) (int, error) {
 // End records the end of the connection; cause is why it broke, nil if it did not.
 func (t *Tap) End(cause error) { t.conn.end(cause) }
 
+// AddUnreached records a request for which there was no connection to the upstream: what the
+// service has sent of it since start, and the cause.
+func (r *Recorder) AddUnreached(info Info, start time.Time, sent []byte, cause string) {
+	c := r.newConn(info)
+	c.since = start.Sub(r.epoch)
+	if len(sent) > 0 {
+		c.record(&c.client, sent, c.since)
+	}
+	c.end(&unreachedError{cause})
+}
+
+// unreachedError is why a connection ended before it began.
+type unreachedError struct{ cause string }
+
+func (e *unreachedError) Error() string { return "the upstream was not reached: " + e.cause }
+
 // feed is one direction of a connection: a list to which one producer appends and from which the
 // Recorder's goroutine takes.
 type feed struct {

@@ -80,7 +80,7 @@ func effects() []effect {
 		{"metrics.podMonitor.labels", map[string]any{"release": "prometheus"}, monitored},
 		{"metrics.prometheusRule.enabled", true, nil},
 		{"metrics.prometheusRule.labels", map[string]any{"release": "prometheus"}, alerting},
-		{"metrics.prometheusRule.disabledAlerts", []any{"FairleadAccountPolled"}, alerting},
+		{"metrics.prometheusRule.disabledAlerts", []any{"FairleadForwarderLacksReplicas"}, alerting},
 		{"metrics.dashboards.enabled", true, nil},
 		{"metrics.dashboards.labels.grafana_dashboard", "yes", dashboards},
 		{"metrics.dashboards.annotations", map[string]any{"grafana_folder": "Fairlead"}, dashboards},

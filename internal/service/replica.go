@@ -102,7 +102,7 @@ func (s *service) wireReplica() (err error) {
 	if err != nil {
 		return fmt.Errorf("preparing the links to other replicas: %w", err)
 	}
-	s.traffic.UsePeers(s.replica.id, s.replica.askTraffic)
+	s.traffic.UsePeers(s.replica.id, s.replica.askTraffic, s.replica.peers.LastLeft)
 	return nil
 }
 

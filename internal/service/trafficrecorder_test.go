@@ -5,6 +5,7 @@ package service_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // keepRecorder stores what records the traffic of a service.
@@ -76,26 +78,73 @@ func TestTraffic_IsRecorded(t *testing.T) {
 	}
 }
 
-// TestTraffic_OfReplicas calls an endpoint through one replica, and reads the traffic with another.
+// TestTraffic_OfReplicas calls an endpoint through two replicas, with planted secrets, and reads the
+// sums with one of them. The secrets are in no record, answer to a peer, metric or log, and another
+// account gets nothing.
 func TestTraffic_OfReplicas(t *testing.T) {
 	t.Parallel()
 	g := newReplicaGroup(t)
-	var recorder *traffic.Recorder
-	one, two := g.start(keepRecorder(&recorder)), g.start()
+	var recorder, other *traffic.Recorder
+	one, two := g.start(keepRecorder(&recorder)), g.start(keepRecorder(&other))
 	awaitPeers(1, one, two)
 	_, bound := bindHello(one)
-	two.StartForwarder().Get(bound)
-	one.StartForwarder().Get(bound)
-	account := one.Tenant().Account
-	var recent []traffic.Request
-	var c traffic.Coverage
-	wait.Until(t, "requests of both replicas", func() bool {
-		recent, c = recorder.Recent(t.Context(), account, bound.EndpointID, false, 10)
-		return len(recent) == 2
+	sendSecrets(two, bound, 2)
+	sendSecrets(one, bound, 3)
+	account, key := one.Tenant().Account, traffic.Key(bound.EndpointID)
+	sum := func(account string, k traffic.Key) (requests uint64) {
+		s, _ := recorder.Series(t.Context(), account, k, traffic.Hour)
+		for _, of := range s.Points {
+			requests += of.Requests
+		}
+		return requests
+	}
+	wait.Until(t, "the sums of both replicas", func() bool {
+		return sum(account, key) == 5 && sum(account, traffic.OfAccount) == 5
 	})
-	if len(c.Missing) != 0 || c.Complete.Before(c.Since) || recent[0].Replica == recent[1].Replica ||
-		recent[0].Replica == "" {
+	recent, c := recorder.Recent(t.Context(), account, bound.EndpointID, false, 10)
+	replicas := map[string]int{}
+	for _, q := range recent {
+		replicas[q.Replica]++
+	}
+	if len(c.Missing) != 0 || c.Complete.Before(c.Since) || len(recent) != 5 || len(replicas) != 2 ||
+		replicas[""] != 0 {
 		t.Errorf("%+v, %+v", recent, c)
+	}
+	if got, _ := recorder.Recent(t.Context(), "ac-other", bound.EndpointID, false, 10); len(got) != 0 ||
+		sum("ac-other", key) != 0 {
+		t.Errorf("another account gets %+v", got)
+	}
+	texts := map[string]string{"metrics of one": one.ScrapeMetrics(), "metrics of two": two.ScrapeMetrics(),
+		"log of one": one.Log.String(), "log of two": two.Log.String()}
+	for _, q := range []string{`"recent":{"endpoint_id":%q,"limit":99}`, `"series":{"key":%q,"last":9000000000}`,
+		`"rates":{"last":9000000000}, "x":%q`, `"logins":{"limit":99}, "x":%q`} {
+		question := []byte(fmt.Sprintf(`{"account_id":%q,`+q+"}", account, bound.EndpointID))
+		for name, r := range map[string]*traffic.Recorder{"one": recorder, "two": other} {
+			b, err := r.Answer(question)
+			if err != nil {
+				t.Errorf("%s: %v", question, err)
+			}
+			texts[fmt.Sprintf("%s's answer to %s", name, question)] = string(b)
+		}
+	}
+	for name, text := range texts {
+		if at := strings.Index(text, "planted"); at >= 0 || text == "" {
+			t.Errorf("%s: %.200s", name, text[max(at-100, 0):])
+		}
+	}
+}
+
+// sendSecrets sends so many requests with secrets wherever a request may have some.
+func sendSecrets(r *servicetest.Server, bound tunnel.Bound, n int) {
+	r.T.Helper()
+	f := r.StartForwarder()
+	tr := f.Transport(bound)
+	defer tr.CloseIdleConnections()
+	for range n {
+		res := f.Do(tr, "POST", "http://hello.demo/x?token=planted-query", strings.NewReader("planted-body"),
+			http.Header{"Authorization": {"Bearer planted-header"}, "Cookie": {"sid=planted-cookie"},
+				"User-Agent": {"planted-agent"}, "Referer": {"http://planted-referer"}})
+		servicetest.ReadAll(r.T, res.Body)
 	}
 }
 
@@ -128,8 +177,14 @@ func TestLoginFailures_AreRecorded(t *testing.T) {
 	w.logIn(w.newLoginBrowser(), "https://app.example.com/")
 	got, _ := recorder.LoginFailures(t.Context(), account, 10)
 	b, err := json.Marshal(got)
-	if err != nil || strings.Contains(string(b), "planted") || strings.Contains(string(b), oidctest.ClientSecret) {
-		t.Errorf("%s, %v", b, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{"records": string(b), "log": w.Log.String(), "metrics": w.ScrapeMetrics()}
+	for name, text := range texts {
+		if strings.Contains(text, "planted") || strings.Contains(text, oidctest.ClientSecret) {
+			t.Errorf("secrets in the %s: %s", name, text)
+		}
 	}
 	counts := map[string]int{}
 	for _, f := range got {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
 // RefusedError makes the error of a login that is not confirmed. The message is for the person; the
@@ -35,15 +36,16 @@ func userMessage(err error) string {
 // maxLoggedCause is the limit of a logged cause in bytes.
 const maxLoggedCause = 500
 
-// logText returns the text of an error for the log: its cause alone if the message is for the
-// person.
+// logText returns the text of an error for the log, without tokens: its cause alone if the message is
+// for the person.
 func logText(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) && e.Cause != nil &&
 		(e.Code == account.CodeLoginFailed || e.Code == account.CodeProviderFailed) {
 		err = e.Cause
 	}
-	text := strings.ToValidUTF8(err.Error(), "?")
+	text := err.Error()
+	text = redact.Tokens(strings.ToValidUTF8(text[:min(len(text), 4*maxLoggedCause)], "?"))
 	if len(text) > maxLoggedCause {
 		text = strings.ToValidUTF8(text[:maxLoggedCause], "") + "…"
 	}

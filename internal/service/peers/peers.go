@@ -131,6 +131,7 @@ type Peers struct {
 
 	mu           sync.Mutex // guards what follows and the members
 	peers        map[string]*peer
+	lastLeft     time.Time                            // when a replica was last removed from peers
 	inbound      map[string]map[*inboundConn]struct{} // by the caller's id
 	questions    map[queryKey]*question
 	relayed      map[relayedKey]*tunnel.Stream // that peers have opened to agents here
@@ -205,6 +206,7 @@ func (p *Peers) setReplicas(rows map[string]Replica) {
 		if _, live := rows[id]; !live {
 			delete(p.peers, id)
 			pr.cancel()
+			p.lastLeft = time.Now()
 		}
 	}
 	for id, conns := range p.inbound {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 )
 
 // pathTraffic takes questions about what a replica has recorded of its traffic.
@@ -51,6 +52,14 @@ func (p *Peers) AskTraffic(ctx context.Context, question []byte) []TrafficAnswer
 	asking.Wait()
 	slices.SortFunc(all, func(a, b TrafficAnswer) int { return cmp.Compare(a.ReplicaID, b.ReplicaID) })
 	return all
+}
+
+// LastLeft returns when a replica last left the registry, because it stopped or died: what it had
+// recorded is lost. Zero = none has since New.
+func (p *Peers) LastLeft() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lastLeft
 }
 
 // canBeAsked reports whether the peer has a link and answers pings.

@@ -32,7 +32,15 @@ func TestAskTraffic_NamesReplicasThatDoNotAnswer(t *testing.T) {
 		got[0].Err != nil || got[1].ReplicaID != "rp-3" || got[1].Err == nil {
 		t.Errorf("%+v", got)
 	}
-	if got := asks.AskTraffic(t.Context(), nil); len(got) != 2 || got[0].Err == nil {
+	if left := asks.LastLeft(); !left.IsZero() {
+		t.Errorf("a replica has left at %s, before any did", left)
+	}
+	c.registry.remove("rp-3")
+	wait.Until(t, "the third replica to be gone", func() bool { return !asks.LastLeft().IsZero() })
+	if got := asks.AskTraffic(t.Context(), []byte("question")); len(got) != 1 {
+		t.Errorf("of two replicas: %+v", got)
+	}
+	if got := asks.AskTraffic(t.Context(), nil); len(got) != 1 || got[0].Err == nil {
 		t.Errorf("an invalid question: %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -89,6 +90,29 @@ func dialAs(t *testing.T, to *testReplica, config *tls.Config) error {
 	return err
 }
 
+// askAs asks a replica for its records of traffic with the certificate.
+func askAs(t *testing.T, to *testReplica, config *tls.Config) error {
+	t.Helper()
+	config = config.Clone()
+	config.NextProtos = nil
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+to.addr+pathTraffic,
+		strings.NewReader("question"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	return nil
+}
+
 func TestPeers_VerifyCallers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -123,6 +147,9 @@ func TestPeers_VerifyCallers(t *testing.T) {
 					t.Fatal(err)
 				}
 				config.Certificates = []tls.Certificate{*issued}
+			}
+			if err := askAs(t, one, config); (err == nil) != caller.ok {
+				t.Errorf("a question: error %v, want accepted: %t", err, caller.ok)
 			}
 			if err := dialAs(t, one, config); (err == nil) != caller.ok {
 				t.Errorf("error %v, want accepted: %t", err, caller.ok)

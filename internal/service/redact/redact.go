@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package redact replaces the secrets in the text of a traffic policy with marks, and restores
-// them.
+// them; and it removes what looks like a token from texts of other servers.
 //
 // What comes in: texts in YAML or JSON, and a function that makes a mark of a secret. What goes
 // out: the text, with its layout, comments and order.

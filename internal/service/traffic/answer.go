@@ -9,6 +9,9 @@ func (r *Recorder) answer(q question) answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := answer{Since: r.began}
+	if r.left != nil {
+		a.Left = r.left()
+	}
 	switch {
 	case q.Series != nil:
 		r.answerSeries(q.AccountID, q.Series, &a)
@@ -108,6 +111,11 @@ func (r *Recorder) countRates(accountID string, q *ratesQuestion) map[Key]rateCo
 func (r *Recorder) Memory() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.used()
+}
+
+// used is Memory where r.mu is held.
+func (r *Recorder) used() int64 {
 	used := r.rings.used.Load() + r.failures.size + int64(r.Endpoints.size()+r.Backends.size())*countersSize
 	r.eachHistory(func(_ string, h *history, _ *Counters) { used += h.size() })
 	return used

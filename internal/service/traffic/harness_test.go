@@ -22,7 +22,7 @@ var epoch = time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 type testRecorder struct {
 	testing.TB
 	*Recorder
-	at time.Time
+	at, lastLeft time.Time
 }
 
 func newRecorder(tb testing.TB, memory int64) *testRecorder {

@@ -4,12 +4,11 @@
 package traffic
 
 import (
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
 // Limits of the failed logins.
@@ -112,30 +111,8 @@ func newestFailures(all []LoginFailure, limit int) []LoginFailure {
 	return all[:min(len(all), max(limit, 0))]
 }
 
-var (
-	// secretParameter is a parameter of a URL or form whose value is a secret or becomes one.
-	secretParameter = regexp.MustCompile(`(?i)\b((?:[a-z_]*(?:token|secret|password|assertion)|code|state|nonce|` +
-		`ticket|samlresponse|samlrequest|relaystate|client_info|session_state|sid)=)[^&\s"'<>]+`)
-	userInfo = regexp.MustCompile(`//[^/\s@"]+@`)
-	jws      = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)*`)
-	bearer   = regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{8,}`)
-	longWord = regexp.MustCompile(`[A-Za-z0-9_+=-]{20,}`)
-	uuid     = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
-)
-
 // cleanText returns a text of another server's, or one that quotes it, for the owner of an endpoint:
-// printable, at most so many characters, and "…" in place of what looks like a token.
+// printable, at most so many characters, without what looks like a token.
 func cleanText(s string, most int) string {
-	s = s[:min(len(s), 4*most)]
-	s = secretParameter.ReplaceAllString(s, "${1}…")
-	s = userInfo.ReplaceAllString(s, "//…@")
-	s = jws.ReplaceAllString(s, "…")
-	s = bearer.ReplaceAllString(s, "$1 …")
-	s = longWord.ReplaceAllStringFunc(s, func(word string) string {
-		if strings.ContainsAny(word, "0123456789") && !uuid.MatchString(word) {
-			return "…"
-		}
-		return word
-	})
-	return printable.Escape(s, most)
+	return printable.Escape(redact.Tokens(s[:min(len(s), 4*most)]), most)
 }

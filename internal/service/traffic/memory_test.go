@@ -5,33 +5,96 @@ package traffic
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
-	"time"
 )
 
-// TestRecorder_TakesWhatItCounts compares Memory with the heap. It does not run in parallel with
-// other tests.
-func TestRecorder_TakesWhatItCounts(t *testing.T) {
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
+// busy is an endpoint of an account, the busier the lower its number.
+type busy struct {
+	account string
+	number  int
+}
+
+func (b busy) id() string { return fmt.Sprintf("ep-%s-%d", b.account, b.number) }
+
+// count adds the traffic of a step: requests of all classes, with many durations.
+func (b busy) count(r *testRecorder, rnd *rand.Rand) {
+	c := r.Endpoints.use(b.account, b.id(), r.at, 0)
+	for class := 1; class < len(c.requests); class++ {
+		c.requests[class].Add(1 + rnd.Int64N(int64(100_000/(b.number+1)+1)))
 	}
-	before := heap()
-	r := newRecorder(t, 0)
-	for step := range 90 {
-		for i := range 500 {
-			r.record(request{endpoint: fmt.Sprintf("ep-%d", i), took: time.Duration(i*step) * time.Millisecond,
-				status: 200 + 100*(i%4), in: int64(step), out: int64(i * step), uri: "/path"})
+	for range 20 {
+		c.latency[rnd.IntN(latencyBuckets)].Add(rnd.Uint32N(1000))
+	}
+	c.Bytes.Add(rnd.Int64N(1<<30), rnd.Int64N(1<<40))
+}
+
+// heap returns what is in use of the heap.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// fillBeyondBound gives all rows traffic, and some endpoints more, for a quarter of an hour; each
+// has requests that rings keep.
+func fillBeyondBound(r *testRecorder, endpoints int) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for step := range 15 * stepsAMinute {
+		for i := range endpoints {
+			b := busy{fmt.Sprintf("ac-%d", i%2), i / 2}
+			if step == 0 {
+				r.record(request{account: b.account, endpoint: b.id(), status: 502, uri: "/" + b.id()})
+			}
+			b.count(r, rnd)
 		}
 		r.pass(1)
+		if got := r.Memory(); got > maxMemory {
+			r.Fatalf("%d bytes are counted in step %d, more than %d", got, step, maxMemory)
+		}
 	}
+	r.pass(1)
+}
+
+// TestRecorder_HeapAtItsBound has more endpoints than rows, which take more than the memory of the
+// service's recorder: the busiest are kept, the others are in sums, and the heap stays within the
+// bound. It does not run in parallel with other tests.
+func TestRecorder_HeapAtItsBound(t *testing.T) {
+	before := heap()
+	r := newRecorder(t, 0)
+	const endpoints = maxObjects + 1000
+	fillBeyondBound(r, endpoints)
 	took, counted := heap()-before, r.Memory()
-	if took > counted*5/4 || took < counted/2 {
-		t.Errorf("the heap has grown by %d bytes, and %d are counted", took, counted)
+	t.Logf("the heap has grown by %.1f MiB, and %.1f MiB are counted", float64(took)/(1<<20), float64(counted)/(1<<20))
+	if took > maxMemory || counted < maxMemory/2 || took > counted*5/4 {
+		t.Errorf("the heap has grown by %d bytes, %d are counted, %d allowed", took, counted, maxMemory)
+	}
+	kept := 0
+	for _, account := range []string{"ac-0", "ac-1"} {
+		var own uint64
+		for i := range endpoints / 2 {
+			b := busy{account, i}
+			s, c := r.Series(t.Context(), account, Key(b.id()), Hour)
+			if c.Summed || total(s).Requests == 0 {
+				if i < 100 {
+					t.Fatalf("%s, one of the busiest, is not kept", b.id())
+				}
+				continue
+			}
+			kept++
+			own += total(s).Requests
+		}
+		all, others := r.requests(account, OfAccount, Hour), r.requests(account, OfOthers, Hour)
+		if others == 0 || own+others > all {
+			t.Errorf("%s: %d requests, of which %d are kept by endpoint and %d of others", account, all, own, others)
+		}
+	}
+	t.Logf("of %d endpoints, %d have series", endpoints, kept)
+	if recent, _ := r.Recent(t.Context(), "ac-0", busy{"ac-0", 0}.id(), true, 10); len(recent) != 1 {
+		t.Errorf("recent failing requests of the busiest endpoint: %v", recent)
 	}
 	runtime.KeepAlive(r)
 }

@@ -19,9 +19,12 @@ type PeerAnswer struct {
 }
 
 // UsePeers makes the Recorder ask the other replicas. ask passes a question to each of them, whose
-// Recorder.Answer answers it. It is called before anything is recorded.
-func (r *Recorder) UsePeers(replica string, ask func(ctx context.Context, question []byte) []PeerAnswer) {
-	r.replica, r.ask = replica, ask
+// Recorder.Answer answers it; left returns when a replica last left, with what it had recorded. It is
+// called before anything is recorded.
+func (r *Recorder) UsePeers(
+	replica string, ask func(ctx context.Context, question []byte) []PeerAnswer, left func() time.Time,
+) {
+	r.replica, r.ask, r.left = replica, ask, left
 }
 
 // question is what replicas ask each other. One of Series, Recent, Rates and Logins is set.
@@ -60,11 +63,20 @@ type loginsQuestion struct {
 // answer is that of one replica.
 type answer struct {
 	Since    time.Time         `json:"since"`
+	Left     time.Time         `json:"left,omitzero"` // when another replica last left
 	Summed   bool              `json:"summed,omitempty"`
 	Points   []byte            `json:"points,omitempty"` // as of appendPoint, from First
 	Requests []Request         `json:"requests,omitempty"`
 	Counts   map[Key]rateCount `json:"counts,omitempty"`
 	Logins   []LoginFailure    `json:"logins,omitempty"`
+}
+
+// complete returns since when neither this replica nor one that has left lacks anything.
+func (a *answer) complete() time.Time {
+	if a.Left.After(a.Since) {
+		return a.Left
+	}
+	return a.Since
 }
 
 // rateCount is what ended in the steps of a ratesQuestion.
@@ -151,7 +163,7 @@ func (r *Recorder) LoginFailures(ctx context.Context, accountID string, limit in
 // askAll asks this replica and the others.
 func (r *Recorder) askAll(ctx context.Context, q question) ([]answer, Coverage) {
 	answers := []answer{r.answer(q)}
-	c := Coverage{Since: answers[0].Since, Complete: answers[0].Since, Summed: answers[0].Summed}
+	c := Coverage{Since: answers[0].Since, Complete: answers[0].complete(), Summed: answers[0].Summed}
 	if r.ask == nil {
 		return answers, c
 	}
@@ -169,8 +181,8 @@ func (r *Recorder) askAll(ctx context.Context, q question) ([]answer, Coverage) 
 		if a.Since.Before(c.Since) {
 			c.Since = a.Since
 		}
-		if a.Since.After(c.Complete) {
-			c.Complete = a.Since
+		if a.complete().After(c.Complete) {
+			c.Complete = a.complete()
 		}
 		c.Summed = c.Summed || a.Summed
 	}

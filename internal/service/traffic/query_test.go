@@ -17,8 +17,8 @@ func link(a, b *testRecorder) {
 		body, err := b.Answer(question)
 		return []PeerAnswer{{Replica: "rp-z", Err: errors.New("no link")}, {Replica: "rp-b", Body: body, Err: err},
 			{Replica: "rp-old", Body: []byte("404 page not found")}}
-	})
-	b.replica = "rp-b"
+	}, func() time.Time { return time.Time{} })
+	b.replica, b.left = "rp-b", func() time.Time { return b.lastLeft }
 }
 
 // TestRecorder_SumsReplicas records with two replicas, of which one has begun later.
@@ -47,6 +47,10 @@ func TestRecorder_SumsReplicas(t *testing.T) {
 	want := []string{"rp-old", "rp-z"}
 	if !c.Since.Equal(epoch) || !c.Complete.Equal(b.began) || !slices.Equal(c.Missing, want) {
 		t.Errorf("coverage %+v", c)
+	}
+	b.lastLeft = epoch.Add(8 * time.Second)
+	if _, c := a.Series(t.Context(), "ac-1", "ep-1", Hour); !c.Since.Equal(epoch) || !c.Complete.Equal(b.lastLeft) {
+		t.Errorf("coverage after a replica has left: %+v", c)
 	}
 	if got, _ := a.Series(t.Context(), "ac-1", OfAccount, Hour); total(got).Requests != 3 {
 		t.Errorf("the account: %+v", total(got))

@@ -36,6 +36,7 @@ type Recorder struct {
 
 	replica string
 	ask     func(ctx context.Context, question []byte) []PeerAnswer // nil = this server is alone
+	left    func() time.Time
 
 	mu       sync.Mutex
 	began    time.Time
@@ -114,6 +115,8 @@ func (r *Recorder) addStep(now time.Time) {
 		r.closeMinute(minute)
 		r.minute = 0
 		r.failures.expire(now)
+		r.trim(now)
+	} else if r.used() > r.memory+r.rings.most { // it has grown by more than trim leaves free
 		r.trim(now)
 	}
 }

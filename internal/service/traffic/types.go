@@ -60,8 +60,9 @@ type Coverage struct {
 	// Since is when the recording began: there is no earlier data, and points of before are zero.
 	// Zero = nothing is recorded.
 	Since time.Time
-	// Complete is since when all replicas that have answered have data; Since, where one server is
-	// alone. In between, the traffic of those that began later is missing.
+	// Complete is since when all replicas that have answered have data, and none has left; Since,
+	// where one server is alone. In between, the traffic of those that began later, and of those that
+	// have left, is missing.
 	Complete time.Time
 	Missing  []string // ids of the replicas that did not answer, whose traffic is not in the result
 	// Summed reports that the object has no series now, because others have more traffic: its own is

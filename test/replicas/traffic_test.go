@@ -139,8 +139,9 @@ func TestReplicas_TrafficOfAll(t *testing.T) {
 		_, page := d.request(path, nil)
 		return strings.Contains(page, names)
 	})
-	if took := time.Since(killed); took > limit(time.Second, 5*time.Second) {
-		t.Errorf("the killed replica is named after %s", took)
+	took := time.Since(killed)
+	if t.Logf("the killed replica is named after %s", took); took > limit(time.Second, 5*time.Second) {
+		t.Errorf("the killed replica is named after %s, want at most a second on a quiet machine", took)
 	}
 	wait.Until(t, "the page naming since when sums are whole", func() bool {
 		_, page := d.request(path, nil)

@@ -28,19 +28,42 @@ func TestReadme_StaysShort(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
+// notInAnchor are what GitHub leaves out of a heading's anchor.
+var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+
+// hasAnchor reports whether a heading of the document has the anchor.
+func hasAnchor(document []byte, anchor string) bool {
+	for line := range strings.Lines(string(document)) {
+		heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		if !ok || line[0] != '#' {
+			continue
+		}
+		heading = notInAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), "")
+		if strings.ReplaceAll(heading, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
+
 // TestMarkdown_LinksExist checks that links and pictures of the documents lead to files of the
-// repository.
+// repository, and to headings of these.
 func TestMarkdown_LinksExist(t *testing.T) {
 	t.Parallel()
 	for _, file := range tracked(t, "*.md") {
 		for _, found := range link.FindAllSubmatch(read(t, file), -1) {
 			u, err := url.Parse(string(found[1]))
-			if err != nil || u.Scheme != "" || u.Path == "" {
+			if err != nil || u.Scheme != "" {
 				continue
 			}
-			target := filepath.Join("../..", filepath.Dir(file), u.Path)
-			if _, err := os.Stat(target); err != nil {
+			target := file
+			if u.Path != "" {
+				target = filepath.Join(filepath.Dir(file), u.Path)
+			}
+			if _, err := os.Stat(filepath.Join("../..", target)); err != nil {
 				t.Errorf("%s: the link %s: %v", file, found[1], err)
+			} else if u.Fragment != "" && strings.HasSuffix(target, ".md") && !hasAnchor(read(t, target), u.Fragment) {
+				t.Errorf("%s: the link %s: there is no such heading", file, found[1])
 			}
 		}
 	}

@@ -127,6 +127,7 @@ type route struct {
 	scopes      []account.Scope // beside admin, for get
 	writeScopes []account.Scope // beside admin, for post
 	maxForm     int64           // bytes; 0 means maxForm
+	keepForm    bool            // a form that is sent after the sign-in has ended is not lost
 }
 
 // Scopes that suffice beside admin.
@@ -140,7 +141,7 @@ var (
 func (s *server) routes() map[string]route {
 	users, session := identitiesPath, sessionsPath+"{id}"
 	routes := map[string]route{
-		Path + "sign-in":  {public: true, get: s.signInPage, post: s.signIn},
+		Path + "sign-in":  {public: true, get: s.signInPage, post: s.signIn, maxForm: maxSignInForm},
 		Path + "sign-out": {public: true, post: s.signOut},
 		Path + "live":     {get: s.liveUpdates, scopes: identityScopes},
 

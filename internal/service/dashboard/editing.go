@@ -10,8 +10,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// maxEditForm bounds the form of an editor: what is typed, what was shown, and their encoding.
-const maxEditForm = 1 << 20
+// maxEditForm bounds the form of an editor: what is typed, what was shown, and their encoding. It is
+// more than any object has, so that a text that is too long is shown again, with its limit.
+const maxEditForm = 4 << 20
 
 // Values of "step" of the form of an editor: what its buttons ask for.
 const (
@@ -225,6 +226,7 @@ type editPage struct {
 	Problems       int    // fields with a problem
 	Base, Version  string
 	Secrets        string
+	Account        string
 	More           int // rows for children that a further press of its button adds
 	HasMembers     bool
 	HasPolicy      bool
@@ -232,7 +234,8 @@ type editPage struct {
 
 func (e *editor) showForm(c *call, status int, d *draft, problems formProblems) error {
 	p := editPage{Action: e.action(d), Cancel: e.parent.Href, New: d.current == nil, Noun: e.noun,
-		Problem: problems.general, Base: encodeValues(d.base), Version: encodeTime(d.version), More: d.more + 4}
+		Problem: problems.general, Base: encodeValues(d.base), Version: encodeTime(d.version), Account: c.AccountID(),
+		More: d.more + 4}
 	if d.current != nil {
 		p.Cancel = e.page(d.current.id)
 	}
@@ -265,15 +268,15 @@ func (s *server) editorRoutes() map[string]route {
 	endpoints, backends := s.endpointEditor(), map[account.BackendKind]*editor{}
 	one := Path + "endpoints/{id}"
 	routes := map[string]route{
-		Path + "endpoints/new":   {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm},
+		Path + "endpoints/new":   {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm, keepForm: true},
 		Path + "endpoints/check": {post: s.checkTypedPolicy, maxForm: maxEditForm},
-		one + "/edit":            {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm},
+		one + "/edit":            {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm, keepForm: true},
 		one + "/delete":          {get: s.confirmDeleteEndpoint, post: s.deleteEndpoint},
 	}
 	for _, kind := range account.BackendKinds() {
 		backends[kind] = s.backendEditor(kind)
 		routes[Path+"backends/new/"+string(kind)] = route{get: backends[kind].open, post: backends[kind].submit,
-			maxForm: maxEditForm}
+			maxForm: maxEditForm, keepForm: true}
 	}
 	ofKind := func(handle func(*editor, *call) error) func(*call) error {
 		return func(c *call) error {
@@ -285,7 +288,8 @@ func (s *server) editorRoutes() map[string]route {
 		}
 	}
 	one = Path + "backends/{id}"
-	routes[one+"/edit"] = route{get: ofKind((*editor).open), post: ofKind((*editor).submit), maxForm: maxEditForm}
+	routes[one+"/edit"] = route{get: ofKind((*editor).open), post: ofKind((*editor).submit), maxForm: maxEditForm,
+		keepForm: true}
 	routes[one+"/delete"] = route{get: s.confirmDeleteBackend, post: s.deleteBackend}
 	return routes
 }

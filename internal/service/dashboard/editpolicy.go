@@ -51,8 +51,11 @@ type policyLine struct {
 	Bad bool // a finding is there
 }
 
-// minPolicyLines is how many lines the editor shows at least.
-const minPolicyLines = 12
+// The editor shows at least minPolicyLines, and numbers at most maxPolicyLines.
+const (
+	minPolicyLines = 12
+	maxPolicyLines = 5000
+)
 
 // Summary tells how many findings there are.
 func (p *policyView) Summary() string {
@@ -115,7 +118,7 @@ func (p *policyView) place(whole string) {
 			}
 		}
 	}
-	for n := range max(strings.Count(p.Text, "\n")+2, minPolicyLines) {
+	for n := range min(max(strings.Count(p.Text, "\n")+2, minPolicyLines), maxPolicyLines) {
 		bad := slices.ContainsFunc(p.Findings, func(f finding) bool { return f.Line == n+1 })
 		p.Lines = append(p.Lines, policyLine{n + 1, bad})
 	}

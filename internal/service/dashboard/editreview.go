@@ -48,11 +48,12 @@ type draftForm struct {
 	Action, Cancel                string
 	Noun                          string
 	Base, Version, Secrets, Draft string
+	Account                       string
 }
 
 func (e *editor) draftForm(c *call, d *draft) (f draftForm, err error) {
 	f = draftForm{Action: e.action(d), Cancel: e.page(d.current.id), Noun: e.noun, Base: encodeValues(d.base),
-		Version: encodeTime(d.version), Draft: encodeValues(d.mine)}
+		Version: encodeTime(d.version), Draft: encodeValues(d.mine), Account: c.AccountID()}
 	f.Secrets, err = e.sealSecrets(c, d)
 	return f, err
 }

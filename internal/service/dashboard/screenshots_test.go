@@ -124,6 +124,11 @@ func TestScreenshots(t *testing.T) {
 			shoot(p.name, theme)
 			b.size(*shotWidth, *shotWidth*9/16, theme)
 		}
+		for _, state := range editorStates() {
+			state.open(t, b, f)
+			shoot(state.name, theme)
+			b.size(*shotWidth, *shotWidth*9/16, theme)
+		}
 	}
 }
 

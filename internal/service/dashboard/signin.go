@@ -43,7 +43,8 @@ func (s *server) authenticate(c *call) error {
 type signInForm struct {
 	Return string
 	Error  string
-	Ended  bool // a page that needs a sign-in sent the browser here
+	Ended  bool   // a page that needs a sign-in sent the browser here
+	Kept   string // the form that was sent to Return, sealed
 }
 
 func (s *server) signInPage(c *call) error {
@@ -58,7 +59,8 @@ func (s *server) signInPage(c *call) error {
 
 // signIn answers an API key with a cookie that holds a new secret.
 func (s *server) signIn(c *call) error {
-	form := signInForm{Return: localPath(c.Request.PostForm.Get("return"), "")}
+	form := signInForm{Return: localPath(c.Request.PostForm.Get("return"), ""),
+		Kept: c.Request.PostForm.Get(keptInput)}
 	refuse := func(status int, reason string) error {
 		form.Error = reason
 		return c.show(status, view{Page: "sign-in", Title: "Sign in", Data: form})
@@ -98,6 +100,11 @@ func (s *server) signIn(c *call) error {
 	to := form.Return
 	if to == "" {
 		to = Path
+	}
+	if form.Kept != "" && form.Return != "" {
+		setNotice(c.Writer.Header(), notice{Code: noticeFormKept})
+		http.Redirect(c.Writer, c.Request, to, http.StatusTemporaryRedirect) // with the form
+		return nil
 	}
 	return c.redirect(to, notice{})
 }

@@ -124,6 +124,9 @@ func (c *call) show(status int, v view) error {
 	}
 	if form, ok := v.Data.(signInForm); ok {
 		f.SignedIn, f.Menu, f.SignInPage, f.SignInReturn = false, nil, true, form.Return
+		if form.Kept != "" {
+			f.SignInReturn = "" // the way there is with the form only
+		}
 	}
 	if !c.isRefresh() {
 		f.Notice = c.consumeNotice()
@@ -198,6 +201,7 @@ type notice struct {
 // Codes of notices. Pages show text by the code, never text of the cookie.
 const (
 	noticeSignedOut        = "signed-out"
+	noticeFormKept         = "form-kept"
 	noticeRevokedUser      = "revoked-user"
 	noticeRevoked          = "revoked-session"
 	noticeSignedOutUser    = "signed-out-user"
@@ -219,6 +223,8 @@ func (n notice) text() string {
 	switch n.Code {
 	case noticeSignedOut:
 		return "You are signed out."
+	case noticeFormKept:
+		return "You are signed in again. Nothing is saved yet; what you typed is below."
 	case noticeRevokedUser:
 		if n.Count == 0 {
 			return "The identity is revoked. It had no session."

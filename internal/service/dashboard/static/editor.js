@@ -7,10 +7,11 @@
 		const form = text.form;
 		const list = () => root.querySelector("#findings");
 		const leastRows = 12;
+		const mostRows = 5000;
 
 		// number makes the editor as high as its text, with a number beside each line.
 		function number() {
-			const rows = Math.max(text.value.split("\n").length + 1, leastRows);
+			const rows = Math.min(Math.max(text.value.split("\n").length + 1, leastRows), mostRows);
 			const bad = new Set([...list().querySelectorAll("li[data-line]")].map((li) => Number(li.dataset.line)));
 			while (gutter.children.length > rows) gutter.lastChild.remove();
 			while (gutter.children.length < rows) {
@@ -34,7 +35,7 @@
 			request.onload = () => {
 				asked = null;
 				const fresh = request.response && request.response.getElementById("findings");
-				if (request.status === 401) return show("You are signed out. Keep a copy of the text, and sign in again in another tab.");
+				if (request.status === 401) return show("You are signed out. Send the form as usual: you sign in, and what you typed is kept.");
 				if (request.status !== 200 || !fresh) return show("The server could not check the text; it does so when the form is sent.");
 				update(fresh);
 			};
@@ -97,7 +98,7 @@
 			const at = lines.slice(0, row).reduce((sum, one) => sum + one.length + 1, 0) + characters;
 			text.focus();
 			text.setSelectionRange(at, at);
-			gutter.children[row].scrollIntoView({ block: "center" });
+			gutter.children[Math.min(row, gutter.children.length - 1)].scrollIntoView({ block: "center" });
 		});
 		number();
 	}

@@ -1,0 +1,64 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// editorState is a page that one comes to by typing into a form.
+type editorState struct {
+	name string
+	open func(t *testing.T, b *tab, f *fake)
+}
+
+// editorStates are the pages of an editor that no address leads to.
+func editorStates() []editorState {
+	form := func(f *fake) string { return "/ui/endpoints/" + f.endpoints[4].ID + "/edit" }
+	submit := func(b *tab, what, page string) {
+		eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
+		b.until(what, page)
+	}
+	replace := func(b *tab, from, to string) {
+		eval[bool](b, fmt.Sprintf("(%[1]s.value = %[1]s.value.replace(%q, %q), "+
+			"%[1]s.dispatchEvent(new InputEvent('input', {bubbles: true})), true)", policyText, from, to))
+	}
+	heading := func(text string) string {
+		return "document.querySelector('h1')?.textContent.startsWith('" + text + "')"
+	}
+	return []editorState{
+		{"endpoint-edit-mistakes", func(_ *testing.T, b *tab, f *fake) {
+			b.open(form(f))
+			replace(b, "type: deny", "type: denyy")
+			b.until("the finding", findingsCount+" === '1 mistake'")
+		}},
+		{"endpoint-edit-refused", func(_ *testing.T, b *tab, f *fake) {
+			b.open(form(f))
+			eval[bool](b, "(document.getElementById('description').value = '"+strings.Repeat("What customers see ", 14)+
+				"', true)")
+			replace(b, "type: deny", "type: denyy")
+			submit(b, "the refusal", "document.querySelector('.form-problem')")
+		}},
+		{"endpoint-review", func(_ *testing.T, b *tab, f *fake) {
+			b.open(form(f))
+			eval[bool](b, "(document.getElementById('description').value = 'What customers and partners see', true)")
+			replace(b, "@example.com", "@example.org")
+			submit(b, "the review", heading("Save these"))
+		}},
+		{"endpoint-conflict", func(t *testing.T, b *tab, f *fake) {
+			b.open(form(f))
+			replace(b, "@example.com", "@example.org")
+			theirs := strings.Replace(f.endpoints[4].TrafficPolicy, "- type: deny", "- type: deny # staff only", 1)
+			before := f.endpoints[4]
+			f.patchAsOther(t, before.ID, account.EndpointPatch{TrafficPolicy: &theirs, Metadata: new("team: sales")})
+			submit(b, "the conflict", heading("Another has saved"))
+			f.patchAsOther(t, before.ID,
+				account.EndpointPatch{TrafficPolicy: &before.TrafficPolicy, Metadata: &before.Metadata})
+		}},
+	}
+}

@@ -16,9 +16,9 @@ import (
 
 var failedRow = regexp.MustCompile(`(?s)<h2 id="failed">.*?</section>`)
 
-// TestDashboard_ShowsFailedLogins fails logins at a provider, and looks at the page of identities as
-// the owner and as another account. What is planted in requests and answers is on no page and in no
-// log.
+// TestDashboard_ShowsFailedLogins fails logins at a provider, and looks at the page of identities
+// as the owner and as another account. What is planted in requests and answers is on no page and in
+// no log.
 func TestDashboard_ShowsFailedLogins(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
@@ -78,7 +78,8 @@ func TestDashboard_ShowsFailedLogins(t *testing.T) {
 	}
 	other := newDashboardBrowser(w.Server)
 	other.signIn(w.CreateAccount().APIKey)
-	if _, _, page := other.request("/ui/traffic-policy/identities", nil); !strings.Contains(page, "None within a day") ||
+	if _, _, page := other.request("/ui/traffic-policy/identities", nil); !strings.Contains(page,
+		"None within a day") ||
 		strings.Contains(page, "AADSTS") {
 		t.Error("another account's failed logins are on the page")
 	}

@@ -36,6 +36,7 @@ func TestDashboard_InBrowser(t *testing.T) {
 		"traffic without scripts": testTrafficWithoutScripts,
 		"policy editor":           testPolicyEditor, "editor without scripts": testEditorWithoutScripts,
 		"editor by keyboard": testEditorByKeyboard, "editor on a phone": testEditorOnPhone,
+		"editor over a sign-in": testEditorOverSignIn, "focus in the editor": testFocusInEditor,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())

@@ -182,3 +182,51 @@ func testEditorOnPhone(t *testing.T, b *tab, f *fake, srv *httptest.Server) {
 		}
 	}
 }
+
+// testEditorOverSignIn ends the sign-in while a person types: nothing is lost.
+func testEditorOverSignIn(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	path := "/ui/endpoints/" + f.endpoints[4].ID
+	b.open(path + "/edit")
+	f.set(func() { clear(f.signIns) })
+	b.setPolicy("# mine\\n" + onePolicy)
+	b.until("that the sign-in has ended", findingsCount+".startsWith('You are signed out.')")
+	eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
+	b.until("the sign-in page", "document.querySelector('.kept') && document.activeElement.id === 'key'")
+	for _, complaint := range eval[[]string](b, accessible) {
+		t.Error(complaint)
+	}
+	b.write("key", "flk_admin")
+	b.press(kb.Enter)
+	b.until("the form with what was typed", "location.pathname === '"+path+"/edit' && "+policyText+
+		".value.startsWith('# mine') && document.querySelector('.notice').textContent.includes('signed in again')")
+	eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
+	b.until("the difference", "document.querySelector('.diff ins')?.textContent.includes('# mine')")
+	eval[bool](b, fmt.Sprintf(pressOfAButton, stepSave))
+	b.until("what was done", "document.querySelector('.notice')?.textContent.includes('saved')")
+}
+
+// testFocusInEditor goes through the form with the tab key: whatever has the focus shows it, the
+// editor of the policy around its whole.
+func testFocusInEditor(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	b.open("/ui/endpoints/" + f.endpoints[4].ID + "/edit")
+	eval[bool](b, "(document.querySelector('.crumb, .crumb a').focus(), true)")
+	for range 3 {
+		if b.press(kb.Tab); eval[string](b, "document.activeElement.id") == "description" {
+			break
+		}
+	}
+	var ids []string
+	for range 7 {
+		at := eval[[]string](b,
+			`(() => { const el = document.activeElement, s = getComputedStyle(el.closest(".editor") ?? el);
+			return [el.id || el.textContent, s.outlineStyle, s.outlineWidth]; })()`)
+		if ids = append(ids, at[0]); at[1] != "solid" || at[2] != "2px" {
+			t.Errorf("the focus on %s cannot be seen: %s", at[0], at[1:])
+		}
+		b.press(kb.Tab)
+	}
+	want := "description backend_id traffic_policy pooling_enabled metadata Cancel Review changes"
+	if got := strings.Join(ids, " "); !strings.HasPrefix(got, want) {
+		t.Errorf("the tab key leads along %q, want %q", got, want)
+	}
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// maxEditForm bounds the form of an editor: what is typed, what was shown, and their encoding. It is
-// more than any object has, so that a text that is too long is shown again, with its limit.
+// maxEditForm bounds the form of an editor: what is typed, what was shown, and their encoding. It
+// is more than any object has, so that a text that is too long is shown again, with its limit.
 const maxEditForm = 4 << 20
 
 // Values of "step" of the form of an editor: what its buttons ask for.

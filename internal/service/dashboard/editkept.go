@@ -38,7 +38,8 @@ func (s *server) keepForm(c *call, reason error) error {
 }
 
 // restoreForm puts a kept form in the place of the one that has signed in, if there is one: it is
-// shown again, and changes nothing. Secrets that were typed with another key have to be typed again.
+// shown again, and changes nothing. Secrets that were typed with another key have to be typed
+// again.
 func (s *server) restoreForm(c *call) error {
 	kept := c.Request.PostForm.Get(keptInput)
 	if kept == "" || s.opt.Unseal == nil {

@@ -133,7 +133,7 @@ func TestEditor_ShowsTextsThatAreTooLong(t *testing.T) {
 	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
 	at := "/ui/endpoints/" + f.endpoints[4].ID + "/edit"
 	page := b.get(at)
-	for name, text := range map[string]string{"lines": strings.Repeat("\r\n", 1<<19)+"x: y",
+	for name, text := range map[string]string{"lines": strings.Repeat("\r\n", 1<<19) + "x: y",
 		"one line":   "# " + strings.Repeat("x", 1<<20),
 		"a sequence": strings.Repeat("- a\r\n", 1<<18/5), "secrets": strings.Repeat("- token: b\r\n", 1<<18/12)} {
 		a := b.send(at, page.body, stepReview, url.Values{policyField: {text}})

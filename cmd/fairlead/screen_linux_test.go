@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
@@ -258,4 +259,22 @@ func TestInspect_ServesOnTerminals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestInspect_ScreenShowsNoSecret checks what the status screen shows of requests with secrets.
+func TestInspect_ScreenShowsNoSecret(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(repeatSecrets())
+	defer upstream.Close()
+	svc := newService(t, nil, nil)
+	o := startOnTerminal(t, svc, nil, "http", upstream.URL, "--url", "http://a.b", "--inspect-addr", "127.0.0.1:0",
+		"--traffic-policy-file", writePlantedPolicy(t))
+	shown := o.until("online")
+	base := inspectorOf(t, func() string { return shown })
+	plant(t, <-svc.bound)
+	checkInspector(t, base)
+	shown += o.until("/turns")
+	o.signal(syscall.SIGTERM)
+	shown += o.until("stopped\r\n")
+	(&inspectorClient{t: t}).check("the screen", withDecoded(shown))
 }

@@ -5,9 +5,11 @@ package inspect
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -53,9 +55,9 @@ func Mask(m *Message, marked []string) Message {
 	out := *m
 	out.Header, out.Trailer = maskHeader(m.Header, marked), maskHeader(m.Trailer, marked)
 	out.URL = maskURL(m.URL, marked)
-	switch encoding := m.Header.Get("Content-Encoding"); {
+	switch {
 	case len(m.Body) == 0:
-	case encoding != "" && !strings.EqualFold(encoding, "identity"):
+	case isEncoded(m):
 		out.Body, out.Truncated = nil, true
 	default:
 		out.Body = MaskBody(m.Header.Get("Content-Type"), m.Body, marked...)
@@ -103,16 +105,24 @@ func maskURL(u string, marked []string) string {
 	if !found {
 		return u
 	}
-	return path + maskParameters(rest, marked)
+	return path + maskParameters(rest, marked, nil)
 }
 
-func maskParameters(s string, marked []string) string {
+// maskParameters masks the parameters of a query or form. found, unless it is nil, gets the values
+// that it masks.
+func maskParameters(s string, marked []string, found func(value string)) string {
 	return queryParameter.ReplaceAllStringFunc(s, func(p string) string {
 		m := queryParameter.FindStringSubmatch(p)
 		name := strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(m[2]), "%5b", "["), "%5d")
 		name = strings.TrimSuffix(name[strings.LastIndexByte(name, '[')+1:], "]")
 		if m[3] == "" || !isMarked(m[2], marked) && !isMarked(name, marked) && !codeNames[strings.ToLower(m[2])] {
 			return p
+		}
+		if found != nil {
+			found(m[3])
+			if plain, err := url.QueryUnescape(m[3]); err == nil {
+				found(plain)
+			}
 		}
 		return m[1] + m[2] + "=" + Masked
 	})
@@ -128,6 +138,14 @@ var multipartName = regexp.MustCompile(`(?is)(content-disposition:[^\r\n]*\bname
 // MaskBody masks secrets in a body that has no Content-Encoding, or was decoded: values of forms
 // and JSON by their names. Other bodies stay as they are.
 func MaskBody(contentType string, body []byte, marked ...string) []byte {
+	return maskBody(contentType, body, marked, nil)
+}
+
+// maskBody is MaskBody. found, unless it is nil, gets the values that it masks.
+func maskBody(contentType string, body []byte, marked []string, found func(value string)) []byte {
+	if found == nil {
+		found = func(string) {}
+	}
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		kind, _, _ = strings.Cut(strings.ToLower(contentType), ";")
@@ -135,13 +153,14 @@ func MaskBody(contentType string, body []byte, marked ...string) []byte {
 	}
 	switch {
 	case kind == "application/x-www-form-urlencoded":
-		return []byte(maskParameters(string(body), marked))
+		return []byte(maskParameters(string(body), marked, found))
 	case kind == "multipart/form-data":
 		return multipartName.ReplaceAllFunc(body, func(part []byte) []byte {
 			m := multipartName.FindSubmatch(part)
 			if name := string(m[2]); !isMarked(name, marked) && !codeNames[name] {
 				return part
 			}
+			found(string(m[3]))
 			return slices.Concat(m[1], []byte(Masked), m[4])
 		})
 	case strings.HasSuffix(kind, "json"), looksLikeJSON(body):
@@ -150,6 +169,9 @@ func MaskBody(contentType string, body []byte, marked ...string) []byte {
 			if !isMarked(string(m[1]), marked) {
 				return member
 			}
+			value := string(m[3])
+			_ = json.Unmarshal(m[3], &value) // of a number and of what is cut off, the text
+			found(value)
 			return slices.Concat([]byte(`"`), m[1], []byte(`"`), m[2], []byte(`"`+Masked+`"`))
 		})
 	}

@@ -51,6 +51,10 @@ func NewMasker(e *Exchange, marked []string, reveal bool) *Masker {
 		*m.Response = Mask(&response, marked)
 		found = append(found, secretsOf(&response, m.Response)...)
 	}
+	found = append(found, bodySecrets(&e.Request, marked)...)
+	if e.Response != nil {
+		found = append(found, bodySecrets(e.Response, marked)...)
+	}
 	if m.secrets = replacerOf(found); m.secrets == nil {
 		return m
 	}
@@ -103,12 +107,27 @@ func (m *Masker) Body(contentType string, data []byte) ([]byte, bool) {
 // WireBody returns the body of one of the exchange's messages with its secrets masked. Of an
 // encoded one it returns nothing: what is in it cannot be told.
 func (m *Masker) WireBody(of *Message) []byte {
-	if coding := of.Header.Get("Content-Encoding"); !m.reveal && coding != "" &&
-		!strings.EqualFold(coding, "identity") {
+	if !m.reveal && isEncoded(of) {
 		return nil
 	}
 	body, _ := m.Body(of.Header.Get("Content-Type"), of.Body)
 	return body
+}
+
+func isEncoded(m *Message) bool {
+	coding := m.Header.Get("Content-Encoding")
+	return coding != "" && !strings.EqualFold(coding, "identity")
+}
+
+// bodySecrets returns the values that MaskBody masks in the body of a message, unless it is
+// encoded.
+func bodySecrets(m *Message, marked []string) (found []string) {
+	if len(m.Body) > 0 && !isEncoded(m) {
+		maskBody(m.Header.Get("Content-Type"), m.Body, marked, func(value string) {
+			found = append(found, atLeast(minParameter, value)...)
+		})
+	}
+	return found
 }
 
 // secretsOf returns the values of a message that its masked copy does not have, and their parts.

@@ -265,6 +265,9 @@ func (r *Recorder) Endpoints() []Endpoint {
 	return slices.Clone(r.endpoints)
 }
 
+// Marked returns Endpoint.Marked of the endpoint with an id.
+func (r *Recorder) Marked(endpointID string) []string { return r.endpoint(endpointID).Marked }
+
 // endpoint returns the endpoint with an id, and one that has only the id if it is not known.
 func (r *Recorder) endpoint(id string) Endpoint {
 	r.mu.Lock()

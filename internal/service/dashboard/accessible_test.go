@@ -33,6 +33,7 @@ func TestDashboard_InBrowser(t *testing.T) {
 		"without scripts": testWithoutScripts, "visible focus": testVisibleFocus, "server outage": testServerOutage,
 		"phone": testPhone, "filters without scripts": testFiltersWithoutScripts,
 		"charts": testCharts, "charts live": testChartsLive, "map": testMap,
+		"text in drawings":        testTextInDrawings,
 		"traffic without scripts": testTrafficWithoutScripts,
 		"policy editor":           testPolicyEditor, "editor without scripts": testEditorWithoutScripts,
 		"editor by keyboard": testEditorByKeyboard, "editor on a phone": testEditorOnPhone,
@@ -233,7 +234,7 @@ func testLiveUpdatesKeepInput(t *testing.T, b *tab, f *fake, _ *httptest.Server)
 	state := eval[string](b,
 		`[window.same, document.activeElement.textContent, document.activeElement.closest("tr") === window.row, document.getElementById("q").value, window.scrollY > 0,
 		document.querySelectorAll("#live tbody tr").length, document.querySelector("#live").textContent.includes("ledger"), document.querySelectorAll("#live .status.offline").length].join("|")`)
-	if state != "true|https://search.internal|true|half a wo|true|7|false|1" {
+	if state != "true|http://search.internal|true|half a wo|true|7|false|1" {
 		t.Errorf("same page, focus, same row, typed text, scrolled, rows, what is gone, offline: %s", state)
 	}
 }

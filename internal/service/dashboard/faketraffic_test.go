@@ -84,9 +84,9 @@ func (f *fake) Series(
 // point returns the traffic of a step at phase x, which goes up and down with some noise.
 func (f *fake) point(x, seconds float64, tcp, failing bool) traffic.Point {
 	noise := math.Sin(x*977) * math.Sin(x*353)
-	n := uint64(max(0, (12+7*math.Sin(x)+3*noise)*seconds*f.busy))
+	n := uint64(max(0, (12+7*math.Sin(x)+1.2*noise)*seconds*f.busy))
 	p := traffic.Point{BytesIn: n * 412, BytesOut: n * 18_400, Open: n / 40, P50: 8 * time.Millisecond,
-		P95: time.Duration(30+20*noise) * time.Millisecond, P99: time.Duration(90+60*noise) * time.Millisecond}
+		P95: time.Duration(30+8*noise) * time.Millisecond, P99: time.Duration(90+25*noise) * time.Millisecond}
 	if tcp {
 		p.Connections, p.P99 = n/50, 4*time.Minute
 		return p
@@ -96,7 +96,7 @@ func (f *fake) point(x, seconds float64, tcp, failing bool) traffic.Point {
 	if failing && math.Sin(x/3) > 0.8 {
 		p.Status[5], p.Status[2], p.Failed = n/6, p.Status[2]-n/6, n/6
 	}
-	if n%7 == 0 {
+	if n%31 == 0 {
 		p.P50, p.P95, p.P99 = 0, 0, 0
 	}
 	return p

@@ -140,7 +140,7 @@ func (f *fake) addEndpoints() {
 		{"http://shop.prod", "kubernetes", "cloud", "online", "Shop with failover"},
 		{"https://app.example.com", "public", "cloud", "online", "What customers see"},
 		{"https://reports.example.com", "public", "agent", "online", ""},
-		{"https://search.internal", "internal", "agent", "online", ""},
+		{"http://search.internal", "internal", "agent", "online", ""},
 	} {
 		age := time.Duration(i*31+2) * time.Hour
 		u, _ := account.ParseBindingURL(e.binding, e.url)

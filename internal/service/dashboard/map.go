@@ -24,7 +24,7 @@ type mapPage struct {
 	More       bool
 	Recorded   bool
 	Missing    []string // replicas whose traffic is not counted
-	Groups     []mapGroup
+	Groups     []*mapGroup
 	Replicas   []Replica
 }
 
@@ -33,7 +33,26 @@ type mapGroup struct {
 	ID, Name string
 	Rows     []mapRow
 	Broken   int
+	folded   bool // the quiet rows are apart from the others
 	rateText
+}
+
+// unfolded is how many endpoints a map shows at once: of more, those that are quiet are folded.
+const unfolded = 60
+
+// Shown returns the rows that are always shown.
+func (g *mapGroup) Shown() []mapRow { return g.where(false) }
+
+// Quiet returns the rows that are shown on request.
+func (g *mapGroup) Quiet() []mapRow { return g.where(true) }
+
+func (g *mapGroup) where(quiet bool) (rows []mapRow) {
+	for i := range g.Rows {
+		if quiet == (g.folded && g.Rows[i].quiet()) {
+			rows = append(rows, g.Rows[i])
+		}
+	}
+	return rows
 }
 
 // mapRow is an endpoint with the hops on both sides.
@@ -48,6 +67,13 @@ type mapRow struct {
 func (r mapRow) Broken() bool {
 	return r.Upstream.State == hopBroken || slices.ContainsFunc(r.Callers, func(a arrow) bool {
 		return a.State == hopBroken
+	})
+}
+
+// quiet reports whether nothing passes and nothing is wrong.
+func (r mapRow) quiet() bool {
+	return r.rate == 0 && r.Upstream.Short == "" && !slices.ContainsFunc(r.Callers, func(a arrow) bool {
+		return a.Short != ""
 	})
 }
 
@@ -93,9 +119,10 @@ func (s *server) pathMap(c *call) error {
 		slices.SortFunc(g.Rows, func(a, b mapRow) int {
 			return cmp.Or(strings.Compare(a.URL, b.URL), strings.Compare(a.ID, b.ID))
 		})
-		p.Groups = append(p.Groups, *g)
+		g.folded = p.Shown > unfolded && !p.Filtered
+		p.Groups = append(p.Groups, g)
 	}
-	slices.SortFunc(p.Groups, func(a, b mapGroup) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(p.Groups, func(a, b *mapGroup) int { return strings.Compare(a.ID, b.ID) })
 	if s.opt.Replicas != nil {
 		p.Replicas = s.opt.Replicas()
 	}

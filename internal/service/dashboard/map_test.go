@@ -130,6 +130,35 @@ func TestMap_GroupsManyEndpoints(t *testing.T) {
 	}
 }
 
+// TestMap_FoldsQuietEndpoints requires that a large map shows what is broken or busy, and the rest
+// on request; a small map and a search show all at once.
+func TestMap_FoldsQuietEndpoints(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	b := signedInAs(t, dashboardOf(t, f, nil), "flk_read")
+	rows := func(path string) (shown, folded int) {
+		for i, part := range strings.Split(b.get(path).body, `<details class="quiet-rows"`) {
+			inside, after, _ := strings.Cut(part, "</details>")
+			if i == 0 {
+				inside, after = "", part
+			}
+			folded += strings.Count(inside, `<tr data-key="ep-`)
+			shown += strings.Count(after, `<tr data-key="ep-`)
+		}
+		return shown, folded
+	}
+	if shown, folded := rows("/ui/map"); shown != 7 || folded != 0 {
+		t.Errorf("of 7 endpoints %d are shown and %d folded", shown, folded)
+	}
+	f.addMany(200)
+	if shown, folded := rows("/ui/map"); shown != 24 || folded != 183 {
+		t.Errorf("of 207 endpoints %d are shown and %d folded, want the 24 that are broken or busy", shown, folded)
+	}
+	if shown, folded := rows("/ui/map?q=team-7"); shown != 20 || folded != 0 {
+		t.Errorf("of the 20 endpoints that were searched %d are shown and %d folded", shown, folded)
+	}
+}
+
 // addMany adds endpoints in ten namespaces, of which every tenth is offline.
 func (f *fake) addMany(n int) {
 	for i := range n {

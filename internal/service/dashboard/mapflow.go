@@ -96,8 +96,7 @@ func (p mapPage) Flow() template.HTML {
 
 // eachLink calls f for each caller of each endpoint, with its share of the endpoint's rate.
 func (p mapPage) eachLink(f func(g *mapGroup, upstream, caller *arrow, rate float64)) {
-	for i := range p.Groups {
-		g := &p.Groups[i]
+	for _, g := range p.Groups {
 		for k := range g.Rows {
 			row := &g.Rows[k]
 			for j := range row.Callers {

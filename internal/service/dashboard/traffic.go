@@ -56,8 +56,8 @@ type trafficPage struct {
 	Requests *requestList   // of an endpoint
 }
 
-// busyEndpoint is an endpoint with traffic in the last minute. Endpoint is nil for what is summed
-// of those without a series.
+// busyEndpoint is an endpoint with traffic in the last minute. Endpoint is nil for the sum of
+// all others.
 type busyEndpoint struct {
 	Endpoint *account.Endpoint
 	rateText
@@ -83,20 +83,20 @@ func (s *server) accountTraffic(c *call) error {
 		Poll: true, Data: p})
 }
 
-// addBusiest adds the endpoints with the highest rates.
+// addBusiest adds the endpoints with the highest rates, and the sum of all others.
 func (s *server) addBusiest(c *call, p *trafficPage) error {
 	rates, _ := s.opt.Traffic.Rates(c.Context(), c.AccountID())
 	keys := slices.SortedFunc(maps.Keys(rates), func(a, b traffic.Key) int {
 		return cmp.Or(cmp.Compare(rates[b].PerSecond, rates[a].PerSecond), cmp.Compare(a, b))
 	})
+	others := rates[traffic.OfOthers]
 	for _, key := range keys {
-		if len(p.Busiest) == busiestShown {
-			break
-		}
-		if key == traffic.OfOthers {
-			p.Busiest = append(p.Busiest, busyEndpoint{rateText: rateText{rates[key]}})
-		}
 		if !isEndpointID(string(key)) {
+			continue
+		}
+		if len(p.Busiest) == busiestShown {
+			others.PerSecond += rates[key].PerSecond
+			others.FailingPerSecond += rates[key].FailingPerSecond
 			continue
 		}
 		e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), string(key))
@@ -107,6 +107,9 @@ func (s *server) addBusiest(c *call, p *trafficPage) error {
 			return err
 		}
 		p.Busiest = append(p.Busiest, busyEndpoint{e, rateText{rates[key]}})
+	}
+	if others.PerSecond > 0 {
+		p.Busiest = append(p.Busiest, busyEndpoint{rateText: rateText{others}})
 	}
 	return nil
 }
@@ -161,7 +164,7 @@ func (s *server) trafficPage(c *call, key traffic.Key, scheme string) *trafficPa
 	series, coverage := s.opt.Traffic.Series(c.Context(), c.AccountID(), key, window)
 	p.Coverage = coverage
 	p.Late = coverage.Since.After(series.Start)
-	p.Partial = coverage.Complete.After(series.Start) && coverage.Complete.After(coverage.Since)
+	p.Partial = coverage.Complete.After(series.Start) && coverage.Complete.Sub(coverage.Since) > series.Step
 	p.Quiet = !slices.ContainsFunc(series.Points, func(at traffic.Point) bool {
 		return at.Requests+at.Connections+at.BytesIn+at.BytesOut+at.Open > 0
 	})

@@ -81,10 +81,61 @@ func TestTraffic_StatesCoverage(t *testing.T) {
 	}
 }
 
-// limitedTraffic is the fake's traffic with another coverage.
+// TestTraffic_SumsTheLessBusy requires that the list of the busiest endpoints ends with the sum of
+// all others.
+func TestTraffic_SumsTheLessBusy(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	f.addMany(25)
+	rates := map[traffic.Key]traffic.Rate{traffic.OfAccount: {PerSecond: 100},
+		traffic.OfOthers: {PerSecond: 2, FailingPerSecond: 0.5}}
+	for _, e := range f.endpoints[7:] {
+		rates[traffic.Key(e.ID)] = traffic.Rate{PerSecond: 3, FailingPerSecond: 0.1}
+	}
+	recorder := &limitedTraffic{fake: f, is: traffic.Coverage{Since: testTime()}, rates: rates}
+	b := signedInAs(t, dashboardOf(t, f, func(o *Options) { o.Traffic = recorder }), "flk_read")
+	_, list, _ := strings.Cut(b.get("/ui/traffic").body, "Busiest now")
+	if n := strings.Count(list, `<tr data-key="ep-`); n != busiestShown {
+		t.Errorf("%d endpoints are listed, want %d", n, busiestShown)
+	}
+	_, last, _ := strings.Cut(list, `data-key="others"`)
+	if !strings.Contains(last, ">17/s<") || !strings.Contains(last, ">1/s<") ||
+		strings.Contains(last, `data-key="ep-`) {
+		t.Errorf("the others are %s", last) // 2 and five times 3
+	}
+}
+
+// TestTraffic_EmptyBeforeRecording requires that empty axes are not drawn where there is nothing.
+func TestTraffic_EmptyBeforeRecording(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	recorder := &limitedTraffic{fake: f}
+	b := signedInAs(t, dashboardOf(t, f, func(o *Options) { o.Traffic = recorder }), "flk_read")
+	path := "/ui/endpoints/" + f.endpoints[6].ID + "/traffic"
+	if body := b.get(path).body; strings.Contains(body, `class="chart"`) || strings.Contains(body, "Nothing passed") {
+		t.Error("a page without a recording has charts")
+	}
+	recorder.is.Since = testTime().Add(-time.Minute)
+	if body := b.get(path).body; strings.Count(body, `class="chart"`) != 5 ||
+		!strings.Contains(body, "Nothing passed") {
+		t.Error("a quiet endpoint has no charts")
+	}
+}
+
+// limitedTraffic is the fake's traffic with another coverage and other rates.
 type limitedTraffic struct {
 	*fake
-	is traffic.Coverage
+	is    traffic.Coverage
+	rates map[traffic.Key]traffic.Rate // nil = the fake's
+}
+
+func (l *limitedTraffic) Rates(
+	ctx context.Context, accountID string,
+) (map[traffic.Key]traffic.Rate, traffic.Coverage) {
+	if l.rates != nil {
+		return l.rates, l.is
+	}
+	return l.fake.Rates(ctx, accountID)
 }
 
 func (l *limitedTraffic) Series(

@@ -87,6 +87,9 @@ func testMap(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		const high = rows.filter((tr) => tr.offsetHeight > 120);
 		return [rows.length, document.querySelectorAll(".arrow.broken").length, links.length, high.length].join("|");
 	})()`)
+	if high := eval[int](b, "document.documentElement.scrollHeight"); high > 5000 {
+		t.Errorf("the map of 207 endpoints is %d pixels high", high)
+	}
 	if state != "207|22|22|0" {
 		t.Errorf("rows, broken hops, those with an explanation, rows that are high: %s", state)
 	}
@@ -111,6 +114,37 @@ func testMap(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		.sort((a, b) => a[0] - b[0]).map((at) => at[1]).join(" ")`)
 	if !strings.HasPrefix(order, "th") {
 		t.Errorf("on a phone a row begins with %s, want the endpoint", order)
+	}
+	if narrow := eval[int](b, `[...document.querySelectorAll(".map tbody th")]
+		.filter((th) => th.offsetHeight > 0 && th.offsetWidth < 300).length`); narrow > 0 {
+		t.Errorf("on a phone the names of %d endpoints are wrapped to a part of its width", narrow)
+	}
+	// What was unfolded stays so while the page keeps itself up to date.
+	b.until("the stream", "'following' in document.body.dataset")
+	eval[bool](b, "(document.querySelector('.quiet-rows summary').click(), true)")
+	f.change(func() { f.busy = 3 })
+	b.until("the new rate", "document.querySelector('#live').textContent.includes('37.2/s') && "+
+		"document.querySelectorAll('.quiet-rows[open] tbody tr').length > 0")
+}
+
+// testTextInDrawings fills every field with HTML and a script: nothing of it becomes an element.
+func testTextInDrawings(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
+	f.addMany(3)
+	f.set(func() { f.setTexts(`"></title></svg><script>ran = 1</script><img src=x onerror="ran = 1">`) })
+	for _, path := range []string{"/ui/map", "/ui/traffic", "/ui/endpoints/" + f.endpoints[3].ID + "/traffic",
+		"/ui/backends/" + f.backends[3].ID + "/traffic", "/ui/endpoints/" + f.endpoints[2].ID + "/path"} {
+		for _, width := range []int64{1280, 390} {
+			b.size(width, 844, "light")
+			b.open(path)
+			if got := eval[string](b,
+				"[typeof ran, document.querySelectorAll('img, script:not([src]), [onerror]').length, "+
+					"document.body.textContent.includes('onerror')].join(' ')"); got != "undefined 0 true" {
+				t.Errorf("%s: type of what a script would set, elements, shown as text: %s", path, got)
+			}
+			if n := eval[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); n > 0 {
+				t.Errorf("%s at %d pixels: %d pixels lie outside", path, width, n)
+			}
+		}
 	}
 }
 

@@ -67,6 +67,7 @@ func (m figureMaker) rates(scheme string) figure {
 	failed := m.perSecond("Failed", chart.Bad, func(p *traffic.Point) uint64 { return p.Failed })
 	switch scheme {
 	case "tcp":
+		connections.Tone = chart.Accent
 		return m.figure("rate", "Connections a second", chart.PerSecond, connections, failed)
 	case "":
 		return m.figure("rate", "Requests and connections a second", chart.PerSecond, requests, connections, failed)

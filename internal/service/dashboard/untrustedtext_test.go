@@ -61,7 +61,10 @@ func (f *fake) setIdentityTexts(text string) {
 func (f *fake) setEndpointTexts(text string) {
 	for i := range f.endpoints {
 		e := &f.endpoints[i]
-		e.URL, e.Name, e.Description, e.Metadata = text, text, text, text
+		e.URL, e.Host, e.Name, e.Description, e.Metadata = text, text, text, text, text
+		if e.Owner != nil {
+			e.Owner = &account.Owner{Cluster: text, Namespace: text, Name: text}
+		}
 		e.UpstreamURL, e.Status, e.Type, e.Bindings = text, text, text, []string{text}
 		e.TrafficPolicy = "a: '" + strings.ReplaceAll(text, "'", "") + "'"
 	}

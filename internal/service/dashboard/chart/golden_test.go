@@ -73,9 +73,9 @@ func TestPlot_SVGIsGolden(t *testing.T) {
 	}
 }
 
-// TestPlot_StackedLinesFollowTheirAreas requires that a line without an area is not drawn upon the
-// line below, and that one with an area for a step is drawn around it.
-func TestPlot_StackedLinesFollowTheirAreas(t *testing.T) {
+// TestPlot_LinesOfZerosAreNotDrawn requires that a line of zeros is not drawn upon the line below
+// it or upon the axis, and that one with a value for a step is drawn around it.
+func TestPlot_LinesOfZerosAreNotDrawn(t *testing.T) {
 	t.Parallel()
 	zeros := repeated(5, func(int) float64 { return 0 })
 	p := Plot{Start: start, Step: time.Minute, Stacked: true, Lines: []Line{{"2xx", Accent, []float64{4, 4, 4, 4, 4}},
@@ -85,6 +85,11 @@ func TestPlot_StackedLinesFollowTheirAreas(t *testing.T) {
 		if svg := string(p.SVG()); !strings.Contains(svg, want) {
 			t.Errorf("the drawing lacks %s", want)
 		}
+	}
+	p.Stacked = false
+	if svg := string(p.SVG()); !strings.Contains(svg, `"line bad" d=""`) || !strings.Contains(svg,
+		`"line warn" d="M2016 1000l576-1000"`) {
+		t.Error("a line of zeros is drawn on the axis, or the one with a value is not drawn")
 	}
 	for i := range p.Lines {
 		p.Lines[i].Values = zeros

@@ -177,15 +177,15 @@ func (p Plot) writeLines(b *strings.Builder, layers [][]float64, highest float64
 		}
 	}
 	for k, layer := range layers {
-		if p.Stacked && k > 0 {
+		if k > 0 {
 			layer = p.Lines[k].visible(layer)
 		}
 		fmt.Fprintf(b, `<path class="line %s" d="%s"/>`, p.Lines[k].Tone, linePath(layer, highest))
 	}
 }
 
-// visible returns the upper edge of a stacked line where it has an area: NaN where the line's own
-// value and those beside it are 0 or missing, since there its edge is that of the line below.
+// visible returns the edge of a line, but NaN where the line's own value and those beside it are 0
+// or missing: there it would lie on the line below it, or on the axis, as if that had its colour.
 func (l Line) visible(edge []float64) []float64 {
 	seen := make([]float64, len(edge))
 	for i := range edge {

@@ -1,0 +1,226 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package page
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// chain is a service with an agent whose inspector is open in a browser, and a pod that calls the
+// agent's endpoint.
+type chain struct {
+	*tab
+
+	recorder  *inspect.Recorder
+	forwarder *servicetest.Forwarder
+	bound     tunnel.Bound
+	client    *http.Transport
+}
+
+// startChain starts an agent of a service of its own.
+func startChain(t *testing.T, ctx context.Context, upstream http.HandlerFunc) *chain {
+	t.Helper()
+	s := servicetest.Start(t)
+	url, err := account.ParseEndpointURL("http://shop.demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := agent.ParseUpstream("http", servicetest.ServeHTTP(t, upstream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &chain{recorder: inspect.New()}
+	t.Cleanup(c.recorder.Close)
+	online := make(chan agent.Online, 1)
+	o := agent.Options{Server: "https://" + s.Addrs.Service.String(), Address: s.Addrs.Service.String(),
+		TLS: s.ClientTLS(), Token: func() string { return s.Authtoken }, Inspect: c.recorder,
+		Endpoints: []agent.Endpoint{{Key: "shop", URL: url, Binding: account.BindingKubernetes, Upstream: to}},
+		Observe: func(e agent.Event) {
+			if e, ok := e.(agent.Online); ok {
+				online <- e
+			}
+		}}
+	run, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(run, o) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the agent ended: %v", err)
+		}
+	})
+	is := servicetest.Receive(t, online, "endpoint that is online")
+	c.bound = tunnel.Bound{EndpointID: is.EndpointID, URL: is.URL}
+	c.forwarder = s.StartForwarder()
+	c.client = c.forwarder.Transport(c.bound)
+	srv := httptest.NewServer(inspect.NewHandler(c.recorder, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)},
+		inspect.ServerOptions{Pages: New(Options{Recorder: c.recorder})}))
+	t.Cleanup(srv.Close)
+	c.tab = &tab{t, ctx, srv.URL}
+	t.Cleanup(func() { _ = chromedp.Do(ctx, chromedp.Navigate("about:blank")) }) // ends the streams
+	return c
+}
+
+// call sends a request as the pod and returns the answer's status and body.
+func (c *chain) call(method, path, body string, header http.Header) (status int, answer string) {
+	c.t.Helper()
+	res := c.forwarder.Do(c.client, method, "http://shop.demo"+path, strings.NewReader(body), header)
+	return res.StatusCode, servicetest.ReadAll(c.t, res.Body)
+}
+
+// shop is the upstream of a chain. It echoes what it is sent, over HTTP and over WebSockets.
+func shop(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Set-Cookie", "sid="+secretCookie)
+	switch {
+	case r.URL.Path == "/none":
+		http.Error(w, "there is no such page", http.StatusNotFound)
+	case r.URL.Path == "/chat":
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.WriteString(c, "\x81\x07welcome")
+		_, _ = io.CopyN(c, rw, 7) // the beginning of what came: a masked frame of one byte, which is enough
+	default:
+		_, _ = fmt.Fprintf(w, `{"method":%q,"path":%q,"colour":%q,"body":%q,"saw":%q}`, r.Method, r.URL.Path,
+			r.Header.Get("X-Colour"), body, r.Header.Get("Authorization"))
+	}
+}
+
+// TestInspector_ShowsAgentsTraffic follows requests of a pod through a whole service and a whole
+// agent into the pages, which a real browser shows.
+func TestInspector_ShowsAgentsTraffic(t *testing.T) {
+	ctx := chromium(t)
+	(&tab{t, ctx, ""}).size(1280, 720, "light")
+	c := startChain(t, ctx, shop)
+	c.open("/")
+	c.until("the stream, and no request", `'following' in document.body.dataset &&
+		!document.getElementById("empty").hidden`)
+	c.call("GET", "/items/1?color=red", "", http.Header{"Authorization": {"Bearer " + secretBearer}})
+	c.until("the request, live", `document.querySelector("#requests tbody tr")?.innerText.includes("/items/1?color=red")`)
+	c.call("GET", "/none", "", nil)
+	c.call("POST", "/orders", `{"item":7}`, http.Header{"Content-Type": {"application/json"}, "X-Colour": {"blue"}})
+	c.until("three", `document.querySelectorAll("#requests tbody tr").length === 3 &&
+		document.querySelectorAll(".status.good").length === 2`)
+	if row := eval[string](c.tab, `document.querySelector("#requests tbody tr").innerText`); !strings.Contains(row,
+		"/orders") || !strings.Contains(row, "200") || !strings.Contains(row, "10.1.2.3") ||
+		!strings.Contains(row, "http://shop.demo") {
+		t.Errorf("the newest row: %q", row)
+	}
+	t.Run("filter", c.testFilter)
+	t.Run("detail and replay", c.testReplayWithChanges)
+	t.Run("exports", c.testExports)
+	t.Run("websocket", c.testWebSocket)
+}
+
+func (c *chain) testFilter(*testing.T) {
+	c.open("/?status=404")
+	c.until("the one that failed", `document.querySelectorAll("#requests tbody tr").length === 1 &&
+		document.querySelector("#requests tbody tr").innerText.includes("/none")`)
+	c.open("/")
+	eval[bool](c.tab, "(document.getElementById('text').focus(), true)")
+	c.press(`"item":7`)
+	c.until("the one with this body", `document.querySelectorAll("#requests tbody tr").length === 1 &&
+		document.querySelector("#requests tbody tr").innerText.includes("/orders")`)
+}
+
+func (c *chain) testReplayWithChanges(t *testing.T) {
+	c.do(chromedp.Click(chromedp.CSS("#requests tbody a")))
+	c.until("the request", `document.querySelector("h1")?.innerText === "POST /orders" &&
+		document.querySelector("#request").closest("section").innerText.includes('"item": 7') &&
+		document.querySelector("#response").closest("section").innerText.includes('"colour": "blue"')`)
+	first := eval[string](c.tab, "location.pathname")
+	c.press("e")
+	c.until("the form", `document.getElementById("header")?.value.includes("X-Colour: blue")`)
+	eval[bool](c.tab, `(() => {
+		const set = (id, change) => document.getElementById(id).value = change(document.getElementById(id).value);
+		set("method", () => "PUT");
+		set("target", () => "/orders/7?again=1");
+		set("header", (was) => was.replace("blue", "green"));
+		set("body", () => '{"item":8}');
+		return true;
+	})()`)
+	c.do(chromedp.Click(chromedp.CSS("form.form button.primary")))
+	c.until("its replay", `document.querySelector("h1")?.innerText === "PUT /orders/7?again=1" &&
+		document.querySelector("#response").closest("section").innerText.includes('"colour": "green"') &&
+		document.querySelector("#response").closest("section").innerText.includes('"body": "{\\"item\\":8}"')`)
+	if was := eval[string](c.tab, `document.querySelector("dd a").getAttribute("href")`); was != first {
+		t.Errorf("it is a replay of %q, want %q", was, first)
+	}
+	c.open("/")
+	c.until("the replay in the list", `document.querySelectorAll("#requests tbody tr").length === 4 &&
+		document.querySelector("#requests tbody tr .tag:not([hidden])")`)
+}
+
+func (c *chain) testExports(t *testing.T) {
+	c.open("/?path=items")
+	id := eval[string](c.tab, `document.querySelector("#requests tbody tr").dataset.key`)
+	fetch := func(path string) string {
+		return eval[string](c.tab, fmt.Sprintf(`(() => {
+			const request = new XMLHttpRequest();
+			request.open("GET", %q, false);
+			request.send();
+			return request.responseText;
+		})()`, path))
+	}
+	all := harOf(t, fetch("/har"))
+	if n := len(all.Log.Entries); n != 4 {
+		t.Errorf("the archive of the list has %d entries", n)
+	}
+	one := fetch("/requests/" + id + "/har")
+	if e := harOf(t, one).Log.Entries; len(e) != 1 || !strings.HasSuffix(e[0].Request.URL, "/items/1?color=red") {
+		t.Errorf("the archive of one: %+v", e)
+	}
+	curl := fetch("/requests/" + id + "/curl")
+	if !strings.Contains(curl, "http://shop.demo/items/1?color=red") {
+		t.Errorf("the command: %s", curl)
+	}
+	for what, text := range map[string]string{"archive": one, "command": curl,
+		"page": fetch("/requests/" + id), "list": fetch("/")} {
+		if strings.Contains(text, "planted") {
+			t.Errorf("the %s has a secret", what)
+		}
+	}
+}
+
+func (c *chain) testWebSocket(t *testing.T) {
+	st := c.forwarder.Open(servicetest.OpenHeader(t, c.bound))
+	_, _ = io.WriteString(st, "GET /chat HTTP/1.1\r\nHost: shop.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Key: a\r\nSec-WebSocket-Version: 13\r\n\r\n")
+	in := bufio.NewReader(st)
+	res, err := http.ReadResponse(in, nil) //nolint:bodyclose // 101 has none
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%+v %v", res, err)
+	}
+	c.open("/?path=chat")
+	c.until("the open WebSocket", `document.querySelector("#requests tbody a")?.innerText.includes("/chat")`)
+	c.do(chromedp.Click(chromedp.CSS("#requests tbody a")))
+	c.until("the first frame", `document.getElementById("frames")?.closest("section").innerText.includes("welcome") &&
+		document.body.innerText.includes("Still going on")`)
+	_, _ = io.WriteString(st, "\x81\x81\x01\x02\x03\x04"+string([]byte{'z' ^ 1}))
+	c.until("the caller's frame, live", `[...document.querySelectorAll(".frames tbody tr")].some((tr) =>
+		tr.innerText.includes("caller") && tr.querySelector(".data").innerText.trim() === "z")`)
+	_ = st.Close()
+	c.until("its end", `!document.body.innerText.includes("Still going on")`)
+}

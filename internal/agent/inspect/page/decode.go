@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 )
 
@@ -21,6 +23,8 @@ const (
 	// maxDecoded is the most bytes that one content coding may grow to.
 	maxDecoded = 4 << 20
 	maxCodings = 4
+	// maxZstdWindow is the most that a body may ask a decoder of zstd to hold (RFC 9659).
+	maxZstdWindow = 8 << 20
 )
 
 // decoded is the body of a message without its content codings.
@@ -71,23 +75,43 @@ func contentCodings(m *inspect.Message) []string {
 	return codings
 }
 
-// undo undoes one coding of data, of which cut tells that there was more. It stops at maxDecoded.
-func undo(coding string, data []byte, cut bool) (plain []byte, more bool, err error) {
-	var r io.Reader
+var (
+	errUnknownCoding = errors.New("the inspector cannot undo that")
+	errOtherCoding   = errors.New("the body is not of that coding")
+)
+
+// newDecoder returns what undoes a coding of data.
+func newDecoder(coding string, data []byte) (r io.ReadCloser, err error) {
 	switch coding {
 	case "gzip", "x-gzip":
 		r, err = gzip.NewReader(bytes.NewReader(data))
 	case "deflate":
 		// RFC 9110 means zlib; some send the bare stream.
 		if r, err = zlib.NewReader(bytes.NewReader(data)); err != nil {
-			r, err = flate.NewReader(bytes.NewReader(data)), nil
+			return flate.NewReader(bytes.NewReader(data)), nil
+		}
+	case "zstd":
+		var d *zstd.Decoder
+		if d, err = zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxZstdWindow)); err == nil {
+			r = d.IOReadCloser()
 		}
 	default:
-		return nil, false, errors.New("the inspector cannot undo that")
+		return nil, errUnknownCoding
 	}
 	if err != nil {
-		return nil, false, errors.New("the body is not of that coding")
+		return nil, errOtherCoding
 	}
+	return r, nil
+}
+
+// undo undoes one coding of data, of which cut tells that there was more. It stops at maxDecoded.
+func undo(coding string, data []byte, cut bool) (plain []byte, more bool, err error) {
+	r, err := newDecoder(coding, data)
+	if err != nil {
+		return nil, false, err
+	}
+	defer r.Close()
 	plain, err = io.ReadAll(io.LimitReader(r, maxDecoded+1))
 	switch {
 	case len(plain) > maxDecoded:

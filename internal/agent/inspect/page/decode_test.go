@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 )
 
@@ -46,6 +48,16 @@ func flateOf(data []byte) []byte {
 	})
 }
 
+func zstdOf(data []byte) []byte {
+	return compress(data, func(w io.Writer) io.WriteCloser {
+		e, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			panic(err)
+		}
+		return e
+	})
+}
+
 func encodedMessage(encoding string, body []byte) *inspect.Message {
 	return &inspect.Message{Header: http.Header{"Content-Encoding": {encoding}}, Body: body, BodySize: int64(len(body))}
 }
@@ -55,7 +67,7 @@ func TestDecodeBody_UndoesCodings(t *testing.T) {
 	plain := []byte(strings.Repeat("hello ", 50))
 	for encoding, body := range map[string][]byte{"": plain, "identity": plain, "gzip": gzipOf(plain),
 		"GZIP": gzipOf(plain), "x-gzip": gzipOf(plain), "deflate": zlibOf(plain),
-		"gzip, deflate":       zlibOf(gzipOf(plain)),
+		"gzip, deflate": zlibOf(gzipOf(plain)), "zstd": zstdOf(plain), "gzip, zstd": zstdOf(gzipOf(plain)),
 		"gzip,identity, gzip": gzipOf(gzipOf(plain))} {
 		if d := decodeBody(encodedMessage(encoding, body)); !bytes.Equal(d.data, plain) || d.note != "" || d.cut {
 			t.Errorf("%q: %q, note %q, cut %t", encoding, d.data, d.note, d.cut)
@@ -85,8 +97,14 @@ func TestDecodeBody_BoundsBombs(t *testing.T) {
 	t.Parallel()
 	bomb := gzipOf(make([]byte, 64<<20))
 	nested := gzipOf(bomb)
+	// A frame of zstd that asks for a window of 1 GiB, and one block of zeros.
+	window := []byte("\x28\xb5\x2f\xfd\x00\xa0\x03\x00\x10\x00")
+	if d := decodeBody(encodedMessage("zstd", window)); d.note == "" || !bytes.Equal(d.data, window) {
+		t.Errorf("a window of 1 GiB: %d bytes, %q", len(d.data), d.note)
+	}
 	for encoding, body := range map[string][]byte{"gzip": bomb, "gzip, gzip": nested,
-		"gzip,gzip,gzip": gzipOf(nested)} {
+		"gzip,gzip,gzip": gzipOf(nested), "zstd": zstdOf(make([]byte, 64<<20)),
+		"zstd, gzip": gzipOf(zstdOf(make([]byte, 64<<20)))} {
 		if d := decodeBody(encodedMessage(encoding, body)); len(d.data) > maxDecoded || !d.cut {
 			t.Errorf("%s: %d bytes, cut %t, %s", encoding, len(d.data), d.cut, d.note)
 		}
@@ -95,18 +113,23 @@ func TestDecodeBody_BoundsBombs(t *testing.T) {
 
 func TestDecodeBody_DecodesWhatWasKept(t *testing.T) {
 	t.Parallel()
-	plain := []byte(strings.Repeat("some text that goes on; ", 1000))
-	whole := gzipOf(plain)
-	m := encodedMessage("gzip", whole[:len(whole)-20])
-	m.Truncated, m.BodySize = true, int64(len(whole))
-	if d := decodeBody(m); !bytes.HasPrefix(plain, d.data) || len(d.data) == 0 || !d.cut || d.note != "" {
-		t.Errorf("%d bytes, cut %t, note %q", len(d.data), d.cut, d.note)
+	plain := []byte(strings.Repeat("some text that goes on; ", 20_000))
+	for i := range plain { // so that it takes several blocks
+		plain[i] ^= byte(i*i>>7) & 3
+	}
+	for encoding, whole := range map[string][]byte{"gzip": gzipOf(plain), "zstd": zstdOf(plain)} {
+		m := encodedMessage(encoding, whole[:len(whole)-20])
+		m.Truncated, m.BodySize = true, int64(len(whole))
+		if d := decodeBody(m); !bytes.HasPrefix(plain, d.data) || len(d.data) == 0 || !d.cut || d.note != "" {
+			t.Errorf("%s: %d bytes, cut %t, note %q", encoding, len(d.data), d.cut, d.note)
+		}
 	}
 }
 
 func FuzzDecodeBody(f *testing.F) {
 	f.Add("gzip", gzipOf([]byte("hello")), false)
 	f.Add("deflate", zlibOf([]byte("hello")), true)
+	f.Add("zstd", zstdOf([]byte("hello")), true)
 	f.Add("gzip, deflate,br", []byte("hello"), false)
 	f.Fuzz(func(t *testing.T, encoding string, body []byte, truncated bool) {
 		m := encodedMessage(encoding, body)

@@ -23,9 +23,8 @@ const maxHeaders = 200
 // detailPage is the data of the page of one exchange.
 type detailPage struct {
 	ID, Path  string
-	Status    string
 	Class     string
-	Words     string
+	Outcome   string // status and words
 	Facts     []fact
 	Error     string
 	Lost      string
@@ -54,7 +53,8 @@ type side struct {
 	Body     content
 	Hidden   bool // the bytes are shown only when asked for
 	Path     string
-	HasBody  bool
+	HasBody  bool // some of it was recorded
+	Empty    bool // it has no body
 }
 
 // headerTable is a table of fields.
@@ -104,9 +104,9 @@ func (s *server) showDetail(c *call, reveal []string) error {
 func (s *server) detailOf(e *inspect.Exchange, reveal []string) (detailPage, string) {
 	all := slices.Contains(reveal, revealAll)
 	mask := newMasker(e, s.opt.Marked(e.EndpointID), all)
-	p := detailPage{ID: e.ID, Path: exchangePath(e.ID), Error: mask.text(e.Error), Raw: e.Raw, Done: e.Done,
+	p := detailPage{ID: e.ID, Path: exchangePath(e.ID), Error: sentence(mask.text(e.Error)), Raw: e.Raw, Done: e.Done,
 		Revealed: all, Timing: spansOf(e), Replay: e.Done && !e.Raw && e.Request.Method != ""}
-	p.Status, p.Class, p.Words = statusOf(e)
+	p.Class, p.Outcome = outcomeOf(e)
 	p.Facts = factsOf(e)
 	if e.Lost > 0 {
 		p.Lost = formatSize(e.Lost) + " of it were not recorded, because the inspector could not keep up."
@@ -128,6 +128,18 @@ func (s *server) detailOf(e *inspect.Exchange, reveal []string) (detailPage, str
 		title = "Bytes that are not HTTP"
 	}
 	return p, title
+}
+
+// outcomeOf returns the class of an exchange's status, and the status with what it means.
+func outcomeOf(e *inspect.Exchange) (class, phrase string) {
+	status, class, words := statusOf(e)
+	switch {
+	case words == "":
+		return class, status
+	case status != "" && status[0] >= '0' && status[0] <= '9':
+		return class, status + " " + words
+	}
+	return class, words
 }
 
 func factsOf(e *inspect.Exchange) []fact {
@@ -153,15 +165,19 @@ func spansOf(e *inspect.Exchange) []span {
 	if total <= 0 {
 		return nil
 	}
+	rest, sum := "Until its end", "Total"
+	if !e.Done {
+		rest, sum = "Since then", "So far"
+	}
 	first := min(e.FirstByte, total)
 	if first <= 0 {
-		return []span{{"Total", formatDuration(total), 0, 1000}}
+		return []span{{sum, formatDuration(total), 0, 1000}}
 	}
 	share := int(first * 1000 / total)
 	return []span{
 		{"Until the answer’s first byte", formatDuration(first), 0, max(share, 2)},
-		{"Until its end", formatDuration(total - first), min(share, 998), max(1000-share, 2)},
-		{"Total", formatDuration(total), 0, 1000},
+		{rest, formatDuration(total - first), min(share, 998), max(1000-share, 2)},
+		{sum, formatDuration(total), 0, 1000},
 	}
 }
 
@@ -175,7 +191,7 @@ func sideOf(e *inspect.Exchange, name string, mask *masker, reveal []string) sid
 	} else {
 		v.Line = shown.Method + " " + shorten(shown.URL, 8<<10) + " " + m.Proto
 	}
-	v.Size, v.HasBody = formatSize(m.BodySize), len(m.Body) > 0
+	v.Size, v.HasBody, v.Empty = formatSize(m.BodySize), len(m.Body) > 0, m.BodySize == 0 && len(m.Body) == 0
 	v.Headers, v.More = headerRows(name, m.Header, shown.Header, reveal)
 	v.Trailers, _ = headerRows(name+"-trailer", m.Trailer, shown.Trailer, reveal)
 	if e.Raw {

@@ -133,7 +133,8 @@ func (f *fakeRecorder) Dropped() int64 {
 }
 
 func (f *fakeRecorder) Endpoints() []inspect.Endpoint {
-	return []inspect.Endpoint{{ID: "ep-1", URL: "http://api.demo"}, {ID: "ep-2", URL: "http://web.demo"}}
+	return []inspect.Endpoint{{ID: "ep-1", URL: "http://api.demo", Upstream: "http://localhost:8080", Online: true},
+		{ID: "ep-2", URL: "http://web.demo", Upstream: "http://localhost:3000"}}
 }
 
 func (f *fakeRecorder) replayed() []inspect.Change {

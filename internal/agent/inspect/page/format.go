@@ -55,7 +55,11 @@ func formatDuration(d time.Duration) string {
 	case d < time.Minute:
 		return fmt.Sprintf("%.2f s", d.Seconds())
 	}
-	return d.Round(time.Second).String()
+	d = d.Round(time.Second)
+	if d < time.Hour {
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
 // formatCount returns the number with the noun that fits it.
@@ -87,7 +91,7 @@ func statusOf(e *inspect.Exchange) (text, class, words string) {
 	case e.Error != "":
 		return "failed", "failed", "The exchange broke off"
 	case e.Response == nil && !e.Done:
-		return "…", "open", "There is no answer yet"
+		return "open", "open", "There is no answer yet"
 	case e.Response == nil && e.Raw:
 		return "raw", "open", "Not HTTP"
 	case e.Response == nil:

@@ -33,6 +33,8 @@ type listPage struct {
 	AllPath   string // of the list with maxRows; "" = all are shown
 	HARPath   string
 	Blank     row // of the script's template
+	// Watched are the endpoints whose requests appear; they are shown while there is none.
+	Watched []inspect.Endpoint
 
 	ReloadPath string
 }
@@ -175,7 +177,7 @@ func (s *server) list(c *call) error {
 	rows, more := s.rows(l)
 	p := listPage{Query: l, Statuses: statusOptions(l.Status), Endpoints: s.endpointOptions(l.Endpoint),
 		Rows: rows, Count: rowCount(len(rows), more),
-		Dropped: s.dropped(), HARPath: "/har" + l.encode(defaultRows), ReloadPath: "/" + l.encode(l.Rows)}
+		Dropped: s.dropped(), HARPath: "/har" + l.encode(defaultRows), ReloadPath: "/" + l.encode(l.Rows), Watched: s.opt.Recorder.Endpoints()}
 	if more && l.Rows < maxRows {
 		p.AllPath = "/" + l.encode(maxRows)
 	}
@@ -184,6 +186,9 @@ func (s *server) list(c *call) error {
 
 // rowCount returns how many requests a list shows.
 func rowCount(n int, more bool) string {
+	if n == maxRows {
+		return "The newest " + strconv.Itoa(n) + " requests, the most that are kept"
+	}
 	if more {
 		return "The newest " + strconv.Itoa(n) + " requests"
 	}

@@ -243,7 +243,7 @@ func TestLive_SendsOnlyWhatChanged(t *testing.T) {
 	open := exchange("b", "POST", "/b", 0, "", "")
 	open.Response, open.Done, open.Duration = nil, false, 0
 	s.rec.add(open)
-	if u := next(); len(u.Rows) != 1 || u.Rows[0].ID != "b" || u.Rows[0].Status != "…" || len(u.Order) != 2 {
+	if u := next(); len(u.Rows) != 1 || u.Rows[0].ID != "b" || u.Rows[0].Status != "open" || len(u.Order) != 2 {
 		t.Errorf("a new one: %+v", u)
 	}
 	s.rec.set(exchange("b", "POST", "/b", 404, "", ""))

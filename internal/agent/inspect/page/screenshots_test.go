@@ -42,6 +42,8 @@ func shownExchanges() []*inspect.Exchange {
 	}
 	add("GET", "/healthz", 204, "", "", 900*time.Microsecond)
 	socket := add("GET", "/chat?room=7", 101, "", "", 83*time.Second)
+	socket.FirstByte = 4 * time.Millisecond
+	socket.Response.Header = http.Header{"Upgrade": {"websocket"}, "Connection": {"Upgrade"}}
 	socket.Done, socket.Request.Header["Upgrade"] = false, []string{"websocket"}
 	for i, text := range []string{`{"type":"hello","version":3}`, `{"type":"join","room":7}`,
 		`{"type":"message","from":"ann","text":"Is the blue one still there?"}`, "\x00\x01\x02\x7fELF",
@@ -72,7 +74,7 @@ func shownExchanges() []*inspect.Exchange {
 	add("GET", "/search?q=a+very+long+question+that+does+not+fit+into+one+line+of+the+list+whatever+its+width+may+"+
 		"be+on+this+screen&page=2&sort=price&order=ascending", 200, "application/json", `{"found":0}`, 312*time.Millisecond)
 	broken := add("GET", "/reports/2026", 0, "", "", 30*time.Second)
-	broken.Response, broken.Error = nil, "the upstream closed the connection before it answered"
+	broken.Response, broken.FirstByte, broken.Error = nil, 0, "the upstream closed the connection before it answered"
 	person := add("GET", "/admin", 403, "text/html", "<h1>Forbidden</h1>", 3*time.Millisecond)
 	person.Caller = inspect.Caller{IP: "203.0.113.9", Person: "ann@example.com"}
 	again := add("PUT", "/orders/1207", 500, "text/plain", "panic: no such order\n", 12*time.Millisecond)

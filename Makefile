@@ -61,10 +61,11 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 .PHONY: dashboard-test dashboard-screenshots
 dashboard-test: ## The dashboard and the agent's inspector in a real browser (needs chromium)
 	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestDashboard_InBrowser ./internal/service/dashboard
-	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestInspector_InBrowser ./internal/agent/inspect/page
+	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestInspector ./internal/agent/inspect/page
 
-dashboard-screenshots: ## Renew the pictures of docs/dashboard (needs chromium and the font Inter)
+dashboard-screenshots: ## Renew the pictures of docs/dashboard and docs/inspector (needs chromium and the font Inter)
 	go test -count=1 -run TestScreenshots ./internal/service/dashboard -screenshots $(CURDIR)/docs/dashboard
+	go test -count=1 -run TestScreenshots ./internal/agent/inspect/page -screenshots $(CURDIR)/docs/inspector
 
 .PHONY: recording
 recording: ## Renew docs/recording.svg, the main job in two terminals (needs tmux and the cluster of make demo)

@@ -35,7 +35,7 @@ type chain struct {
 }
 
 // startChain starts an agent of a service of its own.
-func startChain(t *testing.T, ctx context.Context, upstream http.HandlerFunc) *chain {
+func startChain(ctx context.Context, t *testing.T, upstream http.HandlerFunc) *chain {
 	t.Helper()
 	s := servicetest.Start(t)
 	url, err := account.ParseEndpointURL("http://shop.demo")
@@ -90,16 +90,17 @@ func shop(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Set-Cookie", "sid="+secretCookie)
-	switch {
-	case r.URL.Path == "/none":
+	switch r.URL.Path {
+	case "/none":
 		http.Error(w, "there is no such page", http.StatusNotFound)
-	case r.URL.Path == "/chat":
+	case "/chat":
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.WriteString(c,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.WriteString(c, "\x81\x07welcome")
 		_, _ = io.CopyN(c, rw, 7) // the beginning of what came: a masked frame of one byte, which is enough
 	default:
@@ -113,12 +114,13 @@ func shop(w http.ResponseWriter, r *http.Request) {
 func TestInspector_ShowsAgentsTraffic(t *testing.T) {
 	ctx := chromium(t)
 	(&tab{t, ctx, ""}).size(1280, 720, "light")
-	c := startChain(t, ctx, shop)
+	c := startChain(ctx, t, shop)
 	c.open("/")
 	c.until("the stream, and no request", `'following' in document.body.dataset &&
 		!document.getElementById("empty").hidden`)
 	c.call("GET", "/items/1?color=red", "", http.Header{"Authorization": {"Bearer " + secretBearer}})
-	c.until("the request, live", `document.querySelector("#requests tbody tr")?.innerText.includes("/items/1?color=red")`)
+	c.until("the request, live",
+		`document.querySelector("#requests tbody tr")?.innerText.includes("/items/1?color=red")`)
 	c.call("GET", "/none", "", nil)
 	c.call("POST", "/orders", `{"item":7}`, http.Header{"Content-Type": {"application/json"}, "X-Colour": {"blue"}})
 	c.until("three", `document.querySelectorAll("#requests tbody tr").length === 3 &&

@@ -88,7 +88,7 @@ func newDecoder(coding string, data []byte) (r io.ReadCloser, err error) {
 	case "deflate":
 		// RFC 9110 means zlib; some send the bare stream.
 		if r, err = zlib.NewReader(bytes.NewReader(data)); err != nil {
-			return flate.NewReader(bytes.NewReader(data)), nil
+			r, err = flate.NewReader(bytes.NewReader(data)), nil
 		}
 	case "zstd":
 		var d *zstd.Decoder
@@ -111,7 +111,7 @@ func undo(coding string, data []byte, cut bool) (plain []byte, more bool, err er
 	if err != nil {
 		return nil, false, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	plain, err = io.ReadAll(io.LimitReader(r, maxDecoded+1))
 	switch {
 	case len(plain) > maxDecoded:

@@ -133,7 +133,8 @@ func (f *fakeRecorder) Dropped() int64 {
 }
 
 func (f *fakeRecorder) Endpoints() []inspect.Endpoint {
-	return []inspect.Endpoint{{ID: "ep-1", URL: "http://api.demo", Upstream: "http://localhost:8080", Online: true},
+	return []inspect.Endpoint{{ID: "ep-1", URL: "http://api.demo", Upstream: "http://localhost:8080", Online: true,
+		Marked: []string{"X-Marked"}},
 		{ID: "ep-2", URL: "http://web.demo", Upstream: "http://localhost:3000"}}
 }
 

@@ -21,10 +21,11 @@ func watchPolicy(b *tab) {
 	b.t.Helper()
 	script := sendCommand(b, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{
 		Source: `window.violations = [];
-			addEventListener("securitypolicyviolation", (e) => violations.push(e.violatedDirective + " " + e.sample));`})
+			addEventListener("securitypolicyviolation", (e) =>
+				violations.push(e.violatedDirective + " " + e.sample));`})
 	b.t.Cleanup(func() {
 		_, _ = chromedp.Call(b.ctx, cdppage.RemoveScriptToEvaluateOnNewDocument, // the browser may be gone
-			cdppage.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: script.Identifier})
+			cdppage.RemoveScriptToEvaluateOnNewDocumentParams(script))
 	})
 }
 
@@ -36,7 +37,8 @@ func requireHarmless(t *testing.T, b *tab, path string) {
 		document.querySelectorAll("[onerror], [onload], [onfocus]").length,
 		document.body.innerText.includes("\u202e"), violations.join()].join(" ")`)
 	if got != "undefined 1 0 0 false " {
-		t.Errorf("%s: what ran, scripts, other elements, handlers, hidden characters, refused by the policy: %s", path, got)
+		t.Errorf("%s: what ran, scripts, other elements, handlers, hidden characters, refused by the policy: %s", path,
+			got)
 	}
 }
 
@@ -70,7 +72,8 @@ func hostileExchanges() map[string][2]string {
 	}
 	post := "POST /" + line + "?" + line + "=" + line + " HTTP/1.1\r\nHost: " + line + "\r\n"
 	svg := `<svg xmlns="http://www.w3.org/2000/svg"><script>window.pwned=1</script></svg>`
-	parts := "--x\r\nContent-Disposition: form-data; name=\"" + strings.ReplaceAll(hostile, `"`, `'`) + "\"; filename=\"" +
+	parts := "--x\r\nContent-Disposition: form-data; name=\"" + strings.ReplaceAll(hostile, `"`, `'`) +
+		"\"; filename=\"" +
 		strings.ReplaceAll(hostile, `"`, `'`) + "\"\r\nContent-Type: text/html\r\n\r\n" + hostile + "\r\n--x--\r\n"
 	frame := "\x81" + string(rune(len("<script>window.pwned=1</script>"))) + "<script>window.pwned=1</script>"
 	return map[string][2]string{
@@ -79,23 +82,26 @@ func hostileExchanges() map[string][2]string {
 			"HTTP/1.1 302 Found\r\nLocation: javascript:window.pwned=1\r\nX-A: " + hostile + "\r\n" +
 				"Refresh: 0; url=javascript:window.pwned=1\r\nContent-Length: 0\r\n\r\n"},
 		"method": {"<SCRIPT>window.pwned=1</SCRIPT> / HTTP/1.1\r\nHost: a\r\n\r\n", answer("text/html", hostile)},
-		"form": {post + with("application/x-www-form-urlencoded", url.QueryEscape(hostile)+"="+url.QueryEscape(hostile)),
+		"form": {post + with("application/x-www-form-urlencoded",
+			url.QueryEscape(hostile)+"="+url.QueryEscape(hostile)),
 			answer("text/html", "<!doctype html>"+hostile)},
-		"json":      {post + with("application/json", `{"<script>window.pwned=1</script>":"`+line+`"}`), answer("image/svg+xml", svg)},
+		"json": {post + with("application/json", `{"<script>window.pwned=1</script>":"`+line+`"}`),
+			answer("image/svg+xml", svg)},
 		"multipart": {post + with("multipart/form-data; boundary=x", parts), answer(hostile, hostile)},
 		"png":       {post + with("image/png", svg), answer("image/png", "\x89PNG\r\n\x1a\n"+hostile)},
 		"encoding": {post + "Content-Encoding: " + hostile + "\r\n" + with("text/plain", hostile),
 			"HTTP/1.1 200 OK\r\nContent-Encoding: " + hostile + ", br\r\n" + with("text/html", hostile)},
 		"events": {"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: " + hostile + "\ndata: " + hostile + "\n\n"},
+			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: " + hostile + "\ndata: " + hostile +
+				"\n\n"},
 		"websocket": {"GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
 			"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n" + frame},
 		"no HTTP": {hostile + "\r\n\r\n", hostile + "\r\n"},
 	}
 }
 
-// TestInspector_RunsNothingRecorded feeds a Recorder with hostile bytes and opens every page, export
-// and picture of what it made of them, with and without secrets.
+// TestInspector_RunsNothingRecorded feeds a Recorder with hostile bytes and opens every page,
+// export and picture of what it made of them, with and without secrets.
 func TestInspector_RunsNothingRecorded(t *testing.T) {
 	ctx := chromium(t)
 	r := inspect.New()

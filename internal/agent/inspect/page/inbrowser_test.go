@@ -241,8 +241,8 @@ func testWithoutScripts(t *testing.T, b *tab, s *site) {
 	b.open("/")
 	b.do(chromedp.SendKeys(chromedp.CSS("#path"), "upload"+kb.Enter))
 	b.until("the filter",
-		"location.search.includes('path=upload') && document.querySelectorAll('tbody tr').length === 1")
-	b.do(chromedp.Click(chromedp.CSS("tbody a")))
+		"location.search.includes('path=upload') && document.querySelectorAll('#requests tbody tr').length === 1")
+	b.do(chromedp.Click(chromedp.CSS("#requests tbody a")))
 	b.until("the request",
 		"location.pathname === '/requests/multi' && document.querySelector('.parts img')?.naturalWidth === 40")
 	b.open("/requests/secret")

@@ -131,21 +131,32 @@ func (l listQuery) filter(limit int) inspect.Filter {
 		Text: l.Text, Limit: limit}
 }
 
+// rowCache has the rows of exchanges that have not changed since they were made. Its zero value can
+// be used.
+type rowCache struct{ made map[*inspect.Exchange]row }
+
 // rows returns the rows of a list, newest first, and whether there are more.
-func (s *server) rows(l listQuery) (rows []row, more bool) {
+func (s *server) rows(l listQuery, cache *rowCache) (rows []row, more bool) {
 	found := s.opt.Recorder.List(l.filter(l.Rows + 1))
 	more = len(found) > l.Rows
 	found = found[:min(len(found), l.Rows)]
+	made := make(map[*inspect.Exchange]row, len(found))
 	for _, e := range found {
-		rows = append(rows, s.rowOf(e))
+		r, ok := cache.made[e]
+		if !ok {
+			r = s.rowOf(e)
+		}
+		made[e] = r
+		rows = append(rows, r)
 	}
+	cache.made = made
 	return rows, more
 }
 
 func (s *server) rowOf(e *inspect.Exchange) row {
 	start := e.Start.In(time.Local)
 	status, class, words := statusOf(e)
-	shown := inspect.Mask(&inspect.Message{Method: e.Request.Method, URL: e.Request.URL}, s.opt.Marked(e.EndpointID))
+	shown := newMasker(e, s.opt.Marked(e.EndpointID), false).request
 	r := row{ID: e.ID, Path: exchangePath(e.ID), Time: start.Format("15:04:05.000"), Datetime: datetime(e.Start),
 		Exact: exactTime(e.Start), Method: listText(shown.Method, 20), Target: listText(shown.URL, 300),
 		Endpoint: listText(e.EndpointURL, 100), Status: status, Class: class, Words: words,
@@ -174,10 +185,11 @@ func exactTime(t time.Time) string { return t.In(time.Local).Format("2 Jan 2006,
 
 func (s *server) list(c *call) error {
 	l := listQueryOf(c.r.URL.Query())
-	rows, more := s.rows(l)
+	rows, more := s.rows(l, &rowCache{})
 	p := listPage{Query: l, Statuses: statusOptions(l.Status), Endpoints: s.endpointOptions(l.Endpoint),
 		Rows: rows, Count: rowCount(len(rows), more),
-		Dropped: s.dropped(), HARPath: "/har" + l.encode(defaultRows), ReloadPath: "/" + l.encode(l.Rows), Watched: s.opt.Recorder.Endpoints()}
+		Dropped: s.dropped(), HARPath: "/har" + l.encode(defaultRows), ReloadPath: "/" + l.encode(l.Rows),
+		Watched: s.opt.Recorder.Endpoints()}
 	if more && l.Rows < maxRows {
 		p.AllPath = "/" + l.encode(maxRows)
 	}

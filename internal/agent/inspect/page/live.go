@@ -95,14 +95,14 @@ func (c *call) pause(d time.Duration) bool {
 func (s *server) liveList(c *call) error {
 	l := listQueryOf(c.r.URL.Query())
 	sent, version := map[string]row{}, uint64(0)
-	first := true
+	first, cache := true, &rowCache{}
 	return c.follow(func(out *stream) error {
 		now := s.opt.Recorder.Version()
 		if !first && now == version {
 			return nil
 		}
 		first, version = false, now
-		rows, more := s.rows(l)
+		rows, more := s.rows(l, cache)
 		u := update{Order: make([]string, 0, len(rows)), Rows: []row{}, Count: rowCount(len(rows), more),
 			Dropped: s.dropped()}
 		next := make(map[string]row, len(rows))

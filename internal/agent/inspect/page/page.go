@@ -31,7 +31,7 @@ type Recorder interface {
 type Options struct {
 	Recorder Recorder // required
 	// Marked returns the names of the headers that the traffic policy of an endpoint marks as
-	// secret.
+	// secret; nil = those that the Recorder's endpoint has.
 	Marked  func(endpointID string) []string
 	Version string // of the agent
 	Logger  *slog.Logger
@@ -52,7 +52,7 @@ func (o *Options) setDefaults() {
 	l.UpdateInterval, l.Heartbeat = cmp.Or(l.UpdateInterval, 125*time.Millisecond), cmp.Or(l.Heartbeat, 15*time.Second)
 	l.WriteTimeout, l.Streams = cmp.Or(l.WriteTimeout, 10*time.Second), cmp.Or(l.Streams, 32)
 	if o.Marked == nil {
-		o.Marked = func(string) []string { return nil }
+		o.Marked = o.markedOf
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -60,6 +60,16 @@ func (o *Options) setDefaults() {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+}
+
+// markedOf is the default of Marked.
+func (o *Options) markedOf(endpointID string) []string {
+	for _, e := range o.Recorder.Endpoints() {
+		if e.ID == endpointID {
+			return e.Marked
+		}
+	}
+	return nil
 }
 
 type server struct {

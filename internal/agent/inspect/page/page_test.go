@@ -37,8 +37,7 @@ func newSite(t *testing.T, change func(*Options), exchanges ...*inspect.Exchange
 			return http.ErrUseLastResponse
 		}}}
 	s.rec.add(exchanges...)
-	opt := Options{Recorder: s.rec, Version: "1.2.3-test", Logger: slog.New(slog.NewTextHandler(s.log, nil)),
-		Marked: func(string) []string { return []string{"X-Marked"} }}
+	opt := Options{Recorder: s.rec, Version: "1.2.3-test", Logger: slog.New(slog.NewTextHandler(s.log, nil))}
 	if change != nil {
 		change(&opt)
 	}

@@ -48,7 +48,8 @@ func shownExchanges() []*inspect.Exchange {
 	for i, text := range []string{`{"type":"hello","version":3}`, `{"type":"join","room":7}`,
 		`{"type":"message","from":"ann","text":"Is the blue one still there?"}`, "\x00\x01\x02\x7fELF",
 		`{"type":"message","from":"bo","text":"Yes, two of them."}`} {
-		f := inspect.Frame{At: time.Duration(i*i) * 740 * time.Millisecond, FromClient: i%2 == 0, Kind: inspect.FrameText,
+		f := inspect.Frame{At: time.Duration(i*i) * 740 * time.Millisecond, FromClient: i%2 == 0,
+			Kind: inspect.FrameText,
 			Data: []byte(text), Size: int64(len(text))}
 		if i == 3 {
 			f.Kind = inspect.FrameBinary
@@ -67,12 +68,15 @@ func shownExchanges() []*inspect.Exchange {
 	upload := add("POST", "/products/42/picture", 413, "text/plain", "The picture is larger than 1 KiB.\n",
 		5*time.Millisecond)
 	upload.Request.Header.Set("Content-Type", "multipart/form-data; boundary=b")
-	upload.Request.Body = []byte("--b\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nThe blue one\r\n--b\r\n" +
-		"Content-Disposition: form-data; name=\"picture\"; filename=\"blue.png\"\r\nContent-Type: image/png\r\n\r\n" +
-		string(gradient(200, 120)) + "\r\n--b--\r\n")
+	upload.Request.Body = []byte(
+		"--b\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nThe blue one\r\n--b\r\n" +
+			"Content-Disposition: form-data; name=\"picture\"; filename=\"blue.png\"\r\nContent-Type: " +
+			"image/png\r\n\r\n" +
+			string(gradient(200, 120)) + "\r\n--b--\r\n")
 	upload.Request.BodySize = int64(len(upload.Request.Body))
 	add("GET", "/search?q=a+very+long+question+that+does+not+fit+into+one+line+of+the+list+whatever+its+width+may+"+
-		"be+on+this+screen&page=2&sort=price&order=ascending", 200, "application/json", `{"found":0}`, 312*time.Millisecond)
+		"be+on+this+screen&page=2&sort=price&order=ascending", 200, "application/json", `{"found":0}`,
+		312*time.Millisecond)
 	broken := add("GET", "/reports/2026", 0, "", "", 30*time.Second)
 	broken.Response, broken.FirstByte, broken.Error = nil, 0, "the upstream closed the connection before it answered"
 	person := add("GET", "/admin", 403, "text/html", "<h1>Forbidden</h1>", 3*time.Millisecond)
@@ -109,7 +113,8 @@ func TestScreenshots(t *testing.T) {
 	s := newSite(t, nil, all...)
 	empty, full := newSite(t, nil), newSite(t, nil)
 	for i := range 500 {
-		e := exchange(fmt.Sprintf("full-%d", i), http.MethodGet, fmt.Sprintf("/items/%d", i), 200, "application/json", "{}")
+		e := exchange(fmt.Sprintf("full-%d", i), http.MethodGet, fmt.Sprintf("/items/%d", i), 200, "application/json",
+			"{}")
 		e.Start = testStart.Add(time.Duration(i) * time.Millisecond)
 		full.rec.add(e)
 	}

@@ -192,7 +192,8 @@ func TestForms_RefuseOtherOrigins(t *testing.T) {
 		t.Errorf("something was done: revoked %v, stopped %v, %d keys, %d tokens", f.revoked, f.stopped, len(f.keys),
 			len(f.tokens))
 	}
-	if a := b.post("/ui/sign-in", "key="+strings.Repeat("x", maxForm)); a.status != http.StatusRequestEntityTooLarge {
+	if a := b.post("/ui/sign-in", "key="+strings.Repeat("x", maxSignInForm)); a.status !=
+		http.StatusRequestEntityTooLarge {
 		t.Errorf("a form that is too large: %d", a.status)
 	}
 	if a := b.post("/ui/events", ""); a.status != http.StatusMethodNotAllowed {

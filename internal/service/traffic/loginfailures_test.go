@@ -47,8 +47,8 @@ func TestLoginFailures_AreBounded(t *testing.T) {
 	r.LoginFailed("ac-small", LoginFailure{At: r.at, Reason: "the one that counts"})
 	for account := range 45 {
 		for i := range 110 {
-			r.LoginFailed(fmt.Sprintf("ac-%d", account), LoginFailure{At: r.at, Shown: strings.Repeat("s ", 300),
-				Reason: fmt.Sprint(i, strings.Repeat(" r", 300))})
+			r.LoginFailed(fmt.Sprintf("ac-%d", account), LoginFailure{At: r.at, Shown: strings.Repeat("s ", 50),
+				Reason: fmt.Sprint(i, strings.Repeat(" r", 50))})
 		}
 	}
 	if r.failures.n > maxFailures || r.failures.size > 8<<20 {

@@ -25,9 +25,12 @@ const (
 // readDraft reads the form that was sent. An object that is gone leaves the draft of a new one.
 func (e *editor) readDraft(c *call) (*draft, error) {
 	form, gone := c.Request.PostForm, false
+	if err := checkFormAccount(c, form); err != nil {
+		return nil, err
+	}
 	base, known := decodeValues(form.Get(baseInput))
 	d, err := e.newDraft(c, c.ID())
-	if account.CodeOf(err) == account.CodeNotFound && known {
+	if account.CodeOf(err) == account.CodeNotFound && known && form.Has(accountInput) {
 		gone = true
 		d, err = e.newDraft(c, "")
 	}

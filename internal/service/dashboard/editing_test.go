@@ -169,6 +169,8 @@ func TestEditor_ShowsMistakesBesideFields(t *testing.T) {
 			[]string{`data-line="2" data-column="4"`, "stands for a secret that this endpoint does not have"}},
 		"behind a secret": {url.Values{policyField: {policy + "inbound: []\r\n"}},
 			[]string{"its name is on_http_request", `<span class="marked">12</span>`}},
+		"question": {url.Values{policyField: {"on_http_request:\r\n- expressions: [req.methodd == 'x']\r\n  actions: " +
+			"[{type: deny}]\r\n"}}, []string{"did you mean req.method?<"}},
 	} {
 		a := b.send(at, page.body, stepReview, c.change)
 		if a.status != http.StatusBadRequest || strings.Contains(a.body, "hunter2") ||

@@ -59,14 +59,23 @@ func (s *server) restoreForm(c *call) error {
 	if err != nil {
 		return broken
 	}
-	if form.Get(accountInput) != c.AccountID() {
-		return account.Errorf(account.CodeScope,
-			"the form is of another account; sign in with a key of that account, or open the page again")
+	if err := checkFormAccount(c, form); err != nil {
+		return err
 	}
 	form.Set("step", stepEdit)
 	if _, err := s.unsealSecrets(c, form.Get(secretsInput)); err != nil {
 		form.Del(secretsInput)
 	}
 	c.Request.PostForm, c.Request.Form = form, form
+	return nil
+}
+
+// checkFormAccount returns CodeScope for a form that was opened with a key of another account: a
+// browser may have signed in with another key since.
+func checkFormAccount(c *call, form url.Values) error {
+	if form.Has(accountInput) && form.Get(accountInput) != c.AccountID() {
+		return account.Errorf(account.CodeScope,
+			"the form is of another account; sign in with a key of that account, or open the page again")
+	}
 	return nil
 }

@@ -105,6 +105,15 @@ func TestEditor_KeepsFormForItsAccount(t *testing.T) {
 	if a := b.post(at, foreign.Encode()); a.status != http.StatusForbidden || strings.Contains(a.body, "kept.demo") {
 		t.Errorf("the form of another account: %d", a.status)
 	}
+	for path, id := range map[string]string{at: "", "/ui/endpoints/" + f.endpoints[4].ID + "/edit": f.endpoints[4].ID} {
+		form := formOf(b.get(path).body)
+		form.Set(accountInput, "ac-other")
+		form.Set("url", "http://other.demo")
+		form.Set("step", stepSave)
+		if a := b.post(path, form.Encode()); a.status != http.StatusForbidden {
+			t.Errorf("a form %q that was opened with a key of another account: %d", id, a.status)
+		}
+	}
 	// What is no form of an editor, or is too large, leads to the sign-in page as ever.
 	for name, form := range map[string]url.Values{"no form": {"step": {stepSave}},
 		"large": {baseInput: {"e30"}, policyField: {strings.Repeat("x", maxKeptForm)}}} {

@@ -122,13 +122,13 @@ func (s *server) signOut(c *call) error {
 	return c.redirect(Path+"sign-in", notice{Code: noticeSignedOut})
 }
 
-// sentence returns the message with a capital letter and a full stop.
+// sentence returns the message with a capital letter and a full stop, unless it is a question.
 func sentence(msg string) string {
 	if msg == "" {
 		return ""
 	}
 	msg = strings.ToUpper(msg[:1]) + msg[1:]
-	if !strings.HasSuffix(msg, ".") {
+	if !strings.HasSuffix(msg, ".") && !strings.HasSuffix(msg, "?") {
 		msg += "."
 	}
 	return msg

@@ -60,5 +60,12 @@ func editorStates() []editorState {
 			f.patchAsOther(t, before.ID,
 				account.EndpointPatch{TrafficPolicy: &before.TrafficPolicy, Metadata: &before.Metadata})
 		}},
+		{"endpoint-kept", func(_ *testing.T, b *tab, f *fake) {
+			b.open(form(f))
+			signIns := f.signIns
+			f.set(func() { f.signIns = map[string]signedIn{} })
+			submit(b, "the sign-in page", "document.querySelector('.kept')")
+			f.set(func() { f.signIns = signIns })
+		}},
 	}
 }

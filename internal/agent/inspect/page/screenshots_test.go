@@ -25,7 +25,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 )
 
-var screenshots = flag.String("screenshots", "", "write a picture of every page, in both themes, into this folder")
+var (
+	screenshots = flag.String("screenshots", "", "write a picture of every page, in both themes, into this folder")
+	// Not in docs: a picture of each page is enough there.
+	phoneScreenshots = flag.Bool("phone-screenshots", false, "write pictures of 390 pixels, too")
+)
 
 // shownExchanges are exchanges as a person has them who works on a shop, newest last.
 func shownExchanges() []*inspect.Exchange {
@@ -112,7 +116,7 @@ func TestScreenshots(t *testing.T) {
 	all := shownExchanges()
 	s := newSite(t, nil, all...)
 	empty, full := newSite(t, nil), newSite(t, nil)
-	for i := range 500 {
+	for i := range 110 { // more than the list shows
 		e := exchange(fmt.Sprintf("full-%d", i), http.MethodGet, fmt.Sprintf("/items/%d", i), 200, "application/json",
 			"{}")
 		e.Start = testStart.Add(time.Duration(i) * time.Millisecond)
@@ -129,26 +133,27 @@ func TestScreenshots(t *testing.T) {
 		{"failed", "/requests/" + all[6].ID, s}, {"replay", "/requests/" + all[3].ID + "/edit", s},
 		{"curl", "/requests/" + all[3].ID + "/curl", s}, {"not-found", "/requests/none", s},
 	}
-	for _, width := range []int64{1280, 390} {
-		for _, theme := range []string{"light", "dark"} {
-			for _, p := range shown {
-				name := p.name + "-" + theme
-				if width == 390 {
-					name += "-phone"
-				}
-				(&tab{t, ctx, p.site.url}).shoot(p.path, filepath.Join(*screenshots, name+".png"), width, theme)
+	for _, theme := range []string{"light", "dark"} {
+		for _, p := range shown {
+			if p.name == "list-full" && !*phoneScreenshots {
+				continue // large
+			}
+			b := &tab{t, ctx, p.site.url}
+			b.shoot(p.path, filepath.Join(*screenshots, p.name+"-"+theme+".png"), 1280, theme)
+			if *phoneScreenshots {
+				b.shoot(p.path, filepath.Join(*screenshots, p.name+"-"+theme+"-phone.png"), 390, theme)
 			}
 		}
 	}
 }
 
-// shoot writes a picture of a page, at most 2,000 pixels high.
+// shoot writes a picture of a page, at most 1,800 pixels high.
 func (b *tab) shoot(path, file string, width int64, theme string) {
 	b.t.Helper()
 	b.size(width, 720, theme)
 	b.open(path)
 	b.until("the pictures", "[...document.images].every((i) => { i.loading = 'eager'; return i.complete; })")
-	b.size(width, min(2000, max(720, eval[int64](b, "document.documentElement.scrollHeight"))), theme)
+	b.size(width, min(1800, max(720, eval[int64](b, "document.documentElement.scrollHeight"))), theme)
 	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.t.Fatal(err)

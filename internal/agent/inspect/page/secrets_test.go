@@ -26,12 +26,16 @@ func TestPages_ShowNoSecretByDefault(t *testing.T) {
 	gzipped.Request.Body = gzipOf(gzipped.Request.Body)
 	gzipped.Response.Header.Set("Content-Encoding", "gzip")
 	gzipped.Response.Body = gzipOf(gzipped.Response.Body)
+	packed := secretExchange()
+	packed.ID = "zstd"
+	packed.Response.Header.Set("Content-Encoding", "zstd")
+	packed.Response.Body = zstdOf(packed.Response.Body)
 	multi := secretExchange()
 	multi.ID = "multi"
 	multi.Request.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 	multi.Request.Body = []byte("--b\r\nContent-Disposition: form-data; name=\"password\"\r\n\r\n" + secretForm +
 		"\r\n--b\r\nContent-Disposition: form-data; name=\"echo\"\r\n\r\n" + secretBearer + "\r\n--b--\r\n")
-	s := newSite(t, nil, secretExchange(), gzipped, multi, rawExchange())
+	s := newSite(t, nil, secretExchange(), gzipped, packed, multi, rawExchange())
 	check := func(what, body string) {
 		t.Helper()
 		for _, secret := range planted {
@@ -42,7 +46,7 @@ func TestPages_ShowNoSecretByDefault(t *testing.T) {
 	}
 	check("the list", s.get("/"))
 	check("the list as HAR", s.get("/har"))
-	for _, id := range []string{"secret", "gzipped", "multi", "raw"} {
+	for _, id := range []string{"secret", "gzipped", "zstd", "multi", "raw"} {
 		for _, path := range []string{"", "/har", "/curl", "/edit"} {
 			_, body := s.do(http.MethodGet, "/requests/"+id+path, "")
 			check(id+path, body)

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -69,21 +70,64 @@ func runBenchmarkedAgent() {
 	}
 }
 
+// otherAgent, if set, is a test binary of this package of another version, whose agent is measured
+// beside this one's as "other".
+const otherAgent = "FAIRLEAD_BENCH_OTHER_AGENT"
+
 // BenchmarkInspect measures the CPU time of an agent, a process of its own, for a request, with the
-// inspector off and on.
+// inspector off and on: medians of rounds in which they take turns, so that ratios mean something
+// where figures do not.
 func BenchmarkInspect(b *testing.B) {
-	for name, size := range map[string]int{"200B": 200, "10kB": 10_000, "4MiB": 4 << 20} {
-		for _, inspector := range []string{"off", "on"} {
-			b.Run(name+"/"+inspector, func(b *testing.B) { benchmarkInspect(b, inspector, size) })
-		}
+	for _, c := range []struct {
+		name           string
+		size, requests int
+	}{{"200B", 200, 20_000}, {"10kB", 10_000, 15_000}, {"4MiB", 4 << 20, 150}} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				compareInspectors(b, c.size, c.requests)
+			}
+		})
 	}
 }
 
-func benchmarkInspect(b *testing.B, inspector string, size int) {
-	upstream := benchmarkUpstream(b, size)
+func compareInspectors(b *testing.B, size, requests int) {
+	const rounds = 7
+	variants := []string{"off", "on"}
+	if os.Getenv(otherAgent) != "" {
+		variants = append(variants, "other")
+	}
+	cpu := make(map[string][]time.Duration)
+	for i := range rounds {
+		for j := range variants {
+			v := variants[(i+j)%len(variants)]
+			cpu[v] = append(cpu[v], benchmarkInspect(b, v, size, requests))
+		}
+	}
+	for _, v := range variants {
+		slices.Sort(cpu[v])
+		all := cpu[v]
+		b.ReportMetric(float64(all[rounds/2].Nanoseconds())/1000, v+"-us/request")
+		b.Logf("%s: median %v, from %v to %v", v, all[rounds/2], all[0], all[rounds-1])
+	}
+	off := float64(cpu["off"][rounds/2])
+	b.ReportMetric(float64(cpu["on"][rounds/2])/off, "on/off")
+	if all, ok := cpu["other"]; ok {
+		b.ReportMetric(off/float64(all[rounds/2]), "off/other")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// benchmarkInspect returns the CPU time of an agent for a request.
+func benchmarkInspect(b *testing.B, variant string, size, requests int) time.Duration {
+	upstream, stopUpstream := benchmarkUpstream(b, size)
+	defer stopUpstream()
 	svc := newService(b).start()
-	cmd := exec.CommandContext(b.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", benchmarkedAgent, inspector, svc.addr, upstream))
+	program := os.Args[0]
+	if variant == "other" {
+		program = os.Getenv(otherAgent)
+	}
+	cmd := exec.CommandContext(b.Context(), program)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", benchmarkedAgent, variant, svc.addr, upstream))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -99,18 +143,15 @@ func benchmarkInspect(b *testing.B, inspector string, size int) {
 	}
 	s := receive(b, svc.bound, "bind")
 	svc.mayUnbind = true
-	b.ResetTimer()
-	load(b, s, size)
-	b.StopTimer()
+	load(b, s, size, requests)
 	_ = in.Close()
 	if err := cmd.Wait(); err != nil {
 		b.Fatal(err)
 	}
-	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "agent-cpu-ns/op")
-	if text := strings.TrimSpace(out.String()); text != "" {
+	if text := strings.TrimSpace(out.String()); strings.Contains(text, "kept") && !strings.Contains(text, " 0 bytes") {
 		b.Log(text)
 	}
+	return (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()) / time.Duration(requests)
 }
 
 const benchmarkRequest = "GET /items?page=2 HTTP/1.1\r\nHost: hello.demo\r\nUser-Agent: benchmark/1.0\r\n" +
@@ -118,7 +159,7 @@ const benchmarkRequest = "GET /items?page=2 HTTP/1.1\r\nHost: hello.demo\r\nUser
 	"X-Forwarded-Proto: http\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n"
 
 // benchmarkUpstream answers each request of a connection.
-func benchmarkUpstream(b *testing.B, size int) string {
+func benchmarkUpstream(b *testing.B, size int) (addr string, stop func()) {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -151,12 +192,11 @@ func benchmarkUpstream(b *testing.B, size int) string {
 			})
 		}
 	})
-	b.Cleanup(func() { _ = ln.Close(); serving.Wait() })
-	return ln.Addr().String()
+	return ln.Addr().String(), func() { _ = ln.Close(); serving.Wait() }
 }
 
-// load sends b.N requests over 8 streams.
-func load(b *testing.B, s *tunnel.Session, size int) {
+// load sends requests over 8 streams.
+func load(b *testing.B, s *tunnel.Session, size, requests int) {
 	const streams = 8
 	var clients sync.WaitGroup
 	for i := range streams {
@@ -170,7 +210,7 @@ func load(b *testing.B, s *tunnel.Session, size int) {
 			defer func() { _ = st.CloseGracefully(time.Second) }()
 			head := len(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
 				size))
-			for n := i; n < b.N; n += streams {
+			for n := i; n < requests; n += streams {
 				if _, err := io.WriteString(st, benchmarkRequest); err != nil {
 					b.Error(err)
 					return

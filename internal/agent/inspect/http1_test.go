@@ -88,6 +88,19 @@ var http1Cases = map[string]struct {
 		request("POST /exec HTTP/1.1\nConnection: Upgrade\nUpgrade: tcp\n\n"), answer("HTTP/1.1 101 UPGRADED\n\nhello"),
 		request("input"), answer("output"),
 	}, want: []string{`POST /exec "input" -> 101 "hellooutput" raw`}},
+	"HTTP/1.0": {turns: []turn{
+		request("GET /a HTTP/1.1\n\n"), answer("HTTP/1.0 200 OK\nContent-Length: 2\n\nok"),
+		request("GET /b HTTP/1.1\n\n"), answer("HTTP/1.0 404 Not Found\n\nuntil the end"),
+	}, want: []string{`GET /a "" -> 200 "ok"`, `GET /b "" -> 404 "until the end"`}},
+	"HTTP/2 from the upstream": {turns: []turn{
+		request("GET /a HTTP/1.1\n\n"), {true, "\x00\x00\x12\x04\x00\x00\x00\x00\x00\r\n"},
+	}, want: []string{`GET /a "" -> 0 "\x00\x00\x12\x04\x00\x00\x00\x00\x00\r\n" raw`}},
+	"HTTP/2 from the caller": {turns: []turn{{false, h2Preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"}},
+		want: nil},
+	"another protocol later": {turns: []turn{
+		request("GET /a HTTP/1.1\n\n"), answer("HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
+		request("GET /b HTTP/1.1\n\n"), answer("-ERR unknown command\n"),
+	}, want: []string{`GET /a "" -> 200 "ok"`, `GET /b "" -> 0 "-ERR unknown command\r\n" raw`}},
 	"a length that lies": {turns: []turn{
 		request("GET /a HTTP/1.1\n\n"), answer("HTTP/1.1 200 OK\nContent-Length: 99999999999999999999\n\nabc"),
 	}, want: []string{`GET /a "" -> 200 "abc"`}},

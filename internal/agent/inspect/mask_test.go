@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -94,4 +95,25 @@ func TestMask_KeepsOtherBodies(t *testing.T) {
 			t.Errorf("%s: %q became %q", contentType, body, got)
 		}
 	}
+}
+
+// FuzzMask checks that a masked message keeps the values of its body valid, and is masked as a
+// whole: masking it again changes nothing.
+func FuzzMask(f *testing.F) {
+	f.Add("/a?token=b", "application/json", []byte(`{"password":"x","n":1}`))
+	f.Add("/?a[key]=1#code=2", "application/x-www-form-urlencoded", []byte("a=1&password=%zz&token="))
+	f.Add("//u:p@h/?;sid=1", "multipart/form-data; boundary=b",
+		[]byte("--b\r\nContent-Disposition: form-data; name=\"password\"\r\n\r\nx\r\n--b--"))
+	f.Fuzz(func(t *testing.T, target, contentType string, body []byte) {
+		m := Message{URL: target, Body: body, Header: http.Header{"Content-Type": {contentType},
+			"Referer": {target}, "Cookie": {target}}}
+		once := Mask(&m, nil)
+		if again := Mask(&once, nil); again.URL != once.URL || !bytes.Equal(again.Body, once.Body) {
+			t.Errorf("%q, %q: then %q, %q", once.URL, once.Body, again.URL, again.Body)
+		}
+		if json.Valid(body) && strings.Contains(contentType, "json") && !json.Valid(once.Body) {
+			t.Errorf("%q is no JSON any more: %q", body, once.Body)
+		}
+		NewMasker(&Exchange{Request: m, Response: &m}, nil, false).Text(target)
+	})
 }

@@ -287,8 +287,8 @@ func TestRecorder_Filters(t *testing.T) {
 	}
 }
 
-// TestRecorder_ForgetsOpenExchanges checks that an exchange which has left a full list keeps nothing
-// of what follows, and that the connection is read on.
+// TestRecorder_ForgetsOpenExchanges checks that an exchange which has left a full list keeps
+// nothing of what follows, and that the connection is read on.
 func TestRecorder_ForgetsOpenExchanges(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)

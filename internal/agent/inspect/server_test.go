@@ -196,6 +196,28 @@ func TestAPI_MasksSecrets(t *testing.T) {
 	}
 }
 
+// TestAPI_BodiesThatLie checks that what an encoding hides, or claims to, is not shown by default.
+func TestAPI_BodiesThatLie(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"gzip", "br", "x", "GZIP, identity"} {
+		r := newRecorder(t)
+		id := recordOne(t, r, "127.0.0.1:1", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+			fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: %s\r\n\r\n"+
+				`{"password":%q}`, encoding, planted))
+		h := handler(t, r, "127.0.0.1")
+		for query, want := range map[string]bool{"": false, "?unmasked=true": true} {
+			var e exchangeJSON
+			w := serve(h, "GET", requestsPath+"/"+id+query, "localhost", "")
+			if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(string(e.Response.Raw), planted); got != want || e.Response.BodySize == 0 {
+				t.Errorf("%s%s shows %s", encoding, query, e.Response.Raw)
+			}
+		}
+	}
+}
+
 func TestAPI_HasFormOfOtherAgents(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(echo))

@@ -67,6 +67,7 @@ func TestWebSocket_FrameOfOneGiB(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
 	w := newWire(r, 0)
+	peak := int64(0)
 	w.client(upgradeRequest)
 	w.server(upgradeAnswer + "\x82\x7f\x00\x00\x00\x00\x40\x00\x00\x00")
 	part := strings.Repeat("x", 64<<10)
@@ -75,6 +76,7 @@ func TestWebSocket_FrameOfOneGiB(t *testing.T) {
 		if i < 4 {
 			await(t, r, "empty queue", func() bool { return r.queued.Load() == 0 })
 		}
+		peak = max(peak, r.queued.Load())
 	}
 	w.server(frame(0x81, false, "after"))
 	w.c.end(nil)
@@ -82,6 +84,11 @@ func TestWebSocket_FrameOfOneGiB(t *testing.T) {
 	if len(e.Frames) != 2 || e.Frames[0].Size != 1<<30 || len(e.Frames[0].Data) != maxFrameData ||
 		string(e.Frames[1].Data) != "after" || r.Dropped() > 0 || e.Error != "" {
 		t.Errorf("%d frames, dropped %d, error %q", len(e.Frames), r.Dropped(), e.Error)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memory > maxFrameMemory || peak > maxQueued {
+		t.Errorf("%d bytes are kept, %d were queued", r.memory, peak)
 	}
 }
 
@@ -124,6 +131,34 @@ func TestWebSocket_Decompresses(t *testing.T) {
 	if got := summary(awaitDone(t, r, 1)[0]); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
+}
+
+// FuzzWebSocket checks what FuzzHTTP1 does, of a connection that was upgraded.
+func FuzzWebSocket(f *testing.F) {
+	f.Add([]byte(frame(0x81, true, "hello")), []byte(frame(0x02, false, "a")+frame(0x80, false, "b")), 3)
+	f.Add([]byte(frame(0xc1, true, "\xaaV\x00")), []byte("\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff"), 0)
+	f.Fuzz(func(t *testing.T, client, server []byte, piece int) {
+		r := New()
+		defer r.Close()
+		w := newWire(r, min(max(piece, 0), 1<<20))
+		w.client(upgradeRequest)
+		w.server("HTTP/1.1 101 x\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
+		w.client(string(client))
+		w.server(string(server))
+		w.c.end(nil)
+		memory := int64(0)
+		for _, e := range awaitDone(t, r, 1) {
+			for _, fr := range e.Frames {
+				memory += frameCost(fr)
+				if len(fr.Data) > maxFrameData {
+					t.Errorf("a frame has %d bytes", len(fr.Data))
+				}
+			}
+		}
+		if memory > maxFrameMemory {
+			t.Errorf("the frames have %d bytes", memory)
+		}
+	})
 }
 
 func TestInflater_StopsAtBombs(t *testing.T) {

@@ -22,8 +22,8 @@ type Agent struct {
 	giveUp       context.CancelCauseFunc // ends the client's run with a *Failure
 	streams      streamSet               // of all endpoints
 	shuttingDown chan struct{}           // closed by shutDown, with mu held: nothing is bound any more
-	// background has the goroutines of sessions that run does not wait for: binds, drains of removed
-	// endpoints, measurements, reports.
+	// background has the goroutines of sessions that run does not wait for: binds, drains of
+	// removed endpoints, measurements, reports.
 	background sync.WaitGroup
 	probes     sync.WaitGroup
 

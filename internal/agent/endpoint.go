@@ -14,8 +14,8 @@ import (
 // Endpoint is an endpoint with a URL or a labelled tunnel, and the upstream that the agent forwards
 // to. A labelled tunnel has Labels, Metadata and Upstream only.
 type Endpoint struct {
-	// Key names the endpoint in events, and tells it from others of an Agent.Set. "" = its position,
-	// from "0".
+	// Key names the endpoint in events, and tells it from others of an Agent.Set. "" = its
+	// position, from "0".
 	Key         string
 	URL         account.EndpointURL
 	Labels      map[string]string
@@ -32,8 +32,8 @@ type Endpoint struct {
 	ReplacePoolPolicy bool   // give the other members of the pool this policy
 	Upstream          Upstream
 	Owner             *tunnel.Owner // the object that the endpoint is for; nil = none
-	// Dial dials the upstream, whose host:port it gets; nil = Options.Dial. The agent then dials for
-	// callers only, not to find out whether the upstream is up.
+	// Dial dials the upstream, whose host:port it gets; nil = Options.Dial. The agent then dials
+	// for callers only, not to find out whether the upstream is up.
 	Dial DialFunc
 }
 

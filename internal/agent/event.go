@@ -66,9 +66,9 @@ type BindRefused struct {
 	StillBound bool        // it is served as it was before its change
 }
 
-// Removed reports that an endpoint which the last Agent.Set did not have is not bound any more. Unbound
-// is false when the server could not be told: it keeps the endpoint offline for a while. Open
-// connections may still end.
+// Removed reports that an endpoint which the last Agent.Set did not have is not bound any more.
+// Unbound is false when the server could not be told: it keeps the endpoint offline for a while.
+// Open connections may still end.
 type Removed struct {
 	EndpointInfo
 

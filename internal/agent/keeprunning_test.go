@@ -88,7 +88,8 @@ func TestKeepRunning_WithoutEndpoints(t *testing.T) {
 	}
 }
 
-// TestSet_ReleasesRemoved holds that nothing is kept of endpoints that came and went, online or not.
+// TestSet_ReleasesRemoved holds that nothing is kept of endpoints that came and went, online or
+// not.
 func TestSet_ReleasesRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)

@@ -40,8 +40,8 @@ type Options struct {
 	// Otherwise Run returns a *Failure when the server refuses all the endpoints, or the only one.
 	KeepRunning bool
 	// LeaveBound is called at the shutdown. If it returns true, the endpoints are not unbound: they
-	// are offline when the session has ended, and the service keeps them for the next agent. It must
-	// return soon. nil = they are unbound.
+	// are offline when the session has ended, and the service keeps them for the next agent. It
+	// must return soon. nil = they are unbound.
 	LeaveBound func() bool
 
 	Observe func(Event) // must not block; called from many goroutines; nil = discard
@@ -60,8 +60,8 @@ type Options struct {
 	DialServer    DialFunc      // the server; nil = a net.Dialer, without a proxy
 	MaxBackoff    time.Duration // between attempts to reach the server; 0 = 10 s
 	UnbindTimeout time.Duration // for the server's answers at the shutdown; 0 = 2 s
-	// DrainTimeout is for open connections, at the shutdown and of an endpoint that was removed; 0 =
-	// 3 s.
+	// DrainTimeout is for open connections, at the shutdown and of an endpoint that was removed; 0
+	// = 3 s.
 	DrainTimeout time.Duration
 	// RebindDelay is the first pause before a refused one of several endpoints is bound again; it
 	// doubles up to a minute. 0 = 2 s.

@@ -39,8 +39,8 @@ func (a *Agent) onLegs(s *tunnel.Session) {
 }
 
 // reportReplicas reports the replicas that the session is connected to until ctx is done or the
-// service drains the session. It collects the changes of Options.LegsDelay, because a session finds its
-// replicas one after the other.
+// service drains the session. It collects the changes of Options.LegsDelay, because a session finds
+// its replicas one after the other.
 func (a *Agent) reportReplicas(ctx context.Context, h *sessionBinds) {
 	for timer.Sleep(ctx, a.opt.LegsDelay) {
 		h.legs.mu.Lock()

@@ -117,7 +117,8 @@ func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
 	}
 }
 
-// takeNext returns the next endpoint of the queue, or how long to wait for it; 0 = until there is one.
+// takeNext returns the next endpoint of the queue, or how long to wait for it; 0 = until there is
+// one.
 func (a *Agent) takeNext(h *sessionBinds) (e *endpoint, pause time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -51,11 +51,11 @@ type endpoint struct {
 	upstreamDown bool
 }
 
-// Set makes the agent serve these endpoints and no others, from now on or when Run runs. It does not
-// wait. Endpoints are told apart by key, URL and binding, or labels; of several with the same, the
-// last counts. A new one is bound. One whose policy, metadata or upstream differ is bound again on
-// the same session, and served as before until the server has accepted that. One that is missing is
-// unbound, then its open connections get Options.DrainTimeout to end. Set takes time for each
+// Set makes the agent serve these endpoints and no others, from now on or when Run runs. It does
+// not wait. Endpoints are told apart by key, URL and binding, or labels; of several with the same,
+// the last counts. A new one is bound. One whose policy, metadata or upstream differ is bound again
+// on the same session, and served as before until the server has accepted that. One that is missing
+// is unbound, then its open connections get Options.DrainTimeout to end. Set takes time for each
 // endpoint: collect changes that come together.
 func (a *Agent) Set(endpoints []Endpoint) {
 	a.mu.Lock()
@@ -157,8 +157,8 @@ func (a *Agent) enqueueOrRelease(e *endpoint) {
 	}
 }
 
-// release forgets and reports an endpoint that was removed, but for its id and its streams. mu must be
-// held.
+// release forgets and reports an endpoint that was removed, but for its id and its streams. mu must
+// be held.
 func (a *Agent) release(e *endpoint) {
 	if a.endpoints[e.identity] == e {
 		delete(a.endpoints, e.identity)

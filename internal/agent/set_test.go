@@ -177,8 +177,8 @@ func TestSet_RefusedChangeLeavesEndpointAsItWas(t *testing.T) {
 	}
 }
 
-// TestSet_NewDialWithoutBind holds that what the server does not know of an endpoint changes without
-// a bind.
+// TestSet_NewDialWithoutBind holds that what the server does not know of an endpoint changes
+// without a bind.
 func TestSet_NewDialWithoutBind(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)

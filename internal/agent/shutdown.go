@@ -12,8 +12,8 @@ import (
 )
 
 // shutDown lets open connections finish, and unbinds the endpoints before, so that the service
-// deletes them instead of keeping them offline, unless Options.LeaveBound says otherwise. It returns
-// false when the server could not be told.
+// deletes them instead of keeping them offline, unless Options.LeaveBound says otherwise. It
+// returns false when the server could not be told.
 func (a *Agent) shutDown() (told bool) {
 	leave := a.opt.LeaveBound != nil && a.opt.LeaveBound()
 	a.mu.Lock()

@@ -16,6 +16,9 @@ type conn struct {
 	info           *Info
 	client, server feed // what the client and the server sent
 
+	skipping atomic.Bool // the exchange that began last is not recorded
+	answered atomic.Bool // by the upstream, since an exchange began
+
 	ready     atomic.Bool // on Recorder.ready
 	nextReady *conn       // on Recorder.ready
 

@@ -31,12 +31,15 @@ type Recorder struct {
 	// Of the taps, without a lock.
 	queued  atomic.Int64 // bytes
 	dropped atomic.Int64 // bytes
-	ready   atomic.Pointer[conn]
-	asleep  atomic.Bool // the goroutine waits for wakeup
-	closed  atomic.Bool
-	wakeup  chan struct{}
-	done    chan struct{}
-	version atomic.Uint64
+	// nextAdmitted is, in nanoseconds since epoch, when the exchange after the last admitted one
+	// would be due at maxRate.
+	nextAdmitted atomic.Int64
+	ready        atomic.Pointer[conn]
+	asleep       atomic.Bool // the goroutine waits for wakeup
+	closed       atomic.Bool
+	wakeup       chan struct{}
+	done         chan struct{}
+	version      atomic.Uint64
 
 	mu        sync.Mutex // guards what follows, and the parsers of all connections
 	records   []*record  // by sequence number, without gaps

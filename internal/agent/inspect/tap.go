@@ -19,6 +19,11 @@ const (
 	bufferSize    = 64 << 10 // of a pooled chunk: what the relay reads at a time
 	minPooled     = 8 << 10  // shorter chunks have memory of their own, which exchanges may keep
 	minUnskipped  = 32       // bytes: shorter chunks are never skipped
+
+	// Of more exchanges of HTTP/1 a second, whole ones are dropped: what no reader can follow costs
+	// the agent little.
+	maxRate  = 600
+	maxBurst = 500
 )
 
 // Stream is what Tap wraps: a stream of the tunnel, whose peer is the service.
@@ -56,19 +61,59 @@ func (r *Recorder) Tap(st Stream, info Info) *Tap {
 func (t *Tap) Next() ([]byte, error) {
 	p, err := t.Stream.Next()
 	if len(p) > 0 { // before the upstream has them, so that its answer is queued later
-		t.conn.record(&t.conn.client, p, t.conn.recorder.now())
+		at := t.conn.recorder.now()
+		if t.conn.beginsExchange(p) {
+			t.conn.skipping.Store(!t.conn.recorder.admit(at))
+		}
+		t.conn.recordUnless(t.conn.skipping.Load(), &t.conn.client, p, at)
 	}
 	return p, err
 }
 
 // Write sends what the upstream answered.
 func (t *Tap) Write(p []byte) (int, error) {
-	at := t.conn.recorder.now() // before the caller can answer
+	at, skipping := t.conn.recorder.now(), t.conn.skipping.Load() // before the caller can answer
+	t.conn.answered.Store(true)
 	n, err := t.Stream.Write(p)
 	if n > 0 { // they are on their way: the copy delays nothing
-		t.conn.record(&t.conn.server, p[:n], at)
+		t.conn.recordUnless(skipping, &t.conn.server, p[:n], at)
 	}
 	return n, err
+}
+
+// beginsExchange reports whether p, from the service, is the begin of a request of HTTP/1 that
+// follows an answer.
+func (c *conn) beginsExchange(p []byte) bool {
+	if c.client.frames != nil || c.client.position > 0 && !c.answered.Load() || !isRequest(p) {
+		return false
+	}
+	c.answered.Store(false)
+	return true
+}
+
+// recordUnless records p, or drops it.
+func (c *conn) recordUnless(skipping bool, f *feed, p []byte, at time.Duration) {
+	if !skipping {
+		c.record(f, p, at)
+		return
+	}
+	f.position += int64(len(p))
+	f.drop(c.recorder, int64(len(p)))
+}
+
+// admit reports whether one more exchange is recorded: maxRate a second, and maxBurst at once.
+func (r *Recorder) admit(at time.Duration) bool {
+	const interval = time.Second / maxRate
+	for {
+		next := r.nextAdmitted.Load()
+		due := max(next, int64(at))
+		if due-int64(at) > int64((maxBurst-1)*interval) {
+			return false
+		}
+		if r.nextAdmitted.CompareAndSwap(next, due+int64(interval)) {
+			return true
+		}
+	}
 }
 
 // End records the end of the connection; cause is why it broke, nil if it did not.

@@ -202,8 +202,8 @@ func TestAPI_BodiesThatLie(t *testing.T) {
 	for _, encoding := range []string{"gzip", "br", "x", "GZIP, identity"} {
 		r := newRecorder(t)
 		id := recordOne(t, r, "127.0.0.1:1", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-			fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: %s\r\n\r\n"+
-				`{"password":%q}`, encoding, planted))
+			fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: %s\r\n\r\n"+
+				"Your password is %s", encoding, planted))
 		h := handler(t, r, "127.0.0.1")
 		for query, want := range map[string]bool{"": false, "?unmasked=true": true} {
 			var e exchangeJSON

@@ -32,7 +32,7 @@ type Recorder struct {
 	queued  atomic.Int64 // bytes
 	dropped atomic.Int64 // bytes
 	// nextAdmitted is, in nanoseconds since epoch, when the exchange after the last admitted one
-	// would be due at maxRate.
+	// would be due at maxRate and maxByteRate.
 	nextAdmitted atomic.Int64
 	ready        atomic.Pointer[conn]
 	asleep       atomic.Bool // the goroutine waits for wakeup
@@ -112,9 +112,15 @@ func (r *Recorder) run() {
 
 // drain parses what is queued. It returns false if nothing was.
 func (r *Recorder) drain() bool {
-	c := r.ready.Swap(nil)
-	if c == nil {
+	last := r.ready.Swap(nil)
+	if last == nil {
 		return false
+	}
+	var c *conn
+	for last != nil { // turned round: the first that became ready is parsed first
+		before := last.nextReady
+		last.nextReady = c
+		c, last = last, before
 	}
 	for c != nil {
 		following := c.nextReady

@@ -20,10 +20,11 @@ const (
 	minPooled     = 8 << 10  // shorter chunks have memory of their own, which exchanges may keep
 	minUnskipped  = 32       // bytes: shorter chunks are never skipped
 
-	// Of more exchanges of HTTP/1 a second, whole ones are dropped: what no reader can follow costs
-	// the agent little.
-	maxRate  = 600
-	maxBurst = 500
+	// Of more exchanges of HTTP/1 a second, or more bytes, whole exchanges are dropped: what no
+	// reader can follow costs the agent little.
+	maxRate     = 600
+	maxBurst    = 500
+	maxByteRate = 64 << 20
 )
 
 // Stream is what Tap wraps: a stream of the tunnel, whose peer is the service.
@@ -101,13 +102,17 @@ func (c *conn) recordUnless(skipping bool, f *feed, p []byte, at time.Duration) 
 	f.drop(c.recorder, int64(len(p)))
 }
 
-// admit reports whether one more exchange is recorded: maxRate a second, and maxBurst at once.
+// admit reports whether one more exchange is recorded: maxRate a second, and maxBurst at once, less
+// if what is recorded is more than maxByteRate.
 func (r *Recorder) admit(at time.Duration) bool {
 	const interval = time.Second / maxRate
+	const ahead = (maxBurst - 1) * interval
 	for {
 		next := r.nextAdmitted.Load()
 		due := max(next, int64(at))
-		if due-int64(at) > int64((maxBurst-1)*interval) {
+		if due-int64(at) > int64(ahead) {
+			// A single long answer does not keep what follows out for longer than this.
+			r.nextAdmitted.CompareAndSwap(next, min(next, int64(at+2*ahead)))
 			return false
 		}
 		if r.nextAdmitted.CompareAndSwap(next, due+int64(interval)) {
@@ -220,6 +225,7 @@ func (c *conn) queue(f *feed, p []byte, at time.Duration, limit int64) {
 	} else {
 		ch.data = bytes.Clone(p)
 	}
+	c.recorder.nextAdmitted.Add(n * int64(time.Second) / maxByteRate)
 	c.push(f, ch)
 }
 

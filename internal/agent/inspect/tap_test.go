@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -54,5 +55,48 @@ func TestTap_DropsWholeExchanges(t *testing.T) {
 	}
 	if dropped := r.Dropped() == 0; dropped != (recorded == count) {
 		t.Errorf("%d bytes are dropped, %d exchanges recorded", r.Dropped(), recorded)
+	}
+}
+
+// TestTap_DropsExchangesBeyondByteRate checks that large answers are recorded whole or not at all, at
+// maxByteRate, and that a flood of bytes does not keep others out for long.
+func TestTap_DropsExchangesBeyondByteRate(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t)
+	admitted := 0
+	at := time.Duration(0)
+	for range 1000 { // in one second
+		if r.admit(at) {
+			admitted++
+			r.nextAdmitted.Add(int64(time.Second) * maxBody / maxByteRate) // as queue does
+		}
+		at += time.Millisecond
+	}
+	if most := 2 * maxByteRate / maxBody; admitted < maxByteRate/maxBody/2 || admitted > most {
+		t.Errorf("%d exchanges of %d bytes are recorded in a second, want at most %d", admitted, maxBody, most)
+	}
+	r.nextAdmitted.Add(int64(time.Hour))
+	r.admit(at)
+	if !r.admit(at + 2*time.Second) {
+		t.Error("no exchange is recorded 2 s after a flood of bytes")
+	}
+}
+
+// TestRecorder_ListsInOrder checks that exchanges of connections that become ready together are
+// listed in the order in which they began.
+func TestRecorder_ListsInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t)
+	r.mu.Lock() // until all are ready, so that they are parsed together
+	for i := range 9 {
+		st := &loopStream{sent: fmt.Appendf(nil, "GET /%d HTTP/1.1\r\n\r\n", i)}
+		_, _ = r.Tap(st, Info{EndpointID: "ep-1"}).Next()
+	}
+	r.mu.Unlock()
+	await(t, r, "requests", func() bool { return len(r.List(Filter{})) == 9 })
+	for i, e := range r.List(Filter{}) {
+		if want := fmt.Sprintf("/%d", 8-i); e.Request.URL != want {
+			t.Errorf("number %d of the list is %s, want %s", i, e.Request.URL, want)
+		}
 	}
 }

@@ -81,7 +81,7 @@ func BenchmarkInspect(b *testing.B) {
 	for _, c := range []struct {
 		name           string
 		size, requests int
-	}{{"200B", 200, 20_000}, {"10kB", 10_000, 15_000}, {"4MiB", 4 << 20, 150}} {
+	}{{"200B", 200, 20_000}, {"10kB", 10_000, 15_000}, {"4MiB", 4 << 20, 500}} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
 				compareInspectors(b, c.size, c.requests)

@@ -19,7 +19,7 @@ const (
 	maxMemory  = 64 << 20 // of all records
 	maxBody    = 1 << 20  // kept bytes of one body
 	// drainDelay is how long chunks are collected before they are parsed together.
-	drainDelay = 10 * time.Millisecond
+	drainDelay = 100 * time.Millisecond
 )
 
 // Recorder keeps the last exchanges of tapped connections. It is safe for concurrent use.

@@ -17,7 +17,7 @@ const (
 	// chunkOverhead is what a queued chunk costs beside its bytes.
 	chunkOverhead = 128
 	bufferSize    = 64 << 10 // of a pooled chunk: what the relay reads at a time
-	minPooled     = 8 << 10  // shorter chunks have memory of their own, which exchanges may keep
+	minPooled     = 32 << 10 // shorter chunks have memory of their own, which exchanges may keep
 	minUnskipped  = 32       // bytes: shorter chunks are never skipped
 
 	// Of more exchanges of HTTP/1 a second, or more bytes, whole exchanges are dropped: what no

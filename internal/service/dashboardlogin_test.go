@@ -24,34 +24,7 @@ func TestDashboard_ShowsFailedLogins(t *testing.T) {
 	w := startLogins(t)
 	w.idp.Person["email"] = "planted-person@example.com"
 	w.protect("https://app.example.com", w.policy(""), mirror)
-	var secrets []string
-	callback := func(more url.Values) {
-		b := w.newLoginBrowser()
-		to, err := url.Parse(w.request(b, "GET", "https://app.example.com/").header.Get("Location"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := to.Query()
-		secrets = append(secrets, q.Get("state"), q.Get("nonce"), q.Get("code_challenge"))
-		more.Set("state", q.Get("state"))
-		more.Set("iss", w.idp.URL)
-		w.request(b, "GET", q.Get("redirect_uri")+"?"+more.Encode())
-	}
-	callback(url.Values{"error": {"access_denied"},
-		"error_description": {"AADSTS50105: <script>not assigned</script> code=planted-code"}})
-	callback(url.Values{"code": {"planted-code-that-is-unknown"}})
-	w.idp.Token = func(rw http.ResponseWriter, _ *http.Request) bool {
-		rw.Header().Set("Content-Type", "application/json")
-		rw.WriteHeader(http.StatusBadRequest)
-		_, _ = rw.Write([]byte(`{"error":"invalid_client","error_description":"client_secret=` + oidctest.ClientSecret +
-			` is wrong","id_token":"planted-id-token"}`))
-		return true
-	}
-	w.logIn(w.newLoginBrowser(), "https://app.example.com/")
-	w.idp.Token = nil
-	w.idp.Claims = map[string]any{"aud": "planted-other-client-0123456789"}
-	w.logIn(w.newLoginBrowser(), "https://app.example.com/")
-
+	secrets := failLogins(t, w)
 	owner := newDashboardBrowser(w.Server)
 	owner.signIn(w.APIKey)
 	_, _, page := owner.request("/ui/traffic-policy/identities", nil)
@@ -83,4 +56,36 @@ func TestDashboard_ShowsFailedLogins(t *testing.T) {
 		strings.Contains(page, "AADSTS") {
 		t.Error("another account's failed logins are on the page")
 	}
+}
+
+// failLogins fails four logins, two at the provider and two at its answer, and returns what is secret in them.
+func failLogins(t *testing.T, w *loginServer) (secrets []string) {
+	t.Helper()
+	callback := func(more url.Values) {
+		b := w.newLoginBrowser()
+		to, err := url.Parse(w.request(b, "GET", "https://app.example.com/").header.Get("Location"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := to.Query()
+		secrets = append(secrets, q.Get("state"), q.Get("nonce"), q.Get("code_challenge"))
+		more.Set("state", q.Get("state"))
+		more.Set("iss", w.idp.URL)
+		w.request(b, "GET", q.Get("redirect_uri")+"?"+more.Encode())
+	}
+	callback(url.Values{"error": {"access_denied"},
+		"error_description": {"AADSTS50105: <script>not assigned</script> code=planted-code"}})
+	callback(url.Values{"code": {"planted-code-that-is-unknown"}})
+	w.idp.Token = func(rw http.ResponseWriter, _ *http.Request) bool {
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(http.StatusBadRequest)
+		_, _ = rw.Write([]byte(`{"error":"invalid_client","error_description":"client_secret=` + oidctest.ClientSecret +
+			` is wrong","id_token":"planted-id-token"}`))
+		return true
+	}
+	w.logIn(w.newLoginBrowser(), "https://app.example.com/")
+	w.idp.Token = nil
+	w.idp.Claims = map[string]any{"aud": "planted-other-client-0123456789"}
+	w.logIn(w.newLoginBrowser(), "https://app.example.com/")
+	return secrets
 }

@@ -52,8 +52,8 @@ func TestTrafficMetrics_AreBounded(t *testing.T) {
 	t.Parallel()
 	m := newRequestMeter(3)
 	record := func(id, backend string, status int, code account.Code) {
-		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"}, Request: &http.Request{RequestURI: "/"},
-			StartedAt: time.Now()}
+		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"},
+			Request: &http.Request{RequestURI: "/"}, StartedAt: time.Now()}
 		m.Start(s)
 		s.LiveTraffic.Add(1, 2)
 		s.Status, s.Code, s.BackendID, s.Duration = status, code, backend, time.Second

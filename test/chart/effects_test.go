@@ -28,8 +28,6 @@ type effect struct {
 
 // effects has a case for every value of values.yaml, in its order.
 func effects() []effect {
-	monitored := validValues().set("metrics.podMonitor.enabled", true)
-	alerting, dashboards := alertingOn(validValues()), validValues().set("metrics.dashboards.enabled", true)
 	proxied := validValues().set("proxy.httpsProxy", "http://proxy.example:3128")
 	exporting := exportingValues()
 	return slices.Concat([]effect{
@@ -73,6 +71,23 @@ func effects() []effect {
 		{"image.digest", "sha256:" + strings.Repeat("0a", 32), nil},
 		{"image.pullPolicy", "Always", nil},
 		{"imagePullSecrets", []any{map[string]any{"name": "registry"}}, nil},
+	}, metricsEffects(), []effect{
+		{"networkPolicy.enabled", true, nil},
+		{"networkPolicy.apiServerPorts", []any{443, 16443}, exporting.set("networkPolicy.enabled", true)},
+		{"crds.install", false, nil},
+		{"crds.keep", false, nil},
+		{"forwarder.drainTimeout", "2h", nil},
+		{"forwarder.podIdentity.enabled", true, nil},
+		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"},
+			validValues().set("forwarder.podIdentity.enabled", true)},
+	}, podEffects())
+}
+
+// metricsEffects are the cases of metrics.
+func metricsEffects() []effect {
+	monitored := validValues().set("metrics.podMonitor.enabled", true)
+	alerting, dashboards := alertingOn(validValues()), validValues().set("metrics.dashboards.enabled", true)
+	return []effect{
 		{"metrics.enabled", false, nil},
 		{"metrics.port", 9090, monitored},
 		{"metrics.podMonitor.enabled", true, nil},
@@ -85,15 +100,7 @@ func effects() []effect {
 		{"metrics.dashboards.labels.grafana_dashboard", "yes", dashboards},
 		{"metrics.dashboards.annotations", map[string]any{"grafana_folder": "Fairlead"}, dashboards},
 		{"metrics.runbookURL", "https://wiki.example.com/fairlead/", alerting},
-		{"networkPolicy.enabled", true, nil},
-		{"networkPolicy.apiServerPorts", []any{443, 16443}, exporting.set("networkPolicy.enabled", true)},
-		{"crds.install", false, nil},
-		{"crds.keep", false, nil},
-		{"forwarder.drainTimeout", "2h", nil},
-		{"forwarder.podIdentity.enabled", true, nil},
-		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"},
-			validValues().set("forwarder.podIdentity.enabled", true)},
-	}, podEffects())
+	}
 }
 
 // podEffects are the cases of what manager, forwarder and exporter have alike.

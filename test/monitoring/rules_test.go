@@ -123,7 +123,7 @@ func TestAlerts_HaveRunbooks(t *testing.T) {
 			t.Errorf("%s: %s names the runbook %s, which does not exist", file, r.Alert, r.Annotations["runbook_url"])
 			return
 		}
-		for _, part := range []string{"**Meaning.**", "**Impact.**", "**First looks.**", "**Remedies.**", "```"} {
+		for _, part := range []string{"**Meaning.**", "**Impact.**", "**Check first.**", "**Remedies.**", "```"} {
 			if !strings.Contains(pages[page][anchor], part) {
 				t.Errorf("docs/runbooks/%s: the section %s lacks %s", page, r.Alert, part)
 			}

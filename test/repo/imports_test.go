@@ -189,7 +189,7 @@ var rules = []rule{
 			"internal/goruntime/",
 			"internal/printable", "internal/selector", "internal/statustoken", "internal/trafficpolicy",
 			"internal/trust",
-			"internal/tunnel", "internal/tunnel/", "internal/version",
+			"internal/tunnel", "internal/tunnel/", "internal/version", "internal/webpage",
 		},
 		deep:   true,
 		forbid: []string{module + "/internal/service", module + "/internal/operator", module + "/internal/agent"},

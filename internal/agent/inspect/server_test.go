@@ -162,7 +162,7 @@ func recordSecrets(t *testing.T, r *Recorder, upstream string) string {
 			"Content-Type: application/json\r\n\r\n{\"access_token\":\"%[1]s\",\"kept\":1}", planted))
 }
 
-func TestAPI_MasksSecrets(t *testing.T) {
+func TestServer_MasksSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
 	id := recordSecrets(t, r, "127.0.0.1:1")
@@ -196,8 +196,8 @@ func TestAPI_MasksSecrets(t *testing.T) {
 	}
 }
 
-// TestAPI_BodiesThatLie checks that what an encoding hides, or claims to, is not shown by default.
-func TestAPI_BodiesThatLie(t *testing.T) {
+// TestServer_BodiesThatLie checks that what an encoding hides, or claims to, is not shown by default.
+func TestServer_BodiesThatLie(t *testing.T) {
 	t.Parallel()
 	for _, encoding := range []string{"gzip", "br", "x", "GZIP, identity"} {
 		r := newRecorder(t)
@@ -218,7 +218,7 @@ func TestAPI_BodiesThatLie(t *testing.T) {
 	}
 }
 
-func TestAPI_HasFormOfOtherAgents(t *testing.T) {
+func TestServer_HasFormOfOtherAgents(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(echo))
 	t.Cleanup(upstream.Close)
@@ -277,7 +277,7 @@ func TestAPI_HasFormOfOtherAgents(t *testing.T) {
 	}
 }
 
-func TestAPI_RefusesBadInput(t *testing.T) {
+func TestServer_RefusesBadInput(t *testing.T) {
 	t.Parallel()
 	h := handler(t, newRecorder(t), "127.0.0.1")
 	for target, want := range map[string]int{requestsPath + "/x": 404, requestsPath + "?limit=x": 400,

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
+	"github.com/fairlead-dev/fairlead/internal/webpage"
 )
 
 // Path is where the dashboard is mounted. The handler gets the whole path.
@@ -86,8 +87,8 @@ type server struct {
 	opt       Options
 	calls     httpkit.Handler
 	mux       *http.ServeMux
-	pages     pages
-	assets    assets
+	pages     webpage.Templates
+	static    *webpage.Static
 	origins   *http.CrossOriginProtection
 	countries map[string]string // names by code
 	attempts  *clientlimit.Rate // of signing in
@@ -106,10 +107,10 @@ func New(opt Options) http.Handler {
 	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock,
 		OnAnswer: opt.OnAnswer}
 	s.streams = httpkit.StreamLimit{Max: opt.Limits.StreamsPerAccount}
-	s.assets = loadAssets()
-	s.pages = s.parsePages()
+	s.static = webpage.NewStatic(Path+"static/", files)
+	s.pages = webpage.ParseTemplates(files, s.templateFuncs())
 	s.mux.Handle("/", &route{server: s})
-	s.mux.Handle("GET "+Path+"static/{file}", s.assets)
+	s.mux.Handle("GET "+Path+"static/{file}", s.static)
 	for pattern, rt := range s.routes() {
 		rt.server, rt.pattern = s, pattern
 		s.mux.Handle(pattern, &rt)
@@ -181,6 +182,6 @@ func (s *server) routes() map[string]route {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	setHeaders(w.Header())
+	webpage.SetHeaders(w.Header())
 	s.mux.ServeHTTP(w, r)
 }

@@ -14,10 +14,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// eventTimeout limits how long a test waits for an event that should come at once.
+const eventTimeout = 3 * time.Minute
+
 // listen opens a stream of live updates and returns its status, and its events until it ends.
 func (b *browser) listen(query string) (status int, events <-chan string, stop func()) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), testTimeout)
+	ctx, cancel := context.WithTimeout(b.t.Context(), eventTimeout)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.at+"/ui/live"+query, nil)
 	if err != nil {
 		b.t.Fatal(err)
@@ -53,8 +56,8 @@ func waitForEvent(t *testing.T, events <-chan string, wanted string) {
 			if event == "" {
 				t.Fatalf("the stream ended before %q", wanted)
 			}
-		case <-time.After(testTimeout):
-			t.Fatalf("no %q within %s", wanted, testTimeout)
+		case <-time.After(eventTimeout):
+			t.Fatalf("no %q within %s", wanted, eventTimeout)
 		}
 	}
 }

@@ -4,22 +4,14 @@
 package dashboard
 
 import (
-	"bytes"
-	"cmp"
 	"flag"
 	"fmt"
-	"image"
-	"image/color"
-	"image/png"
-	"maps"
 	"net/url"
-	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
+	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
 )
 
 var (
@@ -95,83 +87,33 @@ func TestScreenshots(t *testing.T) {
 	f := newFake(time.Now())
 	f.addLoginFailures()
 	srv := dashboardOf(t, f, func(o *Options) { o.Clock = time.Now })
-	b := &tab{t, chromium(t), localhost(srv.URL)}
+	b := &chromium.Tab{T: t, Ctx: chromium.Start(t, true), Base: chromium.Localhost(srv.URL)}
 	shoot := func(name, theme string) {
-		b.size(*shotWidth, max(*shotWidth*9/16, eval[int64](b, "document.documentElement.scrollHeight")), theme)
-		picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+theme+".png"), reduceColours(t, picture),
-			0o644); err != nil {
-			t.Fatal(err)
-		}
+		height := chromium.Eval[int64](b, "document.documentElement.scrollHeight")
+		b.Resize(*shotWidth, max(*shotWidth*9/16, height), theme)
+		b.Screenshot(filepath.Join(*screenshots, name+"-"+theme+".png"), int(*shotWidth*5/4))
 	}
 	for _, theme := range []string{"light", "dark"} {
-		b.size(*shotWidth, *shotWidth*9/16, theme)
-		b.open("/ui/sign-in")
+		b.Resize(*shotWidth, *shotWidth*9/16, theme)
+		b.Open("/ui/sign-in")
 		shoot("sign-in", theme)
 	}
-	b.signIn(signedInAs(t, srv, "flk_admin"))
+	setSignIn(b, signedInAs(t, srv, "flk_admin"))
 	for _, theme := range []string{"light", "dark"} {
-		b.size(*shotWidth, *shotWidth*9/16, theme)
+		b.Resize(*shotWidth, *shotWidth*9/16, theme)
 		for _, p := range shownPages(f) {
-			b.open(p.path)
+			b.Open(p.path)
 			if p.press != "" {
-				eval[bool](b, fmt.Sprintf("(document.querySelector(%q).click(), true)", p.press))
-				b.until("the dialog", "document.querySelector('dialog[open] form')")
+				chromium.Eval[bool](b, fmt.Sprintf("(document.querySelector(%q).click(), true)", p.press))
+				b.WaitUntil("the dialog", "document.querySelector('dialog[open] form')")
 			}
 			shoot(p.name, theme)
-			b.size(*shotWidth, *shotWidth*9/16, theme)
+			b.Resize(*shotWidth, *shotWidth*9/16, theme)
 		}
 		for _, state := range editorStates() {
 			state.open(t, b, f)
 			shoot(state.name, theme)
-			b.size(*shotWidth, *shotWidth*9/16, theme)
+			b.Resize(*shotWidth, *shotWidth*9/16, theme)
 		}
 	}
-}
-
-// colourWeight returns how much more a pixel of a saturated colour counts than a grey one: there
-// are few of them, and they carry meaning.
-func colourWeight(c color.RGBA) int { return 1 + int(max(c.R, c.G, c.B)) - int(min(c.R, c.G, c.B)) }
-
-// reduceColours makes a picture smaller: it cuts long lists, keeps the 256 most frequent colours and
-// replaces every other by the nearest of them.
-func reduceColours(t *testing.T, picture []byte) []byte {
-	t.Helper()
-	img, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, count := img.Bounds(), map[color.RGBA]int{}
-	b.Max.Y = min(b.Max.Y, b.Max.X*5/4)
-	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(img.At(x, y)).(color.RGBA) }
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			count[at(x, y)]++
-		}
-	}
-	often := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
-		return cmp.Or(count[b]*colourWeight(b)-count[a]*colourWeight(a), int(a.R)-int(b.R), int(a.G)-int(b.G),
-			int(a.B)-int(b.B))
-	})
-	palette := color.Palette{}
-	for _, c := range often[:min(256, len(often))] {
-		palette = append(palette, c)
-	}
-	small, index := image.NewPaletted(b, palette), map[color.RGBA]uint8{}
-	for c := range count {
-		index[c] = uint8(palette.Index(c))
-	}
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			small.SetColorIndex(x, y, index[at(x, y)])
-		}
-	}
-	var out bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
 }

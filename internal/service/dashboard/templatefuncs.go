@@ -25,7 +25,7 @@ func (s *server) templateFuncs() template.FuncMap {
 		"count":    count,
 		"labels":   labelList,
 		"short":    shortID,
-		"asset":    func(name string) string { return s.assets.url(name) },
+		"asset":    s.static.URL,
 		"object":   objectLink,
 		"scopes":   func(all []account.Scope) string { return httpkit.JoinScopes(all, ", ") },
 		"join":     strings.Join,

@@ -4,46 +4,18 @@
 package dashboard
 
 import (
-	"bytes"
 	"embed"
 	"errors"
 	"fmt"
-	"html/template"
-	"io/fs"
 	"net/http"
-	"path"
 	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
-//go:embed templates/*.html
-var templateFiles embed.FS
-
-// pages are the templates by the name of the page.
-type pages map[string]*template.Template
-
-// parsePages parses the templates: each page is the layout with its own content.
-func (s *server) parsePages() pages {
-	base := template.Must(template.New("layout.html").Funcs(s.templateFuncs()).
-		ParseFS(templateFiles, "templates/layout.html",
-			"templates/parts.html", "templates/edit-parts.html"))
-	files, err := fs.Glob(templateFiles, "templates/*.html")
-	if err != nil {
-		panic(err) // the pattern is ours
-	}
-	all := pages{}
-	for _, file := range files {
-		name := strings.TrimSuffix(path.Base(file), ".html")
-		if name == "layout" || name == "parts" || name == "edit-parts" {
-			continue
-		}
-		all[name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, file))
-	}
-	return all
-}
+//go:embed static templates
+var files embed.FS
 
 // view is the content of a page.
 type view struct {
@@ -109,13 +81,12 @@ func (c *call) menu(current string) []menuGroup {
 	}
 }
 
-// show answers with a page. It is executed as a whole first, so that an error of a template does
-// not send half a page, and so that invisible characters are escaped everywhere in it.
+// show answers with a page.
 func (c *call) show(status int, v view) error {
 	s := c.server
 	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"),
 		Here:  c.Request.URL.RequestURI(),
-		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg"),
+		Style: s.static.URL("app.css"), Script: s.static.URL("app.js"), Icon: s.static.URL("icon.svg"),
 		GeoIP:   s.opt.GeoIP,
 		BaseURL: s.opt.BaseURL}
 	if c.Key != nil {
@@ -131,14 +102,7 @@ func (c *call) show(status int, v view) error {
 	if !c.isRefresh() {
 		f.Notice = c.consumeNotice()
 	}
-	var page bytes.Buffer
-	if err := s.pages[v.Page].ExecuteTemplate(&page, "layout.html", f); err != nil {
-		return fmt.Errorf("making the page %s: %w", v.Page, err)
-	}
-	c.Writer.Header().Set("Content-Type", "text/html; charset=utf-8")
-	c.Writer.WriteHeader(status)
-	_, _ = c.Writer.Write([]byte(printable.EscapeInvisible(page.String()))) // a browser that is gone needs no page
-	return nil
+	return s.pages.Answer(c.Writer, status, v.Page, f)
 }
 
 // errorPage is the data of an error page.

@@ -13,15 +13,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// TestLogin_ReportsFailures takes steps of a login that fail, and some that do not.
-func TestLogin_ReportsFailures(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		fail   func(w *harness, b *browser)
-		step   string
-		code   account.Code
-		reason string
-	}{
+// failureCase is a step of a login; without step, nothing of it is reported.
+type failureCase struct {
+	fail   func(w *harness, b *browser)
+	step   string
+	code   account.Code
+	reason string
+}
+
+func failureCases() map[string]failureCase {
+	return map[string]failureCase{
 		"the provider does not answer": {func(w *harness, b *browser) {
 			w.idp.err = ProviderError(errors.New("no route to host"))
 			b.get("/")
@@ -60,7 +61,13 @@ func TestLogin_ReportsFailures(t *testing.T) {
 			b.login("/")
 			b.post("/_fairlead/staff/logout", "", "Origin", "http://evil.example")
 		}, "", "", ""},
-	} {
+	}
+}
+
+// TestLogin_ReportsFailures takes steps of a login that fail, and some that do not.
+func TestLogin_ReportsFailures(t *testing.T) {
+	t.Parallel()
+	for name, c := range failureCases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newHarness(t)

@@ -20,13 +20,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // chain is a service with an agent whose inspector is open in a browser, and a pod that calls the
 // agent's endpoint.
 type chain struct {
-	*tab
+	*chromium.Tab
 
 	recorder  *inspect.Recorder
 	forwarder *servicetest.Forwarder
@@ -73,16 +74,16 @@ func startChain(ctx context.Context, t *testing.T, upstream http.HandlerFunc) *c
 	srv := httptest.NewServer(inspect.NewHandler(c.recorder, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)},
 		inspect.ServerOptions{Pages: New(Options{Recorder: c.recorder})}))
 	t.Cleanup(srv.Close)
-	c.tab = &tab{t, ctx, srv.URL}
+	c.Tab = &chromium.Tab{T: t, Ctx: ctx, Base: srv.URL}
 	t.Cleanup(func() { _ = chromedp.Do(ctx, chromedp.Navigate("about:blank")) }) // ends the streams
 	return c
 }
 
 // call sends a request as the pod and returns the answer's status and body.
 func (c *chain) call(method, path, body string, header http.Header) (status int, answer string) {
-	c.t.Helper()
+	c.T.Helper()
 	res := c.forwarder.Do(c.client, method, "http://shop.demo"+path, strings.NewReader(body), header)
-	return res.StatusCode, servicetest.ReadAll(c.t, res.Body)
+	return res.StatusCode, servicetest.ReadAll(c.T, res.Body)
 }
 
 // shop is the upstream of a chain. It echoes what it is sent, over HTTP and over WebSockets.
@@ -112,21 +113,21 @@ func shop(w http.ResponseWriter, r *http.Request) {
 // TestInspector_ShowsAgentsTraffic follows requests of a pod through a whole service and a whole
 // agent into the pages, which a real browser shows.
 func TestInspector_ShowsAgentsTraffic(t *testing.T) {
-	ctx := chromium(t)
-	(&tab{t, ctx, ""}).size(1280, 720, "light")
+	ctx := chromium.Start(t, false)
+	(&chromium.Tab{T: t, Ctx: ctx}).Resize(1280, 720, "light")
 	c := startChain(ctx, t, shop)
-	c.open("/")
-	c.until("the stream, and no request", `'following' in document.body.dataset &&
+	c.Open("/")
+	c.WaitUntil("the stream, and no request", `'following' in document.body.dataset &&
 		!document.getElementById("empty").hidden`)
 	c.call("GET", "/items/1?color=red", "", http.Header{"Authorization": {"Bearer " + secretBearer}})
-	c.until("the request, live",
+	c.WaitUntil("the request, live",
 		`document.querySelector("#requests tbody tr")?.innerText.includes("/items/1?color=red")`)
 	c.call("GET", "/none", "", nil)
 	c.call("POST", "/orders", `{"item":7}`, http.Header{"Content-Type": {"application/json"}, "X-Colour": {"blue"}})
-	c.until("three", `document.querySelectorAll("#requests tbody tr").length === 3 &&
+	c.WaitUntil("three", `document.querySelectorAll("#requests tbody tr").length === 3 &&
 		document.querySelectorAll(".status.good").length === 2`)
-	if row := eval[string](c.tab, `document.querySelector("#requests tbody tr").innerText`); !strings.Contains(row,
-		"/orders") || !strings.Contains(row, "200") || !strings.Contains(row, "10.1.2.3") ||
+	row := chromium.Eval[string](c.Tab, `document.querySelector("#requests tbody tr").innerText`)
+	if !strings.Contains(row, "/orders") || !strings.Contains(row, "200") || !strings.Contains(row, "10.1.2.3") ||
 		!strings.Contains(row, "http://shop.demo") {
 		t.Errorf("the newest row: %q", row)
 	}
@@ -137,25 +138,25 @@ func TestInspector_ShowsAgentsTraffic(t *testing.T) {
 }
 
 func (c *chain) testFilter(*testing.T) {
-	c.open("/?status=404")
-	c.until("the one that failed", `document.querySelectorAll("#requests tbody tr").length === 1 &&
+	c.Open("/?status=404")
+	c.WaitUntil("the one that failed", `document.querySelectorAll("#requests tbody tr").length === 1 &&
 		document.querySelector("#requests tbody tr").innerText.includes("/none")`)
-	c.open("/")
-	eval[bool](c.tab, "(document.getElementById('text').focus(), true)")
-	c.press(`"item":7`)
-	c.until("the one with this body", `document.querySelectorAll("#requests tbody tr").length === 1 &&
+	c.Open("/")
+	chromium.Eval[bool](c.Tab, "(document.getElementById('text').focus(), true)")
+	c.Press(`"item":7`)
+	c.WaitUntil("the one with this body", `document.querySelectorAll("#requests tbody tr").length === 1 &&
 		document.querySelector("#requests tbody tr").innerText.includes("/orders")`)
 }
 
 func (c *chain) testReplayWithChanges(t *testing.T) {
-	c.do(chromedp.Click(chromedp.CSS("#requests tbody a")))
-	c.until("the request", `document.querySelector("h1")?.innerText === "POST /orders" &&
+	c.Do(chromedp.Click(chromedp.CSS("#requests tbody a")))
+	c.WaitUntil("the request", `document.querySelector("h1")?.innerText === "POST /orders" &&
 		document.querySelector("#request").closest("section").innerText.includes('"item": 7') &&
 		document.querySelector("#response").closest("section").innerText.includes('"colour": "blue"')`)
-	first := eval[string](c.tab, "location.pathname")
-	c.press("e")
-	c.until("the form", `document.getElementById("header")?.value.includes("X-Colour: blue")`)
-	eval[bool](c.tab, `(() => {
+	first := chromium.Eval[string](c.Tab, "location.pathname")
+	c.Press("e")
+	c.WaitUntil("the form", `document.getElementById("header")?.value.includes("X-Colour: blue")`)
+	chromium.Eval[bool](c.Tab, `(() => {
 		const set = (id, change) => document.getElementById(id).value = change(document.getElementById(id).value);
 		set("method", () => "PUT");
 		set("target", () => "/orders/7?again=1");
@@ -163,23 +164,23 @@ func (c *chain) testReplayWithChanges(t *testing.T) {
 		set("body", () => '{"item":8}');
 		return true;
 	})()`)
-	c.do(chromedp.Click(chromedp.CSS("form.form button.primary")))
-	c.until("its replay", `document.querySelector("h1")?.innerText === "PUT /orders/7?again=1" &&
+	c.Do(chromedp.Click(chromedp.CSS("form.form button.primary")))
+	c.WaitUntil("its replay", `document.querySelector("h1")?.innerText === "PUT /orders/7?again=1" &&
 		document.querySelector("#response").closest("section").innerText.includes('"colour": "green"') &&
 		document.querySelector("#response").closest("section").innerText.includes('"body": "{\\"item\\":8}"')`)
-	if was := eval[string](c.tab, `document.querySelector("dd a").getAttribute("href")`); was != first {
+	if was := chromium.Eval[string](c.Tab, `document.querySelector("dd a").getAttribute("href")`); was != first {
 		t.Errorf("it is a replay of %q, want %q", was, first)
 	}
-	c.open("/")
-	c.until("the replay in the list", `document.querySelectorAll("#requests tbody tr").length === 4 &&
+	c.Open("/")
+	c.WaitUntil("the replay in the list", `document.querySelectorAll("#requests tbody tr").length === 4 &&
 		document.querySelector("#requests tbody tr .tag:not([hidden])")`)
 }
 
 func (c *chain) testExports(t *testing.T) {
-	c.open("/?path=items")
-	id := eval[string](c.tab, `document.querySelector("#requests tbody tr").dataset.key`)
+	c.Open("/?path=items")
+	id := chromium.Eval[string](c.Tab, `document.querySelector("#requests tbody tr").dataset.key`)
 	fetch := func(path string) string {
-		return eval[string](c.tab, fmt.Sprintf(`(() => {
+		return chromium.Eval[string](c.Tab, fmt.Sprintf(`(() => {
 			const request = new XMLHttpRequest();
 			request.open("GET", %q, false);
 			request.send();
@@ -215,14 +216,15 @@ func (c *chain) testWebSocket(t *testing.T) {
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%+v %v", res, err)
 	}
-	c.open("/?path=chat")
-	c.until("the open WebSocket", `document.querySelector("#requests tbody a")?.innerText.includes("/chat")`)
-	c.do(chromedp.Click(chromedp.CSS("#requests tbody a")))
-	c.until("the first frame", `document.getElementById("frames")?.closest("section").innerText.includes("welcome") &&
+	c.Open("/?path=chat")
+	c.WaitUntil("the open WebSocket", `document.querySelector("#requests tbody a")?.innerText.includes("/chat")`)
+	c.Do(chromedp.Click(chromedp.CSS("#requests tbody a")))
+	c.WaitUntil("the first frame",
+		`document.getElementById("frames")?.closest("section").innerText.includes("welcome") &&
 		document.body.innerText.includes("Still going on")`)
 	_, _ = io.WriteString(st, "\x81\x81\x01\x02\x03\x04"+string([]byte{'z' ^ 1}))
-	c.until("the caller's frame, live", `[...document.querySelectorAll(".frames tbody tr")].some((tr) =>
+	c.WaitUntil("the caller's frame, live", `[...document.querySelectorAll(".frames tbody tr")].some((tr) =>
 		tr.innerText.includes("caller") && tr.querySelector(".data").innerText.trim() === "z")`)
 	_ = st.Close()
-	c.until("its end", `!document.body.innerText.includes("Still going on")`)
+	c.WaitUntil("its end", `!document.body.innerText.includes("Still going on")`)
 }

@@ -107,7 +107,7 @@ func (s *server) exportHAR(c *call, ids []string) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Disposition", `attachment; filename="fairlead-`+s.opt.Clock().UTC().Format("20060102-150405")+
 		`.har"`)
-	h.Set("Content-Security-Policy", strangersPolicy)
+	h.Set("Content-Security-Policy", recordedPolicy)
 	creator, err := json.Marshal(map[string]string{"name": "Fairlead", "version": s.opt.Version})
 	if err != nil {
 		return err

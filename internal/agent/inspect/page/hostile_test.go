@@ -13,26 +13,27 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 // watchPolicy makes pages count what their Content-Security-Policy refuses.
-func watchPolicy(b *tab) {
-	b.t.Helper()
-	script := sendCommand(b, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{
+func watchPolicy(b *chromium.Tab) {
+	b.T.Helper()
+	script := chromium.Call(b, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{
 		Source: `window.violations = [];
 			addEventListener("securitypolicyviolation", (e) =>
 				violations.push(e.violatedDirective + " " + e.sample));`})
-	b.t.Cleanup(func() {
-		_, _ = chromedp.Call(b.ctx, cdppage.RemoveScriptToEvaluateOnNewDocument, // the browser may be gone
+	b.T.Cleanup(func() {
+		_, _ = chromedp.Call(b.Ctx, cdppage.RemoveScriptToEvaluateOnNewDocument, // the browser may be gone
 			cdppage.RemoveScriptToEvaluateOnNewDocumentParams(script))
 	})
 }
 
 // requireHarmless checks that nothing of the hostile text has run, or has become an element.
-func requireHarmless(t *testing.T, b *tab, path string) {
+func requireHarmless(t *testing.T, b *chromium.Tab, path string) {
 	t.Helper()
-	got := eval[string](b, `[String(window.pwned), document.querySelectorAll("script").length,
+	got := chromium.Eval[string](b, `[String(window.pwned), document.querySelectorAll("script").length,
 		document.querySelectorAll("style, iframe, object, base, body a[href^='javascript:']").length,
 		document.querySelectorAll("[onerror], [onload], [onfocus]").length,
 		document.body.innerText.includes("\u202e"), violations.join()].join(" ")`)
@@ -42,20 +43,20 @@ func requireHarmless(t *testing.T, b *tab, path string) {
 	}
 }
 
-func testHostileText(t *testing.T, b *tab, s *site) {
+func testHostileText(t *testing.T, b *chromium.Tab, s *site) {
 	watchPolicy(b)
 	s.rec.add(samples()...)
 	for _, path := range samplePaths() {
-		b.open(path)
+		b.Open(path)
 		if path == "/" {
 			evil := samples()[6]
 			evil.ID = "evil-live"
 			s.rec.add(evil) // through the script
-			b.until("the row", `document.querySelector("[data-key=evil-live]")`)
+			b.WaitUntil("the row", `document.querySelector("[data-key=evil-live]")`)
 		}
 		requireHarmless(t, b, path)
 	}
-	b.open("/?text=" + url.QueryEscape(hostile) + "&endpoint=" + url.QueryEscape(hostile) + "&method=" +
+	b.Open("/?text=" + url.QueryEscape(hostile) + "&endpoint=" + url.QueryEscape(hostile) + "&method=" +
 		url.QueryEscape(hostile))
 	requireHarmless(t, b, "filters")
 }
@@ -103,15 +104,15 @@ func hostileExchanges() map[string][2]string {
 // TestInspector_RunsNothingRecorded feeds a Recorder with hostile bytes and opens every page,
 // export and picture of what it made of them, with and without secrets.
 func TestInspector_RunsNothingRecorded(t *testing.T) {
-	ctx := chromium(t)
+	ctx := chromium.Start(t, false)
 	r := inspect.New()
 	t.Cleanup(r.Close)
 	r.SetEndpoint(inspect.Endpoint{ID: hostile, URL: hostile, Name: hostile, Upstream: hostile, Online: true})
-	b := &tab{t, ctx, realSite(t, r)}
+	b := &chromium.Tab{T: t, Ctx: ctx, Base: realSite(t, r)}
 	t.Cleanup(func() { _ = chromedp.Do(ctx, chromedp.Navigate("about:blank")) }) // ends the streams
 	watchPolicy(b)
-	b.size(1280, 720, "light")
-	b.open("/")
+	b.Resize(1280, 720, "light")
+	b.Open("/")
 	requireHarmless(t, b, "the empty list")
 	info := inspect.Info{EndpointID: hostile, EndpointURL: hostile, Caller: inspect.Caller{IP: hostile, Pod: hostile,
 		Namespace: hostile, ServiceAccount: hostile, Cluster: hostile, Person: hostile}}
@@ -120,35 +121,35 @@ func TestInspector_RunsNothingRecorded(t *testing.T) {
 		record(r, info, e[0], e[1])
 	}
 	wait.Until(t, "exchanges", func() bool { return len(r.List(inspect.Filter{})) >= len(all) })
-	b.until("the rows", fmt.Sprintf(`document.querySelectorAll("#requests tbody tr").length >= %d`, len(all)))
+	b.WaitUntil("the rows", fmt.Sprintf(`document.querySelectorAll("#requests tbody tr").length >= %d`, len(all)))
 	requireHarmless(t, b, "the live list")
 	for _, e := range r.List(inspect.Filter{}) {
-		b.openAll(t, e)
+		openAll(b, t, e)
 	}
 	// What has held: the policy refuses what a page could otherwise do.
-	b.open("/")
-	if !eval[bool](b, `(() => {
+	b.Open("/")
+	if !chromium.Eval[bool](b, `(() => {
 		try { document.body.innerHTML = "<img src=x onerror=window.pwned=1>"; } catch { return true; }
 	})() === true`) {
 		t.Error("a page accepts markup")
 	}
-	b.until("the report", `violations.join().includes("require-trusted-types-for")`)
+	b.WaitUntil("the report", `violations.join().includes("require-trusted-types-for")`)
 }
 
 // openAll opens every page of an exchange.
-func (b *tab) openAll(t *testing.T, e *inspect.Exchange) {
+func openAll(b *chromium.Tab, t *testing.T, e *inspect.Exchange) {
 	t.Helper()
 	path := exchangePath(e.ID)
 	for _, page := range []string{"", "/edit", "/curl", "/none"} {
-		b.open(path + page)
+		b.Open(path + page)
 		requireHarmless(t, b, path+page+" of "+e.Request.URL)
 	}
-	b.open(path)
-	b.press("")
-	if !eval[bool](b, `!!document.querySelector("button[value=all]")`) {
+	b.Open(path)
+	b.Press("")
+	if !chromium.Eval[bool](b, `!!document.querySelector("button[value=all]")`) {
 		return
 	}
-	b.do(chromedp.Click(chromedp.CSS("button[value=all]")))
-	b.until("the secrets", `document.readyState === "complete" && !document.querySelector("button[value=all]")`)
+	b.Do(chromedp.Click(chromedp.CSS("button[value=all]")))
+	b.WaitUntil("the secrets", `document.readyState === "complete" && !document.querySelector("button[value=all]")`)
 	requireHarmless(t, b, path+" with its secrets")
 }

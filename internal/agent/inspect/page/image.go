@@ -114,7 +114,7 @@ func partNumber(text string) int {
 // serveStrange answers with bytes that were recorded, in which nothing may run.
 func serveStrange(w http.ResponseWriter, contentType string, data []byte) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", strangersPolicy)
+	h.Set("Content-Security-Policy", recordedPolicy)
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(data)))
 	_, _ = w.Write(data) // a browser that is gone needs no answer

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/performance"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
 )
 
 // scriptedStream is a stream of the tunnel that has one request and takes the answer.
@@ -69,14 +70,14 @@ const (
 // time between frames and the memory of the page. The limits leave room for a machine that other
 // programs use, too: a page that draws each request by itself, or keeps rows, is far beyond them.
 func TestInspector_ShowsLoadSmoothly(t *testing.T) {
-	ctx := chromium(t)
+	ctx := chromium.Start(t, false)
 	r := inspect.New()
 	t.Cleanup(r.Close)
-	b := &tab{t, ctx, realSite(t, r)}
-	b.size(1280, 720, "light")
-	b.open("/")
-	b.until("the stream", "'following' in document.body.dataset")
-	eval[bool](b, `(() => {
+	b := &chromium.Tab{T: t, Ctx: ctx, Base: realSite(t, r)}
+	b.Resize(1280, 720, "light")
+	b.Open("/")
+	b.WaitUntil("the stream", "'following' in document.body.dataset")
+	chromium.Eval[bool](b, `(() => {
 		window.gaps = [];
 		let last = performance.now();
 		const step = (now) => { gaps.push(now - last); last = now; requestAnimationFrame(step); };
@@ -85,9 +86,9 @@ func TestInspector_ShowsLoadSmoothly(t *testing.T) {
 	})()`)
 	own, before := rendererMemory(t)
 	feedLoad(r)
-	b.until("the last one", fmt.Sprintf(`[...document.querySelectorAll("#requests tbody a")].some((a) =>
+	b.WaitUntil("the last one", fmt.Sprintf(`[...document.querySelectorAll("#requests tbody a")].some((a) =>
 		a.innerText.includes("/items/%d?"))`, loadSeconds*loadPerSecond-1))
-	gaps := eval[[]float64](b, "gaps.slice(5)")
+	gaps := chromium.Eval[[]float64](b, "gaps.slice(5)")
 	slices.Sort(gaps)
 	within := func(ms float64) float64 {
 		n, _ := slices.BinarySearch(gaps, ms)
@@ -95,7 +96,7 @@ func TestInspector_ShowsLoadSmoothly(t *testing.T) {
 	}
 	median, longest := gaps[len(gaps)/2], gaps[len(gaps)-1]
 	p99 := gaps[len(gaps)*99/100]
-	page := eval[map[string]int](b, `({rows: document.querySelectorAll("#requests tbody tr").length,
+	page := chromium.Eval[map[string]int](b, `({rows: document.querySelectorAll("#requests tbody tr").length,
 		elements: document.querySelectorAll("*").length})`)
 	heap := heapOf(b)
 	anonymous, resident := rendererMemory(t)
@@ -135,15 +136,15 @@ func feedLoad(r *inspect.Recorder) {
 }
 
 // heapOf returns the bytes that the scripts of a page hold.
-func heapOf(b *tab) int64 {
-	b.t.Helper()
-	sendCommand(b, performance.Enable, performance.EnableParams{})
-	for _, m := range sendCommand(b, performance.GetMetrics, cdp.Empty{}).Metrics {
+func heapOf(b *chromium.Tab) int64 {
+	b.T.Helper()
+	chromium.Call(b, performance.Enable, performance.EnableParams{})
+	for _, m := range chromium.Call(b, performance.GetMetrics, cdp.Empty{}).Metrics {
 		if m.Name == "JSHeapUsedSize" {
 			return int64(m.Value)
 		}
 	}
-	b.t.Fatal("the browser does not tell the size of the heap")
+	b.T.Fatal("the browser does not tell the size of the heap")
 	return 0
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/webpage"
 )
 
 // Recorder is what the pages show. The exchanges that it returns do not change: a later state of
@@ -75,8 +76,8 @@ func (o *Options) markedOf(endpointID string) []string {
 type server struct {
 	opt     Options
 	mux     *http.ServeMux
-	pages   pages
-	assets  assets
+	pages   webpage.Templates
+	static  *webpage.Static
 	token   string // of forms, against requests that a page of another origin makes
 	streams chan struct{}
 }
@@ -88,9 +89,9 @@ func New(opt Options) http.Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux(), token: rand.Text(),
 		streams: make(chan struct{}, opt.Limits.Streams)}
-	s.assets = loadAssets()
-	s.pages = parsePages()
-	s.mux.Handle("GET /static/{file}", s.assets)
+	s.static = webpage.NewStatic("/static/", files)
+	s.pages = webpage.ParseTemplates(files, nil)
+	s.mux.Handle("GET /static/{file}", s.static)
 	for pattern, handle := range map[string]func(*call) error{
 		"/":                                   s.notFound,
 		"GET /{$}":                            s.list,
@@ -117,6 +118,6 @@ func New(opt Options) http.Handler {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	setHeaders(w.Header())
+	webpage.SetHeaders(w.Header())
 	s.mux.ServeHTTP(w, r)
 }

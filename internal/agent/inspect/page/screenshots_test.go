@@ -5,24 +5,19 @@ package page
 
 import (
 	"bytes"
-	"cmp"
 	"flag"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
 	"image/png"
-	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
 )
 
 var (
@@ -112,7 +107,7 @@ func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("only with -screenshots")
 	}
-	ctx := chromium(t)
+	ctx := chromium.Start(t, true)
 	all := shownExchanges()
 	s := newSite(t, nil, all...)
 	empty, full := newSite(t, nil), newSite(t, nil)
@@ -138,68 +133,21 @@ func TestScreenshots(t *testing.T) {
 			if p.name == "list-full" && !*phoneScreenshots {
 				continue // large
 			}
-			b := &tab{t, ctx, p.site.url}
-			b.shoot(p.path, filepath.Join(*screenshots, p.name+"-"+theme+".png"), 1280, theme)
+			b := &chromium.Tab{T: t, Ctx: ctx, Base: p.site.url}
+			shoot(b, p.path, filepath.Join(*screenshots, p.name+"-"+theme+".png"), 1280, theme)
 			if *phoneScreenshots {
-				b.shoot(p.path, filepath.Join(*screenshots, p.name+"-"+theme+"-phone.png"), 390, theme)
+				shoot(b, p.path, filepath.Join(*screenshots, p.name+"-"+theme+"-phone.png"), 390, theme)
 			}
 		}
 	}
 }
 
 // shoot writes a picture of a page, at most 1,800 pixels high.
-func (b *tab) shoot(path, file string, width int64, theme string) {
-	b.t.Helper()
-	b.size(width, 720, theme)
-	b.open(path)
-	b.until("the pictures", "[...document.images].every((i) => { i.loading = 'eager'; return i.complete; })")
-	b.size(width, min(1800, max(720, eval[int64](b, "document.documentElement.scrollHeight"))), theme)
-	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, reduceColours(b.t, picture), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// reduceColours makes a picture smaller: it keeps the 256 most frequent colours and replaces every
-// other by the nearest of them.
-func reduceColours(t *testing.T, picture []byte) []byte {
-	t.Helper()
-	img, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, count := img.Bounds(), map[color.RGBA]int{}
-	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(img.At(x, y)).(color.RGBA) }
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			count[at(x, y)]++
-		}
-	}
-	weight := func(c color.RGBA) int { // saturated colours are few, and carry meaning
-		return count[c] * (1 + int(max(c.R, c.G, c.B)) - int(min(c.R, c.G, c.B)))
-	}
-	often := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
-		return cmp.Or(weight(b)-weight(a), int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
-	})
-	palette := color.Palette{}
-	for _, c := range often[:min(256, len(often))] {
-		palette = append(palette, c)
-	}
-	small, index := image.NewPaletted(b, palette), map[color.RGBA]uint8{}
-	for c := range count {
-		index[c] = uint8(palette.Index(c))
-	}
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			small.SetColorIndex(x, y, index[at(x, y)])
-		}
-	}
-	var out bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
+func shoot(b *chromium.Tab, path, file string, width int64, theme string) {
+	b.T.Helper()
+	b.Resize(width, 720, theme)
+	b.Open(path)
+	b.WaitUntil("the pictures", "[...document.images].every((i) => { i.loading = 'eager'; return i.complete; })")
+	b.Resize(width, max(720, chromium.Eval[int64](b, "document.documentElement.scrollHeight")), theme)
+	b.Screenshot(file, 1800)
 }

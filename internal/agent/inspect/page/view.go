@@ -4,43 +4,13 @@
 package page
 
 import (
-	"bytes"
 	"embed"
 	"errors"
-	"fmt"
-	"html/template"
-	"io/fs"
 	"net/http"
-	"path"
-	"strings"
-
-	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
-//go:embed templates/*.html
-var templateFiles embed.FS
-
-// pages are the templates by the name of the page.
-type pages map[string]*template.Template
-
-// parsePages parses the templates: each page is the layout with its own content.
-func parsePages() pages {
-	base := template.Must(template.New("layout.html").
-		ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
-	files, err := fs.Glob(templateFiles, "templates/*.html")
-	if err != nil {
-		panic(err) // the pattern is ours
-	}
-	all := pages{}
-	for _, file := range files {
-		name := strings.TrimSuffix(path.Base(file), ".html")
-		if name == "layout" || name == "parts" {
-			continue
-		}
-		all[name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, file))
-	}
-	return all
-}
+//go:embed static templates
+var files embed.FS
 
 // view is the content of a page.
 type view struct {
@@ -61,20 +31,14 @@ type frame struct {
 	Icon    string
 }
 
-// show answers with a page. It is executed as a whole first, so that an error of a template does
-// not send half a page, and so that invisible characters are escaped everywhere in it.
+// recordedPolicy is for bytes that were recorded, when they are served as a picture or a file.
+const recordedPolicy = "default-src 'none'; frame-ancestors 'none'; sandbox"
+
+// show answers with a page.
 func (c *call) show(status int, v view) error {
 	s := c.s
-	f := frame{view: v, Token: s.token, Version: s.opt.Version, Style: s.assets.url("app.css"),
-		Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg")}
-	var page bytes.Buffer
-	if err := s.pages[v.Page].ExecuteTemplate(&page, "layout.html", f); err != nil {
-		return fmt.Errorf("making the page %s: %w", v.Page, err)
-	}
-	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write([]byte(printable.EscapeInvisible(page.String()))) // a browser that is gone needs no page
-	return nil
+	return s.pages.Answer(c.w, status, v.Page, frame{view: v, Token: s.token, Version: s.opt.Version,
+		Style: s.static.URL("app.css"), Script: s.static.URL("app.js"), Icon: s.static.URL("icon.svg")})
 }
 
 // redirect answers a form with the path of the next page.

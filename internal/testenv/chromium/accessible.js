@@ -1,4 +1,4 @@
-// What an automatic check can find: run in a page, it returns a list of sentences, empty when all is well. accessible_test.go adds what the browser's
+// What an automatic check can find: run in a page, it returns a list of sentences, empty when all is well. CheckTree adds what the browser's
 // accessibility tree says.
 (() => {
 	const found = [];

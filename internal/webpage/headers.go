@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package dashboard
+package webpage
 
 import (
 	"net/http"
@@ -12,11 +12,13 @@ import (
 // only to its own server.
 var contentSecurityPolicy = strings.Join([]string{
 	"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
-	"form-action 'self'", "base-uri 'none'",
-	"frame-ancestors 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
+	"form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
+	"require-trusted-types-for 'script'", "trusted-types 'none'",
 }, "; ")
 
-func setHeaders(h http.Header) {
+// SetHeaders sets the security headers of a page that is for one person: it runs only what its own
+// server has sent, no other site frames it, and no cache keeps it.
+func SetHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")

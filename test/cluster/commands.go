@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/enter"
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/lifecycle"
+	"github.com/fairlead-dev/fairlead/test/cluster/internal/networkpolicy"
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/node"
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/state"
 	"github.com/fairlead-dev/fairlead/test/cluster/mkimage"
@@ -97,6 +98,8 @@ func upCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&opts.MultiCluster, "multicluster", false,
 		"serve the kinds of the Multi-Cluster Services API and its DNS domain clusterset.local, and load what stands "+
 			"in for the images of its conformance suite")
+	cmd.Flags().BoolVar(&opts.NetworkPolicies, "network-policies", false,
+		"enforce NetworkPolicies with nftables: test equipment of this project, see test/cluster/README.md")
 	return cmd
 }
 
@@ -223,6 +226,17 @@ func helperCommand() *cobra.Command {
 			exit, err := enter.Helper(args)
 			fmt.Fprintln(os.Stderr, "cluster exec:", err)
 			return exitError(exit)
+		},
+	}
+}
+
+func networkPoliciesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    node.NetworkPoliciesCommand + " KUBECONFIG FILE",
+		Hidden: true,
+		Args:   cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return networkpolicy.Run(cmd.Context(), args[0], args[1])
 		},
 	}
 }

@@ -53,7 +53,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(), loadCommand(), statusCommand(),
-		kubeconfigCommand(), initCommand(), helperCommand())
+		kubeconfigCommand(), initCommand(), helperCommand(), networkPoliciesCommand())
 	return root
 }
 

@@ -33,6 +33,9 @@ func (n *node) boot(ctx context.Context) error {
 		return fmt.Errorf("waiting for the API server: %w", err)
 	}
 	n.say(eventStep, "API server ready")
+	if err := n.enforceNetworkPolicies(ctx); err != nil {
+		return fmt.Errorf("waiting for the rules of NetworkPolicies: %w", err)
+	}
 	for _, args := range [][]string{n.controllerManager(), n.scheduler(), n.kubelet(),
 		{"kube-proxy", "--config=" + n.c.Path("conf", "kube-proxy.yaml")}} {
 		if err := n.procs.keep(args...); err != nil {
@@ -53,6 +56,23 @@ func (n *node) boot(ctx context.Context) error {
 	}
 	n.say(eventStep, "node Ready")
 	return n.kubectl(ctx, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
+}
+
+// enforceNetworkPolicies starts the enforcer, if it is wanted, and waits for its first rules: pods
+// start later.
+func (n *node) enforceNetworkPolicies(ctx context.Context) error {
+	if !n.c.Options.NetworkPolicies {
+		return nil
+	}
+	rules := n.c.Path("log", NetworkPoliciesCommand+".nft")
+	if err := n.procs.keepAs(NetworkPoliciesCommand, "/proc/self/exe", NetworkPoliciesCommand, n.c.Kubeconfig(),
+		rules); err != nil {
+		return err
+	}
+	return n.poll(ctx, func() error {
+		_, err := os.Stat(rules)
+		return err
+	})
 }
 
 func (n *node) kubectl(ctx context.Context, args ...string) error {

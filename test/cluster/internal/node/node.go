@@ -30,6 +30,10 @@ import (
 // InitCommand is the hidden sub-command that the node runs as: InitCommand DIR.
 const InitCommand = "node-init"
 
+// NetworkPoliciesCommand is the hidden sub-command that enforces NetworkPolicies in the node. Its
+// log and the rules in force have this name.
+const NetworkPoliciesCommand = "network-policies"
+
 // Namespaces are those that the node is started in; its cgroup namespace it makes itself.
 const Namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 

@@ -94,8 +94,10 @@ func (s *supervisor) spawn(log string, args []string) (pid int, ended <-chan sys
 }
 
 // keep starts a program and starts it again whenever it ends.
-func (s *supervisor) keep(args ...string) error {
-	name := args[0]
+func (s *supervisor) keep(args ...string) error { return s.keepAs(args[0], args...) }
+
+// keepAs keeps a program under a name that is not its path's.
+func (s *supervisor) keepAs(name string, args ...string) error {
 	_, ended, err := s.spawn(name, args)
 	if err != nil {
 		return err

@@ -32,12 +32,13 @@ type Options struct {
 	DNSCache         bool          `json:"dnsCache"`         // CoreDNS as distributions ship it: cache 30, ttl 30
 	DualStack        bool          `json:"dualStack"`        // IPv6 beside IPv4
 	MultiCluster     bool          `json:"multiCluster"`     // the Multi-Cluster Services API and its DNS
+	NetworkPolicies  bool          `json:"networkPolicies"`  // NetworkPolicies are enforced
 }
 
 // String names the options for people.
 func (o Options) String() string {
-	return fmt.Sprintf("kube-proxy minSyncPeriod %v, DNS cache %t, dual-stack %t, multicluster %t", o.KubeProxyMinSync,
-		o.DNSCache, o.DualStack, o.MultiCluster)
+	return fmt.Sprintf("kube-proxy minSyncPeriod %v, DNS cache %t, dual-stack %t, multicluster %t, network policies %t",
+		o.KubeProxyMinSync, o.DNSCache, o.DualStack, o.MultiCluster, o.NetworkPolicies)
 }
 
 // Cluster is what is known of one cluster. The zero PID means that no node was started.

@@ -102,7 +102,7 @@ bench: ## The chain beside raw TLS, plain relays and HAProxy, in one run (BENCH=
 	$(BENCH_RUN)
 
 .PHONY: bench-inspect
-bench-inspect: ## The agent's CPU time for a request with its inspector off and on (two minutes)
+bench-inspect: ## The agent's CPU time for a request with its inspector off and on (five minutes)
 	go test -count=1 -run '^$$' -bench '^BenchmarkInspect$$' -benchtime 1x -timeout 20m ./internal/agent
 
 bench-check: ## The same, held against the goals and test/bench/baseline.json; fails when it is worse by more than the noise

@@ -82,6 +82,7 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request) {
 func (a *api) online() []tunnelJSON {
 	all := []tunnelJSON{}
 	r := a.recorder
+	r.refresh()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.endpoints {

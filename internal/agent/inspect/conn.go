@@ -136,6 +136,7 @@ func (c *conn) addUnreached(ch *chunk) {
 func (c *conn) newRecord(at time.Duration) *record {
 	x := &record{info: c.info, start: at, replayOf: c.replayOf}
 	c.recorder.add(x)
+	c.counts.requests++
 	if c.finished != nil && !c.hasFirst {
 		c.firstID = x.id()
 	}

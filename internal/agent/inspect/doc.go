@@ -6,8 +6,9 @@
 // Input: internal/agent wraps each stream with Recorder.Tap. The tap copies bytes into a queue
 // without a lock and without waiting; what does not fit is dropped and counted. One goroutine of
 // the Recorder cuts the queued bytes into exchanges: HTTP/1 with several requests on a connection,
-// HTTP/2 streams, the frames of WebSocket, server-sent events and gRPC. Headers are parsed when a
-// reader asks for them.
+// HTTP/2 streams, the frames of WebSocket, server-sent events and gRPC: ten times a second for a
+// subscriber, else twice a second and when a reader asks. Headers are parsed when a reader asks for
+// them. Bodies of exchanges that leave the list lend their memory to those that come.
 //
 // Output: Recorder.List, Get and Subscribe for internal/agent/inspect/page; Server with the JSON
 // API under /api and a guard against other origins; Recorder.Replay, which sends a request to the

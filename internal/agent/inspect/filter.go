@@ -34,6 +34,7 @@ type candidate struct {
 
 // candidates returns all exchanges, newest first.
 func (r *Recorder) candidates(withBodies bool) []candidate {
+	r.refresh()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]candidate, 0, len(r.records))

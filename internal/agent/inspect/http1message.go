@@ -6,6 +6,7 @@ package inspect
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -100,7 +101,7 @@ func (p *http1) messageEnded(rd *reader, at time.Duration) {
 	if rd == &p.request {
 		p.sending = nil
 	} else {
-		p.open = p.open[1:]
+		p.open = slices.Delete(p.open, 0, 1)
 	}
 	if x.request.ended && x.response.ended {
 		x.finish(at, "")
@@ -143,7 +144,7 @@ func (p *http1) invalid(rd *reader, ch *chunk) {
 	if len(partial) == 0 {
 		partial = ch.data
 	}
-	x.addBody(b, &chunk{data: partial}, bytes.Clone(partial))
+	x.addBody(b, &chunk{size: len(partial)}, bytes.Clone(partial))
 	x.changed(ch.at)
 }
 
@@ -191,7 +192,7 @@ func (p *http1) skippableUpgraded(f *feed, fromClient bool) int64 {
 		b = &p.upgraded.request.body
 	}
 	if b.full() || p.upgraded.evicted {
-		return f.consumed + bufferSize
+		return f.consumed + maxBuffer
 	}
 	return 0
 }

@@ -61,7 +61,7 @@ func (p *http2Conn) notHTTP2(rd *h2Reader, ch *chunk, begin []byte) {
 	if !bytes.Contains(all, begin) { // it began in an earlier chunk
 		all = begin
 	}
-	x.addBody(b, &chunk{data: all}, bytes.Clone(all))
+	x.addBody(b, &chunk{size: len(all)}, bytes.Clone(all))
 	x.finish(ch.at, errNotHTTP2)
 	p.die(ch, errNotHTTP2)
 }

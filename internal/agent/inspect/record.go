@@ -4,7 +4,6 @@
 package inspect
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -59,10 +58,16 @@ type field struct{ name, value string }
 
 // body is a body, or its beginning.
 type body struct {
-	parts [][]byte
+	parts []part
 	kept  int64
 	size  int64
 	short bool // not all of it is kept
+}
+
+// part is a piece of a body.
+type part struct {
+	data   []byte
+	buffer *buffer // what data is a part of, if that is recycled when the record leaves the list
 }
 
 // id returns the Exchange.ID.
@@ -89,7 +94,18 @@ func (x *record) changed(at time.Duration) {
 func (x *record) evict() {
 	x.evicted = true
 	x.frames, x.summary = nil, nil
-	x.request.body.parts, x.response.body.parts = nil, nil
+	x.request.body.release()
+	x.response.body.release()
+}
+
+// release gives up what is kept of the body.
+func (b *body) release() {
+	for _, p := range b.parts {
+		if p.buffer != nil {
+			p.buffer.release()
+		}
+	}
+	b.parts = nil
 }
 
 // addBody appends a part of ch to a body.
@@ -106,9 +122,15 @@ func (x *record) addBody(b *body, ch *chunk, p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	b.parts = append(b.parts, ch.keep(p))
 	b.kept += int64(len(p))
-	x.grow(int64(len(p)))
+	if ch.buffer == nil || !ch.keepsInPlace(p) {
+		b.parts = append(b.parts, part{data: ch.keep(p)})
+		x.grow(int64(len(p)))
+		return
+	}
+	ch.buffer.refs++
+	b.parts = append(b.parts, part{p[:len(p):len(p)], ch.buffer})
+	x.grow(int64(ch.size))
 }
 
 // skipBody counts bytes of a body that were not recorded.
@@ -204,16 +226,22 @@ func (c *Caller) addFrom(h http.Header) {
 	}
 }
 
-// join returns the kept part of the body.
+// join returns the kept part of the body, which is not recycled from then on.
 func (b *body) join() []byte {
-	if len(b.parts) == 1 {
-		return b.parts[0]
+	switch len(b.parts) {
+	case 0:
+		return nil
+	case 1:
+		b.parts[0].buffer = nil // the reference to it is never given up
+	default:
+		joined := make([]byte, 0, b.kept)
+		for _, p := range b.parts {
+			joined = append(joined, p.data...)
+		}
+		b.release()
+		b.parts = []part{{data: joined}}
 	}
-	if len(b.parts) > 1 {
-		b.parts = [][]byte{bytes.Join(b.parts, nil)}
-		return b.parts[0]
-	}
-	return nil
+	return b.parts[0].data
 }
 
 // message parses the header.

@@ -18,8 +18,11 @@ const (
 	maxRecords = 500
 	maxMemory  = 64 << 20 // of all records
 	maxBody    = 1 << 20  // kept bytes of one body
-	// drainDelay is how long chunks are collected before they are parsed together.
-	drainDelay = 100 * time.Millisecond
+	// drainDelay is how long chunks are collected before they are parsed together, unless
+	// hurryAbove is queued; unreadDelay if there is no subscriber.
+	drainDelay  = 100 * time.Millisecond
+	unreadDelay = 500 * time.Millisecond
+	hurryAbove  = maxQueued / 4 // bytes
 )
 
 // Recorder keeps the last exchanges of tapped connections. It is safe for concurrent use.
@@ -35,11 +38,15 @@ type Recorder struct {
 	// would be due at maxRate and maxByteRate.
 	nextAdmitted atomic.Int64
 	ready        atomic.Pointer[conn]
-	asleep       atomic.Bool // the goroutine waits for wakeup
+	asleep       atomic.Bool // the goroutine waits for chunks
+	pausing      atomic.Bool // the goroutine waits for more chunks
 	closed       atomic.Bool
+	buffers      bufferPools
 	wakeup       chan struct{}
 	done         chan struct{}
 	version      atomic.Uint64
+
+	draining sync.Mutex // held by drain
 
 	mu        sync.Mutex // guards what follows, and the parsers of all connections
 	records   []*record  // by sequence number, without gaps
@@ -82,12 +89,24 @@ func New() *Recorder {
 // Close ends the recording. What was recorded can still be read; taps go on without recording.
 func (r *Recorder) Close() {
 	if r.closed.CompareAndSwap(false, true) {
-		select {
-		case r.wakeup <- struct{}{}:
-		default:
-		}
+		r.wake()
 	}
 	<-r.done
+}
+
+// wake ends a wait of the Recorder's goroutine.
+func (r *Recorder) wake() {
+	select {
+	case r.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// hurry makes the Recorder's goroutine parse at once.
+func (r *Recorder) hurry() {
+	if r.pausing.Load() && r.pausing.CompareAndSwap(true, false) {
+		r.wake()
+	}
 }
 
 // run parses what the taps have queued until Close.
@@ -97,8 +116,7 @@ func (r *Recorder) run() {
 	defer delay.Stop()
 	for !r.closed.Load() {
 		if r.drain() {
-			delay.Reset(drainDelay)
-			<-delay.C
+			r.pause(delay)
 			continue
 		}
 		r.asleep.Store(true)
@@ -110,8 +128,40 @@ func (r *Recorder) run() {
 	r.drain()
 }
 
+// pause waits until chunks are to be parsed together.
+func (r *Recorder) pause(delay *time.Timer) {
+	r.pausing.Store(true)
+	if r.isRead() {
+		delay.Reset(drainDelay)
+	} else {
+		delay.Reset(unreadDelay)
+	}
+	select {
+	case <-delay.C:
+	case <-r.wakeup:
+	}
+	r.pausing.Store(false)
+}
+
+// isRead reports whether there is a subscriber.
+func (r *Recorder) isRead() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.readers) > 0
+}
+
+// refresh parses what is queued for a reader that is no subscriber: those get it at the pace of
+// drainDelay.
+func (r *Recorder) refresh() {
+	if !r.isRead() {
+		r.drain()
+	}
+}
+
 // drain parses what is queued. It returns false if nothing was.
 func (r *Recorder) drain() bool {
+	r.draining.Lock()
+	defer r.draining.Unlock()
 	last := r.ready.Swap(nil)
 	if last == nil {
 		return false
@@ -162,6 +212,7 @@ func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 // taken. cancel ends that.
 func (r *Recorder) Subscribe() (wake <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
+	defer r.hurry()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readers[c] = struct{}{}
@@ -174,6 +225,7 @@ func (r *Recorder) Subscribe() (wake <-chan struct{}, cancel func()) {
 
 // Clear forgets all exchanges.
 func (r *Recorder) Clear() {
+	r.drain() // they began before
 	r.mu.Lock()
 	for _, x := range r.records {
 		r.drop(x)
@@ -206,7 +258,6 @@ func (r *Recorder) add(x *record) {
 	r.next++
 	r.records = append(r.records, x)
 	x.grow(recordOverhead)
-	r.countsOf(x.info.EndpointID).requests++
 }
 
 // find returns the record with an id; nil = there is none any more. mu must be held.
@@ -225,6 +276,7 @@ func (r *Recorder) find(id string) *record {
 
 // Get returns an exchange with its bodies and frames.
 func (r *Recorder) Get(id string) (*Exchange, bool) {
+	r.refresh()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x := r.find(id)

@@ -64,6 +64,7 @@ func (r *Recorder) Replay(ctx context.Context, id string, c Change) (newID strin
 
 // replayable returns an exchange that can be replayed with these changes.
 func (r *Recorder) replayable(id string, c Change) (*Exchange, *Info, error) {
+	r.refresh()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x := r.find(id)

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,9 +15,7 @@ const (
 	maxQueued = 8 << 20 // bytes that wait for the Recorder's goroutine; what is beyond is dropped
 	// chunkOverhead is what a queued chunk costs beside its bytes.
 	chunkOverhead = 128
-	bufferSize    = 64 << 10 // of a pooled chunk: what the relay reads at a time
-	minPooled     = 32 << 10 // shorter chunks have memory of their own, which exchanges may keep
-	minUnskipped  = 32       // bytes: shorter chunks are never skipped
+	minUnskipped  = 32 // bytes: shorter chunks are never skipped
 
 	// Of more exchanges of HTTP/1 a second, or more bytes, whole exchanges are dropped: what no
 	// reader can follow costs the agent little.
@@ -149,6 +146,8 @@ type feed struct {
 	gap      int64         // bytes since the last chunk that are in none
 	lost     int64         // those of gap that did not fit into the queue
 	frames   *frameTracker // of HTTP/2
+	chunks   []chunk       // for the next chunks
+	block    []byte        // for their data, if it is short
 
 	// skipUntil is the position up to which the consumer does not need the bytes. It is a hint:
 	// both sides count positions.
@@ -166,13 +165,12 @@ type chunk struct {
 	gap    int64         // bytes before data that are missing
 	lost   int64         // those of gap that were wanted
 	data   []byte
-	pooled *[bufferSize]byte // what data is a part of; nil = data may be kept
-	cost   int64             // in Recorder.queued
-	isEnd  bool              // of the connection, in the client's feed
-	cause  error             // of the end
+	size   int     // of the memory that data is in
+	buffer *buffer // that memory, if it is recycled
+	cost   int64   // in Recorder.queued
+	isEnd  bool    // of the connection, in the client's feed
+	cause  error   // of the end
 }
-
-var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // record queues a copy of p, unless it can be skipped or the queue is full. Of HTTP/2 it then drops
 // the payload of DATA frames only: without a header frame, no later one could be read.
@@ -209,24 +207,22 @@ func (c *conn) queue(f *feed, p []byte, at time.Duration, limit int64) {
 		}
 		f.skipUntil.Store(0) // what follows may be needed
 	}
-	ch := &chunk{at: at, cost: n + chunkOverhead}
-	pooled := n >= minPooled && n <= bufferSize
-	if pooled {
-		ch.cost = bufferSize + chunkOverhead
-	}
-	if c.recorder.queued.Add(ch.cost) > limit || c.recorder.closed.Load() {
-		c.recorder.queued.Add(-ch.cost)
-		f.drop(c.recorder, n)
+	r := c.recorder
+	cost := n + n/buffersPerDoubling + chunkOverhead // the memory is at most that
+	queued := r.queued.Add(cost)
+	if queued > limit || r.closed.Load() {
+		r.queued.Add(-cost)
+		f.drop(r, n)
 		return
 	}
-	if pooled {
-		ch.pooled = buffers.Get().(*[bufferSize]byte)
-		ch.data = append(ch.pooled[:0], p...)
-	} else {
-		ch.data = bytes.Clone(p)
-	}
-	c.recorder.nextAdmitted.Add(n * int64(time.Second) / maxByteRate)
+	ch := f.newChunk()
+	ch.at, ch.cost = at, cost
+	ch.copyFrom(p, f, &r.buffers)
+	r.nextAdmitted.Add(n * int64(time.Second) / maxByteRate)
 	c.push(f, ch)
+	if queued > hurryAbove {
+		r.hurry()
+	}
 }
 
 // drop counts bytes that are not recorded.
@@ -277,25 +273,26 @@ func (c *conn) wake() {
 		}
 	}
 	if r.asleep.Load() && r.asleep.CompareAndSwap(true, false) {
-		select {
-		case r.wakeup <- struct{}{}:
-		default:
-		}
+		r.wake()
 	}
 }
 
-// release returns the chunk's memory.
+// release gives up the chunk's bytes. Recorder.mu must be held.
 func (ch *chunk) release(r *Recorder) {
 	r.queued.Add(-ch.cost)
-	if ch.pooled != nil {
-		buffers.Put(ch.pooled)
+	if ch.buffer != nil {
+		ch.buffer.release()
 	}
-	ch.data, ch.pooled = nil, nil
+	ch.data, ch.buffer = nil, nil
 }
 
-// keep returns p, a part of the chunk, for an exchange to keep.
+// keepsInPlace reports whether an exchange keeps p, a part of the chunk, without a copy: the memory
+// that it is in is at most twice as large.
+func (ch *chunk) keepsInPlace(p []byte) bool { return len(p) >= ch.size/2 }
+
+// keep returns p, a part of the chunk, for an exchange to keep, which does not know the buffer.
 func (ch *chunk) keep(p []byte) []byte {
-	if ch.pooled != nil || len(p) < len(ch.data)/2 {
+	if ch.buffer != nil || !ch.keepsInPlace(p) {
 		return bytes.Clone(p)
 	}
 	return p[:len(p):len(p)]

@@ -172,7 +172,7 @@ func (w *webSocket) skippable(fromClient bool) int64 {
 	s := w.reader(fromClient)
 	switch {
 	case s.broken:
-		return bufferSize
+		return maxBuffer
 	case s.inFrame && len(s.data) == maxFrameData:
 		return s.rest
 	}

@@ -1,0 +1,109 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+)
+
+// thief is who has a copy of a role's token.
+type thief struct{ client.Client }
+
+// steal makes a token of the role's ServiceAccount, as pods have them.
+func (c *cluster) steal(t *testing.T, role string) thief {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-" + role}}
+	request := &authenticationv1.TokenRequest{}
+	if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(c.config)
+	config.BearerToken = request.Status.Token
+	as, err := client.New(config, client.Options{Scheme: c.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return thief{as}
+}
+
+// bindTo gives the rights of the binding with the name to another subject.
+func (v thief) bindTo(ctx context.Context, name string) error {
+	var b rbacv1.ClusterRoleBinding
+	if err := v.Get(ctx, client.ObjectKey{Name: name}, &b); err != nil {
+		return err
+	}
+	before := b.DeepCopy()
+	b.Subjects = []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "thief"}}
+	return v.Patch(ctx, &b, client.MergeFrom(before))
+}
+
+// addRule adds a right on Secrets to the ClusterRole with the name.
+func (v thief) addRule(ctx context.Context, name string) error {
+	var r rbacv1.ClusterRole
+	if err := v.Get(ctx, client.ObjectKey{Name: name}, &r); err != nil {
+		return err
+	}
+	before := r.DeepCopy()
+	r.Rules = append(r.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"},
+		Verbs: []string{"get"}})
+	return v.Patch(ctx, &r, client.MergeFrom(before))
+}
+
+// TestSecurity_StolenManagerToken does with a token of the manager what docs/security.md says that
+// a thief can do with roles and bindings, and revokes it as the page says.
+func TestSecurity_StolenManagerToken(t *testing.T) {
+	t.Parallel()
+	c, ctx := startCluster(t), t.Context()
+	exporting := []string{"--set", "export.enabled=true,credentials.exporterApiKey=flk_exporter"}
+	c.install(release, namespace, exporting...)
+	stolen := c.steal(t, "manager")
+	prefix := namespace + "." + release
+	for _, role := range []string{"-manager", "-exporter", "-exports-edit", "-exports-view"} {
+		if err := stolen.addRule(ctx, prefix+role); !apierrors.IsForbidden(err) {
+			t.Errorf("adding a rule to %s: %v", role, err)
+		}
+	}
+	if err := stolen.bindTo(ctx, prefix+"-exporter"); !apierrors.IsForbidden(err) {
+		t.Errorf("binding the exporter's rights to another: %v", err)
+	}
+	if err := stolen.bindTo(ctx, prefix+"-manager"); err != nil {
+		t.Errorf("binding the manager's own rights to another: %v; the page says that this works", err)
+	}
+
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-manager"}}
+	if err := c.Delete(ctx, account); err != nil {
+		t.Fatal(err)
+	}
+	deleted := time.Now()
+	wait.Until(t, "the API server to refuse the token", func() bool {
+		return apierrors.IsUnauthorized(stolen.List(ctx, &corev1.ServiceList{}))
+	})
+	if took := time.Since(deleted); took > 15*time.Second { // 10 s, and some for a busy machine
+		t.Errorf("the token was accepted for %s", took)
+	}
+	c.install(release, namespace, exporting...)
+	var b rbacv1.ClusterRoleBinding
+	if err := c.Get(ctx, client.ObjectKey{Name: prefix + "-manager"}, &b); err != nil || len(b.Subjects) != 1 ||
+		b.Subjects[0].Name != release+"-manager" {
+		t.Errorf("after helm upgrade: %+v, %v", b.Subjects, err)
+	}
+	if err := c.steal(t, "manager").List(ctx, &corev1.NamespaceList{}); err != nil {
+		t.Errorf("a token of the ServiceAccount that helm upgrade made: %v", err)
+	}
+	if err := stolen.List(ctx, &corev1.ServiceList{}); !apierrors.IsUnauthorized(err) {
+		t.Errorf("the old token again: %v", err)
+	}
+}

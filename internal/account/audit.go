@@ -37,6 +37,10 @@ const (
 	AuditAppSessionRevoked AuditType = "application_session.revoked"
 	AuditAppUserRevoked    AuditType = "application_user.revoked"
 	AuditAppSessionCut     AuditType = "application_session.cut" // after either: what was being served
+	AuditClusterCreated    AuditType = "cluster.created"
+	AuditClusterUpdated    AuditType = "cluster.updated"
+	AuditClusterDeleted    AuditType = "cluster.deleted"
+	AuditTokenRefused      AuditType = "cluster.token_refused" // for the account; at most a few a minute
 )
 
 // AuditTypes lists the types.
@@ -49,6 +53,7 @@ func AuditTypes() []AuditType {
 		AuditBackendCreated, AuditBackendUpdated, AuditBackendDeleted, AuditBackendSwitched, AuditDomainGranted,
 		AuditDomainRevoked,
 		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppUserRevoked, AuditAppSessionCut,
+		AuditClusterCreated, AuditClusterUpdated, AuditClusterDeleted, AuditTokenRefused,
 	}
 }
 

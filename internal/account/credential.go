@@ -54,7 +54,8 @@ type APIKey struct {
 	ExpiresAt  *time.Time `json:"expires_at"` // nil = never
 	LastUsedAt *time.Time `json:"last_used_at"`
 
-	AccountID string `json:"-"`
+	AccountID      string              `json:"-"`
+	ServiceAccount ServiceAccountToken `json:"-"` // of a key that stands for a ServiceAccount's token
 }
 
 // HasAnyScope reports whether the key carries one of the scopes, or admin.
@@ -97,7 +98,7 @@ func HashSecret(secret string) []byte {
 // CodeWrongKind with a hint; expired: CodeExpired.
 type Authenticator interface {
 	APIKeyBySecret(ctx context.Context, secret string) (*APIKey, error)
-	// LiveCredentials returns, of the given ids of API keys and authtokens, those that still exist
-	// and have not expired.
-	LiveCredentials(ctx context.Context, ids []string) (map[string]bool, error)
+	// LiveCredentials returns those of the API keys, authtokens and subjects of clusters that still
+	// exist and have not expired, and whose token is still admitted.
+	LiveCredentials(ctx context.Context, uses []CredentialUse) (map[CredentialUse]bool, error)
 }

@@ -26,19 +26,24 @@ func (k *APIKey) OwnerCluster() string {
 	return k.ClusterUID
 }
 
-// TunnelCredential is what a tunnel session is authenticated with: an authtoken, or an API key of
-// ScopeExporter.
+// TunnelCredential is what a tunnel session is authenticated with: an authtoken, an API key of
+// ScopeExporter, or a token of a cluster's forwarder or exporter.
 type TunnelCredential struct {
 	ID         string
 	AccountID  string
 	ACL        ACL
-	IsAPIKey   bool
-	ClusterUID string // of an API key; "" = no cluster has presented it yet
+	IsAPIKey   bool   // it is an exporter's
+	ClusterUID string // of an exporter's; "" = no cluster has presented it yet
+
+	ServiceAccount ServiceAccountToken // of a cluster's
 }
 
 // Noun returns the kind of the credential for messages.
 func (c *TunnelCredential) Noun() string {
-	if c.IsAPIKey {
+	switch {
+	case c.Use().IsSubject():
+		return "subject"
+	case c.IsAPIKey:
 		return "API key"
 	}
 	return "authtoken"
@@ -79,20 +84,26 @@ type TunnelAuthenticator interface {
 	// TunnelCredential finds a credential by its secret. Unknown: CodeUnknownCredential; an API key
 	// without ScopeExporter: CodeScope; expired: CodeExpired.
 	TunnelCredential(ctx context.Context, secret string) (*TunnelCredential, error)
-	// LiveTunnelCredentials returns, of the credentials with the given ids, those that still exist,
-	// have not expired and are for tunnel sessions, as they are now.
-	LiveTunnelCredentials(ctx context.Context, ids []string) (map[string]*TunnelCredential, error)
+	// LiveTunnelCredentials returns those of the credentials that still exist, have not expired,
+	// whose token is still admitted and that are for tunnel sessions, as they are now.
+	LiveTunnelCredentials(ctx context.Context, uses []CredentialUse) (map[CredentialUse]*TunnelCredential, error)
 }
 
-// ClusterPinner ties API keys of ScopeExporter to clusters.
+// ClusterPinner ties API keys of ScopeExporter, and clusters by their exporters, to the UIDs of
+// clusters.
 type ClusterPinner interface {
-	// PinCluster makes the cluster the one that the key belongs to, if it belongs to none yet.
-	// CodeScope when it belongs to another.
+	// PinCluster makes the cluster the one that the API key or subject belongs to, if it belongs to
+	// none yet. CodeScope when it belongs to another.
 	PinCluster(ctx context.Context, accountID, keyID, clusterUID string) error
 }
 
-// ErrOtherCluster is the refusal of a key that belongs to another cluster than the given one.
+// ErrOtherCluster is the refusal of a key or subject that belongs to another cluster than the given
+// one.
 func ErrOtherCluster(keyID, belongsTo, given string) *Error {
+	if (CredentialUse{ID: keyID}).IsSubject() {
+		return Errorf(CodeScope, "subject %s belongs to cluster %s, and this is cluster %s; give this cluster keys of "+
+			"its own and make it known: fairlead api clusters create", keyID, belongsTo, Shorten(given))
+	}
 	return Errorf(CodeScope,
 		"API key %s belongs to cluster %s, and this is cluster %s; make a key for each cluster: fairlead api "+
 			"api-keys create --scope exporter --cluster-uid %s", keyID, belongsTo, Shorten(given), Shorten(given))

@@ -26,6 +26,9 @@ const (
 	PrefixUser          = "au" // application user: an identity
 	PrefixAppSession    = "as" // application session
 	PrefixReplica       = "rp" // one of several servers of a store
+
+	PrefixCluster        = "cl" // whose ServiceAccounts are trusted
+	PrefixClusterSubject = "cs" // one of these ServiceAccounts
 )
 
 var idEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)

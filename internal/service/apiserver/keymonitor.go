@@ -28,15 +28,15 @@ type keyMonitor struct {
 }
 
 type watchedKey struct {
-	id      string
+	use     account.CredentialUse
 	revoked chan struct{}
 	once    sync.Once
 }
 
 // add monitors a key until release is called. revoked is closed when the key is deleted or has
-// expired.
-func (k *keyMonitor) add(id string) (revoked <-chan struct{}, release func()) {
-	w := &watchedKey{id: id, revoked: make(chan struct{})}
+// expired, of a token also when that is no longer admitted.
+func (k *keyMonitor) add(use account.CredentialUse) (revoked <-chan struct{}, release func()) {
+	w := &watchedKey{use: use, revoked: make(chan struct{})}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.open == nil {
@@ -82,17 +82,16 @@ func (k *keyMonitor) check(ctx context.Context) error {
 	if len(open) == 0 {
 		return nil
 	}
-	ids := make([]string, 0, len(open))
+	uses := make(map[account.CredentialUse]bool)
 	for _, w := range open {
-		ids = append(ids, w.id)
+		uses[w.use] = true
 	}
-	slices.Sort(ids)
-	alive, err := k.store.LiveCredentials(ctx, slices.Compact(ids))
+	alive, err := k.store.LiveCredentials(ctx, slices.Collect(maps.Keys(uses)))
 	if err != nil {
 		return err // the watches end by it too: they read the same store
 	}
 	for _, w := range open {
-		if !alive[w.id] {
+		if !alive[w.use] {
 			w.once.Do(func() { close(w.revoked) })
 		}
 	}

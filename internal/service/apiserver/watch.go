@@ -74,7 +74,7 @@ func (s *server) stream(c *call, log watchSource) error {
 			s.watches.Max)
 	}
 	defer release()
-	revoked, removeKey := s.keys.add(c.Key.ID)
+	revoked, removeKey := s.keys.add(c.Key.Use())
 	defer removeKey()
 	wake, cancel := log.subscribe(c.AccountID()) // before the first read, so that no event is missed
 	defer cancel()

@@ -76,10 +76,12 @@ func (m *memory) APIKeyBySecret(context.Context, string) (*account.APIKey, error
 	return &account.APIKey{ID: "ak-1", AccountID: "ac-1", Scopes: []account.Scope{account.ScopeAdmin}}, nil
 }
 
-func (m *memory) LiveCredentials(context.Context, []string) (map[string]bool, error) {
+func (m *memory) LiveCredentials(
+	context.Context, []account.CredentialUse,
+) (map[account.CredentialUse]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return map[string]bool{"ak-1": !m.deleted}, nil
+	return map[account.CredentialUse]bool{{ID: "ak-1"}: !m.deleted}, nil
 }
 
 // withWatchServer serves a memory log with all defaults and hands out raw watches from version 0.

@@ -305,7 +305,9 @@ func (f *fake) APIKeyBySecret(_ context.Context, secret string) (*account.APIKey
 	return nil, account.Errorf(account.CodeUnknownCredential, "the API key is not known")
 }
 
-func (f *fake) LiveCredentials(context.Context, []string) (map[string]bool, error) {
+func (f *fake) LiveCredentials(
+	context.Context, []account.CredentialUse,
+) (map[account.CredentialUse]bool, error) {
 	panic("the dashboard reads sign-ins")
 }
 

@@ -70,9 +70,9 @@ func (t *tx) endClaim(accountID string, held, wanted clusterClaim) error {
 			"list --binding clusterset --owner-cluster %s", held.id, held.uid, row.e.ID, held.uid)}
 }
 
-// sweepClusters deletes the exports, older than OwnedGrace, of clusters none of whose API keys was
+// sweepClusters deletes the exports, older than OwnedGrace, of clusters none of whose credentials was
 // used for as long. After the start of a server it waits clusterSweep, so that exporters can use
-// their keys after an outage of any length.
+// theirs after an outage of any length.
 func (s *Store) sweepClusters(ctx context.Context) error {
 	now := s.now()
 	if micros(now) < s.clustersDue.Load() {
@@ -89,7 +89,7 @@ func (s *Store) sweepClusters(ctx context.Context) error {
 		`id`, before, account.BindingClusterset, account.TypeCloud)
 }
 
-// noteClusters writes when a key of each cluster was used last, which outlives the key, and drops
+// noteClusters writes when a credential of each cluster was used last, which outlives it, and drops
 // the claims of clusters that have no endpoint and were not seen since before.
 func (s *Store) noteClusters(ctx context.Context, before int64) error {
 	some, err := s.exists(ctx, `SELECT 1 FROM cluster_ids LIMIT 1`)
@@ -100,8 +100,9 @@ func (s *Store) noteClusters(ctx context.Context, before int64) error {
 		return err
 	}
 	return s.write(ctx, "noting when clusters were seen", func(t *tx) error {
-		const keysOf = `FROM api_keys AS k WHERE k.account_id = cluster_ids.account_id
-			AND k.cluster_uid = cluster_ids.cluster_uid`
+		const keysOf = `FROM (SELECT account_id, cluster_uid, last_used_at FROM api_keys
+				UNION ALL SELECT account_id, cluster_uid, last_used_at FROM clusters) AS k
+			WHERE k.account_id = cluster_ids.account_id AND k.cluster_uid = cluster_ids.cluster_uid`
 		err := t.exec(`UPDATE cluster_ids SET seen_at = (SELECT MAX(k.last_used_at) ` + keysOf + `)
 			WHERE EXISTS (SELECT 1 ` + keysOf + ` AND k.last_used_at > cluster_ids.seen_at)`)
 		if err != nil {

@@ -83,15 +83,18 @@ const (
 )
 
 // LiveCredentials implements account.Authenticator.
-func (s *Store) LiveCredentials(ctx context.Context, ids []string) (map[string]bool, error) {
-	live := make(map[string]bool, len(ids))
+func (s *Store) LiveCredentials(
+	ctx context.Context, uses []account.CredentialUse,
+) (map[account.CredentialUse]bool, error) {
+	live := make(map[account.CredentialUse]bool, len(uses))
+	ids, subjects := splitUses(uses)
 	err := s.read(ctx, "looking for live credentials", func(t *tx) error {
 		for batch := range slices.Chunk(ids, inListBatch) {
 			in, args := inList(batch, micros(t.now))
 			err := t.each(func(from scanner) error {
-				var id string
-				err := from.Scan(&id)
-				live[id] = true
+				var use account.CredentialUse
+				err := from.Scan(&use.ID)
+				live[use] = true
 				return err
 			}, `SELECT id FROM api_keys WHERE `+notExpired+` AND id IN `+in+
 				` UNION ALL SELECT id FROM authtokens WHERE `+notExpired+` AND id IN `+in, args...)
@@ -99,7 +102,9 @@ func (s *Store) LiveCredentials(ctx context.Context, ids []string) (map[string]b
 				return err
 			}
 		}
-		return nil
+		return t.eachLiveSubject(subjects, func(_ *account.Cluster, _ *account.ClusterSubject, use account.CredentialUse) {
+			live[use] = true
+		})
 	})
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ type engine interface {
 
 const (
 	// schemaVersion is the number of the newest file in migrations.
-	schemaVersion = 15
+	schemaVersion = 16
 	// compatibleFrom is the oldest schema version whose programs can use this one.
 	compatibleFrom = 8
 	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.

@@ -36,6 +36,7 @@ func compareLastUsed(a, b lastUsedKey) int {
 const (
 	apiKeyUsed    = `UPDATE api_keys SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`
 	authtokenUsed = `UPDATE authtokens SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`
+	clusterUsed   = `UPDATE clusters SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`
 	operatorSeen  = `UPDATE operators SET last_seen_at = $1 WHERE id = $2 AND last_seen_at < $1`
 )
 

@@ -76,6 +76,7 @@ type Options struct {
 	MaxOperators   int                  // per account
 	MaxAPIKeys     int                  // per account
 	MaxAuthtokens  int                  // per account
+	MaxClusters    int                  // per account
 	// hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
 	OwnHosts        []string
 	MaxBackends     int           // per account
@@ -105,6 +106,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.MaxOperators, account.DefaultMaxOperators)
 	setDefault(&o.MaxAPIKeys, account.DefaultMaxAPIKeys)
 	setDefault(&o.MaxAuthtokens, account.DefaultMaxAuthtokens)
+	setDefault(&o.MaxClusters, account.DefaultMaxClusters)
 	setDefault(&o.MaxBackends, account.MaxBackends)
 	setDefault(&o.MaxUsers, account.DefaultMaxUsers)
 	setDefault(&o.MaxUserSessions, account.MaxUserSessions)
@@ -168,6 +170,8 @@ var (
 	_ account.TunnelAuthenticator = (*Store)(nil)
 	_ account.APIKeys             = (*Store)(nil)
 	_ account.Authtokens          = (*Store)(nil)
+	_ account.Clusters            = (*Store)(nil)
+	_ account.ClusterTokens       = (*Store)(nil)
 	_ account.Domains             = (*Store)(nil)
 	_ account.PublicHosts         = (*Store)(nil)
 

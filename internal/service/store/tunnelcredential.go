@@ -29,22 +29,30 @@ func (s *Store) TunnelCredential(ctx context.Context, secret string) (*account.T
 
 // LiveTunnelCredentials implements account.TunnelAuthenticator.
 func (s *Store) LiveTunnelCredentials(
-	ctx context.Context, ids []string,
-) (map[string]*account.TunnelCredential, error) {
-	live := make(map[string]*account.TunnelCredential, len(ids))
+	ctx context.Context, uses []account.CredentialUse,
+) (map[account.CredentialUse]*account.TunnelCredential, error) {
+	live := make(map[account.CredentialUse]*account.TunnelCredential, len(uses))
+	ids, subjects := splitUses(uses)
 	isKey := func(id string) bool { return strings.HasPrefix(id, account.PrefixAPIKey+"-") }
 	tokens := slices.DeleteFunc(slices.Clone(ids), isKey)
 	keys := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isKey(id) })
 	err := s.read(ctx, "looking for live credentials of tunnel sessions", func(t *tx) error {
-		err := eachLive(t, &authtokens, tokens, func(a *account.Authtoken) { live[a.ID] = a.TunnelCredential() })
+		add := func(c *account.TunnelCredential, err error) {
+			if err == nil {
+				live[c.Use()] = c
+			}
+		}
+		err := eachLive(t, &authtokens, tokens, func(a *account.Authtoken) { add(a.TunnelCredential(), nil) })
 		if err != nil {
 			return err
 		}
-		return eachLive(t, &apiKeys, keys, func(k *account.APIKey) {
-			if c, err := k.TunnelCredential(); err == nil {
-				live[k.ID] = c
-			}
-		})
+		if err := eachLive(t, &apiKeys, keys, func(k *account.APIKey) { add(k.TunnelCredential()) }); err != nil {
+			return err
+		}
+		return t.eachLiveSubject(subjects,
+			func(c *account.Cluster, subject *account.ClusterSubject, use account.CredentialUse) {
+				add(c.TunnelCredential(subject, use.Token))
+			})
 	})
 	if err != nil {
 		return nil, err
@@ -73,7 +81,10 @@ func (s *Store) PinCluster(ctx context.Context, accountID, keyID, clusterUID str
 	if err := account.ValidateClusterUID("cluster_uid", clusterUID); err != nil {
 		return err
 	}
-	return s.write(ctx, "pinning the cluster of an API key", func(t *tx) error {
+	return s.write(ctx, "pinning the cluster of a credential", func(t *tx) error {
+		if (account.CredentialUse{ID: keyID}).IsSubject() {
+			return t.pinSubject(accountID, keyID, clusterUID)
+		}
 		key, err := apiKeys.get(t, accountID, keyID)
 		if err != nil {
 			return err

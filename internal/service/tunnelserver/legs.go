@@ -62,15 +62,17 @@ func errUnknownSession() *tunnel.Error {
 }
 
 // joinAgent returns the session of the row with the hello's join secret, whose credential must be
-// valid still. A hello with a token must have one of the same account.
+// valid still. A hello with a token must have one of the same account, and that of a ServiceAccount
+// one of the same ServiceAccount.
 func (s *Server) joinAgent(ctx context.Context, h tunnel.Hello) (*session, error) {
 	var accountID string
+	var presented account.CredentialUse
 	if h.Token != "" {
 		token, err := s.opt.Store.TunnelCredential(ctx, h.Token)
 		if err != nil {
 			return nil, err
 		}
-		accountID = token.AccountID
+		accountID, presented = token.AccountID, token.Use()
 	}
 	hash := sha256.Sum256([]byte(h.JoinSecret))
 	row, err := s.opt.Legs.JoinSession(ctx, h.SessionID, hash[:])
@@ -83,10 +85,17 @@ func (s *Server) joinAgent(ctx context.Context, h tunnel.Hello) (*session, error
 	t := &session{id: row.ID, accountID: row.AccountID, credentialID: row.Credential.ID, joined: true,
 		accepted: time.Now(), hello: tunnel.Hello{Role: tunnel.RoleAgent, SessionID: row.ID,
 			ClientVersion: row.AgentVersion, OS: row.OS, InstanceID: row.InstanceID, Metadata: row.Metadata}}
-	tokens, err := s.opt.Store.LiveTunnelCredentials(ctx, []string{t.credentialID})
-	t.token = tokens[t.credentialID]
+	use := account.CredentialUse{ID: t.credentialID}
+	if use.IsSubject() && presented.ID == use.ID {
+		use = presented
+	}
+	tokens, err := s.opt.Store.LiveTunnelCredentials(ctx, []account.CredentialUse{use})
+	t.token = tokens[use]
 	switch {
 	case err != nil:
+	case t.token == nil && use.IsSubject() && presented.ID != use.ID:
+		err = &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "the session is that of another ServiceAccount, or its token " +
+			"was not presented"}
 	case t.token == nil:
 		err = &tunnel.Error{Code: tunnel.CodeTokenRevoked, Msg: revokedMessage(t.credentialID)}
 	case accountID != "" && accountID != t.accountID:

@@ -32,7 +32,11 @@ const (
 
 // revokedMessage is what a client is told whose credential is not valid any more.
 func revokedMessage(credentialID string) string {
-	if strings.HasPrefix(credentialID, account.PrefixAPIKey+"-") {
+	switch {
+	case account.CredentialUse{ID: credentialID}.IsSubject():
+		return "the ServiceAccount, its UID, or the key that has signed its token is no longer trusted: see " +
+			"fairlead api clusters list"
+	case strings.HasPrefix(credentialID, account.PrefixAPIKey+"-"):
 		return "the API key was deleted or has expired"
 	}
 	return "the authtoken was deleted or has expired"
@@ -77,23 +81,16 @@ func (s *Server) endRevoked(ctx context.Context, accountID string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	ids := make([]string, 0, len(live))
-	for _, t := range live {
-		ids = append(ids, t.credentialID)
-	}
-	slices.Sort(ids)
-	tokens, err := s.opt.Store.LiveTunnelCredentials(ctx, slices.Compact(ids))
+	uses, distinct := s.credentialUses(live)
+	tokens, err := s.opt.Store.LiveTunnelCredentials(ctx, distinct)
 	if err != nil {
 		return err
 	}
 	operators := make(map[string]bool) // by account and id
 	for _, t := range live {
-		token := tokens[t.credentialID]
+		token := tokens[uses[t]]
 		if token == nil {
-			s.log.Info("session ended: its credential was deleted or has expired", "session", t.id, "credential",
-				t.credentialID)
-			s.evict(t, tunnel.CodeTokenRevoked, revokedMessage(t.credentialID),
-				account.SessionEnd{CausedByID: t.credentialID})
+			s.endUnauthenticated(t, uses[t])
 			continue
 		}
 		if problem := s.updateToken(t, token); problem != nil {
@@ -118,6 +115,39 @@ func (s *Server) endRevoked(ctx context.Context, accountID string) error {
 	return nil
 }
 
+// credentialUses returns the credential of each session, and all that there are.
+func (s *Server) credentialUses(of []*session) (uses map[*session]account.CredentialUse,
+	distinct []account.CredentialUse,
+) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uses = make(map[*session]account.CredentialUse, len(of))
+	known := make(map[account.CredentialUse]bool)
+	for _, t := range of {
+		use := t.token.Use()
+		if uses[t] = use; !known[use] {
+			known[use] = true
+			distinct = append(distinct, use)
+		}
+	}
+	return uses, distinct
+}
+
+// endUnauthenticated ends a session whose credential is not valid any more, unless it was renewed
+// meanwhile. The client of a token that was not renewed in time may begin a new session.
+func (s *Server) endUnauthenticated(t *session, use account.CredentialUse) {
+	if s.tokenOf(t).Use() != use {
+		return
+	}
+	code, msg := tunnel.CodeTokenRevoked, revokedMessage(t.credentialID)
+	if ends := use.Token.Ends(); !ends.IsZero() && !time.Now().Before(ends) {
+		code, msg = tunnel.CodeUnavailable, "the ServiceAccount token of the session has expired, and was not renewed"
+	}
+	s.log.Info("session ended: its credential was deleted or has expired", "session", t.id, "credential",
+		t.credentialID)
+	s.evict(t, code, msg, account.SessionEnd{CausedByID: t.credentialID})
+}
+
 // updateToken gives the session its current credential. It returns an error when the rules no
 // longer admit an endpoint or operator of the session.
 func (s *Server) updateToken(t *session, token *account.TunnelCredential) *account.Error {
@@ -125,7 +155,9 @@ func (s *Server) updateToken(t *session, token *account.TunnelCredential) *accou
 	was := t.token
 	changed := !slices.Equal(was.ACL, token.ACL) || was.ClusterUID != token.ClusterUID
 	if changed {
-		t.token = token
+		current := *token
+		current.ServiceAccount = was.ServiceAccount // which may have been renewed meanwhile
+		t.token = &current
 	}
 	s.mu.Unlock()
 	switch {

@@ -93,16 +93,16 @@ var credentialPatches = map[string]func(*testing.T, Open){
 				account.AuthtokenPatch{ACL: &bad})
 			MustCode(t, err, account.CodeInvalid)
 		}
-		ids := []string{made.ID, f.TokenID, "cr-none"}
+		ids := Uses(made.ID, f.TokenID, "cr-none")
 		live, err := f.Store.LiveTunnelCredentials(t.Context(), ids)
 		Must(t, err)
-		Equal(t, "live", fmt.Sprint(len(live), live[made.ID].ACL, live[f.TokenID].ACL), "2 [connect:*] [bind:*]")
+		Equal(t, "live", fmt.Sprint(len(live), live[ids[0]].ACL, live[ids[1]].ACL), "2 [connect:*] [bind:*]")
 		f.Clock.Step(time.Hour)
 		live, err = f.Store.LiveTunnelCredentials(t.Context(), ids)
 		Must(t, err)
 		alive, err := f.Store.LiveCredentials(t.Context(), ids)
 		Must(t, err)
-		Equal(t, "live after an hour", fmt.Sprint(len(live), live[f.TokenID] != nil, len(alive), alive[f.TokenID]),
+		Equal(t, "live after an hour", fmt.Sprint(len(live), live[ids[1]] != nil, len(alive), alive[ids[1]]),
 			"1 true 1 true")
 		_, err = f.Store.TunnelCredential(t.Context(), *made.Token)
 		MustCode(t, err, account.CodeExpired)

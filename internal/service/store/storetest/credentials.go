@@ -39,9 +39,10 @@ var credentials = map[string]func(*testing.T, Open){
 		f.Clock.Step(time.Hour)
 		_, err = f.Store.APIKeyBySecret(t.Context(), readerSecret)
 		MustCode(t, err, account.CodeExpired)
-		alive, err := f.Store.LiveCredentials(t.Context(), []string{admin.ID, reader.ID, f.TokenID, "ak-none"})
+		ids := Uses(admin.ID, reader.ID, f.TokenID, "ak-none")
+		alive, err := f.Store.LiveCredentials(t.Context(), ids)
 		Must(t, err)
-		Equal(t, "alive", fmt.Sprint(len(alive), alive[admin.ID], alive[f.TokenID]), "2 true true")
+		Equal(t, "alive", fmt.Sprint(len(alive), alive[ids[0]], alive[ids[2]]), "2 true true")
 
 		_, _, err = f.Store.IssueAPIKey(t.Context(), f.AccountID, "second", nil, nil)
 		Must(t, err)

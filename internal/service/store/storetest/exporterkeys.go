@@ -190,9 +190,9 @@ var exporterKeys = map[string]func(*testing.T, Open){
 // live describes the credential if it is alive.
 func (f *Fixture) live(id string) string {
 	f.T.Helper()
-	found, err := f.Store.LiveTunnelCredentials(f.ctx(), []string{f.TokenID + "x", id, "ak-none"})
+	found, err := f.Store.LiveTunnelCredentials(f.ctx(), Uses(f.TokenID+"x", id, "ak-none"))
 	Must(f.T, err)
-	if c := found[id]; c != nil && len(found) == 1 {
+	if c := found[account.CredentialUse{ID: id}]; c != nil && len(found) == 1 {
 		return fmt.Sprint(c.ACL, c.IsAPIKey, " ", c.ClusterUID)
 	}
 	return ""

@@ -29,7 +29,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		ownedCloud, tunnels, legs, reservations,
 		events, times,
 		operators, credentials, credentialPatches, exporterKeys, domains, backends, backendUsers, cloudEndpoints,
-		serviceExports, clusterIDs,
+		serviceExports, clusterIDs, trustedClusters,
 		policies, audit,
 		isolation, concurrency,
 		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions, authorities,

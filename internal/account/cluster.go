@@ -219,3 +219,15 @@ type ClusterTokens interface {
 	// RecordAudit writes an audit event of something that is no change of the store.
 	RecordAudit(ctx context.Context, by Caller, what AuditType, objectID string, details map[string]string) error
 }
+
+// ValidateServiceAccountUID checks the UID in the claims of a token. Errors are
+// CodeUnknownCredential.
+func ValidateServiceAccountUID(uid string) error {
+	var r rules
+	r.uid("uid", uid)
+	if len(r) > 0 {
+		return Errorf(CodeUnknownCredential,
+			"the token's claim kubernetes.io.serviceaccount.uid %q is no Kubernetes uid", Shorten(uid))
+	}
+	return nil
+}

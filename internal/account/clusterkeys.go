@@ -106,8 +106,8 @@ func parseKey(raw []byte) (ClusterKey, error) {
 	}
 	for name := range members { // encoding/json matches members in any case
 		if slices.Contains(privateMembers(), strings.ToLower(name)) {
-			return k, fmt.Errorf("has the member %q of a private key, which must not leave its owner; give public keys, "+
-				"as kubectl get --raw /openid/v1/jwks prints, and replace a key that was sent anywhere", name)
+			return k, fmt.Errorf("has the member %q of a private key, which must not leave its owner; give public "+
+				"keys, as kubectl get --raw /openid/v1/jwks prints, and replace a key that was sent anywhere", name)
 		}
 	}
 	if k.KeyID == "" || len(k.KeyID) > maxKeyID || strings.ContainsFunc(k.KeyID, func(c rune) bool {

@@ -101,8 +101,9 @@ type ClusterPinner interface {
 // one.
 func ErrOtherCluster(keyID, belongsTo, given string) *Error {
 	if (CredentialUse{ID: keyID}).IsSubject() {
-		return Errorf(CodeScope, "subject %s belongs to cluster %s, and this is cluster %s; give this cluster keys of "+
-			"its own and make it known: fairlead api clusters create", keyID, belongsTo, Shorten(given))
+		return Errorf(CodeScope,
+			"subject %s belongs to cluster %s, and this is cluster %s; make it known with its own "+
+				"keys: fairlead api clusters create", keyID, belongsTo, Shorten(given))
 	}
 	return Errorf(CodeScope,
 		"API key %s belongs to cluster %s, and this is cluster %s; make a key for each cluster: fairlead api "+

@@ -53,6 +53,19 @@ func (s *publishingStore) PatchAuthtoken(
 	return a, s.published(ctx, by.AccountID, err)
 }
 
+// DeleteCluster implements account.Clusters.
+func (s *publishingStore) DeleteCluster(ctx context.Context, by account.Caller, id string) error {
+	return s.published(ctx, by.AccountID, s.Store.DeleteCluster(ctx, by, id))
+}
+
+// PatchCluster implements account.Clusters.
+func (s *publishingStore) PatchCluster(
+	ctx context.Context, by account.Caller, id string, p account.ClusterPatch,
+) (*account.Cluster, error) {
+	c, err := s.Store.PatchCluster(ctx, by, id, p)
+	return c, s.published(ctx, by.AccountID, err)
+}
+
 // DeleteOperator implements account.Operators.
 func (s *publishingStore) DeleteOperator(ctx context.Context, by account.Caller, id string) error {
 	return s.published(ctx, by.AccountID, s.Store.DeleteOperator(ctx, by, id))

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/clustertoken"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
@@ -49,6 +50,7 @@ type service struct {
 	log             *slog.Logger
 	baseURL         *url.URL
 	store           *store.Store
+	clusterTokens   *clustertoken.Checker // tokens of ServiceAccounts
 	key             *seal.Key
 	serverLock      *store.ServerLock
 	certs           *pki.Source
@@ -258,6 +260,8 @@ func (s *service) wire() error {
 	if err := s.wireReplica(); err != nil {
 		return err
 	}
+	s.clusterTokens = clustertoken.New(clustertoken.Options{Store: s.store, BaseURL: s.baseURL.String(),
+		Logger: s.log, Clock: s.opt.storeClock})
 	s.wireBackends()
 	s.wireLogins()
 	s.edge = edge.New(edge.Options{
@@ -275,7 +279,7 @@ func (s *service) wire() error {
 	s.meter.addReplicaMetrics(s)
 	writes := &publishingStore{s.store, s.accessChanged}
 	s.api = apiserver.New(apiserver.Options{
-		SharedOptions: s.httpOptions(), Store: writes, CheckPolicy: compilePolicy,
+		SharedOptions: s.httpOptions(), Store: &apiStore{writes, s.clusterTokens}, CheckPolicy: compilePolicy,
 		CheckStaticAddress: s.checkStaticAddress, VersionHeaders: s.opt.VersionHeaders,
 		OnEndpointReported: s.meter.api.observeWatch,
 	})

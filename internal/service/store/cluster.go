@@ -51,7 +51,8 @@ func (s *Store) CreateCluster(
 			return err
 		}
 		c, err := p.Apply(account.Cluster{ID: account.NewID(account.PrefixCluster, t.now), AccountID: by.AccountID,
-			Issuer: account.DefaultIssuer, Subjects: []account.ClusterSubject{}, CreatedAt: t.now, UpdatedAt: t.now}, t.now)
+			Issuer: account.DefaultIssuer, Subjects: []account.ClusterSubject{}, CreatedAt: t.now,
+			UpdatedAt: t.now}, t.now)
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,8 @@ func (t *tx) checkCluster(c *account.Cluster) error {
 	}
 	if other != nil {
 		return &account.Error{Code: account.CodeInUse, Details: map[string]string{"cluster_id": other.ID},
-			Msg: "name \"" + c.Name + "\" is that of cluster " + other.ID + "; choose another name, or change that cluster"}
+			Msg: "name \"" + c.Name + "\" is that of cluster " + other.ID +
+				"; choose another name, or change that cluster"}
 	}
 	for _, k := range c.JWKS.Keys {
 		var id string

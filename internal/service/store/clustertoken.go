@@ -105,7 +105,8 @@ func (t *tx) eachLiveSubject(
 			ids[i] = use.ID
 		}
 		q := query{}
-		found, err := clusters.all(t, `id IN (SELECT cluster_id FROM cluster_subjects WHERE `+q.in(`id`, ids)+`)`, q.args...)
+		in := q.in(`id`, ids)
+		found, err := clusters.all(t, `id IN (SELECT cluster_id FROM cluster_subjects WHERE `+in+`)`, q.args...)
 		if err != nil {
 			return err
 		}

@@ -102,9 +102,8 @@ func (s *Store) LiveCredentials(
 				return err
 			}
 		}
-		return t.eachLiveSubject(subjects, func(_ *account.Cluster, _ *account.ClusterSubject, use account.CredentialUse) {
-			live[use] = true
-		})
+		return t.eachLiveSubject(subjects,
+			func(_ *account.Cluster, _ *account.ClusterSubject, use account.CredentialUse) { live[use] = true })
 	})
 	if err != nil {
 		return nil, err

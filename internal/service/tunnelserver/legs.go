@@ -94,8 +94,8 @@ func (s *Server) joinAgent(ctx context.Context, h tunnel.Hello) (*session, error
 	switch {
 	case err != nil:
 	case t.token == nil && use.IsSubject() && presented.ID != use.ID:
-		err = &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "the session is that of another ServiceAccount, or its token " +
-			"was not presented"}
+		err = &tunnel.Error{Code: tunnel.CodeForbidden,
+			Msg: "the session is that of another ServiceAccount, or its token was not presented"}
 	case t.token == nil:
 		err = &tunnel.Error{Code: tunnel.CodeTokenRevoked, Msg: revokedMessage(t.credentialID)}
 	case accountID != "" && accountID != t.accountID:

@@ -70,7 +70,8 @@ var trustedClusters = map[string]func(*testing.T, Open){
 		second := f.NewCluster("staging", "k2")
 		page, err := f.Store.ListClusters(t.Context(), f.AccountID, account.Page{Limit: 1})
 		Must(t, err)
-		Equal(t, "first page", fmt.Sprint(len(page.Clusters), page.Clusters[0].ID == second.ID, page.More), "1 true true")
+		Equal(t, "first page", fmt.Sprint(len(page.Clusters), page.Clusters[0].ID == second.ID, page.More),
+			"1 true true")
 		Must(t, f.Store.DeleteCluster(t.Context(), by, made.ID))
 		MustCode(t, f.Store.DeleteCluster(t.Context(), by, made.ID), account.CodeNotFound)
 		_, err = f.Store.ClusterByKey(t.Context(), f.AccountID, "k1")
@@ -100,7 +101,8 @@ var trustedClusters = map[string]func(*testing.T, Open){
 		_, err = f.Store.CreateCluster(t.Context(), by, ClusterPatch(t, "third", "k3"))
 		MustCode(t, err, account.CodeLimit)
 		other, _ := f.NewAccount("other")
-		theirs, err := f.Store.CreateCluster(t.Context(), account.Caller{AccountID: other}, ClusterPatch(t, "prod", "k1"))
+		them := account.Caller{AccountID: other}
+		theirs, err := f.Store.CreateCluster(t.Context(), them, ClusterPatch(t, "prod", "k1"))
 		Must(t, err)
 		for accountID, want := range map[string]string{f.AccountID: first.ID, other: theirs.ID} {
 			c, err := f.Store.ClusterByKey(t.Context(), accountID, "k1")
@@ -109,9 +111,9 @@ var trustedClusters = map[string]func(*testing.T, Open){
 		}
 		_, err = f.Store.Cluster(t.Context(), other, first.ID)
 		MustCode(t, err, account.CodeNotFound)
-		_, err = f.Store.PatchCluster(t.Context(), account.Caller{AccountID: other}, first.ID, account.ClusterPatch{})
+		_, err = f.Store.PatchCluster(t.Context(), them, first.ID, account.ClusterPatch{})
 		MustCode(t, err, account.CodeNotFound)
-		MustCode(t, f.Store.DeleteCluster(t.Context(), account.Caller{AccountID: other}, first.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteCluster(t.Context(), them, first.ID), account.CodeNotFound)
 		_, err = f.Store.PinServiceAccount(t.Context(), other, first.Subjects[0].ID, "u")
 		MustCode(t, err, account.CodeNotFound)
 		_, err = f.Store.ClusterByKey(t.Context(), "ac-none", "k1")
@@ -133,8 +135,8 @@ var trustedClusters = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "patched", describeCluster(patched), "prod https://issuer.example  k2 exporter[export:a/* bind:*]u-9 "+
 			"forwarder[export:* bind:*]")
-		Equal(t, "ids", fmt.Sprint(patched.Subjects[0].ID == c.Subjects[2].ID, patched.Subjects[1].ID == c.Subjects[1].ID,
-			patched.UpdatedAt.After(c.UpdatedAt)), "true false true")
+		Equal(t, "ids", fmt.Sprint(patched.Subjects[0].ID == c.Subjects[2].ID,
+			patched.Subjects[1].ID == c.Subjects[1].ID, patched.UpdatedAt.After(c.UpdatedAt)), "true false true")
 		for id, want := range map[string]account.Code{"k2": "", "k1": account.CodeUnknownCredential} {
 			_, err := f.Store.ClusterByKey(t.Context(), f.AccountID, id)
 			MustCode(t, err, want)
@@ -153,7 +155,8 @@ var trustedClusters = map[string]func(*testing.T, Open){
 			_, err := f.Store.PinServiceAccount(t.Context(), f.AccountID, s.ID, "u-"+s.ServiceAccount)
 			Must(t, err)
 		}
-		token := account.ServiceAccountToken{KeyID: "k1", UID: "u-exporter", Expires: f.Clock.Now().Add(time.Hour).Unix()}
+		token := account.ServiceAccountToken{KeyID: "k1", UID: "u-exporter",
+			Expires: f.Clock.Now().Add(time.Hour).Unix()}
 		exporter := account.CredentialUse{ID: c.Subjects[2].ID, Token: token}
 		token.UID = "u-manager"
 		manager := account.CredentialUse{ID: c.Subjects[0].ID, Token: token}
@@ -192,7 +195,8 @@ var trustedClusters = map[string]func(*testing.T, Open){
 		for i, end := range []func(id string) error{
 			func(id string) error { return f.Store.DeleteCluster(t.Context(), by, id) },
 			func(id string) error {
-				_, err := f.Store.PatchCluster(t.Context(), by, id, account.ClusterPatch{Subjects: &[]account.SubjectPatch{}})
+				_, err := f.Store.PatchCluster(t.Context(), by, id,
+					account.ClusterPatch{Subjects: &[]account.SubjectPatch{}})
 				return err
 			},
 			func(id string) error {

@@ -1,0 +1,9 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clustertoken owns the checks of ServiceAccount tokens of Kubernetes clusters that an
+// account trusts. A token comes in where an API key or an authtoken may; its claims and signature
+// are compared with the cluster that the store has, and no cluster is asked. What the token is good
+// for goes out as an account.APIKey or account.TunnelCredential; a refusal goes to the caller as a
+// sentence and to the account's audit log.
+package clustertoken

@@ -190,6 +190,10 @@ func (svc *service) grant() tunnel.Bound {
 		ResumeSecret: fmt.Sprintf("secret-%d", svc.sessions)}
 }
 
+func (svc *service) Renew(context.Context, *tunnel.Session, string) (time.Time, error) {
+	return time.Time{}, &tunnel.Error{Code: tunnel.CodeInvalid, Msg: "there is no token to renew"}
+}
+
 func (svc *service) Unbind(_ context.Context, s *tunnel.Session, id string) error {
 	select {
 	case <-s.PeerDraining():

@@ -35,6 +35,10 @@ type ClientConfig struct {
 	// Hello returns the first message of every session; it may read the token anew each time.
 	// SessionID and JoinSecret stay empty.
 	Hello      func() Hello
+	// RenewToken makes sessions present Hello's token when it has changed, within 10 s, so that they
+	// outlive the one with which they began. Both must be of the same subject. A server without
+	// FeatureRenew is sent nothing.
+	RenewToken bool
 	MaxBackoff time.Duration // the longest wait between two attempts; default 10 s
 	// Connections is the number of connections of a session, 1-16. 0: two, up to eight while they
 	// carry bulk, up to sixteen while packets are lost without bbr. A number in the server's
@@ -186,7 +190,8 @@ func (c *Client) run(ctx context.Context) error {
 // runSession runs one session until it ends or the server drains it. It reports whether the session
 // was up.
 func (c *Client) runSession(ctx context.Context, wasUp bool) (bool, error) {
-	s, err := c.startSession(ctx, wasUp)
+	hello := c.hello()
+	s, err := c.startSession(ctx, hello, wasUp)
 	if err != nil {
 		return false, err
 	}
@@ -198,6 +203,9 @@ func (c *Client) runSession(ctx context.Context, wasUp bool) (bool, error) {
 		cancel()
 	})
 	c.goroutines.Go(func() { c.manageConnections(sctx, s) })
+	if c.cfg.RenewToken {
+		c.goroutines.Go(func() { c.renewTokens(sctx, s, hello.Token) })
+	}
 	if c.cfg.OnUp != nil {
 		if err := c.cfg.OnUp(sctx, s); err != nil {
 			s.abort(err)

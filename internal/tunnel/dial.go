@@ -36,8 +36,7 @@ func clientTLS(cfg ClientConfig) *tls.Config {
 }
 
 // startSession dials the first connection of a session.
-func (c *Client) startSession(ctx context.Context, wasUp bool) (*Session, error) {
-	hello := c.hello()
+func (c *Client) startSession(ctx context.Context, hello Hello, wasUp bool) (*Session, error) {
 	l, welcome, err := c.dial(ctx, c.cfg.Address, hello)
 	if err != nil {
 		// not final: the server spoke the protocol before
@@ -170,7 +169,7 @@ type clientHandler struct{ client *Client }
 
 func (d *clientHandler) handleMessage(l *link, m *message) error {
 	switch m.Type {
-	case typeBound, typeUnbound, typeError:
+	case typeBound, typeUnbound, typeRenewed, typeError:
 		l.session.handleAnswer(m)
 	case typeConnections:
 		l.session.handleConnections(m.Connections)

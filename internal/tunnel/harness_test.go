@@ -66,6 +66,7 @@ type testHandler struct {
 	bind   func(ctx context.Context, s *Session, b Bind) (Bound, error)
 	unbind func(ctx context.Context, id string) error
 	stream func(ctx context.Context, s *Session, st *Stream)
+	renew  func(ctx context.Context, s *Session, token string) (time.Time, error)
 
 	ups   chan *Session
 	downs chan error
@@ -119,6 +120,13 @@ func (h *testHandler) Unbind(ctx context.Context, _ *Session, id string) error {
 	defer h.mu.Unlock()
 	h.unbound = append(h.unbound, id)
 	return nil
+}
+
+func (h *testHandler) Renew(ctx context.Context, s *Session, token string) (time.Time, error) {
+	if h.renew == nil {
+		return time.Time{}, &Error{Code: CodeInvalid, Msg: "there is no token to renew"}
+	}
+	return h.renew(ctx, s, token)
 }
 
 func (h *testHandler) Stream(ctx context.Context, s *Session, st *Stream) {

@@ -6,6 +6,7 @@ package tunnel
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Role is the kind of client of a session.
@@ -76,6 +77,7 @@ const (
 	FeatureBindID        Feature = "bind_id"        // labelled tunnels whose bind may be sent twice
 	FeatureOwner         Feature = "owner"          // binds with an owner
 	FeatureClusterset    Feature = "clusterset"     // binds with BindingClusterset
+	FeatureRenew         Feature = "renew"          // sessions whose token is renewed
 	// FeatureReplicaAddresses: clients that dial several servers at addresses of their own
 	FeatureReplicaAddresses Feature = "replica_addresses"
 )
@@ -83,7 +85,7 @@ const (
 // serverFeatures returns what the welcome names.
 func serverFeatures() []Feature {
 	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID,
-		FeatureOwner, FeatureClusterset}
+		FeatureOwner, FeatureClusterset, FeatureRenew}
 }
 
 // Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
@@ -166,6 +168,8 @@ const (
 	typeBound   = "bound"   // server: the answer to bind
 	typeUnbind  = "unbind"  // client
 	typeUnbound = "unbound" // server: the answer to unbind
+	typeRenew   = "renew"   // client: a later token of the session's subject
+	typeRenewed = "renewed" // server: the answer to renew
 	typeDrain   = "drain"   // either: the sender stops within the deadline
 	typeStop    = "stop"    // server: the session ends, and why
 	typeBye     = "bye"     // either: the sender's last message on this connection; the receiver hangs up
@@ -186,6 +190,8 @@ type message struct {
 	Bind     *Bind    `json:"bind,omitempty"`
 	Bound    *Bound   `json:"bound,omitempty"`
 	Unbind   *unbind  `json:"unbind,omitempty"`
+	Renew    *renew   `json:"renew,omitempty"`
+	Renewed  *renewed `json:"renewed,omitempty"`
 	Drain    *drain   `json:"drain,omitempty"`
 	Error    *Error   `json:"error,omitempty"`
 
@@ -197,6 +203,14 @@ type message struct {
 
 type unbind struct {
 	EndpointID string `json:"endpoint_id"`
+}
+
+type renew struct {
+	Token string `json:"token"`
+}
+
+type renewed struct {
+	ExpiresAt time.Time `json:"expires_at"`
 }
 
 type drain struct {
@@ -221,6 +235,10 @@ func parseMessage(b []byte) (*message, error) {
 		complete = m.Bound != nil
 	case typeUnbind:
 		complete = m.Unbind != nil
+	case typeRenew:
+		complete = m.Renew != nil
+	case typeRenewed:
+		complete = m.Renewed != nil
 	case typeDrain:
 		complete = m.Drain != nil
 	}

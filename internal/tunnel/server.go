@@ -28,17 +28,21 @@ type Handler interface {
 	// for one connection of a session at a time, and not before Down of an earlier session with
 	// this id has returned. Up follows, as after Hello; the session's Hello has the SessionID then.
 	Join(ctx context.Context, h Hello, remote net.Addr) (Welcome, error)
-	// Up is called once, before any Bind, Unbind or Stream of the session.
+	// Up is called once, before any Bind, Unbind, Renew or Stream of the session.
 	Up(s *Session)
 	// Bind and Unbind serve an agent's requests within 10 s, up to 64 at a time for each of its
 	// connections. Errors as with Hello.
 	Bind(ctx context.Context, s *Session, b Bind) (Bound, error)
 	Unbind(ctx context.Context, s *Session, endpointID string) error
+	// Renew authenticates a later token of a session, within 10 s, for this server's connections of
+	// it. It returns when that token expires. Errors as with Hello: a refusal leaves the session as
+	// it was, unless the handler ends it.
+	Renew(ctx context.Context, s *Session, token string) (expiresAt time.Time, err error)
 	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It must call
 	// Accept or Refuse; the stream is ended when it returns. ctx ends with the stream's connection.
 	Stream(ctx context.Context, s *Session, st *Stream)
 	// Down is called once for each Up, after the session's last connection ended and after its last
-	// Bind or Unbind returned. Stream handlers may still be returning.
+	// Bind, Unbind or Renew returned. Stream handlers may still be returning.
 	Down(s *Session, err error)
 }
 
@@ -251,9 +255,9 @@ func peerError(err error) *Error {
 	return &Error{Code: CodeInternal, Msg: "the server has an internal error"}
 }
 
-// handleMessage begins to serve an agent's request. While maxRequests are being served, it waits.
+// handleMessage begins to serve a request. While maxRequests are being served, it waits.
 func (h *serverSession) handleMessage(l *link, m *message) error {
-	if m.Type != typeBind && m.Type != typeUnbind {
+	if m.Type != typeBind && m.Type != typeUnbind && m.Type != typeRenew {
 		return nil // a type of a later version
 	}
 	select {
@@ -288,11 +292,16 @@ func (h *serverSession) handleRequestLine(line RequestLine) {
 }
 
 func (h *serverSession) serveRequest(l *link, m, answer *message) error {
+	ctx, cancel := context.WithTimeout(l.ctx, controlTimeout)
+	defer cancel()
+	if m.Type == typeRenew {
+		expires, err := h.server.cfg.Handler.Renew(ctx, h.Session, m.Renew.Token)
+		answer.Type, answer.Renewed = typeRenewed, &renewed{ExpiresAt: expires}
+		return err
+	}
 	if h.Role() != RoleAgent {
 		return &Error{Code: CodeForbidden, Msg: "only an agent binds endpoints"}
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, controlTimeout)
-	defer cancel()
 	if m.Type == typeUnbind {
 		answer.Type = typeUnbound
 		return h.server.cfg.Handler.Unbind(ctx, h.Session, m.Unbind.EndpointID)

@@ -45,6 +45,8 @@ type fakeEdge struct {
 	hellos  chan tunnel.Hello    // of every session
 	up      chan *tunnel.Session // every session
 	streams chan tunnel.OpenHeader
+	// tokens of sessions that were renewed
+	renewals chan string
 
 	mu     sync.Mutex
 	handle func(ctx context.Context, st *tunnel.Stream)
@@ -67,7 +69,7 @@ func startEdgeAt(t *testing.T, addr string, handle func(ctx context.Context, st 
 	e := &fakeEdge{
 		t: t, handle: handle, roots: x509.NewCertPool(),
 		hellos: make(chan tunnel.Hello, 100), up: make(chan *tunnel.Session, 100),
-		streams: make(chan tunnel.OpenHeader, 5000),
+		streams: make(chan tunnel.OpenHeader, 5000), renewals: make(chan string, 100),
 	}
 	e.roots.AddCert(certificate.Certificate())
 	ln, err := net.Listen("tcp", addr)
@@ -164,6 +166,11 @@ func (e *fakeEdge) Bind(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.B
 
 func (e *fakeEdge) Unbind(context.Context, *tunnel.Session, string) error {
 	return errors.New("a forwarder binds nothing")
+}
+
+func (e *fakeEdge) Renew(_ context.Context, _ *tunnel.Session, token string) (time.Time, error) {
+	e.renewals <- token
+	return time.Now().Add(time.Hour), nil
 }
 
 func (e *fakeEdge) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {

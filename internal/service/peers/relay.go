@@ -69,6 +69,11 @@ func (h relayHandler) Bind(context.Context, *tunnel.Session, tunnel.Bind) (tunne
 // Unbind refuses.
 func (h relayHandler) Unbind(context.Context, *tunnel.Session, string) error { return errNoBinds }
 
+// Renew refuses: replicas have certificates instead of tokens.
+func (h relayHandler) Renew(context.Context, *tunnel.Session, string) (time.Time, error) {
+	return time.Time{}, &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "replicas have no tokens"}
+}
+
 // Stream relays a peer's stream to an agent of this replica. It is accepted when the agent has
 // accepted it, and refused with the agent's refusal.
 func (h relayHandler) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {

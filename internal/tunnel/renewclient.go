@@ -1,0 +1,88 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+)
+
+// renewInterval is how often a session's token is compared with the one that Hello returns.
+const renewInterval = 10 * time.Second
+
+// tokenRenewal presents a new token on the live connections of one session. Each replica checks
+// tokens for itself, so each gets it.
+type tokenRenewal struct {
+	client    *Client
+	session   *Session
+	presented map[string]string // by replica id: the token that it accepted last
+	lastErr   string            // that was logged last
+}
+
+// renewTokens presents new tokens until ctx ends.
+func (c *Client) renewTokens(ctx context.Context, s *Session, first string) {
+	r := &tokenRenewal{client: c, session: s, presented: map[string]string{s.welcome.ReplicaID: first}}
+	for timer.Sleep(ctx, renewInterval) {
+		r.present(ctx, c.cfg.Hello().Token)
+	}
+}
+
+// present sends the token to the replicas that have not accepted it on this session. One that
+// refuses it, or does not answer, is asked again the next time. The token of a connection that joined
+// meanwhile is not known, so its replica is asked, too.
+func (r *tokenRenewal) present(ctx context.Context, token string) {
+	if token == "" {
+		return // Hello reports why
+	}
+	links := r.session.renewableLinks()
+	for id := range r.presented {
+		if links[id] == nil {
+			delete(r.presented, id)
+		}
+	}
+	for id, l := range links {
+		if r.presented[id] == token {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+		answer, err := r.session.requestOver(ctx, l, &message{Type: typeRenew, Renew: &renew{Token: token}})
+		cancel()
+		if err != nil {
+			r.logError(id, err)
+			continue
+		}
+		r.presented[id], r.lastErr = token, ""
+		r.client.cfg.Logger.Debug("the session's token was renewed", "session", r.session.ID(), "replica", id,
+			"expires", answer.Renewed.ExpiresAt)
+	}
+}
+
+// logError logs an error that differs from the last one. A connection that ends is logged elsewhere.
+func (r *tokenRenewal) logError(replicaID string, err error) {
+	var refused *Error
+	if err.Error() == r.lastErr || !errors.As(err, &refused) {
+		return
+	}
+	r.lastErr = err.Error()
+	r.client.cfg.Logger.Warn("the session's token was not renewed; the session ends when the one before expires",
+		"session", r.session.ID(), "replica", replicaID, "error", err)
+}
+
+// renewableLinks returns a connection with each replica that knows FeatureRenew, by the replica's id:
+// one that takes new streams if there is one, or else one that is being retired.
+func (s *Session) renewableLinks() map[string]*link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	links := make(map[string]*link)
+	for _, l := range slices.Concat(s.links, s.retiring) {
+		if links[l.replicaID] == nil && l.ctx.Err() == nil && slices.Contains(l.features, FeatureRenew) {
+			links[l.replicaID] = l
+		}
+	}
+	return links
+}

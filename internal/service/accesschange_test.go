@@ -26,6 +26,7 @@ type publishedWrites struct {
 	operator *account.Operator
 	backend  *account.Backend
 	endpoint *account.Endpoint
+	cluster  *account.Cluster
 }
 
 func newPublishedWrites(t *testing.T, s *publishingStore, accountID string) *publishedWrites {
@@ -46,6 +47,8 @@ func newPublishedWrites(t *testing.T, s *publishingStore, accountID string) *pub
 	storetest.Must(t, err)
 	w.endpoint, err = s.CreateEndpoint(ctx, account.Endpoint{AccountID: accountID, URL: "http://a.demo",
 		Scheme: "http", Host: "a.demo", Port: 80, Bindings: []string{account.BindingKubernetes}}, account.PolicyFacts{})
+	storetest.Must(t, err)
+	w.cluster, err = s.CreateCluster(ctx, w.by, storetest.ClusterPatch(t, "prod", "k-1"))
 	storetest.Must(t, err)
 	return w
 }
@@ -71,6 +74,11 @@ func (w *publishedWrites) calls() map[string]func(ctx context.Context) error {
 				account.PolicyFacts{})
 			return err
 		},
+		"PatchCluster": func(ctx context.Context) error {
+			_, err := w.PatchCluster(ctx, w.by, w.cluster.ID, account.ClusterPatch{Description: &text})
+			return err
+		},
+		"DeleteCluster":   func(ctx context.Context) error { return w.DeleteCluster(ctx, w.by, w.cluster.ID) },
 		"DeleteAPIKey":    func(ctx context.Context) error { return w.DeleteAPIKey(ctx, w.by, w.key.ID) },
 		"DeleteAuthtoken": func(ctx context.Context) error { return w.DeleteAuthtoken(ctx, w.by, w.token.ID) },
 		"DeleteOperator":  func(ctx context.Context) error { return w.DeleteOperator(ctx, w.by, w.operator.ID) },
@@ -92,6 +100,11 @@ func (w *publishedWrites) state(ctx context.Context) string {
 	}
 	if a, err := w.Authtoken(ctx, w.by.AccountID, w.token.ID); err == nil {
 		add(a.Description, nil)
+	} else {
+		add("", err)
+	}
+	if c, err := w.Cluster(ctx, w.by.AccountID, w.cluster.ID); err == nil {
+		add(c.Description, nil)
 	} else {
 		add("", err)
 	}

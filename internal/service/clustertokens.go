@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/clustertoken"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // apiStore is the store for the API, which takes tokens of ServiceAccounts beside API keys.
@@ -32,10 +33,16 @@ type tunnelStore struct {
 	tokens *clustertoken.Checker
 }
 
-// TunnelCredential implements account.TunnelAuthenticator.
+// TunnelCredential implements account.TunnelAuthenticator. The refusal of a token that has expired,
+// or is not valid yet, is a *tunnel.Error that lets the client try again: the kubelet renews the
+// token in its file when the cluster's API server is back.
 func (s *tunnelStore) TunnelCredential(ctx context.Context, secret string) (*account.TunnelCredential, error) {
-	if clustertoken.IsToken(secret) {
-		return s.tokens.TunnelCredential(ctx, secret)
+	if !clustertoken.IsToken(secret) {
+		return s.Store.TunnelCredential(ctx, secret)
 	}
-	return s.Store.TunnelCredential(ctx, secret)
+	c, err := s.tokens.TunnelCredential(ctx, secret)
+	if account.CodeOf(err) == account.CodeExpired {
+		return nil, &tunnel.Error{Code: tunnel.CodeUnavailable, Detail: string(account.CodeExpired), Msg: err.Error()}
+	}
+	return c, err
 }

@@ -34,7 +34,7 @@ type ClientConfig struct {
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Hello returns the first message of every session; it may read the token anew each time.
 	// SessionID and JoinSecret stay empty.
-	Hello      func() Hello
+	Hello func() Hello
 	// RenewToken makes sessions present Hello's token when it has changed, within 10 s, so that they
 	// outlive the one with which they began. Both must be of the same subject. A server without
 	// FeatureRenew is sent nothing.

@@ -83,8 +83,7 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 	case h.Role == tunnel.RoleAgent:
 		if !token.ACL.HasVerb("bind") {
 			return nil, account.Errorf(account.CodeScope,
-				"authtoken %s has no bind rule: an agent needs one, such as bind:*",
-				token.ID)
+				"%s has no bind rule: an agent needs one, such as bind:*", token)
 		}
 	case h.Role == tunnel.RoleForwarder:
 		o, err := s.findOperator(ctx, token, h.OperatorID)
@@ -116,7 +115,7 @@ func (s *Server) findOperator(
 			"a forwarder names the operator that it belongs to, by its id op-…")
 	}
 	if !token.ACL.MayConnect(operatorID) {
-		return nil, errNoConnectRule(token.ID, operatorID)
+		return nil, errNoConnectRule(token, operatorID)
 	}
 	o, err := s.opt.Store.Operator(ctx, token.AccountID, operatorID)
 	if account.CodeOf(err) == account.CodeNotFound {
@@ -125,11 +124,12 @@ func (s *Server) findOperator(
 	return o, err
 }
 
-func errNoConnectRule(credentialID, operatorID string) *account.Error {
-	return account.Errorf(account.CodeScope,
-		"authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create "+
-			"--connect '*'`",
-		credentialID, operatorID)
+func errNoConnectRule(token *account.TunnelCredential, operatorID string) *account.Error {
+	remedy := "make one with `fairlead-server authtoken create --connect '*'`"
+	if token.Use().IsSubject() {
+		remedy = "set its acl to connect:* in the subjects of its cluster"
+	}
+	return account.Errorf(account.CodeScope, "%s has no connect rule for operator %s: %s", token, operatorID, remedy)
 }
 
 // errUnregistered is not final: the operator's manager registers it again.

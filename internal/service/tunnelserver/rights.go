@@ -11,19 +11,19 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// authenticateExporter checks the hello of a client whose token is an API key: an agent in the
-// cluster that the key belongs to. A key that belongs to none belongs to this one from now on.
+// authenticateExporter checks the hello of a client whose token is an API key, or that of an
+// exporter's ServiceAccount: an agent in the cluster that the key belongs to. A key that belongs to
+// none belongs to this one from now on.
 func (s *Server) authenticateExporter(ctx context.Context, key *account.TunnelCredential, h tunnel.Hello) error {
 	switch {
 	case h.Role != tunnel.RoleAgent:
 		return account.Errorf(account.CodeScope,
-			"API key %s has the scope exporter, and binds endpoints only; a forwarder needs an authtoken with a "+
-				"connect "+
-				"rule: fairlead-server authtoken create --connect '*'", key.ID)
+			"%s has the scope exporter, and binds endpoints only; a forwarder needs an authtoken with a connect "+
+				"rule (fairlead-server authtoken create --connect '*'), or a ServiceAccount of the role forwarder", key)
 	case h.ClusterUID == "":
 		return account.Errorf(account.CodeScope,
-			"API key %s has the scope exporter, and this agent names no cluster, as fairlead-operator exporter does; "+
-				"give the agent an authtoken (%s…)", key.ID, account.AuthtokenPrefix)
+			"%s has the scope exporter, and this agent names no cluster, as fairlead-operator exporter does; "+
+				"give the agent an authtoken (%s…)", key, account.AuthtokenPrefix)
 	}
 	if err := account.ValidateClusterUID("cluster_uid", h.ClusterUID); err != nil {
 		return err

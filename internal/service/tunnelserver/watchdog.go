@@ -174,7 +174,7 @@ func (s *Server) updateToken(t *session, token *account.TunnelCredential) *accou
 func (s *Server) forbiddenLocked(t *session) *account.Error {
 	token := t.token
 	if t.operatorID != "" && !token.ACL.MayConnect(t.operatorID) {
-		return errNoConnectRule(t.credentialID, t.operatorID)
+		return errNoConnectRule(token, t.operatorID)
 	}
 	for _, h := range s.members {
 		if h.session != t {

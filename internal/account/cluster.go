@@ -175,8 +175,8 @@ func (c *Cluster) SubjectOf(claim string) *ClusterSubject {
 // ErrOtherUID is the refusal of a token whose ServiceAccount was deleted and made again.
 func ErrOtherUID(c *Cluster, s *ClusterSubject) *Error {
 	return Errorf(CodeUnknownCredential, "the token is of another %s than the one that cluster %s (%s) has presented "+
-		"before: it was deleted and made again; to trust it, set the uid of subject %s to the new one, or to \"\"",
-		s, c.Name, c.ID, s.ID)
+		"before: it was deleted and made again; to trust the new one: fairlead api clusters update %s --reset-uid "+
+		"%s/%s", s, c.Name, c.ID, c.ID, s.Namespace, s.ServiceAccount)
 }
 
 // TokenAudience returns the audience that tokens for the account must have at the service with the

@@ -102,8 +102,8 @@ type ClusterPinner interface {
 func ErrOtherCluster(keyID, belongsTo, given string) *Error {
 	if (CredentialUse{ID: keyID}).IsSubject() {
 		return Errorf(CodeScope,
-			"subject %s belongs to cluster %s, and this is cluster %s; make it known with its own "+
-				"keys: fairlead api clusters create", keyID, belongsTo, Shorten(given))
+			"subject %s belongs to cluster %s, and this is cluster %s; make it known with its "+
+				"own keys: fairlead api clusters create", keyID, belongsTo, Shorten(given))
 	}
 	return Errorf(CodeScope,
 		"API key %s belongs to cluster %s, and this is cluster %s; make a key for each cluster: fairlead api "+

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,10 @@ func kubernetesClaim(namespace, name, uid string) func(*fixture) string {
 const foreignKey = `{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}`
 
 func attacks() []attack {
+	return slices.Concat(attacksOnNames(), attacksOnSignature(), attacksOnTimes(), attacksOnKeys(), attacksOnForm())
+}
+
+func attacksOnNames() []attack {
 	return []attack{
 		{name: "wrong issuer", token: claim("iss", "https://other.example"), says: "issuer"},
 		{name: "no issuer", token: claim("iss", nil), says: "issuer"},
@@ -108,11 +113,17 @@ func attacks() []attack {
 		{name: "no claims of Kubernetes", token: claim("kubernetes.io", nil), says: "must name the same"},
 		{name: "other UID", token: kubernetesClaim("fairlead", "exporter", "u-2"), says: "deleted and made again"},
 		{name: "no UID", token: kubernetesClaim("fairlead", "exporter", ""), says: "no Kubernetes uid"},
+	}
+}
+
+func attacksOnSignature() []attack {
+	return []attack{
 		{name: "alg none", token: func(f *fixture) string {
 			signed := header(map[string]any{"alg": "none"})(f)
 			return signed[:strings.LastIndex(signed, ".")+1]
 		}, says: "algorithm is \"none\""},
-		{name: "alg none with a signature", token: header(map[string]any{"alg": "none"}), says: "algorithm is \"none\""},
+		{name: "alg none with a signature", token: header(map[string]any{"alg": "none"}),
+			says: "algorithm is \"none\""},
 		{name: "no alg", token: header(map[string]any{"alg": nil}), says: "algorithm is \"\""},
 		{name: "HS256 with the public key", token: hmacSigned, says: "algorithm is \"HS256\""},
 		{name: "another algorithm than the key's", token: func(f *fixture) string {
@@ -125,6 +136,11 @@ func attacks() []attack {
 		{name: "kid with NUL", token: header(map[string]any{"kid": "k-1\x00"}), says: "has a key with the kid"},
 		{name: "kid that is a number", token: header(map[string]any{"kid": 1}), says: "kid is no text", quiet: true},
 		{name: "kid as SQL", token: header(map[string]any{"kid": "' OR 1=1 --"}), says: "has a key with the kid"},
+	}
+}
+
+func attacksOnTimes() []attack {
+	return []attack{
 		{name: "expired", token: claim("exp", at(0)), code: account.CodeExpired, says: "the token expired at"},
 		{name: "not valid yet", token: claim("nbf", at(61*time.Second)), code: account.CodeExpired,
 			says: "not valid before"},
@@ -141,6 +157,11 @@ func attacks() []attack {
 		{name: "exp as text", token: claim("exp", "9999999999"), says: "no complete JSON Web Token", quiet: true},
 		{name: "legacy token without exp", token: claim("exp", nil), says: "legacy token"},
 		{name: "no iat", token: claim("iat", nil), says: "legacy token"},
+	}
+}
+
+func attacksOnKeys() []attack {
+	return []attack{
 		{name: "key of another cluster with the same issuer", token: func(f *fixture) string {
 			return accounttest.NewTokenSigner(f.T, "k-other", "ES256").Token(f.T, f.claims())
 		}, says: "has a key with the kid \"k-other\""},
@@ -160,6 +181,11 @@ func attacks() []attack {
 		{name: "x5u", token: header(map[string]any{"x5u": "https://evil.example/x"}), says: "has \"x5u\""},
 		{name: "x5c", token: header(map[string]any{"x5c": []string{"AA=="}}), says: "has \"x5c\""},
 		{name: "crit", token: header(map[string]any{"crit": []string{"b64"}, "b64": false}), says: "has \"b64\""},
+	}
+}
+
+func attacksOnForm() []attack {
+	return []attack{
 		{name: "duplicate claim", token: func(f *fixture) string {
 			payload := strings.Replace(string(f.json(f.claims())), `"iss"`, `"sub":"system:admin","iss"`, 1)
 			return f.signer.Sign(f.T, f.json(map[string]any{"alg": f.signer.Algorithm, "kid": f.signer.KeyID}),

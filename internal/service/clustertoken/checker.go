@@ -93,9 +93,9 @@ func (c *Checker) admit(
 	subject := cluster.SubjectOf(t.claims.Subject)
 	if subject == nil {
 		return cluster, nil, account.Errorf(account.CodeUnknownCredential,
-			"ServiceAccount %s/%s is no subject of cluster %s (%s); add it: fairlead api clusters update %s",
-			t.claims.Kubernetes.Namespace, t.claims.Kubernetes.ServiceAccount.Name, cluster.Name, cluster.ID,
-			cluster.ID)
+			"ServiceAccount %[1]s/%[2]s is no subject of cluster %[3]s (%[4]s); add it: fairlead api clusters update "+
+				"%[4]s --add-subject ROLE=%[1]s/%[2]s", t.claims.Kubernetes.Namespace,
+			t.claims.Kubernetes.ServiceAccount.Name, cluster.Name, cluster.ID)
 	}
 	uid := t.claims.Kubernetes.ServiceAccount.UID
 	switch subject.UID {

@@ -304,8 +304,8 @@ func FuzzChecker(f *testing.F) {
 	signer := accounttest.NewTokenSigner(f, "k-1", "ES256")
 	set, name := signer.KeySet(f), "prod"
 	if _, err = s.CreateCluster(f.Context(), account.Caller{AccountID: owner.ID}, account.ClusterPatch{Name: &name,
-		JWKS: &set, Subjects: &[]account.SubjectPatch{{Namespace: "a", ServiceAccount: "b", Role: account.RoleOperator}},
-	}); err != nil {
+		JWKS: &set, Subjects: &[]account.SubjectPatch{
+			{Namespace: "a", ServiceAccount: "b", Role: account.RoleOperator}}}); err != nil {
 		f.Fatal(err)
 	}
 	c := clustertoken.New(clustertoken.Options{Store: s, BaseURL: baseURL, Logger: slog.New(slog.DiscardHandler)})

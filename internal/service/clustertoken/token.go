@@ -118,9 +118,9 @@ func (t *token) verify(cluster *account.Cluster, baseURL string, now time.Time) 
 		_, err = signed.Verify(public)
 	}
 	if err != nil {
-		return refuse("the token is not signed by the key %q of cluster %s (%s); if the cluster has new keys, add "+
-			"them: fairlead api clusters update %s --add-jwks-file", account.Shorten(t.keyID), cluster.Name, cluster.ID,
-			cluster.ID)
+		return refuse("the token is not signed by the key %q of cluster %s (%s); if the cluster has a new key of this "+
+			"name: kubectl get --raw /openid/v1/jwks | fairlead api clusters update %s --add-jwks-file -",
+			account.Shorten(t.keyID), cluster.Name, cluster.ID, cluster.ID)
 	}
 	if err := t.checkTimes(now); err != nil {
 		return err

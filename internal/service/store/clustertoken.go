@@ -19,8 +19,9 @@ func (s *Store) ClusterByKey(ctx context.Context, accountID, keyID string) (c *a
 		c, err = clusters.first(t, `account_id = $1 AND id IN
 			(SELECT cluster_id FROM cluster_keys WHERE account_id = $1 AND key_id = $2)`, accountID, keyID)
 		if err == nil && c == nil {
-			err = account.Errorf(account.CodeUnknownCredential, "no cluster of the account has a key with the kid %q",
-				account.Shorten(keyID))
+			err = account.Errorf(account.CodeUnknownCredential, "no cluster of the account has a key with the kid %q; "+
+				"after a change of a cluster's keys: kubectl get --raw /openid/v1/jwks | fairlead api clusters update "+
+				"ID --add-jwks-file -", account.Shorten(keyID))
 		}
 		return err
 	})

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -101,6 +102,10 @@ func (*service) Join(context.Context, tunnel.Hello, net.Addr) (tunnel.Welcome, e
 }
 
 func (svc *service) Up(*tunnel.Session) {}
+
+func (*service) Renew(context.Context, *tunnel.Session, string) (time.Time, error) {
+	return time.Time{}, &tunnel.Error{Code: tunnel.CodeInvalid, Msg: "there is no token to renew"}
+}
 
 func (svc *service) Bind(_ context.Context, s *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
 	svc.binds <- b

@@ -16,7 +16,8 @@ import (
 // wireSessions constructs the server of tunnel sessions.
 func (s *service) wireSessions() {
 	o := tunnelserver.Options{
-		Store: &tunnelStore{s.store, s.clusterTokens}, CheckPolicy: compilePolicy, OnBind: s.warnUnreachable, OnBindResult: s.meter.api.countBind,
+		Store: &tunnelStore{s.store, s.clusterTokens}, CheckPolicy: compilePolicy,
+		OnBind: s.warnUnreachable, OnBindResult: s.meter.api.countBind,
 		StoreID: s.store.StoreID(), ServerID: s.serverID(), Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.meter.countIncomingStream, OnHello: s.meter.countHello, Logger: s.log,
 	}

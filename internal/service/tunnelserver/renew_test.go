@@ -35,6 +35,14 @@ func (s *checkedTokens) TunnelCredential(ctx context.Context, secret string) (*a
 func newTokenService(t *testing.T) *testService {
 	t.Helper()
 	l := newTestService(t, "bind:*")
+	l.trustCluster(l)
+	return l
+}
+
+// trustCluster makes the servers, which have one store, accept tokens of a cluster.
+func (l *testService) trustCluster(servers ...*testService) {
+	t := l.t
+	t.Helper()
 	c, err := l.store.CreateCluster(t.Context(), account.Caller{AccountID: l.accountID},
 		storetest.ClusterPatch(t, "prod", "k-1"))
 	storetest.Must(t, err)
@@ -45,18 +53,19 @@ func newTokenService(t *testing.T) *testService {
 	storetest.Must(t, l.store.PinCluster(t.Context(), l.accountID, c.Subjects[2].ID, "uid-1"))
 	c, err = l.store.Cluster(t.Context(), l.accountID, c.ID)
 	storetest.Must(t, err)
-	tokens := &checkedTokens{Store: l.store, credentials: map[string]*account.TunnelCredential{}}
+	credentials := map[string]*account.TunnelCredential{}
 	add := func(name string, subject int, ends time.Duration) {
 		token := account.ServiceAccountToken{KeyID: "k-1", UID: "u",
 			Expires: time.Now().Add(ends - account.TokenGrace).Unix()}
-		tokens.credentials[name], err = c.TunnelCredential(&c.Subjects[subject], token)
+		credentials[name], err = c.TunnelCredential(&c.Subjects[subject], token)
 		storetest.Must(t, err)
 	}
 	add("short", 2, 3*time.Second)
 	add("long", 2, time.Hour)
 	add("forwarder", 1, time.Hour)
-	l.opt.Store = tokens
-	return l
+	for _, s := range servers {
+		s.opt.Store = &checkedTokens{Store: s.store, credentials: credentials}
+	}
 }
 
 // exporterOf connects an exporter with the token.
@@ -131,5 +140,28 @@ func TestRenew_SurvivesRulesChange(t *testing.T) {
 	wait.Until(t, "the new rules", func() bool { return len(l.tokenOf(l.session(a.ID())).ACL) == 3 })
 	if ends := l.tokenOf(l.session(a.ID())).ServiceAccount.Ends(); time.Until(ends) < 59*time.Minute {
 		t.Errorf("the session ends at %s", ends)
+	}
+}
+
+// TestJoin_TakesTokenOfSameSubject holds that another token of a session's ServiceAccount joins it on
+// another server, and no other credential of the account does.
+func TestJoin_TakesTokenOfSameSubject(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t, 2)
+	r.servers[0].trustCluster(r.servers...)
+	a := r.servers[0].exporterOf("long")
+	wait.Until(t, "the session to be stored", func() bool { return r.servers[0].storedSession(a.ID()) != nil })
+	join := func(token string) error {
+		_, err := r.servers[1].Join(t.Context(), tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClusterUID: "uid-1",
+			SessionID: a.ID(), JoinSecret: a.Welcome().JoinSecret}, nil)
+		return err
+	}
+	for _, token := range []string{"forwarder", r.token, ""} {
+		mustRefuse(t, "the token "+token, join(token), tunnel.CodeForbidden, "is that of another ServiceAccount")
+	}
+	storetest.Must(t, join("short"))
+	s := r.servers[1]
+	if got := s.tokenOf(s.session(a.ID())).ServiceAccount; time.Until(got.Ends()) > 4*time.Second {
+		t.Errorf("the leg has the token %+v, not its own", got)
 	}
 }

@@ -104,6 +104,21 @@ var clusterIDs = map[string]func(*testing.T, Open){
 		Equal(t, "refused", refused, 2*clusters-2)
 	},
 	"cluster id: exports of a vanished cluster are deleted": vanishedCluster,
+	"cluster id: tokens of its ServiceAccounts keep exports": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		c := f.NewCluster("prod", "k1")
+		Must(t, f.Store.PinCluster(t.Context(), f.AccountID, c.Subjects[2].ID, "there"))
+		f.MakeCloud(f.Export("hello", "b", "there"))
+		for range 16 {
+			f.Store.MarkClusterUsed(c.ID)
+			f.Sweep(24 * time.Hour)
+		}
+		Equal(t, "records while tokens are used", len(f.records()), 1)
+		for range 8 {
+			f.Sweep(24 * time.Hour)
+		}
+		Equal(t, "records a week later", len(f.records()), 0)
+	},
 	"cluster id: an outage deletes no export": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.MakeCloud(f.Export("hello", "a", "one"))

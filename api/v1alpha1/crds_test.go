@@ -78,6 +78,7 @@ type specCase struct{ name, kind, spec, refused string }
 const (
 	agentEndpoint = "AgentEndpoint"
 	cloudEndpoint = "CloudEndpoint"
+	access        = "EndpointAccess"
 	// httpTo and tcpTo are the least of an AgentEndpoint.
 	httpTo = "url: http://a.demo\nupstream: {url: http://a}\n"
 	tcpTo  = "url: tcp://a.demo:5432\nupstream: {url: tcp://a:5432}\n"
@@ -148,6 +149,24 @@ var created = []specCase{
 		"url: http://a.demo\ntrafficPolicy: {inline: {}, targetRef: {kind: ConfigMap, name: p}}",
 		"exactly one of inline and targetRef"},
 	{"an upstream", cloudEndpoint, httpTo, "unknown field"},
+
+	{"that nobody passes", access, "endpoints: [api]", ""},
+	{"of wildcards and ports", access, "endpoints: ['*', 'a*-x', '*-x']\nports: [80, 65535]\nfrom: []", ""},
+	{"with each field of a peer", access, "endpoints: [api]\nfrom: [{namespaceSelector: {matchLabels: {a: b}}, " +
+		"podSelector: {}, serviceAccounts: [web]}]", ""},
+	{"of no endpoint", access, "endpoints: []", "spec.endpoints"},
+	{"without endpoints", access, "from: []", "spec.endpoints: Required"},
+	{"of a hostname", access, "endpoints: [api.demo]", "the first label of a hostname"},
+	{"of a URL", access, "endpoints: ['http://api.demo']", "the first label of a hostname"},
+	{"of an endpoint twice", access, "endpoints: [api, api]", "Duplicate value"},
+	{"of port 0", access, "endpoints: [api]\nports: [0]", "spec.ports[0]"},
+	{"of no port", access, "endpoints: [api]\nports: []", "spec.ports"},
+	{"with an empty peer", access, "endpoints: [api]\nfrom: [{}]",
+		"give namespaceSelector, podSelector or serviceAccounts"},
+	{"with no ServiceAccount", access, "endpoints: [api]\nfrom: [{serviceAccounts: []}]", "serviceAccounts"},
+	{"with an unknown field", access, "endpoints: [api]\nfrom: [{ipBlock: {}}]", "unknown field"},
+	{"with too many peers", access,
+		"endpoints: [api]\nfrom: [" + strings.Repeat("{podSelector: {}},", 65) + "]", "Too many"},
 }
 
 // check creates an object with the spec.

@@ -15,7 +15,8 @@ var GroupVersion = schema.GroupVersion{Group: "bindings.fairlead.dev", Version: 
 // AddToScheme registers this package's kinds with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &BoundEndpoint{}, &BoundEndpointList{}, &KubernetesOperator{},
-		&KubernetesOperatorList{}, &AgentEndpoint{}, &AgentEndpointList{}, &CloudEndpoint{}, &CloudEndpointList{})
+		&KubernetesOperatorList{}, &AgentEndpoint{}, &AgentEndpointList{}, &CloudEndpoint{}, &CloudEndpointList{},
+		&EndpointAccess{}, &EndpointAccessList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

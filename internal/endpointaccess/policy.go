@@ -1,0 +1,76 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpointaccess decides which pods may call which endpoints.
+//
+// Inputs: the EndpointAccess objects of a cluster as Policies, what holds for endpoints that no
+// policy selects, and for each decision a target and its caller. Output: whether the call is
+// allowed, and the rule that decides. It watches nothing and knows no Kubernetes client: forwarders
+// enforce the decisions, the manager reports problems and writes NetworkPolicies from the same
+// policies, and fairlead doctor explains them.
+//
+// The semantics are those of NetworkPolicy: policies unite; a target that some policy selects is
+// denied to every caller that no peer of any of them selects; a caller that is not known is
+// selected by no peer.
+package endpointaccess
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+)
+
+// Policy is an EndpointAccess object.
+type Policy struct {
+	Namespace, Name string
+	UID             string
+	Generation      int64
+	Spec            Spec
+}
+
+// Spec is the spec of an EndpointAccess object, as its JSON has it.
+type Spec struct {
+	// Endpoints are first labels of hostnames, in which * stands for any characters.
+	Endpoints []string `json:"endpoints"`
+	// Ports are those of URLs; empty selects all.
+	Ports []int32 `json:"ports,omitempty"`
+	// From are the peers of which one must select the caller.
+	From []Peer `json:"from,omitempty"`
+}
+
+// Peer selects the pods to which all of its fields apply.
+type Peer struct {
+	NamespaceSelector *Selector `json:"namespaceSelector,omitempty"` // nil: the policy's namespace
+	PodSelector       *Selector `json:"podSelector,omitempty"`       // nil: all pods
+	ServiceAccounts   []string  `json:"serviceAccounts,omitempty"`   // empty: any
+}
+
+// Validate returns an error that names the first peer whose selectors do not parse. Such a peer
+// selects no pod.
+func (s *Spec) Validate() error {
+	for i, peer := range s.From {
+		if err := peer.NamespaceSelector.Validate(); err != nil {
+			return fmt.Errorf("spec.from[%d].namespaceSelector: %w", i, err)
+		}
+		if err := peer.PodSelector.Validate(); err != nil {
+			return fmt.Errorf("spec.from[%d].podSelector: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Digest returns a text that identifies a namespace's policies in their generations, in any order.
+// Forwarders report it for the policies that they enforce.
+func Digest(policies []*Policy) string {
+	lines := make([]string, len(policies))
+	for i, p := range policies {
+		lines[i] = fmt.Sprintf("%s %s %d\n", p.Name, p.UID, p.Generation)
+	}
+	slices.Sort(lines)
+	h := sha256.New()
+	for _, line := range lines {
+		h.Write([]byte(line))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

@@ -1,0 +1,168 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointaccess
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Default is what holds for endpoints that no policy selects.
+type Default string
+
+// Defaults.
+const (
+	Allow Default = "allow"
+	Deny  Default = "deny"
+)
+
+// Valid reports whether it is one of the above.
+func (d Default) Valid() bool { return d == Allow || d == Deny }
+
+// Target is what a connection is for.
+type Target struct {
+	Namespace string // of the hostname
+	Endpoint  string // the first label of the hostname
+	Port      int    // of the URL
+}
+
+// TargetOf returns the target of a URL's hostname, which has two labels or, for a Service that
+// another cluster exports, three.
+func TargetOf(hostname string, port int) Target {
+	endpoint, rest, _ := strings.Cut(hostname, ".")
+	namespace, _, _ := strings.Cut(rest, ".")
+	return Target{Namespace: namespace, Endpoint: endpoint, Port: port}
+}
+
+// Caller is a pod that is known.
+type Caller struct {
+	Namespace       string
+	NamespaceLabels Labels
+	PodLabels       Labels
+	ServiceAccount  string
+}
+
+// Rules are compiled policies. They do not change, so their methods are safe for concurrent use.
+type Rules struct {
+	byDefault  Default
+	namespaces map[string]*namespaceRules
+}
+
+// namespaceRules are the policies of one namespace.
+type namespaceRules struct {
+	byEndpoint map[string][]*rule // without wildcards
+	wildcards  []wildcard
+	digest     string
+}
+
+// rule is a compiled policy.
+type rule struct {
+	policy *Policy
+	peers  []peer
+}
+
+// peer is a valid element of a policy's from.
+type peer struct {
+	*Peer
+	name string // "EndpointAccess NAMESPACE/NAME, from[INDEX]"
+}
+
+type wildcard struct {
+	pattern string
+	rule    *rule
+}
+
+// Compile compiles policies, which must not be changed afterwards. Peers that are not valid select
+// no pod.
+func Compile(policies []Policy, byDefault Default) *Rules {
+	r := &Rules{byDefault: byDefault, namespaces: map[string]*namespaceRules{}}
+	byNamespace := map[string][]*Policy{}
+	for i := range policies {
+		byNamespace[policies[i].Namespace] = append(byNamespace[policies[i].Namespace], &policies[i])
+	}
+	for namespace, list := range byNamespace {
+		slices.SortFunc(list, func(a, b *Policy) int { return cmp.Compare(a.Name, b.Name) })
+		r.namespaces[namespace] = compileNamespace(list)
+	}
+	return r
+}
+
+func compileNamespace(policies []*Policy) *namespaceRules {
+	n := &namespaceRules{byEndpoint: map[string][]*rule{}, digest: Digest(policies)}
+	for _, p := range policies {
+		compiled := compilePolicy(p)
+		for _, endpoint := range p.Spec.Endpoints {
+			if strings.Contains(endpoint, "*") {
+				n.wildcards = append(n.wildcards, wildcard{endpoint, compiled})
+			} else {
+				n.byEndpoint[endpoint] = append(n.byEndpoint[endpoint], compiled)
+			}
+		}
+	}
+	return n
+}
+
+func compilePolicy(p *Policy) *rule {
+	r := &rule{policy: p}
+	for i := range p.Spec.From {
+		from := &p.Spec.From[i]
+		if from.NamespaceSelector.Validate() != nil || from.PodSelector.Validate() != nil {
+			continue
+		}
+		r.peers = append(r.peers, peer{from, fmt.Sprintf("EndpointAccess %s/%s, from[%d]", p.Namespace, p.Name, i)})
+	}
+	return r
+}
+
+// Default returns what holds for endpoints that no policy selects.
+func (r *Rules) Default() Default { return r.byDefault }
+
+// Digests returns the Digest of each namespace's policies, of namespaces that have some.
+func (r *Rules) Digests() map[string]string {
+	digests := make(map[string]string, len(r.namespaces))
+	for namespace, n := range r.namespaces {
+		digests[namespace] = n.digest
+	}
+	return digests
+}
+
+// Restricted reports whether calls of the target depend on the caller, or are denied.
+func (r *Rules) Restricted(t Target) bool { return r.byDefault != Allow || len(r.selecting(t)) > 0 }
+
+// Selecting returns the policies that select the target, by name. They must not be modified.
+func (r *Rules) Selecting(t Target) []*Policy {
+	rules := r.selecting(t)
+	policies := make([]*Policy, len(rules))
+	for i, selected := range rules {
+		policies[i] = selected.policy
+	}
+	return policies
+}
+
+// selecting returns the rules of the policies that select the target, by name, each once.
+func (r *Rules) selecting(t Target) []*rule {
+	n := r.namespaces[t.Namespace]
+	if n == nil {
+		return nil
+	}
+	selected := n.byEndpoint[t.Endpoint]
+	if !slices.ContainsFunc(selected, func(r *rule) bool { return !r.hasPort(t.Port) }) && len(n.wildcards) == 0 {
+		return selected
+	}
+	selected = slices.DeleteFunc(slices.Clone(selected), func(r *rule) bool { return !r.hasPort(t.Port) })
+	for _, w := range n.wildcards {
+		if ok, err := path.Match(w.pattern, t.Endpoint); ok && err == nil && w.rule.hasPort(t.Port) {
+			selected = append(selected, w.rule)
+		}
+	}
+	slices.SortFunc(selected, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
+	return slices.Compact(selected)
+}
+
+func (r *rule) hasPort(port int) bool {
+	return len(r.policy.Spec.Ports) == 0 || slices.Contains(r.policy.Spec.Ports, int32(port))
+}

@@ -1,0 +1,42 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package accesspolicy converts EndpointAccess objects, as the API server has them, to policies of
+// package endpointaccess, which knows no Kubernetes. Forwarders and the manager use it.
+package accesspolicy
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+)
+
+// Of returns the object's policy. It shares the object's slices and maps.
+func Of(o *v1alpha1.EndpointAccess) endpointaccess.Policy {
+	return endpointaccess.Policy{
+		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
+		Spec: endpointaccess.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports, From: peers(o.Spec.From)},
+	}
+}
+
+func peers(from []v1alpha1.EndpointAccessPeer) []endpointaccess.Peer {
+	result := make([]endpointaccess.Peer, len(from))
+	for i, p := range from {
+		result[i] = endpointaccess.Peer{NamespaceSelector: selector(p.NamespaceSelector),
+			PodSelector: selector(p.PodSelector), ServiceAccounts: p.ServiceAccounts}
+	}
+	return result
+}
+
+func selector(s *metav1.LabelSelector) *endpointaccess.Selector {
+	if s == nil {
+		return nil
+	}
+	result := &endpointaccess.Selector{MatchLabels: s.MatchLabels}
+	for _, r := range s.MatchExpressions {
+		result.MatchExpressions = append(result.MatchExpressions,
+			endpointaccess.Requirement{Key: r.Key, Operator: string(r.Operator), Values: r.Values})
+	}
+	return result
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
@@ -47,7 +48,13 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute,
 		"how long live connections may go on after the order to stop")
 	f.BoolVar(&o.PodIdentity, "pod-identity", false,
-		"name the calling pod to the edge; needs the right to list and watch all pods of the cluster")
+		"know the calling pod, for EndpointAccess objects and the edge; needs the right to list and watch all pods "+
+			"and namespaces of the cluster")
+	f.StringVar((*string)(&o.DefaultAccess), "default-access", string(endpointaccess.Allow),
+		"allow or deny: what holds for endpoints that no EndpointAccess selects")
+	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
+		"`NAMES` of the only namespaces whose EndpointAccess objects are read, comma-separated, as the manager's; "+
+			"calls of endpoints in others are denied; default all")
 	f.StringSliceVar(&o.PodAnnotations, "pod-annotations", nil,
 		"with --pod-identity: `NAMES` of annotations that policies may read; example.com/* names all with this "+
 			"prefix")

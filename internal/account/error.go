@@ -47,6 +47,7 @@ const (
 	CodeNoEdge              Code = "ERR_FL_3004"
 	CodeUpstreamBroken      Code = "ERR_FL_3005"
 	CodeAgentSilent         Code = "ERR_FL_3006"
+	CodeAccessDenied        Code = "ERR_FL_3007"
 	CodeDenied              Code = "ERR_FL_3010"
 	CodeLoginNeeded         Code = "ERR_FL_3011"
 	CodeRateLimited         Code = "ERR_FL_3012"
@@ -103,6 +104,7 @@ func Codes() []CodeInfo {
 		{CodeNoEdge, 503, "forwarder has no connection to the service"},
 		{CodeUpstreamBroken, 502, "upstream broke off"},
 		{CodeAgentSilent, 504, "agent did not answer"},
+		{CodeAccessDenied, 403, "denied by EndpointAccess objects"},
 		{CodeDenied, 403, "denied by the traffic policy"},
 		{CodeLoginNeeded, 401, "the traffic policy asks for a login"},
 		{CodeRateLimited, 429, "too many requests by the traffic policy"},

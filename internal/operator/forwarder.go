@@ -4,6 +4,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,16 +16,18 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
 	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=endpointaccesses,verbs=list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,namespace=fairlead,resources=endpointslices,verbs=list
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=namespaces,resourceNames=fairlead,verbs=get
 
@@ -45,6 +48,10 @@ type ForwarderOptions struct {
 	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names,
 	// and prefixes that end in "*".
 	PodAnnotations []string
+	// DefaultAccess is what holds for endpoints that no EndpointAccess selects; empty: allow.
+	DefaultAccess endpointaccess.Default
+	// AllowNamespaces are the only namespaces whose EndpointAccess objects are read; empty: all.
+	AllowNamespaces []string
 
 	// Kubernetes configures the cluster's client.
 	Kubernetes *rest.Config
@@ -72,6 +79,9 @@ func (o *ForwarderOptions) Validate() error {
 		c.Reject("--pod-annotations", strings.Join(o.PodAnnotations, ","),
 			"give --pod-identity, too: without it no pod is known")
 	}
+	if o.DefaultAccess != "" && !o.DefaultAccess.Valid() {
+		c.Reject("--default-access", string(o.DefaultAccess), "give allow or deny")
+	}
 	return c.Err()
 }
 
@@ -92,7 +102,7 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("reading POD_IPS: %w", err)
 	}
-	identify, stop, err := podIdentity(ctx, o)
+	pods, access, stop, err := callers(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -101,27 +111,36 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile, InstanceID: o.PodName,
 		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
-		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout, Identify: identify,
-		Logger: o.Logger,
+		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout,
+		Pods: pods, Access: access, Logger: o.Logger,
 	})
 }
 
-// podIdentity watches the cluster's pods, if enabled, until stop is called: it continues while the
-// forwarder drains.
-func podIdentity(
+// callers watches who may call which endpoints and, if enabled, the cluster's pods, until stop is
+// called: both continue while the forwarder drains.
+func callers(
 	ctx context.Context, o ForwarderOptions,
-) (identify func(context.Context, netip.Addr) *tunnel.PodIdentity, stop func(), err error) {
-	if !o.PodIdentity {
-		return nil, func() {}, nil
-	}
-	pods, err := podidentity.New(o.Kubernetes, o.PodAnnotations, o.Logger)
+) (pods forwarder.Pods, access forwarder.AccessRules, stop func(), err error) {
+	rules, err := accessrules.New(accessrules.Options{
+		Kubernetes: o.Kubernetes, Default: cmp.Or(o.DefaultAccess, endpointaccess.Allow), Namespaces: o.AllowNamespaces,
+		NamespaceLabels: o.PodIdentity, Logger: o.Logger,
+	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { pods.Run(ctx) })
-	return pods.Lookup, func() { cancel(); running.Wait() }, nil
+	if o.PodIdentity {
+		known, err := podidentity.New(o.Kubernetes, o.PodAnnotations, o.Logger)
+		if err != nil {
+			cancel()
+			return nil, nil, nil, err
+		}
+		running.Go(func() { known.Run(ctx) })
+		pods = known
+	}
+	running.Go(func() { rules.Run(ctx) })
+	return pods, rules, func() { cancel(); running.Wait() }, nil
 }
 
 // parseIPs parses a comma-separated list of addresses; empty is none.

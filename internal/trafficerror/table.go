@@ -37,6 +37,10 @@ var classes = byCode(
 		page:    "%s was deleted.",
 	},
 	Class{
+		Code: account.CodeAccessDenied, Refusal: tunnel.RefusedForbidden, Reason: "access_denied",
+		message: "This pod may not call %s",
+	},
+	Class{
 		Code: account.CodeScope, Refusal: tunnel.RefusedForbidden, Reason: "forbidden",
 		message: "The authtoken of this cluster's forwarders may not connect to %s.",
 	},

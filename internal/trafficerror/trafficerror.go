@@ -115,6 +115,10 @@ func OfRefusal(refusal tunnel.RefuseCode) Class {
 	return c
 }
 
+// AccessDenied returns the class of calls that EndpointAccess objects of the cluster deny, which
+// forwarders answer. Its message has no full stop: the reason follows.
+func AccessDenied() Class { return classes[account.CodeAccessDenied] }
+
 // OfPage classifies the code of an error page by which the edge answered an http request. ok
 // reports whether the endpoint could not be reached.
 func OfPage(code account.Code) (c Class, ok bool) {

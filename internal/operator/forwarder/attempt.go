@@ -9,11 +9,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
@@ -31,8 +33,27 @@ type clientConn struct {
 	acceptedAt      time.Time
 	sessionDeadline time.Time         // until then it waits for a session
 	header          tunnel.OpenHeader // of its streams
+	pod             *podidentity.Pod  // that opened it; nil: unknown
+	revoked         atomic.Bool       // it was ended as a change of rules or labels forbids it
 	failure         *failure          // why its stream did not open; nil while it may
 	refusedBy       string            // the replica of the edge that refused the last stream as it drains
+}
+
+// clientIP returns the client's address; it is invalid for a connection without one.
+func (c *clientConn) clientIP() netip.Addr {
+	from, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return from.AddrPort().Addr().Unmap()
+}
+
+// caller returns NAMESPACE/NAME of the pod, or the address of an unknown caller.
+func (c *clientConn) caller() string {
+	if c.pod == nil {
+		return c.clientIP().String()
+	}
+	return c.pod.Namespace + "/" + c.pod.Name
 }
 
 // release frees the buffers. The connection has ended or belongs to another owner.

@@ -21,6 +21,7 @@ type forwarder struct {
 	metrics   *metrics
 	edge      *edgeClient
 	listeners *listeners
+	access    *accessControl
 
 	connCtx  context.Context // of the connections: ends after the drain
 	cutConns context.CancelFunc
@@ -57,6 +58,7 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	f.uninstall.known = make(chan struct{})
 	f.listeners = &listeners{listen: listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
 		changed: f.statusChanged.broadcast, byPort: map[int]*listener{}}
+	f.access = newAccessControl(&f.options, t, f.statusChanged.broadcast)
 	f.edge = newEdgeClient(&o, t.edgeRetry, f.statusChanged.broadcast, f.listeners.recordRequestLine)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	f.registerGauges()
@@ -107,6 +109,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return f.options.Source.Watch(parts, f.update) })
 	group.Go(func() error { return f.edge.run(parts) })
 	group.Go(func() error { return f.edge.trackSessions(parts) })
+	group.Go(func() error { return f.access.enforce(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
 	group.Go(func() error { return f.watchNamespace(parts) })
 	group.Go(func() error {
@@ -138,22 +141,29 @@ func (f *forwarder) update(o Objects) {
 	}
 }
 
-// becomeReady decides when the forwarder becomes ready. It stays ready: without the edge, an error
-// response is better than a refused connection.
+// becomeReady decides when the forwarder becomes ready: with a session and all rules about callers,
+// or without after the timeout. It stays ready: without the edge, an error response is better than a
+// refused connection.
 func (f *forwarder) becomeReady(ctx context.Context) error {
 	select {
 	case <-f.synced:
 	case <-ctx.Done():
 		return nil
 	}
+	limited, cancel := context.WithTimeout(ctx, f.timing.readyTimeout)
+	defer cancel()
 	select {
 	case <-f.edge.connectedOnce:
-		f.log.Info("ready")
-	case <-time.After(f.timing.readyTimeout):
+	case <-limited.Done():
 		f.log.Warn("ready without a session with the edge")
-	case <-ctx.Done():
+	}
+	if !f.access.awaitComplete(limited) {
+		f.log.Warn("ready without all EndpointAccess objects; calls of endpoints of which nothing is known are denied")
+	}
+	if ctx.Err() != nil {
 		return nil
 	}
+	f.log.Info("ready")
 	f.ready.Store(true)
 	f.statusChanged.broadcast()
 	return nil

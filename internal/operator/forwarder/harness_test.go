@@ -253,18 +253,22 @@ func shortTiming() timing {
 }
 
 // start runs a forwarder with a session to the edge. It listens on free loopback ports, see dial.
-func start(t *testing.T, e *fakeEdge, timing timing) *runningForwarder {
+func start(t *testing.T, e *fakeEdge, timing timing, configure ...func(*Options)) *runningForwarder {
 	t.Helper()
 	r := &runningForwarder{t: t, source: newFakeSource(), done: make(chan error, 1),
 		token: filepath.Join(t.TempDir(), "authtoken")}
 	if err := os.WriteFile(r.token, []byte("flt_first\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := newForwarder(Options{
+	o := Options{
 		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, Dial: e.dial, AuthtokenFile: r.token,
 		InstanceID: "pod-1",
 		PodIPs:     []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: r.source,
-	}, timing)
+	}
+	for _, c := range configure {
+		c(&o)
+	}
+	f, err := newForwarder(o, timing)
 	if err != nil {
 		t.Fatal(err)
 	}

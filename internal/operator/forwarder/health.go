@@ -29,6 +29,9 @@ func (f *forwarder) healthHandler() http.Handler {
 func (f *forwarder) notReadyReason() string {
 	select {
 	case <-f.synced:
+		if f.edge.status().Up {
+			return "EndpointAccess objects are not listed yet"
+		}
 		return "no session with the edge yet: " + f.edge.status().Error
 	default:
 		return "BoundEndpoints are not listed yet"

@@ -10,21 +10,49 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
+
+// fakePods knows one pod, or none, of loopback.
+type fakePods struct {
+	pod     atomic.Pointer[podidentity.Pod]
+	lookups atomic.Int32
+	changed chan struct{}
+}
+
+func newFakePods() *fakePods { return &fakePods{changed: make(chan struct{}, 1)} }
+
+func (p *fakePods) Lookup(_ context.Context, ip netip.Addr) *podidentity.Pod {
+	p.lookups.Add(1)
+	return p.Current(ip)
+}
+
+func (p *fakePods) Current(ip netip.Addr) *podidentity.Pod {
+	if ip != netip.MustParseAddr("127.0.0.1") {
+		return nil
+	}
+	return p.pod.Load()
+}
+
+func (p *fakePods) LabelsChanged() <-chan struct{} { return p.changed }
+
+// set replaces the pod, as a change of labels does.
+func (p *fakePods) set(pod *podidentity.Pod) {
+	p.pod.Store(pod)
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
 
 func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := start(t, e, shortTiming())
-	var known atomic.Pointer[tunnel.PodIdentity]
-	r.options.Identify = func(_ context.Context, client netip.Addr) *tunnel.PodIdentity {
-		if client != netip.MustParseAddr("127.0.0.1") {
-			t.Errorf("asked for %s", client)
-		}
-		return known.Load()
-	}
+	pods := newFakePods()
+	r.options.Pods = pods
 	r.source.update(testObjects())
 	call := func() *tunnel.PodIdentity {
 		t.Helper()
@@ -39,7 +67,7 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 	}
 	want := tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default",
 		Annotations: map[string]string{"team": "red"}}
-	known.Store(&want)
+	pods.set(&podidentity.Pod{PodIdentity: want})
 	if pod := call(); pod == nil || !reflect.DeepEqual(*pod, want) {
 		t.Errorf("pod %+v", pod)
 	}
@@ -50,13 +78,14 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 func TestIdentifyPod_NotForOfflineEndpoint(t *testing.T) {
 	t.Parallel()
 	r := start(t, startEdge(t, respond), shortTiming())
-	r.options.Identify = func(context.Context, netip.Addr) *tunnel.PodIdentity {
-		t.Error("the pod was asked for")
-		return nil
-	}
+	pods := newFakePods()
+	r.options.Pods = pods
 	gone := testObjects()
 	gone.BoundEndpoints[0].Spec.Endpoints, gone.BoundEndpoints[1].Spec.Endpoints = nil, nil
 	r.source.update(gone)
 	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3001")
 	wantRefused(r, 15432)
+	if n := pods.lookups.Load(); n != 0 {
+		t.Errorf("the pod was asked for %d times", n)
+	}
 }

@@ -33,6 +33,7 @@ type metrics struct {
 	active      *prometheus.GaugeVec
 	bytes       *prometheus.CounterVec
 	errors      *prometheus.CounterVec
+	denied      *prometheus.CounterVec
 
 	mu    sync.Mutex
 	hosts map[string]*hostStats
@@ -53,9 +54,13 @@ func newMetrics() *metrics {
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fairlead_forwarder_errors_total", Help: "Connections that failed, by reason."},
 			append(label, "reason")),
+		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_forwarder_access_denied_total",
+			Help: "Connections that EndpointAccess objects denied or ended, by reason."},
+			append(label, "reason")),
 		hosts: map[string]*hostStats{},
 	}
-	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, m.denied, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -107,7 +112,7 @@ func (m *metrics) retainHosts(names map[string]struct{}) {
 		h.removed.Store(true)
 		delete(m.hosts, name)
 		for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.connections, m.active, m.bytes,
-			m.errors} {
+			m.errors, m.denied} {
 			vec.DeletePartialMatch(prometheus.Labels{"hostname": name})
 		}
 	}
@@ -125,5 +130,12 @@ func (h *hostStats) addBytes(fromClient, toClient int64) {
 func (h *hostStats) countFailure(label reason) {
 	if !h.removed.Load() {
 		h.metrics.errors.WithLabelValues(h.name, string(label)).Inc()
+	}
+}
+
+// countDenial counts a connection that was denied, or ended, likewise.
+func (h *hostStats) countDenial(label string) {
+	if !h.removed.Load() {
+		h.metrics.denied.WithLabelValues(h.name, label).Inc()
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
@@ -32,7 +32,7 @@ func (f *forwarder) relayConn(c connection, to *portAssignment, stats *portStats
 	stats.begin()
 	defer stats.end()
 	cl := f.newClientConn(c, to, stats)
-	defer cl.release()
+	defer f.end(cl)
 	for again := cl.failure == nil; again; {
 		t := f.openStream(cl)
 		if t == nil {
@@ -44,16 +44,34 @@ func (f *forwarder) relayConn(c connection, to *portAssignment, stats *portStats
 	f.reportFailure(cl)
 }
 
+// end frees what a connection uses that is no longer served.
+func (f *forwarder) end(c *clientConn) {
+	if f.access != nil {
+		f.access.live.remove(c)
+	}
+	c.release()
+}
+
 func (f *forwarder) newClientConn(c connection, to *portAssignment, stats *portStats) *clientConn {
 	cl := &clientConn{connection: c, target: to, source: relay.NewSource(c), stats: stats, acceptedAt: time.Now()}
-	if to.endpointID == "" { // no stream will name the pod
+	cl.sessionDeadline = cl.acceptedAt.Add(min(f.timing.sessionWait, f.timing.openTimeout))
+	if to.endpointID != "" || f.access.restricts(to) { // else no stream names the pod
+		cl.pod = f.identifyPod(cl)
+	}
+	if f.access != nil {
+		if cl.failure = f.access.admit(f.connCtx, cl); cl.failure != nil {
+			return cl
+		}
+	}
+	if to.endpointID == "" {
 		cl.failure = newFailure(trafficerror.OfRefusal(tunnel.RefusedOffline), *to)
 		return cl
 	}
-	cl.sessionDeadline = cl.acceptedAt.Add(min(f.timing.sessionWait, f.timing.openTimeout))
 	cl.header = tunnel.OpenHeader{
 		EndpointID: to.endpointID, Scheme: to.Scheme, Host: to.Host, Port: to.Port, ClientAddr: c.RemoteAddr().String(),
-		Pod: f.identifyPod(c, cl.sessionDeadline),
+	}
+	if cl.pod != nil {
+		cl.header.Pod = &cl.pod.PodIdentity
 	}
 	return cl
 }
@@ -121,7 +139,7 @@ func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (ag
 	t.watchdog.stop()
 	if t.isOpen() {
 		t.stats.addBytes(moved.AToB, moved.BToA)
-		if err != nil {
+		if err != nil && !t.revoked.Load() {
 			t.stats.countFailure(reasonAborted)
 		}
 		return false
@@ -146,20 +164,22 @@ func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (ag
 // reportFailure records the failure and ends the connection.
 func (f *forwarder) reportFailure(c *clientConn) {
 	if c.failure != nil {
-		c.stats.recordFailure(c.failure.reason, c.failure.msg)
+		if c.failure.code != account.CodeAccessDenied { // which is counted, and no failure of the endpoint
+			c.stats.recordFailure(c.failure.reason, c.failure.msg)
+		}
 		f.endFailed(c.connection, *c.target, &c.buffered, c.failure)
 	}
 }
 
 // identifyPod returns the pod that opened the connection, or nil.
-func (f *forwarder) identifyPod(c connection, until time.Time) *tunnel.PodIdentity {
-	from, ok := c.RemoteAddr().(*net.TCPAddr)
-	if f.options.Identify == nil || !ok {
+func (f *forwarder) identifyPod(c *clientConn) *podidentity.Pod {
+	ip := c.clientIP()
+	if f.options.Pods == nil || !ip.IsValid() {
 		return nil
 	}
-	ctx, cancel := context.WithDeadline(f.connCtx, until)
+	ctx, cancel := context.WithDeadline(f.connCtx, c.sessionDeadline)
 	defer cancel()
-	return f.options.Identify(ctx, from.AddrPort().Addr().Unmap())
+	return f.options.Pods.Lookup(ctx, ip)
 }
 
 // newFailure returns the failure of a class.

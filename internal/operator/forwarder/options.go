@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // Options configure a forwarder. All are required unless stated otherwise.
@@ -46,9 +45,11 @@ type Options struct {
 	// PodIPs are the pod's addresses, one for each family, as EndpointSlices list them. Optional:
 	// without any, a stopping forwarder waits as if it could not read EndpointSlices.
 	PodIPs []netip.Addr
-	// Identify returns the pod with an address, or nil if it is unknown. It may wait, until ctx is
-	// done, for a pod that has just started. Optional: without it, streams name no pod.
-	Identify func(ctx context.Context, client netip.Addr) *tunnel.PodIdentity
+	// Pods are the pods of the cluster. Optional: without them, streams name no pod, and no caller
+	// is known to Access.
+	Pods Pods
+	// Access are the rules about who may call what. Optional: without them all calls are allowed.
+	Access AccessRules
 	// Source replaces the cluster. Optional.
 	Source Source
 
@@ -120,6 +121,8 @@ type timing struct {
 	// as deleted
 	unauthorizedGrace time.Duration
 	namespaceTimeout  time.Duration // how long reading the namespace may take
+	accessPause       time.Duration // least between two passes over the live connections
+	accessRetry       time.Duration // how often connections with uncertain callers are decided again
 	// how long connections may continue when the namespace is being deleted: Kubernetes delays the
 	// deletion by minutes if pods are not gone within about 5 s
 	uninstallDrain time.Duration
@@ -133,7 +136,7 @@ func defaultTiming() timing {
 		slicePoll: 2 * time.Second, sliceReadGrace: 30 * time.Second, kubeProxyDelay: 10 * time.Second,
 		deregistrationTimeout: DeregistrationTimeout,
 		namespacePoll:         4 * time.Second, unauthorizedGrace: 10 * time.Second, namespaceTimeout: time.Second,
-		uninstallDrain: 2 * time.Second,
+		accessPause: 50 * time.Millisecond, accessRetry: 500 * time.Millisecond, uninstallDrain: 2 * time.Second,
 	}
 }
 

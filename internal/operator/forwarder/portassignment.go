@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 )
 
 // portAssignment is the URL that a target port serves and the endpoint that its streams name: the
@@ -16,6 +17,11 @@ import (
 type portAssignment struct {
 	account.EndpointURL
 	endpointID string
+}
+
+// target returns what rules about callers select.
+func (p *portAssignment) target() endpointaccess.Target {
+	return endpointaccess.TargetOf(p.Host, p.Port)
 }
 
 // assignPorts returns the assignment of every port to listen on. If several objects have one port,

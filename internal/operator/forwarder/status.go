@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
@@ -20,6 +21,8 @@ type Status struct {
 	Draining  bool             `json:"draining"`
 	Session   SessionStatus    `json:"session"`
 	Listeners []ListenerStatus `json:"listeners"`
+	Access    *AccessStatus    `json:"access,omitempty"`
+	Denied    []Denial         `json:"denied,omitempty"` // latest first
 }
 
 // Delta is a later line of /status?watch=true: the changes since the line before. It is empty if
@@ -30,6 +33,8 @@ type Delta struct {
 	Session   *SessionStatus   `json:"session,omitempty"`
 	Listeners []ListenerStatus `json:"listeners,omitempty"` // new or changed
 	Gone      []int            `json:"gone,omitempty"`      // target ports without a listener
+	Access    *AccessStatus    `json:"access,omitempty"`
+	Denied    []Denial         `json:"denied,omitempty"` // all of them, if they differ
 }
 
 // ListenerStatus is one target port as /status shows it.
@@ -61,11 +66,11 @@ func (l ListenerStatus) withoutCounters() ListenerStatus {
 func (f *forwarder) status() Status {
 	return Status{
 		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(),
-		Listeners: f.listeners.status(),
+		Listeners: f.listeners.status(), Access: f.access.status(), Denied: f.access.latest(),
 	}
 }
 
-// delta returns the difference from an earlier status; counters alone are none.
+// delta returns the difference from an earlier status; counters and denials alone are none.
 func (s Status) delta(last Status) (d Delta, different bool) {
 	if s.Ready != last.Ready {
 		d.Ready, different = &s.Ready, true
@@ -75,6 +80,12 @@ func (s Status) delta(last Status) (d Delta, different bool) {
 	}
 	if !reflect.DeepEqual(s.Session, last.Session) {
 		d.Session, different = &s.Session, true
+	}
+	if !reflect.DeepEqual(s.Access, last.Access) {
+		d.Access, different = s.Access, true
+	}
+	if !slices.Equal(s.Denied, last.Denied) {
+		d.Denied = s.Denied
 	}
 	before := make(map[int]ListenerStatus, len(last.Listeners))
 	for _, l := range last.Listeners {

@@ -30,7 +30,8 @@ const (
 	podSpec     = 2
 	podStatus   = 3
 
-	maxMessage = 16 << 20 // bytes of one pod or event; etcd accepts less than 2 MiB
+	maxMessage  = 16 << 20 // bytes of one pod or event; etcd accepts less than 2 MiB
+	maxInterned = 256      // keys of labels that the decoder interns
 )
 
 // magic is the prefix of every object that the API server encodes.
@@ -44,6 +45,8 @@ type decoder struct {
 	selected Annotations
 	buffer   []byte
 	pod      corev1.Pod
+	labels   map[string]string // of pod
+	interned map[string]string
 }
 
 // list reads a PodList, calls each with its pods, and returns the list's metadata.

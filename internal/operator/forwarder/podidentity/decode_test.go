@@ -54,6 +54,7 @@ func read(p *corev1.Pod, wanted Annotations) *corev1.Pod {
 	if p.DeletionTimestamp != nil {
 		q.DeletionTimestamp = &metav1.Time{}
 	}
+	q.Labels = p.Labels
 	if all := wanted.selectFrom(p); len(all) > 0 {
 		q.Annotations = all
 	}

@@ -13,6 +13,7 @@ import (
 
 // readPod reads the pod's fields that the table needs, and its version, into d.pod.
 func (d *decoder) readPod(message []byte) error {
+	clear(d.labels)
 	d.pod = corev1.Pod{}
 	return fields(message, func(number protowire.Number, value []byte) error {
 		switch number {
@@ -38,11 +39,41 @@ func (d *decoder) readMetadata(message []byte) error {
 			d.pod.ResourceVersion = string(value)
 		case 9:
 			d.pod.DeletionTimestamp = &metav1.Time{}
+		case 11:
+			return d.readLabel(value)
 		case 12:
 			return d.readAnnotation(value)
 		}
 		return nil
 	})
+}
+
+func (d *decoder) readLabel(message []byte) error {
+	key, err := field(message, 1)
+	value, valueErr := field(message, 2)
+	if err := errors.Join(err, valueErr); err != nil {
+		return err
+	}
+	if d.labels == nil {
+		d.labels = map[string]string{}
+	}
+	d.pod.Labels = d.labels
+	d.labels[d.intern(key)] = string(value)
+	return nil
+}
+
+// intern returns a label's key as text, without a copy if it was read lately: most pods have the
+// same keys.
+func (d *decoder) intern(text []byte) string {
+	if s, ok := d.interned[string(text)]; ok {
+		return s
+	}
+	if d.interned == nil || len(d.interned) >= maxInterned {
+		d.interned = make(map[string]string, maxInterned)
+	}
+	s := string(text)
+	d.interned[s] = s
+	return s
 }
 
 // readAnnotation keeps a selected annotation.

@@ -5,8 +5,9 @@
 // never wrong.
 //
 // It lists and watches all pods of the cluster, of which it keeps namespace, name, ServiceAccount,
-// addresses and the selected annotations. The forwarder sends the result in the header of a
-// connection's stream; for the edge it is a statement of the forwarder.
+// addresses, labels and the selected annotations. The forwarder decides by it who may call a
+// restricted endpoint, and sends it, without the labels, in the header of a connection's stream; for
+// the edge it is a statement of the forwarder.
 //
 // Responses are decoded by hand (decode.go): of a pod's 10 KB only the kept bytes are copied, as a
 // list would otherwise need most of the forwarder's memory.

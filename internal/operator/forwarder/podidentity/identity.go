@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=list;watch
 
 // lookupWait is how long Lookup waits for a missing address.
 const lookupWait = 2 * time.Second
@@ -36,20 +36,41 @@ func New(config *rest.Config, selected Annotations, log *slog.Logger) (*Pods, er
 	return &Pods{table: newTable(selected), api: api, log: log}, nil
 }
 
+// Pod is a pod as it is known now.
+type Pod struct {
+	tunnel.PodIdentity
+
+	Labels Labels
+}
+
+// LabelsChanged returns a channel that receives after labels of pods have changed: once for any
+// number of changes, for one receiver.
+func (p *Pods) LabelsChanged() <-chan struct{} { return p.table.labelsChanged }
+
+// Current returns the pod that has the address now, or nil.
+func (p *Pods) Current(ip netip.Addr) *Pod {
+	k, known, _ := p.table.find(canonical(ip))
+	return newPodResult(k, known)
+}
+
+func newPodResult(k key, p pod) *Pod {
+	if k.name == "" {
+		return nil
+	}
+	return &Pod{Labels: p.labels, PodIdentity: tunnel.PodIdentity{
+		Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: p.account.Value(), Annotations: p.annotations,
+	}}
+}
+
 // Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an
 // address that no pod has, while the cluster is alive.
-func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
+func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *Pod {
 	ip = canonical(ip)
 	var deadline <-chan time.Time
 	for {
 		k, pod, changed := p.table.lookup(ip)
-		if k.name != "" {
-			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name,
-				ServiceAccount: pod.account.Value(),
-				Annotations:    pod.annotations}
-		}
-		if changed == nil {
-			return nil
+		if k.name != "" || changed == nil {
+			return newPodResult(k, pod)
 		}
 		if deadline == nil {
 			deadline = time.After(lookupWait)

@@ -35,8 +35,9 @@ type nodeAddresses [2]netip.Addr
 type pod struct {
 	account     unique.Handle[string] // ServiceAccount
 	annotations map[string]string     // the selected ones; nil: none are selected
-	ips         []netip.Addr          // empty: its addresses are its node's
-	terminating bool                  // its addresses may be reused without an event
+	labels      Labels
+	ips         []netip.Addr // empty: its addresses are its node's
+	terminating bool         // its addresses may be reused without an event
 	node        unique.Handle[nodeAddresses]
 }
 
@@ -51,10 +52,12 @@ type table struct {
 	alive   time.Time          // the last sign of life
 	missing map[netip.Addr]time.Time
 	changed chan struct{} // closed and replaced when an address appears; nil: no lookup waits
+
+	labelsChanged chan struct{} // receives after labels of pods have changed
 }
 
 func newTable(selected Annotations) *table {
-	t := &table{selected: selected, missing: map[netip.Addr]time.Time{}}
+	t := &table{selected: selected, missing: map[netip.Addr]time.Time{}, labelsChanged: make(chan struct{}, 1)}
 	t.clear()
 	return t
 }
@@ -70,6 +73,7 @@ func (t *table) newEntry(p *corev1.Pod) (key, *pod) {
 		return k, nil
 	}
 	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.selected.selectFrom(p),
+		labels:      NewLabels(p.Labels),
 		terminating: p.DeletionTimestamp != nil,
 		node:        unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
@@ -119,6 +123,7 @@ func (t *table) replace(list map[key]pod) {
 		t.put(k, p)
 	}
 	t.notifyWaiters()
+	t.notifyLabels()
 }
 
 // set adds or replaces a pod.
@@ -126,6 +131,9 @@ func (t *table) set(p *corev1.Pod) {
 	k, e := t.newEntry(p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if old, ok := t.pods[k]; ok && e != nil && old.labels != e.labels {
+		t.notifyLabels()
+	}
 	t.drop(k)
 	if e != nil {
 		t.put(k, *e)
@@ -181,6 +189,14 @@ func (t *table) notifyWaiters() {
 	}
 }
 
+// notifyLabels signals that labels of pods have changed.
+func (t *table) notifyLabels() {
+	select {
+	case t.labelsChanged <- struct{}{}:
+	default:
+	}
+}
+
 // markAlive records a sign of life of the cluster.
 func (t *table) markAlive() {
 	t.mu.Lock()
@@ -188,21 +204,37 @@ func (t *table) markAlive() {
 	t.alive = time.Now()
 }
 
+// find returns the pod of an address. Without one, unused reports whether no pod has it while the
+// cluster is alive.
+func (t *table) find(ip netip.Addr) (k key, p pod, unused bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.findLocked(ip)
+}
+
+func (t *table) findLocked(ip netip.Addr) (k key, p pod, unused bool) {
+	holders := t.byIP[ip]
+	switch {
+	case time.Since(t.alive) >= aliveFor, t.nodeIPs[ip] > 0, len(holders) > 1:
+		return key{}, pod{}, false
+	case len(holders) == 1:
+		p := t.pods[holders[0]]
+		if p.terminating {
+			return key{}, pod{}, false
+		}
+		return holders[0], p, false
+	}
+	return key{}, pod{}, true
+}
+
 // lookup returns the pod of an address. Without one, changed is closed when it is worth looking
 // again; nil: it is not.
 func (t *table) lookup(ip netip.Addr) (k key, p pod, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	holders := t.byIP[ip]
-	switch {
-	case time.Since(t.alive) >= aliveFor, t.nodeIPs[ip] > 0, len(holders) > 1:
-		return key{}, pod{}, nil
-	case len(holders) == 1:
-		p := t.pods[holders[0]]
-		if p.terminating {
-			return key{}, pod{}, nil
-		}
-		return holders[0], p, nil
+	k, p, unused := t.findLocked(ip)
+	if !unused {
+		return k, p, nil
 	}
 	if since, ok := t.missing[ip]; ok && time.Since(since) < missingFor {
 		return key{}, pod{}, nil

@@ -1,0 +1,254 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
+)
+
+// Pods are the pods of the cluster; *podidentity.Pods implements it.
+type Pods interface {
+	// Lookup returns the pod with an address, or nil if it is unknown. It may wait, until ctx is
+	// done, for a pod that has just started.
+	Lookup(ctx context.Context, ip netip.Addr) *podidentity.Pod
+	// Current returns the pod that has the address now, or nil.
+	Current(ip netip.Addr) *podidentity.Pod
+	// LabelsChanged receives after labels of pods have changed.
+	LabelsChanged() <-chan struct{}
+}
+
+// AccessRules are the rules about who may call what; *accessrules.Watcher implements it.
+type AccessRules interface {
+	// Snapshot returns the current rules.
+	Snapshot() *accessrules.Snapshot
+	// Changed receives after the rules or namespaces' labels have changed.
+	Changed() <-chan struct{}
+}
+
+// Reasons of denials besides those of package endpointaccess.
+const (
+	reasonRulesUnknown  endpointaccess.Reason = "rules_unknown"   // the namespace's objects were never listed
+	reasonNoPodIdentity endpointaccess.Reason = "no_pod_identity" // the forwarder does not know pods
+	reasonRevoked       endpointaccess.Reason = "revoked"         // a live connection that a change forbids
+)
+
+// accessControl decides which connections are served, and ends live ones that a change forbids. A
+// nil accessControl allows all. Its methods are safe for concurrent use.
+type accessControl struct {
+	rules   AccessRules
+	pods    Pods // nil: no caller is known
+	timing  timing
+	log     *slog.Logger
+	denials denials
+	live    liveConns
+	updated broadcaster // the rules have changed
+	changed func()      // the status has changed
+}
+
+// newAccessControl returns nil without rules.
+func newAccessControl(o *Options, t timing, changed func()) *accessControl {
+	if o.Access == nil {
+		return nil
+	}
+	return &accessControl{rules: o.Access, pods: o.Pods, timing: t, log: o.Logger, changed: changed,
+		denials: newDenials(o.Logger)}
+}
+
+// admit identifies the caller of a connection and returns nil if it may call the connection's
+// target, which is then live until remove. Rules that are not known yet are waited for as long as
+// a session with the edge.
+func (a *accessControl) admit(ctx context.Context, c *clientConn) *failure {
+	if !a.awaitRules(ctx, c) {
+		return a.deny(c, reasonRulesUnknown)
+	}
+	a.live.add(c)
+	if !a.restricts(c.target) {
+		return nil
+	}
+	decision := a.decide(ctx, c)
+	switch {
+	case decision.Allowed:
+		return nil
+	case decision.Reason == endpointaccess.ReasonUnknownCaller && a.pods == nil:
+		decision.Reason = reasonNoPodIdentity
+	}
+	a.live.remove(c)
+	return a.deny(c, decision.Reason)
+}
+
+// decide decides about a connection that is live already, so that no change of rules or labels
+// falls in between. It waits until the session deadline for the labels of the caller's namespace.
+func (a *accessControl) decide(ctx context.Context, c *clientConn) endpointaccess.Decision {
+	ctx, cancel := context.WithDeadline(ctx, c.sessionDeadline)
+	defer cancel()
+	for {
+		updated := a.updated.next()
+		snapshot := a.rules.Snapshot()
+		caller, later := a.caller(snapshot, c)
+		decision := snapshot.Rules.Decide(c.target.target(), caller)
+		if !later || decision.Reason != endpointaccess.ReasonUnknownCaller {
+			return decision
+		}
+		select {
+		case <-updated:
+		case <-ctx.Done():
+			return decision
+		}
+	}
+}
+
+// restricts reports whether calls of the target depend on the caller, as far as the rules are
+// known.
+func (a *accessControl) restricts(to *portAssignment) bool {
+	return a != nil && a.rules.Snapshot().Rules.Restricted(to.target())
+}
+
+// awaitRules reports whether the rules of the target's namespace are known before the connection's
+// session deadline.
+func (a *accessControl) awaitRules(ctx context.Context, c *clientConn) bool {
+	namespace := c.target.target().Namespace
+	if a.rules.Snapshot().Knows(namespace) {
+		return true
+	}
+	ctx, cancel := context.WithDeadline(ctx, c.sessionDeadline)
+	defer cancel()
+	return a.await(ctx, func(s *accessrules.Snapshot) bool { return s.Knows(namespace) })
+}
+
+// awaitComplete waits until all rules are known, and reports whether they are before ctx is done.
+func (a *accessControl) awaitComplete(ctx context.Context) bool {
+	return a == nil || a.await(ctx, (*accessrules.Snapshot).Complete)
+}
+
+func (a *accessControl) await(ctx context.Context, condition func(*accessrules.Snapshot) bool) bool {
+	for {
+		updated := a.updated.next()
+		if condition(a.rules.Snapshot()) {
+			return true
+		}
+		select {
+		case <-updated:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// caller returns the connection's caller as it is now. It is nil while that is not certain: then
+// later reports whether it may become so.
+func (a *accessControl) caller(s *accessrules.Snapshot, c *clientConn) (caller *endpointaccess.Caller, later bool) {
+	if c.pod == nil {
+		return nil, false
+	}
+	pod := a.pods.Current(c.clientIP())
+	if pod == nil {
+		return nil, true
+	}
+	if pod.Namespace != c.pod.Namespace || pod.Name != c.pod.Name { // the address has another owner now
+		return nil, false
+	}
+	namespaceLabels, known := s.NamespaceLabels(pod.Namespace)
+	if !known || !pod.Labels.Known() {
+		return nil, !known
+	}
+	return &endpointaccess.Caller{Namespace: pod.Namespace, NamespaceLabels: namespaceLabels, PodLabels: pod.Labels,
+		ServiceAccount: pod.ServiceAccount}, false
+}
+
+// enforce ends live connections that a change forbids, until ctx is done.
+func (a *accessControl) enforce(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	var labels <-chan struct{}
+	if a.pods != nil {
+		labels = a.pods.LabelsChanged()
+	}
+	var again <-chan time.Time // while some callers are not certain
+	for {
+		select {
+		case <-a.rules.Changed():
+			a.updated.broadcast()
+			a.changed()
+		case <-labels:
+		case <-again:
+		case <-ctx.Done():
+			return nil
+		}
+		again = nil
+		if a.revoke() {
+			again = time.After(a.timing.accessRetry)
+		}
+		if !timer.Sleep(ctx, a.timing.accessPause) {
+			return nil
+		}
+	}
+}
+
+// revoke ends the live connections that are forbidden for certain. It reports whether there are
+// some about which this may become certain.
+func (a *accessControl) revoke() (later bool) {
+	snapshot := a.rules.Snapshot()
+	for _, c := range a.live.list() {
+		target := c.target.target()
+		if c.pod == nil || !snapshot.Knows(target.Namespace) || !snapshot.Rules.Restricted(target) {
+			continue
+		}
+		caller, wait := a.caller(snapshot, c)
+		later = later || wait
+		if caller == nil || snapshot.Rules.Decide(target, caller).Allowed || !a.live.remove(c) {
+			continue
+		}
+		a.record(c, reasonRevoked)
+		c.revoked.Store(true)
+		reset(c.connection)
+	}
+	return later
+}
+
+// deny records a denied connection and returns its failure.
+func (a *accessControl) deny(c *clientConn, why endpointaccess.Reason) *failure {
+	a.record(c, why)
+	class := trafficerror.AccessDenied()
+	return &failure{reason: reason(class.Reason), code: account.CodeAccessDenied,
+		msg: class.Message(c.target.String()) + denialDetail(c, why)}
+}
+
+func (a *accessControl) record(c *clientConn, why endpointaccess.Reason) {
+	c.stats.countDenial(string(why))
+	a.denials.add(denialKey{c.target.Host, c.target.Port, c.caller(), string(why)}, time.Now())
+}
+
+// denialDetail returns the rest of the sentence that a denied client gets. It names no objects: the
+// client may not read them.
+func denialDetail(c *clientConn, why endpointaccess.Reason) string {
+	namespace := c.target.target().Namespace
+	switch why {
+	case endpointaccess.ReasonDefault:
+		return fmt.Sprintf(": no EndpointAccess of namespace %s selects it, and this cluster denies such calls.",
+			namespace)
+	case reasonRulesUnknown:
+		return fmt.Sprintf(": its forwarder could not yet read the EndpointAccess objects of namespace %s.",
+			namespace)
+	case reasonNoPodIdentity:
+		return fmt.Sprintf(": EndpointAccess objects of namespace %s restrict it, and this cluster's forwarders do "+
+			"not know pods. Set forwarder.podIdentity.enabled.", namespace)
+	case endpointaccess.ReasonUnknownCaller:
+		return fmt.Sprintf(": EndpointAccess objects of namespace %s restrict it, and no pod is known for certain to "+
+			"have the address %s.", namespace, c.clientIP())
+	}
+	return fmt.Sprintf(": no EndpointAccess of namespace %s allows pod %s with ServiceAccount %s.", namespace,
+		c.caller(), c.pod.ServiceAccount)
+}

@@ -1,0 +1,242 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package accessrules watches who may call which endpoints: the cluster's EndpointAccess objects,
+// compiled by internal/endpointaccess, and the labels of namespaces, which the rules may name. The
+// forwarder asks it about each connection and is told of changes.
+//
+// Of a namespace whose EndpointAccess objects were never listed completely nothing is known. What
+// was listed stays valid while the API server is away. A cluster without the CRD has no objects.
+package accessrules
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
+	"github.com/fairlead-dev/fairlead/internal/operator/informers"
+)
+
+// Options configure a Watcher.
+type Options struct {
+	Kubernetes *rest.Config
+	// Default is what holds for endpoints that no EndpointAccess selects.
+	Default endpointaccess.Default
+	// Namespaces are the only ones whose EndpointAccess objects are read, each by a watch of its
+	// own; empty: all, by one watch.
+	Namespaces []string
+	// NamespaceLabels watches the labels of all namespaces. Without it, those of none are known.
+	NamespaceLabels bool
+	Logger          *slog.Logger
+}
+
+// Watcher watches the rules of a cluster. Its methods are safe for concurrent use.
+type Watcher struct {
+	byDefault  endpointaccess.Default
+	log        *slog.Logger
+	sources    []*source
+	labels     *informers.Set // nil: labels are not watched
+	namespaces cache.Store
+
+	namespacesListed atomic.Bool
+
+	mu      sync.Mutex // of publish
+	current atomic.Pointer[Snapshot]
+	changed chan struct{}
+}
+
+// source is the watch of one namespace's objects, or of all.
+type source struct {
+	namespace string // metav1.NamespaceAll: all
+	set       *informers.Set
+	objects   cache.Store
+	complete  atomic.Bool
+}
+
+// New returns a Watcher; Run makes it watch.
+func New(o Options) (*Watcher, error) {
+	bindings, err := newClient(o.Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watcher{byDefault: o.Default, log: o.Logger, changed: make(chan struct{}, 1)}
+	names := o.Namespaces
+	if len(names) == 0 {
+		names = []string{metav1.NamespaceAll}
+	}
+	for _, name := range names {
+		s := &source{namespace: name, set: informers.NewSet()}
+		lw := optionalKind{cache.NewListWatchFromClient(bindings, resource, name, fields.Everything()), bindings}
+		if s.objects, err = s.set.Add(lw, &v1alpha1.EndpointAccess{}, trimAccess); err != nil {
+			return nil, err
+		}
+		w.sources = append(w.sources, s)
+	}
+	if o.NamespaceLabels {
+		if err := w.addNamespaces(o.Kubernetes); err != nil {
+			return nil, err
+		}
+	}
+	w.publish()
+	return w, nil
+}
+
+func newClient(config *rest.Config) (rest.Interface, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering kinds: %w", err)
+	}
+	c := rest.CopyConfig(config)
+	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	client, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("making client for EndpointAccess objects: %w", err)
+	}
+	return client, nil
+}
+
+func (w *Watcher) addNamespaces(config *rest.Config) error {
+	client, err := coreclient.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making client for namespaces: %w", err)
+	}
+	w.labels = informers.NewSet()
+	lw := cache.NewListWatchFromClient(client.RESTClient(), "namespaces", metav1.NamespaceAll, fields.Everything())
+	w.namespaces, err = w.labels.Add(lw, &corev1.Namespace{}, trimNamespace)
+	return err
+}
+
+// trimAccess drops what the rules do not need.
+func trimAccess(object any) (any, error) {
+	if o, ok := object.(*v1alpha1.EndpointAccess); ok {
+		o.ManagedFields, o.Annotations, o.Labels = nil, nil, nil
+	}
+	return object, nil
+}
+
+// trimNamespace keeps name and labels.
+func trimNamespace(object any) (any, error) {
+	if o, ok := object.(*corev1.Namespace); ok {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID,
+			ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
+	}
+	return object, nil
+}
+
+// Run watches until ctx is done. Failing lists and watches are retried with back-off.
+func (w *Watcher) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, s := range w.sources {
+		running.Go(func() { s.set.Run(ctx, func() { w.update(s) }) })
+	}
+	if w.labels != nil {
+		running.Go(func() { w.labels.Run(ctx, w.updateNamespaces) })
+	}
+}
+
+// update publishes a source's objects.
+func (w *Watcher) update(s *source) {
+	if !s.complete.Swap(true) {
+		w.log.Info("EndpointAccess objects listed", "namespace", s.namespace, "objects", len(s.objects.List()))
+	}
+	w.publish()
+	w.notify()
+}
+
+// updateNamespaces is called after changes of namespaces.
+func (w *Watcher) updateNamespaces() {
+	if !w.namespacesListed.Swap(true) {
+		w.publish()
+	}
+	w.notify()
+}
+
+// publish makes the objects the current rules.
+func (w *Watcher) publish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := &Snapshot{namespaces: w.namespaces, known: map[string]bool{},
+		complete: w.labels == nil || w.namespacesListed.Load()}
+	var policies []endpointaccess.Policy
+	for _, s := range w.sources {
+		known := s.complete.Load()
+		next.known[s.namespace] = known
+		next.complete = next.complete && known
+		for _, object := range s.objects.List() {
+			policies = append(policies, accesspolicy.Of(object.(*v1alpha1.EndpointAccess)))
+		}
+	}
+	next.Rules = endpointaccess.Compile(policies, w.byDefault)
+	w.current.Store(next)
+}
+
+func (w *Watcher) notify() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed returns a channel that receives after the rules or namespaces' labels have changed: once
+// for any number of changes, for one receiver.
+func (w *Watcher) Changed() <-chan struct{} { return w.changed }
+
+// Snapshot returns the current rules.
+func (w *Watcher) Snapshot() *Snapshot { return w.current.Load() }
+
+// Snapshot is the rules at one moment, and the labels of namespaces as they are now. Its methods
+// are safe for concurrent use.
+type Snapshot struct {
+	Rules      *endpointaccess.Rules
+	known      map[string]bool // by the namespaces that are watched
+	complete   bool
+	namespaces cache.Store // nil: none is known
+}
+
+// NewSnapshot returns a complete Snapshot of rules and namespaces' labels that do not change.
+func NewSnapshot(rules *endpointaccess.Rules, namespaces map[string]map[string]string) *Snapshot {
+	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	for name, set := range namespaces {
+		_ = store.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}) // it has a key
+	}
+	return &Snapshot{Rules: rules, known: map[string]bool{metav1.NamespaceAll: true}, complete: true,
+		namespaces: store}
+}
+
+// Knows reports whether the namespace's rules are known.
+func (s *Snapshot) Knows(namespace string) bool {
+	return s.known[metav1.NamespaceAll] || s.known[namespace]
+}
+
+// Complete reports whether the rules of all watched namespaces, and their labels, are known.
+func (s *Snapshot) Complete() bool { return s.complete }
+
+// NamespaceLabels returns the labels of a namespace, and whether they are known.
+func (s *Snapshot) NamespaceLabels(name string) (endpointaccess.Labels, bool) {
+	if s.namespaces == nil {
+		return nil, false
+	}
+	object, ok, err := s.namespaces.GetByKey(name)
+	if !ok || err != nil {
+		return nil, false
+	}
+	return labels.Set(object.(*corev1.Namespace).Labels), true
+}

@@ -1,0 +1,233 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package accessrules
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+)
+
+// world is a real API server.
+type world struct {
+	client.Client
+	t      *testing.T
+	config *rest.Config
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, config: testenv.Start(t)}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme,
+		apiextensionsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if w.Client, err = client.New(w.config, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) create(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		if err := w.Create(context.Background(), o); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// watch runs a Watcher until the test ends.
+func (w *world) watch(o Options) *Watcher {
+	w.t.Helper()
+	if o.Kubernetes == nil {
+		o.Kubernetes = w.config
+	}
+	o.Default, o.Logger = endpointaccess.Allow, slog.New(slog.DiscardHandler)
+	watcher, err := New(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); watcher.Run(ctx) }()
+	w.t.Cleanup(func() { cancel(); <-done })
+	return watcher
+}
+
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+func access(namespace, name string, endpoints ...string) *v1alpha1.EndpointAccess {
+	return &v1alpha1.EndpointAccess{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.EndpointAccessSpec{Endpoints: endpoints}}
+}
+
+func (w *Watcher) restricted(hostname string) bool {
+	return w.Snapshot().Rules.Restricted(endpointaccess.TargetOf(hostname, 80))
+}
+
+// TestWatcher reads one API server, in this order.
+func TestWatcher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(namespace("demo", map[string]string{"team": "a"}), namespace("prod", nil), access("demo", "api", "api"))
+	t.Run("follows objects and labels", w.followsObjects)
+	t.Run("reads the namespaces that it may", w.readsAllowedNamespaces)
+	t.Run("keeps the rules without the API server", w.keepsRules)
+	t.Run("has no rules without the CRD", w.toleratesMissingCRD)
+}
+
+func (w *world) followsObjects(t *testing.T) {
+	watcher := w.watch(Options{NamespaceLabels: true})
+	if s := watcher.Snapshot(); s.Knows("demo") || s.Complete() {
+		t.Error("the rules are known before they are listed")
+	}
+	wait.Until(t, "the lists", func() bool { return watcher.Snapshot().Complete() })
+	if !watcher.restricted("api.demo") || watcher.restricted("api.prod") || !watcher.Snapshot().Knows("prod") {
+		t.Error("wrong rules")
+	}
+	labels, known := watcher.Snapshot().NamespaceLabels("demo")
+	if !known {
+		t.Fatal("the namespace is not known")
+	}
+	if team, _ := labels.Lookup("team"); team != "a" {
+		t.Errorf("the label is %q", team)
+	}
+	for len(watcher.Changed()) > 0 {
+		<-watcher.Changed()
+	}
+	if err := w.Update(t.Context(), namespace("demo", map[string]string{"team": "b"})); err != nil {
+		t.Fatal(err)
+	}
+	wait.Receive(t, "the change of a label", watcher.Changed())
+	labels, _ = watcher.Snapshot().NamespaceLabels("demo")
+	if team, _ := labels.Lookup("team"); team != "b" {
+		t.Errorf("the label is %q", team)
+	}
+	if _, known := watcher.Snapshot().NamespaceLabels("other"); known {
+		t.Error("a namespace that does not exist is known")
+	}
+	w.create(access("prod", "all", "*"))
+	begun := time.Now()
+	wait.Until(t, "the new object", func() bool { return watcher.restricted("api.prod") })
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("the object was known after %s", took)
+	}
+	if err := w.Delete(t.Context(), access("prod", "all")); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the end of the object", func() bool { return !watcher.restricted("api.prod") })
+}
+
+// readsAllowedNamespaces watches as a user who may read one of two namespaces, and no cluster.
+func (w *world) readsAllowedNamespaces(t *testing.T) {
+	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "reader"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{resource},
+			Verbs: []string{"list", "watch"}}}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "reader"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "forwarder"}}})
+	config := rest.CopyConfig(w.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "forwarder"}
+	watcher := w.watch(Options{Kubernetes: config, Namespaces: []string{"demo", "prod"}})
+	wait.Until(t, "the list", func() bool { return watcher.Snapshot().Knows("demo") })
+	if s := watcher.Snapshot(); s.Knows("prod") || s.Knows("other") || s.Complete() {
+		t.Error("namespaces are known that must not be read")
+	}
+	if !watcher.restricted("api.demo") {
+		t.Error("the rule is not known")
+	}
+}
+
+// keepsRules cuts the API server off, and then answers as a proxy that knows nothing.
+func (w *world) keepsRules(t *testing.T) {
+	var mode atomic.Value
+	mode.Store("")
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch mode.Load() {
+			case "away":
+				return nil, http.ErrServerClosed
+			case "lost":
+				return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: r,
+					Header: http.Header{"Content-Type": {"text/html"}}}, nil
+			}
+			r = r.Clone(r.Context())
+			if q := r.URL.Query(); q.Get("watch") != "" { // soon the next request
+				q.Set("timeoutSeconds", "1")
+				r.URL.RawQuery = q.Encode()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	watcher := w.watch(Options{Kubernetes: config})
+	wait.Until(t, "the list", func() bool { return watcher.Snapshot().Complete() })
+	for _, m := range []string{"away", "lost"} {
+		mode.Store(m)
+		timeout := time.After(3 * time.Second)
+		for ended := false; !ended; {
+			select {
+			case <-watcher.Changed():
+			case <-timeout:
+				ended = true
+			}
+			if !watcher.restricted("api.demo") || !watcher.Snapshot().Complete() {
+				t.Fatalf("%s: the rules are lost", m)
+			}
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// toleratesMissingCRD removes the CRD and puts it back.
+func (w *world) toleratesMissingCRD(t *testing.T) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	key := client.ObjectKey{Name: resource + "." + v1alpha1.GroupVersion.Group}
+	if err := w.Get(t.Context(), key, crd); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Delete(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the end of the CRD", func() bool {
+		err := w.List(t.Context(), &v1alpha1.EndpointAccessList{})
+		return err != nil && strings.Contains(err.Error(), "could not find the requested resource")
+	})
+	watcher := w.watch(Options{})
+	wait.Until(t, "an answer", func() bool { return watcher.Snapshot().Complete() })
+	if watcher.restricted("api.demo") {
+		t.Error("there are rules without the CRD")
+	}
+	crd.ResourceVersion, crd.UID, crd.Status = "", "", apiextensionsv1.CustomResourceDefinitionStatus{}
+	w.create(crd)
+	wait.Until(t, "the CRD", func() bool { return w.Create(t.Context(), access("demo", "api", "api")) == nil })
+	wait.Until(t, "the rule", func() bool { return watcher.restricted("api.demo") })
+}

@@ -7,7 +7,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -124,18 +127,9 @@ func (a *accessControl) awaitRules(ctx context.Context, c *clientConn) bool {
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.sessionDeadline)
 	defer cancel()
-	return a.await(ctx, func(s *accessrules.Snapshot) bool { return s.Knows(namespace) })
-}
-
-// awaitComplete waits until all rules are known, and reports whether they are before ctx is done.
-func (a *accessControl) awaitComplete(ctx context.Context) bool {
-	return a == nil || a.await(ctx, (*accessrules.Snapshot).Complete)
-}
-
-func (a *accessControl) await(ctx context.Context, condition func(*accessrules.Snapshot) bool) bool {
 	for {
 		updated := a.updated.next()
-		if condition(a.rules.Snapshot()) {
+		if a.rules.Snapshot().Knows(namespace) {
 			return true
 		}
 		select {
@@ -144,6 +138,27 @@ func (a *accessControl) await(ctx context.Context, condition func(*accessrules.S
 			return false
 		}
 	}
+}
+
+// missing returns which rules are not known yet that the listeners need, or "".
+func (a *accessControl) missing(all []ListenerStatus) string {
+	if a == nil {
+		return ""
+	}
+	snapshot, unknown := a.rules.Snapshot(), map[string]struct{}{}
+	for _, l := range all {
+		if target := endpointaccess.TargetOf(l.Hostname, l.ServicePort); !snapshot.Knows(target.Namespace) {
+			unknown[target.Namespace] = struct{}{}
+		}
+	}
+	switch {
+	case len(unknown) > 0:
+		return "the EndpointAccess objects of these namespaces are not listed yet: " +
+			strings.Join(slices.Sorted(maps.Keys(unknown)), ", ")
+	case !snapshot.KnowsNamespaces():
+		return "namespaces are not listed yet"
+	}
+	return ""
 }
 
 // caller returns the connection's caller as it is now. It is nil while that is not certain: then

@@ -209,6 +209,10 @@ func TestAccess_WaitsForRules(t *testing.T) {
 		t.Errorf("%s: %s", res.Status, body)
 	}
 	wait.Until(t, "ready", r.ready.Load)
+	rules.set(unknownRules())
+	if !r.ready.Load() {
+		t.Error("not ready any more")
+	}
 }
 
 // holdOpen accepts a stream and keeps it until the client ends it.

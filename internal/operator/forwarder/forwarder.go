@@ -141,27 +141,37 @@ func (f *forwarder) update(o Objects) {
 	}
 }
 
-// becomeReady decides when the forwarder becomes ready: with a session and all rules about callers,
-// or without after the timeout. It stays ready: without the edge, an error response is better than a
-// refused connection.
+// becomeReady decides when the forwarder becomes ready: with a session, or without after the
+// timeout, and in any case with the rules about callers of all that it serves. It stays ready:
+// without the edge, an error response is better than a refused connection.
 func (f *forwarder) becomeReady(ctx context.Context) error {
 	select {
 	case <-f.synced:
 	case <-ctx.Done():
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, f.timing.readyTimeout)
-	defer cancel()
 	select {
 	case <-f.edge.connectedOnce:
-	case <-limited.Done():
-		f.log.Warn("ready without a session with the edge")
-	}
-	if !f.access.awaitComplete(limited) {
-		f.log.Warn("ready without all EndpointAccess objects; calls of endpoints of which nothing is known are denied")
-	}
-	if ctx.Err() != nil {
+	case <-time.After(f.timing.readyTimeout):
+		f.log.Warn("there is no session with the edge; not waiting for it")
+	case <-ctx.Done():
 		return nil
+	}
+	for logged := ""; ; {
+		changed := f.statusChanged.next()
+		missing := f.access.missing(f.listeners.status())
+		if missing == "" {
+			break
+		}
+		if missing != logged {
+			logged = missing
+			f.log.Warn("not ready: " + missing)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	f.log.Info("ready")
 	f.ready.Store(true)

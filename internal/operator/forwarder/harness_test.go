@@ -36,7 +36,7 @@ const testTimeout = 20 * time.Second
 
 // fakeEdge is a real tunnel server whose stream handler the test sets.
 type fakeEdge struct {
-	t       *testing.T
+	t       testing.TB
 	addr    string
 	ln      net.Listener
 	server  *tunnel.Server
@@ -57,12 +57,12 @@ type fakeEdge struct {
 	wrap     func(net.Conn) net.Conn // of what is accepted; nil = none
 }
 
-func startEdge(t *testing.T, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
+func startEdge(t testing.TB, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
 	t.Helper()
 	return startEdgeAt(t, "127.0.0.1:0", handle)
 }
 
-func startEdgeAt(t *testing.T, addr string, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
+func startEdgeAt(t testing.TB, addr string, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
 	t.Helper()
 	certificate := httptest.NewTLSServer(nil)
 	defer certificate.Close()
@@ -237,7 +237,7 @@ func (s *fakeSource) update(o Objects) {
 // runningForwarder is a forwarder under test.
 type runningForwarder struct {
 	*forwarder
-	t      *testing.T
+	t      testing.TB
 	source *fakeSource
 	stop   context.CancelFunc // SIGTERM
 	done   chan error
@@ -253,7 +253,7 @@ func shortTiming() timing {
 }
 
 // start runs a forwarder with a session to the edge. It listens on free loopback ports, see dial.
-func start(t *testing.T, e *fakeEdge, timing timing, configure ...func(*Options)) *runningForwarder {
+func start(t testing.TB, e *fakeEdge, timing timing, configure ...func(*Options)) *runningForwarder {
 	t.Helper()
 	r := &runningForwarder{t: t, source: newFakeSource(), done: make(chan error, 1),
 		token: filepath.Join(t.TempDir(), "authtoken")}
@@ -314,7 +314,7 @@ func (r *runningForwarder) dial(port int) *net.TCPConn {
 	return dial(r.t, r.addr(port))
 }
 
-func dial(t *testing.T, addr string) *net.TCPConn {
+func dial(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", addr, testTimeout)
 	if err != nil {

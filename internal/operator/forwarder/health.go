@@ -29,8 +29,8 @@ func (f *forwarder) healthHandler() http.Handler {
 func (f *forwarder) notReadyReason() string {
 	select {
 	case <-f.synced:
-		if f.edge.status().Up {
-			return "EndpointAccess objects are not listed yet"
+		if missing := f.access.missing(f.listeners.status()); missing != "" {
+			return missing
 		}
 		return "no session with the edge yet: " + f.edge.status().Error
 	default:

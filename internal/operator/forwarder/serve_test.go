@@ -90,7 +90,7 @@ func wantRefused(r *runningForwarder, port int) {
 	wantReset(r.t, c)
 }
 
-func wantReset(t *testing.T, c net.Conn) {
+func wantReset(t testing.TB, c net.Conn) {
 	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, syscall.ECONNRESET) {

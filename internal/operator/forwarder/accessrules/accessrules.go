@@ -10,6 +10,7 @@
 package accessrules
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -81,7 +82,8 @@ func New(o Options) (*Watcher, error) {
 	}
 	for _, name := range names {
 		s := &source{namespace: name, set: informers.NewSet()}
-		lw := optionalKind{cache.NewListWatchFromClient(bindings, resource, name, fields.Everything()), bindings}
+		lw := &optionalKind{ListWatch: cache.NewListWatchFromClient(bindings, resource, name, fields.Everything()),
+			client: bindings, log: o.Logger.With("namespace", cmp.Or(name, "all"))}
 		if s.objects, err = s.set.Add(lw, &v1alpha1.EndpointAccess{}, trimAccess); err != nil {
 			return nil, err
 		}
@@ -155,7 +157,7 @@ func (w *Watcher) Run(ctx context.Context) {
 // update publishes a source's objects.
 func (w *Watcher) update(s *source) {
 	if !s.complete.Swap(true) {
-		w.log.Info("EndpointAccess objects listed", "namespace", s.namespace, "objects", len(s.objects.List()))
+		w.log.Info("EndpointAccess objects listed", "namespace", cmp.Or(s.namespace, "all"), "objects", len(s.objects.List()))
 	}
 	w.publish()
 	w.notify()
@@ -174,12 +176,10 @@ func (w *Watcher) publish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next := &Snapshot{namespaces: w.namespaces, known: map[string]bool{},
-		complete: w.labels == nil || w.namespacesListed.Load()}
+		namespacesKnown: w.labels == nil || w.namespacesListed.Load()}
 	var policies []endpointaccess.Policy
 	for _, s := range w.sources {
-		known := s.complete.Load()
-		next.known[s.namespace] = known
-		next.complete = next.complete && known
+		next.known[s.namespace] = s.complete.Load()
 		for _, object := range s.objects.List() {
 			policies = append(policies, accesspolicy.Of(object.(*v1alpha1.EndpointAccess)))
 		}
@@ -205,10 +205,11 @@ func (w *Watcher) Snapshot() *Snapshot { return w.current.Load() }
 // Snapshot is the rules at one moment, and the labels of namespaces as they are now. Its methods
 // are safe for concurrent use.
 type Snapshot struct {
-	Rules      *endpointaccess.Rules
-	known      map[string]bool // by the namespaces that are watched
-	complete   bool
-	namespaces cache.Store // nil: none is known
+	Rules *endpointaccess.Rules
+	known map[string]bool // by the namespaces that are watched
+
+	namespacesKnown bool
+	namespaces      cache.Store // nil: none is known
 }
 
 // NewSnapshot returns a complete Snapshot of rules and namespaces' labels that do not change.
@@ -217,7 +218,7 @@ func NewSnapshot(rules *endpointaccess.Rules, namespaces map[string]map[string]s
 	for name, set := range namespaces {
 		_ = store.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}) // it has a key
 	}
-	return &Snapshot{Rules: rules, known: map[string]bool{metav1.NamespaceAll: true}, complete: true,
+	return &Snapshot{Rules: rules, known: map[string]bool{metav1.NamespaceAll: true}, namespacesKnown: true,
 		namespaces: store}
 }
 
@@ -226,8 +227,18 @@ func (s *Snapshot) Knows(namespace string) bool {
 	return s.known[metav1.NamespaceAll] || s.known[namespace]
 }
 
+// KnowsNamespaces reports whether the labels of namespaces were listed, if they are watched.
+func (s *Snapshot) KnowsNamespaces() bool { return s.namespacesKnown }
+
 // Complete reports whether the rules of all watched namespaces, and their labels, are known.
-func (s *Snapshot) Complete() bool { return s.complete }
+func (s *Snapshot) Complete() bool {
+	for _, known := range s.known {
+		if !known {
+			return false
+		}
+	}
+	return s.namespacesKnown
+}
 
 // NamespaceLabels returns the labels of a namespace, and whether they are known.
 func (s *Snapshot) NamespaceLabels(name string) (endpointaccess.Labels, bool) {

@@ -6,6 +6,7 @@ package accessrules
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,29 +21,39 @@ import (
 const resource = "endpointaccesses"
 
 // optionalKind lists no EndpointAccess objects while the API server does not have their CRD. The
-// informer asks again with back-off, of 30 s at most.
+// informer asks again with back-off, of 30 s at most. Its methods are called one at a time.
 type optionalKind struct {
 	*cache.ListWatch
 	client rest.Interface
+	log    *slog.Logger
+	logged string // the last error
 }
 
 // List implements cache.Lister.
-func (k optionalKind) List(o metav1.ListOptions) (runtime.Object, error) {
+func (k *optionalKind) List(o metav1.ListOptions) (runtime.Object, error) {
 	return k.ListWithContext(context.Background(), o)
 }
 
 // ListWithContext implements cache.ListerWithContext.
-func (k optionalKind) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (k *optionalKind) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list, err := k.ListWatch.ListWithContext(ctx, o)
 	if apierrors.IsNotFound(err) && k.missing(ctx) {
-		return &v1alpha1.EndpointAccessList{}, nil
+		list, err = &v1alpha1.EndpointAccessList{}, nil
 	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != k.logged {
+		k.log.Warn("EndpointAccess objects cannot be listed", "error", err)
+	}
+	k.logged = text
 	return list, err
 }
 
 // missing reports whether the API server lists the kinds of the group without this one. That it
 // does not find the resource could also be the answer of a proxy.
-func (k optionalKind) missing(ctx context.Context) bool {
+func (k *optionalKind) missing(ctx context.Context) bool {
 	raw, err := k.client.Get().AbsPath("/apis/" + v1alpha1.GroupVersion.String()).DoRaw(ctx)
 	var kinds metav1.APIResourceList
 	if err != nil || json.Unmarshal(raw, &kinds) != nil || kinds.GroupVersion != v1alpha1.GroupVersion.String() {

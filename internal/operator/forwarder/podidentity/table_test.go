@@ -147,7 +147,31 @@ func TestTable_CanonicalAddresses(t *testing.T) {
 	}
 }
 
+// BenchmarkTable_Memory10000Pods measures the table without labels, with those of Deployments, which
+// three pods share, and with those of StatefulSets, of which each pod has its own.
 func BenchmarkTable_Memory10000Pods(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		labels func(i int) map[string]string
+	}{
+		{"WithoutLabels", func(int) map[string]string { return nil }},
+		{"Deployments", func(i int) map[string]string {
+			name := fmt.Sprintf("deployment-%d", i/3)
+			return map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/instance": name,
+				"app.kubernetes.io/component": "api", "team": "shop", "pod-template-hash": "7d4b9c6f5"}
+		}},
+		{"StatefulSets", func(i int) map[string]string {
+			return map[string]string{"app.kubernetes.io/name": "db", "app.kubernetes.io/instance": "db", "team": "shop",
+				"statefulset.kubernetes.io/pod-name": fmt.Sprintf("db-%d", i),
+				"apps.kubernetes.io/pod-index":       fmt.Sprint(i), "controller-revision-hash": "db-7d4b9c6f5"}
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) { measureTable(b, c.labels) })
+	}
+}
+
+func measureTable(b *testing.B, labels func(i int) map[string]string) {
+	b.Helper()
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()
@@ -164,6 +188,7 @@ func BenchmarkTable_Memory10000Pods(b *testing.B) {
 				fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), fmt.Sprintf("fd00::%x", i))
 			p.Namespace, p.Spec.ServiceAccountName, p.Status.HostIP = fmt.Sprintf("team-%d", i%100),
 				fmt.Sprintf("account-%d", i%300), fmt.Sprintf("192.0.2.%d", i%200)
+			p.Labels = labels(i)
 			table.set(p)
 		}
 		b.ReportMetric(float64(heap()-before), "B/10000-pods")

@@ -36,6 +36,7 @@ func effects() []effect {
 		{"binding.enabled", false, nil},
 		{"binding.endpointSelector", "ep.port == 80", nil},
 		{"binding.projection", "endpointSlice", nil},
+		{"binding.defaultAccess", "deny", nil},
 		{"binding.admissionPolicy", false, nil},
 		{"binding.removalDelay", "5m", nil},
 		{"binding.takeoverDelay", "5m", nil},

@@ -103,6 +103,13 @@ and $$ in both.
   verbs: [get, list, watch, create, update, delete]
 {{- end -}}
 
+{{/* What a forwarder reads of a namespace. */}}
+{{- define "fairlead-operator.accessRule" -}}
+- apiGroups: [bindings.fairlead.dev]
+  resources: [endpointaccesses]
+  verbs: [list, watch]
+{{- end -}}
+
 {{/* What projects into a namespace. The policies of admission.yaml restrict the EndpointSlices. */}}
 {{- define "fairlead-operator.targetRules" -}}
 {{ include "fairlead-operator.serviceRule" . }}
@@ -135,8 +142,8 @@ and $$ in both.
 {{- end -}}
 
 {{/*
-What a namespace gives the manager when namespaces are listed: call with (list . "team-a"). The Role without rules owns the Services there: when it goes,
-they go.
+What a namespace gives the manager and the forwarders when namespaces are listed: call with (list . "team-a"). The Role without rules owns the Services
+there: when it goes, they go.
 */}}
 {{- define "fairlead-operator.targetRoles" -}}
 {{- $root := index . 0 -}}
@@ -165,20 +172,39 @@ rules:
     resourceNames: ["{{ $name }}-anchor"]
     verbs: [get]
 ---
+{{ include "fairlead-operator.roleBinding" (list $root $namespace "manager") }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: "{{ $name }}-forwarder"
+  namespace: {{ $namespace | quote }}
+  labels:
+    {{- include "fairlead-operator.labels" $root | nindent 4 }}
+rules:
+  {{- include "fairlead-operator.accessRule" $root | nindent 2 }}
+---
+{{ include "fairlead-operator.roleBinding" (list $root $namespace "forwarder") }}
+{{- end -}}
+
+{{/* The binding of a listed namespace's Role to the ServiceAccount: call with (list . NAMESPACE COMPONENT). */}}
+{{- define "fairlead-operator.roleBinding" -}}
+{{- $root := index . 0 -}}
+{{- $name := printf "%s-%s" (include "fairlead-operator.clusterName" $root) (index . 2) -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: "{{ $name }}-manager"
-  namespace: {{ $namespace | quote }}
+  name: "{{ $name }}"
+  namespace: {{ index . 1 | quote }}
   labels:
     {{- include "fairlead-operator.labels" $root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: "{{ $name }}-manager"
+  name: "{{ $name }}"
 subjects:
   - kind: ServiceAccount
-    name: "{{ include "fairlead-operator.fullname" $root }}-manager"
+    name: "{{ include "fairlead-operator.fullname" $root }}-{{ index . 2 }}"
     namespace: {{ $root.Release.Namespace | quote }}
 {{- end -}}
 

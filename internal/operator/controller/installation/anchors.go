@@ -19,7 +19,7 @@ import (
 
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=fairlead-operator-anchor,verbs=get;patch
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,namespace=fairlead,resources=roles,resourceNames=fairlead-operator-anchor,verbs=get
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,resourceNames=fairlead-operator-manager,verbs=get;patch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,resourceNames=fairlead-operator-manager;fairlead-operator-forwarder,verbs=get;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
 // Owners are the owner references of the operator's objects. The anchors are rule-less objects of

@@ -157,7 +157,8 @@ func (w *Watcher) Run(ctx context.Context) {
 // update publishes a source's objects.
 func (w *Watcher) update(s *source) {
 	if !s.complete.Swap(true) {
-		w.log.Info("EndpointAccess objects listed", "namespace", cmp.Or(s.namespace, "all"), "objects", len(s.objects.List()))
+		w.log.Info("EndpointAccess objects listed", "namespace", cmp.Or(s.namespace, "all"), "objects",
+			len(s.objects.List()))
 	}
 	w.publish()
 	w.notify()

@@ -325,18 +325,19 @@ func (c *Cluster) Curl(
 ) (status int, body string, err error) {
 	args := append([]string{"curl", "-sS", "-m", "10", "-w", "\n%{http_code}"}, more...)
 	out, err := c.PodExec(ctx, pod, append(args, url)...)
-	body, code, _ := cutLast(out, "\n")
+	body, code := cutLast(out, "\n")
 	if _, scanErr := fmt.Sscan(code, &status); scanErr != nil && err == nil {
 		err = fmt.Errorf("reading curl's output %q: %w", out, scanErr)
 	}
 	return status, body, err
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
+// cutLast cuts around the last separator. Without one, all of s comes after it.
+func cutLast(s, sep string) (before, after string) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+		return s[:i], s[i+len(sep):]
 	}
-	return "", s, false
+	return "", s
 }
 
 // CurlUntil asks from a pod until the answer has this status, and returns the body.

@@ -146,7 +146,7 @@ func newAPI(c console) *cobra.Command {
 		Long:    backendsHelp,
 		Example: backendsExample, Args: cli.SubcommandsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	api.AddCommand(backends, apiEvents(c), apiIdentities(c))
+	api.AddCommand(backends, apiClusters(c), apiEvents(c), apiIdentities(c))
 	for _, r := range resources() {
 		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s",
 			Args: cli.SubcommandsOnly,

@@ -103,6 +103,9 @@ func cell(v any) string {
 		}
 		return strings.Join(texts, ",")
 	case map[string]any:
+		if text, ok := clusterCell(v); ok {
+			return text
+		}
 		if id, ok := v["id"].(string); ok {
 			return cell(id)
 		}
@@ -166,6 +169,10 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	var rows [][]string
 	for i := 0; i < len(node.Content); i += 2 { // in the order of the API
 		name := node.Content[i].Value
+		if lines := clusterLines(name, o[name]); len(lines) > 0 {
+			rows = append(rows, lines...)
+			continue
+		}
 		value := fieldCell(name, o[name])
 		switch inner, _ := o[name].(map[string]any); {
 		case inner == nil:

@@ -82,7 +82,8 @@ func objectPath(prefix string) []string {
 		account.PrefixEndpoint: {"endpoints"}, account.PrefixTunnelSession: {"tunnel_sessions"},
 		account.PrefixOperator: {"kubernetes_operators"},
 		account.PrefixAPIKey:   {"api_keys"}, account.PrefixCredential: {"credentials"},
-		account.PrefixUser: {"app", "users"}, account.PrefixAppSession: {"app", "sessions"},
+		account.PrefixCluster: {"clusters"},
+		account.PrefixUser:    {"app", "users"}, account.PrefixAppSession: {"app", "sessions"},
 	}
 	for _, kind := range account.BackendKinds() {
 		paths[kind.IDPrefix()] = []string{"backends", string(kind)}

@@ -38,7 +38,7 @@ func isolatedAccount(t *testing.T) (a *api, ids map[string]string, theirs string
 		"endpoints": a.Bind(session, "http://mine.demo").Endpoint.ID, "tunnel_sessions": session,
 		"kubernetes_operators": a.operatorWith(a.admin, "{}"),
 	}
-	bodies := map[string]string{"api_keys": "{}", "credentials": "{}"}
+	bodies := map[string]string{"api_keys": "{}", "credentials": "{}", "clusters": clusterBody(t, "mine", "k1")}
 	for kind, body := range backendBodies(a.Static().ID) {
 		bodies["backends/"+string(kind)] = body
 	}

@@ -146,6 +146,7 @@ func TestOpenAPI_HasAcceptedFields(t *testing.T) {
 	ids := map[string]string{"/kubernetes_operators": o,
 		"/api_keys":    into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID,
 		"/credentials": into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID}
+	ids["/clusters"] = a.do("POST", "/clusters", a.admin, clusterBody(t, "prod", "k1")).want(201).body["id"].(string)
 	for kind, id := range a.backendOfEachKind() {
 		ids["/backends/"+string(kind)] = id
 	}

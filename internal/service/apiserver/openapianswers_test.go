@@ -100,6 +100,17 @@ func (a *api) credentialCases() []operationCase {
 	}
 }
 
+func (a *api) clusterCases() []operationCase {
+	a.t.Helper()
+	id := a.do("POST", "/clusters", a.admin, clusterBody(a.t, "prod", "k1")).want(201).body["id"].(string)
+	return []operationCase{
+		{"POST", "/clusters", "", clusterBody(a.t, "eu", "k2")}, {"POST", "/clusters", "", "{}"},
+		{"GET", "/clusters", "", ""}, {"GET", "/clusters/{id}", id, ""},
+		{"PATCH", "/clusters/{id}", id, `{"issuer":"https://issuer.example.com"}`},
+		{"DELETE", "/clusters/{id}", id, ""}, {"DELETE", "/clusters/{id}", id, ""},
+	}
+}
+
 func (a *api) identityCases() []operationCase {
 	a.t.Helper()
 	user, session := a.login("alice")
@@ -139,7 +150,7 @@ func TestOpenAPI_MatchesAnswers(t *testing.T) {
 	backend := a.Static().ID
 	called := map[string]bool{}
 	for _, c := range slices.Concat(a.endpointCases(backend), a.operatorCases(), a.credentialCases(),
-		a.identityCases(), a.backendCases(backend)) {
+		a.clusterCases(), a.identityCases(), a.backendCases(backend)) {
 		called[c.method+" "+c.pattern] = true
 		d.checkAnswer(c.method, c.pattern, a.do(c.method, strings.ReplaceAll(c.pattern, "{id}", c.id), a.admin, c.body))
 	}

@@ -105,6 +105,17 @@ var operations = withBackends(map[string]operation{
 		answers: map[int]any{200: account.Authtoken{}}},
 	"DELETE /credentials/{id}": {id: "deleteCredential", summary: "Delete an authtoken; its sessions end",
 		answers: map[int]any{204: nil}},
+
+	"GET /clusters": {id: "listClusters", summary: "List the clusters whose ServiceAccounts act for the account",
+		query: pagingParameters, answers: map[int]any{200: clusterList{}}},
+	"POST /clusters": {id: "createCluster", summary: "Trust a cluster's ServiceAccounts", body: clusterFields(),
+		answers: map[int]any{201: account.Cluster{}}},
+	"GET /clusters/{id}": {id: "getCluster", summary: "Read a cluster", answers: map[int]any{200: account.Cluster{}}},
+	"PATCH /clusters/{id}": {id: "updateCluster",
+		summary: "Change a cluster; what its tokens have open and may no longer ends",
+		body:    clusterFields(), answers: map[int]any{200: account.Cluster{}}},
+	"DELETE /clusters/{id}": {id: "deleteCluster", summary: "Delete a cluster; what its tokens have open ends",
+		answers: map[int]any{204: nil}},
 })
 
 // fields is the body of a request: none of the fields is required.

@@ -70,6 +70,8 @@ func (s *schemas) ofType(t reflect.Type) schema {
 		return schema{"type": "string"}
 	case reflect.TypeFor[account.Scope]():
 		return schema{"type": "string", "enum": account.Scopes()}
+	case reflect.TypeFor[account.SubjectRole]():
+		return schema{"type": "string", "enum": account.SubjectRoles()}
 	case reflect.TypeFor[account.EventType]():
 		return schema{"type": "string", "enum": []account.EventType{account.Added, account.Modified, account.Deleted,
 			account.Bookmark}}

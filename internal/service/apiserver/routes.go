@@ -61,7 +61,7 @@ func actionMethods(action handler) methods {
 func (s *server) routes() map[string]methods {
 	store := s.opt.Store
 	operators, keys, tokens := s.operators(), s.apiKeys(), s.authtokens()
-	sessions, tunnels, events := s.sessions(), s.tunnels(), s.auditEvents(nil)
+	sessions, tunnels, events, clusters := s.sessions(), s.tunnels(), s.auditEvents(nil), s.clusters()
 	routes := map[string]methods{
 		"/openapi.json": readMethods(anyScope, s.getDescription),
 		"/endpoints":    listMethods(endpointScopes, s.listEndpoints, exportScopes, s.createEndpoint),
@@ -88,6 +88,9 @@ func (s *server) routes() map[string]methods {
 		"/credentials": listMethods(readScopes, tokens.listHandler(s.listAuthtokens), adminOnly, tokens.createHandler),
 		"/credentials/{id}": objectMethods(readScopes, tokens.getHandler(tokens.read),
 			adminOnly, tokens.updateHandler, deleteHandler(store.DeleteAuthtoken)),
+		"/clusters": listMethods(readScopes, clusters.listHandler(s.listClusters), adminOnly, clusters.createHandler),
+		"/clusters/{id}": objectMethods(readScopes, clusters.getHandler(clusters.read),
+			adminOnly, clusters.updateHandler, deleteHandler(store.DeleteCluster)),
 	}
 	s.addBackendRoutes(routes)
 	s.addIdentityRoutes(routes)

@@ -25,6 +25,7 @@ type Store interface {
 	account.Identities
 	account.APIKeys
 	account.Authtokens
+	account.Clusters
 	account.Authenticator
 }
 

@@ -1,0 +1,256 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/cli"
+)
+
+const clustersHelp = `Clusters whose ServiceAccounts act for the account: no API key and no authtoken is stored there.
+
+A pod of the operator presents a token of its ServiceAccount, which Kubernetes makes and renews. The service
+checks it with the cluster's public keys, which are given here; it never connects to the cluster, and the file
+with the keys holds nothing secret. Each subject is a ServiceAccount and what it may do: operator, forwarder
+or exporter.
+
+The token's issuer must be that of the cluster here; the cluster tells it with
+  kubectl get --raw /.well-known/openid-configuration
+
+When the cluster gets new keys, add them before it signs with them, and remove the old ones an hour later.`
+
+const clustersExample = `  kubectl get --raw /openid/v1/jwks | fairlead api clusters create --name prod --jwks-file -
+  fairlead api clusters create --name eu --jwks-file keys.json --issuer https://oidc.example.com/eu
+  kubectl get --raw /openid/v1/jwks | fairlead api clusters update cl-06hj… --add-jwks-file -
+  fairlead api clusters update cl-06hj… --remove-key 9c31…
+  fairlead api clusters update cl-06hj… --add-subject exporter=apps/exporter --acl 'export:apps/*'
+  fairlead api events list --type cluster.token_refused`
+
+func clusters() resource {
+	return resource{name: "clusters", path: "/clusters", list: "clusters", noun: "cluster",
+		columns: []column{{"ID", "id"}, {"NAME", "name"}, {"ISSUER", "issuer"}, {"KEYS", "jwks"},
+			{"ROLES", "subjects"}, {"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}},
+		fields: []field{
+			{flag: "name", path: "name", kind: kindText, help: "`NAME`, a DNS label that no other cluster has"},
+			{flag: "issuer", path: "issuer", kind: kindText,
+				help: "`URL` of the tokens' issuer (iss); default " + account.DefaultIssuer},
+			{flag: "cluster-uid", path: "cluster_uid", kind: kindText,
+				help: "`UID` of the cluster's namespace kube-system; default the first that its exporter presents"},
+			{flag: "description", path: "description", kind: kindText, help: "`TEXT` for people"},
+			{flag: "metadata", path: "metadata", kind: kindText, help: "`TEXT` for programs"},
+		}}
+}
+
+// apiClusters makes the commands of clusters.
+func apiClusters(c console) *cobra.Command {
+	r := clusters()
+	group := &cobra.Command{Use: r.name, Aliases: []string{r.noun},
+		Short: "Clusters whose ServiceAccounts act for the account", Long: clustersHelp, Example: clustersExample,
+		Args: cli.SubcommandsOnly, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	group.AddCommand(apiList(c, r), apiGet(c, r), apiCreateCluster(c, r), apiUpdateCluster(c, r), apiDelete(c, r))
+	return group
+}
+
+// clusterFlags are the flags of clusters that are no plain fields.
+type clusterFlags struct {
+	jwksFile           string
+	subjects, acl      []string
+	namespace, release string // create
+
+	addJWKSFile                        string // update
+	removeKeys, addSubjects, resetUIDs []string
+}
+
+func (f *clusterFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.jwksFile, "jwks-file", "", "`FILE` with the cluster's public keys, as "+
+		"`kubectl get --raw /openid/v1/jwks` prints them; - for standard input")
+	cmd.Flags().StringArrayVar(&f.subjects, "subject", nil, "`ROLE=NAMESPACE/NAME` of a ServiceAccount, the role "+
+		"operator, forwarder or exporter; may be repeated; in place of those there are, or of the chart's")
+	cmd.Flags().StringArrayVar(&f.acl, "acl", nil, "`RULE` of the exporters among the subjects that are given, or "+
+		"of the chart's: export:<namespace>/<name>, bind:<url pattern>, backend:<id> or internal:<host>; may be "+
+		"repeated; default export:* and bind:*")
+}
+
+func apiCreateCluster(c console, r resource) *cobra.Command {
+	a, in, own := &apiCall{console: c}, fieldFlags{console: c}, clusterFlags{}
+	cmd := a.command(r, "create", "Create a cluster, with the ServiceAccounts of the operator's chart",
+		func(ctx context.Context, api *apiclient.Client, _ string) error {
+			fields, err := in.read(r.fields)
+			if err == nil {
+				err = own.complete(&in, fields)
+			}
+			if err != nil {
+				return err
+			}
+			made, err := api.CreateObject(ctx, r.path, fields)
+			if err != nil {
+				return err
+			}
+			if err := a.print(made); err != nil || a.output != "table" {
+				return err
+			}
+			return a.printInstallCommand(made, own.namespace, own.release)
+		})
+	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[:2], "\n")
+	in.add(cmd, r.fields, true)
+	own.add(cmd)
+	cmd.Flags().StringVar(&own.namespace, "namespace", "fairlead", "`NAMESPACE` of the operator's release")
+	cmd.Flags().StringVar(&own.release, "release", "fairlead-operator", "`NAME` of the operator's release")
+	return cmd
+}
+
+// complete adds what the flags and their defaults say to the fields of a new cluster.
+func (f *clusterFlags) complete(in *fieldFlags, fields map[string]any) error {
+	if f.jwksFile != "" {
+		keys, err := in.readJWKS("--jwks-file", f.jwksFile)
+		if err != nil {
+			return err
+		}
+		fields["jwks"] = keys
+	}
+	switch {
+	case fields["name"] == nil:
+		return cli.Usagef("--name is missing: a name for the cluster, such as prod")
+	case fields["jwks"] == nil:
+		return cli.Usagef("--jwks-file is missing: kubectl get --raw /openid/v1/jwks | fairlead api clusters create " +
+			"--name NAME --jwks-file -")
+	case fields["issuer"] == nil:
+		fields["issuer"] = account.DefaultIssuer
+	}
+	if len(f.subjects) > 0 {
+		subjects, err := parseSubjects(f.subjects, f.acl)
+		fields["subjects"] = subjects
+		return err
+	}
+	if fields["subjects"] == nil {
+		fields["subjects"] = chartSubjects(f.namespace, f.release, f.acl)
+	}
+	return nil
+}
+
+// subject is a subject of a cluster as the API takes it.
+type subject struct {
+	Namespace      string    `json:"namespace"`
+	ServiceAccount string    `json:"service_account"`
+	Role           string    `json:"role"`
+	ACL            *[]string `json:"acl,omitempty"` // nil = the role's default, or as it is
+	UID            *string   `json:"uid,omitempty"` // nil = as it is
+}
+
+// chartFullname returns how the operator's chart names the objects of a release.
+func chartFullname(release string) string {
+	const chart = "fairlead-operator"
+	if strings.Contains(release, chart) {
+		return release
+	}
+	return release + "-" + chart
+}
+
+// chartSubjects returns the ServiceAccounts of a release of the operator's chart.
+func chartSubjects(namespace, release string, exporterACL []string) []subject {
+	var all []subject
+	for _, of := range []struct{ role, component string }{
+		{"operator", "manager"}, {"forwarder", "forwarder"}, {"exporter", "exporter"},
+	} {
+		all = append(all, subject{Namespace: namespace, ServiceAccount: chartFullname(release) + "-" + of.component,
+			Role: of.role, ACL: aclOf(of.role, exporterACL)})
+	}
+	return all
+}
+
+func aclOf(role string, exporterACL []string) *[]string {
+	if role != string(account.RoleExporter) || len(exporterACL) == 0 {
+		return nil
+	}
+	return &exporterACL
+}
+
+// parseSubjects reads the values of --subject.
+func parseSubjects(texts, exporterACL []string) ([]subject, error) {
+	all := []subject{}
+	for _, text := range texts {
+		role, of, ok := strings.Cut(text, "=")
+		namespace, name, slash := strings.Cut(of, "/")
+		if !ok || !slash || role == "" || namespace == "" || name == "" {
+			return nil, cli.Usagef("--subject %q: must be ROLE=NAMESPACE/NAME, for example "+
+				"operator=fairlead/fairlead-operator-manager", text)
+		}
+		all = append(all, subject{Namespace: namespace, ServiceAccount: name, Role: role,
+			ACL: aclOf(role, exporterACL)})
+	}
+	return all, nil
+}
+
+// printInstallCommand tells how the chart is installed in the cluster that was created.
+func (a *apiCall) printInstallCommand(made json.RawMessage, namespace, release string) error {
+	var created account.Cluster
+	if err := json.Unmarshal(made, &created); err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	base, accountID, ok := strings.Cut(created.Audience, "/accounts/")
+	if !ok {
+		return fmt.Errorf("reading the answer: the audience %q has no account", screen.Escape(created.Audience))
+	}
+	authority := ""
+	if s, err := loadSettings(a.settings, a.console); err == nil && s.CAFile.Text+s.CASHA256.Text != "" {
+		authority = " --set-file api.caBundle=ca.crt"
+	}
+	_, err := fmt.Fprintf(a.console.err, `
+Install the operator in that cluster; no Secret is needed:
+
+  helm install %s charts/fairlead-operator --namespace %s --create-namespace \
+    --set api.url=%s%s \
+    --set credentials.serviceAccount.enabled=true --set credentials.serviceAccount.accountID=%s \
+    --set binding.enabled=true
+
+Its tokens have the audience %s and must have the issuer
+%s. If the operator is refused, the reason is an event:
+  fairlead api events list --type cluster.token_refused
+`, screen.Escape(release), screen.Escape(namespace), screen.Escape(base), authority, screen.Escape(accountID),
+		screen.Escape(created.Audience), screen.Escape(created.Issuer))
+	return err
+}
+
+func apiUpdateCluster(c console, r resource) *cobra.Command {
+	a, in, own := &apiCall{console: c}, fieldFlags{console: c}, clusterFlags{}
+	cmd := a.command(r, "update ID", "Change a cluster; what is not given stays",
+		func(ctx context.Context, api *apiclient.Client, id string) error {
+			fields, err := in.read(r.fields)
+			if err == nil {
+				err = own.update(ctx, api, &in, id, fields)
+			}
+			switch {
+			case err != nil:
+				return err
+			case len(fields) == 0:
+				return cli.Usagef("nothing to change is given; `fairlead api clusters update --help` lists the fields")
+			}
+			changed, err := api.UpdateObject(ctx, r.objectPath(id), fields)
+			if err != nil {
+				return err
+			}
+			return a.print(changed)
+		})
+	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[2:5], "\n")
+	in.add(cmd, r.fields, false)
+	own.add(cmd)
+	cmd.Flags().StringVar(&own.addJWKSFile, "add-jwks-file", "",
+		"`FILE` with public keys to add to those there are; - for standard input")
+	cmd.Flags().StringArrayVar(&own.removeKeys, "remove-key", nil,
+		"`KID` of a key to remove: tokens signed with it end within a second; may be repeated")
+	cmd.Flags().StringArrayVar(&own.addSubjects, "add-subject", nil,
+		"`ROLE=NAMESPACE/NAME` of a ServiceAccount to add to those there are; may be repeated")
+	cmd.Flags().StringArrayVar(&own.resetUIDs, "reset-uid", nil, "`NAMESPACE/NAME` of a ServiceAccount that was "+
+		"deleted and made again: the next token pins its new UID; may be repeated")
+	return cmd
+}

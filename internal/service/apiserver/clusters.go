@@ -1,0 +1,78 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+type clusterList struct {
+	Clusters []account.Cluster `json:"clusters"`
+	pageLinks
+}
+
+// clusters serves the clusters whose ServiceAccounts act for the account.
+func (s *server) clusters() writable[account.Cluster, account.ClusterPatch] {
+	return writable[account.Cluster, account.ClusterPatch]{
+		kind: newKind(func(c *account.Cluster) string { return c.ID },
+			func(c *account.Cluster) {
+				c.URI, c.Audience = s.uri("clusters", c.ID), account.TokenAudience(s.opt.BaseURL, c.AccountID)
+			},
+			func(clusters []account.Cluster, l pageLinks) any { return clusterList{clusters, l} }, "clusters"),
+		readPatch: readClusterPatch, defaults: account.Cluster{Issuer: account.DefaultIssuer},
+		apply: applyNow(s, account.ClusterPatch.Apply), read: inAccount(s.opt.Store.Cluster),
+		create: s.opt.Store.CreateCluster, update: s.opt.Store.PatchCluster,
+	}
+}
+
+func (s *server) listClusters(c *call, page account.Page) ([]account.Cluster, bool, error) {
+	found, err := s.opt.Store.ListClusters(c.Context(), c.AccountID(), page)
+	if err != nil {
+		return nil, false, err
+	}
+	return found.Clusters, found.More, nil
+}
+
+func readClusterPatch(o *object) account.ClusterPatch {
+	p := account.ClusterPatch{Name: o.text("name"), Issuer: o.text("issuer"), Description: o.text("description"),
+		Metadata: o.text("metadata"), ClusterUID: o.text("cluster_uid"), JWKS: readKeySet(o, "jwks"),
+		AddJWKS: readKeySet(o, "add_jwks")}
+	if kids := o.texts("remove_keys"); kids != nil {
+		p.RemoveKeys = *kids
+	}
+	if _, given := o.fields["subjects"]; given {
+		subjects := []account.SubjectPatch{}
+		for _, one := range o.objects("subjects") {
+			subjects = append(subjects, readSubject(one))
+		}
+		p.Subjects = &subjects
+	}
+	return p
+}
+
+// readKeySet reads a JSON Web Key Set; nil when it is absent. One that breaks a rule is replaced by
+// one that breaks none, so that a list of all broken rules has its own alone.
+func readKeySet(o *object, name string) *account.KeySet {
+	value, _, present := o.takeField(name)
+	if !present {
+		return nil
+	}
+	keys, err := account.ParseKeySet(value)
+	for _, broken := range account.FieldsOf(err) {
+		keys.Keys = []account.ClusterKey{{}}
+		o.reject(name+strings.TrimPrefix(broken.Field, "jwks"), broken.Value, broken.Rule)
+	}
+	return &keys
+}
+
+func readSubject(o *object) account.SubjectPatch {
+	o.ignore("id")
+	p := account.SubjectPatch{Namespace: textOf(o.text("namespace")),
+		ServiceAccount: textOf(o.text("service_account")), Role: account.SubjectRole(textOf(o.text("role"))),
+		ACL: o.textsOrDefault("acl", nil), UID: o.text("uid")}
+	o.rejectUnknown()
+	return p
+}

@@ -1,0 +1,26 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import "github.com/fairlead-dev/fairlead/internal/account"
+
+// clusterFields is the body of a request that creates or changes a cluster.
+func clusterFields() schema {
+	member := schema{"type": "string"}
+	key := schema{"type": "object", "required": []string{"kid", "kty"}, "properties": schema{"kid": member,
+		"kty": schema{"enum": []string{"RSA", "EC"}}, "alg": member, "use": schema{"enum": []string{"sig"}},
+		"n": member, "e": member, "crv": member, "x": member, "y": member}}
+	keys := schema{"type": "object", "required": []string{"keys"}, "properties": schema{"keys": schema{"type": "array",
+		"items": key, "maxItems": account.MaxClusterKeys}},
+		"description": "public keys, as kubectl get --raw /openid/v1/jwks prints; other members are dropped"}
+	subject := fields(schema{"id": ignored(), "namespace": member, "service_account": member,
+		"role": schema{"type": "string", "enum": account.SubjectRoles()},
+		"acl":  texts(schema{"type": "string", "maxLength": account.MaxACLRule}, account.MaxACLRules),
+		"uid":  text(account.MaxUID)})
+	return fields(schema{"id": sameID(), "name": member, "issuer": text(account.MaxIssuer),
+		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata),
+		"cluster_uid": text(account.MaxUID), "jwks": keys, "add_jwks": keys,
+		"remove_keys": texts(member, account.MaxClusterKeys),
+		"subjects":    texts(subject, account.MaxClusterSubjects)})
+}

@@ -74,6 +74,10 @@ func pageTexts(f *fake) map[string][]string {
 		policy + "sessions/" + f.sessions[2].ID: {"--geoip-database"},
 		"/ui/api-keys":                          {"Anna, platform team", "You are signed in with it", "Security desk"},
 		"/ui/authtokens":                        {"Laptops", "bind:http://*.demo", "connect:*"},
+		"/ui/clusters": {"eu-1", "New York", "RS256", "fairlead/fairlead-operator-manager", "operator", "3 clusters",
+			"Refused tokens"},
+		"/ui/clusters/" + f.clusters[1].ID: {"us-1", "https://oidc.us.example.com/id/8D1F3A", "2026-11", "ES256",
+			"https://fairlead.example.com:8443/accounts/" + mine, "bind:http://*.books", "0b6e6a52-3d1f", "connect:*"},
 		"/ui/events": {"Agent disconnected", "Endpoint updated", "The newest 50 events",
 			"Older"},
 		"/ui/events?type=api_key.created":           {"API key created", "1 event<"},
@@ -171,7 +175,10 @@ func TestScopes_LimitPages(t *testing.T) {
 		"/ui/backends": readers, "/ui/backends/" + f.backends[0].ID: readers, "/ui/agents": readers,
 		"/ui/agents/" + f.agents[0].ID: readers, "/ui/events": readers,
 		"/ui/api-keys": readers, "/ui/authtokens": readers, "/ui/": readers,
-		policy + "identities": everyone, policy + "identities/" + user: everyone,
+		"/ui/clusters": readers, "/ui/clusters/" + f.clusters[0].ID: readers,
+		"/ui/clusters/" + f.clusters[0].ID + "/delete":      admins,
+		"POST /ui/clusters/" + f.clusters[0].ID + "/delete": admins,
+		policy + "identities":                               everyone, policy + "identities/" + user: everyone,
 		policy + "sessions/" + session:            everyone,
 		policy + "identities/" + user + "/revoke": revokers, policy + "sessions/" + session + "/revoke": revokers,
 		"/ui/agents/" + f.agents[0].ID + "/stop": admins, "/ui/agents/" + f.agents[0].ID + "/restart": admins,
@@ -274,6 +281,8 @@ func TestPages_HideOtherAccounts(t *testing.T) {
 		"POST /ui/traffic-policy/sessions/" + last(account.PrefixAppSession) + "/revoke",
 		"POST /ui/api-keys/" + last(account.PrefixAPIKey) + "/delete",
 		"POST /ui/authtokens/" + last(account.PrefixCredential) + "/delete",
+		"/ui/clusters/" + last(account.PrefixCluster), "/ui/clusters/" + last(account.PrefixCluster) + "/delete",
+		"POST /ui/clusters/" + last(account.PrefixCluster) + "/delete",
 	} {
 		var a answer
 		if path, post := strings.CutPrefix(what, "POST "); post {
@@ -286,7 +295,8 @@ func TestPages_HideOtherAccounts(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/ui/endpoints", "/ui/kubernetes-operators", "/ui/agents",
-		"/ui/traffic-policy/identities", "/ui/backends?kind=static", "/ui/api-keys", "/ui/authtokens"} {
+		"/ui/traffic-policy/identities", "/ui/backends?kind=static", "/ui/api-keys", "/ui/authtokens",
+		"/ui/clusters"} {
 		a := b.get(path)
 		for id, owner := range f.owner {
 			if owner == theirs && strings.Contains(a.body, id) {

@@ -32,6 +32,7 @@ type fake struct {
 	keys      []account.APIKey
 	secrets   map[string]string // of keys, to ids
 	tokens    []account.Authtoken
+	clusters  []account.Cluster
 	events    []account.AuditEvent
 	owner     map[string]string // id -> account
 	signIns   map[string]signedIn

@@ -45,6 +45,7 @@ func newFake(now time.Time) *fake {
 	f.addOperators()
 	f.addPeople()
 	f.addEvents()
+	f.addClusters()
 	f.addTraffic()
 	f.addTheirs()
 	return f
@@ -239,9 +240,11 @@ func (f *fake) addTheirs() {
 	f.keys = append(f.keys, account.APIKey{ID: f.id(account.PrefixAPIKey, age, 999),
 		Scopes: []account.Scope{account.ScopeAdmin}})
 	f.tokens = append(f.tokens, account.Authtoken{ID: f.id(account.PrefixCredential, age, 999)})
+	f.clusters = append(f.clusters, account.Cluster{ID: f.id(account.PrefixCluster, age, 999), Name: "theirs"})
 	for _, prefix := range []string{account.PrefixEndpoint, account.PrefixOperator, "bkdst",
 		account.PrefixTunnelSession,
-		account.PrefixUser, account.PrefixAppSession, account.PrefixAPIKey, account.PrefixCredential} {
+		account.PrefixUser, account.PrefixAppSession, account.PrefixAPIKey, account.PrefixCredential,
+		account.PrefixCluster} {
 		f.owner[f.id(prefix, age, 999)] = theirs
 	}
 }

@@ -75,6 +75,7 @@ func pagerOf[T any](c *call, objects []T, more bool, id func(*T) string, filters
 func agentID(t *account.TunnelSession) string   { return t.ID }
 func auditEventID(e *account.AuditEvent) string { return e.ID }
 func backendID(b *account.Backend) string       { return b.ID }
+func clusterID(c *account.Cluster) string       { return c.ID }
 func endpointID(e *account.Endpoint) string     { return e.ID }
 func operatorID(o *account.Operator) string     { return o.ID }
 func userID(u *account.User) string             { return u.ID }

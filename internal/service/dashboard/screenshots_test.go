@@ -69,6 +69,8 @@ func shownPages(f *fake) []shownPage {
 		{"api-key-new", "/ui/api-keys/new", ""},
 		{"authtokens", "/ui/authtokens", ""},
 		{"authtoken-new", "/ui/authtokens/new", ""},
+		{"clusters", "/ui/clusters", ""},
+		{"cluster", "/ui/clusters/" + f.clusters[1].ID, ""},
 		{"events", "/ui/events?object_id=" + f.endpoints[0].ID, ""},
 		{"not-found", "/ui/endpoints/ep-0000000000000000000000000z", ""},
 	}

@@ -25,6 +25,7 @@ func (s *server) templateFuncs() template.FuncMap {
 		"count":    count,
 		"labels":   labelList,
 		"short":    shortID,
+		"kid":      shortKeyID,
 		"asset":    s.static.URL,
 		"object":   objectLink,
 		"scopes":   func(all []account.Scope) string { return httpkit.JoinScopes(all, ", ") },
@@ -96,6 +97,14 @@ func shortID(id string) string {
 	return prefix + "-…" + rest[len(rest)-8:]
 }
 
+// shortKeyID shortens the id of a key, which is a hash in most clusters, to its beginning.
+func shortKeyID(kid string) string {
+	if len(kid) <= 16 {
+		return kid
+	}
+	return kid[:12] + "…"
+}
+
 func orDash(text string) string {
 	if text == "" {
 		return "–"
@@ -108,8 +117,8 @@ func objectLink(id string) string {
 	prefix, _, _ := strings.Cut(id, "-")
 	pages := map[string]string{
 		account.PrefixEndpoint: "endpoints/", account.PrefixTunnelSession: "agents/",
-		account.PrefixOperator: "kubernetes-operators/",
-		account.PrefixUser:     "traffic-policy/identities/", account.PrefixAppSession: "traffic-policy/sessions/",
+		account.PrefixOperator: "kubernetes-operators/", account.PrefixCluster: "clusters/",
+		account.PrefixUser: "traffic-policy/identities/", account.PrefixAppSession: "traffic-policy/sessions/",
 	}
 	for _, kind := range account.BackendKinds() {
 		pages[kind.IDPrefix()] = "backends/"

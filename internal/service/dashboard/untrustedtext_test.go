@@ -16,6 +16,7 @@ func (f *fake) setTexts(text string) {
 	f.setIdentityTexts(text)
 	f.setEndpointTexts(text)
 	f.setBackendTexts(text)
+	f.setClusterTexts(text)
 	for i := range f.agents {
 		a := &f.agents[i]
 		a.IP, a.OS, a.AgentVersion, a.Metadata, a.Region, a.Transport = text, text, text, text, text, text
@@ -89,13 +90,24 @@ func (f *fake) setBackendTexts(text string) {
 	}
 }
 
+func (f *fake) setClusterTexts(text string) {
+	for i := range f.clusters {
+		c := &f.clusters[i]
+		c.Name, c.Issuer, c.Description, c.Metadata, c.ClusterUID = text, text, text, text, text
+		c.JWKS.Keys = []account.ClusterKey{{KeyID: text, Algorithm: text}}
+		c.Subjects = []account.ClusterSubject{{Namespace: text, ServiceAccount: text, ACL: account.ACL{text},
+			UID: text}}
+	}
+}
+
 // everyPath returns the paths of all pages, some with text as a parameter.
 func everyPath(f *fake, text string) []string {
 	paths := []string{"/ui/events", "/ui/sign-in?return=" + url.QueryEscape("/ui/endpoints?q="+text),
 		"/ui/endpoints?q=" + url.QueryEscape(text), identitiesPath + "?q=" + url.QueryEscape(text),
 		identitiesPath + "?provider=" + url.QueryEscape(text+"x"),
 		"/ui/traffic-policy/sessions/" + f.sessions[0].ID + "/revoke", "/ui/api-keys/" + f.keys[0].ID + "/delete",
-		"/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/agents/" + f.agents[0].ID + "/stop",
+		"/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/clusters/" + f.clusters[0].ID + "/delete",
+		"/ui/agents/" + f.agents[0].ID + "/stop",
 		"/ui/backends?kind=static", "/ui/backends/" + f.backends[1].ID}
 	for _, p := range shownPages(f) {
 		paths = append(paths, p.path)

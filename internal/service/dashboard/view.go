@@ -76,7 +76,8 @@ func (c *call) menu(current string) []menuGroup {
 			item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"),
 			item("Agents", "agents")}},
 		policy,
-		{Name: "Access", Items: []menuItem{item("API keys", "api-keys"), item("Authtokens", "authtokens")}},
+		{Name: "Access", Items: []menuItem{item("Clusters", "clusters"), item("API keys", "api-keys"),
+			item("Authtokens", "authtokens")}},
 		{Name: "History", Items: []menuItem{item("Events", "events")}},
 	}
 }
@@ -173,6 +174,7 @@ const (
 	noticeRestarted        = "restarted"
 	noticeKeyDeleted       = "key-deleted"
 	noticeAuthtokenDeleted = "authtoken-deleted"
+	noticeClusterDeleted   = "cluster-deleted"
 	noticeEndpointCreated  = "endpoint-created"
 	noticeEndpointSaved    = "endpoint-saved"
 	noticeEndpointDeleted  = "endpoint-deleted"
@@ -209,6 +211,8 @@ func (n notice) text() string {
 		return "The API key is deleted."
 	case noticeAuthtokenDeleted:
 		return "The authtoken is deleted."
+	case noticeClusterDeleted:
+		return "The cluster is deleted. Its tokens are refused."
 	case noticeEndpointCreated:
 		return "The cloud endpoint is made. It serves from now on."
 	case noticeEndpointSaved, noticeBackendSaved:

@@ -56,6 +56,7 @@ func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
 		"`HOST:PORT` of the service's edge, for example [fd00::1]:8443")
 	f.StringVar(&o.APIKeyFile, "api-key-file", "",
 		"`FILE` with an API key of the scope exporter; read again for every session and request")
+	tokenFlag(f, &o.ServiceAccountTokenFile, "--api-key-file")
 	f.StringVar(&o.CAFile, "ca-file", "",
 		"PEM `FILE` of the authorities to trust for API and edge; default the system's")
 	releaseFlags(f, &o.Namespace, &o.Release, "")

@@ -42,6 +42,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f.StringVar(&o.EdgeAddress, "edge-address", "",
 		"`HOST:PORT` of the service's edge, for example [fd00::1]:8443")
 	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read again for every session")
+	tokenFlag(f, &o.ServiceAccountTokenFile, "--authtoken-file")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
 	releaseFlags(f, &o.Namespace, &o.Release, "")
 	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz, /readyz and /status")

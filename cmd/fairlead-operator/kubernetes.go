@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,6 +18,7 @@ import (
 	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
 )
 
 // podConfig returns the configuration of the cluster that the process runs in, or of KUBECONFIG,
@@ -35,6 +37,13 @@ func podConfig(errOut io.Writer) (*rest.Config, *slog.Logger, error) {
 func releaseFlags(f *pflag.FlagSet, namespace, release *string, defaultRelease string) {
 	f.StringVar(namespace, "namespace", "", "`NAMESPACE` of the installation")
 	f.StringVar(release, "release", defaultRelease, "`NAME` of the release")
+}
+
+// tokenFlag adds the flag for a ServiceAccount token, which replaces that for a secret.
+func tokenFlag(f *pflag.FlagSet, file *string, secretFlag string) {
+	f.StringVar(file, strings.TrimPrefix(optioncheck.ServiceAccountTokenFlag, "--"), "",
+		"`FILE` with a ServiceAccount token for the account, instead of "+secretFlag+
+			"; read again when the kubelet renews it")
 }
 
 // addressFlags adds the listen addresses of a process; healthPaths are those on the second.

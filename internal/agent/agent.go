@@ -97,6 +97,7 @@ func (a *Agent) connect(run context.Context) error {
 			Address: a.opt.Address, TLS: a.opt.TLS, DialContext: a.opt.DialServer, Hello: a.hello,
 			MaxBackoff: a.opt.MaxBackoff, OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.serve,
 			OnRequestLine: a.requestLine, MaxLegs: maxLegs, OnLegs: a.onLegs, Logger: a.opt.Logger,
+			RenewToken: a.opt.RenewToken,
 		})
 		err := client.Run(run)
 		a.background.Wait()

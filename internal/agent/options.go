@@ -28,6 +28,9 @@ type Options struct {
 	Address string        // host:port of the server
 	TLS     *tls.Config   // from internal/trust
 	Token   func() string // the authtoken; called for every session
+	// RenewToken makes live sessions present what Token returns when that has changed: for tokens
+	// that expire, of which the next one is the same subject's.
+	RenewToken bool
 	// ClusterUID is the UID of the cluster whose objects own the endpoints: that of its namespace
 	// kube-system. "" = endpoints have no owners.
 	ClusterUID string

@@ -6,7 +6,6 @@ package exporter
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -28,10 +27,7 @@ func (e *exporter) newAccount() (*apiclient.Client, *accountclient.Client, error
 	}
 	api, err := apiclient.New(apiclient.Options{
 		BaseURL: e.APIURL, TLS: tls, VersionHeader: e.VersionHeader, UserAgent: "fairlead-exporter/" + version.String(),
-		APIKey: func() (string, error) {
-			b, err := os.ReadFile(e.APIKeyFile)
-			return string(b), err
-		},
+		APIKey: e.readCredential,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("preparing the client of the account: %w", err)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +66,8 @@ type exporter struct {
 	stopping atomic.Bool
 
 	heldDeletions func() int // orphans.Collector.Held
+	// readCredential reads the API key or the ServiceAccount token.
+	readCredential func() (string, error)
 }
 
 // Run exports until ctx ends. It then lets open connections finish within Options.DrainTimeout.
@@ -111,7 +112,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
+		traffic: newTrafficMetrics(), readCredential: newCredential(&o), orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
 	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment}}
 	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
 		return nil, err
@@ -230,20 +231,11 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 	o := &observer{states: e.states, traffic: e.traffic, log: e.Logger}
 	return agent.New(agent.Options{
 		Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls, DialServer: dial,
-		Token: e.token, InstanceID: e.PodName, ClusterUID: clusterUID, Observe: o.observe, Logger: e.Logger,
+		Token: e.token, RenewToken: e.ServiceAccountTokenFile != "", InstanceID: e.PodName, ClusterUID: clusterUID, Observe: o.observe, Logger: e.Logger,
 		DrainTimeout: e.DrainTimeout,
 		KeepRunning:  true,
 		LeaveBound:   func() bool { return !e.deployment.isUninstalled(context.Background()) },
 	}), nil
-}
-
-// token reads the API key, for each session again.
-func (e *exporter) token() string {
-	b, err := os.ReadFile(e.APIKeyFile)
-	if err != nil {
-		e.Logger.Error("reading the API key", "error", err)
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // clusterUID reads the UID of namespace kube-system, which identifies the cluster. ok is false when

@@ -21,9 +21,13 @@ import (
 
 // Options configure an exporter. Flags are named as in `fairlead-operator exporter --help`.
 type Options struct {
-	APIURL        string // of the account's API: https://HOST[:PORT]
-	EdgeAddress   string // host:port
-	APIKeyFile    string // of a key with the scope exporter; read again for every session and request
+	APIURL      string // of the account's API: https://HOST[:PORT]
+	EdgeAddress string // host:port
+	APIKeyFile  string // of a key with the scope exporter; read again for every session and request
+	// ServiceAccountTokenFile holds a ServiceAccount token, which is presented instead of an API
+	// key, and again on live sessions when it changes.
+	ServiceAccountTokenFile string
+
 	CAFile        string // PEM; empty: the system's roots
 	VersionHeader string
 
@@ -66,7 +70,7 @@ func (o *Options) parse() (rules, error) {
 	_, err := account.ParseServerURL("--api-url", o.APIURL)
 	c.AddError(err)
 	c.EdgeAddress("--edge-address", o.EdgeAddress)
-	c.File("--api-key-file", o.APIKeyFile)
+	c.Credential("--api-key-file", o.APIKeyFile, o.ServiceAccountTokenFile)
 	c.CA("--ca-file", o.CAFile)
 	if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
 		c.Reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")

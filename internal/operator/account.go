@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -28,7 +29,7 @@ func newAccountClients(o ManagerOptions) (endpointsync.Source, registration.Regi
 		return nil, nil, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
 	api, err := apiclient.New(apiclient.Options{
-		BaseURL: o.APIURL, APIKey: readKey(o.APIKeyFile), TLS: tls, VersionHeader: o.VersionHeader,
+		BaseURL: o.APIURL, APIKey: o.readCredential(), TLS: tls, VersionHeader: o.VersionHeader,
 		UserAgent: "fairlead-operator/" + version.String(),
 	})
 	if err != nil {
@@ -37,11 +38,14 @@ func newAccountClients(o ManagerOptions) (endpointsync.Source, registration.Regi
 	return &accountSource{api: api, clusterset: o.Clusterset}, registrar{api}, nil
 }
 
-// readKey returns a function that reads the key for every request, so that a rotated one needs no
-// restart.
-func readKey(file string) func() (string, error) {
+// readCredential returns a function that reads the API key or token for every request, so that a
+// rotated one needs no restart.
+func (o *ManagerOptions) readCredential() func() (string, error) {
+	if o.ServiceAccountTokenFile != "" {
+		return serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger).Read
+	}
 	return func() (string, error) {
-		b, err := os.ReadFile(file)
+		b, err := os.ReadFile(o.APIKeyFile)
 		return string(b), err
 	}
 }

@@ -36,15 +36,19 @@ import (
 type ForwarderOptions struct {
 	EdgeAddress   string // host:port
 	AuthtokenFile string
-	CAFile        string // PEM; empty: the system's roots
-	Namespace     string
-	Release       string
-	PodName       string
-	PodIPs        string // one for each family, comma-separated
-	MetricsAddr   string // empty: none
-	HealthAddr    string // empty: none
-	DrainTimeout  time.Duration
-	PodIdentity   bool // name the calling pod to the edge if it is known for certain
+	// ServiceAccountTokenFile holds a ServiceAccount token, which is presented instead of an
+	// authtoken.
+	ServiceAccountTokenFile string
+
+	CAFile       string // PEM; empty: the system's roots
+	Namespace    string
+	Release      string
+	PodName      string
+	PodIPs       string // one for each family, comma-separated
+	MetricsAddr  string // empty: none
+	HealthAddr   string // empty: none
+	DrainTimeout time.Duration
+	PodIdentity  bool // name the calling pod to the edge if it is known for certain
 	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names,
 	// and prefixes that end in "*".
 	PodAnnotations []string
@@ -62,7 +66,7 @@ type ForwarderOptions struct {
 func (o *ForwarderOptions) Validate() error {
 	var c optioncheck.Checker
 	c.EdgeAddress("--edge-address", o.EdgeAddress)
-	c.File("--authtoken-file", o.AuthtokenFile)
+	c.Credential("--authtoken-file", o.AuthtokenFile, o.ServiceAccountTokenFile)
 	c.CA("--ca-file", o.CAFile)
 	c.Release(o.Namespace, o.Release)
 	if _, err := parseIPs(o.PodIPs); err != nil {
@@ -109,7 +113,8 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	defer stop()
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return forwarder.Run(ctx, forwarder.Options{
-		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile, InstanceID: o.PodName,
+		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile,
+		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName,
 		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
 		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout,
 		Pods: pods, Access: access, Logger: o.Logger,

@@ -28,10 +28,13 @@ import (
 
 // ManagerOptions configure the manager. Flags are named as in `fairlead-operator manager --help`.
 type ManagerOptions struct {
-	APIURL        string // of the account's API: https://HOST[:PORT]
-	APIKeyFile    string // read at each request, so that a rotated key needs no restart
-	CAFile        string // PEM; empty: the system's roots
-	VersionHeader string
+	APIURL     string // of the account's API: https://HOST[:PORT]
+	APIKeyFile string // read at each request, so that a rotated key needs no restart
+	// ServiceAccountTokenFile holds a ServiceAccount token, which is presented instead of an API
+	// key; read at each request.
+	ServiceAccountTokenFile string
+	CAFile                  string // PEM; empty: the system's roots
+	VersionHeader           string
 
 	Namespace        string
 	Release          string
@@ -116,7 +119,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 	if o.Account == nil {
 		_, err = account.ParseServerURL("--api-url", o.APIURL)
 		c.AddError(err)
-		c.File("--api-key-file", o.APIKeyFile)
+		c.Credential("--api-key-file", o.APIKeyFile, o.ServiceAccountTokenFile)
 		c.CA("--ca-file", o.CAFile)
 		if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
 			c.Reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")

@@ -45,6 +45,13 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--api-url", "https://s/path", "https://HOST", func(o *ManagerOptions) { o.APIURL = "https://s/path" }},
 		{"--api-key-file", "/nowhere", "can be read", func(o *ManagerOptions) { o.APIKeyFile = "/nowhere" }},
 		{"--api-key-file", "", "empty", func(o *ManagerOptions) { o.APIKeyFile = file(t, " \n") }},
+		{"--api-key-file", "", "or give --service-account-token-file", func(o *ManagerOptions) { o.APIKeyFile = "" }},
+		{"--service-account-token-file", "/token", "either it or --api-key-file", func(o *ManagerOptions) {
+			o.ServiceAccountTokenFile = "/token"
+		}},
+		{"--service-account-token-file", "", "no ServiceAccount token", func(o *ManagerOptions) {
+			o.APIKeyFile, o.ServiceAccountTokenFile = "", file(t, "flk_x")
+		}},
 		{"--ca-file", "", "PEM", func(o *ManagerOptions) { o.CAFile = file(t, "no certificate") }},
 		{"--version-header", "a b", "Service-Version", func(o *ManagerOptions) { o.VersionHeader = "a b" }},
 		{"--namespace", "Fair Lead", "lower case", func(o *ManagerOptions) { o.Namespace = "Fair Lead" }},
@@ -99,6 +106,10 @@ func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 	o := validManagerOptions(key)
 	if err := o.Validate(); err != nil {
 		t.Fatalf("valid options: %v", err)
+	}
+	o.APIKeyFile, o.ServiceAccountTokenFile = "", "/not/there/yet"
+	if err := o.Validate(); err != nil {
+		t.Errorf("a token that is not there yet: %v", err)
 	}
 	for _, tc := range invalidManagerOptions(t) {
 		o := validManagerOptions(key)

@@ -26,6 +26,8 @@ type effect struct {
 	with  values
 }
 
+const serviceAccountEnabled = "credentials.serviceAccount.enabled"
+
 // effects has a case for every value of values.yaml, in its order.
 func effects() []effect {
 	proxied := validValues().set("proxy.httpsProxy", "http://proxy.example:3128")
@@ -60,6 +62,9 @@ func effects() []effect {
 		{"credentials.exporterApiKey", "flk_other", exporting},
 		{"credentials.existingSecret", "mine", values{"api": map[string]any{"url": "https://fairlead.example.com"},
 			"credentials": map[string]any{"existingSecret": "theirs"}}},
+		{serviceAccountEnabled, true, federatedValues()},
+		{"credentials.serviceAccount.accountID", "ac-2", federatedValues()},
+		{"credentials.serviceAccount.audience", "https://other.example.com:8443/accounts/ac-1", federatedValues()},
 		{"api.url", "https://other.example.com:8443", nil},
 		{"api.caBundle", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", nil},
 		{"api.versionHeader", "X-Version", nil},
@@ -179,7 +184,11 @@ func everyValue(
 					with = least
 				}
 				after := render(t, with.set(e.path, e.value))
-				changes := difference(flatten(render(t, with)), flatten(after))
+				before := with
+				if e.path == serviceAccountEnabled { // it excludes the secrets, which are required without it
+					before = least
+				}
+				changes := difference(flatten(render(t, before)), flatten(after))
 				if len(changes) == 0 {
 					t.Errorf("%s changes nothing", e.path)
 				}

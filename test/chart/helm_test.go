@@ -123,6 +123,14 @@ func validValues() values {
 	}
 }
 
+// federatedValues is the least that an installation without secrets needs.
+func federatedValues() values {
+	return values{
+		"api":         map[string]any{"url": "https://fairlead.example.com"},
+		"credentials": map[string]any{"serviceAccount": map[string]any{"enabled": true, "accountID": "ac-1"}},
+	}
+}
+
 // exportingValues is the least that an installation with exporters needs.
 func exportingValues() values {
 	return validValues().set("export.enabled", true).set("credentials.exporterApiKey", "flk_secret-of-the-exporter")

@@ -145,8 +145,8 @@ func mountedFiles(t *testing.T) string {
 	dir := t.TempDir()
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	for name, content := range map[string]string{"credentials/api-key": "flk_x", "credentials/authtoken": "flt_x",
-		"credentials/exporter-api-key": "flk_y",
-		"ca/ca.crt":                    string(authority)} {
+		"credentials/exporter-api-key": "flk_y", "credentials/token": "e30.eyJleHAiOjF9.e30",
+		"ca/ca.crt": string(authority)} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)

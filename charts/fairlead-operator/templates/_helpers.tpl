@@ -54,6 +54,22 @@ app.kubernetes.io/name: {{ index . 1 }}
 {{- .Values.credentials.existingSecret | default (printf "%s-credentials" (include "fairlead-operator.fullname" .)) -}}
 {{- end -}}
 
+{{/* The audience of the pods' tokens: one account of one server. */}}
+{{- define "fairlead-operator.audience" -}}
+{{- with .Values.credentials.serviceAccount -}}
+{{- .audience | default (printf "%s/accounts/%s" (trimSuffix "/" $.Values.api.url) .accountID) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The flag for a component's credential: call with (list . "api-key-file" "api-key"), the flag for a secret and its key. */}}
+{{- define "fairlead-operator.credentialFlag" -}}
+{{- if (index . 0).Values.credentials.serviceAccount.enabled -}}
+- --service-account-token-file=/etc/fairlead/credentials/token
+{{- else -}}
+- --{{ index . 1 }}=/etc/fairlead/credentials/{{ index . 2 }}
+{{- end -}}
+{{- end -}}
+
 {{/* host:port of the edge. */}}
 {{- define "fairlead-operator.edgeAddress" -}}
 {{- if .Values.edge.address -}}

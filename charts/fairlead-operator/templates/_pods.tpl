@@ -97,7 +97,9 @@ Not by toYaml, which changes U+0085 and drops what has control characters.
 {{- $own = merge $own (dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString $root.Values.metrics.port) "prometheus.io/path" "/metrics") -}}
 {{- end -}}
 {{- $own = mergeOverwrite $own (index . 2).podAnnotations -}}
+{{- if not $root.Values.credentials.serviceAccount.enabled -}}
 {{- $_ := set $own "checksum/credential" (printf "%s/%s" $root.Values.credentials.existingSecret (index . 3) | sha256sum) -}}
+{{- end -}}
 {{- $_ := set $own "checksum/ca" ($root.Values.api.caBundle | sha256sum) -}}
 {{- with $root.Values.proxy.httpsProxy -}}
 {{- $_ := set $own "checksum/proxy" (. | sha256sum) -}}
@@ -124,18 +126,29 @@ that the kubelet gives every pod.
 {{- end -}}
 
 {{/*
-Volumes of one component: call with (list . "api-key"), or another key of the Secret. A component sees its own credential only.
+Volumes of one component: call with (list . "api-key"), or another key of the Secret. A component sees its own credential only. A token is for the
+group 65532, the pod's fsGroup; the kubelet renews it when 80 % of its life have passed.
 */}}
 {{- define "fairlead-operator.volumes" -}}
 {{- $root := index . 0 -}}
 volumes:
   - name: credentials
+    {{- if $root.Values.credentials.serviceAccount.enabled }}
+    projected:
+      defaultMode: 0440
+      sources:
+        - serviceAccountToken:
+            path: token
+            audience: {{ include "fairlead-operator.audience" $root | quote }}
+            expirationSeconds: 3600
+    {{- else }}
     secret:
       secretName: {{ include "fairlead-operator.secretName" $root | quote }}
       defaultMode: 0440
       items:
         - key: {{ index . 1 }}
           path: {{ index . 1 }}
+    {{- end }}
   {{- if $root.Values.api.caBundle }}
   - name: ca
     configMap:

@@ -72,7 +72,26 @@ What the schema cannot say in a sentence. Each message names the value and the r
 
 {{- define "fairlead-operator.validateCredentials" -}}
 {{- $c := .Values.credentials -}}
-{{- if $c.existingSecret -}}
+{{- $s := $c.serviceAccount -}}
+{{- if $s.enabled -}}
+{{- if or $c.existingSecret $c.apiKey $c.authtoken $c.exporterApiKey -}}
+{{- fail "credentials.serviceAccount.enabled excludes credentials.existingSecret, apiKey, authtoken and exporterApiKey: pods present their ServiceAccount's token instead; leave the secrets empty" -}}
+{{- end -}}
+{{- if and (not $s.accountID) (not $s.audience) -}}
+{{- fail "credentials.serviceAccount.accountID is required: give the id (ac-…) that `fairlead api clusters create` prints" -}}
+{{- end -}}
+{{- if not (regexMatch "^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$" $s.accountID) -}}
+{{- fail (printf "credentials.serviceAccount.accountID %q is no id of an account: give the one (ac-…) that `fairlead api clusters create` prints" $s.accountID) -}}
+{{- end -}}
+{{- if not (regexMatch "^(https://[^\\s/?#@]+/accounts/[A-Za-z0-9][A-Za-z0-9_-]{0,127})?$" $s.audience) -}}
+{{- fail (printf "credentials.serviceAccount.audience %q is no audience of an account: give it as BASE-URL/accounts/ACCOUNT-ID, with the server's --base-url, as `fairlead api clusters create` prints it" $s.audience) -}}
+{{- end -}}
+{{- if and $s.accountID $s.audience (not (hasSuffix (printf "/accounts/%s" $s.accountID) $s.audience)) -}}
+{{- fail (printf "credentials.serviceAccount.audience %q is not of the account %q: give the same account in both, or accountID alone" $s.audience $s.accountID) -}}
+{{- end -}}
+{{- else if or $s.accountID $s.audience -}}
+{{- fail "credentials.serviceAccount.accountID and audience have no effect without credentials.serviceAccount.enabled: set it to true, or leave both empty" -}}
+{{- else if $c.existingSecret -}}
 {{- if or $c.apiKey $c.authtoken $c.exporterApiKey -}}
 {{- fail (printf "credentials.existingSecret %q excludes credentials.apiKey, credentials.authtoken and credentials.exporterApiKey: give either the Secret's name or the values" $c.existingSecret) -}}
 {{- end -}}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -25,7 +26,7 @@ import (
 type edgeClient struct {
 	config        tunnel.ClientConfig
 	log           *slog.Logger
-	authtokenFile string
+	readFile      func() (string, error) // reads the authtoken or ServiceAccount token
 	instanceID    string
 	retry         time.Duration
 	statusChanged func()
@@ -50,7 +51,7 @@ func newEdgeClient(
 	o *Options, retry time.Duration, statusChanged func(), onRequestLine func(tunnel.RequestLine),
 ) *edgeClient {
 	e := &edgeClient{
-		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry,
+		log: o.Logger, readFile: readCredential(o), instanceID: o.InstanceID, retry: retry,
 		statusChanged: statusChanged,
 		since:         time.Now(), connectedOnce: make(chan struct{}),
 	}
@@ -58,6 +59,7 @@ func newEdgeClient(
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
 		OnUp: e.onUp, OnDown: func(err error, _ time.Duration) { e.recordError(err) }, OnRequestLine: onRequestLine,
 		OnResponsiveness: e.updateResponsiveness, MaxLegs: maxLegs, OnLegs: e.updateLegs, Logger: o.Logger,
+		RenewToken: o.ServiceAccountTokenFile != "",
 	}
 	e.client = tunnel.NewClient(e.config)
 	return e
@@ -202,17 +204,30 @@ func (e *edgeClient) canConnect() (bool, <-chan struct{}) {
 	return e.operatorID != "" && e.token != "", e.operatorChanged.next()
 }
 
+// readCredential returns a function that reads the authtoken or the ServiceAccount token.
+func readCredential(o *Options) func() (string, error) {
+	if o.ServiceAccountTokenFile != "" {
+		return serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger).Read
+	}
+	return func() (string, error) {
+		text, err := os.ReadFile(o.AuthtokenFile)
+		token := string(bytes.TrimSpace(text))
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("reading authtoken: %w", err)
+		case token == "":
+			return "", fmt.Errorf("authtoken file %s is empty", o.AuthtokenFile)
+		}
+		return token, nil
+	}
+}
+
 // readToken reads the token file. If that fails, the last valid token remains. mu must be held.
 func (e *edgeClient) readToken() {
-	text, err := os.ReadFile(e.authtokenFile)
-	token := string(bytes.TrimSpace(text))
-	switch {
-	case err != nil:
-		e.tokenErr = fmt.Errorf("reading authtoken: %w", err)
-	case token == "":
-		e.tokenErr = fmt.Errorf("authtoken file %s is empty", e.authtokenFile)
-	default:
-		e.token, e.tokenErr = token, nil
+	token, err := e.readFile()
+	e.tokenErr = err
+	if err == nil {
+		e.token = token
 	}
 }
 

@@ -30,6 +30,9 @@ type Options struct {
 	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no
 	// restart. While it is empty or unreadable, the last valid token stays in use.
 	AuthtokenFile string
+	// ServiceAccountTokenFile holds a ServiceAccount token, which is presented instead of an
+	// authtoken, and again on live sessions when it changes. One of the two files is required.
+	ServiceAccountTokenFile string
 	// InstanceID is the pod's name; it distinguishes the forwarders of an operator. Optional:
 	// without it, /status refuses all requests.
 	InstanceID string
@@ -147,8 +150,8 @@ func (o *Options) complete() error {
 	switch {
 	case o.TLS == nil:
 		return errors.New("TLS configuration is missing")
-	case o.AuthtokenFile == "":
-		return errors.New("authtoken file is missing: name the file that holds the authtoken")
+	case (o.AuthtokenFile == "") == (o.ServiceAccountTokenFile == ""):
+		return errors.New("name either the file that holds the authtoken, or that of a ServiceAccount token")
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("drain timeout %s: give a duration of 0 or more", o.DrainTimeout)
 	case o.Source == nil && (o.Kubernetes == nil || o.Namespace == "" || o.Release == ""):

@@ -372,6 +372,7 @@ func TestOptions_Invalid(t *testing.T) {
 		"no port":        {func(o *Options) { o.EdgeAddress = "edge" }, `edge address "edge"`},
 		"no TLS":         {func(o *Options) { o.TLS = nil }, "TLS"},
 		"no token file":  {func(o *Options) { o.AuthtokenFile = "" }, "authtoken"},
+		"two tokens":     {func(o *Options) { o.ServiceAccountTokenFile = "f" }, "either"},
 		"negative drain": {func(o *Options) { o.DrainTimeout = -1 }, "drain timeout"},
 		"no cluster":     {func(o *Options) { o.Source = nil }, "Kubernetes"},
 	} {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -77,6 +78,26 @@ func (c *Checker) File(flag, path string) {
 		c.Reject(flag, path, "name a file that can be read: "+err.Error())
 	case strings.TrimSpace(string(b)) == "":
 		c.Reject(flag, path, "the file is empty; put the credential into it")
+	}
+}
+
+// ServiceAccountTokenFlag names the file with a ServiceAccount token, for all processes.
+const ServiceAccountTokenFlag = "--service-account-token-file"
+
+// Credential checks that there is one of a secret's file, of the given flag, and a file for a
+// ServiceAccount token. The latter need not exist yet.
+func (c *Checker) Credential(secretFlag, secretFile, tokenFile string) {
+	switch {
+	case tokenFile == "" && secretFile == "":
+		c.Reject(secretFlag, "", "name a file that can be read, or give "+ServiceAccountTokenFlag)
+	case tokenFile == "":
+		c.File(secretFlag, secretFile)
+	case secretFile != "":
+		c.Reject(ServiceAccountTokenFlag, tokenFile, "give either it or "+secretFlag+", not both")
+	default:
+		if err := serviceaccounttoken.CheckFile(tokenFile); err != nil {
+			c.Reject(ServiceAccountTokenFlag, tokenFile, err.Error())
+		}
 	}
 }
 

@@ -1,0 +1,8 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package federation tests an installation without secrets: manager, forwarder and exporter present
+// tokens that a real API server issues for their ServiceAccounts, and the service checks them with
+// that cluster's keys. What comes in is a control plane of internal/testenv and a service of
+// internal/service/servicetest; it exports nothing.
+package federation

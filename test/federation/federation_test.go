@@ -1,0 +1,91 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package federation
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+)
+
+// TestFederation_RunsOnTokens installs an operator without any secret. A pod's connection then lives
+// through the renewal of the tokens and through the rotation of the cluster's keys, and the end of
+// the cluster ends it.
+func TestFederation_RunsOnTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.requestTokens()
+	w.startManager()
+	w.startForwarder()
+	w.startExporter()
+	conn := w.waitConn()
+	old := w.requestToken(account.RoleOperator)
+	if status := w.apiStatus(old); status != http.StatusOK {
+		t.Errorf("a token of the first key: status %d", status)
+	}
+
+	signer := accounttest.NewTokenSigner(t, "next", "ES256")
+	keys := signer.KeySet(t)
+	w.patchCluster(account.ClusterPatch{AddJWKS: &keys})
+	for _, role := range account.SubjectRoles() {
+		claims := accounttest.Claims(w.audience(), w.namespace, accountOf(role), w.serviceAccountUID(role), time.Now())
+		claims["iss"] = w.cluster.Issuer
+		w.writeToken(role, signer.Token(t, claims))
+	}
+	wait.Until(t, "forwarder and exporter renewing their sessions", func() bool {
+		if err := echoes(conn); err != nil {
+			t.Fatalf("the connection broke while tokens were renewed: %v", err)
+		}
+		return strings.Count(w.log.String(), "token was renewed") >= 2
+	})
+	w.patchCluster(account.ClusterPatch{RemoveKeys: []string{w.cluster.JWKS.Keys[0].KeyID}})
+	wait.Until(t, "the old key's tokens being refused", func() bool {
+		return w.apiStatus(old) == http.StatusUnauthorized
+	})
+	for range 30 { // what hangs on the old key ends within a second
+		if err := echoes(conn); err != nil {
+			t.Fatalf("the connection broke with the old key: %v", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if _, err := w.dial(); err != nil {
+		t.Errorf("a new connection after the rotation: %v", err)
+	}
+	if status, message := w.registered(); status != "True Registered" {
+		t.Errorf("Registered is %s: %s", status, message)
+	}
+
+	if err := w.tenant.Store.DeleteCluster(t.Context(), w.tenant.Caller(), w.cluster.ID); err != nil {
+		t.Fatal(err)
+	}
+	deleted := time.Now()
+	for echoes(conn) == nil {
+		if took := time.Since(deleted); took > time.Second {
+			t.Fatalf("the connection lives %s after the cluster was deleted", took)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestFederation_WaitsForToken checks that a manager whose token file is missing says so, and works
+// once the kubelet has written it.
+func TestFederation_WaitsForToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startManager()
+	wait.Until(t, "the condition naming the file", func() bool {
+		status, message := w.registered()
+		return status == "False Unauthorized" && strings.Contains(message, w.tokenFile(account.RoleOperator))
+	})
+	w.requestTokens()
+	wait.Until(t, "the manager being registered", func() bool {
+		status, _ := w.registered()
+		return status == "True Registered"
+	})
+}

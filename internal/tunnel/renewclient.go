@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
@@ -52,6 +53,9 @@ func (r *tokenRenewal) present(ctx context.Context, token string) {
 		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 		answer, err := r.session.requestOver(ctx, l, &message{Type: typeRenew, Renew: &renew{Token: token}})
 		cancel()
+		if err == nil && answer.Renewed == nil {
+			err = &Error{Code: CodeInternal, Msg: "the server answered a renewal with " + strconv.Quote(answer.Type)}
+		}
 		if err != nil {
 			r.logError(id, err)
 			continue

@@ -258,7 +258,7 @@ func (w *world) startManager() {
 		VersionHeader: "Service-Version", Namespace: w.namespace, Release: release, BindingEnabled: true,
 		RemovalDelay: 30 * time.Second, PortRange: "10000-32767", ClusterDomain: "cluster.local",
 		AnchorClusterRole: w.namespace + "." + anchor, AnchorRole: anchor, ForwarderName: "fairlead-forwarder",
-		ForwarderInstance: release, Projection: v1alpha1.ProjectionExternalName, TakeoverDelay: time.Minute,
+		ForwarderInstance: release, Projection: v1alpha1.ProjectionExternalName, TakeoverDelay: time.Minute, LeaderElect: true,
 		Kubernetes: config, Logger: w.logger(),
 	}
 	w.run(func(ctx context.Context) error { return operator.RunManager(ctx, o) })

@@ -112,7 +112,8 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), readCredential: newCredential(&o), orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
+		traffic: newTrafficMetrics(), readCredential: newCredential(&o),
+		orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
 	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment}}
 	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
 		return nil, err
@@ -231,7 +232,8 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 	o := &observer{states: e.states, traffic: e.traffic, log: e.Logger}
 	return agent.New(agent.Options{
 		Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls, DialServer: dial,
-		Token: e.token, RenewToken: e.ServiceAccountTokenFile != "", InstanceID: e.PodName, ClusterUID: clusterUID, Observe: o.observe, Logger: e.Logger,
+		Token: e.token, RenewToken: e.ServiceAccountTokenFile != "", InstanceID: e.PodName, ClusterUID: clusterUID,
+		Observe: o.observe, Logger: e.Logger,
 		DrainTimeout: e.DrainTimeout,
 		KeepRunning:  true,
 		LeaveBound:   func() bool { return !e.deployment.isUninstalled(context.Background()) },

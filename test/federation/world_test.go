@@ -221,7 +221,8 @@ func (w *world) requestToken(role account.SubjectRole) string {
 func (w *world) serviceAccountUID(role account.SubjectRole) string {
 	w.Helper()
 	var sa corev1.ServiceAccount
-	if err := w.kube.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: accountOf(role)}, &sa); err != nil {
+	key := client.ObjectKey{Namespace: w.namespace, Name: accountOf(role)}
+	if err := w.kube.Get(w.Context(), key, &sa); err != nil {
 		w.Fatal(err)
 	}
 	return string(sa.UID)
@@ -258,8 +259,9 @@ func (w *world) startManager() {
 		VersionHeader: "Service-Version", Namespace: w.namespace, Release: release, BindingEnabled: true,
 		RemovalDelay: 30 * time.Second, PortRange: "10000-32767", ClusterDomain: "cluster.local",
 		AnchorClusterRole: w.namespace + "." + anchor, AnchorRole: anchor, ForwarderName: "fairlead-forwarder",
-		ForwarderInstance: release, Projection: v1alpha1.ProjectionExternalName, TakeoverDelay: time.Minute, LeaderElect: true,
-		Kubernetes: config, Logger: w.logger(),
+		ForwarderInstance: release, Projection: v1alpha1.ProjectionExternalName, TakeoverDelay: time.Minute,
+		LeaderElect: true,
+		Kubernetes:  config, Logger: w.logger(),
 	}
 	w.run(func(ctx context.Context) error { return operator.RunManager(ctx, o) })
 }

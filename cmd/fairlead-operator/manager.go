@@ -52,13 +52,13 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		},
 	}
 	managerFlags(cmd.Flags(), &o)
+	tokenFlag(cmd.Flags(), &o.ServiceAccountTokenFile, "--api-key-file")
 	return cmd
 }
 
 func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the account's API, https://HOST[:PORT]")
 	f.StringVar(&o.APIKeyFile, "api-key-file", "", "`FILE` with the API key; read again for every request")
-	tokenFlag(f, &o.ServiceAccountTokenFile, "--api-key-file")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the API; default the system's")
 	f.StringVar(&o.VersionHeader, "version-header", "Service-Version",
 		"`NAME` of the header that carries the API's version")

@@ -4,7 +4,6 @@
 package chart
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -150,50 +149,6 @@ func TestExporterPods_GracePeriodCoversDrain(t *testing.T) {
 		}
 		if pod.Containers[0].Lifecycle != nil {
 			t.Errorf("%s: %+v", drain, pod.Containers[0].Lifecycle)
-		}
-	}
-}
-
-// TestServiceAccount_NeedsNoSecret checks that with credentials.serviceAccount no object of the chart
-// is or names a Secret, and that each pod mounts a token for the account which its group may read.
-func TestServiceAccount_NeedsNoSecret(t *testing.T) {
-	t.Parallel()
-	for audience, v := range map[string]values{
-		"https://fairlead.example.com/accounts/ac-1": federatedValues().set("api.url", "https://fairlead.example.com/"),
-		"https://other.example.com:8443/accounts/ac-1": federatedValues().set("credentials.serviceAccount.audience",
-			"https://other.example.com:8443/accounts/ac-1"),
-	} {
-		all := render(t, v.set("export.enabled", true))
-		deployments := 0
-		for _, o := range all {
-			if o.GetKind() == "Secret" {
-				t.Errorf("Secret %s", o.GetName())
-			}
-			if o.GetKind() != "Deployment" {
-				continue
-			}
-			deployments++
-			pod := get[appsv1.Deployment](t, all, "Deployment", o.GetName()).Spec.Template.Spec
-			for _, volume := range pod.Volumes {
-				if volume.Secret != nil {
-					t.Errorf("%s mounts Secret %s", o.GetName(), volume.Secret.SecretName)
-				}
-			}
-			source := pod.Volumes[0].Projected
-			if source == nil || *source.DefaultMode != 0o440 || *pod.SecurityContext.FSGroup != 65532 {
-				t.Fatalf("%s: volume %+v, %+v", o.GetName(), pod.Volumes[0], pod.SecurityContext)
-			}
-			if token := source.Sources[0].ServiceAccountToken; token.Audience != audience ||
-				*token.ExpirationSeconds != 3600 {
-				t.Errorf("%s: token %+v, want audience %s", o.GetName(), token, audience)
-			}
-			if args := pod.Containers[0].Args; !slices.Contains(args,
-				"--service-account-token-file=/etc/fairlead/credentials/token") {
-				t.Errorf("%s: args %q", o.GetName(), args)
-			}
-		}
-		if deployments != 3 {
-			t.Errorf("%d Deployments, want 3", deployments)
 		}
 	}
 }

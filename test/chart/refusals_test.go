@@ -77,21 +77,6 @@ func TestRefusals_CredentialsAndBinding(t *testing.T) {
 		"bad Secret name": {validValues().set("credentials", map[string]any{"existingSecret": "My Secret"}),
 			`credentials.existingSecret "My Secret" is no name of a Secret`},
 
-		"token and key": {federatedValues().set("credentials.apiKey", "flk_secret"),
-			"credentials.serviceAccount.enabled excludes credentials.existingSecret, apiKey, authtoken"},
-		"token and Secret": {federatedValues().set("credentials.existingSecret", "mine"),
-			"credentials.serviceAccount.enabled excludes credentials.existingSecret"},
-		"token without account": {federatedValues().set("credentials.serviceAccount.accountID", ""),
-			"credentials.serviceAccount.accountID is required"},
-		"token, bad account": {federatedValues().set("credentials.serviceAccount.accountID", "https://a.example"),
-			`credentials.serviceAccount.accountID "https://a.example" is no id of an account`},
-		"token, bad audience": {federatedValues().set("credentials.serviceAccount.audience", "https://a.example"),
-			`credentials.serviceAccount.audience "https://a.example" is no audience of an account`},
-		"token, audience of another": {federatedValues().set("credentials.serviceAccount.audience",
-			"https://a.example/accounts/ac-2"), `is not of the account "ac-1"`},
-		"account without token": {set("credentials.serviceAccount.accountID", "ac-1"),
-			"no effect without credentials.serviceAccount.enabled"},
-
 		"long description": {set("description", strings.Repeat("ü", 128)),
 			"description has 256 bytes: shorten it to at most 255"},
 		"cluster domain": {set("clusterDomain", "cluster.local."), `clusterDomain "cluster.local." is no DNS domain`},
@@ -327,9 +312,7 @@ func TestValues_Accepted(t *testing.T) {
 			set("credentials.existingSecret", "mine"),
 		"listed namespaces, cluster's name": exportingValues().set("export.services", true).set("clusterName", "eu-1").
 			set("binding.namespaces.allow", []string{"a"}),
-		"imports alone": validValues().set("clusterset.enabled", true),
-		"token, audience alone": federatedValues().set("credentials.serviceAccount", map[string]any{"enabled": true,
-			"audience": "https://b.example:8443/accounts/ac-1"}),
+		"imports alone":        validValues().set("clusterset.enabled", true),
 		"exporter's key alone": validValues().set("credentials.exporterApiKey", "flk_other"),
 		"port of registry":     validValues().set("image.repository", "localhost:5000/x"),
 	} {

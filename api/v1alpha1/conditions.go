@@ -33,6 +33,14 @@ const (
 	ConditionServiceImportsReady = "ServiceImportsReady"
 )
 
+// Condition types of an EndpointAccess, besides ConditionAccepted: its selectors are valid.
+const (
+	// ConditionForwardersEnforce: all forwarders enforce the object.
+	ConditionForwardersEnforce = "ForwardersEnforce"
+	// ConditionNetworkPoliciesWritten: the manager wrote NetworkPolicies from the object.
+	ConditionNetworkPoliciesWritten = "NetworkPoliciesWritten"
+)
+
 // Reasons of conditions. Each names the component that fails; docs/operations.md has a row for
 // each.
 const (
@@ -75,6 +83,15 @@ const (
 	ReasonCRDsMissing          = "CRDsMissing"
 	ReasonImportsForbidden     = "ImportsForbidden"
 	ReasonClusterSetUnknown    = "ClusterSetUnknown"
+	ReasonNetworkPolicyFailed  = "NetworkPolicyFailed"
+	ReasonInvalidSelector      = "InvalidSelector"
+	ReasonEnforced             = "Enforced"
+	ReasonPodIdentityDisabled  = "PodIdentityDisabled"
+	ReasonForwardersBehind     = "ForwardersBehind"
+	ReasonForwardersUnknown    = "ForwardersUnknown"
+	ReasonWritten              = "Written"
+	ReasonNotWritten           = "NotWritten"
+	ReasonDisabled             = "Disabled"
 )
 
 // ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a

@@ -54,18 +54,49 @@ type EndpointAccessPeer struct {
 	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
 }
 
+// EndpointAccessStatus is what the manager observed. All fields can be rebuilt.
+type EndpointAccessStatus struct {
+	// Conditions: Accepted, ForwardersEnforce, NetworkPoliciesWritten.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Denied are the latest callers that forwarders denied, the latest first. Counts begin anew with
+	// a forwarder.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Denied []DeniedCaller `json:"denied,omitempty"`
+	// DeniedCalls is the sum of their counts, for people.
+	DeniedCalls int64 `json:"deniedCalls,omitempty"`
+}
+
+// DeniedCaller is a caller that forwarders denied at one hostname.
+type DeniedCaller struct {
+	// Hostname that was called.
+	Hostname string `json:"hostname"`
+	// Caller is the pod as NAMESPACE/NAME, or the address of a caller that is not known.
+	Caller string `json:"caller"`
+	// Count of the calls.
+	Count int64 `json:"count"`
+	// LastTime is when the last one was denied.
+	LastTime metav1.Time `json:"lastTime"`
+}
+
 // EndpointAccess restricts which pods may call endpoints of its namespace. An endpoint that some
 // EndpointAccess selects can be called only by pods that one of them allows. Forwarders enforce it.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=epa,path=endpointaccesses,singular=endpointaccess
 // +kubebuilder:printcolumn:name="Endpoints",type=string,JSONPath=`.spec.endpoints`
+// +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="ForwardersEnforce")].status`
+// +kubebuilder:printcolumn:name="Denied",type=integer,JSONPath=`.status.deniedCalls`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type EndpointAccess struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec EndpointAccessSpec `json:"spec"`
+	Spec   EndpointAccessSpec   `json:"spec"`
+	Status EndpointAccessStatus `json:"status,omitempty"`
 }
 
 // EndpointAccessList is a list of EndpointAccess objects.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 )
@@ -53,6 +54,7 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	}
 	managerFlags(cmd.Flags(), &o)
 	tokenFlag(cmd.Flags(), &o.ServiceAccountTokenFile, "--api-key-file")
+	accessFlags(cmd.Flags(), &o)
 	return cmd
 }
 
@@ -115,6 +117,14 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")
 	f.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"work only while holding the namespace's Lease; needed with more than one replica")
+}
+
+// accessFlags adds the flags about who may call.
+func accessFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
+	f.StringVar((*string)(&o.DefaultAccess), "default-access", string(endpointaccess.Allow),
+		"`WHO` may call endpoints that no EndpointAccess selects: allow for every pod, deny for none")
+	f.BoolVar(&o.NetworkPolicies, "network-policies", false,
+		"write NetworkPolicies for the forwarders; false deletes those that were written")
 }
 
 // orEnv returns the flag's value if the flag was given, else that of the environment.

@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -106,6 +107,7 @@ func cleanupKinds(namespace string) []cleanupKind {
 		{corev1.SchemeGroupVersion.WithResource("services"), "Service", "", nil},
 		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", "",
 			labels.Set{discoveryv1.LabelManagedBy: installation.SliceManager}},
+		{networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "NetworkPolicy", namespace, nil},
 		{bindings("boundendpoints"), "BoundEndpoint", namespace, nil},
 		{bindings("kubernetesoperators"), "KubernetesOperator", namespace, nil},
 		{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", namespace, nil},
@@ -182,7 +184,7 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, er
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("listing %ss: %w", kind.name, err)
+			return nil, fmt.Errorf("listing %s: %w", kind.Resource, err)
 		}
 		for i := range page.Items {
 			o := &page.Items[i]

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/accessstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
@@ -21,6 +22,7 @@ import (
 type Forwarders interface {
 	manager.Runnable
 	boundendpoint.Forwarders
+	accessstatus.Forwarders
 	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
 	// problem if not.
 	EdgeStatus() (known bool, problem string)
@@ -30,8 +32,11 @@ type Forwarders interface {
 }
 
 // newForwarderStatus returns the reader of the forwarders' status, and the source that it notifies
-// at once; it notifies the given one of what may be late.
-func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (Forwarders, *notify.Source, error) {
+// at once; it notifies the given one of what may be late. It calls accessChanged when what they
+// report of EndpointAccess objects may have changed.
+func newForwarderStatus(
+	mgr ctrl.Manager, o ManagerOptions, later *notify.Source, accessChanged func(),
+) (Forwarders, *notify.Source, error) {
 	now := notify.New(o.Namespace, 0)
 	if o.Forwarders != nil {
 		return o.Forwarders, now, nil
@@ -44,7 +49,7 @@ func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source
 	}
 	reader := forwarderstatus.New(forwarderstatus.Options{
 		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: now.NotifyAll,
-		NotifyLater: later.NotifyAll,
+		NotifyLater: later.NotifyAll, AccessChanged: accessChanged,
 		OperatorUID: operatorUID(mgr.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: o.Release}),
 		Dial:        o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
 	})

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,7 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(discoveryv1.AddToScheme(s))
+	utilruntime.Must(networkingv1.AddToScheme(s))
 	utilruntime.Must(rbacv1.AddToScheme(s))
 	utilruntime.Must(v1alpha1.AddToScheme(s))
 	utilruntime.Must(mcsv1beta1.Install(s))
@@ -48,27 +50,32 @@ func newScheme() *runtime.Scheme {
 // manager can start while the API server is unreachable.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
-		rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion, importGroupVersion})
+		networkingv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion, importGroupVersion})
+	addPlural := func(gv schema.GroupVersion, kind, singular, plural string, scope meta.RESTScope) {
+		m.AddSpecific(gv.WithKind(kind), gv.WithResource(plural), gv.WithResource(singular), scope)
+		m.AddSpecific(gv.WithKind(kind+"List"), gv.WithResource(plural), gv.WithResource(singular), scope)
+	}
 	add := func(gv schema.GroupVersion, kind, singular string, scope meta.RESTScope) {
-		plural := gv.WithResource(singular + "s")
-		m.AddSpecific(gv.WithKind(kind), plural, gv.WithResource(singular), scope)
-		m.AddSpecific(gv.WithKind(kind+"List"), plural, gv.WithResource(singular), scope)
+		addPlural(gv, kind, singular, singular+"s", scope)
 	}
 	add(corev1.SchemeGroupVersion, "Service", "service", meta.RESTScopeNamespace)
 	add(corev1.SchemeGroupVersion, "Namespace", "namespace", meta.RESTScopeRoot)
 	add(corev1.SchemeGroupVersion, "Pod", "pod", meta.RESTScopeNamespace)
 	add(discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslice", meta.RESTScopeNamespace)
+	addPlural(networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicy", "networkpolicies",
+		meta.RESTScopeNamespace)
 	add(rbacv1.SchemeGroupVersion, "ClusterRole", "clusterrole", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "ClusterRoleBinding", "clusterrolebinding", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "Role", "role", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "BoundEndpoint", "boundendpoint", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "KubernetesOperator", "kubernetesoperator", meta.RESTScopeNamespace)
+	addPlural(v1alpha1.GroupVersion, "EndpointAccess", "endpointaccess", "endpointaccesses", meta.RESTScopeNamespace)
 	add(importGroupVersion, mcsv1beta1.ServiceImportKindName, "serviceimport", meta.RESTScopeNamespace)
 	return m, nil
 }
 
 // cacheOptions configures the cache: our kinds in our namespace, one informer of all Services that
-// keeps little of those of others, and our own EndpointSlices. With listed namespaces it holds only
+// keeps little of those of others, and our own EndpointSlices and NetworkPolicies. With listed namespaces it holds only
 // the Services of our namespace, as there are no rights to read the others, and no slices. It never
 // holds ServiceImports: without their CRD it would not be filled.
 func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
@@ -84,6 +91,7 @@ func cacheOptions(own installation.Installation, policy namespaces.Policy) cache
 			&v1alpha1.KubernetesOperator{}: {Namespaces: here},
 			&corev1.Service{}:              services,
 			&discoveryv1.EndpointSlice{}:   {Label: own.SliceSelector().AsSelector()},
+			&networkingv1.NetworkPolicy{}:  {Namespaces: here, Label: own.Selector().AsSelector()},
 		},
 	}
 }

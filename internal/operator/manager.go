@@ -162,8 +162,8 @@ func addRunnables(
 	set, latency := newSet(o, s)
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	importChanges := notify.New("", 0)
-	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability)
+	importChanges, access := notify.New("", 0), newAccess(ctx, mgr, o, s, anchors)
+	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, func() { access.notifyAll(ctx) })
 	if err != nil {
 		return err
 	}
@@ -179,9 +179,9 @@ func addRunnables(
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
 		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "",
-		Projection: o.Projection, Recorder: recorder, Now: time.Now, Approved: sync.Approvals.Approved,
-		Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets, TargetRole: o.ClusterRole,
-		TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate, Latency: latency,
+		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Now: time.Now,
+		Approved: sync.Approvals.Approved, Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets,
+		TargetRole: o.ClusterRole, TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate, Latency: latency,
 		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
@@ -202,6 +202,7 @@ func addRunnables(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
+		access.setup(mgr, forwarders, forwarderChanges.Notify),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		imports.setup(mgr, register),
 		addAll(mgr, runnables...),

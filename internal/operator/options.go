@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
@@ -49,6 +50,10 @@ type ManagerOptions struct {
 	AcceptAccount    string // the id of the account or store that may replace the recorded one
 	PortRange        string
 	ClusterDomain    string // empty: as /etc/resolv.conf says
+	// NetworkPolicies writes the forwarders' NetworkPolicies; without it, earlier ones are deleted.
+	NetworkPolicies bool
+	// DefaultAccess is who may call endpoints that no EndpointAccess selects.
+	DefaultAccess endpointaccess.Default
 	// Projection is how pods reach the forwarders, in namespaces whose label names no other way.
 	Projection v1alpha1.Projection
 
@@ -178,6 +183,10 @@ func (o *ManagerOptions) checkNames(c *optioncheck.Checker) {
 	} else if o.Projection == v1alpha1.ProjectionEndpointSlice {
 		c.Reject("--forwarder-service", "", "name the Service that selects the forwarders, or give --projection="+
 			string(v1alpha1.ProjectionExternalName))
+	}
+	if !o.DefaultAccess.Valid() {
+		c.Reject("--default-access", string(o.DefaultAccess),
+			fmt.Sprintf("give %s or %s", endpointaccess.Allow, endpointaccess.Deny))
 	}
 	if !o.Projection.Valid() {
 		c.Reject("--projection", string(o.Projection), fmt.Sprintf("give %s or %s",

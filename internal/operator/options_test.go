@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 )
 
 func file(t *testing.T, content string) string {
@@ -29,7 +30,8 @@ func validManagerOptions(apiKeyFile string) ManagerOptions {
 		Namespace: "fairlead", Release: "fairlead", RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
 		AnchorClusterRole: "fairlead.fairlead-operator-anchor", AnchorRole: "anchor",
 		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080",
-		ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName}
+		ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName,
+		DefaultAccess: endpointaccess.Allow}
 }
 
 // invalidManagerOption is a change of valid options, and what the error about it contains.
@@ -60,6 +62,7 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--cluster-role", "a/b", "name", func(o *ManagerOptions) { o.ClusterRole = "a/b" }},
 		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.AnchorRole = "" }},
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
+		{"--default-access", "none", "allow or deny", func(o *ManagerOptions) { o.DefaultAccess = "none" }},
 		{"--projection", "slices", "externalName or", func(o *ManagerOptions) { o.Projection = "slices" }},
 		{"--forwarder-service", "a.b", "name", func(o *ManagerOptions) { o.ForwarderService = "a.b" }},
 		{"--forwarder-service", "", "projection=externalName", func(o *ManagerOptions) {

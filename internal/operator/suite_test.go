@@ -32,6 +32,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
@@ -136,6 +137,7 @@ func (r *release) options() operator.ManagerOptions {
 		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: anchor, ClusterRole: r.user(),
 		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders",
 		Projection:     v1alpha1.ProjectionExternalName,
+		DefaultAccess:  endpointaccess.Allow,
 		DenyNamespaces: []string{"kube-*"}, TakeoverDelay: time.Minute, LeaderElect: true, Kubernetes: r.kubernetes,
 		Logger:  slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
 		Account: r.account, Registrar: r.account, Forwarders: listening{}, Metrics: prometheus.NewRegistry(),
@@ -149,7 +151,11 @@ func (listening) Start(ctx context.Context) error { <-ctx.Done(); return nil }
 func (listening) EdgeStatus() (bool, string)      { return true, "" }
 func (listening) Legs() (bool, string)            { return true, "" }
 func (listening) NotifyOnChange(string)           {}
-func (listening) CancelNotify(string)             {}
+func (listening) Enforcement(string, string) forwarderstatus.Enforcement {
+	return forwarderstatus.Enforcement{Known: true, Forwarders: 2, Enforcing: 2}
+}
+func (listening) Denied(string) []forwarderstatus.DeniedCalls { return nil }
+func (listening) CancelNotify(string)                         {}
 func (listening) Report(string, []int) forwarderstatus.Report {
 	return forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 }

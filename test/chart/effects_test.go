@@ -46,7 +46,7 @@ func effects() []effect {
 		{"binding.namespaces.deny", []any{"kube-*", "default"}, nil},
 		{"binding.namespaces.selector", "fairlead=yes,team in (a,b)", nil},
 		{"binding.namespaces.createRoles", false, validValues().set("binding.namespaces.allow", []any{"team-a"})},
-		{"binding.portRange", "20000-20999", validValues().set("networkPolicy.enabled", true)},
+		{"binding.portRange", "20000-20999", nil},
 		{"binding.acceptAccount", "ac-2", nil},
 		{"export.enabled", true, validValues().set("credentials.exporterApiKey", "flk_exporter")},
 		{"export.crossNamespace", true, exporting},

@@ -20,6 +20,12 @@ func targetRights() []string {
 		rights = append(rights, right{resource: "services", verb: verb, who: "manager"}.String(),
 			right{group: "discovery.k8s.io", resource: "endpointslices", verb: verb, who: "manager"}.String())
 	}
+	for _, verb := range []string{"get", "list", "watch"} {
+		rights = append(rights, right{group: "bindings.fairlead.dev", resource: "endpointaccesses", verb: verb,
+			who: "manager"}.String())
+	}
+	rights = append(rights, right{group: "bindings.fairlead.dev", resource: "endpointaccesses/status", verb: "update",
+		who: "manager"}.String())
 	rights = append(rights, right{group: rbacv1.GroupName, resource: "roles",
 		name: namespace + "." + release + "-anchor",
 		verb: "get", who: "manager"}.String())

@@ -132,6 +132,13 @@ and $$ in both.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch, create, update, delete]
+# Who may call what, and whether that is enforced.
+- apiGroups: [bindings.fairlead.dev]
+  resources: [endpointaccesses]
+  verbs: [get, list, watch]
+- apiGroups: [bindings.fairlead.dev]
+  resources: [endpointaccesses/status]
+  verbs: [update]
 {{- if not .Values.binding.namespaces.allow }}{{/* without clusterset.enabled, too: to remove what there was */}}
 - apiGroups: [multicluster.x-k8s.io]
   resources: [serviceimports]

@@ -39,6 +39,14 @@ type Account interface {
 	Availability(hostname string) (known bool, endpoints int, offline []string)
 }
 
+// NetworkPolicies reports whether the network restricts a hostname's ports;
+// *networkpolicy.Reconciler implements it.
+type NetworkPolicies interface {
+	// Written reports whether the policies of the object's ports are written; the error is what
+	// prevents it. While it is false, a notification follows.
+	Written(*v1alpha1.BoundEndpoint) (bool, error)
+}
+
 // Options configure a Reconciler.
 type Options struct {
 	// Client reads from the cache, which holds the Services of all namespaces, reduced by
@@ -52,6 +60,8 @@ type Options struct {
 	Account Account
 	// Approved reports whether endpointsync wrote the spec. An event follows when it becomes so.
 	Approved func(*v1alpha1.BoundEndpoint) bool
+	// NetworkPolicies must be written before Services lead to a port.
+	NetworkPolicies NetworkPolicies
 	// Forwarders reports which forwarders listen for a hostname.
 	Forwarders Forwarders
 	// Addresses provides what EndpointSlices list.
@@ -148,6 +158,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
+// policiesMissing returns a problem if the NetworkPolicies of the ports are not written. Until they
+// are, Services that exist stay as they are, and no forwarder learns of a new port.
+func (r *Reconciler) policiesMissing(b *v1alpha1.BoundEndpoint) *problem {
+	written, err := r.NetworkPolicies.Written(b)
+	switch {
+	case written:
+		return nil
+	case err != nil:
+		return &problem{reason: v1alpha1.ReasonNetworkPolicyFailed, message: err.Error()}
+	}
+	return &problem{pending: true}
+}
+
 // serviceState is the result of ensureServices.
 type serviceState struct {
 	projection v1alpha1.Projection // empty: as it was
@@ -161,11 +184,19 @@ type serviceState struct {
 
 // ensureServices makes or removes the Services.
 func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
-	if b.Spec.State == v1alpha1.StateReleased || b.Spec.Cluster != "" {
+	if b.Spec.State == v1alpha1.StateReleased {
 		return r.removeServices(ctx, b, nil)
 	}
-	if refused := r.namespaceRefused(ctx, b.Spec.Namespace); refused != nil {
-		return r.removeServices(ctx, b, refused)
+	if b.Spec.Cluster == "" {
+		if refused := r.namespaceRefused(ctx, b.Spec.Namespace); refused != nil {
+			return r.removeServices(ctx, b, refused)
+		}
+	}
+	if missing := r.policiesMissing(b); missing != nil {
+		return serviceState{services: b.Status.Services}, missing
+	}
+	if b.Spec.Cluster != "" {
+		return r.removeServices(ctx, b, nil)
 	}
 	if r.serviceMissing(ctx, b) {
 		r.InvalidateOwner(b.Spec.Namespace)

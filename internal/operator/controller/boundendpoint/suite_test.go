@@ -83,12 +83,21 @@ func (a *fakeAddresses) Acquire(hostname string) (forwarderaddresses.Addresses, 
 
 func (a *fakeAddresses) Forget(hostname string) { delete(a.acquired, hostname) }
 
+// fakePolicies answer for every hostname.
+type fakePolicies struct {
+	missing bool
+	err     error
+}
+
+func (p *fakePolicies) Written(*v1alpha1.BoundEndpoint) (bool, error) { return !p.missing, p.err }
+
 // harness is a fixture with a reconciler, an account and forwarders.
 type harness struct {
 	*fixture.Fixture
 	account    *fakeAccount
 	forwarders *fakeForwarders
 	addresses  *fakeAddresses
+	policies   *fakePolicies
 	projection v1alpha1.Projection
 	reconciler *boundendpoint.Reconciler
 	counter    *writeRecorder
@@ -162,6 +171,7 @@ func newHarness(ctx context.Context) *harness {
 	GinkgoHelper()
 	h := &harness{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
 		forwarders: newFakeForwarders(), addresses: &fakeAddresses{acquired: map[string]bool{}},
+		policies:   &fakePolicies{},
 		projection: v1alpha1.ProjectionExternalName}
 	h.counter = &writeRecorder{Client: h.Client}
 	h.restart()
@@ -171,7 +181,7 @@ func newHarness(ctx context.Context) *harness {
 func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: h.counter, Live: h.Live, Owners: h.Anchors.Owners, Account: h.account, Forwarders: h.forwarders,
-		Addresses: h.addresses, Projection: h.projection,
+		Addresses: h.addresses, NetworkPolicies: h.policies, Projection: h.projection,
 		Recorder: h.Events, Now: h.Clock.Now,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",

@@ -25,6 +25,9 @@ type forwarder struct {
 	// replicas
 	legs, wantedLegs int
 	ports            map[int]port
+
+	access *accessLine // nil: it reports none, as one of an earlier version
+	denied []DeniedCalls
 }
 
 // port is one listener.

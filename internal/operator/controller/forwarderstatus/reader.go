@@ -39,7 +39,7 @@ type Pod struct {
 	Ready     bool
 }
 
-// Options of a Reader. All are required but Dial.
+// Options of a Reader. All are required but AccessChanged and Dial.
 type Options struct {
 	// Pods calls update with all pods at first and after each change, one call at a time, until ctx
 	// is done.
@@ -49,6 +49,9 @@ type Options struct {
 	// NotifyNow is called with hostnames whose first status waits, NotifyLater with others. They
 	// must not block.
 	NotifyNow, NotifyLater func(hostnames []string)
+	// AccessChanged is called when Enforcement or Denied may have changed. It must not block; nil:
+	// it is not called.
+	AccessChanged func()
 	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token
 	// for the forwarders' status is derived; empty while it is not known.
 	OperatorUID func(ctx context.Context) string
@@ -169,6 +172,9 @@ func (r *Reader) update(ctx context.Context, do func()) {
 	r.mu.Unlock()
 	if all {
 		r.NotifyLater(r.Hostnames(ctx))
+		if r.AccessChanged != nil {
+			r.AccessChanged()
+		}
 	}
 	if len(now) > 0 {
 		r.NotifyNow(now)

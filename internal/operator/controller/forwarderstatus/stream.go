@@ -44,7 +44,9 @@ type line struct {
 		Listening bool   `json:"listening"`
 		Error     string `json:"error"`
 	} `json:"listeners"`
-	Gone []int `json:"gone"`
+	Gone   []int         `json:"gone"`
+	Access *accessLine   `json:"access"`
+	Denied []DeniedCalls `json:"denied"`
 }
 
 // servingLegs returns how many legs of the session take connections.
@@ -106,10 +108,12 @@ func (r *Reader) readLines(ctx context.Context, f *forwarder, pod Pod, received 
 
 func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first bool) {
 	var now, later []string
+	access := false
 	r.update(ctx, func() {
 		if ctx.Err() != nil { // the pod is gone
 			return
 		}
+		access = f.applyAccess(l, first)
 		for _, hostname := range f.applyLine(l, first) {
 			if _, ok := r.awaited[hostname]; ok {
 				delete(r.awaited, hostname)
@@ -121,6 +125,9 @@ func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first boo
 	})
 	r.NotifyNow(now)
 	r.NotifyLater(later)
+	if access && r.AccessChanged != nil {
+		r.AccessChanged()
+	}
 }
 
 // readLine returns the next line. It does not keep the memory: the first line may be long, later

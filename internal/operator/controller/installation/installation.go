@@ -34,7 +34,7 @@ const (
 	// AnnotationInstallation holds "<namespace>/<release>", for people and for conflict messages of
 	// other installations.
 	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
-	// AnnotationHostname holds, on a Service, the hostname it belongs to.
+	// AnnotationHostname holds, on a Service or a NetworkPolicy, the hostname it belongs to.
 	AnnotationHostname = "bindings.fairlead.dev/hostname"
 	// AnnotationProjectionID holds, on an upstream Service, the projection id, which may differ
 	// from its name.
@@ -57,6 +57,9 @@ type Installation struct {
 
 // String returns "<namespace>/<release>".
 func (i Installation) String() string { return i.Namespace + "/" + i.Release }
+
+// Selector selects the objects with our label.
+func (i Installation) Selector() labels.Set { return labels.Set{Label: i.ID()} }
 
 // SliceSelector selects our EndpointSlices.
 func (i Installation) SliceSelector() labels.Set {

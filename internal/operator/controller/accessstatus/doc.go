@@ -1,0 +1,10 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package accessstatus reports in the status of EndpointAccess objects whether they are valid, what
+// enforces them, and whom forwarders denied. It decides nothing.
+//
+// Inputs: the objects, what internal/operator/controller/forwarderstatus read from the forwarders,
+// and the last pass of internal/operator/controller/networkpolicy. Output: conditions and the list
+// of denied callers, written on a difference only; the list at most every 30 seconds.
+package accessstatus

@@ -1,0 +1,109 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// accessLine is which EndpointAccess objects a forwarder enforces.
+type accessLine struct {
+	PodIdentity bool `json:"pod_identity"`
+	Complete    bool `json:"complete"` // the objects were read
+	// Policies are the digests of the namespaces' objects, as endpointaccess.Digest returns them.
+	Policies map[string]string `json:"policies"`
+}
+
+// DeniedCalls are calls of one caller that one or several forwarders denied.
+type DeniedCalls struct {
+	Hostname string    `json:"hostname"`
+	Port     int       `json:"port"`
+	Caller   string    `json:"caller"` // NAMESPACE/NAME of a pod, or an address
+	Count    int64     `json:"count"`
+	LastTime time.Time `json:"last_time"`
+}
+
+// Enforcement is how many forwarders enforce the EndpointAccess objects of a namespace.
+type Enforcement struct {
+	// Known is false until every forwarder has reported once.
+	Known bool
+	// Forwarders is how many run. Enforcing of them enforce the objects in their generations, and
+	// WithoutPodIdentity of them do not know which pod calls.
+	Forwarders, Enforcing, WithoutPodIdentity int
+	// Behind is the name of a pod that does not enforce them; empty if all do.
+	Behind string
+}
+
+// Enforcement returns the forwarders' state for a namespace whose objects have the digest.
+func (r *Reader) Enforcement(namespace, digest string) Enforcement {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := Enforcement{Known: r.synced && (r.counts.running > 0 || r.counts.pending == 0), Forwarders: r.counts.running}
+	for _, f := range r.sorted() {
+		switch {
+		case !f.pod.Ready:
+		case !f.reporting || f.access == nil || !f.access.Complete || f.access.Policies[namespace] != digest:
+			e.Behind = cmp.Or(e.Behind, f.pod.Name)
+		case !f.access.PodIdentity:
+			e.WithoutPodIdentity++
+		default:
+			e.Enforcing++
+		}
+	}
+	return e
+}
+
+// Denied returns what forwarders denied at the hostnames of a namespace, the latest first.
+func (r *Reader) Denied(namespace string) []DeniedCalls {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	type key struct{ hostname, caller string }
+	byCaller := map[key]DeniedCalls{}
+	for _, f := range r.byUID {
+		for _, d := range f.denied {
+			_, rest, _ := strings.Cut(d.Hostname, ".")
+			if rest != namespace && !strings.HasPrefix(rest, namespace+".") {
+				continue
+			}
+			sum := byCaller[key{d.Hostname, d.Caller}]
+			d.Count += sum.Count
+			if sum.LastTime.After(d.LastTime) {
+				d.LastTime = sum.LastTime
+			}
+			byCaller[key{d.Hostname, d.Caller}] = d
+		}
+	}
+	all := make([]DeniedCalls, 0, len(byCaller))
+	for _, d := range byCaller {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b DeniedCalls) int {
+		return cmp.Or(b.LastTime.Compare(a.LastTime), cmp.Compare(a.Hostname, b.Hostname),
+			cmp.Compare(a.Caller, b.Caller))
+	})
+	return all
+}
+
+// maxDenied is how many denied callers are kept of one forwarder, more than any reports.
+const maxDenied = 256
+
+// applyAccess applies what a line reports of EndpointAccess, and returns whether that is a change.
+func (f *forwarder) applyAccess(l *line, first bool) bool {
+	if first {
+		f.access, f.denied = nil, nil
+	}
+	if l.Access != nil {
+		f.access = l.Access
+	}
+	if l.Denied != nil {
+		f.denied = l.Denied[:min(len(l.Denied), maxDenied)]
+		for i := range f.denied {
+			f.denied[i].Hostname, f.denied[i].Caller = truncate(f.denied[i].Hostname), truncate(f.denied[i].Caller)
+		}
+	}
+	return first || l.Access != nil || l.Denied != nil
+}

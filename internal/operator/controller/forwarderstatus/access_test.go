@@ -1,0 +1,64 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReader_Enforcement(t *testing.T) {
+	t.Parallel()
+	runReader(t, func(h *harness) {
+		if e := h.Enforcement("demo", "a1"); e.Known {
+			t.Errorf("known before any report: %+v", e)
+		}
+		a, b := h.pod("10.0.0.1"), h.pod("10.0.0.2")
+		h.set <- []Pod{{UID: "1", Name: "10.0.0.1", IP: "10.0.0.1", Ready: true},
+			{UID: "2", Name: "10.0.0.2", IP: "10.0.0.2", Ready: true}}
+		a.lines <- `{"listeners":[],"access":{"pod_identity":true,"complete":true,"policies":{"demo":"a1"}}}`
+		b.lines <- `{"listeners":[]}`
+		synctest.Wait()
+		expect := func(namespace, digest string, want Enforcement) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, h.Enforcement(namespace, digest)); diff != "" {
+				t.Errorf("%s %s (-want +got):\n%s", namespace, digest, diff)
+			}
+		}
+		expect("demo", "a1", Enforcement{true, 2, 1, 0, "10.0.0.2"}) // the second is of an earlier version
+		b.lines <- `{"access":{"pod_identity":false,"complete":true,"policies":{"demo":"a1"}}}`
+		expect("demo", "a1", Enforcement{true, 2, 1, 1, ""})
+		expect("demo", "a2", Enforcement{true, 2, 0, 0, "10.0.0.1"})
+		b.lines <- `{"access":{"pod_identity":true,"complete":false,"policies":{"demo":"a1"}}}`
+		expect("demo", "a1", Enforcement{true, 2, 1, 0, "10.0.0.2"})
+		b.lines <- `{"access":{"pod_identity":true,"complete":true,"policies":{"demo":"a1"}}}`
+		expect("demo", "a1", Enforcement{true, 2, 2, 0, ""})
+	})
+}
+
+func TestReader_DeniedOfSeveralForwarders(t *testing.T) {
+	t.Parallel()
+	runReader(t, func(h *harness) {
+		a, b := h.pod("10.0.0.1"), h.pod("10.0.0.2")
+		h.set <- []Pod{{UID: "1", Name: "10.0.0.1", IP: "10.0.0.1", Ready: true},
+			{UID: "2", Name: "10.0.0.2", IP: "10.0.0.2", Ready: true}}
+		a.lines <- `{"listeners":[],"denied":[{"hostname":"api.demo","port":80,"caller":"shop/web","count":2,` +
+			`"last_time":"2026-11-20T12:00:01Z"},{"hostname":"api.other","port":80,"caller":"shop/web","count":9,` +
+			`"last_time":"2026-11-20T12:00:09Z"}]}`
+		b.lines <- `{"listeners":[]}`
+		b.lines <- `{"denied":[{"hostname":"api.demo","port":80,"caller":"shop/web","count":3,` +
+			`"last_time":"2026-11-20T12:00:03Z"},{"hostname":"db.demo.b","port":5432,"caller":"192.0.2.7","count":1,` +
+			`"last_time":"2026-11-20T12:00:02Z"}]}`
+		synctest.Wait()
+		at := func(s int) time.Time { return time.Date(2026, 11, 20, 12, 0, s, 0, time.UTC) }
+		want := []DeniedCalls{{"api.demo", 80, "shop/web", 5, at(3)}, {"db.demo.b", 5432, "192.0.2.7", 1, at(2)}}
+		if diff := cmp.Diff(want, h.Denied("demo")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}

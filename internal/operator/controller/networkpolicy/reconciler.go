@@ -1,0 +1,273 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package networkpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+)
+
+// +kubebuilder:rbac:groups=networking.k8s.io,namespace=fairlead,resources=networkpolicies,verbs=get;list;watch;create;update;delete
+
+const (
+	// conflictRetry is the delay before a write that lost against a concurrent one is repeated.
+	conflictRetry = 50 * time.Millisecond
+	// refusalRetry is the delay before a write that the API server refused is repeated.
+	refusalRetry = 30 * time.Second
+)
+
+// Options configure a Reconciler.
+type Options struct {
+	// Client reads from the cache, which holds the NetworkPolicies with our label; Live reads from
+	// the API server.
+	Client client.Client
+	Live   client.Reader
+	Layout Layout
+	// Owners returns the owner references of the chart's anchors.
+	Owners func(context.Context) (installation.Owners, error)
+	// Access returns what is allowed now.
+	Access func(context.Context) (Access, error)
+	// Disabled deletes all policies: none is wanted.
+	Disabled bool
+	// Notify is called after a pass with each hostname for which Written was false before, and Passed
+	// after each pass. They must not block.
+	Notify func(hostname string)
+	Passed func()
+}
+
+// Reconciler writes the policies. Only the leader runs it, one pass at a time.
+type Reconciler struct {
+	Options
+	passes passes
+}
+
+// New returns a Reconciler.
+func New(o Options) *Reconciler {
+	return &Reconciler{Options: o, passes: newPasses()}
+}
+
+// Reconcile writes all policies that differ from the desired ones.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	live, err := r.live(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if r.Disabled {
+		return result(r.removeExcept(ctx, live, nil))
+	}
+	var objects v1alpha1.BoundEndpointList
+	if err := r.Client.List(ctx, &objects, client.InNamespace(r.Layout.Installation.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing BoundEndpoints: %w", err)
+	}
+	objects.Items = slices.DeleteFunc(objects.Items, func(b v1alpha1.BoundEndpoint) bool {
+		return !r.Layout.Installation.Owns(&b)
+	})
+	access, err := r.Access(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	owners, err := r.Owners(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	restricted := restrictedPorts(objects.Items, access)
+	found := r.write(ctx, live, restricted, owners.Local)
+	if err := found.all(); apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	}
+	for _, hostname := range r.passes.record(objects.Items, access.generations, found) {
+		r.Notify(hostname)
+	}
+	r.Passed()
+	return result(found.all())
+}
+
+// result returns when the next pass is due after the errors of one.
+func result(err error) (ctrl.Result, error) {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return ctrl.Result{}, nil
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	case errors.As(err, &status) && status.Status().Code < 500, errors.As(err, new(*foreignError)):
+		return ctrl.Result{RequeueAfter: refusalRetry}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// restrictedPorts returns the restricted target ports of the objects, by number. Of two objects
+// that name one target port the forwarders serve one; the port is closed.
+func restrictedPorts(objects []v1alpha1.BoundEndpoint, access Access) []restrictedPort {
+	holder := map[int32]string{}
+	byTarget := map[int32]restrictedPort{}
+	for i := range objects {
+		spec := &objects[i].Spec
+		for _, p := range spec.Ports {
+			if p.State == v1alpha1.StateReleased {
+				continue
+			}
+			other, doubled := holder[p.TargetPort]
+			holder[p.TargetPort] = objects[i].Name
+			if doubled && other != objects[i].Name {
+				byTarget[p.TargetPort] = restrictedPort{target: p.TargetPort, hostname: objects[i].Name}
+				continue
+			}
+			if restricted, peers := access.peers(spec.Namespace, spec.Service, p.Port); restricted {
+				byTarget[p.TargetPort] = restrictedPort{target: p.TargetPort, hostname: objects[i].Name, peers: peers}
+			}
+		}
+	}
+	ports := make([]restrictedPort, 0, len(byTarget))
+	for _, p := range byTarget {
+		ports = append(ports, p)
+	}
+	slices.SortFunc(ports, func(a, b restrictedPort) int { return int(a.target - b.target) })
+	return ports
+}
+
+// live returns our policies, by name.
+func (r *Reconciler) live(ctx context.Context) (map[string]*networkingv1.NetworkPolicy, error) {
+	own := r.Layout.Installation
+	var list networkingv1.NetworkPolicyList
+	if err := r.Client.List(ctx, &list, client.InNamespace(own.Namespace),
+		client.MatchingLabels(own.Selector())); err != nil {
+		return nil, fmt.Errorf("listing NetworkPolicies: %w", err)
+	}
+	live := make(map[string]*networkingv1.NetworkPolicy, len(list.Items))
+	for i := range list.Items {
+		live[list.Items[i].Name] = &list.Items[i]
+	}
+	return live, nil
+}
+
+// failures are what prevented policies: of the base policy, of target ports, and of policies that
+// are not wanted.
+type failures struct {
+	base   error
+	ports  map[int32]error
+	others error
+}
+
+func (f failures) all() error {
+	errs := []error{f.base}
+	for _, err := range f.ports {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, f.others)...)
+}
+
+// write writes the desired policies. Without a base policy, those of ports would close all others,
+// and metrics and status, so nothing is written without it; and the first base policy closes no port
+// whose own policy is not there yet.
+func (r *Reconciler) write(
+	ctx context.Context, live map[string]*networkingv1.NetworkPolicy, restricted []restrictedPort,
+	owner metav1.OwnerReference,
+) failures {
+	found := failures{ports: map[int32]error{}}
+	base := r.Layout.base(restricted, owner)
+	wanted := map[string]bool{base.Name: true}
+	missing := false
+	for _, p := range restricted {
+		wanted[r.Layout.portName(p.target)] = len(p.peers) > 0
+		missing = missing || len(p.peers) > 0 && live[r.Layout.portName(p.target)] == nil
+	}
+	if live[base.Name] == nil && missing {
+		closedOnly := slices.DeleteFunc(slices.Clone(restricted), func(p restrictedPort) bool {
+			return len(p.peers) > 0
+		})
+		first, err := r.ensure(ctx, nil, r.Layout.base(closedOnly, owner))
+		if err != nil {
+			found.base = err
+			return found
+		}
+		live[base.Name] = first
+	}
+	for _, p := range restricted {
+		if policy := r.Layout.portPolicy(p, owner); policy != nil {
+			if _, err := r.ensure(ctx, live[policy.Name], policy); err != nil {
+				found.ports[p.target] = err
+			}
+		}
+	}
+	if _, found.base = r.ensure(ctx, live[base.Name], base); found.base != nil {
+		return found
+	}
+	found.others = r.removeExcept(ctx, live, wanted)
+	return found
+}
+
+// ensure makes the policy what is desired, and returns it. live is what the cache has of it, or nil.
+func (r *Reconciler) ensure(
+	ctx context.Context, live, desired *networkingv1.NetworkPolicy,
+) (*networkingv1.NetworkPolicy, error) {
+	key := client.ObjectKeyFromObject(desired)
+	if live == nil {
+		err := r.Client.Create(ctx, desired)
+		if err == nil {
+			log.FromContext(ctx).Info("Created NetworkPolicy", "networkPolicy", key)
+			return desired, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("creating NetworkPolicy %s: %w", key, err)
+		}
+		live = &networkingv1.NetworkPolicy{} // the cache has not seen it yet, or it is not ours
+		if err := r.Live.Get(ctx, key, live); err != nil {
+			return nil, fmt.Errorf("reading NetworkPolicy %s: %w", key, err)
+		}
+	}
+	if !r.Layout.Installation.Owns(live) {
+		return nil, &foreignError{key}
+	}
+	next, different := repaired(live, desired)
+	if !different {
+		return live, nil
+	}
+	if err := r.Client.Update(ctx, next); err != nil {
+		return nil, fmt.Errorf("updating NetworkPolicy %s: %w", key, err)
+	}
+	log.FromContext(ctx).Info("Updated NetworkPolicy", "networkPolicy", key)
+	return next, nil
+}
+
+// removeExcept deletes our policies that are not wanted. Copies with our label stay.
+func (r *Reconciler) removeExcept(
+	ctx context.Context, live map[string]*networkingv1.NetworkPolicy, wanted map[string]bool,
+) error {
+	var errs []error
+	for name, p := range live {
+		if wanted[name] || !r.Layout.Installation.Owns(p) || p.DeletionTimestamp != nil {
+			continue
+		}
+		err := r.Client.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("deleting NetworkPolicy %s: %w", client.ObjectKeyFromObject(p), err))
+			continue
+		}
+		log.FromContext(ctx).Info("Deleted NetworkPolicy", "networkPolicy", client.ObjectKeyFromObject(p))
+	}
+	return errors.Join(errs...)
+}
+
+// foreignError means that a policy of another owner has the name of one of ours.
+type foreignError struct{ key client.ObjectKey }
+
+// Error implements error.
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("NetworkPolicy %s is not changed: it belongs to another owner; delete or rename it", e.key)
+}

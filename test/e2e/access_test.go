@@ -83,7 +83,8 @@ const (
 	asBatch     = "{serviceAccounts: [batch]}"
 )
 
-// TestAccess_PodsThatMayCall holds forwarders to EndpointAccess objects, with callers of all kinds.
+// TestAccess_PodsThatMayCall holds forwarders, then NetworkPolicies beside them, then NetworkPolicies
+// without pod identity to EndpointAccess objects, with callers of all kinds.
 func TestAccess_PodsThatMayCall(t *testing.T) {
 	w := newAccessWorld(t)
 	all := []*caller{w.web, w.other, w.job, w.far, w.host}
@@ -94,27 +95,19 @@ func TestAccess_PodsThatMayCall(t *testing.T) {
 	t.Run("a change ends live connections", w.endsLiveConnections)
 	t.Run("an address that another pod had gives nothing", w.reusedAddress)
 	t.Run("forwarders start while pods call", w.forwardersStart)
+	t.Run("a user reads what is enforced and who was denied", w.readsStatus)
 	t.Run("the API server is away", w.apiServerAway)
 	t.Run("without the object every pod calls again", func(t *testing.T) {
 		w.c.Kubectl(t, "-n", w.ns, "delete", "endpointaccess", "rule")
 		w.wantOpen(t, all...)
 	})
 
-	w.allow(t, labelledWeb)
-	w.r.Upgrade(t, "--set", "forwarder.podIdentity.enabled=true", "--set", "binding.defaultAccess=deny")
-	t.Run("what no object selects is denied by default", func(t *testing.T) {
-		wantCalls(t, w.api, "200", w.web)
-		wantCalls(t, w.api, "403", w.far)
-		wantCalls(t, w.open, "403", all...)
-	})
-	w.r.Upgrade(t)
-	t.Run("forwarders that know no pods deny what is selected", func(t *testing.T) {
-		if body := wantCalls(t, w.api, "403", all...); !strings.Contains(body, "podIdentity.enabled") {
-			t.Errorf("the page names no remedy: %q", body)
-		}
-		wantCalls(t, w.db, callReset, all...)
-		wantCalls(t, w.open, "200", all...)
-	})
+	w.allow(t, labelledWeb, asBatch)
+	w.r.Upgrade(t, "--set", "forwarder.podIdentity.enabled=true", "--set", "networkPolicy.enabled=true", "--set",
+		"binding.defaultAccess=deny")
+	t.Run("NetworkPolicies beside forwarders, and deny by default", w.bothEnforce)
+	w.r.Upgrade(t, "--set", "networkPolicy.enabled=true")
+	t.Run("NetworkPolicies without pod identity", w.networkPoliciesAlone)
 }
 
 // wantOpen waits until the callers reach all endpoints.

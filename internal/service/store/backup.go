@@ -133,7 +133,16 @@ func readCredentials(ctx context.Context, path string) (all []Credential, epoch 
 		if hasRules {
 			rules = newKeyRules
 		}
-		all, err = t.credentials(rules)
+		if all, err = t.credentials(rules); err != nil {
+			return err
+		}
+		var hasClusters bool
+		err = t.row(`SELECT COUNT(*) > 0 FROM sqlite_master WHERE name = 'clusters'`).Scan(&hasClusters)
+		if err != nil || !hasClusters {
+			return err
+		}
+		trusted, err := t.clusterCredentials()
+		all = append(all, trusted...)
 		return err
 	})
 	return all, epoch, err

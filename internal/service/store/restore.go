@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// Credential is an API key or an authtoken, for review after a restore.
+// Credential is an API key, an authtoken or a cluster whose ServiceAccounts are trusted, for review
+// after a restore.
 type Credential struct {
-	Kind        string     `json:"kind"` // "api-key" or "authtoken"
+	Kind        string     `json:"kind"` // "api-key", "authtoken" or "cluster"
 	ID          string     `json:"id"`
 	Account     string     `json:"account"` // its name
 	Description string     `json:"description"`
-	Rules       []string   `json:"rules"` // scopes, ACL, cluster:<UID>
+	Rules       []string   `json:"rules"` // scopes, ACL, cluster:<UID>; of a cluster key:<kid> and its subjects
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   *time.Time `json:"expires_at"`
 }
@@ -114,6 +115,11 @@ func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []
 			return err
 		}
 		valid, err = t.credentials(newKeyRules)
+		if err != nil {
+			return err
+		}
+		trusted, err := t.clusterCredentials()
+		valid = append(valid, trusted...)
 		return err
 	})
 	return s.epoch.Load(), valid, err
@@ -150,6 +156,35 @@ func (t *tx) credentials(keyRules string) (all []Credential, err error) {
 		UNION ALL SELECT 'authtoken', k.id, a.name, k.description, k.acl, '[]', '', k.created_at, k.expires_at
 			FROM authtokens AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
 		ORDER BY 1, 2`, micros(t.now))
+	return all, err
+}
+
+// clusterCredentials reads the clusters of all accounts.
+func (t *tx) clusterCredentials() ([]Credential, error) {
+	names := map[string]string{}
+	err := t.each(func(from scanner) error {
+		var id, name string
+		err := from.Scan(&id, &name)
+		names[id] = name
+		return err
+	}, `SELECT id, name FROM accounts`)
+	if err != nil {
+		return nil, err
+	}
+	found, err := clusters.all(t, `id <> '' ORDER BY id`)
+	all := make([]Credential, 0, len(found))
+	for _, c := range found {
+		one := Credential{Kind: "cluster", ID: c.ID, Account: names[c.AccountID], Description: c.Name,
+			Rules: []string{"issuer:" + c.Issuer}, CreatedAt: c.CreatedAt}
+		for _, k := range c.JWKS.Keys {
+			one.Rules = append(one.Rules, "key:"+k.KeyID)
+		}
+		for _, s := range c.Subjects {
+			one.Rules = append(one.Rules, string(s.Role)+":"+s.Namespace+"/"+s.ServiceAccount)
+			one.Rules = append(one.Rules, s.ACL...)
+		}
+		all = append(all, one)
+	}
 	return all, err
 }
 

@@ -54,3 +54,40 @@ func TestRestore_ReportsExporterKeys(t *testing.T) {
 		"true 3")
 	f.Reopen()
 }
+
+// TestRestore_ReportsTrustedClusters holds that clusters are reported that are trusted again, or by
+// keys that were removed since the backup, and that a replaced store without clusters is compared.
+func TestRestore_ReportsTrustedClusters(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(t.TempDir(), "backup.db")
+	ctx := context.WithoutCancel(t.Context())
+	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+		opt.DataDir = dir
+		return store.Open(ctx, opt)
+	})
+	by := account.Caller{AccountID: f.AccountID}
+	gone, changed := f.NewCluster("gone", "k-1"), f.NewCluster("changed", "k-2")
+	f.NewCluster("kept", "k-3")
+	storetest.Must(t, store.Backup(ctx, dir, file))
+	storetest.Must(t, f.Store.DeleteCluster(ctx, by, gone.ID))
+	_, err := f.Store.PatchCluster(ctx, by, changed.ID, account.ClusterPatch{Subjects: &[]account.SubjectPatch{}})
+	storetest.Must(t, err)
+	f.NewCluster("new", "k-4")
+	storetest.Must(t, f.Store.Close())
+	restored, err := store.Restore(ctx, store.Options{DataDir: dir}, file)
+	storetest.Must(t, err)
+	storetest.Equal(t, "reactivated", described(restored.Reactivated), "gone")
+	storetest.Equal(t, "changed", described(restored.Changed), "changed")
+	storetest.Equal(t, "unknown", described(restored.Unknown), "new")
+	storetest.Equal(t, "rules", fmt.Sprint(restored.Changed[0].Kind, restored.Changed[0].Rules),
+		"cluster[issuer:"+account.DefaultIssuer+" key:k-2 operator:fairlead/manager forwarder:fairlead/forwarder "+
+			"connect:* exporter:fairlead/exporter export:* bind:*]")
+	execute(t, dir, `DROP TABLE cluster_keys; DROP TABLE cluster_subjects; DROP TABLE clusters;
+		PRAGMA user_version = 15`)
+	restored, err = store.Restore(ctx, store.Options{DataDir: dir}, file)
+	storetest.Must(t, err)
+	storetest.Equal(t, "compared with an older schema", fmt.Sprint(restored.Compared, len(restored.Reactivated)),
+		"true 3")
+	f.Reopen()
+}

@@ -70,13 +70,7 @@ func (s *stolen) callAs(secret, method, path, body string) (int, string) {
 	if body != "" {
 		in = json.RawMessage(body)
 	}
-	req := s.NewAPIRequest(method, path, in)
-	req.Header.Set("Authorization", "Bearer "+secret)
-	res, err := s.NewAPITransport().RoundTrip(req)
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
+	res := callWith(s.Server, secret, method, path, in)
 	return res.StatusCode, servicetest.ReadAll(s.T, res.Body)
 }
 
@@ -99,21 +93,44 @@ func exportedBody(url, cluster string) string {
 		`"uid":"u"}}`, url, cluster)
 }
 
-func startStolen(t *testing.T) *stolen {
+// exporterRules are what the exporter's credential admits.
+var exporterRules = []string{"export:team-a/*", "bind:http://*.team-a", "bind:tcp://*.team-a:*"}
+
+// stealTokens replaces the secrets by tokens of ServiceAccounts of the same roles.
+func (s *stolen) stealTokens() {
+	c := newTrustedCluster(s.T, s.Server)
+	uid := "one"
+	c.patch(account.ClusterPatch{ClusterUID: &uid, Subjects: &[]account.SubjectPatch{
+		{Namespace: "fairlead", ServiceAccount: "manager", Role: account.RoleOperator},
+		{Namespace: "fairlead", ServiceAccount: "forwarder", Role: account.RoleForwarder},
+		{Namespace: "fairlead", ServiceAccount: "exporter", Role: account.RoleExporter, ACL: &exporterRules},
+	}})
+	s.keys = map[string]string{"API key operator": c.token("manager", time.Hour),
+		"API key exporter": c.token("exporter", time.Hour), "authtoken connect:*": c.token("forwarder", time.Hour)}
+}
+
+// startStolen runs a service of whose account the credentials are stolen: the secrets, or tokens of
+// ServiceAccounts.
+func startStolen(t *testing.T, tokens bool) *stolen {
 	t.Helper()
 	s := &stolen{Server: servicetest.Start(t), keys: map[string]string{}}
 	for column, body := range map[string]map[string]any{
 		"API key operator": {"scopes": []string{"operator"}},
 		"API key exporter": {"scopes": []string{"exporter"}, "cluster_uid": "one",
-			"acl": []string{"export:team-a/*", "bind:http://*.team-a", "bind:tcp://*.team-a:*"}},
+			"acl": exporterRules},
 	} {
 		var key account.APIKey
 		s.CreateObject("/api_keys", body, &key)
 		s.keys[column] = *key.Token
 	}
-	s.operatorID = s.make(s.keys["API key operator"], "/kubernetes_operators", newOperator)
 	s.keys["authtoken connect:*"] = *s.CreateAuthtoken("connect:*").Token
-	s.keys["authtoken connect:OPERATOR"] = *s.CreateAuthtoken("connect:" + s.operatorID).Token
+	if tokens {
+		s.stealTokens()
+	}
+	s.operatorID = s.make(s.keys["API key operator"], "/kubernetes_operators", newOperator)
+	if !tokens {
+		s.keys["authtoken connect:OPERATOR"] = *s.CreateAuthtoken("connect:" + s.operatorID).Token
+	}
 	s.ids = map[string]string{
 		"/kubernetes_operators": s.make(s.APIKey, "/kubernetes_operators", newOperator),
 		"/endpoints":            s.Tenant().Cloud("kubernetes", "http://theirs.demo", "", "").EndpointID,
@@ -147,8 +164,11 @@ func (s *stolen) answers(column, method, pattern string) string {
 		return s.creates(key, list)
 	case one && theirs == http.StatusNotFound:
 		mine, answer := s.callAs(key, method, strings.ReplaceAll(pattern, "{id}", s.own[column][list]), body)
-		if mine/100 == 2 {
+		switch mine / 100 {
+		case 2:
 			return "own"
+		case 4:
+			return "none"
 		}
 		return fmt.Sprintf("%d of another's, %d of its own: %s", theirs, mine, answer)
 	case theirs/100 != 2:
@@ -184,7 +204,25 @@ func (s *stolen) creates(key, list string) string {
 // credentials, and compares with docs/security.md.
 func TestSecurity_PageHasCallsOfKeys(t *testing.T) {
 	t.Parallel()
-	s, table := startStolen(t), securityTable(t, "Calls of the API with a stolen credential")
+	startStolen(t, false).checkCalls(http.StatusUnauthorized, nil)
+}
+
+// TestSecurity_PageHasCallsOfTokens does the same with tokens of ServiceAccounts, which have the
+// rights of their role's key, but are none.
+func TestSecurity_PageHasCallsOfTokens(t *testing.T) {
+	t.Parallel()
+	startStolen(t, true).checkCalls(http.StatusForbidden, map[string]string{"GET /api_keys/{id}": "none"})
+}
+
+// checkCalls calls every operation. What the forwarders' credential is answered is always the status;
+// other has cells for the operator's that the page has not.
+func (s *stolen) checkCalls(forwarders int, other map[string]string) {
+	t := s.T
+	t.Helper()
+	table := securityTable(t, "Calls of the API with a stolen credential")
+	for call, cell := range other {
+		table[call]["API key operator"] = cell
+	}
 	var d struct{ Paths map[string]map[string]any }
 	_, text := s.callAs(s.APIKey, "GET", "/openapi.json", "")
 	if err := json.Unmarshal([]byte(text), &d); err != nil || len(d.Paths) < 20 {
@@ -208,8 +246,8 @@ func TestSecurity_PageHasCallsOfKeys(t *testing.T) {
 			}
 		}
 		status, _ := s.callAs(s.keys["authtoken connect:*"], method, pattern, "")
-		if status != http.StatusUnauthorized {
-			t.Errorf("%s with an authtoken: %d", call, status)
+		if status != forwarders {
+			t.Errorf("%s with the forwarders' credential: %d", call, status)
 		}
 		delete(table, call)
 	}
@@ -221,7 +259,7 @@ func TestSecurity_PageHasCallsOfKeys(t *testing.T) {
 // TestSecurity_DeletedKeyIsRefused revokes keys as docs/security.md says.
 func TestSecurity_DeletedKeyIsRefused(t *testing.T) {
 	t.Parallel()
-	s := startStolen(t)
+	s := startStolen(t, false)
 	for _, column := range []string{"API key operator", "API key exporter"} {
 		if status, text := s.callAs(s.keys[column], "GET", "/endpoints", ""); status != http.StatusOK {
 			t.Fatalf("%s: %d %s", column, status, text)

@@ -88,7 +88,18 @@ func (s *stolen) opens(token string, to tunnel.Bound) string {
 // docs/security.md.
 func TestSecurity_PageHasTunnels(t *testing.T) {
 	t.Parallel()
-	s, table := startStolen(t), securityTable(t, "Tunnels with a stolen credential")
+	for name, tokens := range map[string]bool{"secrets": false, "tokens of ServiceAccounts": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			startStolen(t, tokens).checkTunnels()
+		})
+	}
+}
+
+// attempts are what the rows of the page say, by their first cell. They return "yes" or "no".
+func (s *stolen) attempts() map[string]func(token string) string {
+	t := s.T
+	t.Helper()
 	echo := servicetest.ServeTCP(t, servicetest.Echo)
 	private := servicetest.Receive(t, s.StartAgent(tunnel.Bind{URL: "tcp://private.demo:1"}, echo).Bound, "bind")
 	other := s.CreateAccount()
@@ -101,7 +112,7 @@ func TestSecurity_PageHasTunnels(t *testing.T) {
 	forwarder := func(token, operator string) string {
 		return tried(s.connect(tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: operator}) != nil)
 	}
-	attempts := map[string]func(token string) string{
+	return map[string]func(token string) string{
 		"agent: bind a URL and an object that rules admit": func(token string) string {
 			return s.binds(token, "one", admitted)
 		},
@@ -129,6 +140,12 @@ func TestSecurity_PageHasTunnels(t *testing.T) {
 		},
 		"stream to an endpoint of another account": func(token string) string { return s.opens(token, foreign) },
 	}
+}
+
+func (s *stolen) checkTunnels() {
+	t := s.T
+	t.Helper()
+	table, attempts := securityTable(t, "Tunnels with a stolen credential"), s.attempts()
 	// The operator selects nothing: that is no limit of its forwarders.
 	if status, text := s.callAs(s.keys["API key operator"], "PATCH", "/kubernetes_operators/"+s.operatorID,
 		`{"binding":{"endpoint_selectors":["false"]}}`); status != 200 {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -260,8 +261,8 @@ func (w *world) startManager() {
 		RemovalDelay: 30 * time.Second, PortRange: "10000-32767", ClusterDomain: "cluster.local",
 		AnchorClusterRole: w.namespace + "." + anchor, AnchorRole: anchor, ForwarderName: "fairlead-forwarder",
 		ForwarderInstance: release, Projection: v1alpha1.ProjectionExternalName, TakeoverDelay: time.Minute,
-		LeaderElect: true,
-		Kubernetes:  config, Logger: w.logger(),
+		LeaderElect: true, Metrics: prometheus.NewRegistry(),
+		Kubernetes: config, Logger: w.logger(),
 	}
 	w.run(func(ctx context.Context) error { return operator.RunManager(ctx, o) })
 }
@@ -300,6 +301,7 @@ func (w *world) startExporter() {
 		ServiceAccountTokenFile: w.tokenFile(account.RoleExporter), CAFile: w.ca(), VersionHeader: "Service-Version",
 		Namespace: w.namespace, Release: release, Deployment: "exporter", PodName: "exporter-1",
 		ClusterDomain: "cluster.local", DrainTimeout: time.Second, Kubernetes: config, Logger: w.logger(),
+		Metrics: prometheus.NewRegistry(),
 		DialUpstream: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, echo)
 		},

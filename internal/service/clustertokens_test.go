@@ -35,12 +35,19 @@ func newTrustedCluster(t *testing.T, r *servicetest.Server) *trustedCluster {
 	accounts, err := c.store.ListAccounts(t.Context())
 	storetest.Must(t, err)
 	c.by.AccountID = accounts[0].ID
-	p := storetest.ClusterPatch(t, "prod", "unused")
-	set := c.signer.KeySet(t)
-	p.JWKS = &set
-	c.Cluster, err = c.store.CreateCluster(t.Context(), c.by, p)
-	storetest.Must(t, err)
+	c.create()
 	return c
+}
+
+// create makes the cluster known.
+func (c *trustedCluster) create() {
+	c.t.Helper()
+	p := storetest.ClusterPatch(c.t, "prod", "unused")
+	set := c.signer.KeySet(c.t)
+	p.JWKS = &set
+	var err error
+	c.Cluster, err = c.store.CreateCluster(servicetest.Context(c.t), c.by, p)
+	storetest.Must(c.t, err)
 }
 
 // token returns a token of a ServiceAccount that lives for a while from now on.
@@ -150,7 +157,8 @@ func (u *tokenUsers) awaitEnds(t *testing.T, began time.Time) (after map[string]
 }
 
 // TestClusterTokens_EndWhenRemoved removes the cluster, its subjects or their key with two servers
-// that have connections of each kind.
+// that have connections of each kind: over the API, and in the store, as a server does whose change
+// does not reach the others.
 func TestClusterTokens_EndWhenRemoved(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T) (one, other *servicetest.Server){
@@ -181,6 +189,9 @@ func TestClusterTokens_EndWhenRemoved(t *testing.T) {
 				}, func() { c.patch(account.ClusterPatch{JWKS: &keys}) }},
 				{"subjects", func() { c.patch(account.ClusterPatch{Subjects: &[]account.SubjectPatch{}}) },
 					func() { c.patch(account.ClusterPatch{Subjects: subjects}) }},
+				{"cluster over the API", func() {
+					other.RequireStatus("DELETE", "/clusters/"+c.ID, nil, http.StatusNoContent)
+				}, func() { c.create() }},
 				{"cluster", func() {
 					storetest.Must(t, c.store.DeleteCluster(servicetest.Context(t), c.by, c.ID))
 				}, func() {}},

@@ -114,8 +114,9 @@ func (f *refusal) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,` +
 			`"message":"exceeded quota: no more policies"}`
-		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(bytes.NewBufferString(body)), Request: req}, nil
+		return &http.Response{StatusCode: http.StatusForbidden,
+			Header: http.Header{"Content-Type": {"application/json"}},
+			Body:   io.NopCloser(bytes.NewBufferString(body)), Request: req}, nil
 	})
 }
 

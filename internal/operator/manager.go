@@ -178,10 +178,10 @@ func addRunnables(
 	}
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
-		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "",
+		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "", Latency: latency,
 		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Now: time.Now,
 		Approved: sync.Approvals.Approved, Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets,
-		TargetRole: o.ClusterRole, TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate, Latency: latency,
+		TargetRole: o.ClusterRole, TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
 		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList

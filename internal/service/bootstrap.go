@@ -192,10 +192,9 @@ func (w bootstrapMessage) text() []byte {
 	p("  --set credentials.authtoken=%s \\", w.Authtoken)
 	p("  --set api.url=%s%s", w.BaseURL, helmCA)
 	p("")
-	p("# or without secrets in the cluster: give the service the cluster's public keys (as its administrator, after the " +
-		"next step)")
-	p("# kubectl get --raw /openid/v1/jwks | FAIRLEAD_API_KEY=%s fairlead api clusters create --name prod --jwks-file -",
-		w.APIKey)
+	p("# or without secrets in the cluster, after the next step: give the service the cluster's public keys")
+	p("# export FAIRLEAD_API_KEY=flk_…")
+	p("# kubectl get --raw /openid/v1/jwks | fairlead api clusters create --name prod --jwks-file -")
 	p("")
 	p("# where the upstream is: paste the authtoken when asked; then any pod of the namespace demo may call " +
 		"http://hello.demo")

@@ -59,7 +59,8 @@ func connects(t *testing.T, policies []*networkingv1.NetworkPolicy, from testPod
 	t.Helper()
 	isolated := false
 	for _, p := range policies {
-		if !selects(t, &p.Spec.PodSelector, to) || !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+		ingress := slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+		if !ingress || !selects(t, &p.Spec.PodSelector, to) {
 			continue
 		}
 		isolated = true
@@ -151,7 +152,8 @@ func TestLayout_IntendedPeersConnect(t *testing.T) {
 			var peers []networkingv1.NetworkPolicyPeer
 			for range random.IntN(4) {
 				peers = append(peers, networkingv1.NetworkPolicyPeer{
-					NamespaceSelector: spaces[random.IntN(len(spaces))], PodSelector: selectors[random.IntN(len(selectors))]})
+					NamespaceSelector: spaces[random.IntN(len(spaces))],
+					PodSelector:       selectors[random.IntN(len(selectors))]})
 			}
 			byTarget[target] = peers
 			restricted = append(restricted, restrictedPort{target, "api.demo", peers})

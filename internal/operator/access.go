@@ -4,6 +4,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -51,7 +52,7 @@ func newAccess(
 		},
 		Access: func(ctx context.Context) (networkpolicy.Access, error) {
 			objects, err := a.list(ctx)
-			return networkpolicy.NewAccess(objects, o.DefaultAccess), err
+			return networkpolicy.NewAccess(objects, cmp.Or(o.DefaultAccess, endpointaccess.Allow)), err
 		},
 		Passed: func() { a.notifyAll(ctx) },
 	})

@@ -52,7 +52,7 @@ type ManagerOptions struct {
 	ClusterDomain    string // empty: as /etc/resolv.conf says
 	// NetworkPolicies writes the forwarders' NetworkPolicies; without it, earlier ones are deleted.
 	NetworkPolicies bool
-	// DefaultAccess is who may call endpoints that no EndpointAccess selects.
+	// DefaultAccess is who may call endpoints that no EndpointAccess selects; empty: allow.
 	DefaultAccess endpointaccess.Default
 	// Projection is how pods reach the forwarders, in namespaces whose label names no other way.
 	Projection v1alpha1.Projection
@@ -184,7 +184,7 @@ func (o *ManagerOptions) checkNames(c *optioncheck.Checker) {
 		c.Reject("--forwarder-service", "", "name the Service that selects the forwarders, or give --projection="+
 			string(v1alpha1.ProjectionExternalName))
 	}
-	if !o.DefaultAccess.Valid() {
+	if o.DefaultAccess != "" && !o.DefaultAccess.Valid() {
 		c.Reject("--default-access", string(o.DefaultAccess),
 			fmt.Sprintf("give %s or %s", endpointaccess.Allow, endpointaccess.Deny))
 	}

@@ -4,6 +4,9 @@
 package networkpolicy
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,15 +59,16 @@ func (a Access) peers(
 	return a.rules.Restricted(target), peers
 }
 
-// labelSelector converts a selector; nil stays nil.
+// labelSelector converts a selector; nil stays nil. It shares nothing with the selector, which may be
+// of a cached object: the API server's answer to a write is decoded into what was written.
 func labelSelector(s *endpointaccess.Selector) *metav1.LabelSelector {
 	if s == nil {
 		return nil
 	}
-	converted := &metav1.LabelSelector{MatchLabels: s.MatchLabels}
+	converted := &metav1.LabelSelector{MatchLabels: maps.Clone(s.MatchLabels)}
 	for _, r := range s.MatchExpressions {
 		converted.MatchExpressions = append(converted.MatchExpressions, metav1.LabelSelectorRequirement{
-			Key: r.Key, Operator: metav1.LabelSelectorOperator(r.Operator), Values: r.Values})
+			Key: r.Key, Operator: metav1.LabelSelectorOperator(r.Operator), Values: slices.Clone(r.Values)})
 	}
 	return converted
 }

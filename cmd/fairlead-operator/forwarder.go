@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
@@ -51,8 +50,8 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f.BoolVar(&o.PodIdentity, "pod-identity", false,
 		"know the calling pod, for EndpointAccess objects and the edge; needs the right to list and watch all pods "+
 			"and namespaces of the cluster")
-	f.StringVar((*string)(&o.DefaultAccess), "default-access", string(endpointaccess.Allow),
-		"allow or deny: what holds for endpoints that no EndpointAccess selects")
+	f.StringVar((*string)(&o.DefaultAccess), "default-access", "",
+		"allow or deny: what holds for endpoints that no EndpointAccess selects; default: these objects are not read")
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
 		"`NAMES` of the only namespaces whose EndpointAccess objects are read, comma-separated, as the manager's; "+
 			"calls of endpoints in others are denied; default all")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 )
@@ -121,10 +120,11 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 
 // accessFlags adds the flags about who may call.
 func accessFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
-	f.StringVar((*string)(&o.DefaultAccess), "default-access", string(endpointaccess.Allow),
-		"`WHO` may call endpoints that no EndpointAccess selects: allow for every pod, deny for none")
+	f.StringVar((*string)(&o.DefaultAccess), "default-access", "",
+		"`WHO` may call endpoints that no EndpointAccess selects: allow for every pod, deny for none; default: "+
+			"EndpointAccess objects are not read")
 	f.BoolVar(&o.NetworkPolicies, "network-policies", false,
-		"write NetworkPolicies for the forwarders; false deletes those that were written")
+		"with --default-access: write NetworkPolicies for the forwarders; false deletes those that were written")
 }
 
 // orEnv returns the flag's value if the flag was given, else that of the environment.

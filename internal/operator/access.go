@@ -4,7 +4,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -33,6 +32,7 @@ type access struct {
 	policies *networkpolicy.Reconciler
 	changes  *notify.Source // names objects whose enforcement may have changed
 	cached   client.Client
+	unread   bool // without --default-access, as charts before this flag gave no right to read the objects
 	listed   bool // the objects cannot be read in the whole cluster
 }
 
@@ -41,10 +41,11 @@ type access struct {
 func newAccess(
 	ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s settings, anchors *installation.Anchors,
 ) *access {
-	a := &access{changes: notify.New("", accessDebounce), cached: mgr.GetClient(), listed: s.namespaces.Listed()}
+	a := &access{changes: notify.New("", accessDebounce), cached: mgr.GetClient(), unread: o.DefaultAccess == "",
+		listed: s.namespaces.Listed()}
 	a.policies = networkpolicy.New(networkpolicy.Options{
 		Client: a.cached, Live: mgr.GetAPIReader(), Owners: anchors.Owners,
-		Disabled: !o.NetworkPolicies || !o.BindingEnabled,
+		Disabled: !o.NetworkPolicies || !o.BindingEnabled || a.unread,
 		Layout: networkpolicy.Layout{
 			Installation: anchors.Installation, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance,
 			FirstPort: s.ports.First, LastPort: s.ports.Last, HealthPort: forwarderstatus.Port,
@@ -52,7 +53,7 @@ func newAccess(
 		},
 		Access: func(ctx context.Context) (networkpolicy.Access, error) {
 			objects, err := a.list(ctx)
-			return networkpolicy.NewAccess(objects, cmp.Or(o.DefaultAccess, endpointaccess.Allow)), err
+			return networkpolicy.NewAccess(objects, o.DefaultAccess), err
 		},
 		Passed: func() { a.notifyAll(ctx) },
 	})
@@ -61,7 +62,7 @@ func newAccess(
 
 // list returns all EndpointAccess objects. They must not be modified.
 func (a *access) list(ctx context.Context) ([]v1alpha1.EndpointAccess, error) {
-	if a.listed {
+	if a.listed || a.unread {
 		return nil, nil
 	}
 	var list v1alpha1.EndpointAccessList
@@ -84,6 +85,9 @@ func (a *access) notifyAll(ctx context.Context) {
 
 // setup adds the controllers. notify is called with hostnames that wait for NetworkPolicies.
 func (a *access) setup(mgr ctrl.Manager, forwarders accessstatus.Forwarders, notify func(hostname string)) error {
+	if a.unread {
+		return nil
+	}
 	a.policies.Notify = notify
 	if err := a.policies.SetupWithManager(mgr, !a.listed); err != nil || a.listed {
 		return err

@@ -4,7 +4,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -52,7 +51,8 @@ type ForwarderOptions struct {
 	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names,
 	// and prefixes that end in "*".
 	PodAnnotations []string
-	// DefaultAccess is what holds for endpoints that no EndpointAccess selects; empty: allow.
+	// DefaultAccess is what holds for endpoints that no EndpointAccess selects; empty:
+	// EndpointAccess objects are not read, and every caller is admitted.
 	DefaultAccess endpointaccess.Default
 	// AllowNamespaces are the only namespaces whose EndpointAccess objects are read; empty: all.
 	AllowNamespaces []string
@@ -126,13 +126,6 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 func callers(
 	ctx context.Context, o ForwarderOptions,
 ) (pods forwarder.Pods, access forwarder.AccessRules, stop func(), err error) {
-	rules, err := accessrules.New(accessrules.Options{
-		Kubernetes: o.Kubernetes, Default: cmp.Or(o.DefaultAccess, endpointaccess.Allow), Namespaces: o.AllowNamespaces,
-		NamespaceLabels: o.PodIdentity, Logger: o.Logger,
-	})
-	if err != nil {
-		return nil, nil, nil, err
-	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	if o.PodIdentity {
@@ -144,8 +137,20 @@ func callers(
 		running.Go(func() { known.Run(ctx) })
 		pods = known
 	}
+	stop = func() { cancel(); running.Wait() }
+	if o.DefaultAccess == "" {
+		return pods, nil, stop, nil
+	}
+	rules, err := accessrules.New(accessrules.Options{
+		Kubernetes: o.Kubernetes, Default: o.DefaultAccess, Namespaces: o.AllowNamespaces,
+		NamespaceLabels: o.PodIdentity, Logger: o.Logger,
+	})
+	if err != nil {
+		stop()
+		return nil, nil, nil, err
+	}
 	running.Go(func() { rules.Run(ctx) })
-	return pods, rules, func() { cancel(); running.Wait() }, nil
+	return pods, rules, stop, nil
 }
 
 // parseIPs parses a comma-separated list of addresses; empty is none.

@@ -52,7 +52,8 @@ type ManagerOptions struct {
 	ClusterDomain    string // empty: as /etc/resolv.conf says
 	// NetworkPolicies writes the forwarders' NetworkPolicies; without it, earlier ones are deleted.
 	NetworkPolicies bool
-	// DefaultAccess is who may call endpoints that no EndpointAccess selects; empty: allow.
+	// DefaultAccess is who may call endpoints that no EndpointAccess selects; empty: EndpointAccess
+	// objects are not read, and no NetworkPolicies are written or deleted.
 	DefaultAccess endpointaccess.Default
 	// Projection is how pods reach the forwarders, in namespaces whose label names no other way.
 	Projection v1alpha1.Projection

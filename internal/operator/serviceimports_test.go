@@ -201,12 +201,12 @@ var _ = Describe("the manager that imports Services", func() {
 		r.account.delete("ep-a-"+r.target, fmt.Sprintf("ep-a-%s-42", r.target))
 		Eventually(r.carried(ctx, r.target)).WithTimeout(5 * time.Second).
 			Should(Equal(map[string]string{"b": "tcp=b:43 tcp2=b:4242 " + both}))
+		Eventually(imported(ctx, r.target)).Should(And(HaveField("Labels", HaveKeyWithValue("team", "b")),
+			HaveField("Status.Clusters", HaveLen(1)))) // written after the slices
 		now, err := imported(ctx, r.target)()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(now.UID).To(Equal(s.UID))
 		Expect(now.Spec.IPs).To(Equal(s.Spec.IPs))
-		Expect(now.Labels).To(HaveKeyWithValue("team", "b"))
-		Expect(now.Status.Clusters).To(HaveLen(1))
 		Eventually(func() []corev1.ServicePort { return derived(ctx, s).Spec.Ports }).Should(HaveLen(2))
 
 		By("removing it at once with the last export")

@@ -150,7 +150,7 @@ var created = []specCase{
 		"exactly one of inline and targetRef"},
 	{"an upstream", cloudEndpoint, httpTo, "unknown field"},
 
-	{"that nobody passes", access, "endpoints: [api]", ""},
+	{"that no pod passes", access, "endpoints: [api]", ""},
 	{"of wildcards and ports", access, "endpoints: ['*', 'a*-x', '*-x']\nports: [80, 65535]\nfrom: []", ""},
 	{"with each field of a peer", access, "endpoints: [api]\nfrom: [{namespaceSelector: {matchLabels: {a: b}}, " +
 		"podSelector: {}, serviceAccounts: [web]}]", ""},

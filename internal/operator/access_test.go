@@ -145,7 +145,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 			}
 		}).Should(Succeed())
 
-		By("letting nobody call it")
+		By("letting no pod call it")
 		access.Spec.From = nil
 		Expect(kube.Update(ctx, access)).To(Succeed())
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal("none"))

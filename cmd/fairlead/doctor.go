@@ -43,7 +43,7 @@ Exit codes: 0 when no hop is broken, 1 when one is, 2 for wrong usage.`
 const doctorExample = `  fairlead doctor http://hello.demo
   fairlead doctor                                                # from this machine to the service
   fairlead doctor tcp://postgres.demo:5432 --context staging --verbose
-  fairlead doctor http://hello.demo --from-pod demo/web-0        # and resolves the name in that pod
+  fairlead doctor http://hello.demo --from-pod demo/web-0        # and asks for that pod
   fairlead doctor http://api.demo --context b --export-context a # called in cluster b, exported by cluster a
   fairlead doctor agentendpoint/demo/api --context a             # what cluster a exports
   fairlead doctor hello.demo.svc.clusterset.local --context b --export-context a # exported by a, called in b
@@ -87,7 +87,8 @@ func newDoctor(c console) *cobra.Command {
 		"`NAMESPACE` of the operator; default: all are searched")
 	flags.StringVar(&d.o.ExportContext, "export-context", "",
 		"`CONTEXT` of the cluster whose AgentEndpoint or ServiceExport exports it")
-	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that resolves the hostname, through kubectl exec")
+	flags.StringVar(&d.o.FromPod, "from-pod", "",
+		"`NAMESPACE/POD` that resolves the hostname, through kubectl exec, and whose right to call is checked")
 	flags.StringVar(&d.apiKeyFile, "api-key-file", "",
 		"`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
 	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "",

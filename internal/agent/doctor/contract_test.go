@@ -85,6 +85,13 @@ func TestObjects_DecodeAPITypes(t *testing.T) {
 			Port: 20000, Listening: true, Error: "x", Connections: 3, LastSuccess: &now,
 			LastFailure: &real.Failure{At: now, Reason: "upstream", Message: "m"},
 		}}}, &status)
+	var enforced forwarderStatus
+	through(t, real.Status{Access: &real.AccessStatus{PodIdentity: true, Default: "deny",
+		Policies: map[string]string{"demo": "a1"}}}, &enforced)
+	if a := enforced.Access; a == nil || !a.PodIdentity || a.Default != "deny" ||
+		a.Policies["demo"] != "a1" {
+		t.Errorf("access: %+v", a)
+	}
 	l := status.listener(20000)
 	if s := status.Session; l == nil || !s.Up || !s.Since.Equal(now) || s.Address != "a" || s.Error != "e" ||
 		!l.Listening || l.Error != "x" ||

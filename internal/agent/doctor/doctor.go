@@ -39,7 +39,8 @@ type Options struct {
 	// OperatorNamespace is where the operator is installed; empty: it is looked for in all
 	// namespaces.
 	OperatorNamespace string
-	// FromPod is a "<namespace>/<pod>" that is asked to resolve the hostname; empty: none is.
+	// FromPod is a "<namespace>/<pod>" that is asked to resolve the hostname, and of which is checked
+	// whether it may call; empty: none is.
 	FromPod string
 	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns;
 	// nil where there is no API key, and the operator's word is taken.
@@ -143,6 +144,7 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 		{HopDNS, true, w.checkDNS},
 		{HopForwarders, true, w.checkForwarders},
 		{HopListener, true, w.checkListener},
+		{HopAccess, true, w.checkAccess},
 		{HopEdge, true, w.checkEdge},
 		{HopOperator, false, w.checkOperator},
 		{HopBoundEndpoint, false, w.checkBoundEndpoint},
@@ -151,6 +153,9 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 		{HopUpstream, true, w.checkUpstream},
 	}
 	for _, s := range steps {
+		if s.name == HopAccess && w.o.FromPod == "" {
+			continue
+		}
 		if s.name == HopUpstream {
 			w.report.Hops = append(w.report.Hops, w.checkExport(ctx)...)
 		}

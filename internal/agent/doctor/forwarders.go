@@ -35,6 +35,7 @@ type forwarderStatus struct {
 		legs
 	} `json:"session"`
 	Listeners []listenerStatus `json:"listeners"`
+	Access    *accessStatus    `json:"access"`
 }
 
 type listenerStatus struct {

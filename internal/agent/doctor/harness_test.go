@@ -36,6 +36,8 @@ const (
 		"app.kubernetes.io/name=fairlead-forwarder,app.kubernetes.io/instance=fairlead-operator"
 	askSlices = "get endpointslices.discovery.k8s.io --namespace fairlead -l " +
 		"kubernetes.io/service-name=ep-06gvigq0knnbvqpcfa72pab358"
+	askAccess       = "get endpointaccesses.bindings.fairlead.dev --namespace demo"
+	askCaller       = "get pods web-0 --namespace demo"
 	askTargetSlices = "get endpointslices.discovery.k8s.io --namespace demo -l kubernetes.io/service-name=api"
 	askManagers     = "get pods --namespace fairlead -l " +
 		"app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=fairlead-operator"
@@ -97,6 +99,9 @@ func recorded(t *testing.T) *fake {
 		}
 		f.answers[ask] = &answer{out: string(out)}
 	}
+	f.none(askAccess)
+	f.put(askCaller, `{"metadata":{"name":"web-0","namespace":"demo","labels":{"app":"web"}},`+
+		`"spec":{"serviceAccountName":"web"}}`)
 	for _, ask := range []string{askOne, askTwo} { // as one asks who may not read the KubernetesOperator
 		path, _, _ := strings.Cut(ask, "?")
 		f.answers[path] = &answer{

@@ -145,7 +145,9 @@ type podIP struct {
 type pod struct {
 	Metadata meta `json:"metadata"`
 	Spec     struct {
-		Containers []struct {
+		ServiceAccountName string `json:"serviceAccountName"`
+		HostNetwork        bool   `json:"hostNetwork"`
+		Containers         []struct {
 			Args []string `json:"args"`
 		} `json:"containers"`
 	} `json:"spec"`

@@ -24,6 +24,7 @@ const (
 	HopDNS             = "dns"
 	HopForwarders      = "forwarders"
 	HopListener        = "listener"
+	HopAccess          = "access" // with Options.FromPod only
 	HopEdge            = "edge"
 	HopOperator        = "operator"
 	HopBoundEndpoint   = "boundendpoint"

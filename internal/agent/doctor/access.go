@@ -1,0 +1,155 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+)
+
+// endpointAccess is an EndpointAccess object.
+type endpointAccess struct {
+	Metadata meta                `json:"metadata"`
+	Spec     endpointaccess.Spec `json:"spec"`
+}
+
+// accessStatus is what a forwarder's /status answers about EndpointAccess objects.
+type accessStatus struct {
+	PodIdentity bool   `json:"pod_identity"`
+	Default     string `json:"default"`
+	// Policies are the digests of the namespaces' objects, as endpointaccess.Digest returns them.
+	Policies map[string]string `json:"policies"`
+}
+
+// accessCheck decides whether the pod may call, from the same objects as forwarders.
+type accessCheck struct {
+	*diagnosis
+	target   endpointaccess.Target
+	policies []endpointaccess.Policy
+	status   *accessStatus // of a forwarder; nil: none could be asked
+	asked    string        // its pod
+	without  string        // a forwarder's pod that enforces no objects; "" if none is known
+}
+
+// checkAccess checks whether EndpointAccess objects allow the pod of FromPod to call.
+func (w *diagnosis) checkAccess(ctx context.Context) Hop {
+	c := &accessCheck{diagnosis: w, target: endpointaccess.TargetOf(w.o.URL.Host, w.o.URL.Port)}
+	namespace := c.target.Namespace
+	var objects list[endpointAccess]
+	_, err := w.k.get(ctx, &objects, "endpointaccesses.bindings.fairlead.dev", "--namespace", namespace)
+	if err != nil && err.kind != noKind {
+		return refusedHop("the EndpointAccess objects of namespace "+namespace, err)
+	}
+	for _, o := range objects.Items {
+		c.policies = append(c.policies, endpointaccess.Policy{Namespace: namespace, Name: o.Metadata.Name,
+			UID: o.Metadata.UID, Generation: o.Metadata.Generation, Spec: o.Spec})
+	}
+	known, _ := w.servingForwarders()
+	for _, f := range known {
+		s := f.status.Access
+		switch {
+		case s == nil:
+			c.without = f.pod.Metadata.Name
+		case c.status == nil || c.status.PodIdentity && !s.PodIdentity:
+			c.status, c.asked = s, f.pod.Metadata.Name
+		}
+	}
+	return c.decide(ctx).with(c.evidence()...)
+}
+
+// decide returns the hop, without what all decisions have as evidence.
+func (c *accessCheck) decide(ctx context.Context) Hop {
+	byDefault := endpointaccess.Allow
+	if c.status != nil && c.status.Default == string(endpointaccess.Deny) {
+		byDefault = endpointaccess.Deny
+	}
+	rules := endpointaccess.Compile(c.policies, byDefault)
+	if !rules.Restricted(c.target) {
+		return ok("%s", rules.Decide(c.target, nil))
+	}
+	if c.without != "" {
+		return unknown("%s restrict it, but forwarder %s enforces none: it is of an older release, or runs without "+
+			"--default-access", c.names(rules), c.without)
+	}
+	if c.status != nil && !c.status.PodIdentity {
+		return broken("set forwarder.podIdentity.enabled in the chart's values",
+			"%s restrict it, and forwarders deny every call: they do not know which pod calls", c.names(rules))
+	}
+	caller, detail, unsure := c.caller(ctx)
+	if unsure != nil {
+		return *unsure
+	}
+	d := rules.Decide(c.target, caller)
+	if d.Allowed {
+		return ok("pod %s: %s", c.o.FromPod, d).with(detail)
+	}
+	return broken("let a rule select the pod, or call from another one:\n"+
+		c.command("--namespace %s get endpointaccesses -o yaml", c.target.Namespace),
+		"pod %s: %s", c.o.FromPod, d).with(detail)
+}
+
+// names names the objects that select the target, or the default.
+func (c *accessCheck) names(rules *endpointaccess.Rules) string {
+	selecting := rules.Selecting(c.target)
+	if len(selecting) == 0 {
+		return "the defaults of the installation (binding.defaultAccess)"
+	}
+	names := make([]string, len(selecting))
+	for i, p := range selecting {
+		names[i] = p.Namespace + "/" + p.Name
+	}
+	return "EndpointAccess objects (" + strings.Join(names, ", ") + ")"
+}
+
+// caller returns the pod as forwarders know it, nil for one that they do not know, and what was read
+// of it; or the hop if it cannot be read.
+func (c *accessCheck) caller(ctx context.Context) (caller *endpointaccess.Caller, detail string, unsure *Hop) {
+	namespaceName, name, _ := strings.Cut(c.o.FromPod, "/")
+	refused := func(h Hop) (*endpointaccess.Caller, string, *Hop) { return nil, "", &h }
+	var p pod
+	found, err := c.k.get(ctx, &p, "pods", name, "--namespace", namespaceName)
+	switch {
+	case err != nil:
+		return refused(refusedHop("pod "+c.o.FromPod, err))
+	case !found:
+		return refused(unknown("pod %s does not exist", c.o.FromPod))
+	case p.Spec.HostNetwork:
+		return nil, "pod " + c.o.FromPod + " uses its node's network", nil
+	}
+	var ns namespace
+	if found, err = c.k.get(ctx, &ns, "namespaces", namespaceName); err != nil {
+		return refused(refusedHop("namespace "+namespaceName, err))
+	} else if !found {
+		return refused(unknown("namespace %s does not exist", namespaceName))
+	}
+	account := cmp.Or(p.Spec.ServiceAccountName, "default")
+	detail = fmt.Sprintf("pod %s: ServiceAccount %s, labels %v; namespace %s: labels %v", c.o.FromPod, account,
+		p.Metadata.Labels, namespaceName, ns.Metadata.Labels)
+	return &endpointaccess.Caller{Namespace: namespaceName, ServiceAccount: account,
+		NamespaceLabels: endpointaccess.LabelMap(ns.Metadata.Labels),
+		PodLabels:       endpointaccess.LabelMap(p.Metadata.Labels)}, detail, nil
+}
+
+// evidence returns who enforces the objects that were read.
+func (c *accessCheck) evidence() []string {
+	if c.status == nil {
+		return []string{"no forwarder was asked which rules it enforces"}
+	}
+	policies := make([]*endpointaccess.Policy, len(c.policies))
+	for i := range c.policies {
+		policies[i] = &c.policies[i]
+	}
+	digest := ""
+	if len(policies) > 0 {
+		digest = endpointaccess.Digest(policies)
+	}
+	if c.status.Policies[c.target.Namespace] != digest {
+		return []string{c.asked + " enforces other generations of these objects; kubectl get epa shows conditions"}
+	}
+	return []string{c.asked + " enforces these objects"}
+}

@@ -210,6 +210,14 @@ image-operator image-server image-agent: image-%: build
 	@rm -rf dist/rootfs-$*
 	@ls -l dist/fairlead-$*.tar
 
+##@ Release
+# The caller's VERSION, or none: a release has no default version. RELEASE_FLAGS are those of `build` in packaging/main.go.
+DIST ?= dist
+.PHONY: release
+release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/releasing.md)
+	@CGO_ENABLED=0 go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
+		--dist $(abspath $(DIST)) --key '$(if $(KEY),$(abspath $(KEY)))' --platform '$(PLATFORMS)' $(RELEASE_FLAGS)
+
 .PHONY: cross
 cross: ## The agent for Linux, macOS and Windows in dist/, with checksums
 	@LDFLAGS='$(LDFLAGS)' hack/cross.sh $(VERSION)

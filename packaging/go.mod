@@ -1,0 +1,3 @@
+module github.com/fairlead-dev/fairlead/packaging
+
+go 1.26.0

@@ -1,0 +1,138 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options are what the caller of a build chooses.
+type Options struct {
+	Version    string // with "v", as the tag: v0.2.0
+	Source     string // a folder of the checkout
+	Dist       string
+	Platforms  string // OS/ARCH, separated by commas; empty for the whole matrix
+	Key        string // the file of the private key
+	Unreleased bool   // take the changelog's section "Unreleased" for the version's
+}
+
+// semver is a semantic version with the "v" of tags. Build metadata is left out: neither image tags
+// nor Debian versions can hold it.
+var semver = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
+	`(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?$`)
+
+// Open returns the release of the checkout's commit, or the reason why it cannot be made, with its
+// remedy. It writes nothing.
+func Open(ctx context.Context, o Options) (*Release, error) {
+	if !semver.MatchString(o.Version) {
+		return nil, fmt.Errorf("version %q: want a semantic version with a v and without build metadata, "+
+			"as v0.2.0 or v0.2.0-rc.1", o.Version)
+	}
+	platforms, err := parsePlatforms(o.Platforms)
+	if err != nil {
+		return nil, err
+	}
+	r := &Release{Version: strings.TrimPrefix(o.Version, "v"), Platforms: platforms, Unreleased: o.Unreleased}
+	if r.Dist, err = filepath.Abs(o.Dist); err != nil {
+		return nil, fmt.Errorf("folder %s: %w", o.Dist, err)
+	}
+	if r.Key, err = checkKey(o.Key); err != nil {
+		return nil, err
+	}
+	if err := r.readCheckout(ctx, o.Source); err != nil {
+		return nil, err
+	}
+	if err := r.checkTag(ctx); err != nil {
+		return nil, err
+	}
+	return r, r.checkDist()
+}
+
+// checkKey returns the absolute path of a private key that only its owner can read.
+func checkKey(file string) (string, error) {
+	if file == "" {
+		return "", errors.New("no key: make one with `make release-key KEY=FILE`, and give it as KEY=FILE")
+	}
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("key %s: no such file; make one with `make release-key KEY=%s`", file, file)
+	case err != nil:
+		return "", fmt.Errorf("key: %w", err)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("key %s: others than its owner can read it (mode %04o): run `chmod 600 %s`, and make "+
+			"a new key if others may have read it", file, info.Mode().Perm(), file)
+	}
+	return filepath.Abs(file)
+}
+
+// readCheckout sets Source, Commit and Time, and refuses a dirty tree.
+func (r *Release) readCheckout(ctx context.Context, folder string) error {
+	top, err := git(ctx, folder, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return fmt.Errorf("source %s: a release is made from a git checkout: %w", folder, err)
+	}
+	r.Source = top
+	changes, err := git(ctx, top, "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if first, _, _ := strings.Cut(changes, "\n"); first != "" {
+		return fmt.Errorf("the tree of %s is dirty (%s): commit or remove what `git status` lists, "+
+			"so that the commit says what is released", top, strings.TrimSpace(first))
+	}
+	shown, err := git(ctx, top, "show", "--no-patch", "--format=%H %ct", "HEAD")
+	if err != nil {
+		return err
+	}
+	commit, seconds, _ := strings.Cut(shown, " ")
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("time of commit %s: %w", commit, err)
+	}
+	r.Commit, r.Time = commit, time.Unix(unix, 0).UTC()
+	return nil
+}
+
+// checkTag refuses a version whose tag names another commit.
+func (r *Release) checkTag(ctx context.Context) error {
+	tag := "v" + r.Version
+	if list, err := git(ctx, r.Source, "tag", "--list", tag); err != nil || list == "" {
+		return err
+	}
+	commit, err := git(ctx, r.Source, "rev-parse", "--verify", "refs/tags/"+tag+"^{commit}")
+	if err != nil {
+		return err
+	}
+	if commit != r.Commit {
+		return fmt.Errorf("version %s exists: the tag %s names commit %.12s, and the checkout is at %.12s: "+
+			"check out the tag, or choose the next version", r.Version, tag, commit, r.Commit)
+	}
+	return nil
+}
+
+// git runs git in a folder and returns its output without surrounding space, or an error that holds
+// what git wrote.
+func git(ctx context.Context, folder string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = folder
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,111 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command packaging makes a release of Fairlead from a clean checkout, offline but for package
+// registries: it takes a version, and writes dist/ by the steps below, each a package of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/packaging/internal/archive"
+	"github.com/fairlead-dev/fairlead/packaging/internal/binaries"
+	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
+	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
+	"github.com/fairlead-dev/fairlead/packaging/internal/release"
+)
+
+// step writes some files of a release. It finds those of the steps before it.
+type step struct {
+	name  string
+	write func(context.Context, *release.Release) error
+}
+
+// steps returns the steps of a release in their order.
+func steps() []step {
+	return []step{
+		{"binaries", binaries.Write},
+		{"archive", archive.Write},
+		{"notes", notes.Write},
+		{"checksums", checksums.Write},
+	}
+}
+
+// command is a subcommand of the program.
+type command struct {
+	name  string
+	usage string
+	run   func(ctx context.Context, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"build", "write a release into a folder", runBuild},
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	var usage strings.Builder
+	for _, c := range commands() {
+		if len(args) > 0 && args[0] == c.name {
+			return c.run(ctx, args[1:])
+		}
+		fmt.Fprintf(&usage, "\n  %-8s %s", c.name, c.usage)
+	}
+	return fmt.Errorf("give one of these commands, and -h for its flags:%s", usage.String())
+}
+
+func runBuild(ctx context.Context, args []string) error {
+	var o release.Options
+	flags := flag.NewFlagSet("build", flag.ContinueOnError)
+	flags.StringVar(&o.Version, "version", "", "the version, with v: v0.2.0")
+	flags.StringVar(&o.Source, "source", "..", "the checkout")
+	flags.StringVar(&o.Dist, "dist", "../dist", "the folder to write")
+	flags.StringVar(&o.Platforms, "platform", "", "OS/ARCH, separated by commas (default: all)")
+	flags.StringVar(&o.Key, "key", "", "the file of the private key that signs")
+	flags.BoolVar(&o.Unreleased, "unreleased", false, "take the changelog's section Unreleased for the version's")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r, err := release.Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	return build(ctx, r)
+}
+
+// build runs every step and prints how long each took.
+func build(ctx context.Context, r *release.Release) error {
+	if _, err := notes.Section(r); err != nil {
+		return err
+	}
+	if err := r.Begin(); err != nil {
+		return err
+	}
+	for _, s := range steps() {
+		start := time.Now()
+		if err := s.write(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		fmt.Fprintf(os.Stderr, "%-12s %6.1fs\n", s.name, time.Since(start).Seconds())
+	}
+	return r.Finish()
+}

@@ -36,6 +36,21 @@ func main() {
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, out, errOut io.Writer) int {
+	root := newRoot(getenv, out, errOut)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errOut, "fairlead-operator: %v\n", err)
+	var usage *cli.UsageError
+	if errors.As(err, &usage) || account.CodeOf(err) == account.CodeInvalid {
+		return exitUsage
+	}
+	return exitOther
+}
+
+func newRoot(getenv func(string) string, out, errOut io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "fairlead-operator",
 		Short: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster",
@@ -52,17 +67,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newExporter(getenv, errOut),
 		newCleanup(out), newCheck(out))
 	cli.Setup(root, cli.TerminalColumns(out, getenv))
-	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(errOut, "fairlead-operator: %v\n", err)
-	var usage *cli.UsageError
-	if errors.As(err, &usage) || account.CodeOf(err) == account.CodeInvalid {
-		return exitUsage
-	}
-	return exitOther
+	return root
 }

@@ -28,6 +28,7 @@ func Setup(root *cobra.Command, columns int) {
 		Run:  func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), line) },
 	})
 	root.SetHelpCommand(newHelp(root))
+	addManpages(root)
 	root.InitDefaultCompletionCmd("completion")
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
 		completion.Args = SubcommandsOnly

@@ -10,9 +10,7 @@ TOOLS   := $(BIN)/tools
 CLUSTER := $(BIN)/cluster
 CRDS    := charts/fairlead-operator/files/crds
 LDFLAGS := -s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$(VERSION)
-CA_CERTIFICATES := /etc/ssl/certs/ca-certificates.crt
 PROGRAMS := fairlead fairlead-server fairlead-operator
-LABEL    := -label org.opencontainers.image
 
 # The packages of the test cluster that are ours; ./... would compile Kubernetes once more with other flags.
 CLUSTER_PACKAGES := . ./internal/... ./mkimage ./cmd/... ./images/...
@@ -197,26 +195,10 @@ helm: cluster ## Build the helm program of the chart's tests
 	@$(CLUSTER) build --only helm
 
 .PHONY: image
-image: image-operator image-server image-agent ## OCI archives of the programs in dist/, without a container engine
-
-.PHONY: image-operator image-server image-agent
-image-operator image-server image-agent: image-%: build
-	@rm -rf dist/rootfs-$* && mkdir -p dist/rootfs-$*/etc/ssl/certs
-	@cp $(BIN)/$(subst -agent,,fairlead-$*) dist/rootfs-$*/
-	@cp $(CA_CERTIFICATES) dist/rootfs-$*/etc/ssl/certs/
-	@cd test/cluster && CGO_ENABLED=0 go run ./cmd/mkimage -o $(CURDIR)/dist/fairlead-$*.tar -entrypoint /$(subst -agent,,fairlead-$*) \
-		$(LABEL).title=fairlead-$* $(LABEL).version=$(VERSION) $(LABEL).licenses=Apache-2.0 $(LABEL).source=https://github.com/fairlead-dev/fairlead \
-		ghcr.io/fairlead-dev/fairlead-$*:$(VERSION)=$(CURDIR)/dist/rootfs-$*
-	@rm -rf dist/rootfs-$*
-	@ls -l dist/fairlead-$*.tar
-
-##@ Release
-# The caller's VERSION, or none: a release has no default version. RELEASE_FLAGS are those of `build` in packaging/main.go.
-DIST ?= dist
-.PHONY: release
-release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/releasing.md)
-	@CGO_ENABLED=0 go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
-		--dist $(abspath $(DIST)) --key '$(if $(KEY),$(abspath $(KEY)))' --platform '$(PLATFORMS)' $(RELEASE_FLAGS)
+image: ## OCI archives of the programs in dist/, for linux on this architecture, without a container engine
+	@CGO_ENABLED=0 go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
+		--steps binaries,images
+	@ls -l dist/*_$(VERSION:v%=%)_image.tar
 
 .PHONY: cross
 cross: ## The agent for Linux, macOS and Windows in dist/, with checksums

@@ -23,12 +23,12 @@ preflight() {
 
 prepare() {
 	step "programs"
-	make build image-operator
+	make build image VERSION=0.1.0-dev
 	NETTOOL="$BIN/nettool"
 	CGO_ENABLED=0 go build -C test/cluster -o "$NETTOOL" ./images/nettool
 }
 
-load_operator() { $FAIRLEAD_DEMO_LOAD dist/fairlead-operator.tar; }
+load_operator() { $FAIRLEAD_DEMO_LOAD dist/fairlead-operator_0.1.0-dev_image.tar; }
 
 remove() {
 	for pid in "$STATE"/*.pid; do

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/archive"
 	"github.com/fairlead-dev/fairlead/packaging/internal/binaries"
 	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
+	"github.com/fairlead-dev/fairlead/packaging/internal/images"
 	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
 )
@@ -34,6 +35,7 @@ func steps() []step {
 	return []step{
 		{"binaries", binaries.Write},
 		{"archive", archive.Write},
+		{"images", images.Write},
 		{"notes", notes.Write},
 		{"checksums", checksums.Write},
 	}
@@ -49,6 +51,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"build", "write a release into a folder", runBuild},
+		{"draft", "run some steps on the checkout as it is", runDraft},
 	}
 }
 
@@ -100,12 +103,19 @@ func build(ctx context.Context, r *release.Release) error {
 	if err := r.Begin(); err != nil {
 		return err
 	}
-	for _, s := range steps() {
+	if err := runSteps(ctx, r, steps()); err != nil {
+		return err
+	}
+	return r.Finish()
+}
+
+func runSteps(ctx context.Context, r *release.Release, steps []step) error {
+	for _, s := range steps {
 		start := time.Now()
 		if err := s.write(ctx, r); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		fmt.Fprintf(os.Stderr, "%-12s %6.1fs\n", s.name, time.Since(start).Seconds())
 	}
-	return r.Finish()
+	return nil
 }

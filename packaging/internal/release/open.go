@@ -36,6 +36,25 @@ var semver = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 // Open returns the release of the checkout's commit, or the reason why it cannot be made, with its
 // remedy. It writes nothing.
 func Open(ctx context.Context, o Options) (*Release, error) {
+	r, err := Draft(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if r.Key, err = checkKey(o.Key); err != nil {
+		return nil, err
+	}
+	if err := r.checkClean(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.checkTag(ctx); err != nil {
+		return nil, err
+	}
+	return r, r.checkDist()
+}
+
+// Draft returns what Open does for a checkout that cannot be released yet: the tree may be dirty,
+// and there is no key.
+func Draft(ctx context.Context, o Options) (*Release, error) {
 	if !semver.MatchString(o.Version) {
 		return nil, fmt.Errorf("version %q: want a semantic version with a v and without build metadata, "+
 			"as v0.2.0 or v0.2.0-rc.1", o.Version)
@@ -48,16 +67,7 @@ func Open(ctx context.Context, o Options) (*Release, error) {
 	if r.Dist, err = filepath.Abs(o.Dist); err != nil {
 		return nil, fmt.Errorf("folder %s: %w", o.Dist, err)
 	}
-	if r.Key, err = checkKey(o.Key); err != nil {
-		return nil, err
-	}
-	if err := r.readCheckout(ctx, o.Source); err != nil {
-		return nil, err
-	}
-	if err := r.checkTag(ctx); err != nil {
-		return nil, err
-	}
-	return r, r.checkDist()
+	return r, r.readCheckout(ctx, o.Source)
 }
 
 // checkKey returns the absolute path of a private key that only its owner can read.
@@ -78,21 +88,13 @@ func checkKey(file string) (string, error) {
 	return filepath.Abs(file)
 }
 
-// readCheckout sets Source, Commit and Time, and refuses a dirty tree.
+// readCheckout sets Source, Commit and Time.
 func (r *Release) readCheckout(ctx context.Context, folder string) error {
 	top, err := git(ctx, folder, "rev-parse", "--show-toplevel")
 	if err != nil {
 		return fmt.Errorf("source %s: a release is made from a git checkout: %w", folder, err)
 	}
 	r.Source = top
-	changes, err := git(ctx, top, "status", "--porcelain")
-	if err != nil {
-		return err
-	}
-	if first, _, _ := strings.Cut(changes, "\n"); first != "" {
-		return fmt.Errorf("the tree of %s is dirty (%s): commit or remove what `git status` lists, "+
-			"so that the commit says what is released", top, strings.TrimSpace(first))
-	}
 	shown, err := git(ctx, top, "show", "--no-patch", "--format=%H %ct", "HEAD")
 	if err != nil {
 		return err
@@ -103,6 +105,19 @@ func (r *Release) readCheckout(ctx context.Context, folder string) error {
 		return fmt.Errorf("time of commit %s: %w", commit, err)
 	}
 	r.Commit, r.Time = commit, time.Unix(unix, 0).UTC()
+	return nil
+}
+
+// checkClean refuses a tree with changes.
+func (r *Release) checkClean(ctx context.Context) error {
+	changes, err := git(ctx, r.Source, "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if first, _, _ := strings.Cut(changes, "\n"); first != "" {
+		return fmt.Errorf("the tree of %s is dirty (%s): commit or remove what `git status` lists, "+
+			"so that the commit says what is released", r.Source, strings.TrimSpace(first))
+	}
 	return nil
 }
 

@@ -44,6 +44,10 @@ test: envtest-assets helm idp interop ## Unit, property and envtest suites, with
 	go test -C test/client -count=1 ./...
 	go test -C test/promql ./...
 
+.PHONY: deps
+deps: ## Install the Debian packages that the tests need, or print their names
+	@hack/deps.sh
+
 .PHONY: idp
 idp: ## Build the identity providers of the login tests, bin/idp (a few minutes the first time)
 	@mkdir -p $(BIN)
@@ -58,6 +62,10 @@ interop: ## Build the client and server of gRPC's interoperability tests, bin/in
 e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 	CGO_ENABLED=0 go test -C test/cluster -count=1 -timeout 10m .
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 40m -v ./test/e2e/...
+
+.PHONY: e2e-kind e2e-k3d
+e2e-kind e2e-k3d: e2e-%: ## The suite on a throwaway cluster of kind or k3d (needs Docker, kubectl and helm)
+	@hack/e2e-distribution.sh $*
 
 .PHONY: dashboard-test dashboard-screenshots
 dashboard-test: ## The dashboard and the agent's inspector in a real browser (needs chromium)
@@ -160,6 +168,7 @@ lint: $(TOOLS)/golangci-lint ## Run the linters
 	cd test/cluster && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
 	cd test/client && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/promql && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
+	cd test/workflows && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/idp && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/interop && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 
@@ -168,13 +177,24 @@ verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fa
 	CGO_ENABLED=0 go vet -C test/cluster $(CLUSTER_PACKAGES)
 	go vet -C test/client ./...
 	go vet -C test/promql ./...
+	go vet -C test/workflows ./...
 	CGO_ENABLED=0 go vet -C test/idp ./...
 	CGO_ENABLED=0 go vet -C test/interop ./...
 	go test ./test/repo/...
+	go test -C test/workflows ./...
 	go mod tidy -diff && go mod tidy -C test/client -diff && go mod tidy -C test/idp -diff
-	go mod tidy -C test/interop -diff && go mod tidy -C test/promql -diff
+	go mod tidy -C test/interop -diff && go mod tidy -C test/promql -diff && go mod tidy -C test/workflows -diff
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@git diff --exit-code || { echo "make verify: the files above differ from what their sources generate; commit them"; exit 1; }
+
+.PHONY: vulncheck
+VULNDB ?=
+vulncheck: ## Known vulnerabilities of what the modules call (VULNDB=https://vuln.go.dev, or file:///its/folder)
+	@hack/vulncheck.sh $(VULNDB)
+
+.PHONY: release-draft
+release-draft: ## Make, check and sign a release and its draft at GitHub, as the release workflow does (VERSION=)
+	@VERSION=$(VERSION) hack/release-draft.sh
 
 ##@ Cluster and images
 .PHONY: cluster

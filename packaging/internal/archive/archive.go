@@ -130,7 +130,7 @@ func appendFile(w io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	_, err = io.Copy(w, file)
 	return err
 }

@@ -47,7 +47,7 @@ func Digest(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	hash := sha256.New()
 	if _, err := io.Copy(hash, file); err != nil {
 		return "", err

@@ -109,7 +109,8 @@ func TestEdgeClient_FindsAndLosesReplicas(t *testing.T) {
 	all := startReplicas(t, 3, func(_ *fakeReplica, st *tunnel.Stream) { respond(t.Context(), st) })
 	r := connectedTo(t, all, shortTiming())
 	session := r.edge.liveSession()
-	if s := r.edge.status(); len(s.Legs) != 3 || s.Legs[0].Replica != "rp-1" || s.LegsMissingSince != nil {
+	wait.Until(t, "no missing leg in the status", func() bool { return r.edge.status().LegsMissingSince == nil })
+	if s := r.edge.status(); len(s.Legs) != 3 || s.Legs[0].Replica != "rp-1" {
 		t.Errorf("the status is %+v", s)
 	}
 	all.all[1].kill()

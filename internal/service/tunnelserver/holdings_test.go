@@ -20,6 +20,7 @@ import (
 func TestApplySessions_FollowsRebinds(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 2)
+	r.awaitOthers()
 	a := r.agent(0, 1)
 	bound := a.bind(tunnel.Bind{URL: "http://web.demo", TrafficPolicy: "first"})
 	r.expect(bound.EndpointID, a, 0, 1)
@@ -45,6 +46,7 @@ func TestApplySessions_FollowsRebinds(t *testing.T) {
 func TestApplySessions_FollowsPoolPolicy(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 3)
+	r.awaitOthers()
 	a, b := r.agent(0, 1), r.agent(2)
 	bind := tunnel.Bind{URL: "http://pool.demo", Name: "a", PoolingEnabled: true, TrafficPolicy: "first"}
 	id := a.bind(bind).EndpointID

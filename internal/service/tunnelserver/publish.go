@@ -64,7 +64,7 @@ func (s *Server) publishBind(ctx context.Context, t *session, e bindEffect) {
 // be dead. One that lives and did not answer compares with the store.
 func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
 	told := s.publishTogether(publicationKind{accountID, msg, policy}, sessionIDs...)
-	wait := bindPublishTimeout
+	wait := s.publishWait
 	if s.unanswered.Load() > 0 {
 		wait = nextPublishTimeout
 	}

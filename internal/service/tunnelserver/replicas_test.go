@@ -154,6 +154,13 @@ func newReplicas(t *testing.T, n int) *replicas {
 	return r
 }
 
+// awaitOthers makes binds wait for all servers, however slow the machine is.
+func (r *replicas) awaitOthers() {
+	for _, s := range r.servers {
+		s.publishWait = testTimeout
+	}
+}
+
 // openReplica opens the database as one of several servers, which does not beat.
 func openReplica(t *testing.T, databaseURL string) *store.Store {
 	t.Helper()

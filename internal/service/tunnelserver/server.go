@@ -112,7 +112,8 @@ type Server struct {
 	// the store's answers about endpoints that forwarders name and no session holds
 	endpoints *storecache.Cache[endpointKey, *account.Endpoint]
 
-	unanswered atomic.Int64 // binds that the other servers have not answered within bindPublishTimeout
+	unanswered  atomic.Int64  // binds that the other servers have not answered within publishWait
+	publishWait time.Duration // bindPublishTimeout, longer in tests
 
 	closing sync.WaitGroup // sessions being closed
 }
@@ -164,6 +165,7 @@ func New(o Options) *Server {
 		unpublished:      make(map[string]string),
 		nextPublications: make(map[publicationKind]*publication),
 		publications:     make(map[publicationKind]*publication),
+		publishWait:      bindPublishTimeout,
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/binaries"
 	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
 	"github.com/fairlead-dev/fairlead/packaging/internal/images"
+	"github.com/fairlead-dev/fairlead/packaging/internal/manual"
 	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
 )
@@ -34,6 +35,7 @@ type step struct {
 func steps() []step {
 	return []step{
 		{"binaries", binaries.Write},
+		{"manual", manual.Write},
 		{"archive", archive.Write},
 		{"images", images.Write},
 		{"notes", notes.Write},

@@ -229,9 +229,9 @@ cross: ## The agent for Linux, macOS and Windows in dist/, with checksums
 	@LDFLAGS='$(LDFLAGS)' hack/cross.sh $(VERSION)
 
 .PHONY: chart
-chart: manifests helm ## Package the charts into dist/
-	@mkdir -p dist
-	"$$($(CLUSTER) build --only helm --print-dir)/helm" package charts/fairlead-operator charts/fairlead-server --destination dist
+chart: manifests image ## The charts as helm packages and OCI archives in dist/, and the images that they name
+	@CGO_ENABLED=0 go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
+		--steps chart
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/packaging/internal/archive"
 	"github.com/fairlead-dev/fairlead/packaging/internal/binaries"
+	"github.com/fairlead-dev/fairlead/packaging/internal/chart"
 	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
 	"github.com/fairlead-dev/fairlead/packaging/internal/images"
 	"github.com/fairlead-dev/fairlead/packaging/internal/manual"
@@ -38,6 +39,7 @@ func steps() []step {
 		{"manual", manual.Write},
 		{"archive", archive.Write},
 		{"images", images.Write},
+		{"chart", chart.Write},
 		{"notes", notes.Write},
 		{"checksums", checksums.Write},
 	}

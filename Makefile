@@ -13,7 +13,7 @@ LDFLAGS := -s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$(
 PROGRAMS := fairlead fairlead-server fairlead-operator
 
 # The packages of the test cluster that are ours; ./... would compile Kubernetes once more with other flags.
-CLUSTER_PACKAGES := . ./internal/... ./mkimage ./cmd/... ./images/...
+CLUSTER_PACKAGES := . ./internal/... ./mkimage ./images/...
 
 ##@ Main
 .PHONY: help build demo demo-down

@@ -93,7 +93,8 @@ func (c Chart) pack(folder string, metadata []byte, t time.Time) ([]byte, error)
 	compressed := gzip.NewWriter(&b)
 	w := tar.NewWriter(compressed)
 	put := func(name string, data []byte) error {
-		h := tar.Header{Name: c.Name + "/" + name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(data)), ModTime: t}
+		h := tar.Header{Name: c.Name + "/" + name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(data)),
+			ModTime: t}
 		if err := w.WriteHeader(&h); err != nil {
 			return err
 		}

@@ -154,7 +154,8 @@ func TestWrite_Metadata(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	got := changes("Foreword.\n\n* not below a heading\n\n### Added\n\n* One thing,\n  on two lines.\n* **Another**: x.\n\n" +
+	got := changes("Foreword.\n\n* not below a heading\n\n" +
+		"### Added\n\n* One thing,\n  on two lines.\n* **Another**: x.\n\n" +
 		"### Fixed\n\nWhy:\n\n* A bug.\n\n### Tools\n\n* Not of the product.\n  Neither is this.\n")
 	want := []change{{"added", "One thing, on two lines."}, {"added", "**Another**: x."}, {"fixed", "A bug."}}
 	if !slices.Equal(got, want) {

@@ -22,7 +22,8 @@ func write(t *testing.T) *release.Release {
 		t.Fatal(err)
 	}
 	r := &release.Release{Version: "0.2.0-rc.1", Source: source, Dist: t.TempDir(), Unreleased: true,
-		Time: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC), Platforms: []release.Platform{{OS: "linux", Arch: "amd64"}}}
+		Time:      time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC),
+		Platforms: []release.Platform{{OS: "linux", Arch: "amd64"}}}
 	for _, i := range images.All() {
 		path := r.Binary(i.Program, r.Platforms[0])
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -48,8 +49,8 @@ func helm(t *testing.T, args ...string) string {
 	if program == "" {
 		var err error
 		if program, err = exec.LookPath("helm"); err != nil {
-			t.Fatal("no helm: name one in FAIRLEAD_HELM (`bin/cluster build --only helm --print-dir` names the folder " +
-				"of the one that `make helm` builds), or put one into PATH")
+			t.Fatal("no helm: name one in FAIRLEAD_HELM (`bin/cluster build --only helm --print-dir` names the " +
+				"folder of the one that `make helm` builds), or put one into PATH")
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)

@@ -4,7 +4,8 @@
 // Package mkimage packs static binaries, or whole root folders, into one-layer container images
 // without a container engine. Programs and folders come in; an OCI archive (an image layout in one
 // tar file) goes out, which `ctr images import`, `docker load`, `podman load` and `kind load
-// image-archive` read. The same input always gives the same bytes.
+// image-archive` read. The same input always gives the same bytes. They are images of tests; the
+// product's are made by packaging/internal/images.
 package mkimage
 
 import (
@@ -26,10 +27,8 @@ import (
 
 // Options hold for every image of an archive.
 type Options struct {
-	User       string            // numeric "uid:gid" that the image runs as; empty means 65532:65532
-	Arch       string            // GOARCH of the binaries; empty means that of this machine
-	Entrypoint []string          // empty means the binary itself, or nothing for a folder
-	Labels     map[string]string // of the image, such as org.opencontainers.image.version
+	User string // numeric "uid:gid" that the image runs as; empty means 65532:65532
+	Arch string // GOARCH of the binaries; empty means that of this machine
 }
 
 // Image is one image to pack. Exactly one of Path and Files is set.
@@ -129,12 +128,6 @@ func (a *archive) image(opts Options, img Image) (descriptor, error) {
 	config["User"], config["WorkingDir"] = opts.User, "/"
 	if opts.User == "" {
 		config["User"] = "65532:65532"
-	}
-	if len(opts.Entrypoint) > 0 {
-		config["Entrypoint"] = opts.Entrypoint
-	}
-	if len(opts.Labels) > 0 {
-		config["Labels"] = opts.Labels
 	}
 	arch := opts.Arch
 	if arch == "" {

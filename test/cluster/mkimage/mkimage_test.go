@@ -36,20 +36,6 @@ func pack(t *testing.T, opts Options, images ...Image) []byte {
 	return b.Bytes()
 }
 
-func TestBuild_Labels(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "tool"), "program", 0o755)
-	_, files := entries(t, pack(t, Options{Labels: map[string]string{"org.example.version": "1.2.3"}},
-		Image{Name: "x.test/tool:1", Path: filepath.Join(dir, "tool")}))
-	for _, blob := range files {
-		if bytes.Contains(blob, []byte(`"Labels":{"org.example.version":"1.2.3"}`)) {
-			return
-		}
-	}
-	t.Error("no configuration holds the label")
-}
-
 func entries(t *testing.T, archive []byte) ([]string, map[string][]byte) {
 	t.Helper()
 	var names []string

@@ -16,7 +16,6 @@ done
 work=$(mktemp -d)
 export KUBECONFIG=$work/kubeconfig
 run() { go run "$tool" "$@"; }
-load() { if [ "$distribution" = kind ]; then run load image-archive --name $name "$1"; else run image import --cluster $name "$1"; fi; }
 finish() {
 	if [ "$distribution" = kind ]; then run delete cluster --name $name; else run cluster delete $name; fi || true
 	rm -rf "$work"
@@ -25,14 +24,18 @@ trap finish EXIT
 
 make build
 CGO_ENABLED=0 go build -C test/cluster -o "$work/nettool" ./images/nettool
-CGO_ENABLED=0 go run -C test/cluster ./cmd/mkimage -o "$work/images.tar" \
-	fairlead.test/fairlead-operator:e2e="$PWD/bin/fairlead-operator" fairlead.test/nettool:1="$work/nettool"
-docker build --quiet --tag fairlead.test/curl:1 - <<<'FROM buildpack-deps:bookworm-curl' # curl, bash and sleep
-docker save --output "$work/curl.tar" fairlead.test/curl:1
+image() { printf 'FROM scratch\nCOPY %s /\nUSER 65532:65532\nENTRYPOINT ["/%s"]\n' "$2" "$2" | docker build --quiet --tag "$1" --file - "$3"; }
+images=(fairlead.test/fairlead-operator:e2e fairlead.test/nettool:1 fairlead.test/curl:1)
+image "${images[0]}" fairlead-operator bin
+image "${images[1]}" nettool "$work"
+docker build --quiet --tag "${images[2]}" - <<<'FROM buildpack-deps:bookworm-curl' # curl, bash and sleep
 
-if [ "$distribution" = kind ]; then run create cluster --name $name --wait 2m; else run cluster create $name --wait; fi
-load "$work/images.tar"
-load "$work/curl.tar"
-
+if [ "$distribution" = kind ]; then
+	run create cluster --name $name --wait 2m
+	run load docker-image --name $name "${images[@]}"
+else
+	run cluster create $name --wait
+	run image import --cluster $name "${images[@]}"
+fi
 gateway=$(docker network inspect $network --format '{{range .IPAM.Config}}{{println .Gateway}}{{end}}' | grep -m1 -F .)
 PATH=$work:$PATH FAIRLEAD_E2E_CONTEXT=$context FAIRLEAD_E2E_HOST_IP=$gateway go test -count=1 -timeout 60m -v ./test/e2e/...

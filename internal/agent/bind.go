@@ -213,7 +213,7 @@ func (a *Agent) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec,
 		a.reportRefusal(ctx, e, s, err)
 		return err
 	}
-	if first := a.setBound(h, e, s, bound); first && s.Dial == nil && s.isHTTP(tunnel.OpenHeader{}) {
+	if first := a.setBound(h, e, s, bound); first && s.Dial == nil && s.Serve == nil && s.isHTTP(tunnel.OpenHeader{}) {
 		a.probes.Go(func() { a.probeUpstream(ctx, e, s) })
 	}
 	return nil

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -35,6 +36,19 @@ type Endpoint struct {
 	// Dial dials the upstream, whose host:port it gets; nil = Options.Dial. The agent then dials
 	// for callers only, not to find out whether the upstream is up.
 	Dial DialFunc
+	// Serve serves the streams in this process, in place of an upstream: Upstream has at most a
+	// Protocol. It must call Accept or Refuse, and returns when it does not use the stream any more;
+	// one that is still open then is aborted. ctx ends with the stream's connection. nil = the
+	// upstream is dialed.
+	Serve func(ctx context.Context, st *tunnel.Stream)
+}
+
+// upstreamURL returns where the agent forwards to, "" with Serve.
+func (e *Endpoint) upstreamURL() string {
+	if e.Serve != nil {
+		return ""
+	}
+	return e.Upstream.String()
 }
 
 func (e *Endpoint) identity() identity {
@@ -51,7 +65,7 @@ type EndpointInfo struct {
 	URL      string // "" for a labelled tunnel
 	Name     string // --name; "" = none was given
 	Labels   string // of a labelled tunnel, as in "app=api site=a"
-	Upstream string
+	Upstream string // "" = this process
 }
 
 // isHTTP reports whether the endpoint may carry HTTP; a labelled tunnel may.
@@ -80,7 +94,7 @@ func (e *Endpoint) DisplayName() string {
 
 // info describes the endpoint for events.
 func (e *Endpoint) info() EndpointInfo {
-	i := EndpointInfo{Key: e.Key, Name: e.Name, Upstream: e.Upstream.String()}
+	i := EndpointInfo{Key: e.Key, Name: e.Name, Upstream: e.upstreamURL()}
 	if len(e.Labels) > 0 {
 		i.Labels = e.DisplayName()
 	} else {
@@ -92,12 +106,12 @@ func (e *Endpoint) info() EndpointInfo {
 // bindMessage returns the message that binds the endpoint, without a resume secret.
 func (e *Endpoint) bindMessage() tunnel.Bind {
 	if len(e.Labels) > 0 {
-		return tunnel.Bind{Labels: e.Labels, Metadata: e.Metadata, UpstreamURL: e.Upstream.String(),
+		return tunnel.Bind{Labels: e.Labels, Metadata: e.Metadata, UpstreamURL: e.upstreamURL(),
 			UpstreamProtocol: e.Upstream.Protocol}
 	}
 	return tunnel.Bind{
 		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
-		UpstreamURL: e.Upstream.String(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode,
+		UpstreamURL: e.upstreamURL(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode,
 		PoolingEnabled: e.PoolingEnabled,
 		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy, Owner: e.Owner,
 	}

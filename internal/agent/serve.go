@@ -17,8 +17,8 @@ import (
 // probeTimeout bounds the dial of probeUpstream.
 const probeTimeout = 2 * time.Second
 
-// serve relays one stream. It dials the upstream before it accepts the stream: after a refusal the
-// edge may try another agent.
+// serve serves one stream. The upstream is dialed before the stream is accepted: after a refusal
+// the edge may try another agent.
 func (a *Agent) serve(ctx context.Context, session *tunnel.Session, st *tunnel.Stream) {
 	stack.Grow8KiB()
 	defer a.reportPanic()
@@ -34,6 +34,16 @@ func (a *Agent) serve(ctx context.Context, session *tunnel.Session, st *tunnel.S
 		_ = st.Refuse(code)
 		return
 	}
+	if s.Serve != nil {
+		s.Serve(ctx, st)
+		return
+	}
+	a.relayToUpstream(ctx, e, s, st, start)
+}
+
+// relayToUpstream dials the upstream, accepts the stream and joins both.
+func (a *Agent) relayToUpstream(ctx context.Context, e *endpoint, s *spec, st *tunnel.Stream, start time.Time) {
+	h := st.Header()
 	timeout := upstreamTimeout
 	if h.Deadline > 0 {
 		timeout = min(timeout, h.Deadline*9/10) // later the opener has given up

@@ -183,6 +183,17 @@ var rules = []rule{
 		why: "the operator's third process joins two trust domains: it imports the agent, and nothing of the service",
 	},
 	{
+		name: "the SDK is an agent in other programs", of: []string{"sdk"}, deep: true,
+		forbid: []string{module + "/internal/service", module + "/internal/operator", module + "/internal/exporter",
+			module + "/api/", "k8s.io/", "modernc.org/", "github.com/jackc/", "github.com/spf13/"},
+		why: "what it links, every program that embeds it links",
+	},
+	{
+		name: "the product does not import its SDK", of: []string{"cmd/", "internal/", "api/"},
+		forbid: []string{module + "/sdk"},
+		why:    "information flows one way",
+	},
+	{
 		name: "what the programs share knows none of them",
 		of: []string{
 			"internal/account", "internal/apiclient", "internal/cli", "internal/cli/", "internal/clusterset",

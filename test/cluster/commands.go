@@ -81,11 +81,12 @@ func upCommand() *cobra.Command {
 			if opts.KubeProxyMinSync < 0 {
 				return fmt.Errorf("--kube-proxy-min-sync %v: want 0s or more", opts.KubeProxyMinSync)
 			}
-			c.Options = opts
 			binaries, err := cache()
 			if err != nil {
 				return err
 			}
+			opts.Kubernetes = binaries.Kubernetes
+			c.Options = opts
 			return lifecycle.Up(cmd.Context(), os.Stderr, binaries, c)
 		},
 	}

@@ -57,9 +57,19 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
+// kubernetesVariable names the minor version of Kubernetes, for all commands.
+const kubernetesVariable = "FAIRLEAD_KUBERNETES"
+
 func cache() (build.Cache, error) {
 	dir, err := build.DefaultDir()
-	return build.Cache{Dir: dir, Sources: sources}, err
+	if err != nil {
+		return build.Cache{}, err
+	}
+	c, err := build.Cache{Dir: dir, Sources: sources}.ForKubernetes(os.Getenv(kubernetesVariable))
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", kubernetesVariable, err)
+	}
+	return c, nil
 }
 
 func buildCommand() *cobra.Command {

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +42,9 @@ func (c Cache) Build(ctx context.Context, out io.Writer, names ...string) error 
 			return err
 		}
 	}
+	if c.Kubernetes != "" {
+		return nil // programs that name no version want the module's own
+	}
 	return c.pointCurrent()
 }
 
@@ -64,25 +69,13 @@ func (c Cache) buildLocked(ctx context.Context, out io.Writer, names []string) e
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }() // removed again by the next build if this cannot
-	src := filepath.Join(work, "src")
-	if err := os.CopyFS(src, c.Sources); err != nil {
-		return fmt.Errorf("writing the sources to compile: %w", err)
-	}
-	var packages []string
-	for _, p := range parts {
-		for _, m := range missing {
-			if p.name == m {
-				packages = append(packages, p.packages...)
-			}
-		}
-	}
 	bin := filepath.Join(work, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
 	}
 	progress := newProgress(out, strings.Join(missing, ", "))
 	defer progress.stop()
-	if err := compile(ctx, progress, src, bin, packages); err != nil {
+	if err := c.compileParts(ctx, progress, work, bin, missing); err != nil {
 		return err
 	}
 	for _, name := range missing {
@@ -91,6 +84,31 @@ func (c Cache) buildLocked(ctx context.Context, out io.Writer, names []string) e
 		}
 	}
 	progress.done()
+	return nil
+}
+
+// compileParts compiles the named parts into bin, with one go build for each module that they
+// belong to.
+func (c Cache) compileParts(ctx context.Context, progress *progress, work, bin string, names []string) error {
+	packages := map[string][]string{} // by folder of the module's sources
+	for _, p := range parts {
+		if !slices.Contains(names, p.name) {
+			continue
+		}
+		mod, _ := c.moduleFiles(p)
+		src := filepath.Join(work, "src-"+strings.TrimSuffix(path.Base(mod), ".mod"))
+		if packages[src] == nil {
+			if err := c.writeSources(p, src); err != nil {
+				return fmt.Errorf("writing the sources to compile: %w", err)
+			}
+		}
+		packages[src] = append(packages[src], p.packages...)
+	}
+	for _, src := range slices.Sorted(maps.Keys(packages)) {
+		if err := compile(ctx, progress, src, bin, packages[src]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -210,8 +228,8 @@ func lock(ctx context.Context, out io.Writer, name string) (unlock func(), err e
 }
 
 // modVersion finds the version that a go.mod file requires of a module.
-func modVersion(src fs.FS, module string) (string, error) {
-	b, err := fs.ReadFile(src, "go.mod")
+func modVersion(src fs.FS, file, module string) (string, error) {
+	b, err := fs.ReadFile(src, file)
 	if err != nil {
 		return "", err
 	}
@@ -220,21 +238,24 @@ func modVersion(src fs.FS, module string) (string, error) {
 			return f[1], nil
 		}
 	}
-	return "", fmt.Errorf("go.mod does not require %s", module)
+	return "", fmt.Errorf("%s does not require %s", file, module)
 }
 
-// linkerFlags stamp the versions that charts (kubeVersion) and clients look at.
+// linkerFlags stamp the versions that charts (kubeVersion) and clients look at. A module that
+// builds kubenode alone requires neither containerd nor helm.
 func linkerFlags(src fs.FS) (string, error) {
-	kubernetes, err := modVersion(src, "k8s.io/kubernetes")
-	cd, err2 := modVersion(src, containerd)
-	helm, err3 := modVersion(src, "helm.sh/helm/v3")
-	if err := errors.Join(err, err2, err3); err != nil {
+	kubernetes, err := modVersion(src, "go.mod", kubernetes)
+	if err != nil {
 		return "", err
 	}
+	flags := "-s -w"
+	for module, variable := range map[string]string{containerd: containerd + "/version.Version",
+		helm: helm + "/internal/version.version"} {
+		if version, err := modVersion(src, "go.mod", module); err == nil {
+			flags += fmt.Sprintf(" -X %s=%s", variable, version)
+		}
+	}
 	minor, _, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v1."), ".")
-	flags := fmt.Sprintf("-s -w -X %s/version.Version=%s -X helm.sh/helm/v3/internal/version.version=%s", containerd,
-		cd,
-		helm)
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		flags += fmt.Sprintf(
 			" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean", p,
@@ -246,7 +267,7 @@ func linkerFlags(src fs.FS) (string, error) {
 
 // goEnv is the environment of the go command: the module's own settings, whatever the user's are.
 func goEnv() []string {
-	return append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=", "GO111MODULE=")
+	return append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=", "GO111MODULE=", "GOFIPS140=")
 }
 
 // errNoGo is returned where the go command is missing.

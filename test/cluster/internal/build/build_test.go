@@ -31,6 +31,8 @@ func sourceTree() fstest.MapFS {
 	return fstest.MapFS{
 		"go.mod":                 {Data: []byte(goMod)},
 		"go.sum":                 {Data: []byte("sums")},
+		"kubernetes/1.34.mod":    {Data: []byte("module x\n\nrequire (\n\tk8s.io/kubernetes v1.34.4\n)\n")},
+		"kubernetes/1.34.sum":    {Data: []byte("sums")},
 		"kubenode/main.go":       {Data: []byte("package main")},
 		"coredns/main.go":        {Data: []byte("package main")},
 		"images/pause/main.go":   {Data: []byte("package main")},
@@ -232,5 +234,68 @@ func TestDefaultDir(t *testing.T) {
 	t.Setenv("HOME", "")
 	if d, err := DefaultDir(); err == nil || !strings.Contains(err.Error(), "FAIRLEAD_CACHE") {
 		t.Errorf("with nothing: %q, %v; want an error that names FAIRLEAD_CACHE", d, err)
+	}
+}
+
+// Each version has a kubenode of its own, made from its own module; all else is shared.
+func TestForKubernetes_ChoosesKubenode(t *testing.T) {
+	t.Parallel()
+	src := sourceTree()
+	own := Cache{Dir: "/cache", Sources: src}
+	old, err := own.ForKubernetes("1.34")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, minor := range []string{"", "1.36"} {
+		if c, err := own.ForKubernetes(minor); err != nil || c.Kubernetes != "" {
+			t.Errorf("version %q: %q, %v; want the module's own", minor, c.Kubernetes, err)
+		}
+	}
+	if _, err := own.ForKubernetes("1.29"); err == nil || !strings.Contains(err.Error(), "1.34, 1.36") {
+		t.Errorf("version 1.29: %v, want an error with those that there are", err)
+	}
+	oldDir := func(name string) string {
+		t.Helper()
+		dir, err := old.PartDir(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	before := oldDir(Kubenode)
+	for name, dir := range dirs(t, src) {
+		if differs := dir != oldDir(name); differs != (name == Kubenode) {
+			t.Errorf("the folder of %s differs between versions: %t", name, differs)
+		}
+	}
+	src["go.sum"] = &fstest.MapFile{Data: []byte("other sums")}
+	if oldDir(Kubenode) != before {
+		t.Error("the module's own go.sum changes the kubenode of another version")
+	}
+	src["kubernetes/1.34.sum"] = &fstest.MapFile{Data: []byte("other sums")}
+	if oldDir(Kubenode) == before {
+		t.Error("a version's go.sum does not change its kubenode")
+	}
+}
+
+func TestWriteSources_IsModuleOfVersion(t *testing.T) {
+	t.Parallel()
+	c, err := Cache{Sources: sourceTree()}.ForKubernetes("1.34")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := c.writeSources(parts[0], dir); err != nil {
+		t.Fatal(err)
+	}
+	if flags, err := linkerFlags(os.DirFS(dir)); err != nil || !strings.Contains(flags, "gitVersion=v1.34.4") ||
+		strings.Contains(flags, "helm") {
+		t.Errorf("linker flags %q, %v; want those of Kubernetes 1.34.4", flags, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kubenode/main.go")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "coredns")); err == nil {
+		t.Error("CoreDNS is in the module of another Kubernetes, which does not require it")
 	}
 }

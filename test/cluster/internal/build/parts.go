@@ -37,6 +37,7 @@ const (
 
 const (
 	containerd = "github.com/containerd/containerd/v2"
+	helm       = "helm.sh/helm/v3"
 	cniPlugins = "github.com/containernetworking/plugins/plugins"
 )
 
@@ -61,7 +62,7 @@ var parts = []part{
 		cniPlugins + "/ipam/host-local", cniPlugins + "/main/ptp", cniPlugins + "/main/loopback",
 		cniPlugins + "/meta/portmap",
 	}},
-	{name: Helm, packages: []string{"helm.sh/helm/v3/cmd/helm"}},
+	{name: Helm, packages: []string{helm + "/cmd/helm"}},
 	{name: Images, packages: []string{"./coredns", "./images/pause", "./images/nettool"},
 		sources: []string{"coredns", "images", "mkimage"}},
 }
@@ -69,7 +70,9 @@ var parts = []part{
 // Cache is where binaries are kept, and the sources that they are made from.
 type Cache struct {
 	Dir     string // holds one folder per part and hash
-	Sources fs.FS  // the module of the cluster program: go.mod, go.sum, kubenode, …
+	Sources fs.FS  // the module of the cluster program: go.mod, go.sum, kubenode, kubernetes, …
+	// Kubernetes is the minor version of kubenode; empty is that of go.mod. ForKubernetes sets it.
+	Kubernetes string
 }
 
 // DefaultDir is $FAIRLEAD_CACHE/cluster, $XDG_CACHE_HOME/fairlead/cluster or
@@ -119,7 +122,8 @@ func (c Cache) Missing(names ...string) ([]string, error) {
 
 // hash covers the module's versions, the part's own sources, the toolchain and the flags.
 func (c Cache) hash(p part) (string, error) {
-	files := []string{"go.mod", "go.sum"}
+	mod, sum := c.moduleFiles(p)
+	files := []string{mod, sum}
 	for _, dir := range p.sources {
 		err := fs.WalkDir(c.Sources, dir, func(name string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() && path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") {

@@ -9,6 +9,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -33,12 +34,14 @@ type Options struct {
 	DualStack        bool          `json:"dualStack"`        // IPv6 beside IPv4
 	MultiCluster     bool          `json:"multiCluster"`     // the Multi-Cluster Services API and its DNS
 	NetworkPolicies  bool          `json:"networkPolicies"`  // NetworkPolicies are enforced
+	Kubernetes       string        `json:"kubernetes"`       // minor version; empty: that of the cluster program
 }
 
 // String names the options for people.
 func (o Options) String() string {
-	return fmt.Sprintf("kube-proxy minSyncPeriod %v, DNS cache %t, dual-stack %t, multicluster %t, network policies %t",
-		o.KubeProxyMinSync, o.DNSCache, o.DualStack, o.MultiCluster, o.NetworkPolicies)
+	return fmt.Sprintf("kube-proxy minSyncPeriod %v, DNS cache %t, dual-stack %t, multicluster %t, "+
+		"network policies %t, Kubernetes %s", o.KubeProxyMinSync, o.DNSCache, o.DualStack, o.MultiCluster,
+		o.NetworkPolicies, cmp.Or(o.Kubernetes, "as built in"))
 }
 
 // Cluster is what is known of one cluster. The zero PID means that no node was started.

@@ -233,6 +233,21 @@ image: ## OCI archives of the programs in dist/, for linux on this architecture,
 		--steps binaries,images
 	@ls -l dist/*_$(VERSION:v%=%)_image.tar
 
+##@ Release
+# The caller's VERSION, or none: a release has no default version. RELEASE_FLAGS are those of `build` in packaging/main.go.
+DIST ?= dist
+.PHONY: release release-key release-verify
+release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/releasing.md)
+	@CGO_ENABLED=0 go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
+		--dist $(abspath $(DIST)) --key '$(if $(KEY),$(abspath $(KEY)))' --platform '$(PLATFORMS)' $(RELEASE_FLAGS)
+
+release-key: ## A key pair for the signatures of releases: KEY=file, and file.pub
+	@CGO_ENABLED=0 go run -C packaging . key --key '$(if $(KEY),$(abspath $(KEY)))'
+
+release-verify: ## Check DIST=dist as a stranger would: PUBLIC_KEY=file.pub [REBUILD=1]
+	@CGO_ENABLED=0 go run -C packaging . verify --dist $(abspath $(DIST)) --public-key '$(if $(PUBLIC_KEY),$(abspath $(PUBLIC_KEY)))' \
+		--source $(CURDIR) $(if $(REBUILD),--rebuild)
+
 .PHONY: cross
 cross: ## The agent for Linux, macOS and Windows in dist/, with checksums
 	@LDFLAGS='$(LDFLAGS)' hack/cross.sh $(VERSION)

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/manual"
 	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
+	"github.com/fairlead-dev/fairlead/packaging/internal/signature"
 )
 
 // step writes some files of a release. It finds those of the steps before it.
@@ -55,6 +56,8 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"build", "write a release into a folder", runBuild},
+		{"key", "write a new key pair for signatures", runKey},
+		{"verify", "check a release as a stranger would", runVerify},
 		{"draft", "run some steps on the checkout as it is", runDraft},
 	}
 }
@@ -92,6 +95,9 @@ func runBuild(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if err := signature.CheckKey(o.Key); err != nil {
+		return err
+	}
 	r, err := release.Open(ctx, o)
 	if err != nil {
 		return err
@@ -99,7 +105,7 @@ func runBuild(ctx context.Context, args []string) error {
 	return build(ctx, r)
 }
 
-// build runs every step and prints how long each took.
+// build runs every step, signs what they wrote, and prints how long each took.
 func build(ctx context.Context, r *release.Release) error {
 	if _, err := notes.Section(r); err != nil {
 		return err
@@ -110,7 +116,10 @@ func build(ctx context.Context, r *release.Release) error {
 	if err := runSteps(ctx, r, steps()); err != nil {
 		return err
 	}
-	return r.Finish()
+	if err := r.Finish(); err != nil {
+		return err
+	}
+	return runSteps(ctx, r, []step{{"signature", signature.Write}})
 }
 
 func runSteps(ctx context.Context, r *release.Release, steps []step) error {

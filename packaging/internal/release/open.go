@@ -6,10 +6,7 @@ package release
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -24,7 +21,7 @@ type Options struct {
 	Source     string // a folder of the checkout
 	Dist       string
 	Platforms  string // OS/ARCH, separated by commas; empty for the whole matrix
-	Key        string // the file of the private key
+	Key        string // the file of the private key, which package signature checks
 	Unreleased bool   // take the changelog's section "Unreleased" for the version's
 }
 
@@ -40,8 +37,8 @@ func Open(ctx context.Context, o Options) (*Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Key, err = checkKey(o.Key); err != nil {
-		return nil, err
+	if r.Key, err = filepath.Abs(o.Key); err != nil {
+		return nil, fmt.Errorf("key %s: %w", o.Key, err)
 	}
 	if err := r.checkClean(ctx); err != nil {
 		return nil, err
@@ -68,24 +65,6 @@ func Draft(ctx context.Context, o Options) (*Release, error) {
 		return nil, fmt.Errorf("folder %s: %w", o.Dist, err)
 	}
 	return r, r.readCheckout(ctx, o.Source)
-}
-
-// checkKey returns the absolute path of a private key that only its owner can read.
-func checkKey(file string) (string, error) {
-	if file == "" {
-		return "", errors.New("no key: make one with `make release-key KEY=FILE`, and give it as KEY=FILE")
-	}
-	info, err := os.Stat(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("key %s: no such file; make one with `make release-key KEY=%s`", file, file)
-	case err != nil:
-		return "", fmt.Errorf("key: %w", err)
-	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("key %s: others than its owner can read it (mode %04o): run `chmod 600 %s`, and make "+
-			"a new key if others may have read it", file, info.Mode().Perm(), file)
-	}
-	return filepath.Abs(file)
 }
 
 // readCheckout sets Source, Commit and Time.

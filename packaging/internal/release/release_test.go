@@ -53,15 +53,6 @@ func TestOpen_Refuses(t *testing.T) {
 			[]string{"without build metadata"}},
 		{"unknown platform", func(_ *testing.T, _ string, o *release.Options) { o.Platforms = "linux/amd64,plan9/386" },
 			[]string{`platform "plan9/386"`, "windows/arm64"}},
-		{"no key", func(_ *testing.T, _ string, o *release.Options) { o.Key = "" },
-			[]string{"no key", "make release-key KEY=FILE"}},
-		{"key that is not there", func(_ *testing.T, _ string, o *release.Options) { o.Key += "2" },
-			[]string{"no such file", "make release-key KEY="}},
-		{"key that others can read", func(t *testing.T, _ string, o *release.Options) {
-			if err := os.Chmod(o.Key, 0o640); err != nil {
-				t.Fatal(err)
-			}
-		}, []string{"mode 0640", "chmod 600"}},
 		{"no checkout", func(t *testing.T, _ string, o *release.Options) { o.Source = t.TempDir() },
 			[]string{"git checkout"}},
 		{"changed file", func(t *testing.T, dir string, _ *release.Options) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package releasetest makes small git checkouts that can be released, for the tests of the steps of
-// a release: three programs that print their version, a licence, a README and a changelog. The
-// commit, its time and all that is built from it are the same in every checkout.
+// a release: three programs that print their version and use one module, a licence, a README and a
+// changelog. The commit, its time and all that is built from it are the same in every checkout.
 package releasetest
 
 import (
@@ -21,11 +21,20 @@ import (
 // Version is the version, as a tag, that the changelog of a checkout has a section of.
 const Version = "v0.2.0"
 
+// Module is the only module that the programs of a checkout use, one that this module uses too, so
+// that it is there without a network.
+const Module = "google.golang.org/protobuf v1.36.11"
+
+const moduleSums = `google.golang.org/protobuf v1.36.11 h1:fV6ZwhNocDyBLK0dj+fg8ektcVegBBuEolpbTQyBNVE=
+google.golang.org/protobuf v1.36.11/go.mod h1:HTf+CrKn2C3g5S8VImy6tdcUvCska2kB7j23XfzDpco=
+`
+
 // files returns the files of a checkout.
 func files() map[string]string {
 	const module = "github.com/fairlead-dev/fairlead"
 	all := map[string]string{
-		"go.mod":    "module " + module + "\n\ngo 1.26.0\n",
+		"go.mod":    "module " + module + "\n\ngo 1.26.0\n\nrequire " + Module + "\n",
+		"go.sum":    moduleSums,
 		"LICENSE":   "Apache-2.0\n",
 		"README.md": "# Fairlead\n",
 		"CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n* not yet\n\n" +
@@ -34,8 +43,9 @@ func files() map[string]string {
 			"func String() string { return version }\n",
 	}
 	for _, program := range release.Programs() {
-		all["cmd/"+program+"/main.go"] = "package main\n\nimport \"" + module + "/internal/version\"\n\n" +
-			"func main() { println(\"" + program + "\", version.String()) }\n"
+		all["cmd/"+program+"/main.go"] = "package main\n\nimport (\n\t\"fmt\"\n\n\t\"" + module +
+			"/internal/version\"\n\t_ \"google.golang.org/protobuf/encoding/protowire\"\n)\n\n" +
+			"func main() { fmt.Println(\"" + program + " version\", version.String()) }\n"
 	}
 	return all
 }

@@ -1,0 +1,231 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/packaging/internal/archive"
+	"github.com/fairlead-dev/fairlead/packaging/internal/binaries"
+	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
+	"github.com/fairlead-dev/fairlead/packaging/internal/release"
+	"github.com/fairlead-dev/fairlead/packaging/internal/releasetest"
+	"github.com/fairlead-dev/fairlead/packaging/internal/signature"
+)
+
+// begin returns a release without files, for this platform and for another one.
+func begin(t *testing.T, version string) *release.Release {
+	t.Helper()
+	here, other := runtime.GOOS+"/"+runtime.GOARCH, "linux/arm64"
+	if here == other {
+		other = "linux/amd64"
+	}
+	o := releasetest.Options(t, releasetest.Checkout(t), here, other)
+	o.Version, o.Key = version, filepath.Join(t.TempDir(), "release.key")
+	must(t, signature.CreateKey(o.Key))
+	r, err := release.Open(t.Context(), o)
+	must(t, err)
+	must(t, r.Begin())
+	return r
+}
+
+// build returns a release with archives, without checksums and signature.
+func build(t *testing.T, version string) *release.Release {
+	t.Helper()
+	r := begin(t, version)
+	must(t, binaries.Write(t.Context(), r))
+	must(t, archive.Write(t.Context(), r))
+	must(t, r.Finish())
+	return r
+}
+
+// sign completes a release.
+func sign(t *testing.T, r *release.Release) *release.Release {
+	t.Helper()
+	must(t, checksums.Write(t.Context(), r))
+	must(t, r.Finish())
+	must(t, signature.Write(t.Context(), r))
+	return r
+}
+
+// copyOf returns a release with a copy of the files.
+func copyOf(t *testing.T, r *release.Release) *release.Release {
+	t.Helper()
+	copied := *r
+	copied.Dist = filepath.Join(t.TempDir(), "dist")
+	must(t, os.CopyFS(copied.Dist, os.DirFS(r.Dist)))
+	return &copied
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verifyRelease returns what Run printed and its error.
+func verifyRelease(ctx context.Context, r *release.Release, key string) (string, error) {
+	var out strings.Builder
+	err := Run(ctx, Options{Dist: r.Dist, PublicKey: key, Out: &out})
+	return out.String(), err
+}
+
+func TestRun_PrintsALineForEachCheck(t *testing.T) {
+	t.Parallel()
+	r := sign(t, build(t, "v0.2.0"))
+	out, err := verifyRelease(t.Context(), r, r.Key+".pub")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"signature  ok  fairlead_0.2.0.sigstore.json: v0.2.0, commit ",
+		"files      ok  ", "checksums  ok  checksums.txt lists the same ",
+		"archives   ok  6 archives hold the program and the platform of their names",
+		"versions   ok  fairlead-operator, fairlead-server, fairlead print 0.2.0 on ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no line %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestRun_RefusesWhatWasChangedAfterSigning(t *testing.T) {
+	t.Parallel()
+	r := sign(t, build(t, "v0.2.0"))
+	older := sign(t, begin(t, "v0.1.0"))
+	archive := r.Archive("fairlead", r.Platforms[0])
+	for _, c := range []struct {
+		name   string
+		change func(dist string) error
+		want   string
+	}{
+		{"changed byte", func(dist string) error {
+			return flip(filepath.Join(dist, archive))
+		}, archive + " was changed"},
+		{"changed name", func(dist string) error {
+			return os.Rename(filepath.Join(dist, archive), filepath.Join(dist, "fairlead_0.3.0.tar.gz"))
+		}, "fairlead_0.3.0.tar.gz is not a file of the signed release v0.2.0; its content was signed as " + archive},
+		{"two names swapped", func(dist string) error {
+			return swap(filepath.Join(dist, archive), filepath.Join(dist, r.Archive("fairlead", r.Platforms[1])))
+		}, "_" + r.Platforms[0].OS + "_"},
+		{"file added", func(dist string) error {
+			return os.WriteFile(filepath.Join(dist, "install.sh"), nil, 0o600)
+		}, "install.sh is not a file of the signed release"},
+		{"folder added", func(dist string) error {
+			return os.Mkdir(filepath.Join(dist, "bin"), 0o700)
+		}, "bin is not a file"},
+		{"file removed", func(dist string) error {
+			return os.Remove(filepath.Join(dist, archive))
+		}, archive + " is missing"},
+		{"checksums changed", func(dist string) error {
+			return flip(filepath.Join(dist, "checksums.txt"))
+		}, "checksums.txt was changed"},
+		{"bundle truncated", func(dist string) error {
+			return os.Truncate(filepath.Join(dist, r.Signature()), 100)
+		}, r.Signature() + " is not a Sigstore bundle"},
+		{"bundle removed", func(dist string) error {
+			return os.Remove(filepath.Join(dist, r.Signature()))
+		}, "holds 0 files"},
+		{"bundle of another release", func(dist string) error {
+			return copyFile(older.Path(older.Signature()), filepath.Join(dist, r.Signature()))
+		}, r.Signature() + " is not by the key"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			copied := copyOf(t, r)
+			must(t, c.change(copied.Dist))
+			requireRefused(t, copied, r.Key+".pub", c.want)
+		})
+	}
+	t.Run("wrong key", func(t *testing.T) {
+		t.Parallel()
+		requireRefused(t, r, older.Key+".pub", "fairlead_0.2.0.sigstore.json is not by the key in "+older.Key+".pub")
+	})
+}
+
+// requireRefused fails the test unless the release is refused in one line that holds want.
+func requireRefused(t *testing.T, r *release.Release, key, want string) {
+	t.Helper()
+	out, err := verifyRelease(t.Context(), r, key)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q\n%s", err, want, out)
+		return
+	}
+	if strings.Contains(err.Error(), "\n") || !strings.HasSuffix(out, " FAILED\n") {
+		t.Errorf("want one sentence, and a last line that says FAILED:\n%v\n%s", err, out)
+	}
+}
+
+func TestRun_RefusesTheSignatureOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	r := sign(t, begin(t, "v0.1.0"))
+	must(t, os.Rename(r.Path(r.Signature()), r.Path("fairlead_0.2.0.sigstore.json")))
+	requireRefused(t, r, r.Key+".pub", "fairlead_0.2.0.sigstore.json is the signature of another release, v0.1.0")
+}
+
+func TestRun_RefusesWhatWasSignedWrong(t *testing.T) {
+	t.Parallel()
+	r, older := build(t, "v0.2.0"), build(t, "v0.1.0")
+	archive := func(r *release.Release, i int) string { return r.Path(r.Archive("fairlead", r.Platforms[i])) }
+	for _, c := range []struct {
+		name   string
+		change func(r *release.Release) error
+		want   string
+	}{
+		{"program of another platform", func(r *release.Release) error {
+			return copyFile(archive(r, 1), archive(r, 0))
+		}, "holds fairlead for linux/arm64: the name promises fairlead for "},
+		{"another program", func(r *release.Release) error {
+			return copyFile(r.Path(r.Archive("fairlead-server", r.Platforms[0])), archive(r, 0))
+		}, "holds fairlead-server for "},
+		{"no archive", func(r *release.Release) error {
+			return os.WriteFile(archive(r, 0), []byte("text"), 0o600)
+		}, "fairlead_0.2.0_"},
+		{"program of another version", func(r *release.Release) error {
+			return copyFile(archive(older, 0), archive(r, 0))
+		}, `fairlead --version prints "fairlead version 0.1.0", and the release is 0.2.0`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			copied := copyOf(t, r)
+			must(t, c.change(copied))
+			requireRefused(t, sign(t, copied), r.Key+".pub", c.want)
+		})
+	}
+}
+
+// flip changes the last byte of a file.
+func flip(name string) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	data[len(data)-1] ^= 1
+	return os.WriteFile(name, data, 0o600)
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
+}
+
+func swap(a, b string) error {
+	first, err := os.ReadFile(a)
+	if err != nil {
+		return err
+	}
+	if err := copyFile(b, a); err != nil {
+		return err
+	}
+	return os.WriteFile(b, first, 0o600)
+}

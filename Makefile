@@ -125,7 +125,7 @@ bench-access: ## What EndpointAccess objects cost a connection: none, and 1,000 
 	go test -count=1 -run '^$$' -bench '^BenchmarkAccess$$' -benchtime 1x ./internal/operator/forwarder
 
 .PHONY: bench-inspect
-bench-inspect: ## The agent's CPU time for a request with its inspector off and on (five minutes)
+bench-inspect: ## The agent's CPU time for a request with its inspector off and on (twelve minutes)
 	go test -count=1 -run '^$$' -bench '^BenchmarkInspect$$' -benchtime 1x -timeout 20m ./internal/agent
 
 bench-check: ## The same, held against the goals and test/bench/baseline.json; fails when it is worse by more than the noise

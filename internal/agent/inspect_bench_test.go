@@ -87,7 +87,7 @@ type inspectLoad struct {
 // whole, the agents run at the same time.
 func BenchmarkInspect(b *testing.B) {
 	for _, l := range []inspectLoad{{"200B", 200, 20_000, 0}, {"10kB", 10_000, 15_000, 0}, {"4MiB", 4 << 20, 500, 0},
-		{"200B-paced", 200, 4000, 400}, {"10kB-paced", 10_000, 4000, 400}} {
+		{"200B-paced", 200, 12_000, 400}, {"10kB-paced", 10_000, 12_000, 400}} {
 		b.Run(l.name, func(b *testing.B) {
 			for b.Loop() {
 				compareInspectors(b, l)

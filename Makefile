@@ -113,6 +113,11 @@ compat: envtest-assets ## Agents, operators and servers of the version before (C
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_COMPAT_BIN=$(CURDIR)/dist/compat FAIRLEAD_REQUIRE_POSTGRES=1 \
 		go test -count=1 -parallel 3 -timeout 20m -v -run '^TestCompat_' ./test/replicas
 
+.PHONY: upgrade
+upgrade: build cluster-build ## Server, operator and agents upgraded from COMPAT_REF= in every order, and back, under load (root on Linux)
+	@hack/compat.sh $(COMPAT_REF)
+	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) FAIRLEAD_COMPAT_BIN=$(CURDIR)/dist/compat go test -count=1 -timeout 40m -v -run '^TestUpgrade_InEveryOrder$$' ./test/e2e
+
 .PHONY: bench bench-wan bench-check bench-baseline
 BENCH_OUT ?= dist/bench.json
 BENCH_RUN  = mkdir -p $(dir $(BENCH_OUT)) && go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkChain$$' -benchtime 1x ./test/bench \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The three programs of an earlier commit, in dist/compat: hack/compat.sh REF. Its sources are built in a temporary directory.
+# The three programs and the charts of an earlier commit, in dist/compat: hack/compat.sh REF. Its sources are built in a temporary directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ref=${1:?usage: hack/compat.sh REF}
@@ -13,5 +13,6 @@ trap 'rm -rf "$sources"' EXIT
 git archive "$commit" | tar -x -C "$sources"
 rm -rf dist/compat && mkdir -p dist/compat
 CGO_ENABLED=0 go build -C "$sources" -trimpath -o "$PWD/dist/compat/" ./cmd/fairlead ./cmd/fairlead-server ./cmd/fairlead-operator
+cp -r "$sources/charts" dist/compat/
 echo "$commit" >dist/compat/COMMIT
-echo "dist/compat has the programs of $(git log -1 --format='%h (%cs, %s)' "$commit")"
+echo "dist/compat has the programs and charts of $(git log -1 --format='%h (%cs, %s)' "$commit")"

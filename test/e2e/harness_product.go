@@ -38,6 +38,7 @@ type Service struct {
 	dir, addr, URL    string
 	metricsURL        string
 	flags             []string
+	programs          string // folder of the programs that it starts next; empty for those of `make build`
 	APIKey, Authtoken string
 	CAFile            string
 	Process           *Process
@@ -56,6 +57,15 @@ type Release struct {
 var product struct {
 	ports   atomic.Int32
 	install sync.Mutex // two first releases at once would both bring the CRDs
+}
+
+// program returns the path of the server's or the agents' program.
+func (s *Service) program(t testing.TB, name string) string {
+	t.Helper()
+	if s.programs == "" {
+		return binary(t, name)
+	}
+	return filepath.Join(s.programs, name)
 }
 
 // binary returns the path of one of the programs that `make build` made.
@@ -81,13 +91,19 @@ func (c *Cluster) StartService(t testing.TB, flags ...string) *Service {
 // StartServiceAt is StartService at another address of the node.
 func (c *Cluster) StartServiceAt(t testing.TB, host string, flags ...string) *Service {
 	t.Helper()
+	return c.startServiceOf(t, "", host, flags...)
+}
+
+// startServiceOf is StartServiceAt with the programs of a folder.
+func (c *Cluster) startServiceOf(t testing.TB, programs, host string, flags ...string) *Service {
+	t.Helper()
 	n := int(product.ports.Add(1))
 	dir := t.TempDir()
-	s := &Service{c: c, dir: dir, flags: flags, addr: net.JoinHostPort(host, strconv.Itoa(firstPort+n)),
+	s := &Service{c: c, dir: dir, programs: programs, flags: flags, addr: net.JoinHostPort(host, strconv.Itoa(firstPort+n)),
 		CAFile: filepath.Join(dir, "ca.crt")}
 	s.URL, s.metricsURL = "https://"+s.addr, fmt.Sprintf("http://127.0.0.1:%d", firstPort+1000+n)
 	s.Start(t)
-	ca, err := c.Exec(t.Context(), binary(t, "fairlead-server"), "ca", "--data-dir", filepath.Join(dir, "data"))
+	ca, err := c.Exec(t.Context(), s.program(t, "fairlead-server"), "ca", "--data-dir", filepath.Join(dir, "data"))
 	if err == nil {
 		err = os.WriteFile(s.CAFile, []byte(ca), 0o600)
 	}
@@ -107,7 +123,7 @@ func (c *Cluster) StartServiceAt(t testing.TB, host string, flags ...string) *Se
 // ready.
 func (s *Service) Start(t testing.TB) {
 	t.Helper()
-	args := append([]string{binary(t, "fairlead-server"), "--addr", s.addr, "--base-url", s.URL, "--data-dir",
+	args := append([]string{s.program(t, "fairlead-server"), "--addr", s.addr, "--base-url", s.URL, "--data-dir",
 		filepath.Join(s.dir, "data"),
 		"--bootstrap-file", filepath.Join(s.dir, "bootstrap"), "--metrics-addr",
 		strings.TrimPrefix(s.metricsURL, "http://")},
@@ -219,7 +235,7 @@ func (s *Service) AgentOnly(t testing.TB, kind, target, url string, more ...stri
 	home := t.TempDir()
 	// HOME by env(1): the program that enters the node has its own there.
 	args := append([]string{"env", "HOME=" + home, "XDG_CONFIG_HOME=" + home, "XDG_STATE_HOME=" + home,
-		binary(t, "fairlead"), kind, target, "--url", url, "--binding", "kubernetes", "--server", s.URL, "--ca-file",
+		s.program(t, "fairlead"), kind, target, "--url", url, "--binding", "kubernetes", "--server", s.URL, "--ca-file",
 		s.CAFile}, more...)
 	return s.c.StartEnv(t, "fairlead", []string{"FAIRLEAD_AUTHTOKEN=" + s.Authtoken}, args...)
 }

@@ -4,10 +4,13 @@
 package replicas
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 )
 
 // stop ends all servers in an orderly way.
@@ -66,7 +69,7 @@ func startWithAuthority(t *testing.T, p programs) *rig {
 }
 
 // TestCompat_Upgrade upgrades a server on PostgreSQL in its place, and makes replicas of it. An
-// agent and an operator of the version before stay connected.
+// agent and an operator of the version before stay connected, and a person stays logged in.
 func TestCompat_Upgrade(t *testing.T) {
 	t.Parallel()
 	before, now := versions(t)
@@ -74,6 +77,7 @@ func TestCompat_Upgrade(t *testing.T) {
 	c := r.startProcesses(before, before)
 	c.serveAll(t)
 	ids, key := c.agent.ids(), c.m.create("api-keys", "create", "--description", "kept")
+	person := r.startSite(t).logIn("ann", 0)
 
 	requireKept := func(step string) {
 		t.Helper()
@@ -82,6 +86,17 @@ func TestCompat_Upgrade(t *testing.T) {
 		c.operator.requireConditions(t)
 		if list := c.m.run("api", "api-keys", "list"); !strings.Contains(list, key) {
 			t.Errorf("%s: the API key %s is missing:\n%s", step, key, list)
+		}
+		wait.Until(t, "the login's endpoint", func() bool {
+			res, err := person.try(0, loginURL+"/hello")
+			if err != nil {
+				return false
+			}
+			_ = res.Body.Close()
+			return res.StatusCode != http.StatusNotFound && res.StatusCode < http.StatusInternalServerError
+		})
+		if served, err := person.isServed(0); err != nil || !served {
+			t.Errorf("%s: a person who is logged in is not served: %v", step, err)
 		}
 	}
 	r.stop()

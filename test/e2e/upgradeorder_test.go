@@ -56,7 +56,7 @@ func TestUpgrade_InEveryOrder(t *testing.T) {
 		{"server", "operator", "agents"}, {"server", "agents", "operator"}, {"operator", "server", "agents"},
 		{"operator", "agents", "server"}, {"agents", "server", "operator"}, {"agents", "operator", "server"},
 	} {
-		t.Run(strings.Join(order, ", "), func(t *testing.T) { upgradeInOrder(t, c, before, order) })
+		t.Run(strings.Join(order, "-"), func(t *testing.T) { upgradeInOrder(t, c, before, order) })
 	}
 }
 

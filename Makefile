@@ -49,7 +49,7 @@ test: envtest-assets helm idp interop ## Unit, property and envtest suites, with
 	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
 	go test -C test/client -count=1 ./...
 	go test -C test/promql ./...
-	CGO_ENABLED=0 go test -C packaging ./...
+	FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" CGO_ENABLED=0 go test -C packaging ./...
 
 .PHONY: deps
 deps: ## Install the Debian packages that the tests need, or print their names
@@ -261,6 +261,12 @@ cross: ## The agent for Linux, macOS and Windows in dist/, with checksums
 chart: manifests image ## The charts as helm packages and OCI archives in dist/, and the images that they name
 	@CGO_ENABLED=0 go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
 		--steps chart
+
+.PHONY: airgap
+airgap: ## Images, charts and install.sh for clusters without a network in dist/, as a release has them, for this architecture
+	@CGO_ENABLED=0 go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
+		--steps binaries,images,chart,airgap
+	@ls -l dist/*_$(VERSION:v%=%)_airgap_*.tar.gz
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/packaging/internal/airgap"
 	"github.com/fairlead-dev/fairlead/packaging/internal/archive"
 	"github.com/fairlead-dev/fairlead/packaging/internal/binaries"
 	"github.com/fairlead-dev/fairlead/packaging/internal/chart"
@@ -41,6 +42,7 @@ func steps() []step {
 		{"archive", archive.Write},
 		{"images", images.Write},
 		{"chart", chart.Write},
+		{"airgap", airgap.Write},
 		{"notes", notes.Write},
 		{"checksums", checksums.Write},
 	}

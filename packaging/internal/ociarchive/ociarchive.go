@@ -9,10 +9,10 @@ package ociarchive
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/fairlead-dev/fairlead/packaging/internal/tarball"
 )
 
 // Annotations of a layout's entry. The first is the specification's, the second is what containerd
@@ -35,6 +37,7 @@ const (
 type Item struct {
 	Reference string
 	Content   mutate.Appendable
+	Docker    bool // for images: `docker load` before version 25 reads it, too
 }
 
 // Write writes an archive of the items to path. Files of the tar carry the time t. A file that
@@ -53,56 +56,62 @@ func Write(path string, t time.Time, items ...Item) error {
 	if _, err := layout.Write(dir, index); err != nil {
 		return fmt.Errorf("writing the layout of %s: %w", filepath.Base(path), err)
 	}
+	if err := writeDocker(dir, items); err != nil {
+		return fmt.Errorf("describing the images of %s: %w", filepath.Base(path), err)
+	}
 	if err := pack(path, dir, t); err != nil {
 		return fmt.Errorf("packing %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }
 
-// pack writes the files of dir into a tar file, sorted by name, without owners.
+// pack writes the files of dir into a tar file.
 func pack(path, dir string, t time.Time) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	w := tar.NewWriter(f)
-	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || name == dir {
-			return err
+	return tarball.Write(f, dir, "", t)
+}
+
+// dockerImage is an item of manifest.json, what `docker load` reads in place of an image layout.
+type dockerImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// writeDocker adds the file manifest.json with the items that ask for it.
+func writeDocker(dir string, items []Item) error {
+	var list []dockerImage
+	for _, item := range items {
+		image, ok := item.Content.(v1.Image)
+		if !item.Docker || !ok {
+			continue
 		}
-		rel, err := filepath.Rel(dir, name)
+		m, err := image.Manifest()
 		if err != nil {
 			return err
 		}
-		return add(w, name, filepath.ToSlash(rel), d.IsDir(), t)
-	})
+		described := dockerImage{Config: blob(m.Config), RepoTags: []string{item.Reference}}
+		for _, layer := range m.Layers {
+			described.Layers = append(described.Layers, blob(layer))
+		}
+		list = append(list, described)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(list)
 	if err != nil {
 		return err
 	}
-	return w.Close()
+	return os.WriteFile(filepath.Join(dir, "manifest.json"), b, 0o644)
 }
 
-func add(w *tar.Writer, path, name string, isDir bool, t time.Time) error {
-	if isDir {
-		return w.WriteHeader(&tar.Header{Name: name + "/", Typeflag: tar.TypeDir, Mode: 0o755, ModTime: t})
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	h := tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, ModTime: t, Size: st.Size()}
-	if err := w.WriteHeader(&h); err != nil {
-		return err
-	}
-	_, err = io.Copy(w, f)
-	return err
-}
+// blob returns the name of a blob in a layout.
+func blob(d v1.Descriptor) string { return "blobs/" + d.Digest.Algorithm + "/" + d.Digest.Hex }
 
 // Read extracts the archive into dir, an empty folder, and returns its items, whose content is read
 // from there. Names that lead out of dir are refused.

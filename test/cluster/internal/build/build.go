@@ -267,7 +267,8 @@ func linkerFlags(src fs.FS) (string, error) {
 
 // goEnv is the environment of the go command: the module's own settings, whatever the user's are.
 func goEnv() []string {
-	return append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=", "GO111MODULE=", "GOFIPS140=")
+	return append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=", "GO111MODULE=",
+		"GOFIPS140=")
 }
 
 // errNoGo is returned where the go command is missing.

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/chart"
 	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
 	"github.com/fairlead-dev/fairlead/packaging/internal/images"
+	"github.com/fairlead-dev/fairlead/packaging/internal/linuxpackage"
 	"github.com/fairlead-dev/fairlead/packaging/internal/manual"
 	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
@@ -42,6 +43,7 @@ func steps() []step {
 		{"archive", archive.Write},
 		{"images", images.Write},
 		{"chart", chart.Write},
+		{"linuxpackage", linuxpackage.Write},
 		{"airgap", airgap.Write},
 		{"notes", notes.Write},
 		{"checksums", checksums.Write},

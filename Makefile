@@ -66,7 +66,7 @@ interop: ## Build the client and server of gRPC's interoperability tests, bin/in
 	@CGO_ENABLED=0 go build -C test/interop -o $(BIN)/interop . # likewise
 
 .PHONY: e2e
-e2e: build cluster-build ## The suite on a real cluster (root on Linux; KUBERNETES=1.34: on another version)
+e2e: build airgap cluster-build ## The suite on a real cluster (root on Linux; KUBERNETES=1.34: on another version)
 	CGO_ENABLED=0 go test -C test/cluster -count=1 -timeout 10m .
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 40m -v ./test/e2e/...
 

@@ -241,10 +241,15 @@ image: ## OCI archives of the programs in dist/, for linux on this architecture,
 ##@ Release
 # The caller's VERSION, or none: a release has no default version. RELEASE_FLAGS are those of `build` in packaging/main.go.
 DIST ?= dist
-.PHONY: release release-key release-verify
+.PHONY: release release-check release-key release-verify
 release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/releasing.md)
 	@CGO_ENABLED=0 go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
 		--dist $(abspath $(DIST)) --key '$(if $(KEY),$(abspath $(KEY)))' --platform '$(PLATFORMS)' $(RELEASE_FLAGS)
+
+release-check: ## A release of the commit for linux/amd64, built twice, verified and tampered with; the agent for macOS and Windows
+	@for p in darwin/arm64 windows/amd64; do \
+		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -o /dev/null ./cmd/fairlead; done
+	@CGO_ENABLED=0 go run -C packaging . check --source $(CURDIR)
 
 release-key: ## A key pair for the signatures of releases: KEY=file, and file.pub
 	@CGO_ENABLED=0 go run -C packaging . key --key '$(if $(KEY),$(abspath $(KEY)))'
@@ -252,10 +257,6 @@ release-key: ## A key pair for the signatures of releases: KEY=file, and file.pu
 release-verify: ## Check DIST=dist as a stranger would: PUBLIC_KEY=file.pub [REBUILD=1]
 	@CGO_ENABLED=0 go run -C packaging . verify --dist $(abspath $(DIST)) --public-key '$(if $(PUBLIC_KEY),$(abspath $(PUBLIC_KEY)))' \
 		--source $(CURDIR) $(if $(REBUILD),--rebuild)
-
-.PHONY: cross
-cross: ## The agent for Linux, macOS and Windows in dist/, with checksums
-	@LDFLAGS='$(LDFLAGS)' hack/cross.sh $(VERSION)
 
 .PHONY: chart
 chart: manifests image ## The charts as helm packages and OCI archives in dist/, and the images that they name

@@ -60,6 +60,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"build", "write a release into a folder", runBuild},
+		{"check", "make a release, verify it, and tamper with it", runCheck},
 		{"key", "write a new key pair for signatures", runKey},
 		{"verify", "check a release as a stranger would", runVerify},
 		{"draft", "run some steps on the checkout as it is", runDraft},

@@ -9,7 +9,7 @@
 //	http.Serve(ln, mux)
 //
 // Then every pod of the account's clusters can call http://api.demo. [Listen] serves connections
-// in this process, [Forward] passes them on to an address.
+// in this process, [Forward] passes them on to an address, and [NewClient] calls the account's API.
 //
 // # Settings
 //

@@ -6,6 +6,7 @@ package apiclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -19,21 +20,41 @@ import (
 // list's field.
 func (c *Client) ListObjects(ctx context.Context, path, key string, query url.Values) ([]json.RawMessage, error) {
 	all := []json.RawMessage{}
-	if query == nil {
-		query = url.Values{}
-	}
-	err := eachPage(ctx, c, path, query, func(p *objectPage) error {
-		var some []json.RawMessage
-		if err := json.Unmarshal((*p)[key], &some); err != nil || some == nil {
-			return errNoList
-		}
-		all = append(all, some...)
-		return nil
+	err := c.EachObject(ctx, path, key, query, func(o json.RawMessage) bool {
+		all = append(all, o)
+		return true
 	})
 	if err != nil {
 		return nil, err
 	}
 	return all, nil
+}
+
+// EachObject calls visit with every object of the list at a path, newest first, until it returns
+// false. It reads the next page when visit has had those before.
+func (c *Client) EachObject(
+	ctx context.Context, path, key string, query url.Values, visit func(json.RawMessage) bool,
+) error {
+	if query == nil {
+		query = url.Values{}
+	}
+	errStopped := errors.New("no more objects are wanted")
+	err := eachPage(ctx, c, path, query, func(p *objectPage) error {
+		var some []json.RawMessage
+		if err := json.Unmarshal((*p)[key], &some); err != nil || some == nil {
+			return errNoList
+		}
+		for _, o := range some {
+			if !visit(o) {
+				return errStopped
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errStopped) {
+		return nil
+	}
+	return err
 }
 
 // objectPage is a page of any list.
@@ -52,13 +73,13 @@ func (c *Client) Object(ctx context.Context, path string) (json.RawMessage, erro
 	return c.callObject(ctx, http.MethodGet, path, nil)
 }
 
-// CreateObject posts a new object and returns the result.
-func (c *Client) CreateObject(ctx context.Context, path string, fields map[string]any) (json.RawMessage, error) {
+// CreateObject posts a new object, a map or a struct, and returns the result.
+func (c *Client) CreateObject(ctx context.Context, path string, fields any) (json.RawMessage, error) {
 	return c.callObject(ctx, http.MethodPost, path, fields)
 }
 
 // UpdateObject changes the fields of the object at a path and returns the result.
-func (c *Client) UpdateObject(ctx context.Context, path string, fields map[string]any) (json.RawMessage, error) {
+func (c *Client) UpdateObject(ctx context.Context, path string, fields any) (json.RawMessage, error) {
 	return c.callObject(ctx, http.MethodPatch, path, fields)
 }
 
@@ -75,11 +96,7 @@ func (c *Client) PostAction(ctx context.Context, path string) error {
 }
 
 // callObject sends a request whose answer must be a JSON object.
-func (c *Client) callObject(ctx context.Context, method, path string, fields map[string]any) (json.RawMessage, error) {
-	var in any
-	if fields != nil {
-		in = fields
-	}
+func (c *Client) callObject(ctx context.Context, method, path string, in any) (json.RawMessage, error) {
 	var out json.RawMessage
 	if _, err := c.call(ctx, method, path, nil, in, &out); err != nil {
 		return nil, err

@@ -41,11 +41,27 @@ type KubernetesOperatorStatus struct {
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=45
 	ProjectedForwarders []string `json:"projectedForwarders,omitempty"`
+	// NetworkPolicies is of which EndpointAccess objects the forwarders' NetworkPolicies are
+	// written. Forwarders that leave the decision to NetworkPolicies deny what differs from it.
+	NetworkPolicies *WrittenNetworkPolicies `json:"networkPolicies,omitempty"`
 	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld,
-	// ServiceImportsReady.
+	// ServiceImportsReady, NetworkPoliciesWritten.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NetworkPoliciesNotWritten is the digest in WrittenNetworkPolicies of a namespace whose policies
+// are being written, or could not be. No namespace's objects have it.
+const NetworkPoliciesNotWritten = "NotWritten"
+
+// WrittenNetworkPolicies is what the forwarders' NetworkPolicies are written of.
+type WrittenNetworkPolicies struct {
+	// DefaultAccess holds for endpoints that no EndpointAccess selects: allow or deny.
+	DefaultAccess string `json:"defaultAccess"`
+	// Namespaces are the digests of the namespaces' EndpointAccess objects, of namespaces that have
+	// some, or NotWritten.
+	Namespaces map[string]string `json:"namespaces,omitempty"`
 }
 
 // KubernetesOperator is one release of the operator: its registration and its status.

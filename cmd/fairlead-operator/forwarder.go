@@ -52,6 +52,9 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 			"and namespaces of the cluster")
 	f.StringVar((*string)(&o.DefaultAccess), "default-access", "",
 		"allow or deny: what holds for endpoints that no EndpointAccess selects; default: these objects are not read")
+	f.BoolVar(&o.NetworkPolicies, "network-policies", false,
+		"without --pod-identity: leave it to NetworkPolicies who may call, while the manager has written them for the "+
+			"EndpointAccess objects as they are")
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
 		"`NAMES` of the only namespaces whose EndpointAccess objects are read, comma-separated, as the manager's; "+
 			"calls of endpoints in others are denied; default all")

@@ -130,6 +130,14 @@ func (r *Rules) Digests() map[string]string {
 	return digests
 }
 
+// Digest returns the Digest of a namespace's policies; empty if it has none.
+func (r *Rules) Digest(namespace string) string {
+	if n := r.namespaces[namespace]; n != nil {
+		return n.digest
+	}
+	return ""
+}
+
 // Restricted reports whether calls of the target depend on the caller, or are denied.
 func (r *Rules) Restricted(t Target) bool { return r.byDefault != Allow || len(r.selecting(t)) > 0 }
 

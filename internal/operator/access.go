@@ -5,9 +5,11 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,83 +23,149 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/networkpolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
 )
 
-// accessDebounce is how long the statuses of EndpointAccess objects wait after the forwarders'
-// status, or the NetworkPolicies, have changed.
-const accessDebounce = time.Second
+const (
+	// accessDebounce is how long the statuses of EndpointAccess objects wait after the forwarders'
+	// status, or the NetworkPolicies, have changed.
+	accessDebounce = time.Second
+	// listedWait is how long a manager that has started waits for the EndpointAccess objects of
+	// every listed namespace before the endpoints of those that refuse are closed.
+	listedWait = 10 * time.Second
+)
 
 // access is the part of the manager that EndpointAccess objects concern.
 type access struct {
-	policies *networkpolicy.Reconciler
-	changes  *notify.Source // names objects whose enforcement may have changed
-	cached   client.Client
-	unread   bool // without --default-access, as charts before this flag gave no right to read the objects
-	listed   bool // the objects cannot be read in the whole cluster
+	policies  *networkpolicy.Reconciler
+	changes   *notify.Source // names objects whose enforcement may have changed
+	client    client.Client  // of the objects: cached, unless namespaces are listed
+	byDefault endpointaccess.Default
+	listed    *accessrules.Watcher // the objects of listed namespaces; nil: all are cached
+	waited    atomic.Bool          // listedWait is over
+	unread    bool                 // without --default-access, as charts before it gave no right to read the objects
 }
 
 // newAccess returns what writes the forwarders' NetworkPolicies or, without --network-policies, what
 // deletes them, and what reports in EndpointAccess objects.
-func newAccess(
-	ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s settings, anchors *installation.Anchors,
-) *access {
-	a := &access{changes: notify.New("", accessDebounce), cached: mgr.GetClient(), unread: o.DefaultAccess == "",
-		listed: s.namespaces.Listed()}
+func newAccess(ctx context.Context, mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings) *access {
+	a := &access{changes: notify.New("", accessDebounce), client: mgr.GetClient(), byDefault: o.DefaultAccess,
+		unread: o.DefaultAccess == ""}
+	if direct.access != nil {
+		a.listed, a.client = direct.access, direct.client
+	}
+	own := direct.anchors.Installation
 	a.policies = networkpolicy.New(networkpolicy.Options{
-		Client: a.cached, Live: mgr.GetAPIReader(), Owners: anchors.Owners,
-		Disabled: !o.NetworkPolicies || !o.BindingEnabled || a.unread,
-		Layout: networkpolicy.Layout{
-			Installation: anchors.Installation, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance,
-			FirstPort: s.ports.First, LastPort: s.ports.Last, HealthPort: forwarderstatus.Port,
-			MetricsPort: portOf(o.MetricsAddr), Closed: o.DefaultAccess == endpointaccess.Deny,
-		},
-		Access: func(ctx context.Context) (networkpolicy.Access, error) {
-			objects, err := a.list(ctx)
-			return networkpolicy.NewAccess(objects, o.DefaultAccess), err
-		},
-		Passed: func() { a.notifyAll(ctx) },
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: direct.anchors.Owners,
+		Disabled: !o.NetworkPolicies || !o.BindingEnabled || a.unread, Layout: policyLayout(o, s, own),
+		Access: a.allowed, Passed: func() { a.notifyAll(ctx) },
 	})
 	return a
 }
 
-// list returns all EndpointAccess objects. They must not be modified.
-func (a *access) list(ctx context.Context) ([]v1alpha1.EndpointAccess, error) {
-	if a.listed || a.unread {
+// newListedAccess returns what reads the EndpointAccess objects of listed namespaces; nil if none
+// are listed, or the objects are not to be read.
+func newListedAccess(o ManagerOptions) (*accessrules.Watcher, error) {
+	if len(o.AllowNamespaces) == 0 || o.DefaultAccess == "" {
 		return nil, nil
 	}
-	var list v1alpha1.EndpointAccessList
-	if err := a.cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing EndpointAccess objects: %w", err)
+	listed, err := accessrules.New(accessrules.Options{Kubernetes: clientConfig(o.Kubernetes),
+		Default: o.DefaultAccess, Namespaces: o.AllowNamespaces, Logger: o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("preparing to read EndpointAccess objects: %w", err)
 	}
-	return list.Items, nil
+	return listed, nil
+}
+
+func policyLayout(o ManagerOptions, s settings, own installation.Installation) networkpolicy.Layout {
+	return networkpolicy.Layout{
+		Installation: own, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance,
+		FirstPort: s.ports.First, LastPort: s.ports.Last, HealthPort: forwarderstatus.Port,
+		MetricsPort: portOf(o.MetricsAddr), Closed: o.DefaultAccess == endpointaccess.Deny,
+	}
+}
+
+// allowed returns what the EndpointAccess objects allow now.
+func (a *access) allowed(ctx context.Context) (networkpolicy.Access, error) {
+	if a.listed != nil {
+		rules := a.listed.Snapshot()
+		if !rules.Complete() && !a.waited.Load() {
+			return networkpolicy.Access{}, networkpolicy.ErrNotRead
+		}
+		return networkpolicy.NewPartialAccess(rules.Rules, rules.Policies, rules.Knows), nil
+	}
+	var list v1alpha1.EndpointAccessList
+	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return networkpolicy.Access{}, fmt.Errorf("listing EndpointAccess objects: %w", err)
+	}
+	return networkpolicy.NewAccess(list.Items, a.byDefault), nil
 }
 
 // notifyAll requests the status of every object.
 func (a *access) notifyAll(ctx context.Context) {
-	objects, err := a.list(ctx)
-	if err != nil {
+	if a.unread {
+		return
+	}
+	if a.listed != nil {
+		for _, p := range a.listed.Snapshot().Policies {
+			a.changes.NotifyObject(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+		}
+		return
+	}
+	var list v1alpha1.EndpointAccessList
+	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return // the cache has not started, and the first events name all of them; or it has stopped
 	}
-	for i := range objects {
-		a.changes.NotifyObject(types.NamespacedName{Namespace: objects[i].Namespace, Name: objects[i].Name})
+	for i := range list.Items {
+		a.changes.NotifyObject(client.ObjectKeyFromObject(&list.Items[i]))
 	}
 }
 
-// setup adds the controllers. notify is called with hostnames that wait for NetworkPolicies.
-func (a *access) setup(mgr ctrl.Manager, forwarders accessstatus.Forwarders, notify func(hostname string)) error {
+// setup adds the controllers, and connects the condition. notify is called with hostnames that wait
+// for NetworkPolicies.
+func (a *access) setup(
+	mgr ctrl.Manager, o ManagerOptions, forwarders Forwarders, register *registration.Registration,
+	notify func(hostname string),
+) error {
 	if a.unread {
 		return nil
 	}
-	a.policies.Notify = notify
-	if err := a.policies.SetupWithManager(mgr, !a.listed); err != nil || a.listed {
-		return err
-	}
-	statuses := &accessstatus.Reconciler{Client: a.cached, Forwarders: forwarders, Now: time.Now}
+	a.policies.Notify, a.policies.Recorder = notify, register
+	a.policies.ReliedOn = func() bool { return o.BindingEnabled && forwarders.NetworkPoliciesReliedOn() }
+	statuses := &accessstatus.Reconciler{Client: a.client, Forwarders: forwarders, Now: time.Now}
 	if !a.policies.Disabled {
-		statuses.NetworkPolicies = a.policies
+		statuses.NetworkPolicies, register.NetworkPolicies = a.policies, a.policies.Condition
 	}
-	return statuses.SetupWithManager(mgr, a.changes)
+	errs := []error{a.policies.SetupWithManager(mgr, a.listed == nil),
+		statuses.SetupWithManager(mgr, a.listed == nil, a.changes)}
+	if a.listed != nil {
+		errs = append(errs, mgr.Add(a))
+	}
+	return errors.Join(errs...)
 }
+
+// Start reads the EndpointAccess objects of listed namespaces until the context ends.
+func (a *access) Start(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() { defer close(ended); a.listed.Run(ctx) }()
+	waited := time.After(listedWait)
+	for {
+		select {
+		case <-a.listed.Changed():
+		case <-waited:
+			a.waited.Store(true)
+		case <-ctx.Done():
+			<-ended
+			return nil
+		}
+		a.policies.RequestPass()
+		a.notifyAll(ctx)
+	}
+}
+
+// NeedLeaderElection returns false: every replica reads, so that a new leader is in sync.
+func (a *access) NeedLeaderElection() bool { return false }
 
 // portOf returns the port of a listener's address; 0 for none. Managers and forwarders listen for
 // metrics on the same one.

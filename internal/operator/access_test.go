@@ -255,4 +255,29 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal("none"))
 		Eventually(r.policy(ctx, basePolicy)).Should(Equal("none"))
 	})
+
+	It("reads EndpointAccess objects of listed namespaces", func(ctx SpecContext) {
+		r := newReleaseOf(ctx, listedNamespaces)
+		o := r.listedOptions()
+		o.NetworkPolicies, o.PortRange, o.RemovalDelay, o.MetricsAddr = true, "20000-20000", 0, ":0"
+		access := r.restrict(ctx)
+		run(o)
+		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		Eventually(service(ctx, r.target, "api")).ShouldNot(BeNil())
+		Expect(r.policy(ctx, portPolicy)()).To(Equal(shopOnly))
+		Eventually(r.condition(ctx, v1alpha1.ConditionNetworkPoliciesWritten)).Should(Equal("True Written"))
+		Eventually(func(g Gomega) {
+			g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(access), access)).To(Succeed())
+			c := access.Status.Conditions
+			g.Expect(fixture.StatusAndReason(c, v1alpha1.ConditionNetworkPoliciesWritten)).To(Equal("True Written"))
+			g.Expect(fixture.StatusAndReason(c, v1alpha1.ConditionForwardersEnforce)).To(Equal("True Enforced"))
+		}).Should(Succeed())
+
+		access.Spec.From = nil
+		Expect(kube.Update(ctx, access)).To(Succeed())
+		Eventually(r.policy(ctx, portPolicy)).Should(Equal("none"))
+		Expect(r.policy(ctx, basePolicy)()).To(closedBase())
+		Expect(kube.Delete(ctx, access)).To(Succeed())
+		Eventually(r.policy(ctx, basePolicy)).Should(openBase())
+	})
 })

@@ -54,6 +54,9 @@ type ForwarderOptions struct {
 	// DefaultAccess is what holds for endpoints that no EndpointAccess selects; empty:
 	// EndpointAccess objects are not read, and every caller is admitted.
 	DefaultAccess endpointaccess.Default
+	// NetworkPolicies leaves the decision about callers to NetworkPolicies, once the manager has
+	// written them, unless PodIdentity is set.
+	NetworkPolicies bool
 	// AllowNamespaces are the only namespaces whose EndpointAccess objects are read; empty: all.
 	AllowNamespaces []string
 
@@ -117,7 +120,7 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName,
 		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
 		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout,
-		Pods: pods, Access: access, Logger: o.Logger,
+		Pods: pods, Access: access, NetworkPolicies: o.NetworkPolicies, Logger: o.Logger,
 	})
 }
 

@@ -29,6 +29,9 @@ type Forwarders interface {
 	// Legs returns the replicas of the service that the forwarders are connected to, as
 	// KubernetesOperatorStatus.Legs.
 	Legs() (known bool, legs string)
+	// NetworkPoliciesReliedOn reports whether forwarders leave it to NetworkPolicies who may call, or
+	// may do so.
+	NetworkPoliciesReliedOn() bool
 }
 
 // newForwarderStatus returns the reader of the forwarders' status, and the source that it notifies

@@ -30,6 +30,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
@@ -85,10 +86,12 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	return nil
 }
 
-// directClients read from the API server without a cache: the anchors, and listed namespaces.
+// directClients read from the API server without the manager's cache: the anchors, and listed
+// namespaces.
 type directClients struct {
 	client  client.WithWatch
 	anchors *installation.Anchors
+	access  *accessrules.Watcher // nil: no namespaces are listed
 }
 
 func newDirectClients(o ManagerOptions) (directClients, error) {
@@ -100,12 +103,16 @@ func newDirectClients(o ManagerOptions) (directClients, error) {
 	if err != nil {
 		return directClients{}, fmt.Errorf("preparing the client for what is not cached: %w", err)
 	}
+	access, err := newListedAccess(o)
+	if err != nil {
+		return directClients{}, err
+	}
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return directClients{direct, &installation.Anchors{
 		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole,
 		ForwarderRights: o.ForwarderClusterRole, ExporterRights: o.ExporterClusterRoles, Client: direct,
 		Listed: len(o.AllowNamespaces) > 0,
-	}}, nil
+	}, access}, nil
 }
 
 func newManager(
@@ -162,7 +169,7 @@ func addRunnables(
 	set, latency := newSet(o, s)
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	importChanges, access := notify.New("", 0), newAccess(ctx, mgr, o, s, anchors)
+	importChanges, access := notify.New("", 0), newAccess(ctx, mgr, direct, o, s)
 	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, func() { access.notifyAll(ctx) })
 	if err != nil {
 		return err
@@ -202,7 +209,7 @@ func addRunnables(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
-		access.setup(mgr, forwarders, forwarderChanges.Notify),
+		access.setup(mgr, o, forwarders, register, forwarderChanges.Notify),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		imports.setup(mgr, register),
 		addAll(mgr, runnables...),

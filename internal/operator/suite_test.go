@@ -151,6 +151,7 @@ func (listening) Start(ctx context.Context) error { <-ctx.Done(); return nil }
 func (listening) EdgeStatus() (bool, string)      { return true, "" }
 func (listening) Legs() (bool, string)            { return true, "" }
 func (listening) NotifyOnChange(string)           {}
+func (listening) NetworkPoliciesReliedOn() bool   { return false }
 func (listening) Enforcement(string, string) forwarderstatus.Enforcement {
 	return forwarderstatus.Enforcement{Known: true, Forwarders: 2, Enforcing: 2}
 }

@@ -74,17 +74,17 @@ func (w *accessWorld) wantForwardersReady(t *testing.T) {
 	}
 }
 
-// networkPoliciesAlone has forwarders that know no pods, so they deny all calls of what is selected
-// that NetworkPolicies let through, and condition and page name the remedy.
+// networkPoliciesAlone has forwarders that know no pods, so they leave it to NetworkPolicies who may
+// call.
 func (w *accessWorld) networkPoliciesAlone(t *testing.T) {
-	w.waitCondition(t, v1alpha1.ConditionForwardersEnforce, "False", v1alpha1.ReasonPodIdentityDisabled)
+	w.waitCondition(t, v1alpha1.ConditionForwardersEnforce, "False", v1alpha1.ReasonNetworkPoliciesDecide)
 	w.waitCondition(t, v1alpha1.ConditionNetworkPoliciesWritten, "True", v1alpha1.ReasonWritten)
 	wantCalls(t, w.api, callDropped, w.far)
 	wantCalls(t, w.db, callDropped, w.far)
-	if body := wantCalls(t, w.api, "403", w.web); !strings.Contains(body, "podIdentity.enabled") {
-		t.Errorf("the page names no remedy: %q", body)
-	}
+	wantCalls(t, w.api, "200", w.web)
+	wantCalls(t, w.db, "echo", w.web)
 	wantCalls(t, w.open, "200", w.web, w.far, w.host)
+	w.managerAway(t)
 	w.closedFromTheStart(t)
 	w.c.Kubectl(t, "-n", w.ns, "delete", "endpointaccess", "rule", "late")
 	w.wantOpen(t, w.web, w.far, w.host)
@@ -101,6 +101,35 @@ func (w *accessWorld) networkPoliciesAlone(t *testing.T) {
 		return nil
 	})
 	w.wantForwardersReady(t)
+}
+
+// managerAway changes the rule while no manager runs: what the NetworkPolicies still let through is
+// denied, until a manager has written them.
+func (w *accessWorld) managerAway(t *testing.T) {
+	t.Helper()
+	scale := func(replicas string) {
+		w.c.Kubectl(t, "-n", w.r.Namespace, "scale", "deployment", w.r.Name+"-manager", "--replicas="+replicas)
+	}
+	scale("0")
+	w.c.Eventually(t, time.Minute, "no manager", func(ctx context.Context) error {
+		pods, err := w.r.pods(ctx, "fairlead-manager")
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d managers run", len(pods))
+		}
+		return err
+	})
+	w.allow(t, fromPartner)
+	if body := wantCalls(t, w.api, "403", w.web); !strings.Contains(body, "not written") {
+		t.Errorf("the page names no reason: %q", body)
+	}
+	wantCalls(t, w.db, callReset, w.web)
+	wantCalls(t, w.open, "200", w.web)
+	scale("1")
+	wantCalls(t, w.api, "200", w.far)
+	wantCalls(t, w.api, callDropped, w.web)
+	w.allow(t, labelledWeb, asBatch)
+	wantCalls(t, w.api, "200", w.web)
+	wantCalls(t, w.api, callDropped, w.far)
 }
 
 // closedFromTheStart adds an endpoint that an object selects already, and calls it as soon as it has
@@ -122,10 +151,10 @@ spec: {endpoints: [late], from: [%s]}
 		return err
 	})
 	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
-		if outcome, body := w.far.call(t.Context(), "http://"+host); outcome == "403" {
-			t.Fatalf("a call reached a forwarder: %s", body)
+		if outcome, body := w.far.call(t.Context(), "http://"+host); outcome == "403" || outcome == "502" {
+			t.Fatalf("a call reached a forwarder: %s %s", outcome, body)
 		}
 	}
-	wantCalls(t, "http://"+host, "403", w.web)
+	wantCalls(t, "http://"+host, "502", w.web) // no program listens at its upstream
 	wantCalls(t, "http://"+host, callDropped, w.far)
 }

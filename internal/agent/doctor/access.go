@@ -20,8 +20,9 @@ type endpointAccess struct {
 
 // accessStatus is what a forwarder's /status answers about EndpointAccess objects.
 type accessStatus struct {
-	PodIdentity bool   `json:"pod_identity"`
-	Default     string `json:"default"`
+	PodIdentity     bool   `json:"pod_identity"`
+	NetworkPolicies bool   `json:"network_policies"`
+	Default         string `json:"default"`
 	// Policies are the digests of the namespaces' objects, as endpointaccess.Digest returns them.
 	Policies map[string]string `json:"policies"`
 }
@@ -68,6 +69,10 @@ func (c *accessCheck) decide(ctx context.Context) Hop {
 	if c.status != nil && c.status.Default == string(endpointaccess.Deny) {
 		byDefault = endpointaccess.Deny
 	}
+	byNetwork := c.status != nil && c.status.NetworkPolicies
+	if byNetwork {
+		c.dropServiceAccounts()
+	}
 	rules := endpointaccess.Compile(c.policies, byDefault)
 	if !rules.Restricted(c.target) {
 		return ok("%s", rules.Decide(c.target, nil))
@@ -76,13 +81,18 @@ func (c *accessCheck) decide(ctx context.Context) Hop {
 		return unknown("%s restrict it, but forwarder %s enforces none: it is of an older release, or runs without "+
 			"--default-access", c.names(rules), c.without)
 	}
-	if c.status != nil && !c.status.PodIdentity {
-		return broken("set forwarder.podIdentity.enabled in the chart's values",
+	if c.status != nil && !c.status.PodIdentity && !byNetwork {
+		return broken("set forwarder.podIdentity.enabled or networkPolicy.enabled in the chart's values; if one is "+
+			"set, see the manager's log",
 			"%s restrict it, and forwarders deny every call: they do not know which pod calls", c.names(rules))
 	}
 	caller, detail, unsure := c.caller(ctx)
-	if unsure != nil {
+	switch {
+	case unsure != nil:
 		return *unsure
+	case caller == nil && byNetwork:
+		return unknown("pod %s has its node's address, and the network plugin decides whether that may connect",
+			c.o.FromPod)
 	}
 	d := rules.Decide(c.target, caller)
 	if d.Allowed {
@@ -104,6 +114,15 @@ func (c *accessCheck) names(rules *endpointaccess.Rules) string {
 		names[i] = p.Namespace + "/" + p.Name
 	}
 	return "EndpointAccess objects (" + strings.Join(names, ", ") + ")"
+}
+
+// dropServiceAccounts makes peers select what NetworkPolicies select.
+func (c *accessCheck) dropServiceAccounts() {
+	for i := range c.policies {
+		for j := range c.policies[i].Spec.From {
+			c.policies[i].Spec.From[j].ServiceAccounts = nil
+		}
+	}
 }
 
 // caller returns the pod as forwarders know it, nil for one that they do not know, and what was read
@@ -148,7 +167,10 @@ func (c *accessCheck) evidence() []string {
 	if len(policies) > 0 {
 		digest = endpointaccess.Digest(policies)
 	}
-	if c.status.Policies[c.target.Namespace] != digest {
+	switch {
+	case c.status.NetworkPolicies:
+		return []string{"forwarders leave it to NetworkPolicies who may call; these know no ServiceAccounts"}
+	case c.status.Policies[c.target.Namespace] != digest:
 		return []string{c.asked + " enforces other generations of these objects; kubectl get epa shows conditions"}
 	}
 	return []string{c.asked + " enforces these objects"}

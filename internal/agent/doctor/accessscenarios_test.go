@@ -54,6 +54,10 @@ func accessScenarios() []scenario {
 			f.enforce(`{"pod_identity": false, "default": "allow", "complete": true}`)
 			f.restrict(`{"podSelector":{}}`)
 		}},
+		{"access left to NetworkPolicies", "", func(f *fake) {
+			f.enforce(`{"network_policies": true, "default": "allow", "complete": true}`)
+			f.restrict(`{"serviceAccounts":["other"]}`)
+		}},
 		{"access of a pod that is gone", "", func(f *fake) {
 			f.enforce(knowsPods)
 			f.restrict(`{"podSelector":{}}`)

@@ -86,9 +86,9 @@ func TestObjects_DecodeAPITypes(t *testing.T) {
 			LastFailure: &real.Failure{At: now, Reason: "upstream", Message: "m"},
 		}}}, &status)
 	var enforced forwarderStatus
-	through(t, real.Status{Access: &real.AccessStatus{PodIdentity: true, Default: "deny",
+	through(t, real.Status{Access: &real.AccessStatus{PodIdentity: true, NetworkPolicies: true, Default: "deny",
 		Policies: map[string]string{"demo": "a1"}}}, &enforced)
-	if a := enforced.Access; a == nil || !a.PodIdentity || a.Default != "deny" ||
+	if a := enforced.Access; a == nil || !a.PodIdentity || !a.NetworkPolicies || a.Default != "deny" ||
 		a.Policies["demo"] != "a1" {
 		t.Errorf("access: %+v", a)
 	}

@@ -11,8 +11,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
@@ -44,14 +46,20 @@ type AccessRules interface {
 const (
 	reasonRulesUnknown  endpointaccess.Reason = "rules_unknown"   // the namespace's objects were never listed
 	reasonNoPodIdentity endpointaccess.Reason = "no_pod_identity" // the forwarder does not know pods
-	reasonRevoked       endpointaccess.Reason = "revoked"         // a live connection that a change forbids
+	// reasonNotWritten: NetworkPolicies are to decide, and are not written for the rules as they are.
+	reasonNotWritten endpointaccess.Reason = "policies_not_written"
+	reasonRevoked    endpointaccess.Reason = "revoked" // a live connection that a change forbids
 )
 
 // accessControl decides which connections are served, and ends live ones that a change forbids. A
 // nil accessControl allows all. Its methods are safe for concurrent use.
 type accessControl struct {
-	rules   AccessRules
-	pods    Pods // nil: no caller is known
+	rules AccessRules
+	pods  Pods // nil: no caller is known
+	// network leaves the decision to NetworkPolicies that are written for the rules as they are,
+	// where no caller is known.
+	network bool
+	written atomic.Pointer[v1alpha1.WrittenNetworkPolicies] // nil: none are
 	timing  timing
 	log     *slog.Logger
 	denials denials
@@ -65,8 +73,8 @@ func newAccessControl(o *Options, t timing, changed func()) *accessControl {
 	if o.Access == nil {
 		return nil
 	}
-	return &accessControl{rules: o.Access, pods: o.Pods, timing: t, log: o.Logger, changed: changed,
-		denials: newDenials(o.Logger)}
+	return &accessControl{rules: o.Access, pods: o.Pods, network: o.NetworkPolicies, timing: t, log: o.Logger,
+		changed: changed, denials: newDenials(o.Logger)}
 }
 
 // admit identifies the caller of a connection and returns nil if it may call the connection's
@@ -84,7 +92,9 @@ func (a *accessControl) admit(ctx context.Context, c *clientConn) *failure {
 	switch {
 	case decision.Allowed:
 		return nil
-	case decision.Reason == endpointaccess.ReasonUnknownCaller && a.pods == nil:
+	case a.pods == nil && a.network:
+		decision.Reason = reasonNotWritten
+	case a.pods == nil && decision.Reason == endpointaccess.ReasonUnknownCaller:
 		decision.Reason = reasonNoPodIdentity
 	}
 	a.live.remove(c)
@@ -112,10 +122,38 @@ func (a *accessControl) decide(ctx context.Context, c *clientConn) endpointacces
 	}
 }
 
+// setWritten sets which NetworkPolicies the manager has written; nil: none.
+func (a *accessControl) setWritten(written *v1alpha1.WrittenNetworkPolicies) {
+	if a != nil && (a.written.Swap(written) == nil) != (written == nil) {
+		a.changed()
+	}
+}
+
+// leavesToNetwork reports whether NetworkPolicies decide about calls of namespaces whose rules they
+// are written for.
+func (a *accessControl) leavesToNetwork() bool {
+	return a.network && a.pods == nil && a.written.Load() != nil
+}
+
+// leftToNetwork reports whether NetworkPolicies, written for exactly these rules, decide which
+// connections to the namespace's endpoints arrive.
+func (a *accessControl) leftToNetwork(s *accessrules.Snapshot, namespace string) bool {
+	if !a.network || a.pods != nil {
+		return false
+	}
+	written := a.written.Load()
+	return written != nil && s.Knows(namespace) && written.DefaultAccess == string(s.Rules.Default()) &&
+		written.Namespaces[namespace] == s.Rules.Digest(namespace)
+}
+
 // restricts reports whether calls of the target depend on the caller, as far as the rules are
 // known.
 func (a *accessControl) restricts(to *portAssignment) bool {
-	return a != nil && a.rules.Snapshot().Rules.Restricted(to.target())
+	if a == nil {
+		return false
+	}
+	s, target := a.rules.Snapshot(), to.target()
+	return s.Rules.Restricted(target) && !a.leftToNetwork(s, target.Namespace)
 }
 
 // awaitRules reports whether the rules of the target's namespace are known before the connection's
@@ -260,6 +298,9 @@ func denialDetail(c *clientConn, why endpointaccess.Reason) string {
 	case reasonNoPodIdentity:
 		return fmt.Sprintf(": EndpointAccess objects of namespace %s restrict it, and this cluster's forwarders do "+
 			"not know pods. Set forwarder.podIdentity.enabled.", namespace)
+	case reasonNotWritten:
+		return fmt.Sprintf(": which pods may call endpoints of namespace %s is left to NetworkPolicies, and they are "+
+			"not written for its EndpointAccess objects as they are now.", namespace)
 	case endpointaccess.ReasonUnknownCaller:
 		return fmt.Sprintf(": EndpointAccess objects of namespace %s restrict it, and no pod is known for certain to "+
 			"have the address %s.", namespace, c.clientIP())

@@ -5,9 +5,12 @@ package forwarder
 
 // AccessStatus is which rules about callers a forwarder enforces, as /status shows it.
 type AccessStatus struct {
-	PodIdentity bool   `json:"pod_identity"` // it knows pods; without it all callers are unknown
-	Default     string `json:"default"`      // for endpoints that no EndpointAccess selects: allow or deny
-	Complete    bool   `json:"complete"`     // all EndpointAccess objects were listed
+	PodIdentity bool `json:"pod_identity"` // it knows pods; without it all callers are unknown
+	// NetworkPolicies reports that it leaves the decision to NetworkPolicies, of namespaces whose
+	// objects they are written for.
+	NetworkPolicies bool   `json:"network_policies,omitempty"`
+	Default         string `json:"default"`  // for endpoints that no EndpointAccess selects: allow or deny
+	Complete        bool   `json:"complete"` // all EndpointAccess objects were listed
 	// Policies has the digest of each namespace's EndpointAccess objects, of namespaces that have
 	// some; see endpointaccess.Digest.
 	Policies map[string]string `json:"policies,omitempty"`
@@ -19,8 +22,8 @@ func (a *accessControl) status() *AccessStatus {
 		return nil
 	}
 	s := a.rules.Snapshot()
-	return &AccessStatus{PodIdentity: a.pods != nil, Default: string(s.Rules.Default()), Complete: s.Complete(),
-		Policies: s.Rules.Digests()}
+	return &AccessStatus{PodIdentity: a.pods != nil, NetworkPolicies: a.leavesToNetwork(),
+		Default: string(s.Rules.Default()), Complete: s.Complete(), Policies: s.Rules.Digests()}
 }
 
 // latest returns the latest denials, none for a nil accessControl.

@@ -11,6 +11,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -132,6 +133,9 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	if object, ok, _ := operators.GetByKey(s.namespace + "/" + s.release); ok {
 		operator := object.(*v1alpha1.KubernetesOperator)
 		result.OperatorID, result.OperatorUID = operator.Status.OperatorID, string(operator.UID)
+		if meta.IsStatusConditionTrue(operator.Status.Conditions, v1alpha1.ConditionNetworkPoliciesWritten) {
+			result.NetworkPolicies = operator.Status.NetworkPolicies
+		}
 	}
 	return result
 }

@@ -132,6 +132,7 @@ func (f *forwarder) update(o Objects) {
 	if o.OperatorUID != "" {
 		f.operatorUID.Store(&o.OperatorUID)
 	}
+	f.access.setWritten(o.NetworkPolicies)
 	f.listeners.apply(assignPorts(o.BoundEndpoints))
 	select {
 	case <-f.synced:

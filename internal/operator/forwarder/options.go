@@ -53,6 +53,9 @@ type Options struct {
 	Pods Pods
 	// Access are the rules about who may call what. Optional: without them all calls are allowed.
 	Access AccessRules
+	// NetworkPolicies leaves the decision to NetworkPolicies where Objects.NetworkPolicies says that
+	// they are written for the rules as they are, if there are no Pods.
+	NetworkPolicies bool
 	// Source replaces the cluster. Optional.
 	Source Source
 
@@ -83,6 +86,9 @@ type Objects struct {
 	// OperatorUID is the UID of the installation's KubernetesOperator, or "" while there is none.
 	// The token of /status is derived from it.
 	OperatorUID string
+	// NetworkPolicies is of which EndpointAccess objects the forwarders' NetworkPolicies are
+	// written; nil: they are not.
+	NetworkPolicies *v1alpha1.WrittenNetworkPolicies
 }
 
 // Source reads the cluster.

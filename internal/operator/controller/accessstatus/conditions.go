@@ -60,11 +60,15 @@ func enforceCondition(e forwarderstatus.Enforcement) metav1.Condition {
 	case e.Behind != "":
 		c.Reason = v1alpha1.ReasonForwardersBehind
 		c.Message = fmt.Sprintf("forwarder %s does not report that it enforces this generation, as %d of %d do",
-			e.Behind, e.Enforcing+e.WithoutPodIdentity, e.Forwarders)
+			e.Behind, e.Enforcing+e.WithoutPodIdentity+e.LeftToNetwork, e.Forwarders)
 	case e.WithoutPodIdentity > 0:
 		c.Reason = v1alpha1.ReasonPodIdentityDisabled
 		c.Message = "forwarders do not know which pod calls, and deny every call of what it selects: set " +
 			"forwarder.podIdentity.enabled=true"
+	case e.LeftToNetwork > 0:
+		c.Reason = v1alpha1.ReasonNetworkPoliciesDecide
+		c.Message = "forwarders do not know which pod calls, and leave it to NetworkPolicies who may, which know no " +
+			"ServiceAccounts; forwarder.podIdentity.enabled=true lets forwarders decide, too"
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonEnforced
 		c.Message = fmt.Sprintf("%d of %d forwarders enforce it", e.Enforcing, e.Forwarders)

@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -55,7 +56,7 @@ type NetworkPolicies interface {
 
 // Reconciler writes the status of EndpointAccess objects. Only the leader runs it.
 type Reconciler struct {
-	// Client reads from the cache.
+	// Client reads and writes the objects: from the cache, unless their namespaces are listed.
 	Client     client.Client
 	Forwarders Forwarders
 	// NetworkPolicies is nil where none are written.
@@ -74,13 +75,15 @@ type objectState struct {
 	deniedWritten time.Time
 }
 
-// SetupWithManager adds the controller. changes names objects whose enforcement may have changed.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) error {
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("accessstatus").
-		For(&v1alpha1.EndpointAccess{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(changes).
-		Complete(r)
+// SetupWithManager adds the controller. changes names objects whose enforcement may have changed,
+// and without watch those that changed themselves.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, watch bool, changes source.Source) error {
+	build := ctrl.NewControllerManagedBy(mgr).Named("accessstatus").WatchesRawSource(changes)
+	if watch {
+		build = build.Watches(&v1alpha1.EndpointAccess{}, &handler.EnqueueRequestForObject{},
+			builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
+	return build.Complete(r)
 }
 
 // Reconcile writes the status of one object if it differs.

@@ -109,6 +109,8 @@ func TestReconciler_Conditions(t *testing.T) {
 			"True Accepted, True Enforced, False NotWritten"},
 		"no pod identity": {func(h *harness) { h.forwarders.enforcement.WithoutPodIdentity = 2 },
 			"True Accepted, False PodIdentityDisabled, True Written"},
+		"left to NetworkPolicies": {func(h *harness) { h.forwarders.enforcement.LeftToNetwork = 2 },
+			"True Accepted, False NetworkPoliciesDecide, True Written"},
 		"a forwarder behind": {func(h *harness) { h.forwarders.enforcement.Behind = "forwarder-1" },
 			"True Accepted, True Written, False ForwardersBehind"},
 		"no forwarder": {func(h *harness) { h.forwarders.enforcement = forwarderstatus.Enforcement{Known: true} },

@@ -12,8 +12,9 @@ import (
 
 // accessLine is which EndpointAccess objects a forwarder enforces.
 type accessLine struct {
-	PodIdentity bool `json:"pod_identity"`
-	Complete    bool `json:"complete"` // the objects were read
+	PodIdentity     bool `json:"pod_identity"`
+	NetworkPolicies bool `json:"network_policies"` // it leaves the decision to NetworkPolicies
+	Complete        bool `json:"complete"`         // the objects were read
 	// Policies are the digests of the namespaces' objects, as endpointaccess.Digest returns them.
 	Policies map[string]string `json:"policies"`
 }
@@ -31,9 +32,10 @@ type DeniedCalls struct {
 type Enforcement struct {
 	// Known is false until every forwarder has reported once.
 	Known bool
-	// Forwarders is how many run. Enforcing of them enforce the objects in their generations, and
-	// WithoutPodIdentity of them do not know which pod calls.
-	Forwarders, Enforcing, WithoutPodIdentity int
+	// Forwarders is how many run. Enforcing of them enforce the objects in their generations,
+	// WithoutPodIdentity of them do not know which pod calls and deny all, and LeftToNetwork of them
+	// leave the decision to NetworkPolicies that are written for the objects, and deny until then.
+	Forwarders, Enforcing, WithoutPodIdentity, LeftToNetwork int
 	// Behind is the name of a pod that does not enforce them; empty if all do.
 	Behind string
 }
@@ -48,6 +50,8 @@ func (r *Reader) Enforcement(namespace, digest string) Enforcement {
 		case !f.pod.Ready:
 		case !f.reporting || f.access == nil || !f.access.Complete || f.access.Policies[namespace] != digest:
 			e.Behind = cmp.Or(e.Behind, f.pod.Name)
+		case f.access.NetworkPolicies:
+			e.LeftToNetwork++
 		case !f.access.PodIdentity:
 			e.WithoutPodIdentity++
 		default:
@@ -55,6 +59,19 @@ func (r *Reader) Enforcement(namespace, digest string) Enforcement {
 		}
 	}
 	return e
+}
+
+// NetworkPoliciesReliedOn reports whether forwarders leave the decision to NetworkPolicies, or may do
+// so: some have not reported yet.
+func (r *Reader) NetworkPoliciesReliedOn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.byUID {
+		if f.reporting && f.access != nil && f.access.NetworkPolicies {
+			return true
+		}
+	}
+	return !r.synced || r.counts.pending > 0
 }
 
 // Denied returns what forwarders denied at the hostnames of a namespace, the latest first.

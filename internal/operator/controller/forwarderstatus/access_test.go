@@ -30,14 +30,23 @@ func TestReader_Enforcement(t *testing.T) {
 				t.Errorf("%s %s (-want +got):\n%s", namespace, digest, diff)
 			}
 		}
-		expect("demo", "a1", Enforcement{true, 2, 1, 0, "10.0.0.2"}) // the second is of an earlier version
+		expect("demo", "a1", Enforcement{true, 2, 1, 0, 0, "10.0.0.2"}) // the second is of an earlier version
 		b.lines <- `{"access":{"pod_identity":false,"complete":true,"policies":{"demo":"a1"}}}`
-		expect("demo", "a1", Enforcement{true, 2, 1, 1, ""})
-		expect("demo", "a2", Enforcement{true, 2, 0, 0, "10.0.0.1"})
+		expect("demo", "a1", Enforcement{true, 2, 1, 1, 0, ""})
+		expect("demo", "a2", Enforcement{true, 2, 0, 0, 0, "10.0.0.1"})
 		b.lines <- `{"access":{"pod_identity":true,"complete":false,"policies":{"demo":"a1"}}}`
-		expect("demo", "a1", Enforcement{true, 2, 1, 0, "10.0.0.2"})
+		expect("demo", "a1", Enforcement{true, 2, 1, 0, 0, "10.0.0.2"})
+		if h.NetworkPoliciesReliedOn() {
+			t.Error("forwarders rely on NetworkPolicies")
+		}
+		b.lines <- `{"access":{"network_policies":true,"complete":true,"policies":{"demo":"a1"}}}`
+		expect("demo", "a1", Enforcement{true, 2, 1, 0, 1, ""})
+		expect("demo", "a2", Enforcement{true, 2, 0, 0, 0, "10.0.0.1"})
+		if !h.NetworkPoliciesReliedOn() {
+			t.Error("no forwarder relies on NetworkPolicies")
+		}
 		b.lines <- `{"access":{"pod_identity":true,"complete":true,"policies":{"demo":"a1"}}}`
-		expect("demo", "a1", Enforcement{true, 2, 2, 0, ""})
+		expect("demo", "a1", Enforcement{true, 2, 2, 0, 0, ""})
 	})
 }
 

@@ -21,17 +21,28 @@ import (
 type Access struct {
 	rules       *endpointaccess.Rules
 	generations map[types.UID]int64
+	knows       func(namespace string) bool // nil: every namespace is known
 }
 
 // NewAccess evaluates the objects. byDefault holds for what none of them selects.
 func NewAccess(objects []v1alpha1.EndpointAccess, byDefault endpointaccess.Default) Access {
 	policies := make([]endpointaccess.Policy, len(objects))
-	generations := make(map[types.UID]int64, len(objects))
 	for i := range objects {
 		policies[i] = accesspolicy.Of(&objects[i])
-		generations[objects[i].UID] = objects[i].Generation
 	}
-	return Access{endpointaccess.Compile(policies, byDefault), generations}
+	return NewPartialAccess(endpointaccess.Compile(policies, byDefault), policies, nil)
+}
+
+// NewPartialAccess returns what rules allow that were compiled from the policies. Endpoints of
+// namespaces whose policies are not known are closed; nil: all are known.
+func NewPartialAccess(
+	rules *endpointaccess.Rules, policies []endpointaccess.Policy, knows func(namespace string) bool,
+) Access {
+	generations := make(map[types.UID]int64, len(policies))
+	for i := range policies {
+		generations[types.UID(policies[i].UID)] = policies[i].Generation
+	}
+	return Access{rules, generations, knows}
 }
 
 // peers reports whether only peers may call a port of a hostname, and returns them. Each has a
@@ -40,6 +51,9 @@ func NewAccess(objects []v1alpha1.EndpointAccess, byDefault endpointaccess.Defau
 func (a Access) peers(
 	namespace, service string, port int32,
 ) (restricted bool, peers []networkingv1.NetworkPolicyPeer) {
+	if a.knows != nil && !a.knows(namespace) {
+		return true, nil
+	}
 	target := endpointaccess.Target{Namespace: namespace, Endpoint: service, Port: int(port)}
 	for _, p := range a.rules.Selecting(target) {
 		for i := range p.Spec.From {

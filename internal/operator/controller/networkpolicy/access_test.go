@@ -129,3 +129,19 @@ func TestRestrictedPorts_DoubledTargetIsClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestNewPartialAccess_ClosesUnknownNamespaces checks that endpoints of a namespace whose objects
+// could not be read are closed, whatever the default.
+func TestNewPartialAccess_ClosesUnknownNamespaces(t *testing.T) {
+	t.Parallel()
+	rules := endpointaccess.Compile(nil, endpointaccess.Allow)
+	access := NewPartialAccess(rules, nil, func(namespace string) bool { return namespace == "demo" })
+	policies := testLayout().policies(restrictedPorts([]v1alpha1.BoundEndpoint{bound("api", "demo", 80, 20000),
+		bound("api", "shop", 80, 20001)}, access))
+	caller := testPod{name: "caller", namespace: "demo", labels: labels.Set{}}
+	for port, want := range map[int32]bool{20000: true, 20001: false} {
+		if got := connects(t, policies, caller, forwarderLabels, port); got != want {
+			t.Errorf("connects to %d: %v, want %v", port, got, want)
+		}
+	}
+}

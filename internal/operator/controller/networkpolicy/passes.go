@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -29,6 +30,9 @@ type passes struct {
 	byHostname  map[string]coverage
 	generations map[types.UID]int64
 	awaited     map[string]struct{}
+
+	passed bool
+	err    error // what can leave any port open that is to be closed; nil: nothing
 }
 
 func newPasses() passes {
@@ -46,6 +50,13 @@ func portsText(b *v1alpha1.BoundEndpoint) string {
 		_, _ = fmt.Fprintf(&text, "%d:%d,", p.Port, p.TargetPort)
 	}
 	return text.String()
+}
+
+// setResult records what Condition reports.
+func (p *passes) setResult(found failures) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passed, p.err = true, errors.Join(found.base, found.others)
 }
 
 // record records a pass over these objects, and returns the hostnames that waited for it.
@@ -67,6 +78,23 @@ func (p *passes) record(
 	notify = slices.Collect(maps.Keys(p.awaited))
 	clear(p.awaited)
 	return notify
+}
+
+// Condition returns the condition NetworkPoliciesWritten of the KubernetesOperator, without
+// generation and time; nil before the first pass.
+func (r *Reconciler) Condition() *metav1.Condition {
+	p := &r.passes
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &metav1.Condition{Type: v1alpha1.ConditionNetworkPoliciesWritten, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonWritten, Message: "the forwarders' NetworkPolicies are written"}
+	switch {
+	case !p.passed:
+		return nil
+	case p.err != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotWritten, p.err.Error()
+	}
+	return c
 }
 
 // Written reports whether the policies of the object's ports are written; the error is what

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // +kubebuilder:rbac:groups=networking.k8s.io,namespace=fairlead,resources=networkpolicies,verbs=get;list;watch;create;update;delete
@@ -30,6 +31,10 @@ const (
 	refusalRetry = 30 * time.Second
 )
 
+// ErrNotRead means that the EndpointAccess objects are awaited: a pass is requested when they are
+// read.
+var ErrNotRead = errors.New("the EndpointAccess objects have not been read yet")
+
 // Options configure a Reconciler.
 type Options struct {
 	// Client reads from the cache, which holds the NetworkPolicies with our label; Live reads from
@@ -39,7 +44,7 @@ type Options struct {
 	Layout Layout
 	// Owners returns the owner references of the chart's anchors.
 	Owners func(context.Context) (installation.Owners, error)
-	// Access returns what is allowed now.
+	// Access returns what is allowed now, or ErrNotRead.
 	Access func(context.Context) (Access, error)
 	// Disabled deletes all policies: none is wanted.
 	Disabled bool
@@ -47,17 +52,24 @@ type Options struct {
 	// after each pass. They must not block.
 	Notify func(hostname string)
 	Passed func()
+	// Recorder is told of which objects the policies are written.
+	Recorder Recorder
+	// ReliedOn reports whether forwarders leave the decision to the policies, or may do so. Policies
+	// that are not wanted stay while it is true.
+	ReliedOn func() bool
 }
 
 // Reconciler writes the policies. Only the leader runs it, one pass at a time.
 type Reconciler struct {
 	Options
-	passes passes
+	passes   passes
+	record   record
+	requests *notify.Source
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	return &Reconciler{Options: o, passes: newPasses()}
+	return &Reconciler{Options: o, passes: newPasses(), requests: notify.New("", 0)}
 }
 
 // Reconcile writes all policies that differ from the desired ones.
@@ -67,30 +79,35 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	if r.Disabled {
-		return result(r.removeExcept(ctx, live, nil))
+		return r.disable(ctx, live)
 	}
-	var objects v1alpha1.BoundEndpointList
-	if err := r.Client.List(ctx, &objects, client.InNamespace(r.Layout.Installation.Namespace),
-		client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing BoundEndpoints: %w", err)
-	}
-	objects.Items = slices.DeleteFunc(objects.Items, func(b v1alpha1.BoundEndpoint) bool {
-		return !r.Layout.Installation.Owns(&b)
-	})
-	access, err := r.Access(ctx)
+	objects, err := r.boundEndpoints(ctx)
 	if err != nil {
+		return ctrl.Result{}, err
+	}
+	access, err := r.Access(ctx)
+	if errors.Is(err, ErrNotRead) {
+		return ctrl.Result{}, nil
+	} else if err != nil {
 		return ctrl.Result{}, err
 	}
 	owners, err := r.Owners(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	restricted := restrictedPorts(objects.Items, access)
+	if err := r.revokeChanged(ctx, access.written()); err != nil {
+		return ctrl.Result{}, err
+	}
+	restricted := restrictedPorts(objects, access)
 	found := r.write(ctx, live, restricted, owners.Local)
 	if err := found.all(); apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	}
-	for _, hostname := range r.passes.record(objects.Items, access.generations, found) {
+	r.passes.setResult(found) // the record's write publishes it
+	if err := r.writeRecord(ctx, without(access.written(), found, restricted)); err != nil {
+		return ctrl.Result{}, err
+	}
+	for _, hostname := range r.passes.record(objects, access.generations, found) {
 		r.Notify(hostname)
 	}
 	r.Passed()
@@ -139,6 +156,18 @@ func restrictedPorts(objects []v1alpha1.BoundEndpoint, access Access) []restrict
 	}
 	slices.SortFunc(ports, func(a, b restrictedPort) int { return int(a.target - b.target) })
 	return ports
+}
+
+// boundEndpoints returns our objects. They must not be modified.
+func (r *Reconciler) boundEndpoints(ctx context.Context) ([]v1alpha1.BoundEndpoint, error) {
+	var list v1alpha1.BoundEndpointList
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing BoundEndpoints: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(b v1alpha1.BoundEndpoint) bool {
+		return !r.Layout.Installation.Owns(&b)
+	}), nil
 }
 
 // live returns our policies, by name.

@@ -16,14 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
-// SetupWithManager adds the controller. All events request the same pass.
-// Without watchAccess, EndpointAccess objects are not read.
+// RequestPass requests a pass. It does not block, and may be called before the controller starts.
+func (r *Reconciler) RequestPass() { r.requests.NotifyObject(r.request().NamespacedName) }
+
+// SetupWithManager adds the controller. All events request the same pass. Without watchAccess,
+// changes of EndpointAccess objects are to be told by RequestPass.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, watchAccess bool) error {
-	first := notify.New("", 0) // needed where there are no objects, too
-	first.NotifyObject(r.request().NamespacedName)
+	r.RequestPass() // needed where there are no objects, too
 	pass := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{r.request()}
 	})
@@ -31,7 +32,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, watchAccess bool) error 
 		predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
 	build := ctrl.NewControllerManagedBy(mgr).
 		Named("networkpolicy").
-		WatchesRawSource(first).
+		WatchesRawSource(r.requests).
 		Watches(&networkingv1.NetworkPolicy{}, pass)
 	if !r.Disabled {
 		build = build.Watches(&v1alpha1.BoundEndpoint{}, pass, specOrMarks)

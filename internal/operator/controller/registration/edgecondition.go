@@ -49,11 +49,14 @@ func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, ge
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-// setServiceImportsCondition writes whether the account's exports are imported.
-func (r *Registration) setServiceImportsCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
-	if r.ServiceImports == nil {
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionServiceImportsReady)
-	} else if c := r.ServiceImports(); c != nil {
+// setOptionalCondition writes the condition of what an installation may do without, then read is
+// nil.
+func (r *Registration) setOptionalCondition(
+	s *v1alpha1.KubernetesOperatorStatus, generation int64, typ string, read func() *metav1.Condition,
+) {
+	if read == nil {
+		meta.RemoveStatusCondition(&s.Conditions, typ)
+	} else if c := read(); c != nil {
 		r.setCondition(s, generation, *c)
 	}
 }

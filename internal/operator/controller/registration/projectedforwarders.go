@@ -22,14 +22,20 @@ func (r *Registration) RecordProjectedForwarders(ctx context.Context, addresses 
 
 // RecordedProjectedForwarders reads the status's ProjectedForwarders from the API server.
 func (r *Registration) RecordedProjectedForwarders(ctx context.Context) ([]string, error) {
+	status, err := r.recorded(ctx)
+	return status.ProjectedForwarders, err
+}
+
+// recorded reads the status from the API server; it is empty without the object.
+func (r *Registration) recorded(ctx context.Context) (v1alpha1.KubernetesOperatorStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
 	var object v1alpha1.KubernetesOperator
 	if err := r.Live.Get(ctx, key, &object); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
+		return v1alpha1.KubernetesOperatorStatus{}, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
 	}
-	return object.Status.ProjectedForwarders, nil
+	return object.Status, nil
 }
 
 // setLatest remembers the object that was written in place of the version replaced, empty if there

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -91,20 +92,25 @@ type Registration struct {
 	// ServiceImports returns the condition ServiceImportsReady, without generation and time. While
 	// it returns nil, the last one stays. Nil: Services are not imported.
 	ServiceImports func() *metav1.Condition
-	Recorder       events.EventRecorder
-	Now            func() time.Time
-	Log            logr.Logger
+	// NetworkPolicies returns the condition NetworkPoliciesWritten as ServiceImports does its own.
+	// Nil: no NetworkPolicies are written.
+	NetworkPolicies func() *metav1.Condition
+	Recorder        events.EventRecorder
+	Now             func() time.Time
+	Log             logr.Logger
 	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
 
 	clusterUID string
 	confirmed  atomic.Int64 // Unix time of the last heartbeat that the account confirmed; 0 = none
 
-	// mu guards what follows and the writes of the object: Start and RecordProjectedForwarders
-	// write it.
+	// mu guards what follows and the writes of the object: Start, RecordProjectedForwarders
+	// and RecordNetworkPolicies write it.
 	mu sync.Mutex
 	// projectedForwarders is the status's ProjectedForwarders; nil: what an earlier manager wrote.
 	projectedForwarders *[]string
+	// networkPolicies is the status's NetworkPolicies; nil: what an earlier manager wrote.
+	networkPolicies **v1alpha1.WrittenNetworkPolicies
 	// latest is the object as this process wrote it last, and replaced are the versions before it,
 	// which the cache may still have; nil: none, or its write failed.
 	latest   *v1alpha1.KubernetesOperator
@@ -243,10 +249,15 @@ func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.
 	r.setHeartbeatConditions(&next.Status, object.Generation)
 	r.setSourceConditions(&next.Status, object.Generation)
 	r.setEdgeCondition(&next.Status, object.Generation)
-	r.setServiceImportsCondition(&next.Status, object.Generation)
+	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionServiceImportsReady, r.ServiceImports)
+	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionNetworkPoliciesWritten,
+		r.NetworkPolicies)
 	r.setLegs(&next.Status)
 	if r.projectedForwarders != nil {
 		next.Status.ProjectedForwarders = *r.projectedForwarders
+	}
+	if r.networkPolicies != nil || r.NetworkPolicies == nil {
+		next.Status.NetworkPolicies = ptr.Deref(r.networkPolicies, nil)
 	}
 	if err := r.countEndpoints(ctx, &next.Status); err != nil {
 		return err

@@ -3,7 +3,8 @@
 
 // Package accessrules watches who may call which endpoints: the cluster's EndpointAccess objects,
 // compiled by internal/endpointaccess, and the labels of namespaces, which the rules may name. The
-// forwarder asks it about each connection and is told of changes.
+// forwarder asks it about each connection and is told of changes; so is the manager, where it has
+// rights in listed namespaces only.
 //
 // Of a namespace whose EndpointAccess objects were never listed completely nothing is known. What
 // was listed stays valid while the API server is away. A cluster without the CRD has no objects.
@@ -185,7 +186,7 @@ func (w *Watcher) publish() {
 			policies = append(policies, accesspolicy.Of(object.(*v1alpha1.EndpointAccess)))
 		}
 	}
-	next.Rules = endpointaccess.Compile(policies, w.byDefault)
+	next.Policies, next.Rules = policies, endpointaccess.Compile(policies, w.byDefault)
 	w.current.Store(next)
 }
 
@@ -207,6 +208,9 @@ func (w *Watcher) Snapshot() *Snapshot { return w.current.Load() }
 // are safe for concurrent use.
 type Snapshot struct {
 	Rules *endpointaccess.Rules
+	// Policies are the objects that Rules were compiled from. They must not be modified.
+	Policies []endpointaccess.Policy
+
 	known map[string]bool // by the namespaces that are watched
 
 	namespacesKnown bool

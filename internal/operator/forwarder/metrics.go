@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 )
 
 // reason is why a connection failed: the label of a metric. Those that the edge reports are the
@@ -96,6 +98,7 @@ func (m *metrics) statsOf(name string) *hostStats {
 			connections: m.connections.WithLabelValues(name), active: m.active.WithLabelValues(name),
 			fromClient: m.bytes.WithLabelValues(name, "in"), toClient: m.bytes.WithLabelValues(name, "out"),
 		}
+		m.denied.WithLabelValues(name, string(endpointaccess.ReasonNoPeer)) // 0, so that rates see the first one
 		m.hosts[name] = h
 	}
 	return h

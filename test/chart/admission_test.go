@@ -133,7 +133,7 @@ func (c *cluster) checkPolicyOwner() {
 	c.t.Helper()
 	var list admissionregistrationv1.ValidatingAdmissionPolicyList
 	c.install(release, namespace)
-	if err := c.List(context.Background(), &list); err != nil || len(list.Items) != 2 {
+	if err := c.List(context.Background(), &list); err != nil || len(list.Items) != 3 {
 		c.t.Fatalf("%d policies, %v", len(list.Items), err)
 	}
 	for _, p := range list.Items {

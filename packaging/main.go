@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
 	"github.com/fairlead-dev/fairlead/packaging/internal/images"
 	"github.com/fairlead-dev/fairlead/packaging/internal/linuxpackage"
+	"github.com/fairlead-dev/fairlead/packaging/internal/manifest"
 	"github.com/fairlead-dev/fairlead/packaging/internal/manual"
 	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
@@ -44,6 +45,7 @@ func steps() []step {
 		{"images", images.Write},
 		{"chart", chart.Write},
 		{"linuxpackage", linuxpackage.Write},
+		{"manifest", manifest.Write},
 		{"airgap", airgap.Write},
 		{"notes", notes.Write},
 		{"checksums", checksums.Write},

@@ -20,6 +20,7 @@ import (
 
 // console is the process environment of a command.
 type console struct {
+	plugin bool // kubectl runs the program, as its plugin kubectl-fairlead
 	in     io.Reader
 	out    io.Writer // status
 	err    io.Writer // errors, warnings and diagnostics
@@ -43,7 +44,8 @@ func processConsole() console {
 		ask = readAnswer
 	}
 	return console{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
+		plugin: isPlugin(os.Args[0]),
+		in:     os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 		color:  term.IsTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 		secret: readSecret, ask: ask,
 	}

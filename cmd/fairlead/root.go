@@ -60,6 +60,9 @@ func newRoot(c console) *cobra.Command {
 	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c),
 		newConfig(c))
 	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
+	if c.plugin {
+		describePlugin(root)
+	}
 	return root
 }
 

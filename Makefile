@@ -197,6 +197,7 @@ verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fa
 	CGO_ENABLED=0 go vet -C test/idp ./...
 	CGO_ENABLED=0 go vet -C test/interop ./...
 	CGO_ENABLED=0 go vet -C packaging ./...
+	@$(MAKE) licenses >/dev/null
 	go test ./test/repo/...
 	go test -C test/workflows -count=1 ./... # it reads files outside its module, which the cache does not notice
 	go mod tidy -diff && go mod tidy -C test/client -diff && go mod tidy -C test/idp -diff
@@ -241,7 +242,7 @@ image: ## OCI archives of the programs in dist/, for linux on this architecture,
 ##@ Release
 # The caller's VERSION, or none: a release has no default version. RELEASE_FLAGS are those of `build` in packaging/main.go.
 DIST ?= dist
-.PHONY: release release-check release-key release-verify
+.PHONY: release release-check release-key release-verify licenses
 release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/releasing.md)
 	@CGO_ENABLED=0 go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
 		--dist $(abspath $(DIST)) --key '$(if $(KEY),$(abspath $(KEY)))' --platform '$(PLATFORMS)' $(RELEASE_FLAGS)
@@ -253,6 +254,9 @@ release-check: ## A release of the commit for linux/amd64, built twice, verified
 
 release-key: ## A key pair for the signatures of releases: KEY=file, and file.pub
 	@CGO_ENABLED=0 go run -C packaging . key --key '$(if $(KEY),$(abspath $(KEY)))'
+
+licenses: ## The licences of all modules of the programs, as a table; fails on one that is unknown or not permitted
+	@CGO_ENABLED=0 go run -C packaging . licenses --source $(CURDIR)
 
 release-verify: ## Check DIST=dist as a stranger would: PUBLIC_KEY=file.pub [REBUILD=1]
 	@CGO_ENABLED=0 go run -C packaging . verify --dist $(abspath $(DIST)) --public-key '$(if $(PUBLIC_KEY),$(abspath $(PUBLIC_KEY)))' \

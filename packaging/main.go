@@ -22,11 +22,13 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/chart"
 	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
 	"github.com/fairlead-dev/fairlead/packaging/internal/images"
+	"github.com/fairlead-dev/fairlead/packaging/internal/license"
 	"github.com/fairlead-dev/fairlead/packaging/internal/linuxpackage"
 	"github.com/fairlead-dev/fairlead/packaging/internal/manifest"
 	"github.com/fairlead-dev/fairlead/packaging/internal/manual"
 	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
+	"github.com/fairlead-dev/fairlead/packaging/internal/sbom"
 	"github.com/fairlead-dev/fairlead/packaging/internal/signature"
 )
 
@@ -41,11 +43,13 @@ func steps() []step {
 	return []step{
 		{"binaries", binaries.Write},
 		{"manual", manual.Write},
+		{"license", license.Write},
 		{"archive", archive.Write},
 		{"images", images.Write},
 		{"chart", chart.Write},
 		{"linuxpackage", linuxpackage.Write},
 		{"manifest", manifest.Write},
+		{"sbom", sbom.Write},
 		{"airgap", airgap.Write},
 		{"notes", notes.Write},
 		{"checksums", checksums.Write},
@@ -64,6 +68,7 @@ func commands() []command {
 		{"build", "write a release into a folder", runBuild},
 		{"check", "make a release, verify it, and tamper with it", runCheck},
 		{"key", "write a new key pair for signatures", runKey},
+		{"licenses", "list the licences of all modules", runLicenses},
 		{"verify", "check a release as a stranger would", runVerify},
 		{"draft", "run some steps on the checkout as it is", runDraft},
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/fairlead-dev/fairlead/packaging/internal/license"
 	"github.com/fairlead-dev/fairlead/packaging/internal/signature"
 	"github.com/fairlead-dev/fairlead/packaging/internal/verify"
 )
@@ -28,6 +29,15 @@ func runKey(_ context.Context, args []string) error {
 	fmt.Printf("wrote %s, the private key: keep it secret, it is not encrypted\n", *file)
 	fmt.Printf("wrote %s.pub, the public key: publish it\n", *file)
 	return nil
+}
+
+func runLicenses(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("licenses", flag.ContinueOnError)
+	source := flags.String("source", "..", "the checkout")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return license.Report(ctx, *source, os.Stdout)
 }
 
 func runVerify(ctx context.Context, args []string) error {

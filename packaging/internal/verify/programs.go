@@ -18,19 +18,29 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
 )
 
-// archiveName matches PROGRAM_VERSION_OS_ARCH.tar.gz or .zip; the air-gap bundle is not one.
+// archiveName matches PROGRAM_VERSION_OS_ARCH.tar.gz or .zip.
 var archiveName = regexp.MustCompile(
 	`^(fairlead(?:-server|-operator)?)_(.+)_(linux|darwin|windows)_(amd64|arm64)\.(?:tar\.gz|zip)$`)
 
 // versionTimeout is how long a program may take to print its version.
 const versionTimeout = 30 * time.Second
 
+// matchArchive returns the parts of the name of a program's archive, or nil for other files, such as
+// the air-gap bundle.
+func (c *check) matchArchive(name string) []string {
+	match := archiveName.FindStringSubmatch(name)
+	if match == nil || "v"+match[2] != c.source.Version {
+		return nil
+	}
+	return match
+}
+
 // checkArchives compares what each archive's name promises with the program inside.
 func (c *check) checkArchives(ctx context.Context) (string, error) {
 	count := 0
 	for _, name := range sortedNames(c.signed) {
-		match := archiveName.FindStringSubmatch(name)
-		if match == nil || "v"+match[2] != c.source.Version {
+		match := c.matchArchive(name)
+		if match == nil {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -78,8 +88,8 @@ func (c *check) checkVersions(ctx context.Context) (string, error) {
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
 	var said []string
 	for _, name := range sortedNames(c.signed) {
-		match := archiveName.FindStringSubmatch(name)
-		if match == nil || match[3] != here.OS || match[4] != here.Arch || "v"+match[2] != c.source.Version {
+		match := c.matchArchive(name)
+		if match == nil || match[3] != here.OS || match[4] != here.Arch {
 			continue
 		}
 		p, err := c.program(name)

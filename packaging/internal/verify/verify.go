@@ -52,6 +52,8 @@ func Run(ctx context.Context, o Options) error {
 		{"checksums", c.checkChecksums},
 		{"archives", c.checkArchives},
 		{"versions", c.checkVersions},
+		{"images", c.checkImages},
+		{"sboms", c.checkSBOMs},
 	}
 	for _, check := range checks {
 		said, err := check.run(ctx)

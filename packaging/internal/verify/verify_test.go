@@ -5,6 +5,7 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,8 +15,10 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/archive"
 	"github.com/fairlead-dev/fairlead/packaging/internal/binaries"
 	"github.com/fairlead-dev/fairlead/packaging/internal/checksums"
+	"github.com/fairlead-dev/fairlead/packaging/internal/images"
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
 	"github.com/fairlead-dev/fairlead/packaging/internal/releasetest"
+	"github.com/fairlead-dev/fairlead/packaging/internal/sbom"
 	"github.com/fairlead-dev/fairlead/packaging/internal/signature"
 )
 
@@ -39,9 +42,13 @@ func begin(t *testing.T, version string) *release.Release {
 func build(t *testing.T, version string) *release.Release {
 	t.Helper()
 	r := begin(t, version)
-	must(t, binaries.Write(t.Context(), r))
-	must(t, archive.Write(t.Context(), r))
+	for _, write := range []func(context.Context, *release.Release) error{
+		binaries.Write, archive.Write, images.Write, sbom.Write,
+	} {
+		must(t, write(t.Context(), r))
+	}
 	must(t, r.Finish())
+	must(t, os.WriteFile(r.Path("fairlead_"+r.Version+"_airgap_linux_amd64.tar.gz"), nil, 0o600)) // is no archive
 	return r
 }
 
@@ -88,6 +95,8 @@ func TestRun_PrintsALineForEachCheck(t *testing.T) {
 		"signature  ok  fairlead_0.2.0.sigstore.json: v0.2.0, commit ",
 		"files      ok  ", "checksums  ok  checksums.txt lists the same ",
 		"archives   ok  6 archives hold the program and the platform of their names",
+		"images     ok  3 images hold the programs of the archives",
+		"sboms      ok  9 bills of materials list every module of their programs, 2 in all, with licences",
 		"versions   ok  fairlead-operator, fairlead-server, fairlead print 0.2.0 on ",
 	} {
 		if !strings.Contains(out, want) {
@@ -185,6 +194,22 @@ func TestRun_RefusesWhatWasSignedWrong(t *testing.T) {
 		{"another program", func(r *release.Release) error {
 			return copyFile(r.Path(r.Archive("fairlead-server", r.Platforms[0])), archive(r, 0))
 		}, "holds fairlead-server for "},
+		{"image of another build", func(r *release.Release) error {
+			const image = "fairlead-server_%s_image.tar"
+			return copyFile(older.Path(fmt.Sprintf(image, "0.1.0")), r.Path(fmt.Sprintf(image, "0.2.0")))
+		}, "fairlead-server_0.2.0_image.tar holds another fairlead-server for linux/"},
+		{"no bill of materials", func(r *release.Release) error {
+			return os.Remove(archive(r, 1) + sbom.Suffix)
+		}, "_arm64.tar.gz.cdx.json is missing"},
+		{"bill of materials of another build", func(r *release.Release) error {
+			return copyFile(archive(older, 1)+sbom.Suffix, archive(r, 1)+sbom.Suffix)
+		}, "_arm64.tar.gz.cdx.json does not describe fairlead for linux/"},
+		{"module left out", func(r *release.Release) error {
+			return replace(archive(r, 0)+sbom.Suffix, `"bom-ref": "pkg:golang/std@`, `"bom-ref": "pkg:golang/none@`)
+		}, ".cdx.json lacks the module std go1."},
+		{"licence left out", func(r *release.Release) error {
+			return replace(archive(r, 0)+sbom.Suffix, `"licenses"`, `"license"`)
+		}, ".cdx.json names no licence of "},
 		{"no archive", func(r *release.Release) error {
 			return os.WriteFile(archive(r, 0), []byte("text"), 0o600)
 		}, "fairlead_0.2.0_"},
@@ -209,6 +234,14 @@ func flip(name string) error {
 	}
 	data[len(data)-1] ^= 1
 	return os.WriteFile(name, data, 0o600)
+}
+
+func replace(name, old, replacement string) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(strings.ReplaceAll(string(data), old, replacement)), 0o600)
 }
 
 func copyFile(from, to string) error {

@@ -58,12 +58,13 @@ func (e Endpoints) Watch(ctx context.Context, filter Filter) iter.Seq2[EndpointE
 			case ctx.Err() != nil, errors.Is(err, errStopped):
 				return
 			case account.CodeOf(err) == account.CodeGone:
-				w.version, err = account.ResourceVersion{}, nil
-			case isTemporary(err):
-				e.log.Debug("watching endpoints", "error", err)
-				err = nil
-				timer.Sleep(ctx, watchRetryInterval)
+				w.version = account.ResourceVersion{} // list again
+			case !isTemporary(err):
+				continue
 			}
+			e.log.Debug("watching endpoints", "error", err)
+			err = nil
+			timer.Sleep(ctx, watchRetryInterval)
 		}
 		yield(EndpointEvent{}, publicError(err))
 	}

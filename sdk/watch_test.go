@@ -1,0 +1,61 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk_test
+
+import (
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/sdk"
+)
+
+// TestEndpoints_WatchComparesWhenGone holds that a watch whose version the service has forgotten
+// yields how the account differs from what it has yielded.
+func TestEndpoints_WatchComparesWhenGone(t *testing.T) {
+	t.Parallel()
+	lists := make(chan string, 2)
+	lists <- `{"resource_version":"1-2","endpoints":[{"id":"ep-b","url":"b","resource_version":"1-2"},
+		{"id":"ep-a","url":"a","resource_version":"1-1"}]}`
+	lists <- `{"resource_version":"1-9","endpoints":[{"id":"ep-c","url":"c","resource_version":"1-9"},
+		{"id":"ep-a","url":"a","resource_version":"1-8"}]}`
+	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = io.WriteString(w, <-lists)
+			return
+		}
+		w.WriteHeader(http.StatusGone)
+		_, _ = io.WriteString(w, `{"error_code":"ERR_FL_1070","status_code":410,"msg":"compacted","details":{}}`)
+	}))
+	defer service.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(service.Certificate())
+	c, err := sdk.NewClient(sdk.WithServer(service.URL), sdk.WithRootCAs(roots), sdk.WithAPIKey("flk_test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var got []string
+	for e, err := range c.Endpoints.Watch(servicetest.Context(t), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(e.Type)
+		if e.Endpoint != nil {
+			text += " " + e.Endpoint.URL
+		}
+		if got = append(got, text); text == "SYNCED" && len(got) > 3 {
+			break
+		}
+	}
+	want := []string{"ADDED a", "ADDED b", "SYNCED", "MODIFIED a", "ADDED c", "DELETED b", "SYNCED"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

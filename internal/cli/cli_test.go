@@ -5,6 +5,8 @@ package cli
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -50,6 +52,32 @@ func TestSetup_HelpFitsTheTerminal(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestVersion_NamesFIPSMode runs itself with Go's FIPS mode off and on, which a process cannot
+// change.
+func TestVersion_NamesFIPSMode(t *testing.T) {
+	const child = "FAIRLEAD_TEST_PRINTS_VERSION"
+	if os.Getenv(child) != "" {
+		root := program(0, &bytes.Buffer{})
+		root.SetOut(os.Stdout)
+		root.SetArgs([]string{"--version"})
+		if err := root.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for mode, want := range map[string]bool{"off": false, "on": true} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestVersion_NamesFIPSMode$")
+		cmd.Env = append(os.Environ(), child+"=1", "GODEBUG=fips140="+mode)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("prog ")) {
+			t.Fatalf("fips140=%s: %v: %s", mode, err, out)
+		}
+		if got := bytes.Contains(out, []byte(", FIPS 140-3)")); got != want {
+			t.Errorf("fips140=%s: --version says FIPS: %v: %s", mode, got, out)
 		}
 	}
 }

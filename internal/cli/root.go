@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"crypto/fips140"
 	"fmt"
 	"runtime"
 	"strings"
@@ -17,8 +18,12 @@ import (
 // complete. Help has lines of at most columns.
 func Setup(root *cobra.Command, columns int) {
 	root.Version = version.String()
-	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s)\n", root.Name(), version.String(), version.Revision(),
-		runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	mode := ""
+	if fips140.Enabled() {
+		mode = ", FIPS 140-3"
+	}
+	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s%s)\n", root.Name(), version.String(), version.Revision(),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, mode)
 	root.SetVersionTemplate(line)
 	root.InitDefaultVersionFlag()
 	root.Flags().Lookup("version").Usage = "print the version"

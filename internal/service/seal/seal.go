@@ -14,7 +14,6 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -53,7 +52,7 @@ func New(raw []byte) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a cipher: %w", err)
 	}
-	aead, err := cipher.NewGCM(block)
+	aead, err := cipher.NewGCMWithRandomNonce(block) // the nonce is the first 12 bytes of what it seals
 	if err != nil {
 		return nil, fmt.Errorf("making a cipher: %w", err)
 	}
@@ -63,10 +62,9 @@ func New(raw []byte) (*Key, error) {
 // Seal encrypts a text (AES-256-GCM). Only Unseal with the same owner, such as the id of the row
 // that it belongs to, reads it again. Two calls never return the same bytes.
 func (k *Key) Seal(text, owner string) []byte {
-	out := make([]byte, 1+k.aead.NonceSize(), 1+k.aead.NonceSize()+len(text)+k.aead.Overhead())
+	out := make([]byte, 1, 1+len(text)+k.aead.Overhead())
 	out[0] = format
-	_, _ = rand.Read(out[1:]) // crypto/rand.Read never returns an error
-	return k.aead.Seal(out, out[1:], []byte(text), []byte(owner))
+	return k.aead.Seal(out, nil, []byte(text), []byte(owner))
 }
 
 // ErrSealed reports that bytes were not sealed with this key for this owner.
@@ -74,11 +72,10 @@ var ErrSealed = errors.New("the secret key does not open it: it was sealed with 
 
 // Unseal returns what was sealed; ErrSealed for anything else.
 func (k *Key) Unseal(sealed []byte, owner string) (string, error) {
-	n := 1 + k.aead.NonceSize()
-	if len(sealed) < n || sealed[0] != format {
+	if len(sealed) == 0 || sealed[0] != format {
 		return "", ErrSealed
 	}
-	text, err := k.aead.Open(nil, sealed[1:n], sealed[n:], []byte(owner))
+	text, err := k.aead.Open(nil, nil, sealed[1:], []byte(owner))
 	if err != nil {
 		return "", ErrSealed
 	}

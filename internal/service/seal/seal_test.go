@@ -130,3 +130,16 @@ func TestRead_RefusesBadFilesWithoutShowingThem(t *testing.T) {
 		t.Errorf("a missing directory: %v", err)
 	}
 }
+
+// Values sealed by versions that made their own nonces are still read.
+func TestKey_UnsealsEarlierVersions(t *testing.T) {
+	t.Parallel()
+	sealed, err := hex.DecodeString(
+		"014841287f523bf703e4bef5a98771133d33728e289dbbcc53b90e69988f61793e27ab7a39414c0c073b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := key(t, 7).Unseal(sealed, "bk-1"); got != "client secret" || err != nil {
+		t.Errorf("unsealed %q, %v", got, err)
+	}
+}

@@ -3,8 +3,8 @@
 
 // Package archive packs each program of a release, with licence, README, man pages and completions,
 // into a tar.gz, or a zip for Windows. Two runs give the same bytes: entries are sorted, owned by
-// 0:0, and dated with the commit's time. What is packed was written by package binaries and by the
-// step that writes man pages.
+// 0:0, and dated with the commit's time. What is packed was written by the packages binaries, manual
+// and license.
 package archive
 
 import (
@@ -56,6 +56,7 @@ func entries(r *release.Release, program string, p release.Platform) ([]entry, e
 		{name: filepath.Base(binary), path: binary, mode: 0o755},
 		{name: "LICENSE", path: filepath.Join(r.Source, "LICENSE"), mode: 0o644},
 		{name: "README.md", path: filepath.Join(r.Source, "README.md"), mode: 0o644},
+		{name: "THIRD_PARTY_LICENSES.txt", path: r.Path("THIRD_PARTY_LICENSES.txt"), mode: 0o644},
 	}
 	for _, folder := range []string{"man", "completions"} {
 		found, err := filepath.Glob(r.BuildPath(folder, program, "*"))

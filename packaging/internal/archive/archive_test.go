@@ -29,6 +29,7 @@ func build(t *testing.T, platforms ...string) *release.Release {
 	t.Helper()
 	r := releasetest.Begin(t, platforms...)
 	releasetest.WriteFile(t, r.BuildPath("man", "fairlead", "fairlead.1"), ".TH FAIRLEAD 1\n")
+	releasetest.WriteFile(t, r.Path("THIRD_PARTY_LICENSES.txt"), "licences\n")
 	releasetest.WriteFile(t, r.BuildPath("completions", "fairlead", "fairlead.bash"), "complete\n")
 	for _, write := range []func() error{
 		func() error { return binaries.Write(t.Context(), r) },
@@ -44,7 +45,7 @@ func build(t *testing.T, platforms ...string) *release.Release {
 func TestWrite_PacksTheProgramAndItsDocuments(t *testing.T) {
 	t.Parallel()
 	r := build(t, runtime.GOOS+"/"+runtime.GOARCH, "windows/arm64")
-	docs := []string{"LICENSE", "README.md", "completions/fairlead.bash"}
+	docs := []string{"LICENSE", "README.md", "THIRD_PARTY_LICENSES.txt", "completions/fairlead.bash"}
 	p := release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	dir := t.TempDir()
 	got := extractTar(t, r.Path(r.Archive("fairlead", p)), dir)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -59,6 +60,26 @@ func TestHelmTest_PodIsRestricted(t *testing.T) {
 	}
 	if pod.RestartPolicy != corev1.RestartPolicyNever || !ptr.Deref(pod.AutomountServiceAccountToken, false) {
 		t.Errorf("pod %+v", pod)
+	}
+}
+
+// TestHelmTest_ReadsOnly checks that the pod has rights of its own, and what they are.
+func TestHelmTest_ReadsOnly(t *testing.T) {
+	t.Parallel()
+	operator := rbacv1.PolicyRule{APIGroups: []string{"bindings.fairlead.dev"},
+		Resources: []string{"kubernetesoperators"}, ResourceNames: []string{release}, Verbs: []string{"get"}}
+	pods := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}
+	for _, tt := range []struct {
+		values values
+		want   []rbacv1.PolicyRule
+	}{{validValues(), []rbacv1.PolicyRule{operator}}, {exportingValues(), []rbacv1.PolicyRule{operator, pods}}} {
+		all := render(t, tt.values)
+		if got := get[corev1.Pod](t, all, "Pod", release+"-test").Spec.ServiceAccountName; got != release+"-test" {
+			t.Errorf("the pod's ServiceAccount is %s", got)
+		}
+		if diff := cmp.Diff(tt.want, get[rbacv1.Role](t, all, "Role", release+"-test").Rules); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 				}
 				continue
 			}
-			if !strings.HasSuffix(role.Name, "-forwarder") {
+			if strings.HasSuffix(role.Name, "-manager") {
 				perNamespace[role.Namespace] = append(perNamespace[role.Namespace],
 					flattenRules("manager", false, role.Rules)...)
 			}

@@ -166,7 +166,7 @@ func TestSecurity_PageHasRightsOfRoles(t *testing.T) {
 			args = append(args, "--set", "binding.namespaces.allow={team-a}")
 		}
 		c.install(release, namespace, args...)
-		for _, role := range []string{"manager", "forwarder", "exporter"} {
+		for _, role := range []string{"manager", "forwarder", "exporter", "test"} {
 			rows := documentedRights(t, role)
 			if role == "exporter" && len(install.enabled) == 0 {
 				rows = nil // there is none

@@ -99,8 +99,8 @@ func (c *Cluster) startServiceOf(t testing.TB, programs, host string, flags ...s
 	t.Helper()
 	n := int(product.ports.Add(1))
 	dir := t.TempDir()
-	s := &Service{c: c, dir: dir, programs: programs, flags: flags, addr: net.JoinHostPort(host, strconv.Itoa(firstPort+n)),
-		CAFile: filepath.Join(dir, "ca.crt")}
+	s := &Service{c: c, dir: dir, programs: programs, flags: flags,
+		addr: net.JoinHostPort(host, strconv.Itoa(firstPort+n)), CAFile: filepath.Join(dir, "ca.crt")}
 	s.URL, s.metricsURL = "https://"+s.addr, fmt.Sprintf("http://127.0.0.1:%d", firstPort+1000+n)
 	s.Start(t)
 	ca, err := c.Exec(t.Context(), s.program(t, "fairlead-server"), "ca", "--data-dir", filepath.Join(dir, "data"))

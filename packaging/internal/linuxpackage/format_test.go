@@ -124,7 +124,8 @@ func readAll(r io.Reader) (string, error) {
 func TestApkVersion_SpellsPrereleases(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{"0.2.0": "0.2.0", "1.0.0-rc.1": "1.0.0_rc1",
-		"1.0.0-beta2": "1.0.0_beta2", "1.0.0-alpha": "1.0.0_alpha", "1.0.0-dev.5": "1.0.0_pre", "1.0.0-rc.1-x": "1.0.0_pre"} {
+		"1.0.0-beta2": "1.0.0_beta2", "1.0.0-alpha": "1.0.0_alpha", "1.0.0-dev.5": "1.0.0_pre",
+		"1.0.0-rc.1-x": "1.0.0_pre"} {
 		if got := apkVersion(version); got != want {
 			t.Errorf("%s: %s, want %s", version, got, want)
 		}

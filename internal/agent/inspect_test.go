@@ -116,6 +116,9 @@ func TestInspect_ShowsUnreachedUpstream(t *testing.T) {
 		e.Caller.Person != "ann@a.b" || e.Caller.Pod != "client" {
 		t.Errorf("got %+v", e)
 	}
+	wait.Until(t, "the endpoint, which may be known later than its first request", func() bool {
+		return len(recorder.Endpoints()) == 1
+	})
 	if got := recorder.Endpoints()[0].Marked; len(got) != 1 || got[0] != "X-Token-V2" {
 		t.Errorf("marked %q", got)
 	}

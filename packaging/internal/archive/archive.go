@@ -56,7 +56,7 @@ func entries(r *release.Release, program string, p release.Platform) ([]entry, e
 		{name: filepath.Base(binary), path: binary, mode: 0o755},
 		{name: "LICENSE", path: filepath.Join(r.Source, "LICENSE"), mode: 0o644},
 		{name: "README.md", path: filepath.Join(r.Source, "README.md"), mode: 0o644},
-		{name: "THIRD_PARTY_LICENSES.txt", path: r.Path("THIRD_PARTY_LICENSES.txt"), mode: 0o644},
+		{name: release.ThirdPartyLicenses, path: r.Path(release.ThirdPartyLicenses), mode: 0o644},
 	}
 	for _, folder := range []string{"man", "completions"} {
 		found, err := filepath.Glob(r.BuildPath(folder, program, "*"))

@@ -29,7 +29,7 @@ func build(t *testing.T, platforms ...string) *release.Release {
 	t.Helper()
 	r := releasetest.Begin(t, platforms...)
 	releasetest.WriteFile(t, r.BuildPath("man", "fairlead", "fairlead.1"), ".TH FAIRLEAD 1\n")
-	releasetest.WriteFile(t, r.Path("THIRD_PARTY_LICENSES.txt"), "licences\n")
+	releasetest.WriteFile(t, r.Path(release.ThirdPartyLicenses), "licences\n")
 	releasetest.WriteFile(t, r.BuildPath("completions", "fairlead", "fairlead.bash"), "complete\n")
 	for _, write := range []func() error{
 		func() error { return binaries.Write(t.Context(), r) },

@@ -20,10 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
 )
 
-const (
-	tableFile = "licenses.csv"
-	textsFile = "THIRD_PARTY_LICENSES.txt"
-)
+const tableFile = "licenses.csv"
 
 // report is the modules of the programs with their terms.
 type report struct {
@@ -77,7 +74,7 @@ func Write(ctx context.Context, r *release.Release) error {
 	if err := os.WriteFile(r.Path(tableFile), table.Bytes(), 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(r.Path(textsFile), texts.Bytes(), 0o644)
+	return os.WriteFile(r.Path(release.ThirdPartyLicenses), texts.Bytes(), 0o644)
 }
 
 // Report writes the table of licenses.csv for the sources in a checkout, on all platforms, without

@@ -31,7 +31,7 @@ func write(t *testing.T, version string) *release.Release {
 	r := &release.Release{Version: version, Source: source, Dist: t.TempDir(), Time: commitTime,
 		Platforms: []release.Platform{{OS: "linux", Arch: "amd64"}, {OS: "linux", Arch: "arm64"},
 			{OS: "darwin", Arch: "arm64"}}}
-	releasetest.WriteFile(t, r.Path("THIRD_PARTY_LICENSES.txt"), "licences\n")
+	releasetest.WriteFile(t, r.Path(release.ThirdPartyLicenses), "licences\n")
 	for _, program := range []string{"fairlead", "fairlead-server"} {
 		for _, p := range r.Platforms {
 			releasetest.WriteFile(t, r.Binary(program, p), "#!/bin/sh\necho "+program+" "+version+"\n")

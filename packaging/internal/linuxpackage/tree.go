@@ -17,9 +17,6 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
 )
 
-// libraries is the file with the licences of the libraries that the programs hold.
-const libraries = "THIRD_PARTY_LICENSES.txt"
-
 // tree is the files of a program's packages that are made from others, in a folder.
 type tree struct {
 	program string
@@ -123,9 +120,7 @@ func (t *tree) contents(r *release.Release, f format, p release.Platform) files.
 	} else {
 		add(filepath.Join(r.Source, "LICENSE"), licenses+"LICENSE", "", 0o644)
 	}
-	if _, err := os.Stat(r.Path(libraries)); err == nil {
-		add(r.Path(libraries), licenses+libraries, "", 0o644)
-	}
+	add(r.Path(release.ThirdPartyLicenses), licenses+release.ThirdPartyLicenses, "", 0o644)
 	if !f.systemd {
 		return all
 	}

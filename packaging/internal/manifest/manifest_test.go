@@ -28,6 +28,7 @@ func begin(t *testing.T, platforms ...string) *release.Release {
 			releasetest.WriteFile(t, r.Binary(program, p), "#!/bin/sh\n# "+p.String()+"\necho \"${0##*/} $*\"\n")
 		}
 	}
+	releasetest.WriteFile(t, r.Path(release.ThirdPartyLicenses), "licences\n")
 	if err := archive.Write(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,9 @@ const (
 
 	// Checksums is the name of the file that lists every other file of a release, and its digest.
 	Checksums = "checksums.txt"
+	// ThirdPartyLicenses is the name of the file with the licences of all modules of the programs,
+	// which archives and packages hold, too.
+	ThirdPartyLicenses = "THIRD_PARTY_LICENSES.txt"
 )
 
 // Signature returns the name of the release's signature, which checksums.txt does not list.

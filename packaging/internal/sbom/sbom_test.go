@@ -22,6 +22,7 @@ import (
 func write(t *testing.T) *release.Release {
 	t.Helper()
 	r := releasetest.Begin(t, "linux/amd64", "linux/arm64", "windows/amd64")
+	releasetest.WriteFile(t, r.Path(release.ThirdPartyLicenses), "licences\n")
 	for _, step := range []func() error{
 		func() error { return binaries.Write(t.Context(), r) },
 		func() error { return archive.Write(t.Context(), r) },

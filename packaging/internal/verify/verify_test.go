@@ -42,6 +42,7 @@ func begin(t *testing.T, version string) *release.Release {
 func build(t *testing.T, version string) *release.Release {
 	t.Helper()
 	r := begin(t, version)
+	releasetest.WriteFile(t, r.Path(release.ThirdPartyLicenses), "licences\n")
 	for _, write := range []func(context.Context, *release.Release) error{
 		binaries.Write, archive.Write, images.Write, sbom.Write,
 	} {

@@ -26,8 +26,9 @@ if [ "${1:-}" != cluster ]; then
 	# php-cgi and mini-httpd stand in for the Apache that SimpleSAMLphp would bring along and start; mini-httpd does not start by itself.
 	[ -e /usr/share/simplesamlphp/www/index.php ] || missing+=(simplesamlphp php-cgi mini-httpd)
 	need php php-cli
-	# Packages of a release: rpms, manual pages, users and units.
+	# Packages of a release: rpms, manual pages, users and units, Homebrew's formula.
 	need rpm rpm
+	need ruby ruby
 	need man man-db
 	need systemd-sysusers systemd
 	php -r 'exit(extension_loaded("dom") && extension_loaded("mbstring") && extension_loaded("pdo_sqlite") ? 0 : 1);' 2>/dev/null || missing+=(php-xml php-mbstring php-sqlite3)

@@ -28,15 +28,19 @@ type approval struct {
 	generation int64
 }
 
-// Approved reports whether the object's spec is approved, now or by an earlier manager.
+// Approved reports whether the object's spec is approved, now or by an earlier manager. The object
+// may be older than the approved one, as the caller reads it from a cache: the approval stays then.
 func (a *Approvals) Approved(b *v1alpha1.BoundEndpoint) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if b.Observed() {
-		delete(a.approved, b.Name)
-		return true
+	now := a.approved[b.Name]
+	if !b.Observed() {
+		return now == approval{b.UID, b.Generation}
 	}
-	return a.approved[b.Name] == approval{b.UID, b.Generation}
+	if now.uid == b.UID && now.generation <= b.Generation {
+		delete(a.approved, b.Name)
+	}
+	return true
 }
 
 // approve approves the object's current spec. nil means that the hostname has no object.

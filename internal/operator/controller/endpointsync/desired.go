@@ -6,6 +6,7 @@ package endpointsync
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -90,12 +91,16 @@ func (d *Desired) add(e *entry) {
 	}
 }
 
-// ForgetDeleted drops the hostname's ports that were deleted through the API; its object no longer
-// has them.
-func (s *Set) ForgetDeleted(hostname string) {
+// ForgetDeleted drops the hostname's ports that were deleted through the API and that its object no
+// longer has.
+func (s *Set) ForgetDeleted(hostname string, has []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.deletedPorts, hostname)
+	deleted := s.deletedPorts[hostname]
+	maps.DeleteFunc(deleted, func(port int, _ bool) bool { return !slices.Contains(has, int32(port)) })
+	if len(deleted) == 0 {
+		delete(s.deletedPorts, hostname)
+	}
 }
 
 // Availability returns whether the account has been read, how many endpoints the hostname has, and

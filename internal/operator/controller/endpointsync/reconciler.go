@@ -135,9 +135,7 @@ func (r *Reconciler) finish(
 	}
 	r.Set.SetPorts(hostname, kept)
 	r.Latency.Retain(hostname, kept)
-	if spec == nil || spec.RemoveAfter == nil {
-		r.Set.ForgetDeleted(hostname)
-	}
+	r.Set.ForgetDeleted(hostname, kept)
 	r.Report.ReportRejected(hostname, nil)
 	r.Ports.releaseExcept(hostname, func(port int32) bool { return slices.Contains(kept, port) })
 	if exhausted && (result.RequeueAfter == 0 || result.RequeueAfter > refusalRetry) {

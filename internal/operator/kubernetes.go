@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,14 +78,18 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 // cacheOptions configures the cache: our kinds in our namespace, one informer of all Services that
 // keeps little of those of others, and our own EndpointSlices and NetworkPolicies. With listed namespaces it holds only
 // the Services of our namespace, as there are no rights to read the others, and no slices. It never
-// holds ServiceImports: without their CRD it would not be filled.
-func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
+// holds ServiceImports: without their CRD it would not be filled. failed is told of watches that fail.
+func cacheOptions(
+	own installation.Installation, policy namespaces.Policy, failed toolscache.WatchErrorHandlerWithContext,
+) cache.Options {
 	here := map[string]cache.Config{own.Namespace: {}}
 	services := cache.ByObject{Transform: boundendpoint.ServiceTransform(own)}
 	if policy.Listed() {
 		services.Namespaces = here
 	}
 	return cache.Options{
+		DefaultWatchErrorHandler: failed,
+
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.BoundEndpoint{}:      {Namespaces: here, Transform: boundendpoint.CacheTransform()},

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -57,13 +56,13 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	second := newSecondReleaseDetector(direct.anchors.Installation, logger.WithName("lease"))
-	mgr, err := newManager(o, parsed, logger, direct.anchors, leaseObserver{
+	ready := &readiness{log: logger}
+	mgr, err := newManager(o, parsed, ready, direct.anchors, leaseObserver{
 		onRead: second.observeLease, onLost: func() { stop(errLeaseTaken) },
 	})
 	if err != nil {
 		return err
 	}
-	ready := &readiness{}
 	if err := addRunnables(ctx, mgr, direct, o, parsed, ready, second); err != nil {
 		return err
 	}
@@ -116,18 +115,17 @@ func newDirectClients(o ManagerOptions) (directClients, error) {
 }
 
 func newManager(
-	o ManagerOptions, s settings, logger logr.Logger, anchors *installation.Anchors, lease leaseObserver,
+	o ManagerOptions, s settings, ready *readiness, anchors *installation.Anchors, lease leaseObserver,
 ) (ctrl.Manager, error) {
 	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Known, lease)
 	if err != nil {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
-		Scheme:         newScheme(),
-		MapperProvider: newMapper,
-		Cache: cacheOptions(installation.Installation{Namespace: o.Namespace,
-			Release: o.Release}, s.namespaces),
-		Logger:                              logger,
+		Scheme:                              newScheme(),
+		MapperProvider:                      newMapper,
+		Cache:                               cacheOptions(anchors.Installation, s.namespaces, ready.watchFailed),
+		Logger:                              ready.log,
 		LeaderElection:                      o.LeaderElect,
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
@@ -205,7 +203,7 @@ func addRunnables(
 		runnables = append(runnables, targets, uninstall)
 	}
 	return errors.Join(
-		addReplicaRunnables(mgr, ready),
+		addReplicaRunnables(ctx, mgr, o, ready),
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
@@ -278,8 +276,9 @@ func notifyOf(
 }
 
 // addReplicaRunnables adds what every replica runs, leading or not.
-func addReplicaRunnables(mgr ctrl.Manager, ready *readiness) error {
+func addReplicaRunnables(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, ready *readiness) error {
 	return errors.Join(
+		fillBeforeLeading(ctx, mgr.GetCache(), o),
 		mgr.Add(ready),
 		mgr.Add(newMemoryReleaser()),
 		mgr.AddReadyzCheck("caches", ready.check),
@@ -320,24 +319,4 @@ func operatorObject(ctx context.Context, cached client.Client, own installation.
 		_ = cached.Get(ctx, client.ObjectKeyFromObject(o), o) // without it the event lacks the UID
 		return o
 	}
-}
-
-// readiness becomes true when the caches are filled. A manager that does not lead is ready too.
-type readiness struct{ filled atomic.Bool }
-
-// Start is called once the caches are filled.
-func (r *readiness) Start(ctx context.Context) error {
-	r.filled.Store(true)
-	<-ctx.Done()
-	return nil
-}
-
-// NeedLeaderElection returns false: it runs on every replica.
-func (r *readiness) NeedLeaderElection() bool { return false }
-
-func (r *readiness) check(*http.Request) error {
-	if !r.filled.Load() {
-		return errors.New("the caches are not filled yet: is the API server reachable?")
-	}
-	return nil
 }

@@ -77,7 +77,7 @@ func fillBeforeLeading(ctx context.Context, c cache.Cache, o ManagerOptions) err
 // whose CRDs or rights are of an earlier version.
 func (r *readiness) watchFailed(ctx context.Context, watch *toolscache.Reflector, err error) {
 	toolscache.DefaultWatchErrorHandler(ctx, watch, err)
-	remedy := ""
+	var remedy string
 	switch {
 	case apierrors.IsNotFound(err):
 		remedy = "apply the CRDs of this version's chart, or install it with crds.install=true"

@@ -49,7 +49,8 @@ func TestReconciler_DeletedWhileWriting(t *testing.T) {
 	e.Type = account.TypeCloud
 	l.event(account.Added, e)
 	desired := l.r.Set.Desired("api.demo")
-	spec, _ := planner{now: l.now, delays: l.r.Delays, ports: l.r.Ports, hostname: "api.demo", desired: desired}.plan(nil)
+	spec, _ := planner{now: l.now, delays: l.r.Delays, ports: l.r.Ports, hostname: "api.demo",
+		desired: desired}.plan(nil)
 	l.event(account.Deleted, e)
 	l.r.finish("api.demo", spec, desired, l.now, false)
 	if !l.r.Set.Desired("api.demo").Immediate(80) {

@@ -52,7 +52,8 @@ func (r *readiness) check(*http.Request) error {
 	return nil
 }
 
-// fillBeforeLeading makes the caches read what the leader's controllers watch, before there is one.
+// fillBeforeLeading makes the caches read, before there is a leader, what its controllers watch:
+// besides the kinds that boundendpoint.Index names, and Namespaces, which every version may read.
 func fillBeforeLeading(ctx context.Context, c cache.Cache, o ManagerOptions) error {
 	everywhere := len(o.AllowNamespaces) == 0
 	kinds := []client.Object{&v1alpha1.KubernetesOperator{}}

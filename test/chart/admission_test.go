@@ -154,16 +154,23 @@ func (c *cluster) expectRefusal(what, refusal string, err error) {
 	}
 }
 
-// awaitDenied waits until a slice with a foreign address is refused with the sentence: the API
-// server learns of policies and their parameters by watching.
+// awaitDenied waits until a slice with a foreign address is refused with the sentence.
 func (c *cluster) awaitDenied(manager client.Client, refusal string) {
 	c.t.Helper()
 	s := targetSlice()
 	s.Endpoints[0].Addresses = []string{"10.0.0.1"}
+	c.awaitRefusal(refusal, func() error {
+		return manager.Create(context.Background(), s.DeepCopy(), client.DryRunAll)
+	})
+}
+
+// awaitRefusal waits until write is refused with the sentence: the API server learns of policies
+// and their parameters by watching.
+func (c *cluster) awaitRefusal(refusal string, write func() error) {
+	c.t.Helper()
 	var err error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		err = manager.Create(context.Background(), s.DeepCopy(), client.DryRunAll)
-		if err != nil && strings.Contains(err.Error(), refusal) {
+		if err = write(); err != nil && strings.Contains(err.Error(), refusal) {
 			return
 		}
 		select {

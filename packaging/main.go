@@ -107,11 +107,8 @@ func runBuild(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if err := signature.CheckKey(o.Key); err != nil {
-		return err
-	}
 	r, err := release.Open(ctx, o)
-	if err != nil {
+	if err := errors.Join(err, signature.CheckKey(o.Key)); err != nil {
 		return err
 	}
 	return build(ctx, r)

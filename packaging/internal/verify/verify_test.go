@@ -173,6 +173,16 @@ func requireRefused(t *testing.T, r *release.Release, key, want string) {
 	}
 }
 
+func TestRun_RefusesFolderWithoutRelease(t *testing.T) {
+	t.Parallel()
+	dist := filepath.Join(t.TempDir(), "none")
+	err := Run(t.Context(), Options{Dist: dist, Out: t.Output()})
+	if want := "no release in " + dist; err == nil || !strings.Contains(err.Error(), want) ||
+		!strings.Contains(err.Error(), "`make release`") {
+		t.Errorf("got %v, want %q and the target that makes one", err, want)
+	}
+}
+
 func TestRun_RefusesTheSignatureOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	r := sign(t, begin(t, "v0.1.0"))

@@ -80,8 +80,8 @@ func (c *check) checkSignature(context.Context) (string, error) {
 		return "", err
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("no release in %s: it has no file fairlead_VERSION.sigstore.json; `make release` makes one, "+
-			"and DIST=folder names another folder", c.Dist)
+		return "", fmt.Errorf("no release in %s: it has no file fairlead_VERSION.sigstore.json; `make release` makes "+
+			"one, and DIST=folder names another folder", c.Dist)
 	}
 	if len(found) > 1 {
 		return "", fmt.Errorf("folder %s holds %d files fairlead_VERSION.sigstore.json: a release has one",

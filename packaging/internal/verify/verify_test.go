@@ -142,7 +142,7 @@ func TestRun_RefusesWhatWasChangedAfterSigning(t *testing.T) {
 		}, r.Signature() + " is not a Sigstore bundle"},
 		{"bundle removed", func(dist string) error {
 			return os.Remove(filepath.Join(dist, r.Signature()))
-		}, "holds 0 files"},
+		}, "it has no file fairlead_VERSION.sigstore.json"},
 		{"bundle of another release", func(dist string) error {
 			return copyFile(older.Path(older.Signature()), filepath.Join(dist, r.Signature()))
 		}, r.Signature() + " is not by the key"},

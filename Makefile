@@ -175,7 +175,7 @@ manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the charts' copi
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-manager,fileName=manager.yaml paths=./internal/operator/controller/... output:rbac:dir=config/rbac
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder,fileName=forwarder.yaml paths=./internal/operator output:rbac:dir=config/rbac
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder-pods,fileName=forwarder-pods.yaml paths=./internal/operator/forwarder/podidentity/... output:rbac:dir=config/rbac
-	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-exporter,fileName=exporter.yaml paths=./internal/exporter/... output:rbac:dir=config/rbac
+	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-exporter,fileName=exporter.yaml paths=./internal/operator/exporter/... output:rbac:dir=config/rbac
 	@mkdir -p $(CRDS) && cp config/crd/bases/*.yaml $(CRDS)/
 	@for c in server operator; do cp docs/prometheus/fairlead-$$c.rules.yaml charts/fairlead-$$c/files/rules.yaml; done
 	@cp docs/grafana/fairlead-{service,endpoint}.json charts/fairlead-server/files/dashboards/

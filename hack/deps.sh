@@ -4,6 +4,7 @@
 set -euo pipefail
 
 missing=()
+unwanted=()
 need() { # COMMAND PACKAGE
 	PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null || missing+=("$2")
 }
@@ -33,7 +34,9 @@ if [ "${1:-}" != cluster ]; then
 	need systemd-sysusers systemd
 	php -r 'exit(extension_loaded("dom") && extension_loaded("mbstring") && extension_loaded("pdo_sqlite") ? 0 : 1);' 2>/dev/null || missing+=(php-xml php-mbstring php-sqlite3)
 	# promtool; nothing of the package may take the port 9090, neither now nor after a boot.
-	command -v promtool >/dev/null || { missing+=(prometheus); unwanted=prometheus.service; }
+	command -v promtool >/dev/null || { missing+=(prometheus); unwanted+=(prometheus.service); }
+	# A pooler before PostgreSQL; its unit must not start.
+	command -v pgbouncer >/dev/null || { missing+=(pgbouncer); unwanted+=(pgbouncer.service); }
 	command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 fi
 
@@ -45,6 +48,6 @@ if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
-[ -z "${unwanted:-}" ] || [ ! -d /run/systemd/system ] || systemctl mask --quiet "$unwanted"
+[ ${#unwanted[@]} -eq 0 ] || [ ! -d /run/systemd/system ] || systemctl mask --quiet "${unwanted[@]}"
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/sdk"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func client(t *testing.T, s *servicetest.Server, key string) *sdk.Client {

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/net/nettest"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/sdk"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestConn_IsNetConn holds a connection through the whole service to what net.Conn promises:

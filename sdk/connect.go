@@ -85,7 +85,7 @@ func (o *endpointOptions) agentOptions() (agent.Options, error) {
 	if err != nil {
 		return agent.Options{}, err
 	}
-	dial, err := connectproxy.Dialer(os.Getenv, nil)
+	dial, err := connectproxy.Dialer(os.Getenv, s.hostPort(), nil)
 	if err != nil {
 		return agent.Options{}, fmt.Errorf("reading the proxy's address: %w", err)
 	}

@@ -49,7 +49,7 @@ const (
 // Error is a refusal: of an endpoint, or of a call of the API.
 type Error struct {
 	Code    Code         // "" = there is none
-	Reason  Reason       // of an endpoint; "" of a call of the API
+	Reason  Reason       // an endpoint's reason; "" for a call of the API
 	Message string       // a sentence without a full stop; it may quote the service
 	Status  int          // the HTTP status of a call of the API; 0 = there was no answer
 	Fields  []FieldError // every broken rule of a request

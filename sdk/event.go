@@ -19,7 +19,7 @@ type Online struct {
 // once for each cause. The endpoint is retried until Online follows.
 type Offline struct {
 	Cause   string // a sentence without a full stop
-	Code    string // of the tunnel's protocol, such as DRAINING; "" = the service gave none
+	Code    string // the tunnel protocol's code, such as DRAINING; "" = the service gave none
 	RetryIn time.Duration
 }
 

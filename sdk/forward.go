@@ -30,7 +30,7 @@ func Forward(ctx context.Context, url, upstream string, opts ...Option) (*Forwar
 		return nil, publicError(err)
 	}
 	scheme := e.URL.Scheme
-	if scheme == "https" { // of the callers; the upstream's is in its own URL
+	if scheme == "https" { // the callers' scheme; the upstream's is in its own URL
 		scheme = "http"
 	}
 	if e.Upstream, err = agent.ParseUpstream(scheme, upstream); err != nil {

@@ -10,9 +10,9 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/sdk"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestForward_RelaysToUpstream(t *testing.T) {
@@ -25,7 +25,7 @@ func TestForward_RelaysToUpstream(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := tunnel.Bound{EndpointID: web.EndpointID(), URL: web.URL()}
-	if status, body := f.Get(b); status != http.StatusOK || body != "hello hello.demo from 10.1.2.3" {
+	if status, body := f.Get(b); status != http.StatusOK || body != "hello web.demo from 10.1.2.3" {
 		t.Errorf("got %d %q", status, body)
 	}
 	if err := errors.Join(web.Close(), web.Wait()); err != nil {

@@ -16,7 +16,7 @@ import (
 
 const (
 	defaultBacklog = 128
-	maxAcceptWait  = 10 * time.Second // of a connection for an Accept
+	maxAcceptWait  = 10 * time.Second // how long a connection waits for an Accept
 )
 
 // Listener is the type of the listeners that [Listen] returns.

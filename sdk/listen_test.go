@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/sdk"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestMain(m *testing.M) { servicetest.Main(m) }

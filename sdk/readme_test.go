@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/sdk"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestREADME_ProgramIsEndpoint builds the program of README.md, runs it and calls it.

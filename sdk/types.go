@@ -54,7 +54,7 @@ type EndpointFields struct {
 	Bindings       []string `json:"bindings,omitempty"` // default [BindingKubernetes]
 	Name           string   `json:"name,omitempty"`
 	TrafficPolicy  *string  `json:"traffic_policy,omitempty"`
-	BackendID      *string  `json:"backend_id,omitempty"` // of what the policy does not answer or forward
+	BackendID      *string  `json:"backend_id,omitempty"` // for what the policy neither answers nor forwards
 	PoolingEnabled *bool    `json:"pooling_enabled,omitempty"`
 }
 
@@ -170,7 +170,7 @@ type Authtoken struct {
 	Object
 
 	ACL        []string   `json:"acl"`        // rules such as bind:http://*.demo; empty = everything
-	Token      string     `json:"token"`      // of Create only
+	Token      string     `json:"token"`      // Create's answer has it only
 	ExpiresAt  *time.Time `json:"expires_at"` // nil = never
 	LastUsedAt *time.Time `json:"last_used_at"`
 }
@@ -188,7 +188,7 @@ type APIKey struct {
 	Object
 
 	Scopes     []string   `json:"scopes"`
-	Token      string     `json:"token"`      // of Create only
+	Token      string     `json:"token"`      // Create's answer has it only
 	ExpiresAt  *time.Time `json:"expires_at"` // nil = never
 	LastUsedAt *time.Time `json:"last_used_at"`
 }

@@ -5,10 +5,10 @@ package sdk
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -139,10 +139,7 @@ func (w *endpointWatch) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gone := make(map[string]*Endpoint, len(w.known))
-	for id, e := range w.known {
-		gone[id] = e
-	}
+	gone := maps.Clone(w.known)
 	for i := len(list.Endpoints) - 1; i >= 0; i-- { // oldest first
 		e := &list.Endpoints[i]
 		before := gone[e.ID]
@@ -172,14 +169,7 @@ func (w *endpointWatch) list(ctx context.Context) error {
 
 // emit yields an event.
 func (w *endpointWatch) emit(kind EventType, from *account.Endpoint) error {
-	raw, err := json.Marshal(from)
-	if err != nil {
-		return err
-	}
-	e, err := decode[Endpoint](raw)
-	if err != nil {
-		return err
-	}
+	e := endpointOf(from)
 	if w.known[e.ID] = e; kind == EventDeleted {
 		delete(w.known, e.ID)
 	}
@@ -187,4 +177,16 @@ func (w *endpointWatch) emit(kind EventType, from *account.Endpoint) error {
 		return errStopped
 	}
 	return nil
+}
+
+func endpointOf(e *account.Endpoint) *Endpoint {
+	to := &Endpoint{Object: Object{ID: e.ID, Description: e.Description, Metadata: e.Metadata, CreatedAt: e.CreatedAt},
+		URL: e.URL, Host: e.Host, Port: e.Port, Type: e.Type, Bindings: e.Bindings, Name: e.Name, Status: e.Status,
+		OfflineSince: e.OfflineSince, UpdatedAt: e.UpdatedAt, PoolingEnabled: e.PoolingEnabled,
+		UpstreamURL: e.UpstreamURL, BackendID: e.BackendID, TrafficPolicy: e.TrafficPolicy,
+		ResourceVersion: e.ResourceVersion.String()}
+	if e.TunnelSession != nil {
+		to.TunnelSession = &Ref{ID: e.TunnelSession.ID}
+	}
+	return to
 }

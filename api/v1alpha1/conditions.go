@@ -31,6 +31,9 @@ const (
 	// ConditionServiceImportsReady: what clusters of the account export is imported. It is absent
 	// where Services are not imported.
 	ConditionServiceImportsReady = "ServiceImportsReady"
+	// ConditionKeysKnown: the service knows the keys with which the cluster signs the pods' tokens.
+	// It is absent where the pods present secrets.
+	ConditionKeysKnown = "KeysKnown"
 )
 
 // Condition types of an EndpointAccess, besides ConditionAccepted: its selectors are valid.
@@ -94,6 +97,10 @@ const (
 	ReasonWritten               = "Written"
 	ReasonNotWritten            = "NotWritten"
 	ReasonDisabled              = "Disabled"
+	ReasonKeysKnown             = "KeysKnown"
+	ReasonKeysMissing           = "KeysMissing"
+	ReasonKeysUnreadable        = "KeysUnreadable"
+	ReasonUnknownKey            = "UnknownKey"
 )
 
 // ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 // TestCRDs runs against one API server.

@@ -45,7 +45,7 @@ type KubernetesOperatorStatus struct {
 	// written. Forwarders that leave the decision to NetworkPolicies deny what differs from it.
 	NetworkPolicies *WrittenNetworkPolicies `json:"networkPolicies,omitempty"`
 	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld,
-	// ServiceImportsReady, NetworkPoliciesWritten.
+	// ServiceImportsReady, NetworkPoliciesWritten, KeysKnown.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -14,8 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/exporter"
-	"github.com/fairlead-dev/fairlead/internal/exporter/serviceexport"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 )
 
 func newExporter(getenv func(string) string, errOut io.Writer) *cobra.Command {
@@ -64,6 +64,8 @@ func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
 		"`NAME` of the exporters' Deployment: when that is deleted, the endpoints go; also the name of their Lease")
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
 		"`NAMES` of the only namespaces whose objects are exported, comma-separated; default all")
+	f.BoolVar(&o.InlinePolicies, "inline-policies", false,
+		"refuse traffic policies in ConfigMaps, which then need not be readable")
 	f.BoolVar(&o.CrossNamespace, "cross-namespace", false,
 		"let an object name a Service of another namespace than its own")
 	f.StringArrayVar(&o.URLPatterns, "url-pattern", nil,

@@ -4,7 +4,7 @@
 // Command fairlead-operator runs in a Kubernetes cluster: its manager projects the account's
 // endpoints as Services, its forwarder carries pods' connections to the service's edge, its exporter
 // makes Services of this cluster endpoints of the account. It turns flags and environment into the
-// Options of internal/operator and internal/exporter.
+// Options of internal/operator and internal/operator/exporter.
 package main
 
 import (

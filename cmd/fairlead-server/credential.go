@@ -23,7 +23,7 @@ type credentialJSON struct {
 	Secret      string          `json:"secret,omitempty"`
 	Description string          `json:"description"`
 	Scopes      []account.Scope `json:"scopes,omitzero"`
-	ACL         []string        `json:"acl,omitempty"` // of authtokens, and of keys with the scope exporter
+	ACL         []string        `json:"acl,omitempty"` // authtokens' and exporters' rules
 	ClusterUID  string          `json:"cluster_uid,omitempty"`
 	CreatedAt   time.Time       `json:"created_at"`
 	ExpiresAt   *time.Time      `json:"expires_at"`
@@ -48,9 +48,9 @@ func (c *credentialJSON) rules() string { return strings.Join(c.ACL, " ") }
 // credentialKind is what the commands of API keys and those of authtokens differ in.
 type credentialKind struct {
 	title, noun   string   // "API key", "key"
-	headings      []string // of the columns of rights in a list
+	headings      []string // headings of the columns of rights in a list
 	rights        func(v *credentialJSON) []string
-	rightsPrefix  string // of the rights in the answer to a creation
+	rightsPrefix  string // the word before the rights in the answer to a creation
 	deleteEffect  string // after "Delete an API key"
 	exampleID     string
 	createCommand *cobra.Command // with its texts and the flags of this kind

@@ -37,7 +37,8 @@ func newDomainGrant(c console, at *dataLocation) *cobra.Command {
 
 PATTERN is one host (example.com), or *.example.com for every host below example.com at any depth, but
 not example.com itself. A host belongs to one account: a pattern that overlaps another account's is
-refused. Endpoints never get the hosts of --base-url and --tunnel-url, whatever is granted.`,
+refused. Endpoints never get the hosts of --base-url and --tunnel-url: they cannot be granted, and a
+wildcard does not include them.`,
 		Example: `  fairlead-server domain grant default '*.apps.example.com'
   fairlead-server domain grant team-a shop.example.com`,
 		Args: arguments("ACCOUNT", "PATTERN"),
@@ -98,7 +99,7 @@ func newDomainList(c console, at *dataLocation) *cobra.Command {
 }
 
 func listDomains(ctx context.Context, st *store.Store, args []string) ([]domainJSON, error) {
-	accountID := "" // of all accounts
+	accountID := "" // "" lists all accounts
 	if len(args) > 0 {
 		a, err := findAccountArgument(ctx, st, args[0])
 		if err != nil {

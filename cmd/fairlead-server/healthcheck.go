@@ -39,7 +39,7 @@ type healthcheck struct {
 	connect   string // host:port to connect to instead of the URL's
 	trust     trust.Options
 	presented bool          // trust the authority that the service presents
-	timeout   time.Duration // of all attempts
+	timeout   time.Duration // for all attempts
 }
 
 func newHealthcheck(c console) *cobra.Command {

@@ -19,8 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -81,7 +81,7 @@ func served(t *testing.T, dir string, args ...string) (log *logbuffer.Buffer, st
 	return log, stop
 }
 
-func TestServe_IsAdministeredWhileItRuns(t *testing.T) {
+func TestServe_AcceptsAdministration(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	log, stop := served(t, dir, "--log-format", "json")

@@ -7,7 +7,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/cli/manpage/manpagetest"
+	"github.com/fairlead-dev/fairlead/test/support/manpagetest"
 )
 
 func TestManpages_CoverCommands(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
 // withEnv runs one command line with one variable set.
@@ -161,7 +161,7 @@ func TestDatabaseURL_RefusesBadValues(t *testing.T) {
 	}
 }
 
-func TestRestore_NamesCredentialsThatDiffer(t *testing.T) {
+func TestRestore_NamesDifferingCredentials(t *testing.T) {
 	t.Parallel()
 	dir, file := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup.db")
 	_, stop := served(t, dir)

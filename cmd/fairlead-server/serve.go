@@ -93,8 +93,8 @@ func addServeFlags(f *pflag.FlagSet, o *service.Options) {
 		"`CIDR[:PORT]` or address that static backends may reach although it is private, loopback or link-local; "+
 			"may be repeated")
 	f.StringSliceVar(&o.LoginAllow, "login-allow", nil,
-		"`CIDR[:PORT]` or address where identity providers of traffic policies may be, although it is private or "+
-			"loopback; may be repeated")
+		"`CIDR[:PORT]` or address where identity providers of traffic policies and issuers of clusters may be, "+
+			"although it is private or loopback; may be repeated")
 	f.StringVar(&o.AccessLog, "access-log", "",
 		"`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, stderr "+
 			"for standard error; default none")

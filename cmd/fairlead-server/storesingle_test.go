@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
 // TestStoreSingle_EndsReplicasMode holds that a database that several servers used refuses one that

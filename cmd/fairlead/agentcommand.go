@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
@@ -84,7 +85,7 @@ func (a *agentCommand) start(
 		return err
 	}
 	o.Endpoints, o.Logger = endpoints, a.logger(level)
-	if o.DialServer, err = connectproxy.Dialer(a.console.env, nil); err != nil {
+	if o.DialServer, err = connectproxy.Dialer(a.console.env, o.Address, nil); err != nil {
 		return &cli.UsageError{Message: err.Error()}
 	}
 	a.printWarnings(level, settings.Warnings)
@@ -116,6 +117,11 @@ func (a *agentCommand) serve(
 		lines := screen.New(a.console.out, options)
 		defer lines.Close()
 		o.Observe = lines.Show
+	}
+	o.Observe = withIdentityRemedy(o.Observe, settings)
+	o.RetryUntrusted = []trust.Problem{trust.UnknownAuthority, trust.WrongHost, trust.OutOfDate, trust.BadCertificate}
+	if !isTerminal(a.console) {
+		o.RetryUntrusted = append(o.RetryUntrusted, trust.WrongPin)
 	}
 	return withRemedy(listRefusal(agent.Run(ctx, o)), settings)
 }

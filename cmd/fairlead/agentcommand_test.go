@@ -72,7 +72,9 @@ func TestHTTP_RefusalsHaveExitCodes(t *testing.T) {
 	}
 }
 
-func TestHTTP_WrongAuthorityIsExitCode6(t *testing.T) {
+// TestHTTP_RetriesUntrustedServer: a captive portal, or a clock that is wrong after a boot, must not
+// end an agent for good.
+func TestHTTP_RetriesUntrustedServer(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, nil)
 	for name, c := range map[string]struct {
@@ -92,9 +94,25 @@ func TestHTTP_WrongAuthorityIsExitCode6(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"http", "8080", "--url", "http://a.b", "--server", svc.url}, c.args...)
-			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", args...)
-			if r.code != exitIdentity || !strings.Contains(r.err, c.want) {
-				t.Errorf("got %+v, want code 6 and %q", r, c.want)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			w, r := linePipe(t)
+			env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
+			var errOut bytes.Buffer
+			code := make(chan int, 1)
+			go func() {
+				code <- run(ctx, args, console{in: strings.NewReader(""), out: w, err: &errOut,
+					env: func(k string) string { return env[k] }})
+			}()
+			lines := bufio.NewScanner(r)
+			for lines.Scan() && !strings.Contains(lines.Text(), c.want) {
+			}
+			if !strings.Contains(lines.Text(), c.want) {
+				t.Errorf("ended without a line with %q", c.want)
+			}
+			cancel()
+			if got := <-code; got != 0 {
+				t.Errorf("code %d, %s", got, errOut.String())
 			}
 		})
 	}
@@ -224,7 +242,7 @@ func TestHTTP_UsesProxyOfEnvironment(t *testing.T) {
 	if c := <-code; c != 0 || !strings.Contains(out.String(), `it answered "403 Forbidden"`) {
 		t.Errorf("code %d, %q, %q", c, out.String(), errOut.String())
 	}
-	r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken, "HTTPS_PROXY": "socks5://u:hunter2@p"}, "",
+	r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken, "HTTPS_PROXY": "ftp://u:hunter2@p"}, "",
 		"http", "8080", "--url", "http://a.b", "--server", "https://fairlead.test:8443")
 	if r.code != exitUsage || !strings.Contains(r.err, "HTTPS_PROXY") || strings.Contains(r.err, "hunter2") {
 		t.Errorf("got %+v", r)

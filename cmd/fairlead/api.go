@@ -34,7 +34,7 @@ type resource struct {
 	name, path, list string // the command, the path of the API, and the field of a list
 	noun             string // for sentences
 	columns          []column
-	fields           []field // of create and update; empty where there is neither
+	fields           []field // fields of create and update; empty where there is neither
 	watch            bool
 	secret           bool     // a creation answers with a secret
 	actions          []string // subcommands that POST to ID/action

@@ -20,17 +20,19 @@ import (
 const clustersHelp = `Clusters whose ServiceAccounts act for the account: no API key and no authtoken is stored there.
 
 A pod of the operator presents a token of its ServiceAccount, which Kubernetes makes and renews. The service
-checks it with the cluster's public keys, which are given here; it never connects to the cluster, and the file
-with the keys holds nothing secret. Each subject is a ServiceAccount and what it may do: operator, forwarder
+checks it with the cluster's public keys, which are given here once; it never connects to the cluster, and the
+file with the keys holds nothing secret. Each subject is a ServiceAccount and what it may do: operator, forwarder
 or exporter.
 
 The token's issuer must be that of the cluster here; the cluster tells it with
   kubectl get --raw /.well-known/openid-configuration
 
-When the cluster gets new keys, add them before it signs with them, and remove the old ones an hour later.`
+When the cluster gets new keys, its manager hands them over, with a token of a key that is known. With
+--key-source issuer, the service reads them from the issuer's URL. With --key-source manual, add them before it
+signs with them, and remove the old ones an hour later.`
 
 const clustersExample = `  kubectl get --raw /openid/v1/jwks | fairlead api clusters create --name prod --jwks-file -
-  fairlead api clusters create --name eu --jwks-file keys.json --issuer https://oidc.example.com/eu
+  fairlead api clusters create --name eu --issuer https://oidc.example.com/eu --key-source issuer
   kubectl get --raw /openid/v1/jwks | fairlead api clusters update cl-06hj… --add-jwks-file -
   fairlead api clusters update cl-06hj… --remove-key 9c31…
   fairlead api clusters update cl-06hj… --add-subject exporter=apps/exporter --acl 'export:apps/*'
@@ -44,6 +46,9 @@ func clusters() resource {
 			{flag: "name", path: "name", kind: kindText, help: "`NAME`, a DNS label that no other cluster has"},
 			{flag: "issuer", path: "issuer", kind: kindText,
 				help: "`URL` of the tokens' issuer (iss); default " + account.DefaultIssuer},
+			{flag: "key-source", path: "key_source", kind: kindText, help: "`SOURCE` of new keys: cluster, whose " +
+				"manager hands them over, issuer, whose URL publishes them (EKS, GKE, AKS; no --jwks-file then), or " +
+				"manual, by --add-jwks-file alone; default cluster"},
 			{flag: "cluster-uid", path: "cluster_uid", kind: kindText,
 				help: "`UID` of the cluster's namespace kube-system; default the first that its exporter presents"},
 			{flag: "description", path: "description", kind: kindText, help: "`TEXT` for people"},
@@ -121,9 +126,9 @@ func (f *clusterFlags) complete(in *fieldFlags, fields map[string]any) error {
 	switch {
 	case fields["name"] == nil:
 		return cli.Usagef("--name is missing: a name for the cluster, such as prod")
-	case fields["jwks"] == nil:
+	case fields["jwks"] == nil && fields["key_source"] != string(account.KeysFromIssuer):
 		return cli.Usagef("--jwks-file is missing: kubectl get --raw /openid/v1/jwks | fairlead api clusters create " +
-			"--name NAME --jwks-file -")
+			"--name NAME --jwks-file -; or --key-source issuer, where the issuer's URL publishes the keys")
 	case fields["issuer"] == nil:
 		fields["issuer"] = account.DefaultIssuer
 	}
@@ -214,10 +219,13 @@ Install the operator in that cluster; no Secret is needed:
     --set binding.enabled=true
 
 Its tokens have the audience %s and must have the issuer
-%s. If the operator is refused, the reason is an event:
+%s. Is that what the cluster says? EKS, GKE and AKS have their own:
+  kubectl get --raw /.well-known/openid-configuration
+If "issuer" differs there: fairlead api clusters update %s --issuer ISSUER
+If the operator is refused, the reason is an event:
   fairlead api events list --type cluster.token_refused
 `, screen.Escape(release), screen.Escape(namespace), screen.Escape(base), authority, screen.Escape(accountID),
-		screen.Escape(created.Audience), screen.Escape(created.Issuer))
+		screen.Escape(created.Audience), screen.Escape(created.Issuer), screen.Escape(created.ID))
 	return err
 }
 

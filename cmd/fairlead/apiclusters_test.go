@@ -19,8 +19,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // jwksFile writes a key set with a new public key to a file.

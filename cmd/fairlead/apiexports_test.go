@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 func TestAPI_ServiceExports(t *testing.T) {

@@ -38,6 +38,7 @@ func appSessions() resource {
 		columns: []column{{"ID", "id"}, {"USER", "application_user.id"}, {"URL", "public_url"},
 			{"IP", "browser_session.ip_address"}, {"BROWSER", "browser_session.user_agent.browser_name"},
 			{"OS", "browser_session.user_agent.os_name"}, {"COUNTRY", "browser_session.location.country_code"},
+			{"LAST IP", "last_browser_session.ip_address"}, {"CHANGED", "browser_changed_at"},
 			{"LAST ACTIVE", "last_active"}, {"EXPIRES", "expires_at"}}}
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	machineTimeout = 10 * time.Second // of each step
+	machineTimeout = 10 * time.Second // for each step
 	maxSkew        = 2 * time.Minute  // past it, certificates and logs are hard to make sense of
 )
 
@@ -91,8 +91,8 @@ func (m *machineDiagnosis) checkAuthtoken(context.Context) doctor.Hop {
 		}
 		return newHop(doctor.Broken, "correct the setting", "%v", err)
 	}
-	if m.o.DialServer, err = connectproxy.Dialer(m.console.env, nil); err != nil {
-		return newHop(doctor.Broken, "correct HTTPS_PROXY", "%v", err)
+	if m.o.DialServer, err = connectproxy.Dialer(m.console.env, m.o.Address, nil); err != nil {
+		return newHop(doctor.Broken, "correct the setting", "%v", err)
 	}
 	return newHop(doctor.OK, "", "present (%s)", m.settings.AuthtokenSource())
 }
@@ -130,7 +130,8 @@ func (m *machineDiagnosis) checkServer(ctx context.Context) doctor.Hop {
 		return newHop(doctor.Broken, fix, "%s cannot be trusted: %v", m.o.Address, err)
 	}
 	return newHop(doctor.Broken,
-		"see that fairlead-server runs there and that this machine reaches it; HTTPS_PROXY and NO_PROXY are honoured",
+		"see that fairlead-server runs there and that this machine reaches it; HTTPS_PROXY, ALL_PROXY and NO_PROXY "+
+			"are honoured",
 		"%s does not answer as a fairlead-server: %v", m.o.Address, err)
 }
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
 )
 
 // machineCase is a machine's settings, and what doctor reports about them.

@@ -19,7 +19,7 @@ machine reaches.
 
 TARGET is a PORT of this machine, HOST:PORT, or a URL without a path: http://HOST[:PORT] or
 https://HOST[:PORT]. The certificate of an https upstream is verified against the system's
-authorities (SSL_CERT_FILE names others).
+authorities, or those of --upstream-ca-file.
 
 The screen shows each request. While the upstream is down, callers get a 502. While the service
 cannot be reached, the agent keeps trying; the endpoint keeps its id. Ctrl-C removes the endpoint.
@@ -73,7 +73,7 @@ func newHTTP(c console) *cobra.Command {
 		Use: "http TARGET --url http://SERVICE.NAMESPACE[:PORT]", Short: "Serve a web server as an endpoint",
 		Long: httpHelp, Example: httpExamples,
 	}, "fairlead http 8080 --url http://hello.demo")
-	addUpstreamProtocol(cmd, &e.spec.UpstreamProtocol)
+	addUpstreamFlags(cmd, &e.spec)
 	e.addInspectFlags(cmd)
 	cmd.Flags().StringVar(&e.spec.HostHeader, "host-header", account.HostPassthrough,
 		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and "+
@@ -107,7 +107,7 @@ func (e *endpointCommand) command(cmd *cobra.Command, example string) *cobra.Com
 
 func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	s, flags := &e.spec, cmd.Flags()
-	flags.StringVar(&s.URL, "url", "", "`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
+	flags.Var(&onceValue{to: &s.URL}, "url", "`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
 	flags.StringVar(&s.Binding, "binding", account.BindingKubernetes,
 		"where the endpoint can be called from: kubernetes (pods of the account's clusters), internal (traffic "+
 			"policies of the account, at a URL below .internal), or public (everywhere, at a URL below a domain "+
@@ -132,8 +132,10 @@ func addMetadata(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "metadata", "", fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
 }
 
-func addUpstreamProtocol(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "upstream-protocol", agent.ProtocolHTTP1,
+func addUpstreamFlags(cmd *cobra.Command, s *agentconfig.EndpointSpec) {
+	cmd.Flags().StringVar(&s.UpstreamCAFile, "upstream-ca-file", "",
+		"PEM `FILE` of the certificate authorities to trust for an https upstream; default the system's")
+	cmd.Flags().StringVar(&s.UpstreamProtocol, "upstream-protocol", agent.ProtocolHTTP1,
 		"protocol of the upstream: http1 or http2 (gRPC)")
 	cli.CompleteValues(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
 }
@@ -173,4 +175,22 @@ func (e *endpointCommand) endpoint() (agent.Endpoint, error) {
 	}
 	endpoint, broken := validateSpec(s)
 	return endpoint, broken.usageError()
+}
+
+// onceValue is a flag's value that can be given once: of two URLs one would go unserved.
+type onceValue struct {
+	to    *string
+	given bool
+}
+
+func (v *onceValue) String() string { return "" }
+func (v *onceValue) Type() string   { return "string" }
+
+func (v *onceValue) Set(text string) error {
+	if v.given {
+		return fmt.Errorf("an agent started so serves one URL, and %s was given before; write several into the config "+
+			"file and run `fairlead start --all`, or run one agent for each", *v.to)
+	}
+	*v.to, v.given = text, true
+	return nil
 }

@@ -110,6 +110,19 @@ func withRemedy(err error, s *agentconfig.Settings) error {
 	return fmt.Errorf("%w; %s", err, remedy)
 }
 
+// withIdentityRemedy adds the remedy to reports of a server that is not trusted.
+func withIdentityRemedy(observe func(agent.Event), s *agentconfig.Settings) func(agent.Event) {
+	return func(e agent.Event) {
+		if r, ok := e.(agent.Retrying); ok {
+			if remedy := identityRemedy(r.Untrusted, s); remedy != "" {
+				r.Cause += "; " + remedy
+				e = r
+			}
+		}
+		observe(e)
+	}
+}
+
 // identityRemedy returns a remedy for a server that is not trusted, or "".
 func identityRemedy(p trust.Problem, s *agentconfig.Settings) string {
 	source := trustSource(s)

@@ -23,8 +23,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // planted is a part of each secret of plantedRequests and of their answers.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/term"
 
@@ -31,7 +32,7 @@ type console struct {
 }
 
 func main() {
-	ctx, stop := interrupt.Context(context.Background())
+	ctx, stop := interrupt.Context(context.Background(), syscall.SIGHUP) // sent when a terminal is closed
 	code := run(ctx, os.Args[1:], processConsole())
 	stop()
 	os.Exit(code)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // wrongPolicy has two mistakes: the value of the first contains the separator of mistakes, the

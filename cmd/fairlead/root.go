@@ -22,16 +22,18 @@ First time:
 
 Settings come from flags, else from the environment (FAIRLEAD_SERVER_URL, FAIRLEAD_AUTHTOKEN,
 FAIRLEAD_CA_FILE, FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file
-(~/.config/fairlead/config.yaml). Connections to the server honour HTTPS_PROXY and NO_PROXY.
+(~/.config/fairlead/config.yaml). Connections to the server honour HTTPS_PROXY, ALL_PROXY and
+NO_PROXY.
 
 Exit codes:
-  0  stopped with Ctrl-C or SIGTERM
+  0  stopped with Ctrl-C, SIGTERM or SIGHUP
   1  any other failure
   2  wrong usage: a flag, an argument or a setting; a traffic policy with mistakes
   3  the authtoken is missing, was refused or was revoked; the API key was refused
   4  another agent holds the URL
   5  the service ended the session for good, or speaks another protocol version
-  6  the server is not trusted: wrong authority, fingerprint, host name or date`
+  6  the server is not trusted: wrong authority, fingerprint, host name or date. Agents keep trying,
+     unless the fingerprint is wrong and a person is at the terminal`
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, c console) int {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,6 +81,9 @@ func startOnTerminal(t *testing.T, svc *service, env []string, args ...string) *
 		"TERM=xterm-256color"}, env...)
 	o.cmd.Stdin, o.cmd.Stdout, o.cmd.Stderr = slave, slave, slave
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // else the process ignores it where these tests run under nohup
+	t.Cleanup(func() { signal.Stop(hangup) })
 	if err := o.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +197,33 @@ func TestLiveScreen_LeavesBeforeErrors(t *testing.T) {
 	}
 }
 
+func TestLiveScreen_WrongFingerprintIsExitCode6(t *testing.T) {
+	t.Parallel()
+	svc := *newService(t, nil, nil)
+	svc.caFile = ""
+	o := startOnTerminal(t, &svc, nil, "http", "8080", "--url", "http://a.b", "--ca-sha256", strings.Repeat("0", 64))
+	o.until("not the one whose fingerprint was given; compare --ca-sha256 with what the server has")
+	if _ = o.cmd.Wait(); o.cmd.ProcessState.ExitCode() != exitIdentity {
+		t.Errorf("exit code %d", o.cmd.ProcessState.ExitCode())
+	}
+}
+
+// TestLiveScreen_UnbindsWhenTerminalIsClosed: SIGHUP ends the agent in order, so that its endpoint
+// does not stay behind offline.
+func TestLiveScreen_UnbindsWhenTerminalIsClosed(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	o := startOnTerminal(t, svc, nil, "http", "8080", "--url", "http://a.b")
+	o.until("online")
+	o.signal(syscall.SIGHUP)
+	if err := o.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if id := <-svc.unbound; id != "ep-1" {
+		t.Errorf("goodbye to %q", id)
+	}
+}
+
 // TestLiveScreen_LeavesOnSignals: signals that end the process must not leave the terminal in the
 // screen's mode.
 func TestLiveScreen_LeavesOnSignals(t *testing.T) {
@@ -233,7 +264,7 @@ func TestLiveScreen_HonoursNoColor(t *testing.T) {
 	t.Parallel()
 	for env, want := range map[string]bool{"NO_COLOR=1": false, "X=1": true} {
 		o := startOnTerminal(t, newService(t, nil, nil), []string{env}, "http", "8080", "--url", "http://a.b")
-		if got := o.until(" for "); strings.Contains(got, "\x1b[3") != want {
+		if got := o.until("online"); strings.Contains(got, "\x1b[3") != want { // the first frame has no state yet
 			t.Errorf("%s: %q", env, got)
 		}
 	}

@@ -33,9 +33,10 @@ tunnel serves with flags:
       labels: {app: api, site: a}
       upstream: 9000
 
-Further fields of an endpoint: binding, description, metadata, upstream_protocol, host_header,
-pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol. With pooling_enabled
-the service does not get the name: it tells the members of a pool apart by their machines.
+Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
+host_header, pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol,
+upstream_ca_file. With pooling_enabled the service does not get the name: it tells the members of a
+pool apart by their machines.
 
 Nothing is served while any chosen entry has an error; all errors are listed. When the service
 refuses one of several, because its URL is taken, say, the others are served, and the agent keeps

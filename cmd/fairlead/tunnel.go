@@ -52,7 +52,7 @@ func newTunnel(c console) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "`LABEL=VALUE` of the tunnel; may be repeated (at least one)")
 	addMetadata(cmd, &spec.Metadata)
-	addUpstreamProtocol(cmd, &spec.UpstreamProtocol)
+	addUpstreamFlags(cmd, &spec)
 	a.addFlags(cmd)
 	return cmd
 }

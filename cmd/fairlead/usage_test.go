@@ -71,12 +71,19 @@ func wrongForAgents(empty string) map[string]wrong {
 		"tcp URL to http": {[]string{"http", "8080", "--url", "tcp://a.b:1"}, "use `fairlead tcp`"},
 		"http URL to tcp": {[]string{"tcp", "8080", "--url", "http://a.b"}, "use `fairlead http`"},
 		"other binding":   {ok("--binding", "cluster"), `--binding "cluster": must be kubernetes, internal or public`},
-		"not public": {ok("--binding", "public", "--url", "https://app"),
+		"not public": {[]string{"http", "1", "--binding", "public", "--url", "https://app"},
 			`--url "https://app": the hostname must be a full domain name`},
-		"not internal":      {ok("--binding", "internal"), "must end in .internal"},
-		"tcp is not public": {ok("--binding", "public", "--url", "tcp://app.example.com:1"), "http or https"},
-		"empty binding":     {ok("--binding", ""), `--binding "": must be kubernetes, internal or public`},
-		"protocol":          {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},
+		"not internal": {ok("--binding", "internal"), "must end in .internal"},
+		"tcp is not public": {[]string{"http", "1", "--binding", "public", "--url", "tcp://app.example.com:1"},
+			"http or https"},
+		"empty binding": {ok("--binding", ""), `--binding "": must be kubernetes, internal or public`},
+		"two URLs": {[]string{"http", "1", "--url", "http://a.b", "--url", "http://c.d"},
+			"one URL, and http://a.b was given before; write several into the config file"},
+		"authority of a plain upstream": {ok("--upstream-ca-file", "ca.crt"),
+			`--upstream-ca-file "ca.crt": is for an upstream with TLS`},
+		"missing authority": {[]string{"http", "https://a", "--url", "http://a.b", "--upstream-ca-file", "/nowhere"},
+			`--upstream-ca-file "/nowhere": reading CA file`},
+		"protocol": {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},
 		"protocol of tcp": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--upstream-protocol", "http2"},
 			"unknown flag: --upstream-protocol"},
 		"log format":           {ok("--log-format", "xml"), `--log-format "xml": must be text or json`},
@@ -215,7 +222,7 @@ func TestConfigCheck_NamesEverythingWrong(t *testing.T) {
 	}
 }
 
-func TestVersion_IsAFlagToo(t *testing.T) {
+func TestVersion_AcceptsFlag(t *testing.T) {
 	t.Parallel()
 	want := fairlead(t, nil, "", "version")
 	for _, arg := range []string{"--version", "-v"} {

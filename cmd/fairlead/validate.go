@@ -4,6 +4,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // fieldErrors are the broken rules of an endpoint spec. Fields have the names of the config file.
@@ -88,7 +90,23 @@ func parseUpstream(scheme string, s *agentconfig.EndpointSpec, broken *fieldErro
 	default:
 		u.Protocol = s.UpstreamProtocol
 	}
+	if s.UpstreamCAFile != "" {
+		u.Roots = readUpstreamRoots(s.UpstreamCAFile, u, broken)
+	}
 	return u
+}
+
+func readUpstreamRoots(path string, u agent.Upstream, broken *fieldErrors) *x509.CertPool {
+	if u.Scheme != "https" {
+		broken.add("upstream_ca_file", path, "is for an upstream with TLS: give the upstream as https://HOST[:PORT]")
+		return nil
+	}
+	config, err := trust.Options{CAFile: path}.ClientConfig()
+	if err != nil {
+		broken.add("upstream_ca_file", path, err.Error())
+		return nil
+	}
+	return config.RootCAs
 }
 
 // checkText checks the length in bytes and the encoding of a text.

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// AccessFilter selects sessions by where they lead and where they come from. Empty fields match
+// AccessFilter selects sessions by endpoint and by the client's address. Empty fields match
 // everything.
 type AccessFilter struct {
 	Endpoint string // a part of the URL, in any case, or the endpoint's id
-	IP       string // an IP address, or what addresses begin with
+	IP       string // an IP address, or the beginning of one
 	Country  string // ISO 3166-1 alpha-2 code, in any case
 }
 

@@ -12,8 +12,8 @@ type Account struct {
 	CreatedAt time.Time
 }
 
-// Caller is on whose behalf something is written: the account, and the API key or authtoken of it
-// that asks; "" for the service itself and for who administers it.
+// Caller is the author of a write: the account, and its API key or authtoken; "" for the service
+// itself and for its administrator.
 type Caller struct {
 	AccountID, PrincipalID string
 	// OwnerCluster restricts the caller to endpoints with an owner of this cluster: others do not

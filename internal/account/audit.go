@@ -11,7 +11,7 @@ import (
 // AuditType names what happened to which kind of object.
 type AuditType string
 
-// The types of audit events. Of an endpoint that goes online and offline its agent's session tells.
+// The types of audit events. An endpoint that goes online or offline has none: its session has.
 const (
 	AuditEndpointCreated   AuditType = "endpoint.created"
 	AuditEndpointUpdated   AuditType = "endpoint.updated"
@@ -35,6 +35,7 @@ const (
 	AuditDomainRevoked     AuditType = "domain.revoked"
 	AuditAppSessionCreated AuditType = "application_session.created"
 	AuditAppSessionRevoked AuditType = "application_session.revoked"
+	AuditAppDeviceChanged  AuditType = "application_session.device_changed"
 	AuditAppUserRevoked    AuditType = "application_user.revoked"
 	AuditAppSessionCut     AuditType = "application_session.cut" // after either: what was being served
 	AuditClusterCreated    AuditType = "cluster.created"
@@ -52,7 +53,8 @@ func AuditTypes() []AuditType {
 		AuditCredentialCreated, AuditCredentialUpdated, AuditCredentialDeleted,
 		AuditBackendCreated, AuditBackendUpdated, AuditBackendDeleted, AuditBackendSwitched, AuditDomainGranted,
 		AuditDomainRevoked,
-		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppUserRevoked, AuditAppSessionCut,
+		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppDeviceChanged, AuditAppUserRevoked,
+		AuditAppSessionCut,
 		AuditClusterCreated, AuditClusterUpdated, AuditClusterDeleted, AuditTokenRefused,
 	}
 }
@@ -68,7 +70,7 @@ type AuditEvent struct {
 	Principal *Ref              `json:"principal"`
 	Object    *Ref              `json:"object"`
 	Details   map[string]string `json:"details"`
-	// of the sequence of the account's audit events, which is not that of its endpoints
+	// ResourceVersion is the place among the account's audit events, not among endpoint events.
 	ResourceVersion ResourceVersion `json:"resource_version"`
 }
 

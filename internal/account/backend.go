@@ -73,10 +73,10 @@ type Backend struct {
 
 // HealthRule defines when bad answers of a child take it down. A field that is 0 has its default.
 type HealthRule struct {
-	WindowSeconds  int `json:"window_seconds,omitempty"`  // for how long answers count; default 10
-	MinAnswers     int `json:"min_answers,omitempty"`     // in the window, of any status; default 5
-	FailurePercent int `json:"failure_percent,omitempty"` // of clients, and of a client's answers; default 50
-	MinClients     int `json:"min_clients,omitempty"`     // that got bad answers; default 3
+	WindowSeconds  int `json:"window_seconds,omitempty"`  // how long answers count; default 10
+	MinAnswers     int `json:"min_answers,omitempty"`     // answers in the window, of any status; default 5
+	FailurePercent int `json:"failure_percent,omitempty"` // bad share of clients, and of a client's answers; default 50
+	MinClients     int `json:"min_clients,omitempty"`     // clients with bad answers; default 3
 }
 
 // WithDefaults returns the rule without zeros.
@@ -114,10 +114,10 @@ type BackendPatch struct {
 	HealthRule            HealthRulePatch
 	Weights               *map[string]int
 	Labels                *map[string]string
-	StatusCode            *int // of Response
+	StatusCode            *int // Response.StatusCode; Headers and Body likewise
 	Headers               *map[string]string
 	Body                  *string
-	Address               *string // of Static
+	Address               *string // Static.Address; TLS likewise
 	TLS                   *bool
 	// ExpectedUpdatedAt is the UpdatedAt of the backend that the patch was made of; nil = of any.
 	// CodeChanged when the backend has another one by now.
@@ -136,8 +136,8 @@ type BackendTree struct {
 	All  map[string]Backend // by id
 }
 
-// Backends keeps the backends of an account. Another account's id is CodeNotFound; as a child it is
-// refused like one that does not exist.
+// Backends stores the backends of an account. Another account's id is CodeNotFound; as a child it
+// is refused like one that does not exist.
 type Backends interface {
 	CreateBackend(ctx context.Context, by Caller, b Backend) (*Backend, error)
 	Backend(ctx context.Context, accountID string, kind BackendKind, id string) (*Backend, error)

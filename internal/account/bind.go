@@ -27,15 +27,14 @@ type BindRequest struct {
 	// Owner is the object that the endpoint is for; nil = none. Endpoints of one owner share their
 	// URL without pooling.
 	Owner *Owner
-	// Holds reports whether the session has bound the endpoint already: a second bind of it needs
-	// the resume secret. Nil: it has bound none. What the store alone knows of was never answered.
+	// Holds reports whether the session was told that it holds the endpoint: a second bind of it
+	// needs the resume secret. nil = it holds none.
 	Holds        func(endpointID string) bool
 	ResumeSecret string // from the previous bind of this endpoint by this process; empty at its start
 
 	TrafficPolicy string      // "" = none
-	PolicyFacts   PolicyFacts // of TrafficPolicy, as a PolicyChecker found them
-	// give every member of the pool this policy, where they have another; without it that is
-	// CodeURLTaken
+	PolicyFacts   PolicyFacts // result of a PolicyChecker for TrafficPolicy
+	// ReplacePoolPolicy gives all members of the pool this policy; else another is CodeURLTaken.
 	ReplacePoolPolicy bool
 }
 
@@ -52,13 +51,12 @@ type BindResult struct {
 
 // Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
 type Binder interface {
-	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret
-	// fits. CodeURLTaken otherwise, naming the holder. In a pool each member has a row of its own,
-	// and none adopts the row of another. Either all endpoints of a URL pool or none: CodeURLTaken
-	// for one that does not pool where others do, and the reverse. Endpoints of one owner need not
-	// pool: a bind takes the row that its resume secret fits, or one of the owner's that is
-	// offline, or makes one more. No bind adopts the row of another owner, nor of none, nor the
-	// reverse. CodeInUse when another cluster has the cluster id in a URL of BindingClusterset.
+	// Bind inserts a row, adopts an offline one, or takes over the one whose resume secret it has.
+	// CodeURLTaken otherwise, naming the holder; also unless all endpoints of a URL pool, or none
+	// does. Each member of a pool has a row that no other member adopts. Endpoints of one owner
+	// share their URL without pooling, each with its row. A bind adopts a row only if both have the
+	// same owner, or neither has one. CodeInUse when another cluster has the cluster id in a URL of
+	// BindingClusterset.
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
 	// Unbind deletes an endpoint that the session holds and its agent has ended. The id stays
 	// reserved. Not held: no-op.
@@ -68,8 +66,8 @@ type Binder interface {
 	EndSession(ctx context.Context, accountID, sessionID string, end SessionEnd) error
 }
 
-// SessionEnd is why a session has ended, for its audit record. Without a Reason its connection
-// has ended, by its own doing or its network's.
+// SessionEnd is why a session has ended, for its audit record. An empty Reason means that the agent
+// or the network ended the connection.
 type SessionEnd struct {
 	Reason string
 	// PrincipalID ended it; "" = the principal that changed CausedByID last, or the service
@@ -109,8 +107,8 @@ type TunnelSessions interface {
 	ListTunnelSessions(ctx context.Context, accountID string, p Page) (*TunnelSessionPage, error)
 }
 
-// SessionEnder ends live sessions of an account's agents. The agent is told at once, and what it
-// has open ends within a second. CodeNotFound for a session that is not live.
+// SessionEnder ends live sessions of an account's agents. The agent is told at once, and its
+// connections end within a second. CodeNotFound for a session that is not live.
 type SessionEnder interface {
 	// StopSession ends a session for good: its agent exits and does not come back. Its endpoints
 	// are offline, as those of a lost agent.

@@ -86,7 +86,7 @@ func parseRuleURL(raw string) (EndpointURL, error) {
 	return kubernetesForm.parse(raw)
 }
 
-// urlForm is what tells the bindings apart.
+// urlForm describes the URLs of a binding.
 type urlForm struct {
 	schemes                              []string
 	ruleScheme, ruleHost, ruleTCP, usual string

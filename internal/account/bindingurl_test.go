@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
 )
 
 func TestParseBindingURL_AcceptsRulesOfBinding(t *testing.T) {

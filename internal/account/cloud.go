@@ -20,7 +20,7 @@ type EndpointPatch struct {
 	Description, Metadata    *string
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
-	OwnerUID                 *string        // of the object that is its owner, which was made again
+	OwnerUID                 *string        // the owner's new UID, once it was made again
 	ServiceExport            *ServiceExport // as a whole
 	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
 	// the endpoint has another one by now.
@@ -30,11 +30,11 @@ type EndpointPatch struct {
 	ExpectedUpdatedAt *time.Time
 }
 
-// PolicyFacts is what the store has to know of a traffic policy.
+// PolicyFacts are the facts of a traffic policy that the store records.
 type PolicyFacts struct {
 	Digest   string   // equal for texts that mean the same document; "" for no policy
 	Backends []string // ids of forward-backend actions, sorted, without repetitions
-	// InternalHosts are those that forward-internal actions lead to, sorted, without repetitions;
+	// InternalHosts are the targets of forward-internal actions, sorted, without repetitions;
 	// "*" = one that is computed for each request
 	InternalHosts []string
 }
@@ -52,7 +52,7 @@ func CheckUnchanged(what string, updatedAt time.Time, expected *time.Time) error
 	return Errorf(CodeChanged, "%s was changed meanwhile; read it, and send the change again", what)
 }
 
-// CloudEndpoints keeps endpoints of type cloud: rows that no agent holds. An agent's endpoint is
+// CloudEndpoints stores endpoints of type cloud: rows that no agent holds. An agent's endpoint is
 // CodeInvalid here, with what to do instead.
 type CloudEndpoints interface {
 	// CreateEndpoint makes an endpoint of URL, Bindings, Scheme, Host, Port, Name, Description,
@@ -77,7 +77,7 @@ func (e *Endpoint) Validate() error {
 	default:
 		u, err := ParseBindingURL(e.Bindings[0], e.URL)
 		if err == nil {
-			r.serviceExport(e, u)
+			r.checkServiceExport(e, u)
 		}
 		r = append(r, FieldsOf(err)...)
 		if err == nil && (u.String() != e.URL || u.Scheme != e.Scheme || u.Host != e.Host || u.Port != e.Port) {
@@ -92,7 +92,7 @@ func (e *Endpoint) Validate() error {
 	if slices.Contains(e.Bindings, BindingClusterset) {
 		kind = KindServiceExport
 	}
-	r.owner(e.Owner, kind)
+	r.checkOwner(e.Owner, kind)
 	return r.err()
 }
 

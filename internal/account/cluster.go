@@ -36,6 +36,7 @@ type Cluster struct {
 	Issuer      string           `json:"issuer"`   // what the claim iss of its tokens must be
 	Audience    string           `json:"audience"` // what the claim aud of its tokens must be; filled in as URI is
 	JWKS        KeySet           `json:"jwks"`
+	KeySource   KeySource        `json:"key_source"`
 	Description string           `json:"description"`
 	Metadata    string           `json:"metadata"`
 	Subjects    []ClusterSubject `json:"subjects"`
@@ -69,7 +70,7 @@ type ClusterSubject struct {
 	Role           SubjectRole `json:"role"`
 	// rules as an API key of ScopeExporter has, of an exporter; connect rules, of a forwarder
 	ACL ACL    `json:"acl"`
-	UID string `json:"uid"` // of the ServiceAccount; "" = that of the first token
+	UID string `json:"uid"` // UID of the ServiceAccount; "" = that of the first token
 }
 
 // Claim returns the claim sub of the ServiceAccount's tokens.
@@ -82,15 +83,15 @@ func (s *ClusterSubject) String() string {
 	return "ServiceAccount " + s.Namespace + "/" + s.ServiceAccount
 }
 
-// ServiceAccountToken is what the use of a credential depends on if it is a ServiceAccount's token;
-// the zero value is that of other credentials.
+// ServiceAccountToken holds the claims of a credential that is a ServiceAccount's token; they bound
+// its use. It is zero for other credentials.
 type ServiceAccountToken struct {
-	KeyID   string // of the key that has signed it
-	UID     string // of the ServiceAccount
+	KeyID   string // the key that signed it
+	UID     string // UID of the ServiceAccount
 	Expires int64  // exp, seconds since 1970
 }
 
-// Ends returns when what was opened with the token ends; zero for other credentials.
+// Ends returns when sessions and watches of the token end; zero for other credentials.
 func (t ServiceAccountToken) Ends() time.Time {
 	if t.Expires == 0 {
 		return time.Time{}
@@ -108,19 +109,19 @@ type CredentialUse struct {
 // IsSubject reports whether the credential is the subject of a cluster.
 func (u CredentialUse) IsSubject() bool { return strings.HasPrefix(u.ID, PrefixClusterSubject+"-") }
 
-// Use returns the key as credential of what it opens.
+// Use returns the key as the credential of its sessions and watches.
 func (k *APIKey) Use() CredentialUse { return CredentialUse{k.ID, k.ServiceAccount} }
 
 // Use returns the credential of the sessions that it opens.
 func (c *TunnelCredential) Use() CredentialUse { return CredentialUse{c.ID, c.ServiceAccount} }
 
-// Admits reports whether what was opened with the token may go on at a time: its key is one of the
-// cluster's still, the UID is the subject's, and it has not ended.
+// Admits reports whether sessions and watches of the token may go on at a time: the cluster still
+// has its key, the UID is the subject's, and it has not ended.
 func (c *Cluster) Admits(s *ClusterSubject, t ServiceAccountToken, now time.Time) bool {
 	return c.JWKS.Key(t.KeyID) != nil && s.UID == t.UID && now.Before(t.Ends())
 }
 
-// APIKey returns what a token of the subject is for the API. CodeScope for a forwarder.
+// APIKey returns the API key that a token of the subject stands for. CodeScope for a forwarder.
 func (c *Cluster) APIKey(s *ClusterSubject, t ServiceAccountToken) (*APIKey, error) {
 	expires := time.Unix(t.Expires, 0).UTC()
 	k := &APIKey{ID: s.ID, AccountID: c.AccountID, Description: c.Name + " " + s.String(), ExpiresAt: &expires,
@@ -137,8 +138,8 @@ func (c *Cluster) APIKey(s *ClusterSubject, t ServiceAccountToken) (*APIKey, err
 	return k, nil
 }
 
-// TunnelCredential returns what a token of the subject is for tunnel sessions. CodeScope for an
-// operator.
+// TunnelCredential returns the credential of tunnel sessions that a token of the subject stands
+// for. CodeScope for an operator.
 func (c *Cluster) TunnelCredential(s *ClusterSubject, t ServiceAccountToken) (*TunnelCredential, error) {
 	credential := &TunnelCredential{ID: s.ID, AccountID: c.AccountID, ACL: s.ACL, ServiceAccount: t}
 	switch s.Role {
@@ -191,7 +192,7 @@ type ClusterPage struct {
 	More     bool
 }
 
-// Clusters keeps the clusters of an account.
+// Clusters stores the clusters of an account.
 type Clusters interface {
 	// CreateCluster makes a cluster. CodeInvalid; CodeInUse for a name or a key id that another
 	// cluster of the account has; CodeLimit when the account has too many.
@@ -201,17 +202,27 @@ type Clusters interface {
 	// PatchCluster changes a cluster, with errors as CreateCluster. What was opened with tokens of
 	// subjects and keys that are no longer there, or of another UID, ends within a second.
 	PatchCluster(ctx context.Context, by Caller, id string, p ClusterPatch) (*Cluster, error)
-	// DeleteCluster deletes a cluster; what was opened with its tokens ends within a second.
+	// DeleteCluster deletes a cluster; sessions and watches of its tokens end within a second.
 	DeleteCluster(ctx context.Context, by Caller, id string) error
 }
 
-// ClusterTokens is what tokens are checked against.
+// ClusterKeys receives a cluster's signing keys from the cluster itself.
+type ClusterKeys interface {
+	// HandOverKeys compares keys with those of the cluster whose operator presents the token, and
+	// adds what the cluster lacks unless its KeySource is KeysByHand. CodeScope when the caller is
+	// no subject with RoleOperator; CodeUnknownCredential when the token is not admitted any more;
+	// CodeInUse for a key of another cluster; CodeInvalid for another key under a known kid, and
+	// for too many keys.
+	HandOverKeys(ctx context.Context, by Caller, token ServiceAccountToken, keys KeySet) (*KeyHandover, error)
+}
+
+// ClusterTokens stores the clusters and subjects that tokens are checked against.
 type ClusterTokens interface {
 	// ClusterByKey returns the cluster of the account that has a key with the id. CodeNotFound
-	// when there is no such account, CodeUnknownCredential when it has no such key.
+	// when there is no such account, CodeUnknownKey when it has no such key.
 	ClusterByKey(ctx context.Context, accountID, keyID string) (*Cluster, error)
-	// PinServiceAccount makes the uid the one that the tokens of a subject must have, if it has
-	// none yet, and returns the cluster as it is then. ErrOtherUID when it has another.
+	// PinServiceAccount sets the uid that tokens of a subject must have, if it has none yet, and
+	// returns the updated cluster. ErrOtherUID when it has another.
 	PinServiceAccount(ctx context.Context, accountID, subjectID, uid string) (*Cluster, error)
 	// MarkClusterUsed records that a token of the cluster was accepted. It does not wait for a
 	// write.

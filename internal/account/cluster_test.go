@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
 )
 
 // keySetOf returns a key set document of keys with the members.

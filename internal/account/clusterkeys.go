@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Limits of the keys of a cluster.
@@ -42,6 +43,9 @@ type ClusterKey struct {
 	Curve     string `json:"crv,omitempty"`
 	X         string `json:"x,omitempty"`
 	Y         string `json:"y,omitempty"`
+	// LearnedAt is when the cluster handed the key over, or its issuer published it first; nil for a
+	// key that an administrator gave.
+	LearnedAt *time.Time `json:"learned_at,omitempty"`
 }
 
 // Key returns the key with the id, or nil.

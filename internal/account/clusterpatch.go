@@ -4,7 +4,9 @@
 package account
 
 import (
+	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 )
@@ -15,10 +17,11 @@ type ClusterPatch struct {
 	Issuer      *string // DefaultIssuer for a new cluster
 	Description *string
 	Metadata    *string
-	JWKS        *KeySet  // of ParseKeySet; replaces all keys
-	AddJWKS     *KeySet  // likewise; added, or in place of keys with the same kid
-	RemoveKeys  []string // kids, which the cluster must have; applied last
-	ClusterUID  *string  // "" = the first that an exporter presents
+	JWKS        *KeySet    // result of ParseKeySet; replaces all keys
+	AddJWKS     *KeySet    // likewise; added, or in place of keys with the same kid
+	RemoveKeys  []string   // kids, which the cluster must have; applied last
+	KeySource   *KeySource // "" = KeysFromCluster; KeysFromIssuer needs no keys
+	ClusterUID  *string    // "" = the first that an exporter presents
 	// replaces the list: a subject with namespace, ServiceAccount and role of one that is there
 	// keeps its id
 	Subjects *[]SubjectPatch
@@ -55,6 +58,16 @@ func (p ClusterPatch) Apply(c Cluster, now time.Time) (Cluster, error) {
 		r.uid("cluster_uid", *p.ClusterUID)
 	}
 	set(&c.ClusterUID, p.ClusterUID)
+	set(&c.KeySource, p.KeySource)
+	c.KeySource = cmp.Or(c.KeySource, KeysFromCluster)
+	if !slices.Contains(KeySources(), c.KeySource) {
+		r.add("key_source", string(c.KeySource), "must be cluster, issuer or manual")
+	}
+	if u, err := url.Parse(c.Issuer); c.KeySource == KeysFromIssuer && (err != nil || u.Scheme != "https" ||
+		u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || c.Issuer == DefaultIssuer) {
+		r.add("issuer", c.Issuer, "must be the https URL at which the issuer publishes its keys, as those of EKS, GKE "+
+			"and AKS are; for another cluster leave key_source out")
+	}
 	p.applyKeys(&c, &r)
 	p.applySubjects(&c, now, &r)
 	return c, r.err()
@@ -80,6 +93,10 @@ func (p ClusterPatch) applyKeys(c *Cluster, r *rules) {
 		keys = kept
 	}
 	c.JWKS = KeySet{Keys: keys}
+	if len(keys) == 0 && c.KeySource == KeysFromIssuer {
+		c.JWKS.Keys = []ClusterKey{} // they are learned with the first token
+		return
+	}
 	*r = append(*r, FieldsOf(c.JWKS.validate())...)
 }
 

@@ -44,7 +44,7 @@ type APIKey struct {
 	Description string  `json:"description"`
 	Metadata    string  `json:"metadata"`
 	Scopes      []Scope `json:"scopes"`
-	ACL         ACL     `json:"acl"` // of a key of ScopeExporter; others have none
+	ACL         ACL     `json:"acl"` // empty without ScopeExporter
 	// the UID of the namespace kube-system of the cluster that a key of ScopeExporter belongs to;
 	// "" = the first that presents it
 	ClusterUID string `json:"cluster_uid"`
@@ -55,7 +55,7 @@ type APIKey struct {
 	LastUsedAt *time.Time `json:"last_used_at"`
 
 	AccountID      string              `json:"-"`
-	ServiceAccount ServiceAccountToken `json:"-"` // of a key that stands for a ServiceAccount's token
+	ServiceAccount ServiceAccountToken `json:"-"` // set if the key stands for such a token
 }
 
 // HasAnyScope reports whether the key carries one of the scopes, or admin.

@@ -13,7 +13,7 @@ type APIKeyPatch struct {
 	Description *string
 	Metadata    *string
 	Scopes      *[]Scope
-	ACL         *[]string // of a key of ScopeExporter; a nil list means DefaultExporterACL
+	ACL         *[]string // needs ScopeExporter; a nil list means DefaultExporterACL
 	ClusterUID  *string   // likewise; an empty one is ignored
 	Expiry      ExpiryPatch
 }
@@ -111,7 +111,7 @@ type AuthtokenPage struct {
 	More       bool
 }
 
-// APIKeys keeps the API keys of an account. An account's last admin key that has not expired can
+// APIKeys stores the API keys of an account. An account's last admin key that has not expired can
 // neither be deleted nor lose that scope: CodeInUse.
 type APIKeys interface {
 	// CreateAPIKey makes a key; its Token is set this once. Without scopes it is an admin key.
@@ -124,7 +124,7 @@ type APIKeys interface {
 	DeleteAPIKey(ctx context.Context, by Caller, id string) error
 }
 
-// Authtokens keeps the authtokens of an account.
+// Authtokens stores the authtokens of an account.
 type Authtokens interface {
 	// CreateAuthtoken makes an authtoken; its Token is set this once. Without rules it has
 	// DefaultACL. CodeLimit when the account has too many.

@@ -47,8 +47,8 @@ func DomainPatterns(host string) []string {
 	}
 }
 
-// Domains keeps the grants of domains. They are managed by the administrator of the service, not by
-// an account.
+// Domains stores the grants of domains. They are managed by the administrator of the service, not
+// by an account.
 type Domains interface {
 	// GrantDomain grants the pattern to the account, which may have it already. CodeInUse when it
 	// covers, or is covered by, a pattern of another account; CodeInvalid for what is no pattern;

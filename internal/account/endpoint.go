@@ -100,7 +100,7 @@ type EndpointFilter struct {
 	Bindings     []string // any of them
 	Type         string   // TypeAgent or TypeCloud
 	URL          string   // normalised
-	OwnerCluster string   // of the owner; of lists only
+	OwnerCluster string   // the owner's cluster; for lists only
 }
 
 // Matches reports whether e passes the filter.

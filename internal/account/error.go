@@ -20,6 +20,7 @@ const (
 	CodeUnknownCredential Code = "ERR_FL_1002"
 	CodeWrongKind         Code = "ERR_FL_1003"
 	CodeExpired           Code = "ERR_FL_1004"
+	CodeUnknownKey        Code = "ERR_FL_1005"
 	CodeVersionHeader     Code = "ERR_FL_1010"
 	CodeScope             Code = "ERR_FL_1020"
 	CodeNoRoute           Code = "ERR_FL_1030"
@@ -63,6 +64,7 @@ const (
 	CodePolicyBroken        Code = "ERR_FL_3024"
 	CodeMisdirected         Code = "ERR_FL_3030"
 	CodeBadRequest          Code = "ERR_FL_3031"
+	CodeHeaderTooLarge      Code = "ERR_FL_3032"
 )
 
 // CodeInfo is one row of the table of codes.
@@ -79,6 +81,7 @@ func Codes() []CodeInfo {
 		{CodeUnknownCredential, 401, "unknown API key or authtoken"},
 		{CodeWrongKind, 401, "authtoken where an API key belongs, or the reverse"},
 		{CodeExpired, 401, "expired API key or authtoken"},
+		{CodeUnknownKey, 401, "ServiceAccount token of a key that no cluster has"},
 		{CodeVersionHeader, 400, "Service-Version missing, conflicting or unsupported"},
 		{CodeScope, 403, "missing scope or rule"},
 		{CodeNoRoute, 404, "no such route"},
@@ -120,6 +123,7 @@ func Codes() []CodeInfo {
 		{CodePolicyBroken, 503, "traffic policy cannot be applied"},
 		{CodeMisdirected, 421, "request on another host's connection"},
 		{CodeBadRequest, 400, "request that programs read in different ways"},
+		{CodeHeaderTooLarge, 431, "request header too large"},
 	}
 }
 

@@ -32,10 +32,10 @@ type TunnelCredential struct {
 	ID         string
 	AccountID  string
 	ACL        ACL
-	IsAPIKey   bool   // it is an exporter's
-	ClusterUID string // of an exporter's; "" = no cluster has presented it yet
+	IsAPIKey   bool   // the credential is an exporter's API key
+	ClusterUID string // the exporter's cluster; "" = no cluster has presented the key yet
 
-	ServiceAccount ServiceAccountToken // of a cluster's
+	ServiceAccount ServiceAccountToken // set for a cluster's forwarder or exporter
 }
 
 // Noun returns the kind of the credential for messages.
@@ -84,16 +84,16 @@ type TunnelAuthenticator interface {
 	// TunnelCredential finds a credential by its secret. Unknown: CodeUnknownCredential; an API key
 	// without ScopeExporter: CodeScope; expired: CodeExpired.
 	TunnelCredential(ctx context.Context, secret string) (*TunnelCredential, error)
-	// LiveTunnelCredentials returns those of the credentials that still exist, have not expired,
-	// whose token is still admitted and that are for tunnel sessions, as they are now.
+	// LiveTunnelCredentials returns the current state of the credentials for tunnel sessions that
+	// still exist, have not expired, and whose token is still admitted.
 	LiveTunnelCredentials(ctx context.Context, uses []CredentialUse) (map[CredentialUse]*TunnelCredential, error)
 }
 
 // ClusterPinner ties API keys of ScopeExporter, and clusters by their exporters, to the UIDs of
 // clusters.
 type ClusterPinner interface {
-	// PinCluster makes the cluster the one that the API key or subject belongs to, if it belongs to
-	// none yet. CodeScope when it belongs to another.
+	// PinCluster assigns the API key or subject to the cluster, if it belongs to none yet.
+	// CodeScope when it belongs to another.
 	PinCluster(ctx context.Context, accountID, keyID, clusterUID string) error
 }
 

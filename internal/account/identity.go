@@ -29,7 +29,7 @@ type User struct {
 	LastActive     time.Time        `json:"last_active"` // exact to a minute
 	LastLogin      time.Time        `json:"last_login"`
 
-	Sessions int `json:"-"` // that live
+	Sessions int `json:"-"` // live sessions
 }
 
 // UserAgent is a parsed User-Agent header.
@@ -75,9 +75,14 @@ type AppSession struct {
 	CreatedAt  time.Time `json:"created_at"`
 	LastActive time.Time `json:"last_active"` // exact to a minute
 	ExpiresAt  time.Time `json:"expires_at"`  // the earlier of the end of its life and of its idle time
-	Endpoint   *Ref      `json:"endpoint"`
-	Edge       *Ref      `json:"edge"`  // always null here
-	Route      *Ref      `json:"route"` // always null here
+	// LastDevice is the browser that used the session last: Device until another one did.
+	LastDevice Device `json:"last_browser_session"`
+	// DeviceChangedAt is when the session was used last from another device, system, browser or
+	// country than just before; nil = never.
+	DeviceChangedAt *time.Time `json:"browser_changed_at"`
+	Endpoint        *Ref       `json:"endpoint"`
+	Edge            *Ref       `json:"edge"`  // always null here
+	Route           *Ref       `json:"route"` // always null here
 }
 
 // AccessedEndpoint is an endpoint that a user has been to. It outlives the sessions.
@@ -132,7 +137,7 @@ type Identities interface {
 	AppSessions(ctx context.Context, accountID string, f AppSessionFilter, p Page) (sessions []AppSession, more bool,
 		err error)
 	AccessedEndpoints(ctx context.Context, accountID, userID string) ([]AccessedEndpoint, error)
-	// of the users that there are, by name
+	// IdentityProviders returns the providers that the account's users logged in with, by name.
 	IdentityProviders(ctx context.Context, accountID string) ([]IdentityProvider, error)
 	// AccessChoices returns what an AccessFilter can select now.
 	AccessChoices(ctx context.Context, accountID string) (*AccessChoices, error)
@@ -171,7 +176,7 @@ type Revocation struct {
 	UserIDs    []string
 	SessionIDs []string
 	At         time.Time // when it was committed
-	Streams    int       // that were cut; of the edge's Revoke only
+	Streams    int       // streams that the edge cut
 }
 
 // Revoker ends sessions. When Revoke of the service returns, nothing of the sessions is served any

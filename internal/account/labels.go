@@ -57,8 +57,8 @@ type TunnelStarter interface {
 
 // TunnelResume lets an agent's new session replace a tunnel of its previous one.
 type TunnelResume struct {
-	Secret  string // of the tunnel that is replaced, "" for none
-	NewHash []byte // of the secret of the tunnel that is started, as HashSecret returns it
+	Secret  string // resume secret of the replaced tunnel, "" for none
+	NewHash []byte // HashSecret of the new tunnel's resume secret
 }
 
 // Validate checks the fields of a labelled tunnel that its agent sets, and lists every broken rule

@@ -11,7 +11,7 @@ import (
 // LoginIdentity holds the claims of an identity provider, for rules and upstream headers. It
 // is kept with the session, encrypted.
 type LoginIdentity struct {
-	ID             string              `json:"id"` // of the User
+	ID             string              `json:"id"` // User.ID
 	ProviderUserID string              `json:"provider_user_id"`
 	Username       string              `json:"username,omitempty"`
 	Email          string              `json:"email,omitempty"` // "" when it is not verified
@@ -27,8 +27,8 @@ type NewLogin struct {
 	Key       string
 	Provider  IdentityProvider
 	Identity  LoginIdentity // ID is ignored
-	Issuer    string        // of the provider, for back-channel logout; "" = none
-	Client    string        // of the provider, whose logouts alone end the session
+	Issuer    string        // the provider's, for back-channel logout; "" = none
+	Client    string        // the provider's client; its logouts alone end the session
 	Subject   string
 	SessionID string // the provider's sid; "" = none
 
@@ -43,50 +43,52 @@ type NewLogin struct {
 	TokenHash   []byte // SHA-256 of the browser's secret
 	Replaces    []byte // TokenHash of the browser's session until now, which ends if Scope is the same; nil = none
 	Device      Device
-	MaxDuration time.Duration // of the session's life
+	MaxDuration time.Duration // longest life of the session
 	Idle        time.Duration // 0 = none
 	NotAfter    time.Time     // the session ends then at the latest; zero = none
 }
 
-// LiveSession is what a request needs to know of its session.
+// LiveSession is the stored session of a request.
 type LiveSession struct {
 	ID, UserID, AccountID string
 	Scope                 string
 	Identity              LoginIdentity
 	Provider              IdentityProvider
 	ExpiresAt             time.Time
+	LastUse               LastUse
 	ReplacedSessionID     string // id of the session that a login has ended, of Login only; "" = none
 }
 
-// Logins is what login actions need of the store. Times of sessions that count as over are the
-// store's clock.
+// Logins is the store of login actions. Sessions end by the store's clock.
 type Logins interface {
 	// Time returns the time of the store's clock, which revocations are recorded with. A login that
 	// begins with it is compared with them rightly although machines' clocks differ. The error is
 	// CodeUnavailable.
 	Time(ctx context.Context) (time.Time, error)
-	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when
+	// Login stores a session, and its user, whom it creates at the first login. CodeLoginAgain when
 	// sessions of the person were revoked, and the login began before that, or nothing says that
 	// the provider asked the person after it: neither ForceReauth nor AuthTime, which counts a
 	// minute less because of clocks. The provider has to be asked again, with ForceReauth.
 	// CodeLimit when the account has as many users as it may.
 	Login(ctx context.Context, accountID string, l NewLogin) (*LiveSession, error)
-	// LiveSession returns the session with the secret's hash, and notes that it was used.
+	// LiveSession returns the session with the secret's hash, and records its use.
 	// CodeNotFound when there is none, or it is over; CodeUnavailable, and never a session, while
 	// the store does not answer. It reads the store every time.
 	LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*LiveSession, error)
+	// RecordDevice records that the session, as LiveSession returned it, was used from the device. It is
+	// written later, at most once a minute; a change, see LastUse.Compare, with an audit event.
+	RecordDevice(s *LiveSession, d Device)
 	// RevokedSince returns when sessions of the person were revoked last; zero: not within the
 	// longest life of a session.
 	RevokedSince(ctx context.Context, accountID, key string) (time.Time, error)
 	// UseOnce reports whether this is the first call with the key, and remembers the key until the
-	// given time. It keeps assertions and logout tokens from being replayed.
+	// given time. It prevents the replay of assertions and logout tokens.
 	UseOnce(ctx context.Context, accountID, key string, until time.Time) (bool, error)
-	// SaveTicket keeps data, encrypted, under the hash of a secret; RedeemTicket gives it
-	// out once. CodeNotFound for a ticket that is unknown, taken or too old.
+	// SaveTicket stores data, encrypted, under the hash of a secret; RedeemTicket gives it
+	// out once. CodeNotFound for a ticket that is unknown, redeemed or too old.
 	SaveTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error
 	RedeemTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error)
-	// LiveSessionIDs returns those of the sessions, by id, that live; the sweep over what is being
-	// served asks it.
+	// LiveSessionIDs returns which of the sessions are live, for the sweep over served requests.
 	LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
@@ -106,9 +108,9 @@ type DashboardSession struct {
 	ExpiresAt time.Time
 }
 
-// DashboardSessions keeps sign-ins to the dashboard.
+// DashboardSessions stores sign-ins to the dashboard.
 type DashboardSessions interface {
-	// SignIn keeps a session of the key for DashboardLife.
+	// SignIn stores a session of the key for DashboardLife.
 	SignIn(ctx context.Context, key *APIKey, tokenHash []byte) (*DashboardSession, error)
 	// DashboardSession returns the session with the hash and its key as it is now.
 	// CodeUnknownCredential when there is none, it is over, or its key is deleted or expired.

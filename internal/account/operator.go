@@ -146,7 +146,7 @@ type OperatorPage struct {
 	More      bool
 }
 
-// Operators keeps the operators of an account.
+// Operators stores the operators of an account.
 type Operators interface {
 	// UpsertOperator registers o by (cluster uid, namespace, name): an operator that registers
 	// again keeps its id, its last_seen_at moves. Values from o replace what was stored; without a

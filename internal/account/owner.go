@@ -10,9 +10,9 @@ import (
 
 // Values of Owner.Kind.
 const (
-	KindAgentEndpoint = "AgentEndpoint" // of endpoints of type agent
-	KindCloudEndpoint = "CloudEndpoint" // of endpoints of type cloud
-	KindServiceExport = "ServiceExport" // of endpoints of BindingClusterset
+	KindAgentEndpoint = "AgentEndpoint" // owns endpoints of type agent
+	KindCloudEndpoint = "CloudEndpoint" // owns endpoints of type cloud
+	KindServiceExport = "ServiceExport" // owns endpoints of BindingClusterset
 )
 
 // Owner is the object in a Kubernetes cluster that an endpoint is for. Cluster, Kind, Namespace and
@@ -23,7 +23,7 @@ type Owner struct {
 	Kind      string `json:"kind"`    // KindAgentEndpoint, KindCloudEndpoint or KindServiceExport
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	UID       string `json:"uid"` // of the object
+	UID       string `json:"uid"`
 }
 
 // Is reports whether o and other are the same owner, or both nil.
@@ -47,7 +47,7 @@ func (e *Endpoint) SharesURL() bool { return e.PoolingEnabled || e.Owner != nil 
 
 // Limits of the fields of an owner, in bytes.
 const (
-	MaxUID       = 128 // of the uid of a cluster or of an object
+	MaxUID       = 128 // a cluster's or an object's
 	MaxNamespace = 63
 )
 
@@ -58,8 +58,8 @@ func ValidateClusterUID(field, uid string) error {
 	return r.err()
 }
 
-// owner checks the owner of an endpoint, which may be nil, and must be of the kind.
-func (r *rules) owner(o *Owner, kind string) {
+// checkOwner checks the owner of an endpoint, which may be nil, and must be of the kind.
+func (r *rules) checkOwner(o *Owner, kind string) {
 	if o == nil {
 		return
 	}

@@ -84,7 +84,7 @@ func validClustersetHost(host string) bool {
 	return ok && ValidKubernetesHostname(name+"."+namespace) && ValidClusterID(id)
 }
 
-// Normal returns a copy in which what is empty is not nil. It is nil for nil.
+// Normal returns a copy whose empty lists and maps are not nil. It is nil for nil.
 func (s *ServiceExport) Normal() *ServiceExport {
 	if s == nil {
 		return nil
@@ -100,9 +100,9 @@ func (s *ServiceExport) Normal() *ServiceExport {
 	return &n
 }
 
-// serviceExport checks an endpoint of type cloud: those of BindingClusterset, and no others, have
-// an export, and nothing that is about traffic.
-func (r *rules) serviceExport(e *Endpoint, u EndpointURL) {
+// checkServiceExport checks an endpoint of type cloud: those of BindingClusterset, and no others,
+// have an export, and neither pooling nor a traffic policy nor a backend.
+func (r *rules) checkServiceExport(e *Endpoint, u EndpointURL) {
 	if !slices.Contains(e.Bindings, BindingClusterset) {
 		if e.ServiceExport != nil {
 			r.add("service_export", "", "goes with the binding clusterset; leave it out")
@@ -112,8 +112,8 @@ func (r *rules) serviceExport(e *Endpoint, u EndpointURL) {
 	if u.Scheme != SchemeService {
 		r.add("url", e.URL, "must be service://<name>.<namespace>.<cluster id>: exporters bind the ports")
 	}
-	r.exportOwner(e.Owner, u)
-	r.noTraffic(e.PoolingEnabled, e.TrafficPolicy, e.BackendID)
+	r.checkExportOwner(e.Owner, u)
+	r.rejectTraffic(e.PoolingEnabled, e.TrafficPolicy, e.BackendID)
 	if e.ServiceExport == nil {
 		r.add("service_export", "", "is required with the binding clusterset")
 		return
@@ -121,8 +121,8 @@ func (r *rules) serviceExport(e *Endpoint, u EndpointURL) {
 	e.ServiceExport.check(r)
 }
 
-// noTraffic rejects what no endpoint of BindingClusterset has.
-func (r *rules) noTraffic(pools bool, policy, backendID string) {
+// rejectTraffic rejects pooling, a traffic policy and a backend.
+func (r *rules) rejectTraffic(pools bool, policy, backendID string) {
 	const rule = "does not go with the binding clusterset; leave it out"
 	if pools {
 		r.add("pooling_enabled", "true", rule)
@@ -137,15 +137,15 @@ func (r *rules) noTraffic(pools bool, policy, backendID string) {
 
 // exportedPort checks a bind of BindingClusterset.
 func (r *rules) exportedPort(b *BindRequest) {
-	r.exportOwner(b.Owner, b.URL)
+	r.checkExportOwner(b.Owner, b.URL)
 	if b.URL.Scheme == SchemeService {
 		r.add("url", b.URL.String(), "the scheme must be tcp")
 	}
-	r.noTraffic(b.PoolingEnabled, b.TrafficPolicy, "")
+	r.rejectTraffic(b.PoolingEnabled, b.TrafficPolicy, "")
 }
 
-// exportOwner checks that an endpoint of BindingClusterset has the owner that its URL names.
-func (r *rules) exportOwner(o *Owner, u EndpointURL) {
+// checkExportOwner checks that an endpoint of BindingClusterset has the owner that its URL names.
+func (r *rules) checkExportOwner(o *Owner, u EndpointURL) {
 	switch {
 	case o == nil:
 		r.add("owner", "", "is required with the binding clusterset: the ServiceExport in its cluster")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
 )
 
 // recordOf returns the endpoint of an export that breaks no rule.

@@ -5,8 +5,8 @@ package account
 
 import "context"
 
-// SessionLegs records which of several servers a live agent's session has connections with: its
-// legs. A session starts with that of the server that started it.
+// SessionLegs records the legs of a live agent's session: the servers that it has connections with.
+// The first leg is that of the server that started the session.
 type SessionLegs interface {
 	// JoinSession adds this server to the servers of a live agent's session, if joinHash is that of
 	// its row. CodeNotFound otherwise, and always without replicas. Idempotent.
@@ -15,10 +15,10 @@ type SessionLegs interface {
 	// ends with its last server, as by Binder.EndSession; end is recorded then. Without replicas it
 	// is EndSession.
 	LeaveSession(ctx context.Context, accountID, id string, end SessionEnd) error
-	// SessionHoldings returns what a live session has bound. CodeNotFound when it is over.
+	// SessionHoldings returns the endpoints and tunnels of a live session, else CodeNotFound.
 	SessionHoldings(ctx context.Context, accountID, id string) (*SessionHoldings, error)
 	// HoldingsVersions returns the versions of the holdings of these sessions, of any account;
-	// sessions that are over are missing.
+	// sessions that are over have none.
 	HoldingsVersions(ctx context.Context, ids []string) (map[string]HoldingsVersion, error)
 	// OwnLegs returns the sessions that have a leg with this server.
 	OwnLegs(ctx context.Context) (OwnLegs, error)
@@ -33,17 +33,17 @@ type OwnLegs struct {
 	History    string // as in SessionHoldings
 }
 
-// SessionHoldings are what a session has bound, read at one moment, each list in the order of the
-// ids. The endpoints have their traffic policies.
+// SessionHoldings are the endpoints, with their traffic policies, and the tunnels of a session,
+// read at one moment, each list in the order of the ids.
 type SessionHoldings struct {
 	Endpoints []Endpoint
 	Tunnels   []LabelledTunnel
-	// History names the history of the database that was read; "" = it is not known. Another one,
-	// after a failover, may lack what was written last.
+	// History identifies the database's history; "" = unknown. After a failover it differs, and the
+	// latest writes may be lost.
 	History string
 }
 
-// HoldingsVersion changes with what a session has bound. It is cheap to read for many sessions.
+// HoldingsVersion changes with the endpoints and tunnels of a session. Reading it is cheap.
 type HoldingsVersion struct {
 	Endpoints   int
 	EndpointSeq int64 // the highest resource version; 0 without endpoints

@@ -96,7 +96,7 @@ func (b *BindRequest) Validate() error {
 	if (b.TrafficPolicy == "") != (b.PolicyFacts.Digest == "") {
 		r.add("traffic_policy", "", "must be checked before it is kept")
 	}
-	r.owner(b.Owner, kind)
+	r.checkOwner(b.Owner, kind)
 	if !slices.Contains([]string{"", "http1", "http2"}, b.UpstreamProtocol) {
 		r.add("upstream_protocol", b.UpstreamProtocol, "must be http1, http2 or empty")
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -19,8 +20,9 @@ import (
 // Agent keeps endpoints bound and serves them. It is safe for concurrent use; Run is called once.
 type Agent struct {
 	opt          Options
+	running      context.Context         // running ends with Run.
 	giveUp       context.CancelCauseFunc // ends the client's run with a *Failure
-	streams      streamSet               // of all endpoints
+	streams      streamSet               // the streams of all endpoints
 	shuttingDown chan struct{}           // closed by shutDown, with mu held: nothing is bound any more
 	// background has the goroutines of sessions that run does not wait for: binds, drains of
 	// removed endpoints, measurements, reports.
@@ -29,13 +31,13 @@ type Agent struct {
 
 	mu             sync.Mutex
 	bindsBySession map[*tunnel.Session]*sessionBinds
-	current        *sessionBinds // of the latest session
+	current        *sessionBinds // the latest session's binds
 	sessionCount   int           // sessions that came up
 	endpoints      map[identity]*endpoint
 	order          []*endpoint          // those of the last Set, in its order
 	byID           map[string]*endpoint // by endpoint id: those that are served
 	everOnline     bool                 // any of the endpoints
-	lastCause      string               // of the last Retrying; "" after Online
+	lastCause      string               // the last Retrying's cause; "" after Online
 }
 
 // New returns an Agent; Run starts it.
@@ -55,7 +57,7 @@ func Run(ctx context.Context, o Options) error { return New(o).Run(ctx) }
 // returns nil. It returns a *Failure when retrying is useless, but not with Options.KeepRunning.
 func (a *Agent) Run(ctx context.Context) error {
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	a.giveUp = cancel
+	a.running, a.giveUp = run, cancel
 	a.opt.Observe(Starting{Version: version.String(), Server: a.opt.Server, Endpoints: a.infos()})
 	if a.opt.InspectURL != "" {
 		a.opt.Observe(Inspecting{URL: a.opt.InspectURL})
@@ -125,7 +127,7 @@ func (a *Agent) finalError(run context.Context, err error) error {
 	if cause := context.Cause(run); cause != nil {
 		return cause
 	}
-	if f := failureOf(err, a.opt.Server, a.endpointsName(), a.neverOnline()); f != nil {
+	if f := a.failureOf(err, a.endpointsName(), a.neverOnline()); f != nil {
 		return f
 	}
 	return err
@@ -147,7 +149,7 @@ func (a *Agent) hello() tunnel.Hello {
 // onSessionDown is called when a session is lost or the server drains it, and after each failed
 // attempt.
 func (a *Agent) onSessionDown(err error, retryIn time.Duration) {
-	if f := failureOf(err, a.opt.Server, a.endpointsName(), a.neverOnline()); f != nil && !a.opt.KeepRunning {
+	if f := a.failureOf(err, a.endpointsName(), a.neverOnline()); f != nil && !a.opt.KeepRunning {
 		a.giveUp(f)
 		return
 	}
@@ -166,7 +168,8 @@ func (a *Agent) reportDown(err error, retryIn time.Duration) {
 	case code == tunnel.CodeDraining:
 		a.opt.Observe(Draining{Server: a.opt.Server})
 	default:
-		a.opt.Observe(Retrying{Server: a.opt.Server, Cause: cause, Code: code, RetryIn: retryIn, WasOnline: was})
+		a.opt.Observe(Retrying{Server: a.opt.Server, Cause: cause, Code: code, Untrusted: trust.ProblemOf(err),
+			RetryIn: retryIn, WasOnline: was})
 	}
 }
 

@@ -38,7 +38,7 @@ func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 	if a.opt.PingInterval > 0 {
 		a.background.Go(func() { a.measureLatency(ctx, s) })
 	}
-	a.background.Go(func() { a.keepBound(ctx, h) })
+	a.background.Go(func() { a.syncQueue(ctx, h) })
 	if a.opt.KeepRunning {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (a *Agent) firstProblem(h *sessionBinds, endpoints []*endpoint) (*Failure, 
 			hopeless = false
 			continue
 		}
-		f := failureOf(err, a.opt.Server, e.spec.info.DisplayName(), a.neverOnline())
+		f := a.failureOf(err, e.spec.info.DisplayName(), a.neverOnline())
 		if f != nil {
 			f.Endpoint = &e.spec.Endpoint
 		}
@@ -102,9 +102,9 @@ func (a *Agent) concernsOne(err error) bool {
 	}
 }
 
-// keepBound binds and unbinds what is in the session's queue until ctx is done, the server drains,
-// or the agent shuts down.
-func (a *Agent) keepBound(ctx context.Context, h *sessionBinds) {
+// syncQueue binds and unbinds the endpoints of the session's queue until ctx is done, the server
+// drains, or the agent shuts down.
+func (a *Agent) syncQueue(ctx context.Context, h *sessionBinds) {
 	defer a.reportPanic()
 	var syncing sync.WaitGroup
 	slots := make(chan struct{}, maxBinds)
@@ -213,7 +213,7 @@ func (a *Agent) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec,
 		a.reportRefusal(ctx, e, s, err)
 		return err
 	}
-	if first := a.setBound(h, e, s, bound); first && s.Dial == nil && s.Serve == nil && s.isHTTP(tunnel.OpenHeader{}) {
+	if first := a.setBound(h, e, s, bound); first && s.isProbed() {
 		a.probes.Go(func() { a.probeUpstream(ctx, e, s) })
 	}
 	return nil

@@ -17,11 +17,11 @@ import (
 // upstreamTimeout bounds the dial of an upstream, its TLS handshake included.
 const upstreamTimeout = 10 * time.Second
 
-// DialFunc dials; (*net.Dialer).DialContext is one.
+// DialFunc opens a connection, as (*net.Dialer).DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dial connects to the upstream within the time-out; https upstreams are verified against the roots
-// of config, which may be nil for the system's.
+// dial connects to the upstream within the time-out. The certificate of an https upstream is
+// verified by u.Roots, else by config's, else by the system's; config may be nil.
 func (u Upstream) dial(
 	ctx context.Context, dial DialFunc, config *tls.Config, timeout time.Duration,
 ) (relay.HalfCloser, error) {
@@ -47,6 +47,9 @@ func (u Upstream) handshake(ctx context.Context, raw net.Conn, config *tls.Confi
 		cfg = config.Clone()
 	}
 	cfg.MinVersion, cfg.ServerName, cfg.NextProtos = tls.VersionTLS12, u.Host, []string{"http/1.1"}
+	if u.Roots != nil {
+		cfg.RootCAs = u.Roots
+	}
 	if u.Protocol == ProtocolHTTP2 {
 		cfg.NextProtos = []string{"h2"}
 	}

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
 )
 
 func TestServe_RefusesStreamsWhileUpstreamIsDown(t *testing.T) {
@@ -58,6 +58,26 @@ func TestServe_RefusesStreamsWhileUpstreamIsDown(t *testing.T) {
 	if got, err := get(t, s, "/"); err != nil || got != "back" {
 		t.Errorf("got %q, %v", got, err)
 	}
+	if up := next[agent.UpstreamUp](r); up.Upstream != "http://"+addr {
+		t.Errorf("got %+v", up)
+	}
+}
+
+func TestServe_ReportsRecoveryWithoutCallers(t *testing.T) {
+	t.Parallel()
+	addr := closedport.Reserve(t)
+	var listening atomic.Bool
+	svc := newService(t).start()
+	r := run(t, svc, addr, func(o *agent.Options) {
+		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if listening.Load() {
+				address = svc.addr
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+	})
+	next[agent.UpstreamDown](r)
+	listening.Store(true)
 	if up := next[agent.UpstreamUp](r); up.Upstream != "http://"+addr {
 		t.Errorf("got %+v", up)
 	}
@@ -155,15 +175,15 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 			"GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n", "hello.demo", ""},
 		"http2": {upstream.URL, roots, agent.ProtocolHTTP2,
 			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01", ""},
-		"unknown authority": {upstream.URL, x509.NewCertPool(), agent.ProtocolHTTP1, "", "", "certificate"},
+		"unknown authority": {upstream.URL, x509.NewCertPool(), agent.ProtocolHTTP1, "", "",
+			"signed by an authority that this machine does not trust; give its authority with --upstream-ca-file"},
 		"http2 not offered": {"https://" + plain.Addr().String(), roots, agent.ProtocolHTTP2, "", "",
 			"does not speak HTTP/2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := newService(t).start()
 			r := run(t, svc, c.target, func(o *agent.Options) {
-				o.Endpoints[0].Upstream.Protocol = c.protocol
-				o.UpstreamTLS = &tls.Config{RootCAs: c.roots}
+				o.Endpoints[0].Upstream.Protocol, o.Endpoints[0].Upstream.Roots = c.protocol, c.roots
 			})
 			s := receive(t, svc.bound, "bind")
 			if c.want == "" {

@@ -13,7 +13,7 @@
 // An endpoint keeps its id across reconnects: each bind presents the resume secret of the previous
 // bind, which is kept in memory only.
 //
-// The endpoints may change while the agent runs (Agent.Set). Each session has a queue of those
-// whose bind may differ from what Set asked for; sync binds or unbinds one of them until it does
-// not. A refusal is that endpoint's own, and its streams are served as it was bound last.
+// The endpoints may change while the agent runs (Agent.Set). Each session has a queue of endpoints
+// whose bind may differ from that of Set; sync binds or unbinds one of them until they agree. A
+// refused endpoint affects no other, and its streams are served as it was bound last.
 package agent

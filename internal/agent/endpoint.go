@@ -61,10 +61,10 @@ func (e *Endpoint) identity() identity {
 
 // EndpointInfo describes the endpoint that an event is about.
 type EndpointInfo struct {
-	Key      string // of the Endpoint
+	Key      string // Endpoint.Key
 	URL      string // "" for a labelled tunnel
 	Name     string // --name; "" = none was given
-	Labels   string // of a labelled tunnel, as in "app=api site=a"
+	Labels   string // a labelled tunnel's labels, as in "app=api site=a"
 	Upstream string // "" = this process
 }
 

@@ -6,6 +6,7 @@ package agent
 import (
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -19,7 +20,7 @@ type Starting struct {
 	Endpoints       []EndpointInfo
 }
 
-// Inspecting reports, after Starting, where the requests can be read in a browser.
+// Inspecting reports, after Starting, the URL of the inspector in a browser.
 type Inspecting struct{ URL string }
 
 // Connected reports a new session; the endpoints it binds follow. AccountID and Region may be
@@ -50,7 +51,7 @@ type Online struct {
 	EndpointInfo
 
 	Reconnected                      bool
-	EndpointID                       string // of a labelled tunnel its id
+	EndpointID                       string // the endpoint's id; a labelled tunnel's id
 	OwnerEndpointID                  string // the oldest endpoint of the same owner at the URL; "" without an owner
 	AssignedURL                      string // as the server has it; "" for a labelled tunnel
 	SessionID, Server, ServerVersion string
@@ -84,6 +85,7 @@ type Retrying struct {
 	Server    string
 	Cause     string        // a sentence without a full stop
 	Code      tunnel.Code   // "" = the server was not reached, or did not say why
+	Untrusted trust.Problem // what is wrong with the server's certificate
 	RetryIn   time.Duration // until the next attempt
 	WasOnline bool          // false: no endpoint was ever bound by this process
 }

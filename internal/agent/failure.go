@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
 // Reason is a kind of Failure.
@@ -33,7 +35,7 @@ const (
 type Failure struct {
 	Reason   Reason
 	Msg      string
-	Endpoint *Endpoint // of Refused; nil = it does not concern one endpoint
+	Endpoint *Endpoint // the endpoint that was Refused; nil = it does not concern one endpoint
 	Cause    error
 }
 
@@ -46,13 +48,15 @@ func (f *Failure) Unwrap() error { return f.Cause }
 // failureOf returns the failure when err ends the agent or, when what is one of several endpoints,
 // that endpoint; nil when a retry may help. atStart is true until an endpoint was bound for the
 // first time: then errors that need a decision are final, while a running agent retries.
-func failureOf(err error, server, what string, atStart bool) *Failure {
+func (a *Agent) failureOf(err error, what string, atStart bool) *Failure {
+	server := a.opt.Server
 	fail := func(r Reason, format string, args ...any) *Failure {
 		return &Failure{Reason: r, Msg: fmt.Sprintf(format, args...), Cause: err}
 	}
 	var refused *tunnel.Error
 	if !errors.As(err, &refused) {
-		if problem := trust.ProblemOf(err); atStart && problem != trust.NoProblem {
+		problem := trust.ProblemOf(err)
+		if atStart && problem != trust.NoProblem && !slices.Contains(a.opt.RetryUntrusted, problem) {
 			return fail(ReasonIdentity, "%s cannot be trusted: %s", server, identityText(problem))
 		}
 		return nil
@@ -95,6 +99,7 @@ func identityText(p trust.Problem) string {
 // address the attempt had.
 func causeOf(err error, server string) string {
 	var (
+		proxy    *connectproxy.Error
 		refused  *tunnel.Error
 		dns      *net.DNSError
 		noTLS    tls.RecordHeaderError
@@ -102,6 +107,9 @@ func causeOf(err error, server string) string {
 		op       *net.OpError
 	)
 	switch {
+	case errors.As(err, &proxy):
+		return fmt.Sprintf("the proxy %s (%s) gives no connection: %s", proxy.Proxy, proxy.Variable,
+			causeOf(proxy.Err, proxy.Proxy))
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection was closed"
 	case errors.As(err, &refused) && refused.Detail == string(account.CodeWrongKind):

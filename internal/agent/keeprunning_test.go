@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestKeepRunning_RefusalsEndNothing(t *testing.T) {

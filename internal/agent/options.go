@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // Defaults of Options.
@@ -22,7 +23,7 @@ const (
 	maxLegs              = 3 // how many replicas of the service a session connects to
 )
 
-// Options are what an agent needs. Fields without a comment about a default are required.
+// Options configure an Agent. Fields without a comment about a default are required.
 type Options struct {
 	Server  string        // https://host:port, for messages
 	Address string        // host:port of the server
@@ -42,6 +43,10 @@ type Options struct {
 	// one alone, and a session that the server refuses is tried again, with the Token of then.
 	// Otherwise Run returns a *Failure when the server refuses all the endpoints, or the only one.
 	KeepRunning bool
+	// RetryUntrusted lists the problems of the server's certificate that are tried again at the
+	// start, too; every other one ends Run then. A server that was trusted once is always tried
+	// again.
+	RetryUntrusted []trust.Problem
 	// LeaveBound is called at the shutdown. If it returns true, the endpoints are not unbound: they
 	// are offline when the session has ended, and the service keeps them for the next agent. It
 	// must return soon. nil = they are unbound.

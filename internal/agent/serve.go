@@ -10,12 +10,17 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
-// probeTimeout bounds the dial of probeUpstream.
-const probeTimeout = 2 * time.Second
+const (
+	probeTimeout  = 2 * time.Second // bounds a dial of probeUpstream
+	probePause    = time.Second     // before the first dial of awaitUpstream; doubles
+	maxProbePause = 15 * time.Second
+)
 
 // serve serves one stream. The upstream is dialed before the stream is accepted: after a refusal
 // the edge may try another agent.
@@ -138,7 +143,12 @@ func (a *Agent) reportUpstream(ctx context.Context, e *endpoint, s *spec, http b
 	a.mu.Lock()
 	was := e.upstreamDown
 	e.upstreamDown = err != nil
+	awaits := err != nil && !e.awaited && s.isProbed()
+	e.awaited = e.awaited || awaits
 	a.mu.Unlock()
+	if awaits {
+		a.probes.Go(func() { a.awaitUpstream(e) })
+	}
 	switch {
 	case err != nil && !was:
 		a.opt.Observe(UpstreamDown{EndpointInfo: s.info, Cause: upstreamCause(err), HTTP: http})
@@ -147,8 +157,13 @@ func (a *Agent) reportUpstream(ctx context.Context, e *endpoint, s *spec, http b
 	}
 }
 
-// probeUpstream dials the upstream of an http endpoint once, to report early that it is down. Those
-// of tcp endpoints and of labelled tunnels may serve a single connection, or log each one.
+// isProbed reports whether the agent may dial the upstream without a caller. Those of tcp endpoints
+// and of labelled tunnels may serve a single connection, or log each one.
+func (s *spec) isProbed() bool {
+	return s.Dial == nil && s.Serve == nil && s.isHTTP(tunnel.OpenHeader{})
+}
+
+// probeUpstream dials the upstream once, to report early that it is down.
 func (a *Agent) probeUpstream(ctx context.Context, e *endpoint, s *spec) {
 	conn, err := a.dial(ctx, s, probeTimeout)
 	if err == nil {
@@ -157,11 +172,30 @@ func (a *Agent) probeUpstream(ctx context.Context, e *endpoint, s *spec) {
 	a.reportUpstream(ctx, e, s, true, err)
 }
 
+// awaitUpstream probes an upstream that is down until it is up, to report that.
+func (a *Agent) awaitUpstream(e *endpoint) {
+	for pause := probePause; timer.Sleep(a.running, pause); pause = min(2*pause, maxProbePause) {
+		a.mu.Lock()
+		s := e.bound
+		e.awaited = e.upstreamDown && !e.removed && s != nil && s.isProbed()
+		ended := !e.awaited
+		a.mu.Unlock()
+		if ended {
+			return
+		}
+		a.probeUpstream(a.running, e, s)
+	}
+}
+
 // upstreamCause describes why an upstream could not be reached.
 func upstreamCause(err error) string {
 	var dns *net.DNSError
 	var netError net.Error
-	switch {
+	switch problem := trust.ProblemOf(err); {
+	case problem == trust.UnknownAuthority:
+		return identityText(problem) + "; give its authority with --upstream-ca-file"
+	case problem != trust.NoProblem:
+		return identityText(problem)
 	case errors.Is(err, errRefused):
 		return "connection refused"
 	case errors.As(err, &dns):

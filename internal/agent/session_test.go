@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
 )
 
 func TestReconnect_PresentsLatestResumeSecret(t *testing.T) {
@@ -214,6 +214,20 @@ func TestFailure_UntrustedServerAtStartOnly(t *testing.T) {
 		err = run(t, svc, "8080", func(o *agent.Options) { o.TLS = config }).end()
 		wantFailure(t, err, agent.ReasonIdentity,
 			"cannot be trusted: its certificate authority is not the one whose fingerprint was given")
+	})
+	t.Run("at start, retried", func(t *testing.T) {
+		t.Parallel()
+		svc, other := newService(t).start(), trust.Options{CASHA256: strings.Repeat("ab", 32)}
+		config, err := other.ClientConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, svc, "8080", func(o *agent.Options) {
+			o.TLS, o.RetryUntrusted = config, []trust.Problem{trust.WrongPin}
+		})
+		if e := next[agent.Retrying](r); e.Untrusted != trust.WrongPin || e.WasOnline {
+			t.Errorf("got %+v", e)
+		}
 	})
 	t.Run("later", func(t *testing.T) {
 		t.Parallel()

@@ -22,7 +22,7 @@ type sessionBinds struct {
 	ended     bool      // it binds nothing any more
 	pending   int       // endpoints in work
 	changed   chan struct{}
-	results   map[*endpoint]error // of the first attempts, until all are known; nil = not recorded
+	results   map[*endpoint]error // the first attempts' results, until all are known; nil = not recorded
 }
 
 func newSessionBinds(s *tunnel.Session) *sessionBinds {
@@ -95,7 +95,7 @@ func (a *Agent) waitFor(ctx context.Context, h *sessionBinds, holds func() bool)
 // when the session binds nothing any more.
 func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
 	for {
-		e, pause := a.takeNext(h)
+		e, pause := a.dequeue(h)
 		if e != nil {
 			return e
 		}
@@ -117,9 +117,9 @@ func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
 	}
 }
 
-// takeNext returns the next endpoint of the queue, or how long to wait for it; 0 = until there is
-// one.
-func (a *Agent) takeNext(h *sessionBinds) (e *endpoint, pause time.Duration) {
+// dequeue removes and returns the next endpoint of the queue, or how long to wait for it; 0 = until
+// there is one.
+func (a *Agent) dequeue(h *sessionBinds) (e *endpoint, pause time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(h.queue) > 0 && !a.isShuttingDown() {

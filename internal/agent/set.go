@@ -31,12 +31,12 @@ func newSpec(e Endpoint) *spec { return &spec{Endpoint: e, info: e.info(), bind:
 // endpoint is the state of one endpoint over all sessions, guarded by Agent.mu.
 type endpoint struct {
 	identity identity
-	spec     *spec         // of the last Set that had it
+	spec     *spec         // the spec in the last Set that had it
 	removed  bool          // the last Set did not have it
 	bound    *spec         // as it was bound last, by which its streams are served; nil = never
 	session  *sessionBinds // that has bound it last; nil = none has, or it was unbound since
-	id       string        // of the latest bind
-	// of the latest bind; in memory only, sent with the next bind
+	id       string        // the latest bind's id
+	// the latest bind's secret; in memory only, sent with the next bind
 	resumeSecret string
 	streams      streamSet
 
@@ -44,11 +44,12 @@ type endpoint struct {
 	syncing  bool          // sync runs
 	again    bool          // sync is to run again, for it has changed
 	failures int           // in a row
-	retry    *time.Timer   // of the next attempt after a failure; nil = none
+	retry    *time.Timer   // the next attempt after a failure; nil = none
 
 	everOnline   bool
 	refusal      string // the cause that was reported last; "" after Online
 	upstreamDown bool
+	awaited      bool // awaitUpstream runs
 }
 
 // Set makes the agent serve these endpoints and no others, from now on or when Run runs. It does

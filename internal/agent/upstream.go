@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"crypto/x509"
 	"net"
 	"net/netip"
 	"regexp"
@@ -19,12 +20,14 @@ const (
 	ProtocolHTTP2 = "http2"
 )
 
-// Upstream is where the agent forwards to.
+// Upstream is an address that the agent forwards to.
 type Upstream struct {
 	Scheme   string // "http", "https" or "tcp"
 	Host     string // a name or an IP literal without brackets
 	Port     int
 	Protocol string // ProtocolHTTP1 or ProtocolHTTP2; "" for tcp
+	// Roots are the authorities of an https upstream; nil = those of Options.UpstreamTLS.
+	Roots *x509.CertPool
 }
 
 // Address returns host:port for a dialer.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // answering answers every request with one text.

@@ -22,19 +22,22 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
 const (
 	apiVersion = "2"
 
-	maxBody     = 64 << 20 // of an answer
-	maxError    = 64 << 10 // of an error's body
-	maxMsg      = 1 << 10  // of an error's message
-	maxLine     = 1 << 20  // of a watch
+	maxBody     = 64 << 20 // bytes of an answer
+	maxError    = 64 << 10 // bytes of an error's body
+	maxMsg      = 1 << 10  // bytes of an error's message
+	maxLine     = 1 << 20  // bytes of a watch's line
 	maxPages    = 10_000
 	pageLimit   = "1000"
 	watchIdle   = 45 * time.Second
@@ -48,7 +51,7 @@ type Options struct {
 	TLS              *tls.Config            // trust; the default trusts the system's roots
 	VersionHeader    string                 // default Service-Version
 	UserAgent        string                 // default "fairlead"
-	Timeout          time.Duration          // of a request, and of the beginning of a watch; default 30 s
+	Timeout          time.Duration          // for a request, and for the beginning of a watch; default 30 s
 	WatchIdleTimeout time.Duration          // after which a watch without a line fails; default 45 s
 }
 
@@ -88,8 +91,10 @@ func New(opt Options) (*Client, error) {
 		config = opt.TLS.Clone()
 	}
 	config.NextProtos = []string{"http/1.1"}
+	proxyFor := connectproxy.ProxyFunc(os.Getenv)
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		Proxy:               func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL) },
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: opt.Timeout, MaxIdleConnsPerHost: 4,
 		IdleConnTimeout: 90 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
@@ -135,7 +140,7 @@ func decode(r io.Reader, out any) error {
 		return fmt.Errorf("reading answer: it has more than %d bytes", maxBody)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("decoding answer: %w", err)
+		return fmt.Errorf("decoding answer: %s", printable.DecodeError(err.Error()))
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // TestClient_WritesEndpoints checks that the API takes each field, and that a change leaves what it

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // ErrWatchUnsupported is the error of a watch that the API answered with a list: it does not
@@ -177,7 +178,7 @@ func (w *watchLines) next(into any) error {
 			Cause: withoutPort(err)}
 	}
 	if err := json.Unmarshal(line, into); err != nil {
-		return w.badLine(err)
+		return w.badLine(errors.New(printable.DecodeError(err.Error())))
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // Export is the export of a Service by one cluster: a record of the account.
 type Export struct {
-	ID         string // of the record
+	ID         string // the record's id
 	ClusterUID string
 	ClusterID  string
 	Namespace  string
@@ -77,7 +77,7 @@ func Merge(exports []Export) Import {
 			continue
 		}
 		for _, p := range e.Ports {
-			if !slices.ContainsFunc(i.Spec.Ports, func(q account.ServiceExportPort) bool { return exclude(p, q) }) {
+			if !slices.ContainsFunc(i.Spec.Ports, func(q account.ServiceExportPort) bool { return conflict(p, q) }) {
 				i.Spec.Ports = append(i.Spec.Ports, p)
 			}
 		}
@@ -85,8 +85,8 @@ func Merge(exports []Export) Import {
 	return i
 }
 
-// exclude reports whether one Service cannot have both ports, or they are the same.
-func exclude(p, q account.ServiceExportPort) bool {
+// conflict reports whether one Service cannot have both ports, or they are the same.
+func conflict(p, q account.ServiceExportPort) bool {
 	return p.Name == q.Name || p.Name == "" || q.Name == "" || p.Protocol == q.Protocol && p.Port == q.Port
 }
 
@@ -109,11 +109,11 @@ func (i *Import) Ports(clusterID string) []account.ServiceExportPort {
 
 // serves reports whether connections to a port of the import reach the cluster of e.
 func (i *Import) serves(e *Export, p account.ServiceExportPort) bool {
-	return e.Spec.Type == i.Spec.Type && slices.ContainsFunc(e.Spec.Ports, like(p))
+	return e.Spec.Type == i.Spec.Type && slices.ContainsFunc(e.Spec.Ports, samePort(p))
 }
 
-// like returns what reports whether a port has the name, protocol and number of p.
-func like(p account.ServiceExportPort) func(account.ServiceExportPort) bool {
+// samePort returns a predicate for ports with the name, protocol and number of p.
+func samePort(p account.ServiceExportPort) func(account.ServiceExportPort) bool {
 	return func(q account.ServiceExportPort) bool {
 		return q.Name == p.Name && q.Protocol == p.Protocol && q.Port == p.Port
 	}

@@ -19,8 +19,8 @@ import (
 const (
 	maxMessage  = 8 << 10 // bytes
 	maxListed   = 8       // differences of one attribute
-	maxValues   = 4       // of one difference
-	maxClusters = 4       // of one value
+	maxValues   = 4       // values of one difference
+	maxClusters = 4       // clusters of one value
 )
 
 // attribute is what exports of one name should agree on.
@@ -112,7 +112,7 @@ func (i *Import) differences(a attribute) []string {
 	}
 	var found []string
 	for _, what := range slices.Sorted(maps.Keys(all)) {
-		var order []string // of values
+		var order []string // the values' order
 		holders := map[string][]string{}
 		for n, v := range values {
 			value := v[what]
@@ -181,7 +181,7 @@ func portsLeftOut(i *Import) string {
 			continue
 		}
 		for _, p := range e.Spec.Ports {
-			if !slices.ContainsFunc(i.Spec.Ports, like(p)) {
+			if !slices.ContainsFunc(i.Spec.Ports, samePort(p)) {
 				left = append(left, strings.TrimSpace(fmt.Sprintf("%s %d/%s of %s", p.Name, p.Port, p.Protocol,
 					e.ClusterID)))
 			}

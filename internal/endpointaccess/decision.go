@@ -16,9 +16,9 @@ type Reason string
 const (
 	ReasonUnrestricted  Reason = "unrestricted"   // allowed: no policy selects the target
 	ReasonPeer          Reason = "peer"           // allowed by a peer of a policy
-	ReasonNoPeer        Reason = "no_peer"        // denied: policies select the target, and no peer of them the caller
+	ReasonNoPeer        Reason = "no_peer"        // denied: policies select the target, no peer the caller
 	ReasonDefault       Reason = "default"        // denied: no policy selects the target
-	ReasonUnknownCaller Reason = "unknown_caller" // denied: policies select the target, and the caller is not known
+	ReasonUnknownCaller Reason = "unknown_caller" // denied: policies select the target, the caller is unknown
 )
 
 // Decision is whether a call is allowed, and why.
@@ -30,7 +30,7 @@ type Decision struct {
 	rules   []*rule
 }
 
-// Decide returns whether the caller may call the target. A nil caller is not known.
+// Decide decides whether the caller may call the target. nil is a caller that was not identified.
 func (r *Rules) Decide(t Target, c *Caller) Decision {
 	rules := r.selecting(t)
 	switch {

@@ -6,6 +6,7 @@ package endpointaccess_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -124,6 +125,61 @@ func TestRules_DecisionNamesRule(t *testing.T) {
 	}
 	if s := allow.Selecting(api); len(s) != 2 || s[0].Name != "api" || s[1].Name != "web" {
 		t.Errorf("%d policies select the target", len(s))
+	}
+}
+
+// TestRules_VanishedPolicies checks that a policy that has vanished holds for what no other one
+// selects, and of several those that vanished last.
+func TestRules_VanishedPolicies(t *testing.T) {
+	t.Parallel()
+	gone := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	vanished := func(name, spec string, second int) endpointaccess.Policy {
+		p := policyOf(t, name, spec)
+		p.Vanished = gone.Add(time.Duration(second) * time.Second)
+		return p
+	}
+	web := func(second int) endpointaccess.Policy {
+		return vanished("web", "{endpoints: ['*'], from: [{serviceAccounts: [web]}]}", second)
+	}
+	jobs := func(second int) endpointaccess.Policy {
+		return vanished("jobs", "{endpoints: [api], from: [{serviceAccounts: [default]}]}", second)
+	}
+	current := policyOf(t, "current", "{endpoints: [api], ports: [80]}")
+	for name, c := range map[string]struct {
+		policies []endpointaccess.Policy
+		port     int
+		allowed  string // "*": all
+		current  bool
+	}{
+		"nothing":                    {nil, 80, "*", false},
+		"alone":                      {[]endpointaccess.Policy{web(0)}, 80, "demo/web", false},
+		"together":                   {[]endpointaccess.Policy{web(0), jobs(0)}, 80, "demo/web demo/job", false},
+		"one after the other":        {[]endpointaccess.Policy{web(0), jobs(1)}, 80, "demo/job", false},
+		"in the other order":         {[]endpointaccess.Policy{web(1), jobs(0)}, 80, "demo/web", false},
+		"beside one that is there":   {[]endpointaccess.Policy{web(0), current, jobs(0)}, 80, "", true},
+		"beside one of another port": {[]endpointaccess.Policy{web(0), current}, 81, "demo/web", false},
+		"of a name that is there anew": {[]endpointaccess.Policy{vanished("current", "endpoints: ['*']", 0), current},
+			80, "", true},
+		"that selected another port only": {
+			[]endpointaccess.Policy{vanished("x", "{endpoints: [api], ports: [80]}", 0)}, 81, "*", false},
+	} {
+		rules := endpointaccess.Compile(c.policies, endpointaccess.Allow)
+		target := endpointaccess.TargetOf("api.demo", c.port)
+		for caller, known := range callers {
+			want := c.allowed == "*" || strings.Contains(" "+c.allowed+" ", " "+caller+" ")
+			if d := rules.Decide(target, known); d.Allowed != want {
+				t.Errorf("%s: %s: %s", name, caller, d)
+			}
+		}
+		if rules.Current(target) != c.current || rules.Restricted(target) != (c.allowed != "*") {
+			t.Errorf("%s: current %v, restricted %v", name, rules.Current(target), rules.Restricted(target))
+		}
+	}
+	alone := endpointaccess.Compile([]endpointaccess.Policy{current}, endpointaccess.Allow)
+	both := endpointaccess.Compile([]endpointaccess.Policy{web(0), current}, endpointaccess.Allow)
+	none := endpointaccess.Compile([]endpointaccess.Policy{web(0)}, endpointaccess.Allow)
+	if both.Digest("demo") != alone.Digest("demo") || len(none.Digests()) != 0 || none.Digest("demo") != "" {
+		t.Error("policies that have vanished are in a digest")
 	}
 }
 

@@ -11,7 +11,8 @@
 //
 // The semantics are those of NetworkPolicy: policies unite; a target that some policy selects is
 // denied to every caller that no peer of any of them selects; a caller that is not known is
-// selected by no peer.
+// selected by no peer. Policies of objects that were just deleted can be among the others: they hold
+// for targets that no object selects any more.
 package endpointaccess
 
 import (
@@ -19,6 +20,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Policy is an EndpointAccess object.
@@ -27,6 +29,8 @@ type Policy struct {
 	UID             string
 	Generation      int64
 	Spec            Spec
+	// Vanished is when the object was deleted, or got another generation; zero: it is as it was.
+	Vanished time.Time
 }
 
 // Spec is the spec of an EndpointAccess object, as its JSON has it.

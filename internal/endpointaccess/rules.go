@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Default is what holds for endpoints that no policy selects.
@@ -25,9 +26,9 @@ func (d Default) Valid() bool { return d == Allow || d == Deny }
 
 // Target is what a connection is for.
 type Target struct {
-	Namespace string // of the hostname
+	Namespace string // the hostname's namespace
 	Endpoint  string // the first label of the hostname
-	Port      int    // of the URL
+	Port      int    // the URL's port
 }
 
 // TargetOf returns the target of a URL's hostname, which has two labels or, for a Service that
@@ -56,7 +57,7 @@ type Rules struct {
 type namespaceRules struct {
 	byEndpoint map[string][]*rule // without wildcards
 	wildcards  []wildcard
-	digest     string
+	digest     string // empty if all have vanished
 }
 
 // rule is a compiled policy.
@@ -77,7 +78,8 @@ type wildcard struct {
 }
 
 // Compile compiles policies, which must not be changed afterwards. Peers that are not valid select
-// no pod.
+// no pod. A policy that has vanished holds only for targets that none of the others selects, and
+// only if it vanished last of those that did.
 func Compile(policies []Policy, byDefault Default) *Rules {
 	r := &Rules{byDefault: byDefault, namespaces: map[string]*namespaceRules{}}
 	byNamespace := map[string][]*Policy{}
@@ -92,7 +94,11 @@ func Compile(policies []Policy, byDefault Default) *Rules {
 }
 
 func compileNamespace(policies []*Policy) *namespaceRules {
-	n := &namespaceRules{byEndpoint: map[string][]*rule{}, digest: Digest(policies)}
+	n := &namespaceRules{byEndpoint: map[string][]*rule{}}
+	current := slices.DeleteFunc(slices.Clone(policies), func(p *Policy) bool { return !p.Vanished.IsZero() })
+	if len(current) > 0 {
+		n.digest = Digest(current)
+	}
 	for _, p := range policies {
 		compiled := compilePolicy(p)
 		for _, endpoint := range p.Spec.Endpoints {
@@ -121,16 +127,19 @@ func compilePolicy(p *Policy) *rule {
 // Default returns what holds for endpoints that no policy selects.
 func (r *Rules) Default() Default { return r.byDefault }
 
-// Digests returns the Digest of each namespace's policies, of namespaces that have some.
+// Digests returns the Digest of each namespace's policies that have not vanished, of namespaces that
+// have some.
 func (r *Rules) Digests() map[string]string {
 	digests := make(map[string]string, len(r.namespaces))
 	for namespace, n := range r.namespaces {
-		digests[namespace] = n.digest
+		if n.digest != "" {
+			digests[namespace] = n.digest
+		}
 	}
 	return digests
 }
 
-// Digest returns the Digest of a namespace's policies; empty if it has none.
+// Digest returns the Digest of a namespace's policies that have not vanished; empty if it has none.
 func (r *Rules) Digest(namespace string) string {
 	if n := r.namespaces[namespace]; n != nil {
 		return n.digest
@@ -140,6 +149,12 @@ func (r *Rules) Digest(namespace string) string {
 
 // Restricted reports whether calls of the target depend on the caller, or are denied.
 func (r *Rules) Restricted(t Target) bool { return r.byDefault != Allow || len(r.selecting(t)) > 0 }
+
+// Current reports whether a policy that has not vanished selects the target.
+func (r *Rules) Current(t Target) bool {
+	rules := r.selecting(t)
+	return len(rules) > 0 && rules[0].policy.Vanished.IsZero()
+}
 
 // Selecting returns the policies that select the target, by name. They must not be modified.
 func (r *Rules) Selecting(t Target) []*Policy {
@@ -151,14 +166,16 @@ func (r *Rules) Selecting(t Target) []*Policy {
 	return policies
 }
 
-// selecting returns the rules of the policies that select the target, by name, each once.
+// selecting returns the rules of the policies that select the target and hold, by name, each once.
 func (r *Rules) selecting(t Target) []*rule {
 	n := r.namespaces[t.Namespace]
 	if n == nil {
 		return nil
 	}
 	selected := n.byEndpoint[t.Endpoint]
-	if !slices.ContainsFunc(selected, func(r *rule) bool { return !r.hasPort(t.Port) }) && len(n.wildcards) == 0 {
+	if len(n.wildcards) == 0 && !slices.ContainsFunc(selected, func(r *rule) bool {
+		return !r.hasPort(t.Port) || !r.policy.Vanished.IsZero()
+	}) {
 		return selected
 	}
 	selected = slices.DeleteFunc(slices.Clone(selected), func(r *rule) bool { return !r.hasPort(t.Port) })
@@ -167,8 +184,25 @@ func (r *Rules) selecting(t Target) []*rule {
 			selected = append(selected, w.rule)
 		}
 	}
+	selected = dropVanished(selected)
 	slices.SortFunc(selected, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
 	return slices.Compact(selected)
+}
+
+// dropVanished removes the rules of policies that have vanished or, if all have, of those that did
+// not vanish last.
+func dropVanished(rules []*rule) []*rule {
+	var last time.Time
+	for _, r := range rules {
+		if r.policy.Vanished.IsZero() {
+			last = time.Time{}
+			break
+		}
+		if r.policy.Vanished.After(last) {
+			last = r.policy.Vanished
+		}
+	}
+	return slices.DeleteFunc(rules, func(r *rule) bool { return !r.policy.Vanished.Equal(last) })
 }
 
 func (r *rule) hasPort(port int) bool {

@@ -47,8 +47,8 @@ const (
 )
 
 const (
-	maxNameLength   = 63  // of a label's name, and of its value
-	maxPrefixLength = 253 // of the part before the slash
+	maxNameLength   = 63  // bytes of a label's name, and of its value
+	maxPrefixLength = 253 // bytes of the part before the slash
 )
 
 var (

@@ -17,7 +17,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -250,8 +249,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		stop = run(r.policyOptions())
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal(shopOnly))
 		stop()
-		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: anchor}})).
-			To(Succeed())
+		deleteAnchors(ctx, r.namespace, anchor)
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal("none"))
 		Eventually(r.policy(ctx, basePolicy)).Should(Equal("none"))
 	})

@@ -10,32 +10,45 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/go-logr/logr"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/keyhandover"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// newAccountClients returns the clients of the account's API that the controllers use.
-func newAccountClients(o ManagerOptions) (endpointsync.Source, registration.Registrar, error) {
+// accountClients are what the controllers use of the account's API.
+type accountClients struct {
+	endpointsync.Source
+	registration.Registrar
+	keys *keyhandover.Handover // nil: the account is not called with a ServiceAccount token
+}
+
+func newAccountClients(o ManagerOptions, log logr.Logger) (accountClients, error) {
 	if o.Account != nil {
-		return o.Account, o.Registrar, nil
+		return accountClients{Source: o.Account, Registrar: o.Registrar}, nil
 	}
 	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
+		return accountClients{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
-	api, err := apiclient.New(apiclient.Options{
-		BaseURL: o.APIURL, APIKey: o.readCredential(), TLS: tls, VersionHeader: o.VersionHeader,
-		UserAgent: "fairlead-operator/" + version.String(),
-	})
+	options := apiclient.Options{BaseURL: o.APIURL, APIKey: o.readCredential(), TLS: tls,
+		VersionHeader: o.VersionHeader, UserAgent: "fairlead-operator/" + version.String()}
+	api, err := apiclient.New(options)
 	if err != nil {
-		return nil, nil, fmt.Errorf("preparing the client of the account: %w", err)
+		return accountClients{}, fmt.Errorf("preparing the client of the account: %w", err)
 	}
-	return &accountSource{api: api, clusterset: o.Clusterset}, registrar{api}, nil
+	clients := accountClients{Source: &accountSource{api: api, clusterset: o.Clusterset}, Registrar: registrar{api}}
+	if o.ServiceAccountTokenFile != "" {
+		clients.keys, err = keyhandover.New(clientConfig(o.Kubernetes), options,
+			serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger), log)
+	}
+	return clients, err
 }
 
 // readCredential returns a function that reads the API key or token for every request, so that a

@@ -29,6 +29,10 @@ import (
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=endpointaccesses,verbs=list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,namespace=fairlead,resources=endpointslices,verbs=list
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=namespaces,resourceNames=fairlead,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
+
+// accessGrace is how long the last EndpointAccess of an endpoint holds after it has been deleted.
+const accessGrace = 10 * time.Second
 
 // ForwarderOptions configure a forwarder. Flags are named as in `fairlead-operator forwarder
 // --help`.
@@ -101,9 +105,9 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("reading the authorities to trust for the edge: %w", err)
 	}
-	dial, err := connectproxy.Dialer(os.Getenv, nil)
+	dial, err := connectproxy.Dialer(os.Getenv, o.EdgeAddress, nil)
 	if err != nil {
-		return fmt.Errorf("reading HTTPS_PROXY: %w", err)
+		return fmt.Errorf("reading the proxy's address: %w", err)
 	}
 	ips, err := parseIPs(o.PodIPs)
 	if err != nil {
@@ -146,7 +150,7 @@ func callers(
 	}
 	rules, err := accessrules.New(accessrules.Options{
 		Kubernetes: o.Kubernetes, Default: o.DefaultAccess, Namespaces: o.AllowNamespaces,
-		NamespaceLabels: o.PodIdentity, Logger: o.Logger,
+		NamespaceLabels: o.PodIdentity, Grace: accessGrace, Logger: o.Logger,
 	})
 	if err != nil {
 		stop()

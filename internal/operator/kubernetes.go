@@ -68,6 +68,7 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	add(rbacv1.SchemeGroupVersion, "ClusterRole", "clusterrole", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "ClusterRoleBinding", "clusterrolebinding", meta.RESTScopeRoot)
 	add(rbacv1.SchemeGroupVersion, "Role", "role", meta.RESTScopeNamespace)
+	add(rbacv1.SchemeGroupVersion, "RoleBinding", "rolebinding", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "BoundEndpoint", "boundendpoint", meta.RESTScopeNamespace)
 	add(v1alpha1.GroupVersion, "KubernetesOperator", "kubernetesoperator", meta.RESTScopeNamespace)
 	addPlural(v1alpha1.GroupVersion, "EndpointAccess", "endpointaccess", "endpointaccesses", meta.RESTScopeNamespace)

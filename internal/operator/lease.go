@@ -75,7 +75,7 @@ func newLock(
 	}
 	mark := func(lease *coordinationv1.Lease) {
 		if owners, known := owners(); known { // otherwise a later renewal sets the owner
-			lease.OwnerReferences = []metav1.OwnerReference{owners.Local}
+			lease.OwnerReferences = owners.Local
 		}
 		own.Mark(lease)
 	}

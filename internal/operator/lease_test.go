@@ -11,15 +11,18 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
 
 var _ = Describe("the manager's objects", func() {
@@ -32,7 +35,7 @@ var _ = Describe("the manager's objects", func() {
 			Eventually(ctx, func(g Gomega) {
 				g.Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "fairlead-operator"}, lease)).
 					To(Succeed())
-				g.Expect(lease.OwnerReferences).To(HaveLen(1))
+				g.Expect(lease.OwnerReferences).To(HaveLen(2))
 			}).WithTimeout(time.Minute).Should(Succeed())
 			Expect(lease.OwnerReferences[0].Kind).To(Equal("Role"))
 			Expect(lease.OwnerReferences[0].Name).To(Equal(anchor))
@@ -70,8 +73,8 @@ var _ = Describe("the manager's objects", func() {
 		}
 	})
 
-	DescribeTable("are re-created under re-created anchors, and stay",
-		func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {
+	DescribeTable("stay while an anchor is deleted and made again, and get it back as an owner",
+		func(ctx SpecContext, rendered string, place func(r *release) (namespace, name string)) {
 			r := newReleaseOf(ctx, rendered)
 			o := r.options()
 			if rendered == listedNamespaces {
@@ -80,24 +83,70 @@ var _ = Describe("the manager's objects", func() {
 			run(o)
 			r.account.put(endpoint("ep-1", "http://api."+r.target))
 			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
-			before, err := service(ctx, r.target, "api")()
-			Expect(err).NotTo(HaveOccurred())
-			anchor := anchorOf(r)
-			Expect(kube.Delete(ctx, anchor)).To(Succeed())
-			anchor.SetResourceVersion("")
-			Expect(kube.Create(ctx, anchor)).To(Succeed())
-			Eventually(service(ctx, r.target, "api")).
-				Should(And(Not(BeZero()), HaveField("ObjectMeta.UID", Not(Equal(before.UID))),
-					HaveField("ObjectMeta.OwnerReferences", ConsistOf(HaveField("UID", anchor.GetUID())))))
-			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+			uids := func() []types.UID {
+				var upstream, target corev1.Service
+				Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "ep-1"}, &upstream)).To(Succeed())
+				Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.target, Name: "api"}, &target)).To(Succeed())
+				return []types.UID{upstream.UID, target.UID, r.bep(ctx, "api."+r.target).UID}
+			}
+			before := uids()
+			namespace, name := place(r)
+			for _, anchor := range anchors(namespace, name) {
+				Expect(kube.Get(ctx, client.ObjectKeyFromObject(anchor), anchor)).To(Succeed())
+				gone := anchor.GetUID()
+				Expect(kube.Delete(ctx, anchor)).To(Succeed())
+				anchor.SetResourceVersion("")
+				Expect(kube.Create(ctx, anchor)).To(Succeed())
+				owned := []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: r.target,
+					Name: "api"}}}
+				if namespace == r.namespace {
+					owned = []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+						Name: "ep-1"}}, r.bep(ctx, "api."+r.target)}
+				}
+				for _, o := range owned {
+					Eventually(func(g Gomega) {
+						g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+						g.Expect(o.GetOwnerReferences()).To(HaveLen(2))
+						g.Expect(o.GetOwnerReferences()).To(ContainElement(HaveField("UID", anchor.GetUID())))
+						g.Expect(o.GetOwnerReferences()).NotTo(ContainElement(HaveField("UID", gone)))
+					}).WithTimeout(time.Minute).Should(Succeed())
+				}
+				Expect(uids()).To(Equal(before))
+			}
+			Expect(r.ready(ctx, "api."+r.target)()).To(Equal("True Ready"))
 		},
-		Entry("of the cluster", clusterWide, func(r *release) client.Object {
-			return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}}
+		Entry("of the cluster", clusterWide, func(r *release) (string, string) { return "", r.anchor() }),
+		Entry("of the operator's namespace", clusterWide, func(r *release) (string, string) {
+			return r.namespace, anchor
 		}),
-		Entry("of a listed namespace", listedNamespaces, func(r *release) client.Object {
-			return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}}
+		Entry("of a listed namespace", listedNamespaces, func(r *release) (string, string) {
+			return r.target, r.anchor()
 		}),
 	)
+
+	It("get their owners back after a restore that left them out", func(ctx SpecContext) {
+		r := newRelease(ctx)
+		stop := run(r.options())
+		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		upstream, target := r.services(ctx, "ep-1", "api")
+		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+		stop()
+		objects := []client.Object{upstream, target, r.bep(ctx, "api."+r.target)}
+		for _, o := range objects {
+			o.SetOwnerReferences(nil)
+			Expect(kube.Update(ctx, o)).To(Succeed())
+		}
+		o := r.options()
+		o.Metrics = prometheus.NewRegistry()
+		run(o)
+		for _, o := range objects {
+			uid := o.GetUID()
+			Eventually(func() ([]metav1.OwnerReference, error) {
+				return o.GetOwnerReferences(), kube.Get(ctx, client.ObjectKeyFromObject(o), o)
+			}).Should(HaveLen(2))
+			Expect(o.GetUID()).To(Equal(uid))
+		}
+	})
 
 	It("are not made while another release runs in the namespace, which is reported once, until that one is removed",
 		func(ctx SpecContext) {

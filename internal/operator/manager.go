@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/keyhandover"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
@@ -158,7 +159,7 @@ func addRunnables(
 	second *secondReleaseDetector,
 ) error {
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
-	source, registrar, err := newAccountClients(o)
+	api, err := newAccountClients(o, mgr.GetLogger().WithName("keys"))
 	if err != nil {
 		return err
 	}
@@ -172,11 +173,11 @@ func addRunnables(
 	if err != nil {
 		return err
 	}
-	feed := &endpointsync.Feed{Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"),
+	feed := &endpointsync.Feed{Source: api.Source, Set: set, Log: mgr.GetLogger().WithName("feed"),
 		OnChange: notifyOf(report, changes, availability, importChanges)}
 	sync := newEndpointSync(mgr, o, s, anchors, set, report)
 	sync.Approvals, sync.Latency = &endpointsync.Approvals{Notify: forwarderChanges.Notify}, latency
-	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
+	register := newRegistration(mgr, o, own, anchors, recorder, api)
 	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register, importChanges)
 	if err != nil {
 		return err
@@ -186,7 +187,7 @@ func addRunnables(
 		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "", Latency: latency,
 		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Now: time.Now,
 		Approved: sync.Approvals.Approved, Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets,
-		TargetRole: o.ClusterRole, TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
+		TargetRole: o.ClusterRole, TargetOwners: anchors.TargetOwners,
 		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
@@ -203,7 +204,7 @@ func addRunnables(
 		runnables = append(runnables, targets, uninstall)
 	}
 	return errors.Join(
-		addReplicaRunnables(ctx, mgr, o, ready),
+		addReplicaRunnables(ctx, mgr, o, ready, api.keys),
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
@@ -249,10 +250,10 @@ func registerMetrics(
 // feed.
 func newRegistration(
 	mgr ctrl.Manager, o ManagerOptions, own installation.Installation, anchors *installation.Anchors,
-	recorder events.EventRecorder, registrar registration.Registrar,
+	recorder events.EventRecorder, api accountClients,
 ) *registration.Registration {
 	return &registration.Registration{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: api, Keys: api.keys, Installation: own,
 		Owners:   anchors.Owners,
 		Recorder: recorder, Now: time.Now,
 		Spec: v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled,
@@ -276,8 +277,14 @@ func notifyOf(
 }
 
 // addReplicaRunnables adds what every replica runs, leading or not.
-func addReplicaRunnables(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, ready *readiness) error {
-	return errors.Join(
+func addReplicaRunnables(
+	ctx context.Context, mgr ctrl.Manager, o ManagerOptions, ready *readiness, keys *keyhandover.Handover,
+) error {
+	var err error
+	if keys != nil {
+		err = mgr.Add(keys)
+	}
+	return errors.Join(err,
 		fillBeforeLeading(ctx, mgr.GetCache(), o),
 		mgr.Add(ready),
 		mgr.Add(newMemoryReleaser()),

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -318,9 +317,8 @@ var _ = Describe("the manager", func() {
 			Eventually(func() []string { return r.hostnames(ctx) }).Should(BeEmpty())
 		},
 		Entry("when the chart's anchors go", func(ctx context.Context, r *release) {
-			Expect(kube.Delete(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}})).To(Succeed())
-			Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: anchor}})).
-				To(Succeed())
+			deleteAnchors(ctx, "", r.anchor())
+			deleteAnchors(ctx, r.namespace, anchor)
 		}),
 		Entry("when the namespace goes", func(ctx context.Context, r *release) {
 			Expect(kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})).To(Succeed())

@@ -85,8 +85,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 		By("repairing and re-creating")
 		target, err := service(ctx, r.target, "api")()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(target.OwnerReferences).To(HaveLen(1))
-		Expect(target.OwnerReferences[0].Kind).To(Equal("Role"))
+		Expect(target.OwnerReferences).To(ConsistOf(HaveField("Kind", "Role"), HaveField("Kind", "RoleBinding")))
 		target.Spec.ExternalName = "example.net"
 		Expect(kube.Update(ctx, target)).To(Succeed())
 		Eventually(service(ctx, r.target, "api")).Should(HaveField("Spec.ExternalName", HavePrefix("ep-1.")))
@@ -135,8 +134,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 
 	It("reports the missing Role that owns the Services of a namespace", func(ctx SpecContext) {
 		r := newReleaseOf(ctx, listedNamespaces)
-		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).
-			To(Succeed())
+		deleteAnchors(ctx, r.target, r.anchor())
 		run(r.listedOptions())
 		r.account.put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("False NamespaceForbidden"))
@@ -161,8 +159,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 			o.SetName(r.user())
 			Expect(kube.Delete(ctx, o)).To(Succeed())
 		}
-		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).
-			To(Succeed())
+		deleteAnchors(ctx, r.target, r.anchor())
 		o := r.listedOptions()
 		o.AllowNamespaces = []string{r.second}
 		run(o)

@@ -45,7 +45,7 @@ func newServiceImports(
 	}
 	r := serviceimport.New(serviceimport.Options{
 		Client: mgr.GetClient(), Live: direct.client, Installation: own, Exports: set, Addresses: addresses,
-		Changes: changes, Owner: direct.anchors.TargetOwner, Namespaces: s.namespaces, Recorder: recorder,
+		Changes: changes, Owners: direct.anchors.TargetOwners, Namespaces: s.namespaces, Recorder: recorder,
 		Regarding: operatorObject(ctx, mgr.GetClient(), own), Log: log, ServeRetry: o.ServeRetry,
 		Domain: cmp.Or(o.ClustersetDomain, defaultClustersetDomain),
 	})

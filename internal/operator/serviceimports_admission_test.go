@@ -16,11 +16,9 @@ import (
 	. "github.com/onsi/gomega"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
@@ -36,26 +34,12 @@ func (r *release) kubernetesSlices(ctx context.Context, addresses ...string) {
 		`{"metadata":{"labels":{"`+discoveryv1.LabelManagedBy+`":"endpointslice-controller.k8s.io"}}}`)))).To(Succeed())
 }
 
-// enforcePolicies makes the chart's admission policies, moved to the release, and waits until they
+// enforceSlicePolicies makes the chart's admission policies of EndpointSlices and waits until they
 // deny its manager a slice of any address.
-func (r *release) enforcePolicies(ctx context.Context) {
+func (r *release) enforceSlicePolicies(ctx context.Context) {
 	GinkgoHelper()
-	raw, err := os.ReadFile("../../test/chart/testdata/" + clusterWide + ".out.yaml")
-	Expect(err).NotTo(HaveOccurred())
+	r.createPolicies(ctx, importing, func(name string) bool { return strings.Contains(name, "-slices-") })
 	own := installation.Installation{Namespace: r.namespace, Release: "fairlead"}
-	text := strings.NewReplacer(
-		installation.Installation{Namespace: "fairlead", Release: "fairlead-operator"}.ID(), own.ID(),
-		`"fairlead"`, `"`+r.namespace+`"`, "fairlead-operator-forwarders", "fairlead-forwarders",
-		"fairlead.fairlead-operator-", r.namespace+".fairlead-operator-",
-		"serviceaccount:fairlead:", "serviceaccount:"+r.namespace+":").Replace(string(raw))
-	for doc := range strings.SplitSeq(text, "---\n") {
-		var o unstructured.Unstructured
-		Expect(yaml.Unmarshal([]byte(doc), &o)).To(Succeed())
-		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
-			Expect(kube.Create(ctx, &o)).To(Succeed())
-			DeferCleanup(func(ctx SpecContext) { Expect(kube.Delete(ctx, &o)).To(Succeed()) })
-		}
-	}
 	manager, err := client.New(r.kubernetes, client.Options{Scheme: kube.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "x",
@@ -78,9 +62,9 @@ const manyImports = 30
 var _ = Describe("the manager that imports Services", func() {
 	It("works under the chart's admission policies", func(ctx SpecContext) {
 		installMulticlusterCRDs()
-		r := newRelease(ctx)
+		r := newReleaseOf(ctx, importing)
 		r.kubernetesSlices(ctx, "10.9.0.1", "10.9.0.2")
-		r.enforcePolicies(ctx)
+		r.enforceSlicePolicies(ctx)
 		run(r.importingOptions())
 		r.account.put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
 		Eventually(r.carried(ctx, r.target)).Should(Equal(map[string]string{"a": "tcp=a:42 10.9.0.1 10.9.0.2 "}))
@@ -99,9 +83,9 @@ var _ = Describe("the manager that imports Services", func() {
 			Expect(err).NotTo(HaveOccurred())
 		}
 		installMulticlusterCRDs()
-		r := newRelease(ctx)
+		r := newReleaseOf(ctx, importing)
 		r.kubernetesSlices(ctx, "10.9.0.1", "10.9.0.2")
-		r.enforcePolicies(ctx)
+		r.enforceSlicePolicies(ctx)
 		began := time.Now()
 		o, counted := r.importingOptions(), &writes{count: map[string]int{}}
 		o.Kubernetes = counted.wrap(o.Kubernetes)

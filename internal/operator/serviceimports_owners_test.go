@@ -30,7 +30,7 @@ var _ = Describe("the manager that imports Services", func() {
 	var r *release
 	BeforeEach(func(ctx SpecContext) {
 		installMulticlusterCRDs()
-		r = newRelease(ctx)
+		r = newReleaseOf(ctx, importing)
 		r.setForwarders(ctx, "10.9.0.1")
 	})
 	ready := map[string]string{"a": "tcp=a:42 10.9.0.1 "}
@@ -99,6 +99,14 @@ var _ = Describe("the manager that imports Services", func() {
 		Expect(service(ctx, r.second, beside.Name)()).To(HaveField("ResourceVersion", beside.ResourceVersion))
 		Expect(imported(ctx, r.second)()).To(HaveField("Status.Conditions", ContainElement(
 			HaveField("Reason", v1alpha1.ReasonConflict))))
+
+		By("being refused by the chart's policies should it try")
+		manager, err := client.New(r.kubernetes, client.Options{Scheme: kube.Scheme()})
+		Expect(err).NotTo(HaveOccurred())
+		for _, o := range []client.Object{foreign, beside} {
+			Expect(manager.Delete(ctx, o, client.DryRunAll)).To(
+				MatchError(ContainSubstring("is not of this Fairlead installation")))
+		}
 
 		By("importing as soon as the name is free")
 		Expect(kube.Delete(ctx, foreign)).To(Succeed())

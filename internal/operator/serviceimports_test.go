@@ -175,7 +175,7 @@ var _ = Describe("the manager that imports Services", func() {
 	var r *release
 	BeforeEach(func(ctx SpecContext) {
 		installMulticlusterCRDs()
-		r = newRelease(ctx)
+		r = newReleaseOf(ctx, importing)
 		r.setForwarders(ctx, "10.9.0.1", "10.9.0.2")
 	})
 
@@ -324,8 +324,8 @@ func (r *release) expectImport(ctx context.Context, s *mcsv1beta1.ServiceImport)
 	Expect(*s.Spec.TrafficDistribution).To(Equal("PreferClose"))
 	Expect(s.Labels).To(And(HaveKeyWithValue("team", "a"), HaveLen(3)), "with our marks")
 	Expect(s.Annotations).To(HaveKeyWithValue("note", "of a"))
-	Expect(s.OwnerReferences).To(HaveLen(1))
-	Expect(s.OwnerReferences[0].Name).To(Equal(r.anchor()))
+	Expect(s.OwnerReferences).To(ConsistOf(HaveField("Kind", "ClusterRole"), HaveField("Kind", "ClusterRoleBinding")))
+	Expect(s.OwnerReferences).To(HaveEach(HaveField("Name", r.anchor())))
 	Expect(s.Status.EndpointSliceObjects).To(Equal(mcsv1beta1.EndpointSliceObjectsPresent))
 	Expect(s.Status.Clusters).To(Equal([]mcsv1beta1.ClusterStatus{{Cluster: "a"}}))
 

@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 var (
@@ -73,10 +75,11 @@ type release struct {
 }
 
 const (
-	// clusterWide, listedNamespaces and exporting are what the chart renders: with rights in all
-	// namespaces, in listed ones only, and with exporters.
+	// clusterWide, listedNamespaces, importing and exporting are what the chart renders: with rights
+	// in all namespaces, in listed ones only, to ServiceImports, and with exporters.
 	clusterWide      = "minimal"
 	listedNamespaces = "namespaces"
+	importing        = "clusterset"
 	exporting        = "exporting"
 	anchor           = "fairlead-operator-anchor"
 )
@@ -93,6 +96,7 @@ func newReleaseOf(ctx context.Context, rendered string) *release {
 	r.kubernetes = rest.CopyConfig(config)
 	r.kubernetes.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + r.namespace +
 		":fairlead-operator-manager"}
+	r.createPolicies(ctx, rendered, func(name string) bool { return !strings.Contains(name, "-slices-") })
 	return r
 }
 
@@ -118,8 +122,49 @@ func (r *release) rights(rendered string) []client.Object {
 	return objects
 }
 
+// createPolicies creates the chart's admission policies whose names are wanted, moved to the release.
+func (r *release) createPolicies(ctx context.Context, rendered string, wanted func(name string) bool) {
+	GinkgoHelper()
+	raw, err := os.ReadFile("../../test/chart/testdata/" + rendered + ".out.yaml")
+	Expect(err).NotTo(HaveOccurred())
+	own := installation.Installation{Namespace: r.namespace, Release: "fairlead"}
+	const instance = `"app.kubernetes.io/instance": "fairlead`
+	text := strings.NewReplacer(
+		installation.Installation{Namespace: "fairlead", Release: "fairlead-operator"}.ID(), own.ID(),
+		instance+`-operator"`, instance+`"`, `"fairlead/fairlead-operator"`, `"`+own.String()+`"`,
+		`"fairlead"`, `"`+r.namespace+`"`, "fairlead-operator-forwarders", "fairlead-forwarders",
+		"fairlead.fairlead-operator-", r.namespace+".fairlead-operator-", ".fairlead.svc.", "."+r.namespace+".svc.",
+		"serviceaccount:fairlead:", "serviceaccount:"+r.namespace+":").Replace(string(raw))
+	for doc := range strings.SplitSeq(text, "---\n") {
+		var o unstructured.Unstructured
+		Expect(yaml.Unmarshal([]byte(doc), &o)).To(Succeed())
+		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") && wanted(o.GetName()) {
+			Expect(kube.Create(ctx, &o)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(kube.Delete(ctx, &o)).To(Succeed()) })
+		}
+	}
+}
+
 // anchor is the name of what owns the target Services.
 func (r *release) anchor() string { return r.namespace + "." + anchor }
+
+// anchors are the objects of the chart that own the operator's: those of the cluster, or of a
+// namespace.
+func anchors(namespace, name string) []client.Object {
+	if namespace == "" {
+		return []client.Object{&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+	}
+	at := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	return []client.Object{&rbacv1.Role{ObjectMeta: at}, &rbacv1.RoleBinding{ObjectMeta: at}}
+}
+
+func deleteAnchors(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	for _, o := range anchors(namespace, name) {
+		Expect(kube.Delete(ctx, o)).To(Succeed())
+	}
+}
 
 // user is the name of the manager's ClusterRole and ClusterRoleBinding; in listed namespaces of its
 // Role and RoleBinding.

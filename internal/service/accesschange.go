@@ -6,6 +6,7 @@ package service
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -24,7 +25,8 @@ const accessChangeInterval = 500 * time.Millisecond
 // rules that are changed through it, are true on all servers when the call returns.
 type publishingStore struct {
 	*store.Store
-	changed func(ctx context.Context, accountID string)
+	// changed is told of a change: ids are the endpoint or backend that alone it is about.
+	changed func(ctx context.Context, accountID string, ids ...string)
 }
 
 // DeleteAPIKey implements account.APIKeys.
@@ -73,7 +75,7 @@ func (s *publishingStore) DeleteOperator(ctx context.Context, by account.Caller,
 
 // DeleteEndpoint implements account.CloudEndpoints.
 func (s *publishingStore) DeleteEndpoint(ctx context.Context, by account.Caller, id string) error {
-	return s.published(ctx, by.AccountID, s.Store.DeleteEndpoint(ctx, by, id))
+	return s.published(ctx, by.AccountID, s.Store.DeleteEndpoint(ctx, by, id), id)
 }
 
 // PatchEndpoint implements account.CloudEndpoints.
@@ -81,14 +83,14 @@ func (s *publishingStore) PatchEndpoint(
 	ctx context.Context, by account.Caller, id string, p account.EndpointPatch, facts account.PolicyFacts,
 ) (*account.Endpoint, error) {
 	e, err := s.Store.PatchEndpoint(ctx, by, id, p, facts)
-	return e, s.published(ctx, by.AccountID, err)
+	return e, s.published(ctx, by.AccountID, err, id)
 }
 
 // DeleteBackend implements account.Backends.
 func (s *publishingStore) DeleteBackend(
 	ctx context.Context, by account.Caller, kind account.BackendKind, id string,
 ) error {
-	return s.published(ctx, by.AccountID, s.Store.DeleteBackend(ctx, by, kind, id))
+	return s.published(ctx, by.AccountID, s.Store.DeleteBackend(ctx, by, kind, id), id)
 }
 
 // PatchBackend implements account.Backends.
@@ -96,32 +98,36 @@ func (s *publishingStore) PatchBackend(
 	ctx context.Context, by account.Caller, kind account.BackendKind, id string, p account.BackendPatch,
 ) (*account.Backend, error) {
 	b, err := s.Store.PatchBackend(ctx, by, kind, id, p)
-	return b, s.published(ctx, by.AccountID, err)
+	return b, s.published(ctx, by.AccountID, err, id)
 }
 
 // published makes a write true everywhere, if it was committed, and returns its error. It does so
 // even if ctx ends: the client may be gone before the answer.
-func (s *publishingStore) published(ctx context.Context, accountID string, err error) error {
+func (s *publishingStore) published(ctx context.Context, accountID string, err error, ids ...string) error {
 	if err == nil {
-		s.changed(context.WithoutCancel(ctx), accountID)
+		s.changed(context.WithoutCancel(ctx), accountID, ids...)
 	}
 	return err
 }
 
 // accessChanged makes a change of the account true on this server, and then on the other replicas.
 // What cannot be told to one of them, it finds itself when it compares with the store.
-func (s *service) accessChanged(ctx context.Context, accountID string) {
-	if err := s.applyAccess(ctx, accountID); err != nil {
+func (s *service) accessChanged(ctx context.Context, accountID string, ids ...string) {
+	c := peers.Change{Kind: peers.ChangeAccess, AccountID: accountID, IDs: ids}
+	if err := s.applyAccess(ctx, c); err != nil {
 		s.log.Error("a change of an account could not be applied at once; it is, as soon as the store answers",
 			"account", accountID, "err", err)
 	}
+	s.publishAccess(ctx, c)
+}
+
+func (s *service) publishAccess(ctx context.Context, c peers.Change) {
 	if s.replica == nil {
 		return
 	}
-	err := s.replica.peers.Publish(ctx, peers.Change{Kind: peers.ChangeAccess, AccountID: accountID})
-	if err != nil {
+	if err := s.replica.peers.Publish(ctx, c); err != nil {
 		s.log.Error("other servers were not told of a change of an account; they find it in the store", "account",
-			accountID, "err", err)
+			c.AccountID, "err", err)
 	}
 }
 
@@ -131,6 +137,9 @@ func (s *service) applyAccessChanges(ctx context.Context) {
 	failing := false
 	for timer.Sleep(ctx, accessChangeInterval) {
 		err := s.applyPending(ctx)
+		if err == nil && s.replica != nil {
+			err = s.replica.isolation.readAgain(ctx, s.readAccess)
+		}
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("changes by commands cannot be confirmed", "err", err)
 		}
@@ -143,28 +152,49 @@ func (s *service) applyPending(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range pending {
-		if err := s.applyAccess(ctx, c.AccountID); err != nil {
+	for _, p := range pending {
+		c := peers.Change{Kind: peers.ChangeAccess, AccountID: p.AccountID}
+		if err := s.applyAccess(ctx, c); err != nil {
 			return err
 		}
-		if err := s.store.ConfirmAccessChange(ctx, c.ID); err != nil {
+		if s.public != nil {
+			s.public.ForgetAccount(c.AccountID)
+		}
+		if err := s.store.ConfirmAccessChange(ctx, p.ID); err != nil {
 			return err
 		}
+		// a replica whose store is away does not find it there
+		s.tasks.Go(func() { s.publishAccess(context.WithoutCancel(ctx), c) })
 	}
 	return nil
 }
 
 // applyAccess makes a change of the account true on this server, whichever has written it: sessions
 // and watches whose credentials were deleted end, and what begins from now on reads the account's
-// endpoints and backends from the store.
-func (s *service) applyAccess(ctx context.Context, accountID string) error {
+// endpoints and backends from the store. What a replica could not read there is not served.
+func (s *service) applyAccess(ctx context.Context, c peers.Change) error {
+	s.edge.ExpireAccount(c.AccountID)
+	s.backendTrees.expire(c.AccountID)
+	s.backends.ExpireAccount(c.AccountID)
+	if s.public != nil {
+		s.public.ExpireAccount(c.AccountID)
+	}
+	if s.replica == nil {
+		return s.readAccess(ctx, c)
+	}
+	return s.replica.isolation.read(c, func() error { return s.readAccess(ctx, c) })
+}
+
+// readAccess compares what is held for the account with the store, and reads the endpoints that a
+// change is about, so that they are known if the store is away when they are next asked for.
+func (s *service) readAccess(ctx context.Context, c peers.Change) error {
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
-	s.edge.ExpireAccount(accountID)
-	s.backendTrees.expire(accountID)
-	s.backends.ExpireAccount(accountID)
-	if s.public != nil {
-		s.public.ExpireAccount(accountID)
+	err := errors.Join(s.api.EndRevokedWatches(ctx), s.sessions.ApplyAccess(ctx, c.AccountID))
+	for _, id := range c.IDs {
+		if strings.HasPrefix(id, account.PrefixEndpoint+"-") {
+			err = errors.Join(err, s.edge.ReadEndpoint(ctx, c.AccountID, id))
+		}
 	}
-	return errors.Join(s.api.EndRevokedWatches(ctx), s.sessions.ApplyAccess(ctx, accountID))
+	return err
 }

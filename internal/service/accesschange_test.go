@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // publishedWrites are calls of a publishingStore, and what they change.
@@ -138,7 +138,7 @@ func TestPublishingStore_PublishesEveryWrite(t *testing.T) {
 	var cancel context.CancelFunc // of the call
 	s := &publishingStore{Store: f.Store}
 	w := newPublishedWrites(t, s, f.AccountID)
-	s.changed = func(ctx context.Context, accountID string) {
+	s.changed = func(ctx context.Context, accountID string, _ ...string) {
 		cancel() // as a client that is gone
 		if err := ctx.Err(); err != nil || accountID != f.AccountID {
 			t.Errorf("published for %q, %v", accountID, err)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // accessLogLines waits until the file has so many lines, and returns them.

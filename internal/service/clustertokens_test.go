@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // trustedCluster is a cluster whose ServiceAccounts the account of a service trusts.
@@ -266,5 +266,37 @@ func TestClusterTokens_RefusedHellos(t *testing.T) {
 			}
 			wantCode(t, name, servicetest.Receive(t, ended, "refusal"), h.code, h.text)
 		})
+	}
+}
+
+// TestClusterTokens_HandOverKeys hands over a key with the token of each role, and uses it.
+func TestClusterTokens_HandOverKeys(t *testing.T) {
+	t.Parallel()
+	r := servicetest.Start(t)
+	c := newTrustedCluster(t, r)
+	next := accounttest.NewTokenSigner(t, "k-2", "ES256")
+	handOver := func(credential string) int {
+		return callWith(r, credential, "POST", "/cluster_keys", map[string]any{"jwks": next.KeySet(t)}).StatusCode
+	}
+	for _, name := range []string{"forwarder", "exporter"} {
+		if status := handOver(c.token(name, time.Hour)); status != http.StatusForbidden {
+			t.Errorf("%s: status %d", name, status)
+		}
+	}
+	if status := handOver(r.APIKey); status != http.StatusForbidden {
+		t.Errorf("an API key: status %d", status)
+	}
+	first := c.signer
+	c.signer = next
+	if status := handOver(c.token("manager", time.Hour)); status != http.StatusUnauthorized {
+		t.Errorf("a token of the key itself: status %d", status)
+	}
+	c.signer = first
+	if status := handOver(c.token("manager", time.Hour)); status != http.StatusOK {
+		t.Fatalf("a token of a key that is trusted: status %d", status)
+	}
+	c.signer = next
+	if res := callWith(r, c.token("manager", time.Hour), "GET", "/endpoints", nil); res.StatusCode != http.StatusOK {
+		t.Errorf("a token of the new key: %s", res.Status)
 	}
 }

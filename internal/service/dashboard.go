@@ -4,7 +4,6 @@
 package service
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -25,6 +24,7 @@ func (s *service) withDashboard(api http.Handler, writes *publishingStore) http.
 		CheckPolicy: compilePolicy, CheckStaticAddress: s.checkStaticAddress,
 		Seal: s.key.Seal, Unseal: s.key.Unseal,
 		Replicas: s.replicaRows(), ActiveChildren: s.activeChildrenOfReplicas(), Traffic: s.traffic,
+		Certificates: s.certificates(),
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
@@ -41,6 +41,11 @@ func (s *service) withDashboard(api http.Handler, writes *publishingStore) http.
 	})
 }
 
+// certificates returns the certificates whose end stops something.
+func (s *service) certificates() *certificates {
+	return &certificates{service: s.certs, public: s.publicCerts, logins: s.loginCertificates}
+}
+
 // httpOptions returns the options that the API and the dashboard share.
 func (s *service) httpOptions() httpkit.SharedOptions {
 	return httpkit.SharedOptions{
@@ -54,16 +59,12 @@ func (s *service) httpOptions() httpkit.SharedOptions {
 // clientIPFunc returns a function that returns the client address of a request to the API's
 // listener. A balancer's forwarding headers count only if it is a trusted proxy.
 func (s *service) clientIPFunc() func(*http.Request) netip.Addr {
-	trusted, err := s.opt.Public.trusted()
-	if err != nil {
-		panic(fmt.Sprintf("service: invalid options after validation: %v", err))
-	}
 	return func(r *http.Request) netip.Addr {
 		at, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil {
 			return netip.Addr{}
 		}
-		return public.ForwardedClient(r, at.Addr(), trusted)
+		return public.ForwardedClient(r, at.Addr(), s.trustedProxies)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
 var failedRow = regexp.MustCompile(`(?s)<h2 id="failed">.*?</section>`)

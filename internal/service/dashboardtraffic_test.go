@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // trafficRig is a service with an endpoint of each kind, and a signed-in browser.

@@ -139,11 +139,7 @@ func (s *service) listPool(ctx context.Context, ep *account.Endpoint) ([]account
 
 // wireBackends constructs the resolver of backends and the guard of static addresses.
 func (s *service) wireBackends() {
-	allow, err := backend.ParseAllow("--static-allow", s.opt.StaticAllow)
-	if err != nil {
-		panic("service: invalid options after validation: " + err.Error())
-	}
-	s.staticGuard = &backend.Guard{Allow: allow}
+	s.staticGuard = &backend.Guard{Allow: s.staticAllow}
 	s.backendSwitches = make(chan account.ActiveChildChange, maxQueuedSwitches)
 	s.backendTrees = newTreeCache(s.store)
 	s.backends = backend.New(backend.Options{

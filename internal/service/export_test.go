@@ -68,7 +68,7 @@ func DeviceOf(o Options, r *http.Request, ip netip.Addr) (account.Device, error)
 func KnowsLocation(ip netip.Addr) bool { return (&service{}).geoLookup(ip) != nil }
 
 // Validate passes every broken rule of the options to note.
-func (o *PublicOptions) Validate(note func(error)) { o.validate(note) }
+func (o *PublicOptions) Validate(note func(error)) { o.parse(&settings{}, note) }
 
 // SetOnTraffic makes the service pass what records its traffic to f.
 func (o *Options) SetOnTraffic(f func(*traffic.Recorder)) { o.onTraffic = f }

@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestReplicas_FrozenAgentIsNoticedThroughAnother freezes an agent, as SIGSTOP does, whose streams
 // are relayed and open already. What is served through the other replica is as with one server:
 // requests that may be repeated end with a code of their own, and wait for an agent that goes on;
-// others stay.
+// others wait longer.
 func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 	t.Parallel()
 	g := newReplicaGroup(t)
@@ -46,11 +46,12 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 	}
 	requireServed("before")
 	posted := make(chan string, 1)
-	process.Stop()
-	go func() {
+	post := func() {
 		res := f.Do(tr, http.MethodPost, "http://hello.demo/x", strings.NewReader("body"), nil)
 		posted <- servicetest.ReadAll(t, res.Body)
-	}()
+	}
+	process.Stop()
+	go post()
 	goesOn := time.AfterFunc(2*time.Second, process.Continue)
 	defer goesOn.Stop()
 	requireServed("from an agent that goes on after 2 s")
@@ -59,6 +60,7 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 	}
 	requireServed("again")
 	process.Stop()
+	go post()
 	for _, most := range []time.Duration{12 * time.Second, 6 * time.Second} { // the second time it is known
 		res, took := get()
 		code := res.Header.Get(account.CodeHeader)
@@ -66,5 +68,8 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 			t.Errorf("from a frozen agent: %d %s after %v", res.StatusCode, code, took)
 		}
 		t.Logf("a frozen agent was given up after %v", took)
+	}
+	if page := servicetest.Receive(t, posted, "answer to a POST"); !strings.Contains(page, "may have been executed") {
+		t.Errorf("POST: %q", page)
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // fullDisk is a service whose store is limited to a number of pages.

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // breaker injects the faults of a history.

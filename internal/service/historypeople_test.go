@@ -20,10 +20,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 const (
@@ -165,8 +165,7 @@ func (p *people) logIn(ctx context.Context, name string, random *rand.Rand) (*pe
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := &person{p: p, name: name}
-	p.idp.Person = map[string]any{"sub": name, "email": name + "@example.com", "email_verified": true}
-	p.idp.UserInfo = p.idp.Person
+	p.idp.SetPerson(map[string]any{"sub": name, "email": name + "@example.com", "email_verified": true})
 	at, err := url.Parse(peopleURL + "/me")
 	if err != nil {
 		return nil, err

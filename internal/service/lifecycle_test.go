@@ -16,9 +16,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestHealthListener_HasNoMetrics(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // loginServer is a public service whose endpoints require a login at a provider.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // rawStatus sends a request over a connection of its own, and returns the status of the answer.
@@ -127,8 +127,10 @@ func TestLogin_RefusesBadCallbacks(t *testing.T) {
 		if a := w.request(b, "GET", target); a.status != http.StatusSeeOther || a.header.Get("Location") != want {
 			t.Errorf("%d to %q, want %s: %s", a.status, a.header.Get("Location"), want, a.body)
 		}
-		if a := w.request(b, "GET", target); a.status != 403 {
-			t.Errorf("a second time: %d", a.status)
+		session := cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"]
+		if a := w.request(b, "GET", target); a.header.Get("Location") != want || a.header.Get("Set-Cookie") != "" ||
+			cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"] != session {
+			t.Errorf("a second time: %d, %v", a.status, a.header)
 		}
 	}
 	// A code of an earlier login, in the callback of another.

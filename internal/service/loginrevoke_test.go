@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // onlySession returns the only session of the account.

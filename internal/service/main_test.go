@@ -6,8 +6,8 @@ package service_test
 import (
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestMain(m *testing.M) { servicetest.Main(postgrestest.Main{M: m, Shared: &replicaDatabases}) }

@@ -21,7 +21,7 @@ import (
 type metrics struct {
 	registry           *prometheus.Registry
 	requests           *prometheus.CounterVec // edge requests by status
-	duration           prometheus.Histogram   // of edge requests, in seconds
+	duration           prometheus.Histogram   // seconds of edge requests
 	opens              *prometheus.CounterVec // streams by hop and outcome
 	bytes              *prometheus.CounterVec // to and from agents
 	hellos             *prometheus.CounterVec // by role and outcome

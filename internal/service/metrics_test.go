@@ -13,9 +13,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // checkCounted waits until a scrape has all the lines, with ID for the endpoint's id.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
@@ -34,7 +36,7 @@ type Options struct {
 	BaseURL     string // how clients reach the API; "" = https://<host name>:<port of Addr>
 	TunnelURL   string // how agents and forwarders reach the service, when that differs from BaseURL
 	DataDir     string // database, authority, lock
-	DatabaseURL string // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	DatabaseURL string // PostgreSQL; "" = SQLite in DataDir. It may hold a password: never log it
 	// the key that seals what is secret in the store; "" = a file in DataDir, which is made when it
 	// is missing
 	SecretKeyFile  string
@@ -45,8 +47,8 @@ type Options struct {
 	MetricsAddr    string   // health and metrics; "" = none
 	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
 	MetricsSeries  int      // endpoints, and backends, that have metrics of their own
-	// networks and addresses that identity providers may be in although they are private, loopback
-	// or the like
+	// networks and addresses that identity providers and issuers of clusters may be in although they
+	// are private, loopback or the like
 	LoginAllow []string
 	// networks and addresses that static backends may lie in although they are private, loopback or
 	// the like
@@ -76,7 +78,7 @@ type Options struct {
 	// OnReady is called when the service is ready, with the addresses it listens on. May be nil.
 	OnReady func(Addresses)
 
-	storeClock  func() time.Time   // of the store; nil = the machine's; tests step it
+	storeClock  func() time.Time   // the store's; nil = the machine's; tests step it
 	onStoreOpen func(*store.Store) // gets the open store; nil = not called; tests fill its disk
 	// gets what records the traffic; nil = not called; tests read it
 	onTraffic func(*traffic.Recorder)
@@ -92,7 +94,7 @@ type Options struct {
 	// wraps the revoker of sessions; nil = not wrapped; tests cancel requests in it
 	wrapRevoker func(account.Revoker) account.Revoker
 
-	beatTimes store.BeatTimes // of a replica; zero = the defaults; tests shorten them
+	beatTimes store.BeatTimes // a replica's; zero = the defaults; tests shorten them
 	// clocks of the lease; nil = the system's; tests step them
 	leaseClock *lease.Clock
 	// dials other replicas; nil = a net.Dialer; tests cut what it returns
@@ -102,7 +104,7 @@ type Options struct {
 // Addresses are those of the listeners.
 type Addresses struct {
 	Service, Metrics, Health net.Addr // Metrics and Health are nil when there is none
-	HTTP, HTTPS              net.Addr // of the public edge; nil when there is none
+	HTTP, HTTPS              net.Addr // the public edge's; nil when there is none
 	BaseURL                  string
 	CAFingerprint            string // "" with certificate files
 }
@@ -118,8 +120,16 @@ const (
 	maxSeries = 100_000
 )
 
-// Validate checks the options before anything is opened or written, and lists every broken rule.
-func (o *Options) Validate() error {
+// settings are options that were parsed.
+type settings struct {
+	baseURL, tunnelURL      *url.URL          // nil without the option
+	staticAllow, loginAllow []backend.Allowed // private addresses of static backends; of providers and issuers
+	trustedProxies          []netip.Prefix
+	publicCertFiles         []public.CertFiles
+}
+
+// parse checks the options before anything is opened or written. Its error lists every broken rule.
+func (o *Options) parse() (set settings, err error) {
 	var broken []account.FieldError
 	note := func(err error) { broken = append(broken, account.FieldsOf(err)...) }
 	note(checkListen("--addr", o.Addr))
@@ -133,15 +143,17 @@ func (o *Options) Validate() error {
 		note(account.Invalid("--metrics-series", strconv.Itoa(o.MetricsSeries),
 			fmt.Sprintf("must lie between 0 and %d", maxSeries)))
 	}
-	_, err := backend.ParseAllow("--static-allow", o.StaticAllow)
+	set.staticAllow, err = backend.ParseAllow("--static-allow", o.StaticAllow)
 	note(err)
-	_, err = backend.ParseAllow("--login-allow", o.LoginAllow)
+	set.loginAllow, err = backend.ParseAllow("--login-allow", o.LoginAllow)
 	note(err)
 	if !(o.AccessLogSample >= 0 && o.AccessLogSample <= 1) { // also rejects NaN
 		note(account.Invalid("--access-log-sample", fmt.Sprint(o.AccessLogSample), "must lie between 0 and 1"))
 	}
-	note(checkOwnURL("--base-url", o.BaseURL))
-	note(checkOwnURL("--tunnel-url", o.TunnelURL))
+	set.baseURL, err = parseOwnURL("--base-url", o.BaseURL)
+	note(err)
+	set.tunnelURL, err = parseOwnURL("--tunnel-url", o.TunnelURL)
+	note(err)
 	if o.DataDir == "" {
 		note(account.Invalid("--data-dir", "", "give the directory that holds the service's data"))
 	}
@@ -165,12 +177,12 @@ func (o *Options) Validate() error {
 	note(checkDuration("--endpoint-grace", o.EndpointGrace, time.Second, maxGrace))
 	note(checkRetention("--identity-retention", o.IdentityRetention))
 	note(checkRetention("--operator-retention", o.OperatorRetention))
-	o.Public.validate(note)
+	o.Public.parse(&set, note)
 	o.Replica.validate(o.DatabaseURL != "", note)
 	if len(broken) > 0 {
-		return account.InvalidAll(broken)
+		return settings{}, account.InvalidAll(broken)
 	}
-	return nil
+	return set, nil
 }
 
 // validateTLS checks the options of the certificate of the service's own listener.
@@ -242,16 +254,16 @@ func checkDuration(field string, d, low, high time.Duration) error {
 	return nil
 }
 
-// checkOwnURL checks a URL by which clients reach the service; "" is the default.
-func checkOwnURL(field, raw string) error {
+// parseOwnURL parses a URL by which clients reach the service; nil for "".
+func parseOwnURL(field, raw string) (*url.URL, error) {
 	if raw == "" {
-		return nil
+		return nil, nil
 	}
 	u, err := account.ParseServerURL(field, raw)
 	if err == nil && (!validName(strings.TrimSuffix(u.Hostname(), ".")) || strings.HasPrefix(u.Hostname(), "*")) {
 		err = account.Invalid(field, raw, "the host must be a host name or an IP address")
 	}
-	return err
+	return u, err
 }
 
 // validName reports whether s can stand in a certificate as host name or IP address. A leading "*."
@@ -277,12 +289,8 @@ func validName(s string) bool {
 	return true
 }
 
-// baseURL returns the URL of the API, from the option or from the host's name and the port that is
-// listened on.
-func (o *Options) baseURL(listening net.Addr) (*url.URL, error) {
-	if o.BaseURL != "" {
-		return account.ParseServerURL("--base-url", o.BaseURL)
-	}
+// defaultBaseURL returns the URL of the API, from the host's name and the port that is listened on.
+func defaultBaseURL(listening net.Addr) (*url.URL, error) {
 	host, err := os.Hostname()
 	if err != nil || !validName(host) {
 		host = "localhost"
@@ -295,15 +303,15 @@ func (o *Options) baseURL(listening net.Addr) (*url.URL, error) {
 }
 
 // certificateNames are the names under which clients reach the service.
-func (o *Options) certificateNames(base *url.URL) []string {
-	names := append([]string{base.Hostname(), "localhost", "127.0.0.1", "::1"}, o.TLSNames...)
-	if u, err := account.ParseServerURL("--tunnel-url", o.TunnelURL); err == nil {
-		names = append(names, u.Hostname())
+func (s *service) certificateNames() []string {
+	names := append([]string{s.baseURL.Hostname(), "localhost", "127.0.0.1", "::1"}, s.opt.TLSNames...)
+	if s.tunnelURL != nil {
+		names = append(names, s.tunnelURL.Hostname())
 	}
 	if host, err := os.Hostname(); err == nil && validName(host) {
 		names = append(names, host)
 	}
-	if host, _, err := net.SplitHostPort(o.Addr); err == nil && host != "" && !net.ParseIP(host).IsUnspecified() {
+	if host, _, err := net.SplitHostPort(s.opt.Addr); err == nil && host != "" && !net.ParseIP(host).IsUnspecified() {
 		names = append(names, host)
 	}
 	return names

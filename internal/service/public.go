@@ -5,7 +5,6 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -27,19 +26,20 @@ type PublicOptions struct {
 	ProxyProtocol     bool     // TrustedProxies begin connections with its header
 	TrustedProxies    []string // addresses, or networks as CIDRs; of the API's listener, too
 	MaxConns          int      // connections; 0 = the default
-	MaxConnsPerClient int      // of one IPv4 address or IPv6 /64; 0 = the default
+	MaxConnsPerClient int      // connections from one IPv4 address or IPv6 /64; 0 = the default
 }
 
 func (o *PublicOptions) enabled() bool { return o.HTTPAddr != "" || o.HTTPSAddr != "" }
 
-// validate notes every broken rule.
-func (o *PublicOptions) validate(note func(error)) {
+// parse sets the settings of the public edge, and notes every broken rule.
+func (o *PublicOptions) parse(set *settings, note func(error)) {
 	for flag, addr := range map[string]string{"--public-http-addr": o.HTTPAddr, "--public-https-addr": o.HTTPSAddr} {
 		if addr != "" {
 			note(checkListen(flag, addr))
 		}
 	}
-	_, err := o.certFiles()
+	var err error
+	set.publicCertFiles, err = o.certFiles()
 	note(err)
 	switch {
 	case o.HTTPSAddr != "" && len(o.TLSCerts) == 0:
@@ -49,7 +49,7 @@ func (o *PublicOptions) validate(note func(error)) {
 	case o.HTTPSAddr == "" && len(o.TLSCerts) > 0:
 		note(account.Invalid("--public-tls-cert", strings.Join(o.TLSCerts, ","), "goes with --public-https-addr"))
 	}
-	_, err = o.trusted()
+	set.trustedProxies, err = o.trusted()
 	note(err)
 	if o.ProxyProtocol && len(o.TrustedProxies) == 0 {
 		note(account.Invalid("--proxy-protocol", "true", "name the proxies that send it, with --trusted-proxies"))
@@ -111,8 +111,10 @@ func (s *service) openPublic(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if s.publicCerts, err = s.openPublicCerts(); err != nil {
-		return err
+	if o.HTTPSAddr != "" {
+		if s.publicCerts, err = public.OpenCertificates(s.publicCertFiles, s.log); err != nil {
+			return err
+		}
 	}
 	for flag, at := range map[string]struct {
 		addr string
@@ -129,26 +131,11 @@ func (s *service) openPublic(ctx context.Context) error {
 	return nil
 }
 
-func (s *service) openPublicCerts() (*public.Certificates, error) {
-	if s.opt.Public.HTTPSAddr == "" {
-		return nil, nil
-	}
-	files, err := s.opt.Public.certFiles()
-	if err != nil {
-		return nil, err
-	}
-	return public.OpenCertificates(files, s.log)
-}
-
 // wirePublic constructs the public edge.
 func (s *service) wirePublic() {
 	o := &s.opt.Public
 	if !o.enabled() {
 		return
-	}
-	trusted, err := o.trusted()
-	if err != nil {
-		panic(fmt.Sprintf("service: invalid options after validation: %v", err))
 	}
 	s.public = public.New(public.Options{
 		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts, TicketKeys: s.ticketKeys,
@@ -157,7 +144,7 @@ func (s *service) wirePublic() {
 		WriteError: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
 			edge.WriteErrorPage(w, r, code.Status(), code, msg)
 		},
-		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns,
+		ProxyProtocol: o.ProxyProtocol, TrustedProxies: s.trustedProxies, MaxConns: o.MaxConns,
 		MaxConnsPerClient: o.MaxConnsPerClient,
 		Logger:            s.log,
 	})
@@ -184,7 +171,7 @@ func (s *service) warnUnreachable(ep *account.Endpoint) {
 func (s *service) servePublic(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
 	s.edge.ServeHTTP(w, r, ep, edge.ClientInfo{
 		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true,
-		Abort: c.Abort, Geo: s.geoLookup(c.Addr.Addr()),
+		Abort: c.Abort, Upstreams: c.Upstreams, Geo: s.geoLookup(c.Addr.Addr()),
 	})
 }
 
@@ -227,8 +214,8 @@ func (s *service) publicAddrs() (plain, secure net.Addr) {
 // ownHosts are the hosts of the service's own URLs.
 func (s *service) ownHosts() []string {
 	hosts := []string{strings.ToLower(s.baseURL.Hostname())}
-	if u, err := account.ParseServerURL("--tunnel-url", s.opt.TunnelURL); err == nil {
-		hosts = append(hosts, strings.ToLower(u.Hostname()))
+	if s.tunnelURL != nil {
+		hosts = append(hosts, strings.ToLower(s.tunnelURL.Hostname()))
 	}
 	return hosts
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
-	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -34,6 +33,7 @@ type replica struct {
 	ready    atomic.Bool // was ready once
 
 	addresses *addressBook
+	isolation *isolation
 }
 
 // openReplica opens the listener of the other replicas.
@@ -57,6 +57,7 @@ func (s *service) openReplica(ctx context.Context) error {
 	} else {
 		s.lease = lease.New(o.Lease)
 	}
+	s.replica.isolation = newIsolation(o.Lease, s.lease.Now)
 	return nil
 }
 
@@ -137,8 +138,13 @@ func (s *service) startReplica(serving context.Context, failed chan<- error) {
 	if s.replica == nil {
 		return
 	}
+	s.replica.isolation.setBeaten(s.lease.Now()) // it has just joined
 	s.tasks.Go(func() {
-		if err := s.store.Beat(serving, s.lease.Beaten); err != nil {
+		err := s.store.Beat(serving, func(began time.Duration) {
+			s.replica.isolation.setBeaten(began)
+			s.lease.Beaten(began)
+		})
+		if err != nil {
 			failed <- err
 		}
 	})
@@ -162,6 +168,7 @@ func (s *service) announceReplicas(ctx context.Context) {
 	var toldAddresses []tunnel.ReplicaAddress
 	for timer.Sleep(ctx, announceInterval) {
 		warned = s.warnOfClock(warned)
+		s.replica.isolation.update(s.replica.peers.Status())
 		n, addresses := s.replicaCount(), s.replica.addresses.addresses()
 		if n != told || !slices.Equal(addresses, toldAddresses) {
 			told, toldAddresses = n, addresses
@@ -276,18 +283,18 @@ type localReplica struct{ s *service }
 
 // Holders implements peers.Local.
 func (l localReplica) Holders(q peers.Query) []peers.Holder {
-	found := l.s.sessions.Holders(tunnelserver.Query(q))
-	holders := make([]peers.Holder, len(found))
-	for i, h := range found {
-		holders[i] = peers.Holder(h)
-	}
-	return holders
+	return slices.DeleteFunc(l.s.sessions.Holders(q), func(h peers.Holder) bool {
+		return l.s.replica.isolation.Check(&h.Endpoint) != nil
+	})
 }
 
 // OpenMember implements peers.Local.
 func (l localReplica) OpenMember(
 	ctx context.Context, accountID, id string, h tunnel.OpenHeader,
 ) (*tunnel.Stream, func(), error) {
+	if err := l.s.replica.isolation.Check(&account.Endpoint{AccountID: accountID, ID: id}); err != nil {
+		return nil, nil, account.Errorf(account.CodeEndpointOffline, "%v", err)
+	}
 	return l.s.sessions.OpenMember(ctx, accountID, id, h)
 }
 
@@ -303,12 +310,20 @@ func (l localReplica) Apply(ctx context.Context, c peers.Change) error {
 		l.s.localRevoker.ApplyPeople(ctx, c.IDs)
 		return nil
 	case peers.ChangeSessions:
-		return l.s.sessions.ApplySessions(ctx, c.IDs, c.Code, c.Message)
+		err := l.s.sessions.ApplySessions(ctx, c.IDs, c.Code, c.Message)
+		if err != nil && c.StoreAnswers {
+			l.s.sessions.LeaveSessions(c.IDs)
+			return nil
+		}
+		return err
 	case peers.ChangeAccess:
-		return l.s.applyAccess(ctx, c.AccountID)
+		return l.s.applyAccess(ctx, c)
 	}
 	return account.Errorf(account.CodeInvalid, "a change of kind %q is unknown to this version", c.Kind)
 }
+
+// StoreAge implements peers.Local.
+func (l localReplica) StoreAge() time.Duration { return l.s.replica.isolation.storeAge() }
 
 // AnswerTraffic implements peers.Local.
 func (l localReplica) AnswerTraffic(question []byte) ([]byte, error) {

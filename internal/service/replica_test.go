@@ -16,10 +16,10 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the database as an administrator sees it
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // replicaGroup is several services on one PostgreSQL database.

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // withAddress makes a service listen at a free address that it announces to clients.

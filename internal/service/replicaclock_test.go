@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestReplicas_RefuseLoginsWithWrongClock steps the clock of a replica's store away from the

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestReplicas_FailoverSwitchIsOneEvent lets the first child of a failover end that two replicas

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // resumes opens a connection to the service and reports whether it resumed a session that the

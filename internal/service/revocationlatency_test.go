@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestRevocation_Latency holds streams of every kind open and measures how long it takes until they

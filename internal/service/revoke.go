@@ -20,7 +20,7 @@ const (
 	// sessionSweepInterval is how often what is served for people's sessions is compared with the
 	// store: how late a session's time-out cuts.
 	sessionSweepInterval = 2 * time.Second
-	sessionSweepTimeout  = 5 * time.Second // of the store's answer
+	sessionSweepTimeout  = 5 * time.Second // limit for the store's answer
 	auditTimeout         = 5 * time.Second
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // canceledRevoker is a Revoker that cancels its client's request before it revokes.
@@ -54,7 +54,7 @@ func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
 		},
 		"dashboard": func(m loadSession) (*http.Client, *http.Request) {
 			r := newRequest(t, "POST", base+"/ui/traffic-policy/sessions/"+m.session+"/revoke", url.Values{})
-			r.AddCookie(&http.Cookie{Name: dashboard.CookieName, Value: p.cookie})
+			r.AddCookie(&http.Cookie{Name: dashboard.CookieName(r.Host), Value: p.cookie})
 			return &http.Client{Transport: p.via}, r
 		},
 		"logout": func(m loadSession) (*http.Client, *http.Request) {

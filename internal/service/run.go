@@ -27,15 +27,11 @@ func (s *service) run(ctx context.Context) error {
 	defer stopAPI()
 	s.apiServer.BaseContext = func(net.Listener) context.Context { return api }
 
-	s.tasks.Go(func() { s.certs.Run(serving) })
-	s.tasks.Go(func() { s.ticketKeys.Run(serving) })
-	s.tasks.Go(func() { s.sessions.Run(serving) })
-	s.tasks.Go(func() { s.sweep(serving) })
-	s.tasks.Go(func() { s.store.Listen(serving) })
-	s.tasks.Go(func() { s.recordSwitches(serving) })
-	s.tasks.Go(func() { s.applyAccessChanges(serving) })
+	for _, run := range []func(context.Context){s.certs.Run, s.ticketKeys.Run, s.sessions.Run, s.issuers.Run, s.sweep,
+		s.store.Listen, s.recordSwitches, s.applyAccessChanges, s.sweepSessions} {
+		s.tasks.Go(func() { run(serving) })
+	}
 	s.startGeo(serving)
-	s.tasks.Go(func() { s.sweepSessions(serving) })
 	s.tasks.Go(func() { s.liveSessions.Run(serving, s.countLeaseEnded) })
 	// in the same WaitGroup as the connections that it accepts, so that none is added while stop
 	// waits
@@ -159,6 +155,7 @@ const stopTimeout = 2 * time.Second
 // stop ends everything that is still served and waits for it. end is why the service cannot go on,
 // or nil.
 func (s *service) stop(stopServing context.CancelFunc, end error) {
+	s.draining.Store(true) // drain was not called after some errors
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	_ = s.tlsListener.listener.Close()

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestServer_ListsBoundEndpointsBySelector: the service evaluates selectors as the operator does.

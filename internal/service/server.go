@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -46,17 +45,18 @@ const (
 
 // service is every part of a running fairlead-server.
 type service struct {
-	opt             Options
+	opt Options
+	settings
 	log             *slog.Logger
-	baseURL         *url.URL
 	store           *store.Store
 	clusterTokens   *clustertoken.Checker // tokens of ServiceAccounts
+	issuers         *clustertoken.Issuers
 	key             *seal.Key
 	serverLock      *store.ServerLock
 	certs           *pki.Source
 	ticketKeys      *ticketkeys.Keys
 	meter           *requestMeter
-	traffic         *traffic.Recorder // of meter
+	traffic         *traffic.Recorder // the recorder that meter feeds
 	edge            *edge.Edge
 	backends        *backend.Resolver
 	backendTrees    treeCache
@@ -78,15 +78,16 @@ type service struct {
 	geo *geo.Databases // nil without --geoip-database
 
 	// Of people who log in at the edge.
-	liveSessions *live.Registry // what is being served for them
-	loginStore   account.Logins
-	revoker      account.Revoker
-	localRevoker *revoker
-	lease        *lease.Lease // nil without replicas
+	liveSessions      *live.Registry // what is being served for them
+	loginStore        account.Logins
+	loginCertificates *loginCertificates
+	revoker           account.Revoker
+	localRevoker      *revoker
+	lease             *lease.Lease // nil without replicas
 
 	replica *replica // nil: this server is alone
 	tunnels *tunnel.Server
-	windows *tunnel.WindowBudget // of all tunnel connections
+	windows *tunnel.WindowBudget // shared by all tunnel connections
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup
@@ -97,20 +98,22 @@ type service struct {
 // Options.DrainTimeout. The error is written for the person who started it; nil after an orderly
 // stop.
 func Run(ctx context.Context, o Options) error {
-	if err := o.Validate(); err != nil {
+	set, err := o.parse()
+	if err != nil {
 		return err
 	}
-	err := runOnce(ctx, o)
+	err = runOnce(ctx, o, set)
 	for beginAnew(ctx, err) {
 		o.Logger.Error("the other replicas took this one for dead; it begins anew", "err", err)
-		err = runOnce(ctx, o)
+		err = runOnce(ctx, o, set)
 	}
 	return err
 }
 
 // runOnce runs the service until ctx is done, or it cannot go on.
-func runOnce(ctx context.Context, o Options) error {
-	s := &service{opt: o, log: o.Logger, meter: newRequestMeter(o.MetricsSeries), windows: tunnel.NewWindowBudget(0)}
+func runOnce(ctx context.Context, o Options, set settings) error {
+	s := &service{opt: o, settings: set, log: o.Logger, meter: newRequestMeter(o.MetricsSeries),
+		windows: tunnel.NewWindowBudget(0)}
 	s.traffic = s.meter.traffic
 	if o.onTraffic != nil {
 		o.onTraffic(s.traffic)
@@ -150,8 +153,10 @@ func (s *service) open(ctx context.Context) error {
 	if err := s.openObservability(ctx); err != nil {
 		return err
 	}
-	if s.baseURL, err = s.opt.baseURL(listener.Addr()); err != nil {
-		return err
+	if s.baseURL == nil {
+		if s.baseURL, err = defaultBaseURL(listener.Addr()); err != nil {
+			return err
+		}
 	}
 	if err := s.openPublic(ctx); err != nil {
 		return err
@@ -228,7 +233,7 @@ func (s *service) openData(ctx context.Context) error {
 // store does, so that every server on a database has the same.
 func (s *service) openCertificate(ctx context.Context) (err error) {
 	o := pki.Options{
-		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.baseURL), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
+		Dir: s.opt.DataDir, Names: s.certificateNames(), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
 		Logger: s.log,
 	}
 	if s.opt.DatabaseURL != "" {
@@ -260,21 +265,24 @@ func (s *service) wire() error {
 	if err := s.wireReplica(); err != nil {
 		return err
 	}
-	s.clusterTokens = clustertoken.New(clustertoken.Options{Store: s.store, BaseURL: s.baseURL.String(),
-		Logger: s.log, Clock: s.opt.storeClock})
 	s.wireBackends()
 	s.wireLogins()
-	s.edge = edge.New(edge.Options{
+	s.wireClusterTokens()
+	o := edge.Options{
 		ChooseAgent: s.chooseAgent, ChooseTunnel: s.chooseTunnel, GetEndpoint: s.store.Endpoint,
 		GetInternal: s.internalEndpoint, ListPool: s.listPool,
 		BackendAttempts: s.backendAttempts, DialStatic: s.staticGuard.Dial, Logins: s.newLoginHandler(),
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.AgentOpenTimeout,
-	})
+	}
+	if s.replica != nil {
+		o.Checker = s.replica.isolation
+	}
+	s.edge = edge.New(o)
 	s.wireSessions()
 	s.wirePublic()
 	s.meter.addGauges(s.sessions.Stats, s.edge.Live)
 	s.meter.addStoreGauges(s.store.WaitingWrites)
-	s.meter.addCertificateMetrics(s)
+	s.meter.registry.MustRegister(s.certificates())
 	s.meter.addRefusedConns(s.tlsListener.unauthenticated.refusals)
 	s.meter.addReplicaMetrics(s)
 	writes := &publishingStore{s.store, s.accessChanged}
@@ -321,6 +329,10 @@ func (s *service) markAuthenticated(r *http.Request) {
 // serveStream hands a forwarder's stream to the edge.
 func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
+	if s.replica != nil && s.replica.isolation.Check(in.Endpoint) != nil {
+		_ = in.Stream.Refuse(tunnel.RefusedDraining) // the forwarder tries another replica
+		return
+	}
 	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
@@ -335,7 +347,7 @@ func (s *service) ready(ctx context.Context) error {
 		return errors.New("stopping")
 	}
 	if s.replica != nil && s.replica.ready.Load() {
-		return nil // an outage of the store must not take all replicas from their balancer
+		return s.replica.isolation.ready() // an outage of the store must not take all replicas from their balancer
 	}
 	if err := s.store.Ping(ctx); err != nil {
 		msg := "the store does not answer"
@@ -346,6 +358,9 @@ func (s *service) ready(ctx context.Context) error {
 		return fmt.Errorf("%s: %s", s.store.DisplayName(), msg)
 	}
 	if s.replica != nil {
+		if !s.replica.peers.HasDialed() {
+			return errors.New("the other replicas, which have agents of their own, were not reached yet")
+		}
 		s.replica.ready.Store(true)
 	}
 	return nil

@@ -23,7 +23,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // sessionLoad is a public service with an endpoint behind a login, whose upstream holds requests of

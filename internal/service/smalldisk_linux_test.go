@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // TestReadyz_OnASmallDisk fills the disk of a running server, and starts servers on a full disk.

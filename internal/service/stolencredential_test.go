@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // securityTable reads the table below the heading of docs/security.md: cells by the text of the
@@ -188,6 +189,20 @@ func (s *stolen) creates(key, list string) string {
 	if list == "/endpoints" {
 		allowed, forbidden = exportedBody("http://new.team-a", "one"), exportedBody("http://new.team-b", "one")
 	}
+	if list == "/cluster_keys" { // answered with the cluster that has them now
+		keys, err := json.Marshal(accounttest.NewTokenSigner(s.T, "k-2", "ES256").KeySet(s.T))
+		if err != nil {
+			s.T.Fatal(err)
+		}
+		status, text := s.callAs(key, "POST", list, fmt.Sprintf(`{"jwks":%s}`, keys))
+		switch status {
+		case http.StatusOK:
+			return "new"
+		case http.StatusForbidden:
+			return "–"
+		}
+		return fmt.Sprintf("%d: %s", status, text)
+	}
 	if forbidden != "" {
 		if status, text := s.callAs(key, "POST", list, forbidden); status != http.StatusForbidden {
 			return fmt.Sprintf("beyond its rules: %d %s", status, text)
@@ -211,7 +226,8 @@ func TestSecurity_PageHasCallsOfKeys(t *testing.T) {
 // rights of their role's key, but are none.
 func TestSecurity_PageHasCallsOfTokens(t *testing.T) {
 	t.Parallel()
-	startStolen(t, true).checkCalls(http.StatusForbidden, map[string]string{"GET /api_keys/{id}": "none"})
+	startStolen(t, true).checkCalls(http.StatusForbidden, map[string]string{"GET /api_keys/{id}": "none",
+		"POST /cluster_keys": "new"})
 }
 
 // checkCalls calls every operation. What the forwarders' credential is answered is always the status;
@@ -221,6 +237,9 @@ func (s *stolen) checkCalls(forwarders int, other map[string]string) {
 	t.Helper()
 	table := securityTable(t, "Calls of the API with a stolen credential")
 	for call, cell := range other {
+		if table[call] == nil {
+			table[call] = map[string]string{}
+		}
 		table[call]["API key operator"] = cell
 	}
 	var d struct{ Paths map[string]map[string]any }

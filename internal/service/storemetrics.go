@@ -23,8 +23,9 @@ type storeMetrics struct {
 	seconds map[store.CallKind]prometheus.Observer
 	errors  map[store.CallKind]prometheus.Counter
 
-	operators, expiry *prometheus.Desc
-	monitored         atomic.Pointer[store.Monitored] // nil until it was read
+	operators, expiry, oldestAudit *prometheus.Desc
+
+	monitored atomic.Pointer[store.Monitored] // nil until it was read
 }
 
 func newStoreMetrics(registry *prometheus.Registry) *storeMetrics {
@@ -41,7 +42,10 @@ func newStoreMetrics(registry *prometheus.Registry) *storeMetrics {
 			[]string{"state"}, nil),
 		expiry: prometheus.NewDesc(ns+"_credential_expiry_timestamp_seconds",
 			"When the next API key or authtoken expires, of those in use that live for two weeks or longer.",
-			[]string{"kind"}, nil)}
+			[]string{"kind"}, nil),
+		oldestAudit: prometheus.NewDesc(ns+"_audit_oldest_event_timestamp_seconds",
+			"When the oldest audit event occurred that is still kept, by class (security, activity).",
+			[]string{"class"}, nil)}
 	for _, kind := range []store.CallKind{store.CallRead, store.CallWrite} {
 		m.seconds[kind], m.errors[kind] = seconds.WithLabelValues(string(kind)), errors.WithLabelValues(string(kind))
 	}
@@ -61,6 +65,7 @@ func (m *storeMetrics) countCall(kind store.CallKind, took time.Duration, failed
 func (m *storeMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- m.operators
 	to <- m.expiry
+	to <- m.oldestAudit
 }
 
 // Collect implements prometheus.Collector.
@@ -75,11 +80,15 @@ func (m *storeMetrics) Collect(to chan<- prometheus.Metric) {
 	gauge(m.operators, float64(now.ActiveOperators), "active")
 	gauge(m.operators, float64(now.SilentOperators), "silent")
 	gauge(m.operators, float64(now.GoneOperators), "gone")
-	for kind, at := range map[string]time.Time{"api_key": now.APIKeyExpiry, "authtoken": now.AuthtokenExpiry} {
+	timestamp := func(d *prometheus.Desc, at time.Time, label string) {
 		if !at.IsZero() {
-			gauge(m.expiry, float64(at.Unix()), kind)
+			gauge(d, float64(at.Unix()), label)
 		}
 	}
+	timestamp(m.expiry, now.APIKeyExpiry, "api_key")
+	timestamp(m.expiry, now.AuthtokenExpiry, "authtoken")
+	timestamp(m.oldestAudit, now.OldestSecurityEvent, "security")
+	timestamp(m.oldestAudit, now.OldestActivityEvent, "activity")
 }
 
 // addStoreGauges registers what is computed on every scrape.
@@ -94,6 +103,7 @@ func (s *service) startMetrics(ctx context.Context) {
 	s.tasks.Go(func() { s.traffic.Run(ctx) })
 	s.tasks.Go(func() { s.dropDeletedMetrics(ctx) })
 	s.tasks.Go(func() { s.monitorStore(ctx) })
+	s.tasks.Go(func() { s.loginCertificates.run(ctx) })
 }
 
 // monitorStore reads what metrics show of the store's rows, every minute until ctx is done. While the

@@ -23,7 +23,7 @@ func (s *service) wireSessions() {
 	}
 	if s.replica != nil {
 		o.ReplicaID, o.Replicas, o.Legs, o.Publish = s.replica.id, s.replicaCount, s.store, s.publishSessions
-		o.PublishPolicy = s.accessChanged
+		o.PublishPolicy = func(ctx context.Context, accountID string) { s.accessChanged(ctx, accountID) }
 	}
 	s.sessions = tunnelserver.New(o)
 	s.tunnels = tunnel.NewServer(tunnel.ServerConfig{

@@ -28,7 +28,7 @@ type unauthenticatedLimiter struct {
 	refused atomic.Int64 // connections
 
 	mu      sync.Mutex
-	clients map[net.Conn]netip.Prefix // of the connections that are counted
+	clients map[net.Conn]netip.Prefix // networks of the counted connections
 }
 
 func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimiter {

@@ -17,14 +17,16 @@ var classes = byCode(
 	Class{
 		Code: account.CodeUpstreamUnreachable, Refusal: tunnel.RefusedUpstream, Reason: "upstream",
 		message: "The agent of %s cannot reach its upstream.",
-		page: "The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the " +
-			"address that the agent was given.",
+		page: "The agent of %s is online, but could not connect to its upstream, or does not trust its " +
+			"certificate: the agent shows the cause. Start the upstream, or correct the address or the authority " +
+			"that the agent was given.",
 	},
 	Class{
 		Code: account.CodeUpstreamBroken, Refusal: tunnel.RefusedInternal, Reason: "upstream_broken", Stream: "broken",
 		message: "The upstream of %s broke off before it had answered, or its answer was not HTTP.",
-		page: "The upstream of %s ended the connection before it had answered, or its answer was not HTTP. The " +
-			"upstream's log may say why.",
+		page: "The upstream of %s ended the connection before it had answered, or its answer was not HTTP. It may " +
+			"have " +
+			"executed the request; its log may say why.",
 	},
 	Class{
 		Code: account.CodeAgentSilent, Refusal: tunnel.RefusedUpstream, Reason: "agent_silent", Stream: "silent",
@@ -79,6 +81,10 @@ var classes = byCode(
 	},
 	Class{Code: account.CodeDenied, Refusal: tunnel.RefusedInternal},
 )
+
+// unansweredPage is the page of CodeAgentSilent for ErrUnanswered.
+const unansweredPage = "The agent of %s took the request and does not respond any more. The request may have been " +
+	"executed: see whether it was before you send it again. Look at the agent's machine and its network."
 
 func byCode(list ...Class) map[account.Code]Class {
 	m := make(map[account.Code]Class, len(list))

@@ -11,6 +11,7 @@ package trafficerror
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -18,6 +19,10 @@ import (
 
 // ErrAgentTimeout reports that an agent which responds did not answer an opened stream in time.
 var ErrAgentTimeout = errors.New("the agent did not answer in time")
+
+// ErrUnanswered reports that an agent was given a request that may not be sent twice, and does not
+// respond any more.
+var ErrUnanswered = errors.New("the agent does not respond any more")
 
 // Class is a class of errors.
 type Class struct {
@@ -51,10 +56,27 @@ func (c Class) Page(ep *account.Endpoint) string {
 	return fmt.Sprintf(c.page, ep.URL)
 }
 
+// AnswerError reports an upstream's answer that HTTP does not allow to pass on.
+type AnswerError struct{ problem string }
+
+// AnswerErrorf makes an AnswerError. Its text goes on behind "The answer of the upstream".
+func AnswerErrorf(format string, args ...any) *AnswerError {
+	return &AnswerError{fmt.Sprintf(format, args...)}
+}
+
+func (e *AnswerError) Error() string { return "the answer of the upstream " + e.problem }
+
 // Of classifies an error that a connection or request met in the edge. Errors of no other class are
 // CodeUpstreamBroken.
 func Of(err error) Class {
 	var refused *tunnel.RefusedError
+	var answer *AnswerError
+	if errors.As(err, &answer) {
+		c := classes[account.CodeUpstreamBroken]
+		c.page = "The answer of the upstream of %s " + strings.ReplaceAll(answer.problem, "%", "%%") +
+			". Correct the upstream."
+		return c
+	}
 	code := account.CodeOf(err)
 	switch code {
 	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken,
@@ -62,6 +84,10 @@ func Of(err error) Class {
 		return classes[code]
 	}
 	switch {
+	case errors.Is(err, ErrUnanswered):
+		c := classes[account.CodeAgentSilent]
+		c.page = unansweredPage
+		return c
 	case errors.Is(err, tunnel.ErrUnresponsive), errors.Is(err, ErrAgentTimeout):
 		return classes[account.CodeAgentSilent]
 	case errors.As(err, &refused):

@@ -34,7 +34,7 @@ func ClientRequestURI(r *http.Request) string {
 // rest.
 type loginAction struct {
 	config    LoginConfig
-	namespace string // of its findings
+	namespace string // the namespace of its findings
 }
 
 // loginNamespaces are the names below "actions" of the results of logins.
@@ -59,7 +59,7 @@ func (a *loginAction) provision(c *config) {
 		a.config.IdleSession = idle
 	}
 	if c.has("upstream_groups") {
-		a.config.UpstreamGroups = []string{} // of an empty list, none
+		a.config.UpstreamGroups = []string{} // an empty list passes no group on
 	}
 	for _, item := range c.items("upstream_groups", maxLoginGroups) {
 		a.config.UpstreamGroups = append(a.config.UpstreamGroups, item.Value)
@@ -70,17 +70,17 @@ func (a *loginAction) provision(c *config) {
 	default:
 		a.config.provisionOAuth(c)
 	}
-	if check := c.c.options.ValidateLogin; check != nil && len(c.c.problems) == before {
-		for _, f := range account.FieldsOf(check(&a.config)) {
-			c.c.problem(c.values[f.Field], "", "%s: %s", f.Field, f.Rule)
-		}
-	}
 	text, err := json.Marshal(a.config)
 	if err != nil {
 		panic(fmt.Sprintf("trafficpolicy: encoding a login action: %v", err)) // texts, lists and numbers always encode
 	}
 	sum := sha256.Sum256(text)
 	a.config.Digest = hex.EncodeToString(sum[:])
+	if check := c.c.options.ValidateLogin; check != nil && len(c.c.problems) == before {
+		for _, f := range account.FieldsOf(check(&a.config)) {
+			c.c.problem(c.values[f.Field], "", "%s: %s", f.Field, f.Rule)
+		}
+	}
 }
 
 // checkLogin checks that a login is possible: one in a document, and only where a browser keeps the

@@ -18,11 +18,11 @@ import (
 // A step is about 10 ns of CPU. Work is charged before it is done, because a regular expression
 // that runs cannot be interrupted.
 const (
-	maxSteps   = 1_000_000 // of a policy for one request with its response, or for one connection
-	nodeSteps  = 5         // of an operation on values of fixed size
-	itemSteps  = 10        // of looking at an element of a list
-	entrySteps = 50        // of comparing an entry of a map
-	parseSteps = 4         // of making a variable of a byte of the request
+	maxSteps   = 1_000_000 // steps of a policy for one request with its response, or for one connection
+	nodeSteps  = 5         // an operation on values of fixed size
+	itemSteps  = 10        // looking at an element of a list
+	entrySteps = 50        // comparing an entry of a map
+	parseSteps = 4         // making a variable of a byte of the request
 	scanBytes  = 1         // that a step reads where a function works through a text
 	keyBytes   = 4         // that a step looks up
 	copyBytes  = 32        // that a step compares or copies
@@ -43,7 +43,7 @@ func (x *exchange) exhausted() bool { return *x.budget < 0 }
 // charge is the cost of evaluating a node of an expression.
 type charge struct {
 	steps int // every time
-	bytes int // of its value that a step handles; 0: its value is not looked at
+	bytes int // bytes of its value that a step handles; 0: its value is not looked at
 	times int // what the bytes are multiplied with: the size of a regular expression's program
 	items bool
 }

@@ -63,12 +63,12 @@ type compiler struct {
 	lines    []string
 	problems []Problem
 
-	phase          phase // of the rule that is being read
+	phase          phase // the phase of the rule that is being read
 	expressions    int
 	cost           uint64
 	limiters       int
 	loginNode      *yaml.Node // the config of the login action
-	loginNamespace string     // of what it finds out
+	loginNamespace string     // the namespace of what it finds out
 	resultReads    []resultRead
 	nodes          int
 }

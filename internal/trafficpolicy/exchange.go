@@ -17,7 +17,7 @@ import (
 // Target is where a connection or request is forwarded to. The zero Target is the endpoint's own
 // agent, pool or backend_id.
 type Target struct {
-	InternalURL string // of an endpoint with the internal binding, in normal form
+	InternalURL string // the URL of an endpoint with the internal binding, in normal form
 	BackendID   string
 }
 
@@ -35,10 +35,10 @@ type exchange struct {
 	conn      *Conn
 	w         http.ResponseWriter // nil while connecting
 	r         *http.Request       // nil while connecting
-	startedAt time.Time           // of the request
-	status    int                 // of the response
+	startedAt time.Time           // when the request began
+	status    int                 // the response's status
 	cloned    bool                // r is a copy that may be changed
-	cache     map[string]any      // of values that are dear to make
+	cache     map[string]any      // values that are dear to make
 	steps     int                 // that are left
 	budget    *int                // steps of the exchange, or those of the request that a response belongs to
 	results   map[string]any      // what actions have found out, for later rules

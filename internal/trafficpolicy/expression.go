@@ -29,7 +29,7 @@ const (
 type expression struct {
 	program cel.Program
 	result  *cel.Type
-	steps   int // of an evaluation, beside those that depend on the request
+	steps   int // steps of an evaluation, beside those that depend on the request
 }
 
 // holds evaluates a condition. ok is false when it has no value: it reads something absent, or

@@ -37,8 +37,8 @@ type LoginConfig struct {
 	Digest         string // the same for equal configs; not for people, who could guess at secrets with it
 
 	// Of oauth and openid-connect.
-	Provider       string // of oauth: github, gitlab, google, microsoft
-	IssuerURL      string // of openid-connect; of oauth the provider's own URL, where it is not the usual one
+	Provider       string // oauth's: github, gitlab, google, microsoft
+	IssuerURL      string // openid-connect's issuer; the URL of an oauth provider that is not at its usual one
 	ClientID       string
 	ClientSecret   string
 	Scopes         []string

@@ -19,7 +19,7 @@ const (
 	maxScopes      = 32
 	maxAuthzParams = 16
 	maxLoginGroups = 256
-	maxLoginText   = 2048 // of an id, a secret, a URL or a parameter
+	maxLoginText   = 2048 // bytes of an id, a secret, a URL or a parameter
 )
 
 // oauthProviders are the providers of oauth, and hints for other well-known ones.

@@ -31,7 +31,7 @@ const compileSteps = 600
 // text.
 type pattern struct {
 	*regexp.Regexp
-	size      int  // of the program
+	size      int  // instructions of the program
 	quadratic bool // a search may read far beyond the match that it finds
 }
 

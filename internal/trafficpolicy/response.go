@@ -96,7 +96,9 @@ func (w *responseWriter) replaceResponse(write func()) {
 		h["Connection"] = connection
 	}
 	write()
-	_ = http.NewResponseController(w.ResponseWriter).Flush()
+	if h.Get("Grpc-Status") == "" { // such a header must end the stream of HTTP/2, as that of an answer without a body
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+	}
 	w.discardedHeader = http.Header{}
 	w.cancelUpstream()
 }

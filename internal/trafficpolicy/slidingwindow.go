@@ -12,7 +12,7 @@ import (
 // Memory of one slidingWindow: about 100 bytes for a key, and 16 for each entry.
 const (
 	maxKeys    = 10_000 // callers beyond them share one
-	maxEntries = 32     // of a key
+	maxEntries = 32     // entries of a key
 )
 
 // slidingWindow admits at most capacity events in any period of rate for each key, and the next as

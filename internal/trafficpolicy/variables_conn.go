@@ -17,12 +17,12 @@ import (
 type Conn struct {
 	ClientIP   netip.Addr
 	ClientPort int
-	OperatorID string // of the installation whose forwarder brought the connection
+	OperatorID string // the installation whose forwarder brought the connection
 	Cluster    string
 	Pod        *Pod // only as an operator's authenticated session has said
 	Endpoint   *account.Endpoint
 	TLS        bool
-	ServerName string // of the TLS handshake
+	ServerName string // the TLS handshake's server name
 	Started    time.Time
 	// Geo looks up the client's location when an expression reads it; nil = unknown.
 	Geo func() Geo

@@ -10,11 +10,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 const (
@@ -75,16 +72,17 @@ type ClientConfig struct {
 type Client struct {
 	cfg        ClientConfig
 	tls        *tls.Config
-	goroutines sync.WaitGroup // of connections and sessions
-	lookup     func(ctx context.Context, host string) ([]netip.Addr, error)
+	goroutines sync.WaitGroup // connections' and sessions' goroutines
+	addresses  announcedAddresses
 	congestion congestionWarning
+	path       pathWatch
+	// pathChanged gets a token when the next attempt to connect need not wait.
+	pathChanged chan struct{}
 
 	mu      sync.Mutex
 	session *Session      // the session that is up and that the server does not drain, or nil
 	changed chan struct{} // closed and replaced when session or ended changes
 	ended   error         // Run returned
-	// announced addresses that are left alone, and until when
-	failedAddresses map[ReplicaAddress]time.Time
 }
 
 // NewClient returns a Client; Run starts it.
@@ -104,8 +102,9 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Client{cfg: cfg, tls: clientTLS(cfg), changed: make(chan struct{}), lookup: lookupIP,
-		failedAddresses: make(map[ReplicaAddress]time.Time)}
+	return &Client{cfg: cfg, tls: clientTLS(cfg), changed: make(chan struct{}),
+		path: pathWatch{sourceOf: sourceAddress}, pathChanged: make(chan struct{}, 1),
+		addresses: announcedAddresses{service: cfg.Address, lookup: lookupIP, failed: map[ReplicaAddress]time.Time{}}}
 }
 
 // Session returns the session that is up, or nil. A session that the server drains does not count.
@@ -144,12 +143,14 @@ func (c *Client) setSession(s *Session, ended error) {
 	c.changed = make(chan struct{})
 }
 
-// Run connects, and reconnects with full jitter between 0.2 s and MaxBackoff, until ctx is done
+// Run connects, and reconnects with full jitter between 0.2 s and MaxBackoff, or at once when the
+// machine has moved to another network, until ctx is done
 // (nil) or the server refuses with a final code (*Error). When ctx ends, streams are aborted, and
 // bytes that were already written get a second to arrive. When Run returns, every connection is
 // closed and every OnStream has returned.
 func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	c.goroutines.Go(func() { c.watchPath(ctx) })
 	err := c.run(ctx)
 	cancel()
 	ended := err
@@ -162,11 +163,9 @@ func (c *Client) Run(ctx context.Context) error {
 }
 
 func (c *Client) run(ctx context.Context) error {
-	wasUp := false
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		up, err := c.runSession(ctx, wasUp)
-		wasUp = wasUp || up
+		up, err := c.runSession(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // ctx ended the session
 		}
@@ -181,7 +180,12 @@ func (c *Client) run(ctx context.Context) error {
 		if c.cfg.OnDown != nil {
 			c.cfg.OnDown(err, wait)
 		}
-		if !timer.Sleep(ctx, wait) {
+		retry := time.NewTimer(wait)
+		select {
+		case <-retry.C:
+		case <-c.pathChanged:
+			retry.Stop()
+		case <-ctx.Done():
 			return nil
 		}
 	}
@@ -189,9 +193,9 @@ func (c *Client) run(ctx context.Context) error {
 
 // runSession runs one session until it ends or the server drains it. It reports whether the session
 // was up.
-func (c *Client) runSession(ctx context.Context, wasUp bool) (bool, error) {
+func (c *Client) runSession(ctx context.Context) (bool, error) {
 	hello := c.hello()
-	s, err := c.startSession(ctx, hello, wasUp)
+	s, err := c.startSession(ctx, hello)
 	if err != nil {
 		return false, err
 	}

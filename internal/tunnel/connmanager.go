@@ -34,7 +34,7 @@ type connManager struct {
 	session *Session
 
 	pendingDials int
-	results      chan dialResult // of the pending dials
+	results      chan dialResult // results of the pending dials
 	failures     int             // consecutive
 	pause        <-chan time.Time
 

@@ -135,7 +135,7 @@ type writeWatchdog struct {
 	onTimeout func()
 
 	mu         sync.Mutex // guards what follows
-	writeStart time.Time  // of the current write; zero: none
+	writeStart time.Time  // when the current write began; zero: none
 	timer      *time.Timer
 	timerRuns  bool
 }

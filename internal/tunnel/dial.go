@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -36,13 +35,9 @@ func clientTLS(cfg ClientConfig) *tls.Config {
 }
 
 // startSession dials the first connection of a session.
-func (c *Client) startSession(ctx context.Context, hello Hello, wasUp bool) (*Session, error) {
+func (c *Client) startSession(ctx context.Context, hello Hello) (*Session, error) {
 	l, welcome, err := c.dial(ctx, c.cfg.Address, hello)
 	if err != nil {
-		// not final: the server spoke the protocol before
-		if wasUp && errors.Is(err, errProtocol) {
-			err = errors.New(err.Error())
-		}
 		return nil, err
 	}
 	s := newSession(&clientHandler{c}, true, hello, *welcome, l.conn.RemoteAddr())
@@ -126,14 +121,11 @@ func (c *Client) dialTLS(ctx context.Context, address string) (*tls.Conn, error)
 	return conn, nil
 }
 
-var errProtocol = errors.New("no common protocol")
-
-// protocolError returns the error of a server that refused the ALPN.
+// protocolError returns the error of a peer that refused the ALPN. Nothing vouches for that peer,
+// which may be a captive portal, so the error ends no Client.
 func protocolError(addr string) error {
-	return fmt.Errorf("%w: %w", errProtocol, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
-		"%s does not speak %s: either it is not a Fairlead server, or it and this program are too far apart in version",
-		addr,
-		ALPN)})
+	return fmt.Errorf("%s does not speak %s: either it is not a Fairlead server, or it and this program are too far "+
+		"apart in version", addr, ALPN)
 }
 
 // sendHello sends the hello and waits for the welcome.

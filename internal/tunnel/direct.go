@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -58,13 +60,13 @@ func (k *connManager) startDirectDial(ctx context.Context) {
 	if k.direct.pending {
 		return
 	}
-	usable := k.client.withoutFailed(k.session.unreachedReplicas())
+	usable := k.client.addresses.usable(k.session.unreachedReplicas())
 	if len(usable) == 0 {
 		return
 	}
 	a := usable[rand.IntN(len(usable))]
 	k.direct.pending, k.direct.headStart = true, time.After(directHeadStart)
-	k.client.goroutines.Go(func() { k.direct.results <- k.client.dialDirect(ctx, k.session, a) })
+	k.client.goroutines.Go(func() { k.direct.results <- k.dialDirect(ctx, a) })
 }
 
 func (k *connManager) handleDirectResult(r dialResult) {
@@ -81,58 +83,72 @@ func (k *connManager) handleDirectResult(r dialResult) {
 // dialDirect dials an announced address and serves the connection in the background, also if
 // another replica than the announced one answers. An address that does not lead to its replica is
 // left alone for a while.
-func (c *Client) dialDirect(ctx context.Context, s *Session, a ReplicaAddress) dialResult {
-	r := dialResult{err: c.checkReplicaAddress(ctx, a.Address)}
+func (k *connManager) dialDirect(ctx context.Context, a ReplicaAddress) dialResult {
+	c := k.client
+	r := dialResult{err: c.addresses.check(ctx, a.Address)}
 	if r.err == nil {
-		r = c.dialFurther(ctx, s, a.Address)
+		r = c.dialFurther(ctx, k.session, a.Address)
 	}
 	var refused *Error
 	switch {
 	case ctx.Err() != nil:
 	case r.err == nil && r.replicaID != a.ID:
-		c.leaveAlone(a, failedAddressPause)
+		c.addresses.leaveAlone(a, failedAddressPause)
 		c.cfg.Logger.Warn("a replica's address leads to another one", "address", a.Address, "announced", a.ID,
 			"answered", r.replicaID)
 	case errors.As(r.err, &refused):
-		c.leaveAlone(a, refusedAddressPause)
+		c.addresses.leaveAlone(a, refusedAddressPause)
 	case r.err != nil:
-		c.leaveAlone(a, failedAddressPause)
+		c.addresses.leaveAlone(a, failedAddressPause)
 	}
 	return r
 }
 
-// leaveAlone makes withoutFailed skip an address for d.
-func (c *Client) leaveAlone(a ReplicaAddress, d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	for old, until := range c.failedAddresses {
-		if !now.Before(until) {
-			delete(c.failedAddresses, old)
-		}
-	}
-	c.failedAddresses[a] = now.Add(d)
+// announcedAddresses decides which of the addresses that replicas announce are dialled. It is safe
+// for concurrent use.
+type announcedAddresses struct {
+	service string // the service's own address, host:port
+	lookup  func(ctx context.Context, host string) ([]netip.Addr, error)
+
+	mu     sync.Mutex
+	failed map[ReplicaAddress]time.Time // addresses that are left alone, and until when
 }
 
-// withoutFailed returns the addresses that are not left alone.
-func (c *Client) withoutFailed(all []ReplicaAddress) []ReplicaAddress {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// leaveAlone makes usable skip an address for d.
+func (n *announcedAddresses) leaveAlone(a ReplicaAddress, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	now := time.Now()
-	return slices.DeleteFunc(all, func(a ReplicaAddress) bool { return now.Before(c.failedAddresses[a]) })
+	maps.DeleteFunc(n.failed, func(_ ReplicaAddress, until time.Time) bool { return !now.Before(until) })
+	n.failed[a] = now.Add(d)
 }
 
-// checkReplicaAddress refuses an announced address that is, or resolves to, one that CheckReplicaIP
+// retry ends that addresses are left alone.
+func (n *announcedAddresses) retry() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.failed)
+}
+
+// usable returns the addresses that are not left alone.
+func (n *announcedAddresses) usable(all []ReplicaAddress) []ReplicaAddress {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	return slices.DeleteFunc(all, func(a ReplicaAddress) bool { return now.Before(n.failed[a]) })
+}
+
+// check refuses an announced address that is, or resolves to, one that CheckReplicaIP
 // refuses. Loopback is admitted where the service itself is reached at loopback. A name that does
 // not resolve here passes: a proxy may know it.
-func (c *Client) checkReplicaAddress(ctx context.Context, address string) error {
-	ips, err := c.resolve(ctx, address)
+func (n *announcedAddresses) check(ctx context.Context, address string) error {
+	ips, err := n.resolve(ctx, address)
 	if err != nil {
 		return err
 	}
 	for _, ip := range ips {
 		err := CheckReplicaIP(ip)
-		if errors.Is(err, errLoopback) && c.isServiceLoopback(ctx) {
+		if errors.Is(err, errLoopback) && n.isServiceLoopback(ctx) {
 			continue
 		}
 		if err != nil {
@@ -143,7 +159,7 @@ func (c *Client) checkReplicaAddress(ctx context.Context, address string) error 
 }
 
 // resolve returns the IP addresses of the host of a host:port; none if the name is unknown here.
-func (c *Client) resolve(ctx context.Context, address string) ([]netip.Addr, error) {
+func (n *announcedAddresses) resolve(ctx context.Context, address string) ([]netip.Addr, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not HOST:PORT: %w", address, err)
@@ -153,7 +169,7 @@ func (c *Client) resolve(ctx context.Context, address string) ([]netip.Addr, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	ips, err := c.lookup(ctx, host)
+	ips, err := n.lookup(ctx, host)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the dial finds out
 	}
@@ -161,8 +177,8 @@ func (c *Client) resolve(ctx context.Context, address string) ([]netip.Addr, err
 }
 
 // isServiceLoopback reports whether the service's own address is a loopback address.
-func (c *Client) isServiceLoopback(ctx context.Context) bool {
-	ips, err := c.resolve(ctx, c.cfg.Address)
+func (n *announcedAddresses) isServiceLoopback(ctx context.Context) bool {
+	ips, err := n.resolve(ctx, n.service)
 	return err == nil && len(ips) > 0 &&
 		!slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !ip.Unmap().IsLoopback() })
 }

@@ -257,7 +257,7 @@ func TestClient_RefusesReplicaAddresses(t *testing.T) {
 		for service, isLocal := range map[string]bool{"public.test:443": false, "unknown.test:443": false,
 			"127.0.0.5:8443": true, "[::1]:443": true, "local.test:443": true} {
 			c := NewClient(ClientConfig{Address: service})
-			c.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+			c.addresses.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
 				if ips := names[host]; ips != nil {
 					return ips, nil
 				}
@@ -267,7 +267,7 @@ func TestClient_RefusesReplicaAddresses(t *testing.T) {
 			if want == "loopback" && isLocal {
 				want = ""
 			}
-			err := c.checkReplicaAddress(t.Context(), address)
+			err := c.addresses.check(t.Context(), address)
 			if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s of a service at %s: %v, want %q", address, service, err, want)
 			}

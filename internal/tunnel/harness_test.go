@@ -23,7 +23,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -286,6 +286,11 @@ type testClient struct {
 // startClient runs a client of the server until the test ends.
 func (h *testServer) startClient(cfg ClientConfig) *testClient {
 	h.t.Helper()
+	return h.newClient(cfg).start(h.t)
+}
+
+// newClient returns a client that is not started.
+func (h *testServer) newClient(cfg ClientConfig) *testClient {
 	if cfg.Hello == nil {
 		cfg.Hello = func() Hello { return Hello{Role: RoleForwarder, Token: "flt_x", ClientVersion: "v1", OS: "test"} }
 	}
@@ -299,6 +304,11 @@ func (h *testServer) startClient(cfg ClientConfig) *testClient {
 	r := &testClient{result: make(chan error, 1), downs: make(chan error, 1000)}
 	cfg.OnDown = func(err error, _ time.Duration) { r.downs <- err }
 	r.Client = NewClient(cfg)
+	return r
+}
+
+func (r *testClient) start(t *testing.T) *testClient {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
 	done := make(chan struct{})
@@ -306,7 +316,7 @@ func (h *testServer) startClient(cfg ClientConfig) *testClient {
 		defer close(done)
 		r.result <- r.Run(ctx)
 	}()
-	h.t.Cleanup(func() {
+	t.Cleanup(func() {
 		cancel()
 		<-done
 	})

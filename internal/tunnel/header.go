@@ -16,9 +16,9 @@ import (
 // OpenHeader is sent first on every data stream. Encoded it is at most 4 KiB.
 type OpenHeader struct {
 	EndpointID string        // required, at most 128 bytes
-	Host       string        // of the endpoint's URL, at most 255 bytes
-	Port       int           // of the endpoint's URL
-	Scheme     string        // of the endpoint's URL, at most 16 bytes; "" = unknown
+	Host       string        // the host of the endpoint's URL, at most 255 bytes
+	Port       int           // the port of the endpoint's URL
+	Scheme     string        // the scheme of the endpoint's URL, at most 16 bytes; "" = unknown
 	ClientAddr string        // host:port of the pod or client, at most 128 bytes
 	TraceID    string        // at most 128 bytes
 	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = unknown

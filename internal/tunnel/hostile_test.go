@@ -14,7 +14,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // rawTLSConn returns a TLS connection to the server without the session protocol.

@@ -27,7 +27,7 @@ type link struct {
 	log  *slog.Logger
 
 	session      *Session         // set by Session.addLink
-	replicaID    string           // of the server, on the client's side; set before the link is added
+	replicaID    string           // the server's, on the client's side; set before the link is added
 	replicas     int              // how many the server knows of; guarded by the session's mutex
 	addresses    []ReplicaAddress // that the server has announced; guarded by the session's mutex
 	avoidUntil   time.Time        // its replica refuses streams; guarded by the session's mutex
@@ -37,13 +37,13 @@ type link struct {
 	peerRetired  chan struct{} // closed when the server has retired the connection, too
 	lossDetector lossDetector  // guarded by the session's mutex
 
-	// of the server, on the client's side; set before the link is added
+	// the server's, on the client's side; set before the link is added
 	features      []Feature
 	serverVersion string
 
 	ctx      context.Context // ends with the link; its cause is the reason
 	cancel   context.CancelCauseFunc
-	handlers sync.WaitGroup // of streams
+	handlers sync.WaitGroup // the streams' handlers
 	// requests are the agent's requests that are being served, requestSlots has a token for each
 	requests     sync.WaitGroup
 	requestSlots chan struct{}
@@ -182,7 +182,7 @@ func (l *link) endReason(err error) error {
 		return context.Cause(l.ctx)
 	case errors.Is(reason, io.EOF), errors.Is(reason, io.ErrUnexpectedEOF):
 		return errHungUp
-	case ended == nil && errors.Is(err, os.ErrDeadlineExceeded): // of the read, not of a write to the connection
+	case ended == nil && errors.Is(err, os.ErrDeadlineExceeded): // the read's deadline, not a write's
 		return fmt.Errorf("the peer did not finish a control message within %s", controlTimeout)
 	case errors.Is(reason, mux.ErrKeepAlive):
 		return errors.New("the peer did not answer a ping for 30 s")

@@ -100,7 +100,7 @@ type Bind struct {
 	UpstreamURL      string            `json:"upstream_url,omitempty"`
 	UpstreamProtocol string            `json:"upstream_protocol,omitempty"`
 	HostMode         string            `json:"host_mode,omitempty"`
-	// of this process's previous bind of the endpoint
+	// the secret of this process's previous bind of the endpoint
 	ResumeSecret   string `json:"resume_secret,omitempty"`
 	PoolingEnabled bool   `json:"pooling_enabled,omitempty"`
 	TrafficPolicy  string `json:"traffic_policy,omitempty"` // YAML or JSON
@@ -183,8 +183,8 @@ const (
 // message is a JSON control message: its type and the part that belongs to the type.
 type message struct {
 	Type     string   `json:"type"`
-	ID       uint64   `json:"id,omitempty"`       // of a request and its answer
-	Protocol int      `json:"protocol,omitempty"` // of a hello
+	ID       uint64   `json:"id,omitempty"`       // pairs a request with its answer
+	Protocol int      `json:"protocol,omitempty"` // the version of the protocol, in a hello
 	Hello    *Hello   `json:"hello,omitempty"`
 	Welcome  *Welcome `json:"welcome,omitempty"`
 	Bind     *Bind    `json:"bind,omitempty"`
@@ -197,7 +197,7 @@ type message struct {
 
 	Connections int `json:"connections,omitempty"`
 	Replicas    int `json:"replicas,omitempty"`
-	// of typeReplicas
+	// in typeReplicas only
 	ReplicaAddresses []ReplicaAddress `json:"replica_addresses,omitempty"`
 }
 

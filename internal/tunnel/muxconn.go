@@ -26,7 +26,7 @@ type muxConn struct {
 	busy    busyUntil
 	session atomic.Pointer[Session] // notified when the connection becomes busy
 
-	inBulk, outBulk bulkDetector // of the reading goroutine, of the writing one
+	inBulk, outBulk bulkDetector // for the reading and the writing goroutine
 	budget          int          // bytes left until trusted; used by the reading goroutine only
 	reads           int
 }

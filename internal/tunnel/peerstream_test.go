@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestServer_ReceivesRequestLinesOfClient(t *testing.T) {

@@ -16,13 +16,13 @@ import (
 // renewInterval is how often a session's token is compared with the one that Hello returns.
 const renewInterval = 10 * time.Second
 
-// tokenRenewal presents a new token on the live connections of one session. Each replica checks
-// tokens for itself, so each gets it.
+// tokenRenewal presents a new token to each replica that the session is connected to: replicas
+// check tokens independently.
 type tokenRenewal struct {
 	client    *Client
 	session   *Session
-	presented map[string]string // by replica id: the token that it accepted last
-	lastErr   string            // that was logged last
+	presented map[string]string // last accepted token by replica id
+	lastErr   string            // last logged error
 }
 
 // renewTokens presents new tokens until ctx ends.
@@ -33,9 +33,8 @@ func (c *Client) renewTokens(ctx context.Context, s *Session, first string) {
 	}
 }
 
-// present sends the token to the replicas that have not accepted it on this session. One that
-// refuses it, or does not answer, is asked again the next time. The token of a connection that joined
-// meanwhile is not known, so its replica is asked, too.
+// present sends the token to the session's replicas that have not accepted it yet, among them those
+// that joined meanwhile. Those that refuse it, or do not answer, get it again the next time.
 func (r *tokenRenewal) present(ctx context.Context, token string) {
 	if token == "" {
 		return // Hello reports why

@@ -19,7 +19,7 @@ type ReplicaAddress struct {
 }
 
 const (
-	maxReplicaAddresses = 32  // of one announcement; clients skip the rest
+	maxReplicaAddresses = 32  // addresses of one announcement; clients skip the rest
 	maxReplicaID        = 64  // bytes
 	maxAddress          = 264 // bytes: a host name of 255, a colon and a port fit
 )

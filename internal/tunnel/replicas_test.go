@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
 )
 
 // fakeReplica is a Server that is one of several.

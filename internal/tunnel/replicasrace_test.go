@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestLegs_StreamsWhileReplicasAreReplaced replaces every replica several times under load: no

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
 )
 
 // TestSession_FrozenPeerIsUnresponsiveOnAllConnections checks that all connections of a session are

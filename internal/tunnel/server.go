@@ -74,7 +74,7 @@ type Server struct {
 	mu        sync.Mutex
 	sessions  map[string]*serverSession
 	settling  map[string]chan struct{}  // by session id: closed when a Join or Down has returned
-	replicas  int                       // of SetReplicas; 0 = not called
+	replicas  int                       // what SetReplicas was given; 0 = not called
 	addresses map[Role][]ReplicaAddress // likewise, as clients of the role are told; not changed in place
 }
 

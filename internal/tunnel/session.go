@@ -73,7 +73,7 @@ type Session struct {
 	drainingReplicas map[string]time.Time // those that are about to stop, and when
 	onlyDraining     bool                 // no connection is with a replica that continues
 	drainTimer       *time.Timer          // calls endLegSearch
-	drainDeadline    time.Time            // of the client's own drain
+	drainDeadline    time.Time            // the deadline of the client's own drain
 
 	startLines sync.Once
 	lines      chan RequestLine // lines that wait to be sent

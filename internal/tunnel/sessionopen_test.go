@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestSession_RefusedStreamsLeakNothing(t *testing.T) {

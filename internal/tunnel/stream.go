@@ -51,9 +51,9 @@ type Stream struct {
 	readMu     sync.Mutex // one reader at a time
 	openErr    error      // opener: why it will never open; guarded by readMu
 	onRefused  func(RefuseCode)
-	watchAgent func(f func()) (stop func()) // of SetAgentWatch
+	watchAgent func(f func()) (stop func()) // what SetAgentWatch was given
 	deadlineMu sync.Mutex
-	deadline   time.Time // of reads
+	deadline   time.Time // the deadline of reads
 }
 
 var _ net.Conn = (*Stream)(nil)

@@ -16,8 +16,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // exportKey creates an API key of a cluster's exporter that may export the namespace demo, and has

@@ -16,8 +16,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestMain(m *testing.M) { servicetest.Main(m) }
@@ -131,7 +131,7 @@ func startLoad(t *testing.T, f *servicetest.Forwarder, bound tunnel.Bound) *load
 		go func() {
 			defer func() { l.ended <- struct{}{} }()
 			for ctx.Err() == nil {
-				if err := l.request(ctx, tr); err != nil && ctx.Err() == nil {
+				if err := l.request(ctx, tr, bound.URL); err != nil && ctx.Err() == nil {
 					text := err.Error()
 					l.failed.CompareAndSwap(nil, &text)
 				}
@@ -143,8 +143,8 @@ func startLoad(t *testing.T, f *servicetest.Forwarder, bound tunnel.Bound) *load
 	return l
 }
 
-func (l *load) request(ctx context.Context, tr *http.Transport) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://x.demo/", nil)
+func (l *load) request(ctx context.Context, tr *http.Transport, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}

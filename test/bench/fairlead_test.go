@@ -28,9 +28,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/testenv/fixedsource"
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/fixedsource"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 )
 
 // The endpoints of the chain.

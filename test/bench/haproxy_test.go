@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 )
 
 // haproxyConfig is one of three relays: it listens, and goes on to the next.

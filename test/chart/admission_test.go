@@ -45,7 +45,6 @@ func sliceAttempts() []sliceAttempt {
 			s.Labels["multicluster.kubernetes.io/service-name"] = "hello"
 			s.Labels["multicluster.kubernetes.io/source-cluster"] = "a"
 			s.OwnerReferences[0].Kind, s.OwnerReferences[0].Name = owner, "derived-25bmvji1c3"
-			own := installation.Installation{Namespace: namespace, Release: release}
 			own.Mark(s)
 		}
 	}
@@ -111,7 +110,6 @@ func (c *cluster) checkAdmission() {
 	theirs.Name, theirs.Labels = "theirs", map[string]string{discoveryv1.LabelServiceName: "theirs"}
 	ours := targetSlice()
 	c.create(theirs, ours)
-	const notOurs = "is not of this Fairlead installation"
 	taken := theirs.DeepCopy()
 	taken.Labels = ours.Labels
 	c.expectRefusal("taking over a slice", notOurs, manager.Update(ctx, taken, client.DryRunAll))
@@ -133,7 +131,7 @@ func (c *cluster) checkPolicyOwner() {
 	c.t.Helper()
 	var list admissionregistrationv1.ValidatingAdmissionPolicyList
 	c.install(release, namespace)
-	if err := c.List(context.Background(), &list); err != nil || len(list.Items) != 3 {
+	if err := c.List(context.Background(), &list); err != nil || len(list.Items) != 6 {
 		c.t.Fatalf("%d policies, %v", len(list.Items), err)
 	}
 	for _, p := range list.Items {
@@ -202,7 +200,6 @@ func sourceSlice(family discoveryv1.AddressType, ip string) *discoveryv1.Endpoin
 
 // targetSlice is a slice that the manager may write.
 func targetSlice() *discoveryv1.EndpointSlice {
-	own := installation.Installation{Namespace: namespace, Release: release}
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "api-fairlead-ipv4",
 			Labels: map[string]string{discoveryv1.LabelServiceName: "api",

@@ -50,6 +50,7 @@ func effects() []effect {
 		{"binding.acceptAccount", "ac-2", nil},
 		{"export.enabled", true, validValues().set("credentials.exporterApiKey", "flk_exporter")},
 		{"export.crossNamespace", true, exporting},
+		{"export.policyConfigMaps", false, exporting},
 		{"export.urls", []any{"http://*.shared", "tcp://db.*:5432"}, exporting},
 		{"export.aggregateRoles", false, exporting},
 		{"export.services", true, exporting},

@@ -16,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 // cluster is a real API server to install into. Nothing runs pods there.
@@ -50,7 +51,7 @@ func startCluster(t *testing.T) *cluster {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
-		admissionregistrationv1.AddToScheme, rbacv1.AddToScheme,
+		admissionregistrationv1.AddToScheme, rbacv1.AddToScheme, networkingv1.AddToScheme,
 		apiextensionsv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
@@ -162,7 +163,7 @@ func (c *cluster) checkRights() {
 		{"forwarder", "list", discovery, "endpointslices", namespace, "", true},
 		{"forwarder", "get", "", "namespaces", namespace, namespace, true},
 		{"forwarder", "get", "", "namespaces", "default", "default", false},
-		{"forwarder", "list", "", "namespaces", "", "", false},
+		{"forwarder", "list", "", "namespaces", "", "", true},
 		{"forwarder", "delete", "", "namespaces", namespace, namespace, false},
 		{"forwarder", "update", bindings, "boundendpoints", namespace, "", false},
 		{"forwarder", "list", bindings, "boundendpoints", "default", "", false},
@@ -174,7 +175,10 @@ func (c *cluster) checkRights() {
 		{"manager", "update", bindings, "boundendpoints", namespace, "", true},
 		{"manager", "patch", rbac, "clusterroles", "", namespace + "." + release + "-anchor", true},
 		{"manager", "patch", rbac, "clusterroles", "", "cluster-admin", false},
+		{"manager", "patch", rbac, "clusterrolebindings", "", namespace + "." + release + "-anchor", true},
 		{"manager", "get", rbac, "roles", namespace, release + "-anchor", true},
+		{"manager", "get", rbac, "rolebindings", namespace, release + "-anchor", true},
+		{"manager", "patch", rbac, "rolebindings", namespace, release + "-anchor", false},
 		{"manager", "list", bindings, "boundendpoints", "default", "", false},
 		{"manager", "get", "", "secrets", namespace, release + "-credentials", false},
 		{"forwarder", "get", "", "secrets", namespace, release + "-credentials", false},

@@ -150,7 +150,7 @@ func TestSecurity_PageHasRightsOfRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	exporting := []string{"export.enabled", "export.services"}
-	everything := append(exporting, "forwarder.podIdentity.enabled")
+	everything := append(exporting, "forwarder.podIdentity.enabled", "clusterset.enabled")
 	for _, install := range []struct {
 		enabled []string
 		listed  bool

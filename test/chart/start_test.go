@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 )
 
 // The programs run as the chart installs them, on a real API server, with exactly the rights of
@@ -72,7 +72,8 @@ func (c *cluster) startAndStop(t *testing.T, d appsv1.Deployment, mounts string)
 		path = "/healthz" // they are ready once they have tried for a while to reach the service
 	}
 	cmd := command(t, container, mounts, "--metrics-addr=127.0.0.1:0", "--health-addr="+health)
-	cmd.Env = append(cmd.Env, "KUBECONFIG="+c.actingAs(t, d.Spec.Template.Spec))
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+c.actingAs(t, d.Spec.Template.Spec),
+		"POD_IPS=192.0.2.7") // a forwarder that stops looks for them in EndpointSlices
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // thief is who has a copy of a role's token.
@@ -121,6 +121,7 @@ func TestSecurity_StolenManagerToken(t *testing.T) {
 		t.Errorf("binding the exporter's rights to another: %v", err)
 	}
 	stolen.triesRights(t, prefix+"-manager")
+	stolen.triesServices(t, c)
 
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-manager"}}
 	if err := c.Delete(ctx, account); err != nil {

@@ -198,7 +198,7 @@ func (a *caller) echo(ctx context.Context, addr string) (outcome, body string) {
 func wantCalls(t testing.TB, url, want string, callers ...*caller) (body string) {
 	t.Helper()
 	for _, a := range callers {
-		a.c.Eventually(t, 15*time.Second, fmt.Sprintf("%s gets %s at %s", a.name, want, url),
+		a.c.Eventually(t, 20*time.Second, fmt.Sprintf("%s gets %s at %s", a.name, want, url),
 			func(ctx context.Context) error {
 				outcome, answer := a.call(ctx, url)
 				if body = answer; outcome != want {

@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
 const serverPostgresPort = "31444"

@@ -4,13 +4,13 @@
 package edge_test
 
 import (
-	"io"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestPolicy_ReadsAnnotations checks that a policy by a pod's annotations applies to those that the
@@ -43,7 +43,7 @@ func TestPolicy_ReadsAnnotations(t *testing.T) {
 			h := servicetest.OpenHeader(t, ask.bound)
 			h.Pod = &tunnel.PodIdentity{Namespace: "shop", Name: "web-1", ServiceAccount: "web", Annotations: c.notes}
 			st := f.Open(h)
-			_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: red.demo\r\nConnection: close\r\n\r\n")
+			_, _ = fmt.Fprintf(st, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", h.Host)
 			if answer := servicetest.ReadAll(t, st); strings.HasPrefix(answer, "HTTP/1.1 200 ") != ask.admit {
 				t.Errorf("%s at %s: %s", name, ask.bound.URL, answer)
 			}

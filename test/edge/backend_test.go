@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // startLabelledAgent brings a labelled tunnel online.
@@ -50,7 +50,7 @@ func TestEdge_FailoverServesHTTPFromFirstChildUp(t *testing.T) {
 	tr := f.Transport(a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", order))
 	ask := func() string {
 		t.Helper()
-		res := f.Do(tr, "GET", "http://hello.demo/x", nil, nil)
+		res := f.Do(tr, "GET", "http://cloud.demo/x", nil, nil)
 		body := servicetest.ReadAll(t, res.Body)
 		if res.StatusCode >= 300 {
 			t.Errorf("a request failed: %d %s", res.StatusCode, body)
@@ -62,7 +62,7 @@ func TestEdge_FailoverServesHTTPFromFirstChildUp(t *testing.T) {
 	}
 	expectActive(r, order, static)
 	first := startLabelledAgent(r, "api", inGroup)
-	servicetest.Eventually(t, "the group serves", func() bool { return ask() == "group hello.demo /x" })
+	servicetest.Eventually(t, "the group serves", func() bool { return ask() == "group cloud.demo /x" })
 	expectActive(r, order, group)
 	first.Stop()
 	servicetest.Eventually(t, "the static address serves again", func() bool {
@@ -84,12 +84,12 @@ func TestEdge_HTTPResponseBackendAnswers(t *testing.T) {
 	r := servicetest.Start(t)
 	f, a := r.StartForwarder(), r.Tenant()
 	tr := f.Transport(a.Cloud(account.BindingKubernetes, "http://canned.demo", "", a.Answer(299, "canned")))
-	res := f.Do(tr, "POST", "http://hello.demo/", strings.NewReader("body"), nil)
+	res := f.Do(tr, "POST", "http://canned.demo/", strings.NewReader("body"), nil)
 	if body := servicetest.ReadAll(t, res.Body); res.StatusCode != 299 || body != "canned" ||
 		res.Header.Get("X-Canned") != "yes" || res.Header.Get("Content-Length") != "6" {
 		t.Errorf("a canned answer: %d %q %v", res.StatusCode, body, res.Header)
 	}
-	if res := f.Do(tr, "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 ||
+	if res := f.Do(tr, "HEAD", "http://canned.demo/", nil, nil); res.StatusCode != 299 ||
 		servicetest.ReadAll(t, res.Body) != "" {
 		t.Errorf("a canned answer to HEAD: %d", res.StatusCode)
 	}
@@ -111,7 +111,7 @@ func TestEdge_RetriesWithinTunnelGroup(t *testing.T) {
 	}
 	startLabelledAgent(r, "api", namedServer(t, "good").Listener.Addr().String())
 	for range 8 {
-		if status, body := f.Get(b); status != 200 || body != "good hello.demo /x" {
+		if status, body := f.Get(b); status != 200 || body != "good cloud.demo /x" {
 			t.Errorf("a group of which one refuses: %d %s", status, body)
 		}
 	}
@@ -200,7 +200,7 @@ func TestEdge_FailoverUnderLoadFailsNoRequest(t *testing.T) {
 					return
 				default:
 				}
-				res := f.Do(tr, http.MethodGet, "http://hello.demo/x", nil, nil)
+				res := f.Do(tr, http.MethodGet, "http://cloud.demo/x", nil, nil)
 				body := servicetest.ReadAll(t, res.Body)
 				if res.StatusCode != 200 {
 					t.Errorf("a request failed: %d %s", res.StatusCode, body)

@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // addToPool adds a member to a pool of cloud endpoints.
@@ -63,7 +63,7 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 		tr := f.Transport(b)
 		return func() string {
 			t.Helper()
-			return servicetest.ReadAll(t, f.Do(tr, "GET", "http://hello.demo/x", nil, nil).Body)
+			return servicetest.ReadAll(t, f.Do(tr, "GET", b.URL+"/x", nil, nil).Body)
 		}
 	}
 	browser := w.NewBrowser()
@@ -91,7 +91,7 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 		h := servicetest.OpenHeader(t, members[0])
 		h.Scheme = "http"
 		st := f.Open(h)
-		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n")
+		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: pool.demo\r\nConnection: close\r\n\r\n")
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func TestEdge_CloudEndpointWithoutBackendUsesPool(t *testing.T) {
 	addToPool(a, account.BindingKubernetes, "http://pool.demo", a.Static(up))
 	tr := f.Transport(b)
 	for range 6 {
-		res := f.Do(tr, http.MethodPost, "http://hello.demo/x", nil, nil)
+		res := f.Do(tr, http.MethodPost, "http://pool.demo/x", nil, nil)
 		if body := servicetest.ReadAll(t, res.Body); res.StatusCode != 200 {
 			t.Errorf("a request was lost: %d %s", res.StatusCode, body)
 		}

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestEdge_AnswersHalfClosedClient(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestEdge_RefusesAmbiguousFramingFromPods holds the table that the public listener is held against
@@ -21,7 +22,7 @@ func TestEdge_RefusesAmbiguousFramingFromPods(t *testing.T) {
 	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprint(w, r.URL.Path)
-	})
+	}, func(b *tunnel.Bind) { b.HostMode = "rewrite" }) // the table's hosts are not the endpoint's
 	cases := framingtest.Cases()
 	delete(cases, "the preface of HTTP/2") // is served
 	cases["HTTP/1.0 without a host"] = framingtest.Case{Send: cases["HTTP/1.0 without a host"].Send, Want: "200"}

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestEdge_ConformsToHTTP2 runs h2spec as a pod: every connection is a forwarder's stream.

@@ -18,9 +18,10 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestEdge_ForwardsRequestAndAnswer(t *testing.T) {
@@ -103,7 +104,7 @@ func TestEdge_RemovesForwardingHeaders(t *testing.T) {
 func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 	t.Parallel()
 	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "hello "+r.Host)
+		_, _ = io.WriteString(w, "hello "+r.Host+r.RequestURI)
 	})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "other")
@@ -111,20 +112,17 @@ func TestEdge_StreamHeaderChoosesEndpoint(t *testing.T) {
 	t.Cleanup(other.Close)
 	b := p.Server.StartAgent(tunnel.Bind{URL: "http://other.demo"}, other.Listener.Addr().String())
 	servicetest.Receive(t, b.Bound, "second bind")
-	if got := servicetest.ReadAll(t,
-		p.Forwarder.Do(p.Transport, "GET", "http://other.demo/", nil, nil).Body); got != "hello other.demo" {
-		t.Errorf("by Host: %q", got)
+	if got := p.Forwarder.Do(p.Transport, "GET", "http://other.demo/", nil, nil).StatusCode; got != 421 {
+		t.Errorf("by Host: %d", got)
 	}
-	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
-	_, _ = io.WriteString(st, "GET http://other.demo/ HTTP/1.1\r\nHost: other.demo\r\n\r\n")
-	res, err := http.ReadResponse(bufio.NewReader(st), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if got := servicetest.ReadAll(t, res.Body); res.StatusCode != http.StatusBadRequest ||
-		strings.Contains(got, "hello") {
-		t.Errorf("by absolute form: %d %q", res.StatusCode, got)
+	const absolute = "GET http://%s/a?b HTTP/1.1\r\nHost: other.demo\r\nConnection: close\r\n\r\n"
+	for host, want := range map[string]string{"hello.demo": "200 hello hello.demo/a?b", "other.demo": "421 "} {
+		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
+		_, _ = fmt.Fprintf(st, absolute, host)
+		all, _ := framingtest.Answers(st)
+		if len(all) != 1 || !strings.HasPrefix(all[0], want) {
+			t.Errorf("by absolute form, %s: %q", host, all)
+		}
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestServer_ListensOnIPv4AndIPv6 checks that one address of all families serves both, and that the

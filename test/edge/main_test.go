@@ -6,7 +6,7 @@ package edge_test
 import (
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestMain(m *testing.M) { servicetest.Main(m) }

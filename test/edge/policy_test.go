@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // namedServer is an upstream that answers with its name and the Host that it was asked by.
@@ -68,8 +68,8 @@ func TestPolicy_AdmitsOnePodOnly(t *testing.T) {
 					}
 					return 200, string(got)
 				}
-				_, _ = io.WriteString(st,
-					"GET / HTTP/1.1\r\nHost: hello.demo\r\nFairlead-Pod-Namespace: shop\r\nConnection: close\r\n\r\n")
+				_, _ = fmt.Fprintf(st,
+					"GET / HTTP/1.1\r\nHost: %s\r\nFairlead-Pod-Namespace: shop\r\nConnection: close\r\n\r\n", h.Host)
 				answer := servicetest.ReadAll(t, st)
 				status := 0
 				_, _ = fmt.Sscanf(answer, "HTTP/1.1 %d", &status)
@@ -209,7 +209,7 @@ func TestEdge_LimitsInternalForwards(t *testing.T) {
 	a.Cloud(account.BindingInternal, "http://b.internal", forward("http://a.internal"), "")
 	circle := a.Cloud(account.BindingKubernetes, "http://circle.demo", forward("http://a.internal"), "")
 	nowhere := a.Cloud(account.BindingKubernetes, "http://nowhere.demo", forward("http://missing.internal"), "")
-	if status, body := f.Get(eight); status != 200 || body != "end hello.demo /x" {
+	if status, body := f.Get(eight); status != 200 || body != "end eight.demo /x" {
 		t.Errorf("eight hops: %d %s", status, body)
 	}
 	for _, c := range []struct {

@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // startTCPMember joins the pool of tcp://db.demo:5432. Its upstream sends the member's name, and

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestPublic_Expect100Continue checks that the upstream decides whether the client's body comes.

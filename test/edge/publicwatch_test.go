@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestPublic_WarnsOfEndpointWithoutCertificate checks that an https endpoint that no certificate

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {

@@ -10,13 +10,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // frozenAgent is an agent that can be stopped as SIGSTOP stops it.
@@ -82,14 +83,14 @@ var frozenFirst = map[string]func(t *testing.T, r *servicetest.Server, up string
 		first := startFrozenAgent(r, tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
 		other := a.Static(namedServer(t, "other").Listener.Addr().String())
 		order := a.Failover(a.Group(map[string]string{"app": "api"}), other)
-		return first, a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
+		return first, a.Cloud(account.BindingKubernetes, "http://hello.demo", "", order)
 	},
 	"group": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
 		a := r.Tenant()
 		first := startFrozenAgent(r, tunnel.Bind{Labels: map[string]string{"app": "api"}}, up)
 		startLabelledAgent(r, "api", namedServer(t, "other").Listener.Addr().String())
 		group := a.Group(map[string]string{"app": "api"})
-		return first, a.Cloud(account.BindingKubernetes, "http://cloud.demo", "", group)
+		return first, a.Cloud(account.BindingKubernetes, "http://hello.demo", "", group)
 	},
 	"pool": func(t *testing.T, r *servicetest.Server, up string) (*frozenAgent, tunnel.Bound) {
 		first := startFrozenAgent(r, tunnel.Bind{URL: "http://hello.demo", Name: "first", PoolingEnabled: true}, up)
@@ -219,12 +220,39 @@ func TestEdge_WaitsForTheOnlyAgent(t *testing.T) {
 }
 
 // TestEdge_RemembersUnresponsiveAgent checks that a client of an agent that has not responded for a
-// while gets the error page at once.
+// while gets the error page at once, and that one that has handed a POST to it waits 10 s at most.
 func TestEdge_RemembersUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	f := r.StartForwarder()
-	only := startFrozenAgent(r, tunnel.Bind{URL: "http://hello.demo"}, namedServer(t, "only").Listener.Addr().String())
+	arrived := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost { // it is never answered
+			close(arrived)
+			<-t.Context().Done()
+			return
+		}
+		_, _ = io.WriteString(w, "only")
+	}))
+	t.Cleanup(upstream.Close)
+	only := startFrozenAgent(r, tunnel.Bind{URL: "http://hello.demo"}, upstream.Listener.Addr().String())
+	tr := f.Transport(only.boundTo)
+	if got, _ := countAnswers(f, tr, 1); got["only"] != 1 { // the stream is kept
+		t.Fatalf("%v", got)
+	}
+	posted := make(chan string, 1)
+	var stopped atomic.Pointer[time.Time]
+	go func() {
+		res := f.Do(tr, http.MethodPost, "http://hello.demo/x", strings.NewReader("body"), nil)
+		page := servicetest.ReadAll(t, res.Body)
+		if at := stopped.Load(); at == nil || time.Since(*at) > 10*time.Second+maxDetection {
+			t.Errorf("the POST waited from %v to %v", at, time.Now())
+		}
+		posted <- page
+	}()
+	servicetest.Receive(t, arrived, "the POST's arrival")
+	now := time.Now()
+	stopped.Store(&now)
 	only.Process.Stop()
 	ask := func() time.Duration {
 		t.Helper()
@@ -241,5 +269,9 @@ func TestEdge_RemembersUnresponsiveAgent(t *testing.T) {
 	}
 	if d := ask(); d > 2*time.Second {
 		t.Errorf("an agent that is known to be unresponsive was waited for, for %v", d)
+	}
+	if page := servicetest.Receive(t, posted, "answer to a POST"); !strings.Contains(page, "ERR_FL_3006") ||
+		!strings.Contains(page, "may have been executed") {
+		t.Errorf("POST: %q", page)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // TestEdge_DeliversBytesBehindAnUpgrade checks that a client need not wait for the 101: the
@@ -36,7 +37,8 @@ func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 	}
 	w := servicetest.StartPublic(t)
 	w.Bind("public", "https://app.example.com", echo)
-	p := servicetest.NewPathTo(t, w.Server, servicetest.ServeHTTP(t, echo))
+	p := servicetest.NewPathTo(t, w.Server, servicetest.ServeHTTP(t, echo),
+		func(b *tunnel.Bind) { b.HostMode = "rewrite" })
 	for binding, dial := range map[string]func() net.Conn{
 		"kubernetes": func() net.Conn { return p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound)) },
 		"public": func() net.Conn {

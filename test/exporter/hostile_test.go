@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fairlead-dev/fairlead/internal/exporter"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // attack is what a user of one namespace tries. The last of the objects is an AgentEndpoint or a

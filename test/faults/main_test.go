@@ -20,7 +20,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 var (

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestFederation_RunsOnTokens installs an operator without any secret. A pod's connection then lives
-// through the renewal of the tokens and through the rotation of the cluster's keys, and the end of
-// the cluster ends it.
+// through the renewal of the tokens and through the rotation of the cluster's keys, which the manager
+// hands over, and the end of the cluster ends it.
 func TestFederation_RunsOnTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -30,21 +30,19 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 		t.Errorf("a token of the first key: status %d", status)
 	}
 
-	signer := accounttest.NewTokenSigner(t, "next", "ES256")
-	keys := signer.KeySet(t)
-	w.patchCluster(account.ClusterPatch{AddJWKS: &keys})
-	for _, role := range account.SubjectRoles() {
-		claims := accounttest.Claims(w.audience(), w.namespace, accountOf(role), w.serviceAccountUID(role), time.Now())
-		claims["iss"] = w.cluster.Issuer
-		w.writeToken(role, signer.Token(t, claims))
-	}
+	wait.Until(t, "the manager handing over the cluster's next key", func() bool {
+		status, _ := w.condition(v1alpha1.ConditionKeysKnown)
+		return status == "True KeysKnown"
+	})
+	w.rotateTokens(account.SubjectRoles()...)
 	wait.Until(t, "forwarder and exporter renewing their sessions", func() bool {
 		if err := echoes(conn); err != nil {
 			t.Fatalf("the connection broke while tokens were renewed: %v", err)
 		}
 		return strings.Count(w.log.String(), "token was renewed") >= 2
 	})
-	w.patchCluster(account.ClusterPatch{RemoveKeys: []string{w.cluster.JWKS.Keys[0].KeyID}})
+	manual := account.KeysByHand // or else the manager would hand it over again
+	w.patchCluster(account.ClusterPatch{KeySource: &manual, RemoveKeys: []string{w.cluster.JWKS.Keys[0].KeyID}})
 	wait.Until(t, "the old key's tokens being refused", func() bool {
 		return w.apiStatus(old) == http.StatusUnauthorized
 	})
@@ -57,7 +55,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 	if _, err := w.dial(); err != nil {
 		t.Errorf("a new connection after the rotation: %v", err)
 	}
-	if status, message := w.registered(); status != "True Registered" {
+	if status, message := w.condition(v1alpha1.ConditionRegistered); status != "True Registered" {
 		t.Errorf("Registered is %s: %s", status, message)
 	}
 
@@ -80,12 +78,12 @@ func TestFederation_WaitsForToken(t *testing.T) {
 	w := newWorld(t)
 	w.startManager()
 	wait.Until(t, "the condition naming the file", func() bool {
-		status, message := w.registered()
+		status, message := w.condition(v1alpha1.ConditionRegistered)
 		return status == "False Unauthorized" && strings.Contains(message, w.tokenFile(account.RoleOperator))
 	})
 	w.requestTokens()
 	wait.Until(t, "the manager being registered", func() bool {
-		status, _ := w.registered()
+		status, _ := w.condition(v1alpha1.ConditionRegistered)
 		return status == "True Registered"
 	})
 }

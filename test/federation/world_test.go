@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,13 +35,13 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/exporter"
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 const (
@@ -56,7 +57,7 @@ var config *rest.Config
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	env, err := testenv.New(testenv.WithControllers("endpointslice"))
+	env, err := startCluster()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -79,9 +80,10 @@ type world struct {
 	service   *servicetest.Server
 	tenant    *servicetest.Tenant
 	cluster   *account.Cluster
-	namespace string // of the operator
-	target    string // of what is exported and projected
-	tokens    string // folder of the token files, named like the roles
+	namespace string                   // of the operator
+	target    string                   // of what is exported and projected
+	tokens    string                   // folder of the token files, named like the roles
+	next      *accounttest.TokenSigner // signs with nextKey
 }
 
 func newWorld(t *testing.T) *world {
@@ -158,9 +160,11 @@ func (w *world) trustCluster() {
 		w.Fatal(err)
 	}
 	keys, err := account.ParseKeySet(w.raw("/openid/v1/jwks"))
-	if err != nil {
-		w.Fatal(err)
+	if err != nil || len(keys.Keys) != 2 {
+		w.Fatalf("the API server publishes %d keys: %v", len(keys.Keys), err)
 	}
+	w.next = accounttest.SignerOf(nextKeyID, "ES256", nextKey)
+	keys.Keys = slices.DeleteFunc(keys.Keys, func(k account.ClusterKey) bool { return k.KeyID == nextKeyID })
 	var subjects []account.SubjectPatch
 	for _, role := range account.SubjectRoles() {
 		subjects = append(subjects, account.SubjectPatch{Namespace: w.namespace, ServiceAccount: accountOf(role),
@@ -355,15 +359,14 @@ func (w *world) waitConn() (conn net.Conn) {
 	return conn
 }
 
-// registered returns the condition Registered of the KubernetesOperator as "Status Reason" and
-// message.
-func (w *world) registered() (statusAndReason, message string) {
+// condition returns a condition of the KubernetesOperator as "Status Reason" and message.
+func (w *world) condition(typ string) (statusAndReason, message string) {
 	var o v1alpha1.KubernetesOperator
 	key := client.ObjectKey{Namespace: w.namespace, Name: release}
 	if err := w.kube.Get(w.Context(), key, &o); err != nil {
 		return "", ""
 	}
-	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionRegistered)
+	c := meta.FindStatusCondition(o.Status.Conditions, typ)
 	if c == nil {
 		return "", ""
 	}

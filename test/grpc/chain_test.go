@@ -22,9 +22,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/fixedsource"
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/fixedsource"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // chain is a public service with certificates of upstreams.

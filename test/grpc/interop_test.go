@@ -11,7 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestMain(m *testing.M) { servicetest.Main(m) }
@@ -61,17 +62,47 @@ func TestEdge_PassesGRPCInterop(t *testing.T) {
 	}
 }
 
+// TestEdge_AnswersGRPCClients checks what gRPC's own client makes of our answers.
+func TestEdge_AnswersGRPCClients(t *testing.T) {
+	t.Parallel()
+	program := os.Getenv(interopProgram)
+	if program == "" {
+		t.Skip("make interop builds gRPC's interoperability tests, and " + interopProgram + " names them")
+	}
+	c := startChain(t)
+	for _, w := range c.routes(t, "down", &upstream{scheme: "http", addr: closedport.Reserve(t)}) {
+		want := "code = Unavailable desc = ERR_FL_3002: "
+		if out, err := call(t, program, w, "empty_unary"); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s, without an upstream: %v\n%s", w.name, err, out)
+		}
+		w.authority = "other.example.com"
+		want = "code = Unavailable desc = ERR_FL_3003: There is nothing at this address."
+		if w.name == "kubernetes" {
+			want = "code = PermissionDenied desc = ERR_FL_3030: "
+		}
+		if out, err := call(t, program, w, "empty_unary"); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s, of another host: %v\n%s", w.name, err, out)
+		}
+	}
+}
+
 // runCase runs the client with one case.
 func runCase(t *testing.T, program string, w route, test string) {
 	t.Helper()
-	ctx := servicetest.Context(t)
+	if out, err := call(t, program, w, test); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// call runs the client with one case and returns what it prints.
+func call(t *testing.T, program string, w route, test string) (string, error) {
+	t.Helper()
 	args := []string{"call", "-addr", w.addr, "-authority", w.authority}
 	if w.ca != "" {
 		args = append(args, "-ca", w.ca)
 	}
-	if out, err := exec.CommandContext(ctx, program, append(args, test)...).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(servicetest.Context(t), program, append(args, test)...).CombinedOutput()
+	return string(out), err
 }
 
 // upstream is a server of the interoperability tests.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
 
 // maxWait is how long a test waits for an event before it fails.

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
 
 // requireSimpleSAML is the variable that makes tests fail, instead of being skipped, where there is

@@ -28,16 +28,16 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/exporter"
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 const (

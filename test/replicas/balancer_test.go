@@ -15,13 +15,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 const (
 	pollInterval = 50 * time.Millisecond
 	pollTimeout  = 500 * time.Millisecond
+	// maxTimeouts is how many polls in a row may time out before a backend counts as not ready, as
+	// balancers' thresholds have it: a busy machine answers late, too.
+	maxTimeouts = 3
 )
 
 // A front is one of the balancer's listeners.
@@ -120,9 +123,13 @@ func (to *backend) poll(ctx context.Context) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: pollTimeout}
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for {
-		up := to.isReady(ctx, client)
+	for timeouts := 0; ; {
+		up, late := to.isReady(ctx, client)
+		if timeouts++; !late {
+			timeouts = 0
+		}
 		to.mu.Lock()
+		up = up || to.up && late && timeouts < maxTimeouts
 		to.up = up
 		to.mu.Unlock()
 		select {
@@ -133,7 +140,8 @@ func (to *backend) poll(ctx context.Context) {
 	}
 }
 
-func (to *backend) isReady(ctx context.Context, client *http.Client) bool {
+// isReady reports whether the backend says that it is ready, or late: it did not answer in time.
+func (to *backend) isReady(ctx context.Context, client *http.Client) (up, late bool) {
 	to.mu.Lock()
 	cut, holed := to.cut, to.holed
 	to.mu.Unlock()
@@ -144,18 +152,19 @@ func (to *backend) isReady(ctx context.Context, client *http.Client) bool {
 		}
 	}
 	if cut || holed {
-		return false
+		return false, false
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, to.ready, nil)
 	if err != nil {
-		return false
+		return false, false
 	}
 	res, err := client.Do(r)
 	if err != nil {
-		return false
+		var timeout net.Error
+		return false, errors.As(err, &timeout) && timeout.Timeout()
 	}
 	_ = res.Body.Close()
-	return res.StatusCode == http.StatusOK
+	return res.StatusCode == http.StatusOK, false
 }
 
 func (b *balancer) accept(l net.Listener, front int) {
@@ -188,21 +197,22 @@ func (b *balancer) serve(client *net.TCPConn, front int) {
 	}
 }
 
-// choose returns the backend that the client is pinned to, or the next that is ready; nil when none
-// is.
+// choose returns the backend that the client is pinned to, or the next that is ready. When none is,
+// it returns the next that may answer, as balancers of clouds do: on a busy machine all may just be
+// late.
 func (b *balancer) choose(client net.Conn, front int) (to *backend, pinned bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i, ok := b.pins[addressOf(client)]; ok {
 		return b.backends[i], true
 	}
-	for range b.backends {
+	for i := range 2 * len(b.backends) {
 		to := b.backends[b.next[front]%len(b.backends)]
 		b.next[front]++
 		to.mu.Lock()
-		up := to.up && !to.cut
+		may := !to.cut && (to.up || i >= len(b.backends) && !to.holed)
 		to.mu.Unlock()
-		if up {
+		if may {
 			return to, false
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // poolURL is the cloud endpoint whose backend is the agent's labelled tunnel.

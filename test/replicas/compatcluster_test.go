@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // compatCluster is the API server that the operators of all tests share. It has no nodes: the

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // ofReplicas matches what only a client of replicas prints.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // compatVariable names a directory with the three programs of the version before this one. The

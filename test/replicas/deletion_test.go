@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestReplicas_DeletionsAreTrueEverywhere deletes through one server what all serve: when the

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestReplicas_PinnedClientsUseAddresses has an agent and a forwarder that the balancer always leads

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // agentsOfToken is how many agents of a fleet have one authtoken: binds are limited for each.

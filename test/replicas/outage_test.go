@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
 // startPostgres starts a server of the test's own.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
 // The endpoint that people log in at.
@@ -60,8 +60,7 @@ type person struct {
 func (s *site) logIn(name string, server int) *person {
 	s.t.Helper()
 	p := &person{s: s, client: s.nextClient()}
-	s.idp.Person = map[string]any{"sub": name, "email": name + "@example.com", "email_verified": true}
-	s.idp.UserInfo = s.idp.Person
+	s.idp.SetPerson(map[string]any{"sub": name, "email": name + "@example.com", "email_verified": true})
 	at, err := url.Parse(loginURL + "/me")
 	if err != nil {
 		s.t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // up starts PostgreSQL again. After a kill the processes of its connections may hold its memory for a

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // process is a running program.

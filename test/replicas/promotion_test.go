@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // pair is a PostgreSQL with a standby, which is asynchronous.

@@ -5,11 +5,12 @@ package replicas
 
 import (
 	"fmt"
+	"net/http"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // lease is how long a server serves people without an answer of the store; the answer to a
@@ -125,6 +126,15 @@ func TestReplicas_RevocationWithStoppedServer(t *testing.T) {
 			asked++
 		}
 		return asked > 3
+	})
+	// until the store has answered it once more, it refuses what a traffic policy guards
+	wait.Until(t, "the server that was stopped to offer logins", func() bool {
+		res, err := p.try(2, loginURL+"/me")
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode != http.StatusServiceUnavailable
 	})
 	again := s.logIn("person", 2)
 	if again.userID == p.userID {

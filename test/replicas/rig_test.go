@@ -23,9 +23,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // domain is the parent of the hosts of all public endpoints.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestServer_AloneServesBehindBalancer runs one server without replicas: forwarder and public

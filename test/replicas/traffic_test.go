@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // dashboard is a browser at the dashboard of one server.

@@ -12,10 +12,12 @@
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch]
+{{- if .Values.export.policyConfigMaps }}
 # Traffic policies.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch]
+{{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

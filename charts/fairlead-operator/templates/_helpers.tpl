@@ -142,17 +142,13 @@ and $$ in both.
 {{- if not .Values.binding.namespaces.allow }}{{/* without clusterset.enabled, too: to remove what there was */}}
 - apiGroups: [multicluster.x-k8s.io]
   resources: [serviceimports]
-  verbs: [get, list, watch, create, update, delete]
+  verbs: [get, list, watch, {{ if .Values.clusterset.enabled }}create, update, {{ end }}delete]
+{{- if .Values.clusterset.enabled }}
 - apiGroups: [multicluster.x-k8s.io]
   resources: [serviceimports/status]
   verbs: [update]
 {{- end }}
-{{- end -}}
-
-{{/* The condition of an admission policy that the manager asks. */}}
-{{- define "fairlead-operator.byManager" -}}
-- name: by-the-manager
-  expression: request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "fairlead-operator.fullname" . }}-manager"
+{{- end }}
 {{- end -}}
 
 {{/* The Service whose EndpointSlices have the forwarders' addresses. A release's name may be none of a Service. */}}
@@ -164,22 +160,41 @@ and $$ in both.
 {{- end -}}
 {{- end -}}
 
+{{/* The Role and the RoleBinding that own what the operator makes in a namespace: call with (list . NAMESPACE NAME), without -anchor. */}}
+{{- define "fairlead-operator.anchorRole" -}}
+{{- $root := index . 0 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: "{{ index . 2 }}-anchor"
+  namespace: {{ index . 1 | quote }}
+  labels:
+    {{- include "fairlead-operator.labels" $root | nindent 4 }}
+rules: []
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: "{{ index . 2 }}-anchor"
+  namespace: {{ index . 1 | quote }}
+  labels:
+    {{- include "fairlead-operator.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: "{{ index . 2 }}-anchor"
+subjects: []
+{{- end -}}
+
 {{/*
-What a namespace gives the manager and the forwarders when namespaces are listed: call with (list . "team-a"). The Role without rules owns the Services
-there: when it goes, they go.
+What a namespace gives the manager and the forwarders when namespaces are listed: call with (list . "team-a"). The Role without rules and its binding own
+the Services there: when both go, they go.
 */}}
 {{- define "fairlead-operator.targetRoles" -}}
 {{- $root := index . 0 -}}
 {{- $namespace := index . 1 -}}
 {{- $name := include "fairlead-operator.clusterName" $root -}}
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  name: "{{ $name }}-anchor"
-  namespace: {{ $namespace | quote }}
-  labels:
-    {{- include "fairlead-operator.labels" $root | nindent 4 }}
-rules: []
+{{ include "fairlead-operator.anchorRole" (list $root $namespace $name) }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -191,7 +206,7 @@ metadata:
 rules:
   {{- include "fairlead-operator.targetRules" $root | nindent 2 }}
   - apiGroups: [rbac.authorization.k8s.io]
-    resources: [roles]
+    resources: [roles, rolebindings]
     resourceNames: ["{{ $name }}-anchor"]
     verbs: [get]
 ---

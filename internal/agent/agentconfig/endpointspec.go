@@ -27,6 +27,7 @@ type EndpointSpec struct {
 
 	URL, Binding, Description, Metadata string
 	Upstream, UpstreamProtocol          string
+	UpstreamCAFile                      string // path of a PEM file; "" = the system's authorities
 	HostHeader                          string
 	TrafficPolicy                       string
 	TrafficPolicyFile                   string // the path of TrafficPolicy; "" = inline
@@ -154,11 +155,11 @@ func brokenNameRule(name string) string {
 // fieldNames returns the fields of an endpoint, or of a tunnel.
 func fieldNames(tunnel bool) []string {
 	if tunnel {
-		return []string{"name", "labels", "upstream", "upstream_protocol", "metadata"}
+		return []string{"name", "labels", "upstream", "upstream_protocol", "upstream_ca_file", "metadata"}
 	}
 	return []string{
-		"name", "url", "upstream", "upstream_protocol", "binding", "description", "metadata", "host_header",
-		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
+		"name", "url", "upstream", "upstream_protocol", "upstream_ca_file", "binding", "description", "metadata",
+		"host_header", "pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
 	}
 }
 
@@ -186,8 +187,12 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 		*map[string]*string{
 			"name": &e.Name, "url": &e.URL, "binding": &e.Binding, "description": &e.Description,
 			"metadata": &e.Metadata,
-			"upstream": &e.Upstream, "upstream_protocol": &e.UpstreamProtocol, "host_header": &e.HostHeader,
+			"upstream": &e.Upstream, "upstream_protocol": &e.UpstreamProtocol, "upstream_ca_file": &e.UpstreamCAFile,
+			"host_header": &e.HostHeader,
 		}[field] = scalarText(n)
+		if field == "upstream_ca_file" && e.UpstreamCAFile != "" {
+			e.UpstreamCAFile = e.file.resolvePath(e.UpstreamCAFile)
+		}
 	}
 }
 
@@ -237,14 +242,20 @@ func (e *EndpointSpec) readPolicy(n *yaml.Node) {
 		e.addError("traffic_policy_file", "traffic_policy_file must be the path of a file")
 		return
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(e.file.path), path)
-	}
+	path = e.file.resolvePath(path)
 	policy, err := ReadPolicyFile(path)
 	if err != nil {
 		e.addError("traffic_policy_file", "traffic_policy_file: %v", err)
 	}
 	e.TrafficPolicy, e.TrafficPolicyFile = policy, path
+}
+
+// resolvePath returns the path of a file that the config file names.
+func (f *file) resolvePath(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(f.path), path)
 }
 
 // ReadPolicyFile reads a traffic policy of at most account.MaxTrafficPolicy bytes; an empty one is

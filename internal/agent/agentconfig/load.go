@@ -29,7 +29,7 @@ type Value struct {
 
 // Settings are the resolved settings. A missing one has an empty Text.
 type Settings struct {
-	Path      string // of the config file, whether or not it exists
+	Path      string // the config file's path, whether or not it exists
 	ServerURL Value
 	CAFile    Value // at most one of CAFile and CASHA256
 	CASHA256  Value

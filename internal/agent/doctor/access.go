@@ -32,7 +32,7 @@ type accessCheck struct {
 	*diagnosis
 	target   endpointaccess.Target
 	policies []endpointaccess.Policy
-	status   *accessStatus // of a forwarder; nil: none could be asked
+	status   *accessStatus // a forwarder's; nil: none could be asked
 	asked    string        // its pod
 	without  string        // a forwarder's pod that enforces no objects; "" if none is known
 }
@@ -116,7 +116,7 @@ func (c *accessCheck) names(rules *endpointaccess.Rules) string {
 	return "EndpointAccess objects (" + strings.Join(names, ", ") + ")"
 }
 
-// dropServiceAccounts makes peers select what NetworkPolicies select.
+// dropServiceAccounts deletes the peers' ServiceAccounts, which a NetworkPolicy cannot select.
 func (c *accessCheck) dropServiceAccounts() {
 	for i := range c.policies {
 		for j := range c.policies[i].Spec.From {
@@ -125,8 +125,8 @@ func (c *accessCheck) dropServiceAccounts() {
 	}
 }
 
-// caller returns the pod as forwarders know it, nil for one that they do not know, and what was read
-// of it; or the hop if it cannot be read.
+// caller returns the pod as forwarders identify it, nil if they cannot, and a description of the
+// pod; or the hop that reports why the pod cannot be read.
 func (c *accessCheck) caller(ctx context.Context) (caller *endpointaccess.Caller, detail string, unsure *Hop) {
 	namespaceName, name, _ := strings.Cut(c.o.FromPod, "/")
 	refused := func(h Hop) (*endpointaccess.Caller, string, *Hop) { return nil, "", &h }

@@ -39,7 +39,7 @@ type clustersetChecks struct {
 	derived   *service
 	slices    []endpointSlice
 
-	// of the account, where it answered; nil otherwise
+	// what the account answered; nil if it did not
 	records, ports []account.Endpoint
 	accountErr     error
 
@@ -161,7 +161,7 @@ func (c *clustersetChecks) checkRecords(ctx context.Context) Hop {
 	return ok("exported by %s, the oldest first", strings.Join(clusters, ", ")).with(evidence...)
 }
 
-// clusterOf returns the id of the cluster whose export, or whose port, an endpoint is.
+// clusterOf returns the id of the cluster that exports the endpoint's Service.
 func clusterOf(e *account.Endpoint) string {
 	u, err := account.ParseBindingURL(account.BindingClusterset, e.URL)
 	if err != nil {
@@ -170,7 +170,7 @@ func clusterOf(e *account.Endpoint) string {
 	return u.ClusterID()
 }
 
-// notAsked explains why the account's own answer is missing.
+// notAsked explains why the doctor has no answer of the account.
 func (c *clustersetChecks) notAsked() string {
 	if c.accountErr != nil {
 		return "the account could not be asked: " + c.accountErr.Error()

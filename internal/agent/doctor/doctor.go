@@ -79,7 +79,7 @@ type diagnosis struct {
 	podsInService      map[string]bool
 	forwarders         []forwarder
 	accountEndpoints   []account.Endpoint
-	exported           []Hop // of the cluster that exports, where they were checked first
+	exported           []Hop // the exporting cluster's hops, where they were checked first
 }
 
 // Run checks each hop of a call to o.URL.

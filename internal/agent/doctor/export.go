@@ -20,7 +20,7 @@ type exportChecks struct {
 	k       *kubectl
 	command func(format string, args ...any) string // returns a kubectl command line for this cluster
 	which   string                                  // the cluster, for people
-	url     account.EndpointURL                     // of the AgentEndpoint to look for, unless it is named
+	url     account.EndpointURL                     // the URL of the AgentEndpoint to look for, unless it is named
 	object  string                                  // "<namespace>/<name>"; empty: by url
 
 	found   *agentEndpoint

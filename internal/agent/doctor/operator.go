@@ -28,19 +28,10 @@ func (w *diagnosis) checkOperator(ctx context.Context) Hop {
 	o, place := w.operator, w.operator.Metadata.namespacedName()
 	conditions := o.Status.Conditions
 	h := ok("%s is registered and reads the account", place)
-	registered := "give the release an API key of the account that may register operators (credentials.apiKey)"
-	switch conditions.get("Registered").Reason {
-	case "SecondRelease":
-		registered = "install each release in a namespace of its own"
-	case "LimitReached":
-		registered = "delete the account's operators that are gone: fairlead api kubernetes-operators"
-	case "Rejected":
-		registered = "change the chart's value that the message names"
-	}
 	for _, c := range []struct{ typ, bad, fix string }{
 		{"AccountChanged", "True",
 			"set binding.acceptAccount to the new id if the change is meant, else give back the credentials"},
-		{"Registered", "False", registered},
+		{"Registered", "False", w.registrationRemedy(conditions.get("Registered").Reason)},
 		{"APIReachable", "False",
 			"see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
 	} {
@@ -69,6 +60,24 @@ func (w *diagnosis) checkOperator(ctx context.Context) Hop {
 		h = h.with("KubernetesOperators " + w.searchedIn + ", " + w.operatorNames())
 	}
 	return h
+}
+
+// registrationRemedy returns what makes the account know the installation.
+func (w *diagnosis) registrationRemedy(reason string) string {
+	switch reason {
+	case "SecondRelease":
+		return "install each release in a namespace of its own"
+	case "UnknownKey":
+		return "the cluster signs its tokens with a key that the service does not know: add it, where kubectl " +
+			"reaches that cluster, with an API key of the scope admin:\n" +
+			w.command("get --raw /openid/v1/jwks") + " | fairlead api clusters update ID --add-jwks-file -\n" +
+			"(fairlead api clusters list shows the ID)"
+	case "LimitReached":
+		return "delete the account's operators that are gone: fairlead api kubernetes-operators"
+	case "Rejected":
+		return "change the chart's value that the message names"
+	}
+	return "give the release an API key of the account that may register operators (credentials.apiKey)"
 }
 
 // installationName names the installation that made the objects.

@@ -70,7 +70,7 @@ type Hop struct {
 // Report is the result of all checks.
 type Report struct {
 	URL     string `json:"url"`
-	Context string `json:"context,omitempty"` // of kubectl
+	Context string `json:"context,omitempty"` // the kubectl context
 	// OK: no hop is broken. Some may be unknown.
 	OK bool `json:"ok"`
 	// Broken names the hop to repair first; empty when OK.

@@ -306,6 +306,13 @@ func operatorScenarios() []scenario {
       "status": "False"`)
 			f.replace(askOps, "the account knows this installation", "the API key is unknown")
 		}},
+		{"key of the cluster unknown", HopOperator, func(f *fake) {
+			f.none(askTarget, askBEP)
+			f.replace(askOps, `"reason": "Registered",
+      "status": "True"`, `"reason": "UnknownKey",
+      "status": "False"`)
+			f.replace(askOps, "the account knows this installation", "no cluster of the account has a key with the kid x")
+		}},
 		{"account changed", HopOperator, func(f *fake) {
 			f.replace(askOps, `"conditions": [`,
 				`"conditions": [{"type": "AccountChanged", "status": "True", "reason": "AccountChanged", "message": "the API key is now of account ac-2; removals wait"},`)

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 const (
@@ -234,7 +236,8 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request) {
 	var in replayJSON
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAPIBody))
 	if err := d.Decode(&in); err != nil {
-		writeError(w, http.StatusBadRequest, "body: must be JSON as in {\"id\": \"…\"}: "+err.Error())
+		writeError(w, http.StatusBadRequest, "body: must be JSON as in {\"id\": \"…\"}: "+
+			printable.DecodeError(err.Error()))
 		return
 	}
 	if in.ID == "" {

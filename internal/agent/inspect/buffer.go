@@ -11,7 +11,7 @@ import (
 
 const (
 	chunksAtOnce = 8        // that a feed allocates
-	blockSize    = 2 << 10  // of memory that a feed allocates for the data of several chunks
+	blockSize    = 2 << 10  // bytes that a feed allocates for the data of several chunks
 	maxInBlock   = 512      // bytes of a chunk's data in a block; exchanges copy what they keep of it
 	minBuffer    = 2 << 10  // bytes of a chunk's data in memory that is recycled
 	maxBuffer    = 64 << 10 // what the relay reads at a time

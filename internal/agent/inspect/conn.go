@@ -24,10 +24,10 @@ type conn struct {
 
 	// Guarded by Recorder.mu.
 	parser   parser
-	counts   *endpointCounts // of the endpoint
+	counts   *endpointCounts // the endpoint's counts
 	replayOf string          // id of the exchange that is replayed on this connection
 	hasFirst bool            // it has had an exchange
-	firstID  string          // of its first exchange, if finished is not nil
+	firstID  string          // the first exchange's id, if finished is not nil
 	since    time.Duration   // when a connection that was not made began
 	finished chan struct{}   // closed when the end was parsed; nil = not wanted
 }

@@ -5,17 +5,20 @@ package inspect
 
 import (
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // The kinds of a Frame.
 const (
-	FrameText   = "text"   // of a WebSocket
-	FrameBinary = "binary" // of a WebSocket
-	FrameClose  = "close"  // of a WebSocket
-	FramePing   = "ping"   // of a WebSocket
-	FramePong   = "pong"   // of a WebSocket
-	FrameEvent  = "event"  // of server-sent events: its lines
+	FrameText   = "text"   // a text message of a WebSocket
+	FrameBinary = "binary" // a binary message of a WebSocket
+	FrameClose  = "close"  // a close frame of a WebSocket
+	FramePing   = "ping"   // a ping of a WebSocket
+	FramePong   = "pong"   // a pong of a WebSocket
+	FrameEvent  = "event"  // the lines of a server-sent event
 	FrameGRPC   = "grpc"   // a message, without its prefix of 5 bytes
 )
 
@@ -24,7 +27,7 @@ type Exchange struct {
 	ID          string // IDs of one agent sort by the start of their exchanges
 	Start       time.Time
 	EndpointID  string
-	EndpointURL string // of a labelled tunnel its labels, as in "app=api site=a"
+	EndpointURL string // the endpoint's URL; a labelled tunnel's labels, as in "app=api site=a"
 	Caller      Caller
 	Request     Message
 	Response    *Message      // nil = there is none yet, or none came (Error)
@@ -42,6 +45,23 @@ type Exchange struct {
 	Done     bool
 }
 
+// GRPCStatus returns the status of a gRPC call and its message; -1 if the exchange has none. It is in
+// the trailer, or in the header of an answer without messages.
+func (e *Exchange) GRPCStatus() (code int, message string) {
+	if e.Response == nil || !strings.HasPrefix(e.Response.Header.Get("Content-Type"), "application/grpc") {
+		return -1, ""
+	}
+	for _, h := range []http.Header{e.Response.Trailer, e.Response.Header} {
+		if code, err := strconv.Atoi(h.Get("Grpc-Status")); err == nil && code >= 0 {
+			if message, err = url.PathUnescape(h.Get("Grpc-Message")); err != nil {
+				message = h.Get("Grpc-Message")
+			}
+			return code, message
+		}
+	}
+	return -1, ""
+}
+
 // Caller is who sent a request. Empty fields are unknown.
 type Caller struct {
 	IP             string
@@ -54,10 +74,10 @@ type Caller struct {
 
 // Message is a request or an answer.
 type Message struct {
-	Method  string      // of a request
-	URL     string      // of a request: as on the request line, e.g. "/path?query"
+	Method  string      // the request's; "" in an answer
+	URL     string      // the request's, as on the request line, e.g. "/path?query"
 	Proto   string      // e.g. "HTTP/1.1"
-	Status  int         // of an answer
+	Status  int         // the answer's; 0 in a request
 	Header  http.Header // with Host
 	Trailer http.Header
 	// Body is what was sent, without the framing of HTTP (chunks, frames), at most 1 MiB. A
@@ -73,7 +93,7 @@ type Frame struct {
 	FromClient bool
 	Kind       string // FrameText, …
 	Data       []byte // at most 64 KiB
-	Size       int64  // of the whole frame
+	Size       int64  // bytes of the whole frame
 }
 
 // Filter selects exchanges. The zero value selects all.

@@ -76,7 +76,8 @@ func hasStatus(e *Exchange, want string) bool {
 	case "open":
 		return !e.Done
 	case "failed":
-		return e.Error != "" || status >= 400
+		code, _ := e.GRPCStatus()
+		return e.Error != "" || status >= 400 || code > 0
 	case "1xx", "2xx", "3xx", "4xx", "5xx":
 		return status/100 == int(want[0]-'0')
 	}

@@ -8,7 +8,7 @@ type frameTracker struct {
 	preface int // bytes of the client's preface that are to come
 	header  [h2HeaderSize]byte
 	have    int // bytes of header
-	rest    int // of the frame's payload
+	rest    int // bytes left of the frame's payload
 	isData  bool
 }
 

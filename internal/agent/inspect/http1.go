@@ -33,7 +33,7 @@ type http1 struct {
 	resync            bool      // the next request is awaited
 
 	upgraded *record    // the exchange that the whole connection belongs to now
-	sockets  *webSocket // of upgraded
+	sockets  *webSocket // the reader of upgraded's frames
 }
 
 func newHTTP1(c *conn) *http1 { return &http1{conn: c} }
@@ -54,11 +54,11 @@ const (
 // reader is the state of one direction.
 type reader struct {
 	state   readState
-	began   time.Duration // of partial
-	partial []byte        // of a header, chunk line or trailer
-	rest    int64         // of a body or chunk
+	began   time.Duration // when partial began
+	partial []byte        // the incomplete header, chunk line or trailer
+	rest    int64         // bytes left of the body or chunk
 	recent  []byte        // readGaps: the last bytes
-	frames  splitter      // of the body; nil = it has no frames
+	frames  splitter      // the body's frames; nil = it has none
 }
 
 func (p *http1) parse(f *feed, ch *chunk) {

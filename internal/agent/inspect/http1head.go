@@ -15,8 +15,8 @@ import (
 type headInfo struct {
 	length      int64 // Content-Length; -1 = none
 	chunked     bool
-	websocket   bool // of an Upgrade
-	deflate     bool // of a WebSocket: permessage-deflate
+	websocket   bool // the head asks for or accepts a WebSocket
+	deflate     bool // the WebSocket has permessage-deflate
 	contentType string
 	encoded     bool // there is a Content-Encoding
 }

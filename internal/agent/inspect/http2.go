@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	maxH2Streams = 1000      // of a connection at a time; more are not recorded
+	maxH2Streams = 1000      // streams of a connection at a time; more are not recorded
 	maxH2Frame   = 512 << 10 // bytes of a frame other than DATA, and of a header block
-	maxH2Table   = 64 << 10  // of dynamic header tables
+	maxH2Table   = 64 << 10  // bytes of a dynamic header table
 )
 
 // http2Conn parses a connection of HTTP/2. Once bytes are missing, or are not HTTP/2, header tables
@@ -30,18 +30,18 @@ type http2Conn struct {
 // h2Stream is an exchange that is not done.
 type h2Stream struct {
 	record           *record
-	request, answers splitter // of the bodies; nil = they have no frames
+	request, answers splitter // the bodies' frames; nil = they have none
 }
 
 // h2Reader is the state of one direction.
 type h2Reader struct {
 	fromClient bool
-	prefaced   bool   // of the client: its preface has passed
-	buffer     []byte // of the preface, a frame's header, or a frame other than DATA
+	prefaced   bool   // the client's preface has passed
+	buffer     []byte // the incomplete preface, frame header, or frame other than DATA
 	inFrame    bool
 	frame      h2Frame
-	rest       int64 // of the frame's payload
-	padding    int64 // of a DATA frame, at its end; -1 = its length is the next byte
+	rest       int64 // bytes left of the frame's payload
+	padding    int64 // padding at the end of a DATA frame; -1 = its length is the next byte
 	decoder    *hpack.Decoder
 	block      []byte  // header block before its last frame
 	blockOf    h2Frame // the frame that began it

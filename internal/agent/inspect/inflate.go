@@ -11,7 +11,7 @@ import (
 
 const (
 	inflateWindow = 32 << 10
-	maxInflated   = 1 << 20 // of one message; more is not decompressed
+	maxInflated   = 1 << 20 // bytes of one message; more is not decompressed
 )
 
 // inflater decompresses the messages of one direction of a WebSocket (permessage-deflate, RFC

@@ -4,13 +4,9 @@
 package inspect
 
 import (
-	"bytes"
-	"encoding/json"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -18,167 +14,80 @@ import (
 // Masked stands for a value that is not shown.
 const Masked = "••••"
 
-// secretHeaders always hold secrets; names that match secretName do, too.
-var secretHeaders = map[string]bool{
-	"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "Set-Cookie": true, "Cookie2": true,
-	"Set-Cookie2": true, "X-Amz-Security-Token": true, "X-Vault-Token": true, "X-Hub-Signature": true,
-	"X-Hub-Signature-256": true, "Stripe-Signature": true, "X-Forwarded-Client-Cert": true,
-}
-
-// secretName matches names of headers, parameters of queries and forms, and members of JSON.
-var secretName = regexp.MustCompile(
-	`(?i)(^|[-_.])(access[-_]?key|api[-_]?key|apikey|auth|bearer|client[-_]?assertion|` +
-		`credentials?|csrf|jwt|otp|pass|passphrase|passwd|password|private[-_]?key|pwd|saml(request|response)|secret|` +
-		`session|session[-_]?id|sid|sig|signature|token|xsrf)$|token$|secret$|password$|apikey$|(?-i:[a-z]Key$)`)
-
-// plainNames match secretName and are none.
-var plainNames = map[string]bool{"surrogateKey": true, "cacheKey": true, "primaryKey": true, "foreignKey": true}
-
-// codeNames are parameters that hold secrets of logins in a query or form only: members of JSON
-// with these names are mostly something else.
-var codeNames = map[string]bool{"code": true, "code_verifier": true, "key": true, "ticket": true}
-
 // linkHeaders hold URLs, whose queries are masked.
 var linkHeaders = []string{"Location", "Content-Location", "Referer", "Refresh", "Link", "X-Original-Url",
 	"X-Original-Uri", "X-Forwarded-Uri"}
 
-// IsSecret reports whether values of the header, parameter or member of JSON are masked.
-func IsSecret(name string) bool {
-	return secretHeaders[http.CanonicalHeaderKey(name)] ||
-		secretName.MatchString(name) && !plainNames[name]
+// masking replaces secrets with Masked, by the names of values and by their shape, and collects
+// what it has replaced.
+type masking struct {
+	marked []string // further names, in any case
+	found  []string // what is looked for elsewhere in the exchange
 }
 
-// Mask returns m with secrets masked: values of headers and trailers, of the parameters of queries,
-// and of forms and JSON in a body without a Content-Encoding; of an encoded body, it removes the
-// body. marked are further names, in any case. The frames of an exchange are not masked by it.
+// Mask returns m with secrets masked: in its URL, headers and trailers, and in a body without a
+// Content-Encoding; of an encoded body, it removes the body. marked are further names, in any case.
+// The frames of an exchange are not masked by it.
 func Mask(m *Message, marked []string) Message {
+	p := masking{marked: marked}
+	return p.message(m)
+}
+
+func (p *masking) message(m *Message) Message {
 	out := *m
-	out.Header, out.Trailer = maskHeader(m.Header, marked), maskHeader(m.Trailer, marked)
-	out.URL = maskURL(m.URL, marked)
+	out.Header, out.Trailer = p.header(m.Header), p.header(m.Trailer)
+	out.URL = p.url(m.URL)
 	switch {
 	case len(m.Body) == 0:
 	case isEncoded(m):
 		out.Body, out.Truncated = nil, true
 	default:
-		out.Body = MaskBody(m.Header.Get("Content-Type"), m.Body, marked...)
+		out.Body = []byte(p.body(m.Header.Get("Content-Type"), string(m.Body)))
 	}
 	return out
 }
 
-func isMarked(name string, marked []string) bool {
-	return IsSecret(name) || slices.ContainsFunc(marked, func(m string) bool { return strings.EqualFold(m, name) })
+// hide returns Masked for a secret, and remembers it.
+func (p *masking) hide(secret string) string {
+	if secret == "" || secret == Masked {
+		return secret
+	}
+	p.found = append(p.found, atLeast(minParameter, secret)...)
+	if plain, err := url.QueryUnescape(secret); err == nil && plain != secret {
+		p.found = append(p.found, atLeast(minParameter, plain)...)
+	}
+	return Masked
 }
 
-func maskHeader(h http.Header, marked []string) http.Header {
-	if h == nil {
-		return nil
-	}
+func (p *masking) isSecret(name string) bool {
+	return IsSecret(name) || slices.ContainsFunc(p.marked, func(m string) bool { return strings.EqualFold(m, name) })
+}
+
+func (p *masking) header(h http.Header) http.Header {
 	out := maps.Clone(h)
 	for name, values := range h {
-		switch {
-		case isMarked(name, marked):
-			out[name] = slices.Repeat([]string{Masked}, len(values))
-		case slices.Contains(linkHeaders, name):
-			masked := make([]string, len(values))
-			for i, v := range values {
-				masked[i] = maskURL(v, marked)
+		masked := make([]string, len(values))
+		for i, v := range values {
+			switch {
+			case p.isSecret(name) && v != Masked:
+				masked[i], p.found = Masked, append(p.found, partsOf(name, v)...)
+			case slices.Contains(linkHeaders, name) || strings.Contains(v, "://"):
+				masked[i] = p.url(v)
+			default:
+				masked[i] = p.shaped(v)
 			}
-			out[name] = masked
 		}
+		out[name] = masked
 	}
 	return out
 }
 
-var (
-	// queryParameter is a parameter of a query, fragment or form.
-	queryParameter = regexp.MustCompile(`([?&;#]|^)([^=&;#?\s<>"]{1,100})=([^&;#\s<>"]*)`)
-	userinfo       = regexp.MustCompile(`://[^/@\s]*@`)
-)
-
-// maskURL masks the user and the parameters of a URL, or of a text with URLs.
-func maskURL(u string, marked []string) string {
-	u = userinfo.ReplaceAllLiteralString(u, "://"+Masked+"@")
-	path, rest, found := u, "", false
+// url masks the user, the tokens of the path, and the parameters of a URL, or of a text with URLs.
+func (p *masking) url(u string) string {
+	u = p.shaped(u)
+	path, rest := u, ""
 	if i := strings.IndexAny(u, "?#"); i >= 0 {
-		path, rest, found = u[:i], u[i:], true
+		path, rest = u[:i], u[i:]
 	}
-	if !found {
-		return u
-	}
-	return path + maskParameters(rest, marked, nil)
-}
-
-// maskParameters masks the parameters of a query or form. found, unless it is nil, gets the values
-// that it masks.
-func maskParameters(s string, marked []string, found func(value string)) string {
-	return queryParameter.ReplaceAllStringFunc(s, func(p string) string {
-		m := queryParameter.FindStringSubmatch(p)
-		name := strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(m[2]), "%5b", "["), "%5d")
-		name = strings.TrimSuffix(name[strings.LastIndexByte(name, '[')+1:], "]")
-		if m[3] == "" || !isMarked(m[2], marked) && !isMarked(name, marked) && !codeNames[strings.ToLower(m[2])] {
-			return p
-		}
-		if found != nil {
-			found(m[3])
-			if plain, err := url.QueryUnescape(m[3]); err == nil {
-				found(plain)
-			}
-		}
-		return m[1] + m[2] + "=" + Masked
-	})
-}
-
-// jsonMember is a member of a JSON object with a string or number.
-var jsonMember = regexp.MustCompile(`"((?:[^"\\]|\\.){1,100})"(\s*:\s*)("(?:[^"\\]|\\.)*("|$)|-?[0-9][0-9.eE+-]*)`)
-
-// multipartName is the name of a part of a form; its value is what follows the empty line.
-var multipartName = regexp.MustCompile(`(?is)(content-disposition:[^\r\n]*\bname="?([^"\r\n;]*)[^\r\n]*` +
-	`(?:\r?\n[^\r\n]+)*\r?\n\r?\n)(.*?)(\r?\n--|$)`)
-
-// MaskBody masks secrets in a body that has no Content-Encoding, or was decoded: values of forms
-// and JSON by their names. Other bodies stay as they are.
-func MaskBody(contentType string, body []byte, marked ...string) []byte {
-	return maskBody(contentType, body, marked, nil)
-}
-
-// maskBody is MaskBody. found, unless it is nil, gets the values that it masks.
-func maskBody(contentType string, body []byte, marked []string, found func(value string)) []byte {
-	if found == nil {
-		found = func(string) {}
-	}
-	kind, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		kind, _, _ = strings.Cut(strings.ToLower(contentType), ";")
-		kind = strings.TrimSpace(kind)
-	}
-	switch {
-	case kind == "application/x-www-form-urlencoded":
-		return []byte(maskParameters(string(body), marked, found))
-	case kind == "multipart/form-data":
-		return multipartName.ReplaceAllFunc(body, func(part []byte) []byte {
-			m := multipartName.FindSubmatch(part)
-			if name := string(m[2]); !isMarked(name, marked) && !codeNames[name] {
-				return part
-			}
-			found(string(m[3]))
-			return slices.Concat(m[1], []byte(Masked), m[4])
-		})
-	case strings.HasSuffix(kind, "json"), looksLikeJSON(body):
-		return jsonMember.ReplaceAllFunc(body, func(member []byte) []byte {
-			m := jsonMember.FindSubmatch(member)
-			if !isMarked(string(m[1]), marked) {
-				return member
-			}
-			value := string(m[3])
-			_ = json.Unmarshal(m[3], &value) // of a number and of what is cut off, the text
-			found(value)
-			return slices.Concat([]byte(`"`), m[1], []byte(`"`), m[2], []byte(`"`+Masked+`"`))
-		})
-	}
-	return body
-}
-
-func looksLikeJSON(b []byte) bool {
-	b = bytes.TrimSpace(b)
-	return len(b) > 1 && (b[0] == '{' || b[0] == '[')
+	return p.maskPath(path) + p.parameters(rest, false)
 }

@@ -43,19 +43,17 @@ func NewMasker(e *Exchange, marked []string, reveal bool) *Masker {
 	if reveal {
 		return m
 	}
-	request := m.Request
-	m.Request = Mask(&request, marked)
-	found := secretsOf(&request, &m.Request)
-	if m.Response != nil {
-		response := *m.Response
-		*m.Response = Mask(&response, marked)
-		found = append(found, secretsOf(&response, m.Response)...)
-	}
-	found = append(found, bodySecrets(&e.Request, marked)...)
+	p := masking{marked: marked}
+	m.Request = p.message(&m.Request)
+	p.body(e.Request.textBody())
 	if e.Response != nil {
-		found = append(found, bodySecrets(e.Response, marked)...)
+		*m.Response = p.message(m.Response)
+		p.body(e.Response.textBody())
 	}
-	if m.secrets = replacerOf(found); m.secrets == nil {
+	for _, f := range e.Frames {
+		p.body("", string(f.Data))
+	}
+	if m.secrets = replacerOf(p.found); m.secrets == nil {
 		return m
 	}
 	m.maskEchoes(&m.Request)
@@ -85,23 +83,27 @@ func (m *Masker) maskEchoes(head *Message) {
 
 // Text returns the text with the exchange's secrets masked.
 func (m *Masker) Text(text string) string {
-	if m.secrets == nil {
-		return text
+	if m.secrets != nil {
+		text = m.secrets.Replace(text)
 	}
-	return m.secrets.Replace(text)
+	if !m.reveal {
+		text = new(masking).shaped(text)
+	}
+	return text
 }
 
 // Body returns decoded data of a Content-Type with its secrets masked, and reports whether there
-// was one: values that the headers have too, and members of JSON and of forms with a secret's name.
+// was one: values that the headers have too, those with a secret's name, and those with its shape.
 func (m *Masker) Body(contentType string, data []byte) ([]byte, bool) {
 	if m.reveal || len(data) == 0 {
 		return data, false
 	}
-	out := MaskBody(contentType, data, m.marked...)
+	p := masking{marked: m.marked}
+	out := p.body(contentType, string(data))
 	if m.secrets != nil {
-		out = []byte(m.secrets.Replace(string(out)))
+		out = m.secrets.Replace(out)
 	}
-	return out, !bytes.Equal(out, data)
+	return []byte(out), out != string(data)
 }
 
 // WireBody returns the body of one of the exchange's messages with its secrets masked. Of an
@@ -119,40 +121,13 @@ func isEncoded(m *Message) bool {
 	return coding != "" && !strings.EqualFold(coding, "identity")
 }
 
-// bodySecrets returns the values that MaskBody masks in the body of a message, unless it is
-// encoded.
-func bodySecrets(m *Message, marked []string) (found []string) {
-	if len(m.Body) > 0 && !isEncoded(m) {
-		maskBody(m.Header.Get("Content-Type"), m.Body, marked, func(value string) {
-			found = append(found, atLeast(minParameter, value)...)
-		})
+// textBody returns the Content-Type and the body of a message; none if the body is encoded.
+func (m *Message) textBody() (contentType, body string) {
+	if isEncoded(m) {
+		return "", ""
 	}
-	return found
+	return m.Header.Get("Content-Type"), string(m.Body)
 }
-
-// secretsOf returns the values of a message that its masked copy does not have, and their parts.
-func secretsOf(m, masked *Message) []string {
-	var found []string
-	for _, fields := range [][2]http.Header{{m.Header, masked.Header}, {m.Trailer, masked.Trailer}} {
-		for name, values := range fields[0] {
-			for i, value := range values {
-				switch shown := fields[1][name]; {
-				case !isMasked(shown, i, value):
-				case i < len(shown) && shown[i] != Masked: // a URL, of which a part is masked
-					found = append(found, urlSecrets(value, shown[i])...)
-				default:
-					found = append(found, partsOf(name, value)...)
-				}
-			}
-		}
-	}
-	if m.URL != masked.URL {
-		found = append(found, urlSecrets(m.URL, masked.URL)...)
-	}
-	return found
-}
-
-func isMasked(shown []string, i int, value string) bool { return i >= len(shown) || shown[i] != value }
 
 // partsOf returns the secrets in the value of a header: the whole of it, the credential after a
 // scheme, the password of Basic, and the values of cookies.
@@ -185,30 +160,6 @@ func partsOf(name, value string) []string {
 			_, password, _ := strings.Cut(string(pair), ":")
 			found = append(found, atLeast(minCredential, string(pair), password)...)
 		}
-	}
-	return found
-}
-
-// urlSecrets returns the parts of a URL's query and user information that its masked copy does not
-// have.
-func urlSecrets(whole, shown string) []string {
-	given, err := url.Parse(whole)
-	if err != nil {
-		return atLeast(minParameter, whole)
-	}
-	var found []string
-	for pair := range strings.SplitSeq(given.RawQuery, "&") {
-		_, value, _ := strings.Cut(pair, "=")
-		if strings.Contains(shown, pair) {
-			continue
-		}
-		found = append(found, atLeast(minParameter, value)...)
-		if plain, err := url.QueryUnescape(value); err == nil {
-			found = append(found, atLeast(minParameter, plain)...)
-		}
-	}
-	if password, ok := given.User.Password(); ok {
-		found = append(found, atLeast(minParameter, password)...)
 	}
 	return found
 }

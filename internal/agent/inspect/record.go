@@ -14,7 +14,7 @@ const (
 	recordOverhead = 1 << 10 // bytes of a record beside headers, bodies and frames
 	frameOverhead  = 128
 	maxFrames      = 1000     // kept of one exchange
-	maxFrameMemory = 1 << 20  // of one exchange
+	maxFrameMemory = 1 << 20  // bytes of one exchange's frames
 	maxFrameData   = 64 << 10 // kept of one frame
 )
 
@@ -24,7 +24,7 @@ type record struct {
 	sequence uint64
 	info     *Info
 	start    time.Duration // since Recorder.epoch, as are the following
-	first    time.Duration // of the answer; 0 = none
+	first    time.Duration // when the answer began; 0 = none
 	last     time.Duration
 
 	request, response message

@@ -16,7 +16,7 @@ import (
 
 const (
 	maxRecords = 500
-	maxMemory  = 64 << 20 // of all records
+	maxMemory  = 64 << 20 // memory of all records
 	maxBody    = 1 << 20  // kept bytes of one body
 	// drainDelay is how long chunks are collected before they are parsed together, unless
 	// hurryAbove is queued; unreadDelay if there is no subscriber.
@@ -51,7 +51,7 @@ type Recorder struct {
 	mu        sync.Mutex // guards what follows, and the parsers of all connections
 	records   []*record  // by sequence number, without gaps
 	next      uint64     // sequence number of the next record
-	memory    int64      // of the records
+	memory    int64      // bytes that the records take
 	readers   map[chan struct{}]struct{}
 	endpoints []Endpoint
 	counts    map[string]*endpointCounts // by endpoint id
@@ -60,7 +60,7 @@ type Recorder struct {
 // Endpoint is an endpoint of the agent, for filters and /api/tunnels.
 type Endpoint struct {
 	ID       string
-	URL      string // of a labelled tunnel its labels
+	URL      string // the endpoint's URL; a labelled tunnel's labels
 	Name     string // "" = none was given
 	Upstream string
 	Online   bool

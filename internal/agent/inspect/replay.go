@@ -111,7 +111,7 @@ func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error
 	u, err := url.ParseRequestURI(target)
 	if err != nil || !strings.HasPrefix(target, "/") && target != "*" || strings.ContainsAny(target, " \r\n") {
 		return nil, fmt.Errorf("the request %w: path %q: must be a path as in /items?page=2", ErrInvalid,
-			maskURL(target, nil))
+			new(masking).url(target))
 	}
 	request, err := http.NewRequestWithContext(ctx, method, "http://upstream", bytes.NewReader(body))
 	if err != nil {

@@ -36,7 +36,7 @@ type Stream interface {
 // Info describes a connection.
 type Info struct {
 	EndpointID  string
-	EndpointURL string // of a labelled tunnel its labels
+	EndpointURL string // the endpoint's URL; a labelled tunnel's labels
 	Caller      Caller // what is known without the requests
 	HTTP2       bool   // both sides speak HTTP/2 from the first byte
 	// Dial connects to the upstream again, for Replay.
@@ -140,12 +140,12 @@ func (e *unreachedError) Error() string { return "the upstream was not reached: 
 // feed is one direction of a connection: a list to which one producer appends and from which the
 // Recorder's goroutine takes.
 type feed struct {
-	// of the producer
+	// the producer's alone
 	tail     *chunk
 	position int64         // bytes so far
 	gap      int64         // bytes since the last chunk that are in none
 	lost     int64         // those of gap that did not fit into the queue
-	frames   *frameTracker // of HTTP/2
+	frames   *frameTracker // HTTP/2's frames; nil for other protocols
 	chunks   []chunk       // for the next chunks
 	block    []byte        // for their data, if it is short
 
@@ -153,7 +153,7 @@ type feed struct {
 	// both sides count positions.
 	skipUntil atomic.Int64
 
-	// of the consumer
+	// the consumer's alone
 	head     *chunk
 	consumed int64 // position up to which the chunks were parsed
 }
@@ -165,11 +165,11 @@ type chunk struct {
 	gap    int64         // bytes before data that are missing
 	lost   int64         // those of gap that were wanted
 	data   []byte
-	size   int     // of the memory that data is in
+	size   int     // bytes of the memory that data is in
 	buffer *buffer // that memory, if it is recycled
 	cost   int64   // in Recorder.queued
-	isEnd  bool    // of the connection, in the client's feed
-	cause  error   // of the end
+	isEnd  bool    // the connection's end, in the client's feed
+	cause  error   // the end's cause
 }
 
 // record queues a copy of p, unless it can be skipped or the queue is full. Of HTTP/2 it then drops

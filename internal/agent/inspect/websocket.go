@@ -17,7 +17,7 @@ type webSocket struct {
 // socketReader is the state of one direction.
 type socketReader struct {
 	fromClient bool
-	inflate    *inflater // of permessage-deflate; nil = not agreed
+	inflate    *inflater // the inflater for permessage-deflate; nil = not agreed
 	header     []byte    // the frame's, while it is not complete
 	inFrame    bool
 	opcode     byte

@@ -12,14 +12,14 @@ import (
 
 const (
 	maxRecent    = 200 // events that are kept for the screen
-	maxDurations = 256 // of each endpoint, for the percentiles
+	maxDurations = 256 // durations kept for each endpoint's percentiles
 )
 
 // model is the state of the status screen.
 type model struct {
 	version, server                    string
-	serverVersion, account, region, id string // of the session
-	state, color                       string // of the session, in a word or two
+	serverVersion, account, region, id string // what the session's welcome said
+	state, color                       string // the session's state in a word or two
 	since                              time.Time
 	cause                              string
 	retryAt                            time.Time
@@ -37,10 +37,10 @@ type row struct {
 
 	id           string
 	state, color string
-	cause        string // of a refusal, or why the upstream is down
+	cause        string // why the endpoint was refused or the upstream is down
 	upstreamDown bool
 	open, total  int
-	durations    []time.Duration // of the last requests, or of the last connections of a tcp endpoint
+	durations    []time.Duration // the last requests' durations; a tcp endpoint's last connections'
 	next         int             // where the next duration goes
 }
 

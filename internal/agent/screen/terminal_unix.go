@@ -29,7 +29,7 @@ func openTerminal(f *os.File) (terminal, bool) {
 	}
 	signal.Notify(t.resized, syscall.SIGWINCH)
 	signal.Notify(t.resumed, syscall.SIGCONT)
-	signal.Notify(t.stopped, syscall.SIGTSTP, syscall.SIGQUIT, syscall.SIGHUP)
+	signal.Notify(t.stopped, syscall.SIGTSTP, syscall.SIGQUIT)
 	return t, true
 }
 

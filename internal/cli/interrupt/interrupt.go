@@ -9,6 +9,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -22,10 +23,11 @@ const duplicateWindow = 300 * time.Millisecond
 // ends the process at once with exit code 128 plus the signal's number; a signal within 300 ms
 // after the previous one is ignored. The handler stays installed after the first signal, as a
 // process that a script started in the background inherits an ignored SIGINT. stop removes the
-// handler and cancels the context; it may be called more than once.
-func Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+// handler and cancels the context; it may be called more than once. Further signals count like
+// SIGTERM, unless the process was started to ignore them, as nohup does with SIGHUP.
+func Context(parent context.Context, further ...os.Signal) (ctx context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
-	return ctx, runOnSignals(cancel)
+	return ctx, runOnSignals(slices.DeleteFunc(further, signal.Ignored), cancel)
 }
 
 // WithForceStop is Context for a process that drains live traffic: the first signal cancels ctx,
@@ -33,15 +35,15 @@ func Context(parent context.Context) (ctx context.Context, stop context.CancelFu
 func WithForceStop(parent context.Context) (ctx context.Context, forceStop <-chan struct{}, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	forced := make(chan struct{})
-	return ctx, forced, runOnSignals(cancel, func() { close(forced) })
+	return ctx, forced, runOnSignals(nil, cancel, func() { close(forced) })
 }
 
 // runOnSignals runs one step per signal, and ends the process at the signal after the last step.
 // stop runs the first step, too.
-func runOnSignals(steps ...func()) (stop func()) {
+func runOnSignals(further []os.Signal, steps ...func()) (stop func()) {
 	stopped := make(chan struct{})
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, append(further, os.Interrupt, syscall.SIGTERM)...)
 	first := steps[0]
 	go func() {
 		defer signal.Stop(signals)

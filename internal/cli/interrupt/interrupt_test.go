@@ -5,10 +5,13 @@ package interrupt
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +31,13 @@ func TestMain(m *testing.M) {
 
 // reportSignals prints what each signal does to the process.
 func reportSignals() {
+	if os.Getenv(childProcessEnv) == "hangup" {
+		ctx, stop := Context(context.Background(), syscall.SIGHUP)
+		defer stop()
+		fmt.Println("ready")
+		<-ctx.Done()
+		os.Exit(0)
+	}
 	ctx, hurry, stop := WithForceStop(context.Background())
 	defer stop()
 	fmt.Println("ready")
@@ -102,4 +112,50 @@ func TestContext_StopCancels(t *testing.T) {
 	stop()
 	stop()
 	<-ctx.Done()
+}
+
+// TestContext_HangupEndsUnlessIgnored: a closed terminal stops the process in order, and nohup keeps
+// it running.
+func TestContext_HangupEndsUnlessIgnored(t *testing.T) {
+	t.Parallel()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // else processes ignore it where this test runs under nohup
+	defer signal.Stop(hangup)
+	for script, ends := range map[string]syscall.Signal{
+		`exec "$0"`:              syscall.SIGHUP,
+		`trap "" HUP; exec "$0"`: syscall.SIGTERM,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script, os.Args[0])
+		cmd.Env = []string{childProcessEnv + "=hangup"}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if !bufio.NewScanner(out).Scan() {
+			t.Fatal("the process printed nothing")
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := ignoresHangup(status), ends != syscall.SIGHUP; got != want {
+			t.Errorf("%s: SIGHUP is ignored: %v, want %v", script, got, want)
+		}
+		_ = cmd.Process.Signal(ends)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v after %v", script, err, ends)
+		}
+	}
+}
+
+// ignoresHangup reports whether SigIgn in a process's status has SIGHUP, its lowest bit.
+func ignoresHangup(status []byte) bool {
+	_, rest, found := bytes.Cut(status, []byte("SigIgn:\t"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	return found && len(line) > 0 && strings.ContainsRune("13579bdf", rune(line[len(line)-1]))
 }

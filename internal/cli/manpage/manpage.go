@@ -3,7 +3,8 @@
 
 // Package manpage writes the manual pages of a program: one for each command, from its help. Input:
 // the program's root command. Output: texts in roff, for man(1). Only a build with the tag manpages
-// links it, which the packages of a release are made with; see internal/cli.
+// links it, which the packages of a release are made with; see internal/cli. It is not cobra's
+// generator, which reads help as Markdown: tables and examples would run into paragraphs.
 package manpage
 
 import (

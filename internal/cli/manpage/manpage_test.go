@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/cli/manpage"
-	"github.com/fairlead-dev/fairlead/internal/cli/manpage/manpagetest"
+	"github.com/fairlead-dev/fairlead/test/support/manpagetest"
 )
 
 func program() *cobra.Command {

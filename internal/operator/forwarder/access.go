@@ -60,12 +60,15 @@ type accessControl struct {
 	// where no caller is known.
 	network bool
 	written atomic.Pointer[v1alpha1.WrittenNetworkPolicies] // nil: none are
-	timing  timing
-	log     *slog.Logger
-	denials denials
-	live    liveConns
-	updated broadcaster // the rules have changed
-	changed func()      // the status has changed
+	// problems has what the manager reports of target namespaces, for a forwarder that cannot read
+	// namespaces.
+	problems atomic.Pointer[map[string]string]
+	timing   timing
+	log      *slog.Logger
+	denials  denials
+	live     liveConns
+	updated  broadcaster // the rules have changed
+	changed  func()      // the status has changed
 }
 
 // newAccessControl returns nil without rules.
@@ -92,6 +95,7 @@ func (a *accessControl) admit(ctx context.Context, c *clientConn) *failure {
 	switch {
 	case decision.Allowed:
 		return nil
+	case closedNamespaces[decision.Reason] != "":
 	case a.pods == nil && a.network:
 		decision.Reason = reasonNotWritten
 	case a.pods == nil && decision.Reason == endpointaccess.ReasonUnknownCaller:
@@ -108,10 +112,8 @@ func (a *accessControl) decide(ctx context.Context, c *clientConn) endpointacces
 	defer cancel()
 	for {
 		updated := a.updated.next()
-		snapshot := a.rules.Snapshot()
-		caller, later := a.caller(snapshot, c)
-		decision := snapshot.Rules.Decide(c.target.target(), caller)
-		if !later || decision.Reason != endpointaccess.ReasonUnknownCaller {
+		decision, later := a.decideNow(a.rules.Snapshot(), c)
+		if !later {
 			return decision
 		}
 		select {
@@ -122,11 +124,17 @@ func (a *accessControl) decide(ctx context.Context, c *clientConn) endpointacces
 	}
 }
 
-// setWritten sets which NetworkPolicies the manager has written; nil: none.
-func (a *accessControl) setWritten(written *v1alpha1.WrittenNetworkPolicies) {
-	if a != nil && (a.written.Swap(written) == nil) != (written == nil) {
-		a.changed()
+// decideNow decides by what is known now, and returns whether that may soon be more.
+func (a *accessControl) decideNow(
+	s *accessrules.Snapshot, c *clientConn,
+) (decision endpointaccess.Decision, later bool) {
+	target := c.target.target()
+	if reason := a.closed(s, target); reason != "" {
+		return endpointaccess.Decision{Reason: reason, Target: target}, false
 	}
+	caller, later := a.caller(s, c)
+	decision = s.Rules.Decide(target, caller)
+	return decision, later && decision.Reason == endpointaccess.ReasonUnknownCaller
 }
 
 // leavesToNetwork reports whether NetworkPolicies decide about calls of namespaces whose rules they
@@ -136,14 +144,15 @@ func (a *accessControl) leavesToNetwork() bool {
 }
 
 // leftToNetwork reports whether NetworkPolicies, written for exactly these rules, decide which
-// connections to the namespace's endpoints arrive.
-func (a *accessControl) leftToNetwork(s *accessrules.Snapshot, namespace string) bool {
+// connections to the restricted target arrive. Policies that have vanished are in none of them.
+func (a *accessControl) leftToNetwork(s *accessrules.Snapshot, t endpointaccess.Target) bool {
 	if !a.network || a.pods != nil {
 		return false
 	}
 	written := a.written.Load()
-	return written != nil && s.Knows(namespace) && written.DefaultAccess == string(s.Rules.Default()) &&
-		written.Namespaces[namespace] == s.Rules.Digest(namespace)
+	return written != nil && s.Knows(t.Namespace) && written.DefaultAccess == string(s.Rules.Default()) &&
+		written.Namespaces[t.Namespace] == s.Rules.Digest(t.Namespace) &&
+		(s.Rules.Default() == endpointaccess.Deny || s.Rules.Current(t))
 }
 
 // restricts reports whether calls of the target depend on the caller, as far as the rules are
@@ -153,27 +162,31 @@ func (a *accessControl) restricts(to *portAssignment) bool {
 		return false
 	}
 	s, target := a.rules.Snapshot(), to.target()
-	return s.Rules.Restricted(target) && !a.leftToNetwork(s, target.Namespace)
+	return a.closed(s, target) != "" || s.Rules.Restricted(target) && !a.leftToNetwork(s, target)
 }
 
 // awaitRules reports whether the rules of the target's namespace are known before the connection's
-// session deadline.
+// session deadline. It waits for a namespace, too, that may have just been created.
 func (a *accessControl) awaitRules(ctx context.Context, c *clientConn) bool {
-	namespace := c.target.target().Namespace
-	if a.rules.Snapshot().Knows(namespace) {
+	target := c.target.target()
+	known := func() bool {
+		s := a.rules.Snapshot()
+		return s.Knows(target.Namespace) && a.closed(s, target) != reasonNamespaceMissing
+	}
+	if known() {
 		return true
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.sessionDeadline)
 	defer cancel()
 	for {
 		updated := a.updated.next()
-		if a.rules.Snapshot().Knows(namespace) {
+		if known() {
 			return true
 		}
 		select {
 		case <-updated:
 		case <-ctx.Done():
-			return false
+			return a.rules.Snapshot().Knows(target.Namespace)
 		}
 	}
 }
@@ -255,13 +268,9 @@ func (a *accessControl) enforce(ctx context.Context) error {
 func (a *accessControl) revoke() (later bool) {
 	snapshot := a.rules.Snapshot()
 	for _, c := range a.live.list() {
-		target := c.target.target()
-		if c.pod == nil || !snapshot.Knows(target.Namespace) || !snapshot.Rules.Restricted(target) {
-			continue
-		}
-		caller, wait := a.caller(snapshot, c)
+		forbidden, wait := a.forbidden(snapshot, c)
 		later = later || wait
-		if caller == nil || snapshot.Rules.Decide(target, caller).Allowed || !a.live.remove(c) {
+		if !forbidden || !a.live.remove(c) {
 			continue
 		}
 		a.record(c, reasonRevoked)
@@ -269,6 +278,23 @@ func (a *accessControl) revoke() (later bool) {
 		reset(c.connection)
 	}
 	return later
+}
+
+// forbidden reports whether a live connection is forbidden for certain, and whether that may become
+// certain.
+func (a *accessControl) forbidden(s *accessrules.Snapshot, c *clientConn) (forbidden, later bool) {
+	target := c.target.target()
+	if !s.Knows(target.Namespace) {
+		return false, false
+	}
+	if problem, known := s.NamespaceProblem(target.Namespace); known && problem != "" && a.closed(s, target) != "" {
+		return true, false
+	}
+	if c.pod == nil || !s.Rules.Restricted(target) {
+		return false, false
+	}
+	caller, later := a.caller(s, c)
+	return caller != nil && !s.Rules.Decide(target, caller).Allowed, later
 }
 
 // deny records a denied connection and returns its failure.
@@ -288,6 +314,9 @@ func (a *accessControl) record(c *clientConn, why endpointaccess.Reason) {
 // client may not read them.
 func denialDetail(c *clientConn, why endpointaccess.Reason) string {
 	namespace := c.target.target().Namespace
+	if problem := closedNamespaces[why]; problem != "" {
+		return fmt.Sprintf(": namespace %s %s, and no EndpointAccess of it allows the call.", namespace, problem)
+	}
 	switch why {
 	case endpointaccess.ReasonDefault:
 		return fmt.Sprintf(": no EndpointAccess of namespace %s selects it, and this cluster denies such calls.",

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // fakeRules are AccessRules that a test sets.

@@ -28,7 +28,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 const (

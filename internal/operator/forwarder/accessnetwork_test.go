@@ -9,7 +9,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestAccess_LeftToNetworkPolicies checks that a forwarder that knows no pods leaves the decision to

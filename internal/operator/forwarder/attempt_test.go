@@ -20,9 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestAttempt_HeaderStatesRemainingTime checks that the edge's timeout is shorter than the

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/informers"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 )
 
 // clusterSource is the Source that reads a real cluster.
@@ -73,7 +73,7 @@ func newClusterSource(
 // Watch implements Source. It retries failing lists and watches, such as those of a missing CRD,
 // with back-off.
 func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
-	set := informers.NewSet()
+	set := informer.NewSet()
 	endpoints, err := s.addInformer(set, "boundendpoints", fields.Everything(), &v1alpha1.BoundEndpoint{})
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 }
 
 func (s *clusterSource) addInformer(
-	set *informers.Set, resource string, selector fields.Selector, kind runtime.Object,
+	set *informer.Set, resource string, selector fields.Selector, kind runtime.Object,
 ) (cache.Store, error) {
 	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.namespace, func(o *metav1.ListOptions) {
 		o.FieldSelector = selector.String()
@@ -97,14 +97,13 @@ func (s *clusterSource) addInformer(
 }
 
 // transformObject drops what the forwarder does not read. Of a BoundEndpoint's status it keeps
-// whether the manager observed the spec.
+// whether the manager observed the spec, and why there are no Services.
 func transformObject(object any) (any, error) {
 	if o, ok := object.(*v1alpha1.BoundEndpoint); ok {
 		status := v1alpha1.BoundEndpointStatus{}
 		if o.Observed() {
-			status.Conditions = []metav1.Condition{
-				{Type: v1alpha1.ConditionServicesReady, ObservedGeneration: o.Generation},
-			}
+			c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServicesReady)
+			status.Conditions = []metav1.Condition{{Type: c.Type, Reason: c.Reason, ObservedGeneration: o.Generation}}
 		}
 		o.ManagedFields, o.Status = nil, status
 	}
@@ -133,6 +132,8 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	if object, ok, _ := operators.GetByKey(s.namespace + "/" + s.release); ok {
 		operator := object.(*v1alpha1.KubernetesOperator)
 		result.OperatorID, result.OperatorUID = operator.Status.OperatorID, string(operator.UID)
+		result.OthersConnected = meta.IsStatusConditionTrue(operator.Status.Conditions,
+			v1alpha1.ConditionEdgeReachable)
 		if meta.IsStatusConditionTrue(operator.Status.Conditions, v1alpha1.ConditionNetworkPoliciesWritten) {
 			result.NetworkPolicies = operator.Status.NetworkPolicies
 		}

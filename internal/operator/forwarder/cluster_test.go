@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // testCluster is a namespace of a real API server, and a source that watches it.

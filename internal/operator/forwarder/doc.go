@@ -13,7 +13,7 @@
 //
 //	BoundEndpoints -> assignPorts -> listeners -> accept -> openStream -> relay.Join
 //	                                                     '-> no edge, refused: 503 page
-//	                                                         or GOAWAY for http, reset for tcp
+//	                                                         for http, reset for tcp
 //
 // A stream names its endpoint, hostname and port, and the edge refuses a combination that does not
 // match, so a port that was assigned anew never leads to the endpoint that had it before.

@@ -40,6 +40,7 @@ type edgeClient struct {
 	tokenErr              error
 	drainUntil            time.Time // when this forwarder stops; zero while it does not
 	lastErr               string
+	refused               bool      // lastErr is the service's answer, and trying again is useless
 	since                 time.Time // when the session was established or lost, or its responsiveness changed
 	unresponsive          bool      // the edge does not respond
 	responsivenessChanged broadcaster
@@ -243,7 +244,7 @@ func (e *edgeClient) hello() tunnel.Hello {
 
 func (e *edgeClient) onUp(_ context.Context, s *tunnel.Session) error {
 	e.mu.Lock()
-	e.lastErr, e.unresponsive = "", false
+	e.lastErr, e.refused, e.unresponsive = "", false, false
 	select {
 	case <-e.connectedOnce:
 	default:
@@ -299,6 +300,18 @@ func (e *edgeClient) recordError(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.setError(localAddress.ReplaceAllString(err.Error(), "$1 "))
+	var refusal *tunnel.Error
+	e.refused = errors.As(err, &refusal) && refusal.Code.Final()
+}
+
+// refusal returns why the service refuses this forwarder; "" if it does not, or does not answer.
+func (e *edgeClient) refusal() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.refused {
+		return ""
+	}
+	return e.lastErr
 }
 
 // localAddress matches our end's address in the text of a connection's error: its port differs
@@ -311,5 +324,5 @@ func (e *edgeClient) setError(text string) {
 		e.log.Warn("no session with the edge", "error", text)
 		e.statusChanged()
 	}
-	e.lastErr = text
+	e.lastErr, e.refused = text, false
 }

@@ -10,14 +10,17 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 )
 
 const (
@@ -39,8 +42,12 @@ func (f *forwarder) endFailed(c connection, to portAssignment, input *requestBuf
 		_ = c.Close()
 		return
 	}
+	if bytes.HasPrefix(input.buf, []byte(http2PrefaceHead)) {
+		answerHTTP2(c, input.buf, failure)
+		return
+	}
 	_ = c.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
-	if _, err := c.Write(errorResponse(input.buf, failure)); err != nil {
+	if _, err := c.Write(http1Response(input.buf, failure)); err != nil {
 		reset(c)
 		return
 	}
@@ -84,43 +91,72 @@ func headComplete(b []byte) bool {
 	return bytes.Contains(b, []byte("\r\n\r\n")) || bytes.Contains(b, []byte("\n\n"))
 }
 
-// errorResponse returns the response to a client that sent these bytes: a GOAWAY frame for HTTP/2,
-// an HTTP/1 response otherwise.
-func errorResponse(head []byte, failure *failure) []byte {
-	if bytes.HasPrefix(head, []byte(http2PrefaceHead)) {
-		return goAway(failure)
+// answerHTTP2 answers the requests of an HTTP/2 connection that has begun with the given input, and
+// asks the client to open another one. It owns c.
+func answerHTTP2(c connection, begun []byte, failure *failure) {
+	_ = c.SetDeadline(time.Now().Add(errorWriteTimeout))
+	//nolint:staticcheck // http.Server takes listeners only; this is one connection
+	new(http2.Server).ServeConn(&startedConn{c, begun}, &http2.ServeConnOpts{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			status, body := failure.answer(w.Header(), r.Header)
+			w.Header().Set("Connection", "close") // GOAWAY
+			w.WriteHeader(status)
+			_, _ = w.Write(body)
+		}),
+		BaseConfig: &http.Server{ErrorLog: log.New(io.Discard, "", 0)},
+	})
+}
+
+// startedConn is a connection whose beginning was read already. It keeps its deadline.
+type startedConn struct {
+	connection
+	begun []byte
+}
+
+// Read returns the beginning first.
+func (c *startedConn) Read(p []byte) (int, error) {
+	if n := copy(p, c.begun); n > 0 {
+		c.begun = c.begun[n:]
+		return n, nil
 	}
-	return http1Response(head, failure)
+	return c.connection.Read(p)
 }
 
-// goAway returns the frames that tell an HTTP/2 client that none of its streams was processed.
-func goAway(failure *failure) []byte {
-	var b bytes.Buffer
-	framer := http2.NewFramer(&b, nil)
-	_ = framer.WriteSettings() // writes to a buffer cannot fail
-	_ = framer.WriteGoAway(0, http2.ErrCodeRefusedStream, []byte(string(failure.code)+": "+failure.msg))
-	return b.Bytes()
+// answer sets the header of an answer and returns its status and body: none for gRPC, HTML if the
+// request accepts it, otherwise JSON in the shape of the API's errors.
+func (f *failure) answer(h, request http.Header) (status int, body []byte) {
+	status = f.code.Status()
+	h.Set(account.CodeHeader, string(f.code))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if trafficerror.SetGRPC(h, request, status, f.code, f.msg) {
+		return http.StatusOK, nil
+	}
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	if strings.Contains(request.Get("Accept"), "text/html") {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		body = htmlBody(status, f)
+	} else {
+		h.Set("Content-Type", "application/json")
+		body = account.ErrorBody{Code: f.code, Status: status, Msg: f.msg}.JSON()
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	return status, body
 }
 
-// http1Response returns an HTTP/1 response: HTML if the request accepts it, otherwise JSON in the
-// shape of the API's errors.
+// http1Response returns an HTTP/1 response to a request of which head is known.
 func http1Response(head []byte, failure *failure) []byte {
-	status := failure.code.Status()
-	contentType := "application/json"
-	body := account.ErrorBody{Code: failure.code, Status: status, Msg: failure.msg}.JSON()
-	method := ""
-	if r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head))); err == nil {
-		method = r.Method
-		if strings.Contains(r.Header.Get("Accept"), "text/html") {
-			contentType, body = "text/html; charset=utf-8", htmlBody(status, failure)
-		}
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
+	if err != nil {
+		r = &http.Request{}
 	}
+	h := http.Header{"Connection": {"close"}}
+	status, body := failure.answer(h, r.Header)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"+
-		"Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"+
-		"X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
-		status, http.StatusText(status), account.CodeHeader, failure.code, contentType, len(body))
-	if method != http.MethodHead {
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	_ = h.Write(&b) // to a buffer
+	b.WriteString("\r\n")
+	if r.Method != http.MethodHead {
 		b.Write(body)
 	}
 	return b.Bytes()

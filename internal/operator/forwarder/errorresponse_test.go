@@ -6,13 +6,15 @@ package forwarder
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
-
-	"golang.org/x/net/http2"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -34,7 +36,7 @@ func TestHTTP1Response(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(errorResponse([]byte(tt.head), why))),
+			res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(http1Response([]byte(tt.head), why))),
 				&http.Request{Method: tt.method})
 			if err != nil {
 				t.Fatal(err)
@@ -76,20 +78,62 @@ func TestHTTP1Response(t *testing.T) {
 	}
 }
 
-func TestErrorResponse_HTTP2GoAway(t *testing.T) {
+// tcpPipe returns both ends of a connection of the loopback.
+func tcpPipe(t *testing.T) (client net.Conn, server connection) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client, c.(*net.TCPConn)
+}
+
+// TestAnswerHTTP2 checks that gRPC clients get a status of gRPC without a body, others a page, and
+// that the connection ends.
+func TestAnswerHTTP2(t *testing.T) {
 	t.Parallel()
-	why := &failure{"offline", account.CodeEndpointOffline, "Offline."}
-	for name, head := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04",
-		"its beginning": http2.ClientPreface[:18]} {
-		framer := http2.NewFramer(io.Discard, bytes.NewReader(errorResponse([]byte(head), why)))
-		settings, err := framer.ReadFrame()
-		if _, ok := settings.(*http2.SettingsFrame); !ok {
-			t.Fatalf("%s: first frame %v, %v", name, settings, err)
+	why := &failure{"offline", account.CodeEndpointOffline, "Off % line."}
+	for contentType, want := range map[string]string{
+		"application/grpc": "200 application/grpc 14 ERR_FL_3001: Off %25 line. ",
+		"text/plain": "503 application/json   " +
+			string(account.ErrorBody{Code: account.CodeEndpointOffline, Status: 503, Msg: why.msg}.JSON()),
+	} {
+		client, server := tcpPipe(t)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			input := &requestBuffer{}
+			input.readHead(server, time.Minute)
+			answerHTTP2(server, input.buf, why)
+		}()
+		transport := &http.Transport{Protocols: new(http.Protocols),
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil }}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.demo/x", strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		frame, err := framer.ReadFrame()
-		goAway, ok := frame.(*http2.GoAwayFrame)
-		if !ok || goAway.LastStreamID != 0 || string(goAway.DebugData()) != "ERR_FL_3001: Offline." {
-			t.Errorf("%s: second frame %v, %v", name, frame, err)
+		r.Header.Set("Content-Type", contentType)
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
 		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if got := fmt.Sprint(res.StatusCode, " ", res.Header.Get("Content-Type"), " ",
+			res.Header.Get("Grpc-Status"), " ", res.Header.Get("Grpc-Message"), " ",
+			string(body)); got != want || err != nil {
+			t.Errorf("%s: %q %v, want %q", contentType, got, err, want)
+		}
+		<-ended
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestRelay_NamesExportingCluster checks that each target port of a Service that several clusters

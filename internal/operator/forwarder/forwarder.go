@@ -26,9 +26,10 @@ type forwarder struct {
 	connCtx  context.Context // of the connections: ends after the drain
 	cutConns context.CancelFunc
 
-	operatorUID   atomic.Pointer[string] // of the KubernetesOperator; nil: not known yet
-	statusChanged broadcaster            // woken when the status changes
-	watches       atomic.Int32
+	operatorUID     atomic.Pointer[string] // of the KubernetesOperator; nil: not known yet
+	othersConnected atomic.Bool            // the other forwarders have a session
+	statusChanged   broadcaster            // woken when the status changes
+	watches         atomic.Int32
 
 	stopping  chan struct{} // closed when the shutdown begins
 	uninstall uninstall
@@ -132,7 +133,8 @@ func (f *forwarder) update(o Objects) {
 	if o.OperatorUID != "" {
 		f.operatorUID.Store(&o.OperatorUID)
 	}
-	f.access.setWritten(o.NetworkPolicies)
+	f.othersConnected.Store(o.OthersConnected)
+	f.access.setObjects(o)
 	f.listeners.apply(assignPorts(o.BoundEndpoints))
 	select {
 	case <-f.synced:
@@ -143,19 +145,16 @@ func (f *forwarder) update(o Objects) {
 }
 
 // becomeReady decides when the forwarder becomes ready: with a session, or without after the
-// timeout, and in any case with the rules about callers of all that it serves. It stays ready:
-// without the edge, an error response is better than a refused connection.
+// timeout if that is no fault of its own, and in any case with the rules about callers of all that
+// it serves. It stays ready: without the edge, an error response is better than a refused
+// connection.
 func (f *forwarder) becomeReady(ctx context.Context) error {
 	select {
 	case <-f.synced:
 	case <-ctx.Done():
 		return nil
 	}
-	select {
-	case <-f.edge.connectedOnce:
-	case <-time.After(f.timing.readyTimeout):
-		f.log.Warn("there is no session with the edge; not waiting for it")
-	case <-ctx.Done():
+	if !f.awaitSession(ctx) {
 		return nil
 	}
 	for logged := ""; ; {
@@ -178,4 +177,42 @@ func (f *forwarder) becomeReady(ctx context.Context) error {
 	f.ready.Store(true)
 	f.statusChanged.broadcast()
 	return nil
+}
+
+// awaitSession waits for the first session with the edge, for readyTimeout and as long as mustConnect
+// demands. It returns false when ctx is done.
+func (f *forwarder) awaitSession(ctx context.Context) bool {
+	logged, pause := "", f.timing.readyTimeout
+	for {
+		select {
+		case <-f.edge.connectedOnce:
+			return true
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return false
+		}
+		why := f.mustConnect()
+		if why == "" {
+			f.log.Warn("there is no session with the edge; not waiting for it")
+			return true
+		}
+		if why != logged {
+			logged = why
+			f.log.Warn("not ready without a session with the edge: " + why)
+		}
+		pause = f.timing.readyPoll
+	}
+}
+
+// mustConnect returns why a forwarder that never had a session must not be ready: it would take calls
+// over from those that serve them, with a credential or an address that is wrong. "": the service
+// may be away, and then a forwarder that restarts is ready, to answer with 503.
+func (f *forwarder) mustConnect() string {
+	switch refusal := f.edge.refusal(); {
+	case refusal != "":
+		return "the service refuses this forwarder: " + refusal
+	case f.othersConnected.Load():
+		return "the other forwarders have one"
+	}
+	return ""
 }

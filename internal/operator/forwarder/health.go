@@ -32,7 +32,11 @@ func (f *forwarder) notReadyReason() string {
 		if missing := f.access.missing(f.listeners.status()); missing != "" {
 			return missing
 		}
-		return "no session with the edge yet: " + f.edge.status().Error
+		reason := "no session with the edge yet: " + f.edge.status().Error
+		if f.othersConnected.Load() {
+			reason += "; the other forwarders have one"
+		}
+		return reason
 	default:
 		return "BoundEndpoints are not listed yet"
 	}

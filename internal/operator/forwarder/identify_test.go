@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // fakePods knows one pod, or none, of loopback.

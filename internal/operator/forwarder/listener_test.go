@@ -17,9 +17,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/pipelistener"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // pipeConn is an in-memory connection for synctest bubbles.

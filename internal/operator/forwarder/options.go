@@ -86,6 +86,9 @@ type Objects struct {
 	// OperatorUID is the UID of the installation's KubernetesOperator, or "" while there is none.
 	// The token of /status is derived from it.
 	OperatorUID string
+	// OthersConnected reports whether all forwarders that are ready have a session with the edge, as
+	// the manager observed last.
+	OthersConnected bool
 	// NetworkPolicies is of which EndpointAccess objects the forwarders' NetworkPolicies are
 	// written; nil: they are not.
 	NetworkPolicies *v1alpha1.WrittenNetworkPolicies
@@ -114,7 +117,8 @@ type timing struct {
 	openTimeout    time.Duration
 	headTimeout    time.Duration // how long a request's head may take before an error response is sent
 	linger         time.Duration // how long input is read and dropped after that response
-	readyTimeout   time.Duration // how long the forwarder waits for the edge before it is ready without it
+	readyTimeout   time.Duration // how long the forwarder waits for the edge before it can be ready without it
+	readyPoll      time.Duration // how often it is then decided whether it is
 	listenRetry    time.Duration // first pause after a failed listen; doubles up to listenMax
 	listenRetryMax time.Duration
 	// pause after the edge has refused the session permanently: the token may be replaced
@@ -140,8 +144,8 @@ type timing struct {
 func defaultTiming() timing {
 	return timing{
 		sessionWait: 3 * time.Second, openTimeout: 4 * time.Second, headTimeout: time.Second, linger: time.Second,
-		readyTimeout: 20 * time.Second,
-		listenRetry:  100 * time.Millisecond, listenRetryMax: 10 * time.Second, edgeRetry: 10 * time.Second,
+		readyTimeout: 20 * time.Second, readyPoll: time.Second,
+		listenRetry: 100 * time.Millisecond, listenRetryMax: 10 * time.Second, edgeRetry: 10 * time.Second,
 		slicePoll: 2 * time.Second, sliceReadGrace: 30 * time.Second, kubeProxyDelay: 10 * time.Second,
 		deregistrationTimeout: DeregistrationTimeout,
 		namespacePoll:         4 * time.Second, unauthorizedGrace: 10 * time.Second, namespaceTimeout: time.Second,

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // swallowing are two replicas, of which the one that gets the first stream never answers it. Its

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // fakeReplicas are several fakeEdges behind a balancer.

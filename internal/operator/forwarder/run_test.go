@@ -25,9 +25,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/pipelistener"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // bubble is a forwarder without network, for tests of time. It has no operator id, so it never

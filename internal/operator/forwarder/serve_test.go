@@ -22,8 +22,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // respond answers every request on the stream with its path, as an edge with an agent would.

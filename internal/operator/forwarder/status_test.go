@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/pipelistener"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // watcher is a client of /status?watch=true inside a bubble, over the health listener's own server.

@@ -8,7 +8,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
 )
 
 const request = "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package optioncheck validates the options of fairlead-operator's processes. Flags with their
-// values come in, from the Options of internal/operator and internal/exporter; one error leaves
+// values come in, from the Options of internal/operator and internal/operator/exporter; one error leaves
 // that names every wrong flag, its value and what to give instead.
 package optioncheck
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
 
 // tokenFor returns a token that expires at exp. Its signature is not one.

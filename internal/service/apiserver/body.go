@@ -31,8 +31,8 @@ type body struct {
 // object is one JSON object of a body.
 type object struct {
 	body   *body
-	path   string                     // of its fields: "" or "binding."
-	fields map[string]json.RawMessage // that were not read yet
+	path   string                     // prefix of its fields: "" or "binding."
+	fields map[string]json.RawMessage // fields that were not read yet
 }
 
 // readBody reads a request's body within the limits of size and time.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 func TestCloudEndpoints_CreateUpdateDelete(t *testing.T) {

@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"net/http"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -39,7 +40,7 @@ func (s *server) listClusters(c *call, page account.Page) ([]account.Cluster, bo
 func readClusterPatch(o *object) account.ClusterPatch {
 	p := account.ClusterPatch{Name: o.text("name"), Issuer: o.text("issuer"), Description: o.text("description"),
 		Metadata: o.text("metadata"), ClusterUID: o.text("cluster_uid"), JWKS: readKeySet(o, "jwks"),
-		AddJWKS: readKeySet(o, "add_jwks")}
+		AddJWKS: readKeySet(o, "add_jwks"), KeySource: (*account.KeySource)(o.text("key_source"))}
 	if kids := o.texts("remove_keys"); kids != nil {
 		p.RemoveKeys = *kids
 	}
@@ -53,8 +54,8 @@ func readClusterPatch(o *object) account.ClusterPatch {
 	return p
 }
 
-// readKeySet reads a JSON Web Key Set; nil when it is absent. One that breaks a rule is replaced by
-// one that breaks none, so that a list of all broken rules has its own alone.
+// readKeySet reads a JSON Web Key Set; nil when it is absent. It rejects each broken rule of the
+// set, and then returns a set that breaks none, so that no rule is reported twice.
 func readKeySet(o *object, name string) *account.KeySet {
 	value, _, present := o.takeField(name)
 	if !present {
@@ -75,4 +76,28 @@ func readSubject(o *object) account.SubjectPatch {
 		ACL: o.textsOrDefault("acl", nil), UID: o.text("uid")}
 	o.rejectUnknown()
 	return p
+}
+
+// handOverKeys adds the keys that the operator of a cluster hands over to that cluster.
+func (s *server) handOverKeys(c *call) error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	b, err := c.readBody()
+	if err != nil {
+		return err
+	}
+	keys := readKeySet(b.top, "jwks")
+	b.top.rejectUnknown()
+	if keys == nil {
+		b.top.reject("jwks", "", "must be a JSON Web Key Set, as kubectl get --raw /openid/v1/jwks prints")
+	}
+	if err := b.err(nil); err != nil {
+		return err
+	}
+	result, err := s.opt.Store.HandOverKeys(c.Context(), c.Caller(), c.Key.ServiceAccount, *keys)
+	if err != nil {
+		return err
+	}
+	return c.writeJSON(http.StatusOK, result)
 }

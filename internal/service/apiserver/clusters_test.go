@@ -16,8 +16,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // keySet returns the JSON Web Key Set of a new public key.
@@ -42,7 +42,7 @@ func TestClusters_CreateUpdateDelete(t *testing.T) {
 	made := a.do("POST", "/clusters", a.admin, clusterBody(t, "prod", "k1")).want(201)
 	c := into[account.Cluster](made)
 	storetest.Equal(t, "fields", sortedKeys(made.body), "audience cluster_uid created_at description id issuer jwks "+
-		"last_used_at metadata name subjects updated_at uri")
+		"key_source last_used_at metadata name subjects updated_at uri")
 	storetest.Equal(t, "made", fmt.Sprint(c.Issuer, c.Audience, c.URI, c.JWKS.Keys[0].Algorithm, c.Subjects[0].ACL,
 		c.Subjects[1].ACL), account.DefaultIssuer+base+"/accounts/"+a.AccountID+base+"/clusters/"+c.ID+
 		"ES256[] [export:team-a/* bind:*]")
@@ -85,20 +85,21 @@ func badClusters(t *testing.T) map[string]string {
 	}
 	good := jwk(t, private.Public(), "k", "")
 	return map[string]string{
-		"jwks.keys[0]: member \"d\" of a private key": withKeys(jwk(t, private, "k", "")),
-		"jwks.keys[0]: needs a kid":                   withKeys(jwk(t, private.Public(), "", "")),
-		"jwks.keys[0]: has 1024 bits":                 withKeys(jwk(t, weak.Public(), "k", "")),
-		"jwks.keys[0]: accepted with ES256 only":      withKeys(jwk(t, private.Public(), "k", `,"alg":"RS256"`)),
-		"jwks.keys[0]: use other than sig":            withKeys(jwk(t, private.Public(), "k", `,"use":"enc"`)),
-		"jwks.keys[1].kid: kid of two keys":           withKeys(good, good),
-		"jwks: has 0 keys":                            withKeys(),
-		"jwks: must be a JSON Web Key Set":            `{"name":"prod","jwks":"<html>"}`,
-		"name: must be a DNS label":                   `{"name":"Prod EU","jwks":{"keys":[` + good + `]}}`,
-		"subjects[0].role: must be operator":          subjectBody(good, `"role":"root"`),
-		"subjects[0].acl: leave acl out":              subjectBody(good, `"role":"operator","acl":["bind:*"]`),
-		"subjects[0].x: unknown field":                subjectBody(good, `"role":"operator","x":1`),
-		"subjects[1]: must be an object":              `{"name":"prod","subjects":[{},1]}`,
-		"add_jwks: must be a JSON Web Key Set":        `{"name":"prod","add_jwks":{},"jwks":{"keys":[` + good + `]}}`,
+		"jwks.keys[0]: member \"d\" of a private key":   withKeys(jwk(t, private, "k", "")),
+		"jwks.keys[0]: needs a kid":                     withKeys(jwk(t, private.Public(), "", "")),
+		"jwks.keys[0]: has 1024 bits":                   withKeys(jwk(t, weak.Public(), "k", "")),
+		"jwks.keys[0]: accepted with ES256 only":        withKeys(jwk(t, private.Public(), "k", `,"alg":"RS256"`)),
+		"jwks.keys[0]: use other than sig":              withKeys(jwk(t, private.Public(), "k", `,"use":"enc"`)),
+		"jwks.keys[1].kid: kid of two keys":             withKeys(good, good),
+		"jwks: has 0 keys":                              withKeys(),
+		"jwks: must be a JSON Web Key Set":              `{"name":"prod","jwks":"<html>"}`,
+		"key_source: must be cluster, issuer or manual": `{"name":"prod","key_source":"x"}`,
+		"name: must be a DNS label":                     `{"name":"Prod EU","jwks":{"keys":[` + good + `]}}`,
+		"subjects[0].role: must be operator":            subjectBody(good, `"role":"root"`),
+		"subjects[0].acl: leave acl out":                subjectBody(good, `"role":"operator","acl":["bind:*"]`),
+		"subjects[0].x: unknown field":                  subjectBody(good, `"role":"operator","x":1`),
+		"subjects[1]: must be an object":                `{"name":"prod","subjects":[{},1]}`,
+		"add_jwks: must be a JSON Web Key Set":          `{"name":"prod","add_jwks":{},"jwks":{"keys":[` + good + `]}}`,
 	}
 }
 

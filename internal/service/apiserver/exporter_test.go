@@ -10,7 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // exporterKey makes a key with the scope exporter for the cluster, which may be "", and returns its

@@ -33,7 +33,7 @@ func (c *call) pageLinks(q *query, more bool, lastID string, extra url.Values, p
 
 // kind is a kind of objects: how the API lists and shows them.
 type kind[T any] struct {
-	path []string // of the list
+	path []string // path segments of the list
 	id   func(*T) string
 	one  func(*call, *T) (any, error)             // an object as it is answered
 	page func(*call, []T, pageLinks) (any, error) // a page of the list as it is answered

@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 func TestMain(m *testing.M) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // login logs a person in, with a location, and returns the ids of user and session.
@@ -51,13 +51,17 @@ func TestIdentities_HaveDocumentedShapes(t *testing.T) {
 		`","identity_provider":{"name":"Example ID","url":"https://id.example"},
 		"provider_user_id":"sub-alice","username":"alice","email":"alice@example.com","name":"ALICE",
 		"created_at":"2026-11-20T08:00:00Z","last_active":"2026-11-20T08:00:00Z","last_login":"2026-11-20T08:00:00Z"}`
+	const device = `{"user_agent":{"raw":"Mozilla/5.0","browser_name":"Chrome","browser_version":"142",
+		"device_type":"Desktop","os_name":"macOS","os_version":"10.15.7"},
+		"ip_address":"203.0.113.9","location":{"country_code":"US",
+		"latitude":37.77,"longitude":-122.42,"lat_long_radius_km":5},"network":{"asn":64500,"organization":"Example"}}`
 	sessionJSON := `{"id":"` + session + `","uri":"` + base + `/app/sessions/` + session +
 		`","public_url":"https://app.example.com",
-		"browser_session":{"user_agent":{"raw":"Mozilla/5.0","browser_name":"Chrome","browser_version":"142","device_type":"Desktop","os_name":"macOS","os_version":"10.15.7"},
-		"ip_address":"203.0.113.9","location":{"country_code":"US","latitude":37.77,"longitude":-122.42,"lat_long_radius_km":5},"network":{"asn":64500,"organization":"Example"}},
+		"browser_session":` + device + `,
 		"application_user":{"id":"` + user + `","uri":"` + base + `/app/users/` + user +
 		`"},"created_at":"2026-11-20T08:00:00Z","last_active":"2026-11-20T08:00:00Z",
-		"expires_at":"2026-11-20T09:00:00Z","endpoint":{"id":"ep-1","uri":"` + base +
+		"expires_at":"2026-11-20T09:00:00Z",
+		"last_browser_session":` + device + `,"browser_changed_at":null,"endpoint":{"id":"ep-1","uri":"` + base +
 		`/endpoints/ep-1"},"edge":null,"route":null}`
 	same(t, "user", a.get("/app/users/"+user).want(200).text, userJSON)
 	same(t, "session", a.get("/app/sessions/"+session).want(200).text, sessionJSON)

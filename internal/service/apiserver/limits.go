@@ -10,18 +10,18 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// rateLimits holds a token bucket per API key. Only known keys get one, and full buckets are
-// dropped once a minute. It is safe for concurrent use.
+// rateLimits holds a token bucket per valid API key. Full buckets are dropped once a minute. It is
+// safe for concurrent use.
 type rateLimits struct {
 	rate  float64
 	burst int
 
 	mu      sync.Mutex
 	buckets map[string]*rate.Limiter
-	dropped time.Time
+	dropped time.Time // when full buckets were dropped last
 }
 
-// takeToken takes a token of the key, or returns the time until there is one.
+// takeToken takes a token from the key's bucket, or returns the time until there is one.
 func (l *rateLimits) takeToken(key string, now time.Time) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 type operation struct {
 	id, summary string
 	query       []string    // names of parameters, described in parameters
-	body        schema      // of the request; nil for none
+	body        schema      // the request's schema; nil for none
 	optional    bool        // the body may be left out
 	answers     map[int]any // by status: a value of the answer's type, nil for no content
 	watch       any         // a value of the type of a watch's lines; nil for routes without a watch
@@ -53,7 +53,7 @@ func (s *server) describe() ([]byte, error) {
 		}
 		paths[pattern] = path
 	}
-	errorType := types.of(account.ErrorBody{})
+	errorType := types.reference(account.ErrorBody{})
 	document := schema{
 		"openapi": "3.1.0",
 		"info": schema{"title": "The account API of fairlead-server", "version": Version,
@@ -89,10 +89,10 @@ func (o operation) describe(types *schemas, method, pattern string, scopes []acc
 			"headers": schema{OperationHeader: reference("headers", "operation_id")}}
 		content := schema{}
 		if value != nil {
-			content["application/json"] = schema{"schema": types.of(value)}
+			content["application/json"] = schema{"schema": types.reference(value)}
 		}
 		if o.watch != nil {
-			content["application/x-ndjson"] = schema{"schema": types.of(o.watch)}
+			content["application/x-ndjson"] = schema{"schema": types.reference(o.watch)}
 		}
 		if len(content) > 0 {
 			answer["content"] = content

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // checkAnswer validates an answer of the operation against the description.
@@ -108,6 +108,7 @@ func (a *api) clusterCases() []operationCase {
 		{"GET", "/clusters", "", ""}, {"GET", "/clusters/{id}", id, ""},
 		{"PATCH", "/clusters/{id}", id, `{"issuer":"https://issuer.example.com"}`},
 		{"DELETE", "/clusters/{id}", id, ""}, {"DELETE", "/clusters/{id}", id, ""},
+		{"POST", "/cluster_keys", "", `{"jwks":` + keySet(a.t, "k3") + `}`},
 	}
 }
 

@@ -116,6 +116,9 @@ var operations = withBackends(map[string]operation{
 		body:    clusterFields(), answers: map[int]any{200: account.Cluster{}}},
 	"DELETE /clusters/{id}": {id: "deleteCluster", summary: "Delete a cluster; what its tokens have open ends",
 		answers: map[int]any{204: nil}},
+	"POST /cluster_keys": {id: "handOverClusterKeys",
+		summary: "Add keys to the cluster whose operator's ServiceAccount token is presented",
+		body:    fields(schema{"jwks": keySetFields()}), answers: map[int]any{200: account.KeyHandover{}}},
 })
 
 // fields is the body of a request: none of the fields is required.

@@ -54,8 +54,8 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[account.AuditWatchEvent]():  "AuditLine",
 }
 
-// of returns a reference to the type of the value, or the type itself where it has no name.
-func (s *schemas) of(value any) schema {
+// reference returns a reference to the type of the value, or the type itself if it has no name.
+func (s *schemas) reference(value any) schema {
 	if own, ok := value.(schema); ok {
 		return own
 	}

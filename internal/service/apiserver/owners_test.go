@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 const cloudOwner = `{"cluster":"c-1","kind":"CloudEndpoint","namespace":"team-a","name":"shop","uid":"u-1"}`

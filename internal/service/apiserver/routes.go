@@ -91,6 +91,7 @@ func (s *server) routes() map[string]methods {
 		"/clusters": listMethods(readScopes, clusters.listHandler(s.listClusters), adminOnly, clusters.createHandler),
 		"/clusters/{id}": objectMethods(readScopes, clusters.getHandler(clusters.read),
 			adminOnly, clusters.updateHandler, deleteHandler(store.DeleteCluster)),
+		"/cluster_keys": {http.MethodPost: {scopes: operatorScopes, handle: s.handOverKeys}},
 	}
 	s.addBackendRoutes(routes)
 	s.addIdentityRoutes(routes)

@@ -42,6 +42,7 @@ type Store interface {
 	httpkit.Store
 	account.CloudEndpoints
 	account.ClusterPinner
+	account.ClusterKeys
 }
 
 // Options are what New needs. Fields are required unless their comment names a default.
@@ -85,7 +86,7 @@ type server struct {
 	watches  httpkit.StreamLimit
 	keys     keyMonitor
 
-	description func() ([]byte, error) // of the API; made once
+	description func() ([]byte, error) // API description, made once
 }
 
 // Handler serves the API. It is safe for concurrent use.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // exportBody is the body of a new export of the Service team-a/NAME by the cluster.

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // watcher reads a watch line by line.

@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
+	"github.com/fairlead-dev/fairlead/test/support/pipelistener"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // memory is a log and its one key, for tests of time: they run in a bubble, where a database has no

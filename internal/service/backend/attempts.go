@@ -36,7 +36,7 @@ type Attempts struct {
 // result; a report after the next attempt has begun is ignored.
 type Attempt struct {
 	BackendID string
-	Labels    map[string]string // of a tunnel group
+	Labels    map[string]string // a tunnel group's labels
 	Static    *account.StaticAddress
 	Response  *account.HTTPResponse
 

@@ -248,9 +248,9 @@ func TestFailover_CountsHTTPStatuses(t *testing.T) {
 	})
 }
 
-// TestAttempt_IgnoresClientsThatLeft requires that a client that disconnects neither counts as a
+// TestAttempt_IgnoresDepartedClients requires that a client that disconnects neither counts as a
 // failure of the upstream nor keeps other clients from trying it for long.
-func TestAttempt_IgnoresClientsThatLeft(t *testing.T) {
+func TestAttempt_IgnoresDepartedClients(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))

@@ -29,7 +29,7 @@ type Guard struct {
 	Allow    []Allowed      // permitted non-public addresses
 	Deny     []netip.Prefix // forbidden addresses, even where Allow contains them
 	Flag     string         // name of the flag that sets Allow, for error messages; default --static-allow
-	Timeout  time.Duration  // of the name's lookup and the connect together; default 5 s
+	Timeout  time.Duration  // for the name's lookup and the connect together; default 5 s
 	Resolver *net.Resolver  // nil = the system's
 }
 

@@ -74,7 +74,7 @@ func (a *Attempts) firstMatching(f *pathStep, fits func(branch) bool, skip ...bo
 		if f.tried[i] || len(skip) > 0 && skip[i] || !f.node.eligible(b) || !fits(b) {
 			continue
 		}
-		if b.weight == 0 { // of a failover
+		if b.weight == 0 { // a failover's child
 			return i
 		}
 		fit, total = append(fit, i), total+b.weight

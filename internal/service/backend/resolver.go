@@ -18,7 +18,7 @@ const (
 	treeStaleTTL  = 3 * time.Second
 	treeIdleTTL   = 5 * time.Minute // after which an unused tree is evicted
 	evictInterval = time.Minute     // between evictions at least
-	readTimeout   = 3 * time.Second // of one read of the store
+	readTimeout   = 3 * time.Second // for one read of the store
 )
 
 // Options are what a Resolver needs. None of the functions may block or call the Resolver.
@@ -58,7 +58,7 @@ type accountTrees struct {
 // cachedTree is the tree of one root.
 type cachedTree struct {
 	root         *node // nil: not read yet
-	err          error // of the last read, while there is no root
+	err          error // the last read's error, while there is no root
 	version      int   // the account's when the read began
 	readAt, used time.Time
 	// closed when the read in progress ends; nil = none is in progress

@@ -31,7 +31,7 @@ func (c Client) key() clientKey { return clientKey{clientlimit.Key(c.Addr), c.Ow
 // statusWindow counts a child's answers by client in a sliding window of two halves, so that the
 // requests of a single client do not decide about the child. It is guarded by its health.
 type statusWindow struct {
-	startedAt         time.Time // of current
+	startedAt         time.Time // when current began
 	current, previous map[clientKey]answerCount
 }
 

@@ -20,7 +20,7 @@ type node struct {
 	kind     account.BackendKind
 	backend  account.Backend
 	branches []branch
-	group    *group // of a failover or weighted backend
+	group    *group // the group of a failover or weighted backend
 	digest   [sha256.Size]byte
 }
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // attack is a token that must be refused.
@@ -133,9 +133,9 @@ func attacksOnSignature() []attack {
 		{name: "PS256 of an RSA key", token: header(map[string]any{"alg": "PS256"}), says: "accepted with"},
 		{name: "unknown kid", token: header(map[string]any{"kid": "k-9"}), says: "has a key with the kid \"k-9\""},
 		{name: "no kid", token: header(map[string]any{"kid": nil}), says: "has a key with the kid \"\""},
-		{name: "kid with NUL", token: header(map[string]any{"kid": "k-1\x00"}), says: "has a key with the kid"},
+		{name: "kid with NUL", token: header(map[string]any{"kid": "k-1\x00"}), says: "has a key with the kid \""},
 		{name: "kid that is a number", token: header(map[string]any{"kid": 1}), says: "kid is no text", quiet: true},
-		{name: "kid as SQL", token: header(map[string]any{"kid": "' OR 1=1 --"}), says: "has a key with the kid"},
+		{name: "kid as SQL", token: header(map[string]any{"kid": "' OR 1=1 --"}), says: "has a key with the kid \""},
 	}
 }
 
@@ -175,7 +175,7 @@ func attacksOnKeys() []attack {
 			claims := f.claims()
 			claims["aud"] = []string{account.TokenAudience(baseURL, f.otherAccount)}
 			return f.signer.Token(f.T, claims)
-		}, says: "no cluster of the account", quiet: true}, // the event is in that account
+		}, says: "no cluster of the account has a key with the kid \"", quiet: true}, // the event is in that account
 		{name: "embedded jwk", token: header(map[string]any{"jwk": json.RawMessage(foreignKey)}), says: "has \"jwk\""},
 		{name: "jku", token: header(map[string]any{"jku": "https://evil.example/jwks"}), says: "has \"jku\""},
 		{name: "x5u", token: header(map[string]any{"x5u": "https://evil.example/x"}), says: "has \"x5u\""},

@@ -16,14 +16,16 @@ import (
 type Checker struct {
 	store   account.ClusterTokens
 	baseURL string
+	issuers *Issuers
 	now     func() time.Time
 	refused refusals
 }
 
-// Options configure a Checker; all fields but Clock are required.
+// Options configure a Checker; all fields but Issuers and Clock are required.
 type Options struct {
 	Store   account.ClusterTokens
-	BaseURL string // of the service, with which audiences begin
+	Issuers *Issuers // nil = no keys are read from issuers
+	BaseURL string   // the service's base URL, with which audiences begin
 	Logger  *slog.Logger
 	Clock   func() time.Time // default time.Now
 }
@@ -33,7 +35,7 @@ func New(o Options) *Checker {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Checker{store: o.Store, baseURL: strings.TrimSuffix(o.BaseURL, "/"), now: o.Clock,
+	return &Checker{store: o.Store, issuers: o.Issuers, baseURL: strings.TrimSuffix(o.BaseURL, "/"), now: o.Clock,
 		refused: refusals{store: o.Store, log: o.Logger, accounts: make(map[string]*accountRefusals)}}
 }
 
@@ -41,7 +43,8 @@ func New(o Options) *Checker {
 // authtoken has: it begins with the encoding of "{".
 func IsToken(secret string) bool { return strings.HasPrefix(secret, "ey") }
 
-// APIKey returns what a token is for the API. Errors: CodeUnknownCredential; CodeExpired, also for
+// APIKey returns what a token is for the API. Errors: CodeUnknownCredential; CodeUnknownKey for a
+// token of a key that no cluster of the account has; CodeExpired, also for
 // a token that is not valid yet; CodeScope for a role that has nothing to do there; errors of the
 // store.
 func (c *Checker) APIKey(ctx context.Context, raw string) (*account.APIKey, error) {
@@ -61,7 +64,7 @@ func check[T any](ctx context.Context, c *Checker, raw string,
 	if err != nil {
 		return nil, err // which account it is for is not known
 	}
-	cluster, err := c.store.ClusterByKey(ctx, t.accountID, t.keyID)
+	cluster, err := c.clusterOf(ctx, t)
 	if account.CodeOf(err) == account.CodeNotFound {
 		return nil, account.Errorf(account.CodeUnknownCredential,
 			"the token's audience names account %s, which does not exist here", t.accountID)
@@ -80,6 +83,26 @@ func check[T any](ctx context.Context, c *Checker, raw string,
 	}
 	c.store.MarkClusterUsed(cluster.ID)
 	return result, nil
+}
+
+// clusterOf returns the cluster that has the token's key, if need be once its issuer was read.
+func (c *Checker) clusterOf(ctx context.Context, t *token) (*account.Cluster, error) {
+	cluster, err := c.store.ClusterByKey(ctx, t.accountID, t.keyID)
+	if account.CodeOf(err) != account.CodeUnknownKey || c.issuers == nil {
+		return cluster, err
+	}
+	read, failure := c.issuers.learn(ctx, t)
+	switch {
+	case failure != nil:
+		c.refused.log.Warn("the keys of a token's issuer could not be read", "account", t.accountID,
+			"issuer", account.Shorten(t.claims.Issuer), "err", failure)
+		return nil, account.Errorf(account.CodeUnknownKey, "no cluster of the account has a key with the kid %q, and "+
+			"the keys that the issuer %q publishes could not be read; the server's log says why",
+			account.Shorten(t.keyID), account.Shorten(t.claims.Issuer))
+	case !read:
+		return nil, err
+	}
+	return c.store.ClusterByKey(ctx, t.accountID, t.keyID)
 }
 
 // admit verifies a token that names a key of the cluster, and returns its subject, and the cluster

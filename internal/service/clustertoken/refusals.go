@@ -31,7 +31,7 @@ type refusals struct {
 	log   *slog.Logger
 
 	mu       sync.Mutex
-	accounts map[string]*accountRefusals // of accounts that exist
+	accounts map[string]*accountRefusals // by account id; existing accounts only
 }
 
 type accountRefusals struct {
@@ -47,7 +47,8 @@ func (r *refusals) record(ctx context.Context, t *token, cluster *account.Cluste
 		return
 	}
 	switch refusal.Code {
-	case account.CodeUnknownCredential, account.CodeExpired, account.CodeScope, account.CodeInvalid:
+	case account.CodeUnknownCredential, account.CodeUnknownKey, account.CodeExpired, account.CodeScope,
+		account.CodeInvalid:
 	default:
 		return
 	}

@@ -27,7 +27,7 @@ const (
 // token is a token that is not verified until verify has returned nil.
 type token struct {
 	raw       string
-	accountID string // of the audience
+	accountID string // the account that the audience names
 	keyID     string
 	header    map[string]json.RawMessage
 	claims    claims
@@ -96,7 +96,8 @@ func decode(part string, v any) error {
 func (t *token) verify(cluster *account.Cluster, baseURL string, now time.Time) error {
 	key := cluster.JWKS.Key(t.keyID)
 	if key == nil {
-		return refuse("cluster %s has no key with the kid %q", cluster.Name, account.Shorten(t.keyID))
+		return account.Errorf(account.CodeUnknownKey, "cluster %s has no key with the kid %q", cluster.Name,
+			account.Shorten(t.keyID))
 	}
 	if len(t.claims.Audience) != 1 {
 		return refuse("the token has %d audiences; it must have %s alone, so that no other service can present it here",

@@ -18,7 +18,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
 )
 
 // TestDashboard_InBrowser drives one real browser through everything that scripts, style and
@@ -29,13 +29,15 @@ func TestDashboard_InBrowser(t *testing.T) {
 		"accessibility": testAccessibility, "search": testSearch, "keyboard": testKeyboardRevocation,
 		"live updates keep input": testLiveUpdatesKeepInput, "key deletion": testKeyDeletion, "sign-in": testSignIn,
 		"without scripts": testWithoutScripts, "visible focus": testVisibleFocus, "server outage": testServerOutage,
-		"phone": testPhone, "filters without scripts": testFiltersWithoutScripts,
+		"server frozen and killed": testServerFrozenAndKilled,
+		"phone":                    testPhone, "filters without scripts": testFiltersWithoutScripts,
 		"charts": testCharts, "charts live": testChartsLive, "map": testMap,
 		"text in drawings":        testTextInDrawings,
 		"traffic without scripts": testTrafficWithoutScripts,
 		"policy editor":           testPolicyEditor, "editor without scripts": testEditorWithoutScripts,
 		"editor by keyboard": testEditorByKeyboard, "editor on a phone": testEditorOnPhone,
-		"editor over a sign-in": testEditorOverSignIn, "focus in the editor": testFocusInEditor,
+		"editor over a sign-in": testEditorOverSignIn, "editor without storage": testWithoutStorage,
+		"focus in the editor": testFocusInEditor,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())
@@ -54,7 +56,7 @@ func TestDashboard_InBrowser(t *testing.T) {
 // setSignIn puts the sign-in's cookie into the browser.
 func setSignIn(b *chromium.Tab, session *browser) {
 	b.T.Helper()
-	chromium.Call(b, network.SetCookie, network.SetCookieParams{Name: CookieName, Value: session.cookie[CookieName],
+	chromium.Call(b, network.SetCookie, network.SetCookieParams{Name: CookieName(strings.TrimPrefix(b.Base, "http://")), Value: session.cookie[cookiePrefix],
 		URL: b.Base, Secure: new(true), HTTPOnly: new(true), SameSite: network.CookieSameSiteStrict, Path: "/"})
 }
 

@@ -36,7 +36,7 @@ func kindName(k account.BackendKind) string {
 type backendRow struct {
 	account.Backend
 	Active    string
-	Elsewhere []replicaChild // of replicas with another one
+	Elsewhere []replicaChild // replicas with another Active child
 }
 
 // backendCommands are examples of commands that create a backend of each kind.

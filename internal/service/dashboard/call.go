@@ -50,9 +50,6 @@ func (rt *route) handle(c *call) error {
 	}
 	if !rt.public {
 		if err := s.authenticate(c); err != nil {
-			if rt.keepForm {
-				return s.keepForm(c, err)
-			}
 			return c.redirectToSignIn(err)
 		}
 	}
@@ -79,11 +76,6 @@ func (rt *route) handle(c *call) error {
 		}
 		if err := c.readForm(cmp.Or(rt.maxForm, int64(maxForm))); err != nil {
 			return err
-		}
-		if rt.keepForm {
-			if err := s.restoreForm(c); err != nil {
-				return err
-			}
 		}
 	}
 	return handle(c)
@@ -133,7 +125,9 @@ func (c *call) redirect(to string, n notice) error {
 
 // redirectToSignIn sends the browser to the sign-in page, which leads back.
 func (c *call) redirectToSignIn(err error) error {
-	if !isSignedOut(err) {
+	switch account.CodeOf(err) {
+	case account.CodeUnknownCredential, account.CodeExpired, account.CodeNoCredential:
+	default:
 		return err
 	}
 	if c.isRefresh() || c.Request.Header.Get("Accept") == "text/event-stream" {
@@ -146,15 +140,6 @@ func (c *call) redirectToSignIn(err error) error {
 	}
 	http.Redirect(c.Writer, c.Request, to, http.StatusSeeOther)
 	return nil
-}
-
-// isSignedOut reports whether the error of authenticate means that the browser has to sign in.
-func isSignedOut(err error) bool {
-	switch account.CodeOf(err) {
-	case account.CodeUnknownCredential, account.CodeExpired, account.CodeNoCredential:
-		return true
-	}
-	return false
 }
 
 // localPath returns the URL, which is a client's, if it is a path of the dashboard, and fallback

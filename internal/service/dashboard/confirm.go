@@ -12,7 +12,7 @@ import (
 type confirmation struct {
 	Question string
 	Facts    []fact
-	Effect   string // of the action
+	Effect   string // what the action does
 	Action   string // the path of the form
 	Verb     string // on the button
 	Busy     string // on the button during the action

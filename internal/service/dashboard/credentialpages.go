@@ -49,7 +49,7 @@ type credentialForm struct {
 	FormProblem string            // a problem of no field
 
 	Created *credential // nil until it is created
-	Secret  string      // of Created, shown only once
+	Secret  string      // the secret of Created, shown only once
 }
 
 type scopeChoice struct {

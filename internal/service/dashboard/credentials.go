@@ -15,8 +15,8 @@ import (
 type credential struct {
 	ID, Description string
 	Rights          []string // scopes or rules
-	Rules           []string // of an API key with the scope exporter
-	Cluster         string   // likewise, "" = the first that presents it
+	Rules           []string // rules of an API key with the scope exporter
+	Cluster         string   // cluster of such a key; "" = the first that presents it
 	Created         time.Time
 	Expires, Used   *time.Time
 	State           string // see credentialState
@@ -25,8 +25,8 @@ type credential struct {
 
 // credentialKind is what differs between API keys and authtokens.
 type credentialKind struct {
-	path           string // of the pages, below Path
-	noun, title    string // of one and of the list
+	path           string // path of the pages, below Path
+	noun, title    string // singular; heading of the list
 	rights         string // the name of their rights
 	deletionEffect string
 	deleted        string // code of the notice
@@ -51,9 +51,8 @@ func (s *server) apiKeys() credentialKind {
 			State: s.credentialState(k.ExpiresAt)}
 	}
 	return credentialKind{path: "api-keys", noun: "API key", title: "API keys", rights: "Scopes",
-		deletionEffect: "Requests with it are refused at once; sign-ins to the dashboard and an exporter’s sessions " +
-			"with it " +
-			"end.",
+		deletionEffect: "Requests with it are refused at once; sign-ins to the dashboard and an exporter’s " +
+			"sessions with it end.",
 		deleted:   noticeKeyDeleted,
 		emptyForm: credentialForm{Scopes: scopeChoices([]string{string(account.ScopeRead)})},
 		remove:    s.opt.Store.DeleteAPIKey,

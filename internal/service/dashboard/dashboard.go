@@ -35,7 +35,7 @@ type Options struct {
 	Store Store
 
 	GeoIP   bool   // the server has a database of the locations of addresses
-	Version string // of the server
+	Version string // the server's version
 	// Replicas returns the servers of the database; nil where one server is alone.
 	Replicas func() []Replica
 	// ActiveChildren returns the children of failovers that serve with each replica, by failover
@@ -43,6 +43,8 @@ type Options struct {
 	ActiveChildren func(ctx context.Context, accountID string, ids []string) (map[string]map[string]string, error)
 	// Traffic is what the pages of traffic show; nil = nothing is recorded.
 	Traffic Traffic
+	// Certificates are those on which endpoints depend; nil = there are none.
+	Certificates Certificates
 	// CheckPolicy compiles a policy before it is stored; nil refuses every policy.
 	CheckPolicy account.PolicyChecker
 	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the
@@ -62,7 +64,7 @@ type Options struct {
 type Limits struct {
 	SignInInterval      time.Duration // one attempt per client in this time; 6 s
 	SignInBurst         int           // attempts at once per client; 10
-	StreamsPerAccount   int           // of live updates per account; 100
+	StreamsPerAccount   int           // live updates per account; 100
 	SignInCheckInterval time.Duration // between two checks of a stream's sign-in; 2 s
 	Heartbeat           time.Duration // between two heartbeats of a stream; 15 s
 	StreamLifetime      time.Duration // after which the browser has to open another stream; 1 h
@@ -91,7 +93,7 @@ type server struct {
 	static    *webpage.Static
 	origins   *http.CrossOriginProtection
 	countries map[string]string // names by code
-	attempts  *clientlimit.Rate // of signing in
+	attempts  *clientlimit.Rate // attempts to sign in
 	streams   httpkit.StreamLimit
 	summaries summaryCache
 }
@@ -115,7 +117,7 @@ func New(opt Options) http.Handler {
 		rt.server, rt.pattern = s, pattern
 		s.mux.Handle(pattern, &rt)
 	}
-	return s
+	return webpage.Compressed(s)
 }
 
 // route serves one path. Without get and post there is no such page.
@@ -128,7 +130,6 @@ type route struct {
 	scopes      []account.Scope // beside admin, for get
 	writeScopes []account.Scope // beside admin, for post
 	maxForm     int64           // bytes; 0 means maxForm
-	keepForm    bool            // a form that is sent after the sign-in has ended is not lost
 }
 
 // Scopes that suffice beside admin.
@@ -142,7 +143,7 @@ var (
 func (s *server) routes() map[string]route {
 	users, session := identitiesPath, sessionsPath+"{id}"
 	routes := map[string]route{
-		Path + "sign-in":  {public: true, get: s.signInPage, post: s.signIn, maxForm: maxSignInForm},
+		Path + "sign-in":  {public: true, get: s.signInPage, post: s.signIn},
 		Path + "sign-out": {public: true, post: s.signOut},
 		Path + "live":     {get: s.liveUpdates, scopes: identityScopes},
 

@@ -165,7 +165,7 @@ func TestBackend_ConflictKeepsBoth(t *testing.T) {
 	}
 }
 
-func TestDeletion_TellsWhatItBreaks(t *testing.T) {
+func TestDeletion_ListsConsequences(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")

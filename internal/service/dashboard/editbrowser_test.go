@@ -10,20 +10,26 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
 )
 
 const (
-	policyText     = "document.getElementById('traffic_policy')"
-	findingsCount  = "document.getElementById('findings-count').textContent"
-	markedLines    = "[...document.querySelectorAll('.gutter .marked')].map((line) => line.textContent).join(' ')"
-	numberOfLines  = "document.querySelectorAll('.gutter span').length"
-	onePolicy      = "on_http_request:\\n  - actions:\\n      - type: deny\\n"
+	policyText    = "document.getElementById('traffic_policy')"
+	findingsCount = "document.getElementById('findings-count').textContent"
+	markedLines   = "[...document.querySelectorAll('.gutter .marked')].map((line) => line.textContent).join(' ')"
+	numberOfLines = "document.querySelectorAll('.gutter span').length"
+	onePolicy     = "on_http_request:\\n  - actions:\\n      - type: deny\\n"
+	newSecrets    = "      - type: basic-auth\\n        config:\\n          credentials:\\n" +
+		"          - user:planted\\n" +
+		"          - 'a:planted'\\n          realm: x\\n      - {password: planted, realm: planted}\\n" +
+		"        Private-Key: |\\n          planted\\n\\n          planted\\n        client_secret: planted\\n# the end"
 	anotherPolicy  = "on_http_request:\\n  - actions:\\n      - type: denyy\\n"
+	keptDraft      = "sessionStorage.getItem('draft')"
 	pressOfAButton = "(document.querySelector('button[value=%s]:not(.unseen)').click(), true)"
 )
 
@@ -160,24 +166,67 @@ func testEditorOnPhone(t *testing.T, b *chromium.Tab, f *fake, srv *httptest.Ser
 	}
 }
 
-// testEditorOverSignIn ends the sign-in while a person types: nothing is lost.
+// testEditorOverSignIn ends the sign-in while a person types: nothing is lost but new secrets, and
+// nothing waits in the browser after it was saved, or after the person has signed out.
 func testEditorOverSignIn(t *testing.T, b *chromium.Tab, f *fake, _ *httptest.Server) {
 	path := "/ui/endpoints/" + f.endpoints[4].ID
+	signInAgain := func(step string) {
+		chromium.Eval[bool](b, fmt.Sprintf(pressOfAButton, step))
+		const signInPage = "document.querySelector('.kept:not([hidden])') && document.activeElement.id === 'key'"
+		b.WaitUntil("the sign-in page", signInPage)
+		b.CheckPage("the sign-in page")
+		if draft := chromium.Eval[string](b, keptDraft); !strings.Contains(draft, "# mine") ||
+			strings.Contains(draft, "planted") {
+			t.Errorf("the browser keeps %s", draft)
+		}
+		b.Fill("key", "flk_wrong")
+		b.Press(kb.Enter)
+		b.WaitUntil("the refusal", "document.getElementById('problem') && "+signInPage)
+		b.Fill("key", "flk_admin")
+		b.Press(kb.Enter)
+		b.WaitUntil("the form with what was typed", "location.pathname === '"+path+"/edit' && "+policyText+
+			".value.startsWith('# mine') && document.querySelector('.notice').textContent.includes('signed in again')")
+		text := chromium.Eval[string](b, policyText+".value")
+		if !strings.HasSuffix(text, "client_secret:\n# the end") {
+			t.Errorf("what was typed came back as %s", text)
+		}
+	}
 	b.Open(path + "/edit")
 	f.set(func() { clear(f.signIns) })
-	setPolicy(b, "# mine\\n"+onePolicy)
+	setPolicy(b, "# mine\\n"+onePolicy+newSecrets)
 	b.WaitUntil("that the sign-in has ended", findingsCount+".startsWith('You are signed out.')")
+	signInAgain(stepReview)
+	setPolicy(b, "# mine\\n"+onePolicy+"# client_secret: x\\n# the end")
 	chromium.Eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
-	b.WaitUntil("the sign-in page", "document.querySelector('.kept') && document.activeElement.id === 'key'")
-	b.CheckPage("the sign-in page")
-	b.Fill("key", "flk_admin")
-	b.Press(kb.Enter)
-	b.WaitUntil("the form with what was typed", "location.pathname === '"+path+"/edit' && "+policyText+
-		".value.startsWith('# mine') && document.querySelector('.notice').textContent.includes('signed in again')")
+	b.WaitUntil("the difference", "document.querySelector('.diff ins')?.textContent.includes('# mine')")
+	f.set(func() { clear(f.signIns) })
+	signInAgain(stepSave)
 	chromium.Eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
 	b.WaitUntil("the difference", "document.querySelector('.diff ins')?.textContent.includes('# mine')")
 	chromium.Eval[bool](b, fmt.Sprintf(pressOfAButton, stepSave))
-	b.WaitUntil("what was done", "document.querySelector('.notice')?.textContent.includes('saved')")
+	b.WaitUntil("what was done", "document.querySelector('.notice')?.textContent.includes('saved') && !"+keptDraft)
+	b.Open(path + "/edit")
+	chromium.Eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
+	b.WaitUntil("the review", "document.querySelector('button[value=edit]') && "+keptDraft)
+	b.Do(chromedp.Click(chromedp.CSS(".menu-wide form button")))
+	b.WaitUntil("the sign-in page", "document.querySelector('.kept[hidden]') && !"+keptDraft)
+}
+
+// testWithoutStorage checks that the page's script goes on where the browser blocks storage.
+func testWithoutStorage(t *testing.T, b *chromium.Tab, f *fake, _ *httptest.Server) {
+	block := chromium.Call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: "Object.defineProperty(window, 'sessionStorage', {get() { throw new Error('blocked') }})"})
+	t.Cleanup(func() {
+		chromium.Call(b, page.RemoveScriptToEvaluateOnNewDocument,
+			page.RemoveScriptToEvaluateOnNewDocumentParams(block))
+	})
+	path := "/ui/endpoints/" + f.endpoints[4].ID
+	b.Open(path)
+	b.WaitUntil("the buttons that copy", "document.querySelector('button[data-copy]:not([hidden])')")
+	b.Open(path + "/edit")
+	setPolicy(b, "# mine\\n"+onePolicy)
+	chromium.Eval[bool](b, fmt.Sprintf(pressOfAButton, stepReview))
+	b.WaitUntil("the difference", "document.querySelector('.diff ins')?.textContent.includes('# mine')")
 }
 
 // testFocusInEditor goes through the form with the tab key: whatever has the focus shows it, the

@@ -126,7 +126,7 @@ func TestEditor_ConflictWhileWriting(t *testing.T) {
 	}
 }
 
-func TestEditor_DeletedMeanwhileKeepsWhatWasTyped(t *testing.T) {
+func TestEditor_KeepsInputOfDeletedObject(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"maps"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -15,11 +16,14 @@ import (
 
 // Names of hidden inputs of the form of an editor.
 const (
-	baseInput    = "form_base"    // what the form showed when it was opened
-	versionInput = "form_version" // of the object then
-	secretsInput = "form_secrets" // that were typed, sealed
-	draftInput   = "form_draft"   // what was typed, in pages that show it and have no fields for it
+	baseInput    = "form_base"    // values that the form showed when it was opened
+	versionInput = "form_version" // the object's version then
+	secretsInput = "form_secrets" // typed secrets, sealed
+	draftInput   = "form_draft"   // typed values, in pages that show them and have no fields for them
 	moreInput    = "form_more"    // further rows for children
+	accountInput = "form_account" // the ID of the account of the form
+
+	restoredInput = "form_restored" // the page's script sends what was typed before a sign-in
 )
 
 // readDraft reads the form that was sent. An object that is gone leaves the draft of a new one.
@@ -64,6 +68,16 @@ func (e *editor) readDraft(c *call) (*draft, error) {
 		d.mine[f.Name] = keepRaw(f.sent(form), d.base[f.Name])
 	}
 	return d, nil
+}
+
+// checkFormAccount returns CodeScope for a form that was opened with a key of another account: a
+// browser may have signed in with another key since.
+func checkFormAccount(c *call, form url.Values) error {
+	if form.Has(accountInput) && form.Get(accountInput) != c.AccountID() {
+		return account.Errorf(account.CodeScope,
+			"the form is of another account; sign in with a key of that account, or open the page again")
+	}
+	return nil
 }
 
 // merged returns the values that saving a draft leads to: those that the person has changed, and of

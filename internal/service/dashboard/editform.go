@@ -28,7 +28,7 @@ const (
 
 const (
 	flagOn       = "true"
-	weightSuffix = ".weight" // of the name of the input beside a child
+	weightSuffix = ".weight" // ends the name of a child's weight input
 )
 
 // values are the texts of a form by the names of its fields.
@@ -38,11 +38,11 @@ type values map[string]string
 type field struct {
 	Name, Label, Hint, Placeholder string
 	Kind                           inputKind
-	Rows                           int               // of inputText
-	Groups                         []choiceGroup     // of inputChoice, inputChildren and inputWeights
+	Rows                           int               // lines of inputText
+	Groups                         []choiceGroup     // choices of inputChoice, inputChildren and inputWeights
 	None                           string            // the text of the empty choice; "" = there is none
 	Numeric                        bool              // a phone shows digits
-	names                          map[string]string // of choices by value, for display
+	names                          map[string]string // texts of choices by value, for display
 }
 
 // choiceGroup are options of a select that belong together.
@@ -123,8 +123,8 @@ type fieldView struct {
 	field
 	Value   string
 	Problem string
-	Members []memberView // of inputChildren and inputWeights
-	Policy  *policyView  // of inputPolicy
+	Members []memberView // rows of inputChildren and inputWeights
+	Policy  *policyView  // set for inputPolicy
 	Unknown bool         // the value of inputChoice is none of the choices
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
 // maxEditForm bounds the form of an editor: what is typed, what was shown, and their encoding. It
@@ -29,8 +30,8 @@ type editor struct {
 	*server
 	noun   string // in the middle of a sentence
 	nav    string
-	parent link   // of the pages
-	path   string // of the list, below Path: that of an object ends with its ID
+	parent link   // the link above the pages
+	path   string // path of the list, below Path: an object's ends with its ID
 	newURL string // where the form of a new object is sent
 
 	created, saved string // codes of notices
@@ -61,10 +62,10 @@ type subject struct {
 type draft struct {
 	fields  []field
 	current *subject  // the object as it is now; nil for a new one
-	version time.Time // of the object that the form was opened for
+	version time.Time // version of the object that the form was opened for
 	base    values    // what the form showed when it was opened
 	mine    values    // what the person wants; secrets of a policy are marks
-	secrets []string  // of the policy, that were typed
+	secrets []string  // typed secrets of the policy
 	policy  string    // the policy of mine with its secrets
 	more    int       // further rows for children
 	gone    bool      // the object was deleted after the form was opened
@@ -222,12 +223,14 @@ type editPage struct {
 	New            bool
 	Noun           string
 	Fields         []fieldView
-	Problem        string // of no field
+	Problem        string // a problem of no single field
 	Problems       int    // fields with a problem
 	Base, Version  string
 	Secrets        string
 	Account        string
-	More           int // rows for children that a further press of its button adds
+	SecretNames    string // as redact.SecretNames
+	Restored       bool   // the form has what was typed before the browser was signed out
+	More           int    // rows for children that a further press of its button adds
 	HasMembers     bool
 	HasPolicy      bool
 }
@@ -235,7 +238,7 @@ type editPage struct {
 func (e *editor) showForm(c *call, status int, d *draft, problems formProblems) error {
 	p := editPage{Action: e.action(d), Cancel: e.parent.Href, New: d.current == nil, Noun: e.noun,
 		Problem: problems.general, Base: encodeValues(d.base), Version: encodeTime(d.version), Account: c.AccountID(),
-		More: d.more + 4}
+		SecretNames: redact.SecretNames, Restored: c.Request.PostForm.Has(restoredInput), More: d.more + 4}
 	if d.current != nil {
 		p.Cancel = e.page(d.current.id)
 	}
@@ -268,15 +271,15 @@ func (s *server) editorRoutes() map[string]route {
 	endpoints, backends := s.endpointEditor(), map[account.BackendKind]*editor{}
 	one := Path + "endpoints/{id}"
 	routes := map[string]route{
-		Path + "endpoints/new":   {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm, keepForm: true},
+		Path + "endpoints/new":   {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm},
 		Path + "endpoints/check": {post: s.checkTypedPolicy, maxForm: maxEditForm},
-		one + "/edit":            {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm, keepForm: true},
+		one + "/edit":            {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm},
 		one + "/delete":          {get: s.confirmDeleteEndpoint, post: s.deleteEndpoint},
 	}
 	for _, kind := range account.BackendKinds() {
 		backends[kind] = s.backendEditor(kind)
 		routes[Path+"backends/new/"+string(kind)] = route{get: backends[kind].open, post: backends[kind].submit,
-			maxForm: maxEditForm, keepForm: true}
+			maxForm: maxEditForm}
 	}
 	ofKind := func(handle func(*editor, *call) error) func(*call) error {
 		return func(c *call) error {
@@ -288,8 +291,7 @@ func (s *server) editorRoutes() map[string]route {
 		}
 	}
 	one = Path + "backends/{id}"
-	routes[one+"/edit"] = route{get: ofKind((*editor).open), post: ofKind((*editor).submit), maxForm: maxEditForm,
-		keepForm: true}
+	routes[one+"/edit"] = route{get: ofKind((*editor).open), post: ofKind((*editor).submit), maxForm: maxEditForm}
 	routes[one+"/delete"] = route{get: s.confirmDeleteBackend, post: s.deleteBackend}
 	return routes
 }

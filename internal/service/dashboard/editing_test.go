@@ -290,3 +290,54 @@ func TestEditor_ShownToWritersOnly(t *testing.T) {
 		t.Errorf("a form that is too large: %d", a.status)
 	}
 }
+
+func TestEditor_ShowsTextsThatAreTooLong(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	at := "/ui/endpoints/" + f.endpoints[4].ID + "/edit"
+	page := b.get(at)
+	for name, text := range map[string]string{"lines": strings.Repeat("\r\n", 1<<19) + "x: y",
+		"one line":   "# " + strings.Repeat("x", 1<<20),
+		"a sequence": strings.Repeat("- a\r\n", 1<<18/5), "secrets": strings.Repeat("- token: b\r\n", 1<<18/12)} {
+		a := b.send(at, page.body, stepReview, url.Values{policyField: {text}})
+		if a.status != http.StatusBadRequest || !strings.Contains(a.body, "at most 65536") ||
+			strings.Count(a.body, "<span>") > maxPolicyLines+50 {
+			t.Errorf("%s: %d %.2000s", name, a.status, textOf(a.body))
+		}
+		if got := formOf(a.body).Get(policyField); len(got) < len(text)-10 {
+			t.Errorf("%s: %d of %d bytes are shown again", name, len(got), len(text))
+		}
+		check := b.post("/ui/endpoints/check", url.Values{policyField: {text}}.Encode())
+		if !strings.Contains(check.body, "at most 65536") {
+			t.Errorf("%s: checking: %d", name, check.status)
+		}
+	}
+}
+
+// TestEditor_ShowsFormOfItsAccountAgain holds what the page's script relies on to show what was
+// typed before a sign-in.
+func TestEditor_ShowsFormOfItsAccountAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	for _, path := range []string{"/ui/endpoints/new", "/ui/endpoints/" + f.endpoints[4].ID + "/edit"} {
+		page := b.get(path).body
+		typed := url.Values{"description": {"Typed for an <hour>"}, restoredInput: {"true"}}
+		a := b.send(path, page, stepEdit, typed)
+		if form := formOf(a.body); a.status != http.StatusOK || form.Get("description") != "Typed for an <hour>" ||
+			form.Has(restoredInput) || !strings.Contains(a.body, "what you typed is below") {
+			t.Errorf("%s: %d %s", path, a.status, textOf(a.body))
+		}
+		typed.Set(accountInput, "ac-other")
+		for _, step := range []string{stepEdit, stepSave} {
+			a := b.send(path, page, step, typed)
+			if a.status != http.StatusForbidden || strings.Contains(a.body, "hour") {
+				t.Errorf("%s: the form of another account: %d", path, a.status)
+			}
+		}
+	}
+	if f.endpoints[4].Description != "What customers see" {
+		t.Error("showing a form again has saved it")
+	}
+}

@@ -42,7 +42,7 @@ type policyView struct {
 	Findings []finding
 	Checked  bool // Findings are those of Text
 	Path     string
-	ID       string // of the endpoint; "" for a new one
+	ID       string // the endpoint's; "" for a new one
 }
 
 // policyLine is a number beside the text.

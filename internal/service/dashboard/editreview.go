@@ -76,7 +76,7 @@ func (e *editor) showReview(c *call, d *draft) error {
 
 type conflictPage struct {
 	draftForm
-	At     time.Time // of the other change; zero = not known
+	At     time.Time // time of the other change; zero = not known
 	By     string    // the ID of the key that made it; "" = not known
 	Theirs difference
 	Yours  difference // between what is there now and what saving leads to

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
 )
 
 // editorState is a page that one comes to by typing into a form.
@@ -66,7 +66,7 @@ func editorStates() []editorState {
 			b.Open(form(f))
 			signIns := f.signIns
 			f.set(func() { f.signIns = map[string]signedIn{} })
-			submit(b, "the sign-in page", "document.querySelector('.kept')")
+			submit(b, "the sign-in page", "document.querySelector('.kept:not([hidden])')")
 			f.set(func() { f.signIns = signIns })
 		}},
 	}

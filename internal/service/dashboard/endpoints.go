@@ -65,7 +65,7 @@ type endpointPage struct {
 	Backend *account.Backend
 	Active  string
 	Pool    []account.Endpoint // other endpoints with its URL
-	// of the export of a Service: the id of its cluster, and the endpoints of its ports
+	// set for the export of a Service: the id of its cluster, and the endpoints of its ports
 	ClusterID string
 	Ports     []account.Endpoint
 }

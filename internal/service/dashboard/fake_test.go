@@ -41,6 +41,7 @@ type fake struct {
 
 	requests map[string][]traffic.Request // by endpoint
 	busy     float64                      // factor of all traffic
+	failing  float64                      // how many of the 3 requests a second to endpoints[3] fail
 	failures []traffic.LoginFailure
 
 	revoked []account.RevokeSelector

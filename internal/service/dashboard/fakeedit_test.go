@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -183,9 +184,10 @@ func (f *fake) LoginFailures(
 func (f *fake) addLoginFailures() {
 	f.failures = []traffic.LoginFailure{
 		{At: ago(f, 4*time.Minute), Count: 3, EndpointID: f.endpoints[4].ID, EndpointURL: "https://app.example.com",
-			Provider: "Google", Step: "callback", Reason: "access_denied: The user did not consent",
-			Shown: "The identity provider refused the login."},
+			Provider: "Google", Step: "callback", Client: netip.MustParseAddr("203.0.113.9"),
+			Reason: "access_denied: The user did not consent",
+			Shown:  "The identity provider refused the login."},
 		{At: ago(f, 3*time.Hour), Count: 1, EndpointURL: "https://reports.example.com", Provider: "GitHub",
-			Step: "finish", Reason: "The provider did not answer within 10 s"},
+			Step: "finish", Person: "ann@example.com (1078)", Reason: "The provider did not answer within 10 s"},
 	}
 }

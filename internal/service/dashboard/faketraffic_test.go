@@ -18,7 +18,7 @@ const recordedFor = 9 * time.Hour
 
 // addTraffic adds recent requests: some of the shop fail.
 func (f *fake) addTraffic() {
-	f.busy, f.requests = 1, map[string][]traffic.Request{}
+	f.busy, f.failing, f.requests = 1, 0.2, map[string][]traffic.Request{}
 	for i := range 40 {
 		r := traffic.Request{ID: fmt.Sprintf("rq-%d", i), At: ago(f, time.Duration(i*i)*time.Second), Method: "GET",
 			Path: fmt.Sprintf("/articles/%d", 4711+i*7), Proto: "HTTP/1.1", Status: 200, BytesIn: 412, BytesOut: 18_400,
@@ -43,13 +43,13 @@ func (f *fake) addTraffic() {
 func (f *fake) Rates(_ context.Context, accountID string) (map[traffic.Key]traffic.Rate, traffic.Coverage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if accountID != mine {
+	if accountID != mine || len(f.endpoints) == 0 {
 		return nil, traffic.Coverage{}
 	}
 	return map[traffic.Key]traffic.Rate{
 		traffic.OfAccount: {PerSecond: 17.4 * f.busy, FailingPerSecond: 0.2}, traffic.OfOthers: {PerSecond: 1.7},
 		traffic.Key(f.endpoints[0].ID): {PerSecond: 12.4 * f.busy}, traffic.Key(f.endpoints[1].ID): {PerSecond: 0.3},
-		traffic.Key(f.endpoints[3].ID):  {PerSecond: 3, FailingPerSecond: 0.2},
+		traffic.Key(f.endpoints[3].ID):  {PerSecond: 3, FailingPerSecond: f.failing},
 		traffic.Key(f.backends[3].ID):   {PerSecond: 3},
 		"ep-00000000000000000000000000": {PerSecond: 9}, // deleted since
 	}, f.coverage()

@@ -311,6 +311,9 @@ func (b *browser) do(method, path, form string, header map[string]string) answer
 		r.Header.Set(name, value)
 	}
 	for name, value := range b.cookie {
+		if name == cookiePrefix {
+			name = CookieName(r.Host)
+		}
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
 	res, err := http.DefaultTransport.RoundTrip(r)
@@ -323,6 +326,7 @@ func (b *browser) do(method, path, form string, header map[string]string) answer
 		b.t.Fatal(err)
 	}
 	for _, c := range res.Cookies() {
+		c.Name, _, _ = strings.Cut(c.Name, "~")
 		if c.MaxAge < 0 {
 			delete(b.cookie, c.Name)
 		} else {
@@ -343,7 +347,7 @@ func (b *browser) post(path, form string) answer {
 func signedInAs(t *testing.T, srv *httptest.Server, secret string) *browser {
 	t.Helper()
 	b := newBrowser(t, srv)
-	if a := b.post("/ui/sign-in", "key="+secret); a.status != http.StatusSeeOther || b.cookie[CookieName] == "" {
+	if a := b.post("/ui/sign-in", "key="+secret); a.status != http.StatusSeeOther || b.cookie[cookiePrefix] == "" {
 		t.Fatalf("signing in with %s: %d\n%s", secret, a.status, a.body)
 	}
 	return b

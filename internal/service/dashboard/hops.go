@@ -37,10 +37,10 @@ type hop struct {
 	Short   string // what is wrong, in two or three words; "" = nothing
 	Found   string
 	Fix     string // "" = nothing to do
-	Command string // that the fix needs; "" = none
-	Node    string // what is at its end
+	Command string // a command that the fix needs; "" = none
+	Node    string // name of the node at its end
 	Href    string // the node's page; "" = none
-	Detail  string // of the node
+	Detail  string // more about the node
 }
 
 // pathSource is what an account has that paths consist of.

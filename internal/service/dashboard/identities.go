@@ -28,10 +28,10 @@ type usersPage struct {
 	Pager           pager
 
 	account.AccessFilter
-	Endpoints  []string // that people have accessed
-	Countries  []choice // of live sessions, and the selected one
+	Endpoints  []string // endpoints that people have accessed
+	Countries  []choice // countries of live sessions, and the selected one
 	ByActivity bool     // the most recently active first
-	Problem    string   // of the filter; "" = it is valid
+	Problem    string   // error in the filter; "" = it is valid
 
 	Failed failedLogins
 }

@@ -109,7 +109,8 @@ func TestIdentity_EndpointShowsSessions(t *testing.T) {
 	a := b.get(at)
 	for _, part := range []string{"Desktop", "macOS 10.15.7", "Chrome 142", userAgents[0].Raw, "203.0.113.90",
 		"Example Telecom", "Germany", "52.52, 13.40 (within 20 km)",
-		`<a href="https://www.openstreetmap.org/?mlat=52.52&amp;mlon=13.4#map=10/52.52/13.4" target="_blank" rel="noreferrer noopener">Map`,
+		`<a href="https://www.openstreetmap.org/?mlat=52.52&amp;mlon=13.4#map=10/52.52/13.4" ` +
+			`target="_blank" rel="noreferrer noopener">Map`,
 		"3 live sessions of Alice Amari here", f.sessions[0].ID + "/revoke?return=", "Configuration of the endpoint",
 		"the server has no database"} {
 		if !strings.Contains(a.body, part) {
@@ -261,4 +262,28 @@ func TestPages_ExplainEmptyLists(t *testing.T) {
 			t.Errorf("%s (%d) lacks %q", path, a.status, text)
 		}
 	}
+}
+
+func TestSession_ShowsLastUse(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	b := signedInAs(t, dashboardOf(t, f, nil), "flk_identities")
+	for _, one := range f.sessions {
+		if one.DeviceChangedAt == nil {
+			continue
+		}
+		for path, parts := range map[string][]string{
+			Path + "traffic-policy/sessions/" + one.ID: {one.Device.IPAddress, "192.0.2.77, Brazil", ">changed<"},
+			identitiesPath + "/" + one.User.ID:         {one.Device.IPAddress, "192.0.2.77", ">device changed<"},
+		} {
+			body := b.get(path).body
+			for _, part := range parts {
+				if !strings.Contains(body, part) {
+					t.Errorf("%s lacks %q", path, part)
+				}
+			}
+		}
+		return
+	}
+	t.Error("no session has changed its device")
 }

@@ -82,6 +82,7 @@ func (d *differ) add(n int) {
 }
 
 // middle collects lines of which the first and last differ, by their longest common subsequence.
+// That of go-difflib takes seconds for 700 lines that are much alike.
 func (d *differ) middle(a, b []string) {
 	if len(a) == 0 || len(b) == 0 || len(a) > maxDiffCells/len(b) {
 		d.remove(len(a))

@@ -76,7 +76,7 @@ func TestLineMap_FollowsLines(t *testing.T) {
 	}
 }
 
-func TestKeepRaw_RestoresWhatPagesEscape(t *testing.T) {
+func TestKeepRaw_RestoresEscapedText(t *testing.T) {
 	t.Parallel()
 	shown := "name: Ali\u200bce\r\nnext: x\r\n"
 	for sent, want := range map[string]string{

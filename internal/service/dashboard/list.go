@@ -60,7 +60,7 @@ type pager struct {
 	Shown int
 	More  bool
 
-	FirstText, NextText string // of the links
+	FirstText, NextText string // texts of the links
 }
 
 // pagerOf returns the pager of a page with the objects, whose ID id returns.

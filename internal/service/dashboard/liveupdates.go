@@ -14,8 +14,9 @@ import (
 )
 
 // liveUpdates streams to a page when to read itself again: the event "change" after changes, "beat"
-// as heartbeat, "end" when the sign-in is over. Events carry no data: what the page then reads is
-// checked like any other request.
+// as heartbeat, "end" when the sign-in is over. The event "alive" is sent so often that a page that
+// hears nothing for some seconds can say that the server does not answer. Events carry no data: what
+// the page then reads is checked like any other request.
 func (s *server) liveUpdates(c *call) error {
 	release, ok := s.streams.Acquire(c.AccountID())
 	if !ok {
@@ -79,7 +80,7 @@ func (s *server) writeEvents(c *call, stream *httpkit.Stream, wake <-chan struct
 	defer beat.Stop()
 	until := s.opt.Clock().Add(s.opt.Limits.StreamLifetime)
 	for {
-		event := ""
+		event := "alive"
 		select {
 		case <-c.Context().Done():
 			return nil
@@ -97,9 +98,6 @@ func (s *server) writeEvents(c *call, stream *httpkit.Stream, wake <-chan struct
 		}
 		if s.opt.Clock().After(until) || !c.hasScope(identityScopes...) {
 			return nil
-		}
-		if event == "" {
-			continue
 		}
 		if err := writeEvent(stream, event); err != nil {
 			return err

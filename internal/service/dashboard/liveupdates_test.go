@@ -26,7 +26,7 @@ func (b *browser) listen(query string) (status int, events <-chan string, stop f
 		b.t.Fatal(err)
 	}
 	r.Header.Set("Accept", "text/event-stream")
-	r.AddCookie(&http.Cookie{Name: CookieName, Value: b.cookie[CookieName]})
+	r.AddCookie(&http.Cookie{Name: CookieName(r.Host), Value: b.cookie[cookiePrefix]})
 	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		b.t.Fatal(err)

@@ -19,7 +19,8 @@ func TestIdentities_ShowFailedLogins(t *testing.T) {
 	page := signedInAs(t, srv, "flk_read").get(identitiesPath).body
 	for _, want := range []string{"access_denied: The user did not consent", "at the provider’s answer", "3 times",
 		"The person saw: The identity provider refused the login.", "in memory, and are known since",
-		"/ui/endpoints/" + f.endpoints[4].ID, "The provider did not answer within 10 s"} {
+		"/ui/endpoints/" + f.endpoints[4].ID, "The provider did not answer within 10 s",
+		"last from 203.0.113.9", "ann@example.com (1078)"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is missing", want)
 		}

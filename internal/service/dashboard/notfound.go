@@ -13,7 +13,7 @@ import (
 // message.
 type notFoundPage struct {
 	Title, Text string
-	At          time.Time // of the deletion; zero = not known
+	At          time.Time // time of the deletion; zero = not known
 	Back        link
 }
 

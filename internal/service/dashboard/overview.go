@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
 const (
@@ -180,6 +181,11 @@ func (s *server) summary(ctx context.Context, accountID string) (*summary, error
 }
 
 func (s *server) addEndpoints(ctx context.Context, accountID string, m *summary) error {
+	rates := map[traffic.Key]traffic.Rate{}
+	if s.opt.Traffic != nil {
+		rates, _ = s.opt.Traffic.Rates(ctx, accountID)
+	}
+	certificates := endingCertificates{of: s.opt.Certificates, now: s.opt.Clock(), seen: map[CertificateEnd]bool{}}
 	for before := ""; ; {
 		page, err := s.opt.Store.ListEndpoints(ctx, accountID, account.EndpointFilter{},
 			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
@@ -189,7 +195,9 @@ func (s *server) addEndpoints(ctx context.Context, accountID string, m *summary)
 		for _, e := range page.Endpoints {
 			before = e.ID
 			m.Endpoints.N++
+			certificates.add(&e, m)
 			if e.Status != account.StatusOffline {
+				m.addFailing(&e, rateText{rates[traffic.Key(e.ID)]})
 				continue
 			}
 			m.OfflineEndpoints.N++
@@ -208,6 +216,17 @@ func (s *server) addEndpoints(ctx context.Context, accountID string, m *summary)
 			return nil
 		}
 	}
+}
+
+// addFailing adds an endpoint of which a tenth of the requests fails.
+func (m *summary) addFailing(e *account.Endpoint, rate rateText) {
+	if rate.FailingPerSecond == 0 || rate.FailingPerSecond < rate.PerSecond/10 {
+		return
+	}
+	m.addProblem(problem{Kind: "Requests fail", Text: e.URL,
+		Href:    Path + "endpoints/" + e.ID + "/traffic?requests=failing",
+		Detail:  "In the last minute " + rate.Text() + " passed, and " + rate.FailingText() + " failed.",
+		Serious: rate.FailingPerSecond >= rate.PerSecond/2})
 }
 
 func (s *server) addOperators(ctx context.Context, accountID string, m *summary) error {

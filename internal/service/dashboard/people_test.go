@@ -80,5 +80,9 @@ func (f *fake) addSession(u account.User, person, n int, url, endpointID string)
 	if n == 2 {
 		s.Device.Location, s.Device.Network = nil, nil
 	}
+	if s.LastDevice = s.Device; n == 1 {
+		s.LastDevice.IPAddress, s.DeviceChangedAt = "192.0.2.77", new(ago(f, 20*time.Minute))
+		s.LastDevice.Location = &account.Location{CountryCode: new("BR")}
+	}
 	f.sessions, f.owner[s.ID] = append(f.sessions, s), mine
 }

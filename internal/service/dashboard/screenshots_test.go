@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
 )
 
 var (

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
 )
 
 // addExport adds the export of demo/hello, and, last, two endpoints of one of its ports.

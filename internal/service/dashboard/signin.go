@@ -15,18 +15,26 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
-// CookieName is the name of the cookie that holds the secret of a sign-in.
-const CookieName = "__Host-fairlead-ui"
+// CookieName returns the name of the cookie that holds the secret of a sign-in at a host. Browsers
+// send the cookies of a host to all of its ports, so that a port but the usual one is part of the
+// name.
+func CookieName(host string) string {
+	if _, port, err := net.SplitHostPort(host); err == nil && port != "" && port != "443" {
+		return cookiePrefix + "~" + port
+	}
+	return cookiePrefix
+}
 
 const (
+	cookiePrefix = "__Host-fairlead-ui"
 	noticeCookie = "__Host-fairlead-notice"
-	signInPrefix = "fld_" // of the secret of a sign-in
+	signInPrefix = "fld_" // beginning of a sign-in's secret
 )
 
 // authenticate sets the key of the call by the sign-in of its cookie. It reads the store each time,
 // so that deleting a key ends its sign-ins.
 func (s *server) authenticate(c *call) error {
-	cookie, err := c.Request.Cookie(CookieName)
+	cookie, err := c.Request.Cookie(CookieName(c.Request.Host))
 	if err != nil || !strings.HasPrefix(cookie.Value, signInPrefix) {
 		return account.Errorf(account.CodeNoCredential, "you are not signed in")
 	}
@@ -43,8 +51,7 @@ func (s *server) authenticate(c *call) error {
 type signInForm struct {
 	Return string
 	Error  string
-	Ended  bool   // a page that needs a sign-in sent the browser here
-	Kept   string // the form that was sent to Return, sealed
+	Ended  bool // a page that needs a sign-in sent the browser here
 }
 
 func (s *server) signInPage(c *call) error {
@@ -57,20 +64,13 @@ func (s *server) signInPage(c *call) error {
 		Data: signInForm{Return: back, Ended: back != ""}})
 }
 
-// signIn answers an API key with a cookie that holds a new secret.
+// signIn answers an API key with a cookie that holds a new secret. It counts wrong keys only: they
+// must not keep out who has a right one at the same address.
 func (s *server) signIn(c *call) error {
-	form := signInForm{Return: localPath(c.Request.PostForm.Get("return"), ""),
-		Kept: c.Request.PostForm.Get(keptInput)}
+	form := signInForm{Return: localPath(c.Request.PostForm.Get("return"), "")}
 	refuse := func(status int, reason string) error {
 		form.Error = reason
 		return c.show(status, view{Page: "sign-in", Title: "Sign in", Data: form})
-	}
-	if client, now := s.opt.ClientIP(c.Request), s.opt.Clock(); !s.attempts.Allow(client, now) {
-		seconds := int(s.attempts.Wait(client, now).Seconds()) + 1
-		c.Writer.Header().Set("Retry-After", strconv.Itoa(seconds))
-		return refuse(http.StatusTooManyRequests, "Too many attempts from your address. Try again in "+
-			strconv.Itoa(seconds)+
-			" s.")
 	}
 	secret := strings.TrimSpace(c.Request.PostForm.Get("key"))
 	if secret == "" {
@@ -80,6 +80,13 @@ func (s *server) signIn(c *call) error {
 	var known *account.Error
 	switch {
 	case errors.As(err, &known) && known.Code.Status() == http.StatusUnauthorized:
+		client, now := s.opt.ClientIP(c.Request), s.opt.Clock()
+		if !s.attempts.Allow(client, now) {
+			seconds := int(s.attempts.Wait(client, now).Seconds()) + 1
+			c.Writer.Header().Set("Retry-After", strconv.Itoa(seconds))
+			return refuse(http.StatusTooManyRequests, "Too many wrong keys from your address, and this one is wrong, "+
+				"too. Try again in "+strconv.Itoa(seconds)+" s.")
+		}
 		return refuse(http.StatusUnauthorized, sentence(known.Msg))
 	case err != nil:
 		return err
@@ -94,30 +101,26 @@ func (s *server) signIn(c *call) error {
 	}
 	c.Key = &signIn.Key
 	s.opt.OnAuthenticated(c.Request)
-	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName, Value: token, Path: "/",
+	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName(c.Request.Host), Value: token, Path: "/",
 		MaxAge: int(signIn.ExpiresAt.Sub(s.opt.Clock()).Seconds()),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	to := form.Return
 	if to == "" {
 		to = Path
 	}
-	if form.Kept != "" && form.Return != "" {
-		setNotice(c.Writer.Header(), notice{Code: noticeFormKept})
-		http.Redirect(c.Writer, c.Request, to, http.StatusTemporaryRedirect) // with the form
-		return nil
-	}
 	return c.redirect(to, notice{})
 }
 
 // signOut ends the sign-in, if there is one.
 func (s *server) signOut(c *call) error {
-	if cookie, err := c.Request.Cookie(CookieName); err == nil {
+	if cookie, err := c.Request.Cookie(CookieName(c.Request.Host)); err == nil {
 		if err := s.opt.Store.SignOut(c.Context(), account.HashSecret(cookie.Value)); err != nil &&
 			account.CodeOf(err) != account.CodeUnknownCredential {
 			return err
 		}
 	}
-	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
+	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName(c.Request.Host), Path: "/", MaxAge: -1, Secure: true,
+		HttpOnly: true,
 		SameSite: http.SameSiteStrictMode})
 	return c.redirect(Path+"sign-in", notice{Code: noticeSignedOut})
 }

@@ -52,8 +52,8 @@ type trafficPage struct {
 	Quiet    bool // nothing passed in the window
 	Charts   []figure
 
-	Busiest  []busyEndpoint // of an account
-	Requests *requestList   // of an endpoint
+	Busiest  []busyEndpoint // for an account
+	Requests *requestList   // for an endpoint
 }
 
 // busyEndpoint is an endpoint with traffic in the last minute. Endpoint is nil for the sum of

@@ -96,9 +96,6 @@ func (c *call) show(status int, v view) error {
 	}
 	if form, ok := v.Data.(signInForm); ok {
 		f.SignedIn, f.Menu, f.SignInPage, f.SignInReturn = false, nil, true, form.Return
-		if form.Kept != "" {
-			f.SignInReturn = "" // the way there is with the form only
-		}
 	}
 	if !c.isRefresh() {
 		f.Notice = c.consumeNotice()
@@ -166,7 +163,6 @@ type notice struct {
 // Codes of notices. Pages show text by the code, never text of the cookie.
 const (
 	noticeSignedOut        = "signed-out"
-	noticeFormKept         = "form-kept"
 	noticeRevokedUser      = "revoked-user"
 	noticeRevoked          = "revoked-session"
 	noticeSignedOutUser    = "signed-out-user"
@@ -189,8 +185,6 @@ func (n notice) text() string {
 	switch n.Code {
 	case noticeSignedOut:
 		return "You are signed out."
-	case noticeFormKept:
-		return "You are signed in again. Nothing is saved yet; what you typed is below."
 	case noticeRevokedUser:
 		if n.Count == 0 {
 			return "The identity is revoked. It had no session."

@@ -13,11 +13,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 const (
-	maxIdleStreams = 64 // of a pool
+	maxIdleStreams = 64 // per pool
 	// idleTimeout is shorter than the 5 s after which common servers (Node.js, Apache httpd,
 	// uvicorn) close an idle connection, so that a request hardly ever meets a closing connection.
 	// A new stream costs no round trip.
@@ -102,21 +103,28 @@ func (e *Edge) newAgentPool(agent Agent) *agentPool {
 	return p
 }
 
-// roundTripStatic sends a request to a static address. A body counts as accepted once the transport
-// has a connection.
+// roundTripStatic sends a request to a static address. A body need not wait for the answer once the
+// transport has a connection.
 func roundTripStatic(t *http.Transport, r *http.Request, body *replayReader) (*http.Response, error) {
 	if body == nil {
 		return t.RoundTrip(r)
 	}
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { body.answered(nil) }}
-	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	body.body.rewind(r)
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { body.body.deliver() }}
+	res, err := t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	if err == nil {
+		body.body.answered()
+	}
+	return res, err
 }
 
-// roundTrip sends a request. One that is retryable is given up with tunnel.ErrUnresponsive when the
-// agent becomes unresponsive before the answer.
+// roundTrip sends a request. When the agent becomes unresponsive before the answer, one that is
+// retryable is given up at once with tunnel.ErrUnresponsive, and any other after unansweredPatience
+// with trafficerror.ErrUnanswered.
 func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Response, *agentStream, error) {
+	patience, reason := time.Duration(0), tunnel.ErrUnresponsive
 	if !isRetryable(r) {
-		return p.send(r.Context(), r, body, func(pooledStream) {})
+		patience, reason = unansweredPatience, trafficerror.ErrUnanswered
 	}
 	ctx, cancel := context.WithCancelCause(r.Context()) // not canceled here: the answer's body needs it
 	stop := func() {}
@@ -124,11 +132,11 @@ func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Respon
 	res, stream, err := p.send(ctx, r, body, func(conn pooledStream) {
 		stop() // the transport may try another stream
 		if conn.agentStream != nil {
-			stop = conn.OnUnresponsive(func() { cancel(tunnel.ErrUnresponsive) })
+			stop = watchSilence(conn, patience, func() { cancel(reason) })
 		}
 	})
-	if err != nil && errors.Is(context.Cause(ctx), tunnel.ErrUnresponsive) {
-		err = tunnel.ErrUnresponsive
+	if err != nil && errors.Is(context.Cause(ctx), reason) {
+		err = reason
 	}
 	return res, stream, err
 }
@@ -145,7 +153,7 @@ func (p *agentPool) send(
 		onConn(c)
 		if p.http2 { // the stream is open, and shared by many requests
 			if body != nil {
-				body.answered(nil)
+				body.body.deliver()
 			}
 			return
 		}
@@ -163,7 +171,13 @@ func (p *agentPool) send(
 			}
 		}
 	}
+	if p.http2 && body != nil {
+		body.body.rewind(r)
+	}
 	res, err := p.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
+	if p.http2 && body != nil && err == nil {
+		body.body.answered()
+	}
 	return res, conn.agentStream, err
 }
 

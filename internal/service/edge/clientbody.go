@@ -5,6 +5,7 @@ package edge
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -16,8 +17,9 @@ import (
 // that the upstream is not blamed for it.
 type clientBody struct {
 	io.ReadCloser
-	record  *RequestRecord
-	trailer http.Header // filled in at the end of the body
+	record   *RequestRecord
+	received *http.Request // the server's, which sets its trailers at the end of the body
+	trailer  http.Header   // is sent on; filled in at the end of the body
 
 	mu        sync.Mutex
 	readBegan bool
@@ -37,6 +39,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		defer b.mu.Unlock()
 		if err == io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
 			b.eof = true
+			maps.Copy(b.trailer, b.received.Trailer)
 			sanitizeTrailer(b.trailer)
 		} else {
 			b.err = err

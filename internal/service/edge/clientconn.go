@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,27 +19,23 @@ import (
 )
 
 const (
-	// halfClosedIdle is how long a client that has closed its sending side may wait for the answer
-	// without receiving a byte. Such a client may also be gone; while its request is open only a
-	// failing write tells the two apart.
-	halfClosedIdle = time.Minute
 	// lingerTime and lingerBytes bound what is read from a client after the last answer, so that
 	// the answer is not lost with unread input.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
 )
 
-// clientConn is a client's connection as the HTTP server uses it. It adds three things to Client: a
-// client that has closed its sending side after its request gets its answer (net/http alone takes
-// the half-close for a client that left); an aborted answer ends in a reset, every other in a clean
-// end; and serverDone tells Serve when the HTTP server has let go.
+// clientConn is a client's connection as the HTTP server uses it. It adds two things to Client: an
+// aborted answer ends in a reset, every other in a clean end; and serverDone tells Serve when the
+// HTTP server has let go.
 type clientConn struct {
 	Client
-	ctx      context.Context // of Serve
+	ctx      context.Context // the context of Serve
 	endpoint *account.Endpoint
 	info     ClientInfo
 
 	verdicts   connVerdicts
+	upstreams  PrivateUpstreams
 	serverDone chan struct{}
 	doneOnce   sync.Once
 	lastFailed atomic.Bool // the last request did not get through
@@ -48,17 +43,12 @@ type clientConn struct {
 	// the connection
 	lastWrites atomic.Bool
 
-	mu sync.Mutex
-	// closed to make a held EOF check its state again; nil = none is held
-	wake           chan struct{}
-	readEOF        bool // the client has closed its sending side
+	mu             sync.Mutex
 	readStopped    bool // nothing more is read
-	requestActive  bool // a request is being answered
 	hijacked       bool
 	aborted        bool
 	closed         bool
-	lastWrite      time.Time
-	deadline       time.Time // of reads
+	deadline       time.Time // for reads
 	deadlinePassed bool      // Client has a deadline in the past
 	// makes reads fail at the deadline; nil = none was set yet
 	readTimer *time.Timer
@@ -68,41 +58,26 @@ type clientConn struct {
 
 func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) *clientConn {
 	cc := &clientConn{Client: c, ctx: ctx, endpoint: ep, info: info, serverDone: make(chan struct{})}
-	cc.info.verdicts = &cc.verdicts
+	cc.info.verdicts, cc.info.Upstreams = &cc.verdicts, &cc.upstreams
 	return cc
 }
 
-// update changes the state under the lock and wakes a held EOF.
+// update changes the state under the lock.
 func (c *clientConn) update(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
-	if c.wake != nil {
-		close(c.wake)
-		c.wake = nil
-	}
 }
 
-// Read holds back EOF from the one-byte read by which net/http detects that a client left while its
-// request is being answered.
+// Read reads until stopReading.
 func (c *clientConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
-	eof, stopped := c.readEOF, c.readStopped
+	stopped := c.readStopped
 	c.mu.Unlock()
 	if stopped {
 		return 0, errReadStopped
 	}
-	if !eof {
-		n, err := c.Client.Read(p)
-		if n > 0 || err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
-			return n, err
-		}
-		c.update(func() { c.readEOF, c.lastWrite = true, time.Now() })
-	}
-	if len(p) != 1 {
-		return 0, io.EOF
-	}
-	return 0, c.holdEOF()
+	return c.Client.Read(p)
 }
 
 // errReadStopped is not io.EOF: the HTTP server must not take the client's body for complete.
@@ -112,52 +87,13 @@ var errReadStopped = errors.New("the rest of the client's input is not wanted")
 // sends is not read as another request.
 func (c *clientConn) stopReading() { c.update(func() { c.readStopped = true }) }
 
-// holdEOF returns io.EOF when the answer is complete or no byte of it was written for
-// halfClosedIdle, and os.ErrDeadlineExceeded at the deadline.
-func (c *clientConn) holdEOF() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.requestActive && !c.closed {
-		now, until := time.Now(), c.lastWrite.Add(halfClosedIdle)
-		if !now.Before(until) {
-			return io.EOF
-		}
-		if !c.deadline.IsZero() {
-			if !now.Before(c.deadline) {
-				return os.ErrDeadlineExceeded
-			}
-			if c.deadline.Before(until) {
-				until = c.deadline
-			}
-		}
-		if c.wake == nil {
-			c.wake = make(chan struct{})
-		}
-		wake, timer := c.wake, time.NewTimer(until.Sub(now))
-		c.mu.Unlock()
-		select {
-		case <-wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-		c.mu.Lock()
-	}
-	return io.EOF
-}
-
 // Write sends p. The end of the last answer is sent together with the end of the connection.
 func (c *clientConn) Write(p []byte) (int, error) {
 	write := c.Client.Write
 	if later, ok := c.Client.(interface{ WriteLater(p []byte) (int, error) }); ok && c.lastWrites.Load() {
 		write = later.WriteLater
 	}
-	n, err := write(p)
-	c.mu.Lock()
-	if c.readEOF {
-		c.lastWrite = time.Now()
-	}
-	c.mu.Unlock()
-	return n, err
+	return write(p)
 }
 
 // SetDeadline sets both deadlines.
@@ -165,9 +101,9 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.Client.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets the deadline of reads, a held EOF included. The HTTP server sets several for
-// each request, hardly one of which passes, so Client gets only those that have passed, and one
-// timer serves all. It is not rescheduled for a later deadline until it fires.
+// SetReadDeadline sets the deadline of reads. The HTTP server sets several for each request, hardly
+// one of which passes, so Client gets only those that have passed, and one timer serves all. It is
+// not rescheduled for a later deadline until it fires.
 func (c *clientConn) SetReadDeadline(t time.Time) (err error) {
 	c.update(func() { c.deadline, err = t, c.setReadDeadlineLocked(t) })
 	return err
@@ -212,10 +148,9 @@ func (c *clientConn) readTimerFired() {
 
 // setState follows the HTTP server's view of the connection.
 func (c *clientConn) setState(st http.ConnState) {
-	c.update(func() {
-		c.requestActive = st == http.StateActive
-		c.hijacked = c.hijacked || st == http.StateHijacked
-	})
+	if st == http.StateHijacked {
+		c.update(func() { c.hijacked = true })
+	}
 	if st == http.StateClosed {
 		c.signalDone()
 	}

@@ -5,12 +5,10 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -34,66 +32,6 @@ func (eofClient) Refuse(tunnel.RefuseCode) error  { return nil }
 func (eofClient) Reset(tunnel.RefuseCode) error   { return nil }
 func (eofClient) SetReadDeadline(time.Time) error { return nil }
 func (eofClient) Close() error                    { return nil }
-
-// newAnsweredConn returns the connection of an eofClient whose request is being answered.
-func newAnsweredConn() *clientConn {
-	c := newClientConn(context.Background(), eofClient{}, nil, ClientInfo{})
-	c.setState(http.StateActive)
-	return c
-}
-
-// watchDisconnect reads as net/http does while the request is answered.
-func watchDisconnect(c *clientConn) <-chan error {
-	got := make(chan error, 1)
-	go func() {
-		_, err := c.Read(make([]byte, 1))
-		got <- err
-	}()
-	return got
-}
-
-func TestClientConn_ReleasesHeldEOF(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		do    func(*clientConn)
-		want  error
-		after time.Duration
-	}{
-		"when nothing moves for a minute": {func(*clientConn) {}, io.EOF, halfClosedIdle},
-		"later when something moves": {func(c *clientConn) {
-			time.Sleep(halfClosedIdle / 2)
-			_, _ = c.Write([]byte("x"))
-		}, io.EOF, halfClosedIdle * 3 / 2},
-		"when the answer is complete": {func(c *clientConn) {
-			time.Sleep(time.Second)
-			c.setState(http.StateIdle)
-		}, io.EOF, time.Second},
-		"when the connection is closed": {func(c *clientConn) {
-			time.Sleep(time.Second)
-			_ = c.Close()
-		}, io.EOF, time.Second},
-		"at the deadline": {func(c *clientConn) {
-			time.Sleep(time.Second)
-			_ = c.SetReadDeadline(time.Unix(1, 0))
-		}, os.ErrDeadlineExceeded, time.Second},
-		"at a later deadline": {func(c *clientConn) {
-			_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
-		}, os.ErrDeadlineExceeded, 2 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				conn, began := newAnsweredConn(), time.Now()
-				got := watchDisconnect(conn)
-				synctest.Wait()
-				c.do(conn)
-				if err := <-got; !errors.Is(err, c.want) || time.Since(began) != c.after {
-					t.Errorf("%v after %v, want %v after %v", err, time.Since(began), c.want, c.after)
-				}
-			})
-		})
-	}
-}
 
 // deadlineConn is a client that records when which deadline reached it.
 type deadlineConn struct {
@@ -176,18 +114,6 @@ func TestClientConn_PassesOnlyExpiredReadDeadlines(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestClientConn_HoldsEOFOnlyFromDisconnectWatch(t *testing.T) {
-	t.Parallel()
-	c := newAnsweredConn()
-	if _, err := c.Read(make([]byte, 4096)); !errors.Is(err, io.EOF) {
-		t.Errorf("reading a body that breaks off: %v", err)
-	}
-	c.setState(http.StateIdle)
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("reading between requests: %v", err)
 	}
 }
 

@@ -19,7 +19,7 @@ type poolMembers struct {
 	lists *storecache.Cache[poolKey, []member] // nil = there are no pools
 
 	mu    sync.Mutex
-	turns map[poolKey]int // of the next request, by pool
+	turns map[poolKey]int // turn of the next request, by pool
 }
 
 // poolKey identifies a pool.

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package edge serves all traffic to endpoints: Serve takes a client's connection, ServeHTTP a
-// request that another HTTP server has parsed, each with its endpoint and what is known of the
-// client.
+// request that another HTTP server has parsed, each with its endpoint and a ClientInfo.
 //
 // What comes in: connections whose endpoint is already decided, by the header of a forwarder's
 // stream or by a public listener. Nothing that the client sends chooses an endpoint, except through

@@ -32,7 +32,7 @@ type Client interface {
 	Reset(tunnel.RefuseCode) error
 }
 
-// ClientInfo is what the edge knows of a client.
+// ClientInfo describes a client.
 type ClientInfo struct {
 	OperatorID string     // authenticated operator of the forwarder that relays the client
 	Cluster    string     // cluster of that operator, as registered
@@ -59,7 +59,11 @@ type ClientInfo struct {
 	// endpoint. It does not block; nil = not wanted.
 	ReportLine func(tunnel.RequestLine)
 
-	verdicts *connVerdicts // of the connection; nil = each request counts as a connection of its own
+	// Upstreams are private to the client's connection; nil where that carries requests of several
+	// clients, or is not known.
+	Upstreams *PrivateUpstreams
+
+	verdicts *connVerdicts // verdicts on the connection; nil = each request counts as a connection of its own
 }
 
 // Agent is an agent that holds an endpoint now. Each bind is another Agent; values are compared.
@@ -93,7 +97,14 @@ type Meter interface {
 	CountBytes(toAgent, fromAgent int)
 }
 
-// Options are what an Edge needs.
+// Checker decides whether an endpoint may be served as it is known.
+type Checker interface {
+	// Check is called for each connection and request, and with each internal endpoint that it is
+	// forwarded to.
+	Check(ep *account.Endpoint) error
+}
+
+// Options configure an Edge.
 type Options struct {
 	// ChooseAgent chooses the agent that serves a connection or request to the endpoint's URL. It
 	// returns CodeEndpointOffline when no agent holds the URL, CodeAgentSilent when none that does
@@ -115,6 +126,8 @@ type Options struct {
 	// ListPool lists all endpoints with the URL of a cloud endpoint, in any order and without their
 	// policies. nil = there are no pools.
 	ListPool func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
+	// Checker refuses endpoints that may have changed while the store does not answer; nil = none.
+	Checker Checker
 	// DialStatic connects to a static address, which a tenant configured. nil = static addresses
 	// are not offered.
 	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
@@ -211,6 +224,16 @@ func (e *Edge) signalDrainedLocked() {
 func (e *Edge) ExpireAccount(accountID string) {
 	e.endpoints.expire(accountID)
 	e.poolMembers.expire(accountID)
+}
+
+// ReadEndpoint reads an endpoint that no agent holds from the store, as connections and requests that
+// begin after it see it. An error means that the store does not answer.
+func (e *Edge) ReadEndpoint(ctx context.Context, accountID, id string) error {
+	_, err := e.endpoints.cache.Fresh(ctx, endpointKey{accountID: accountID, id: id})
+	if account.CodeOf(err) == account.CodeNotFound {
+		return nil
+	}
+	return err
 }
 
 // Live returns the number of connections and requests being served.

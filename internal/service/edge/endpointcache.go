@@ -54,7 +54,8 @@ func (c *endpointCache) read(ctx context.Context, key endpointKey) (*account.End
 }
 
 // latest returns the current state of the endpoint: CodeEndpointUnknown when it was deleted. While
-// the store does not answer, it returns the last state read, or ep: nothing can have changed then.
+// the store does not answer, it returns the last state read, or ep: Options.Checker knows whether it
+// may have changed.
 func (c *endpointCache) latest(ctx context.Context, ep *account.Endpoint) (*account.Endpoint, error) {
 	if c.getByID == nil {
 		return ep, nil

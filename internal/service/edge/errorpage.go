@@ -22,6 +22,10 @@ func (x *exchange) fail(_ http.ResponseWriter, r *http.Request, err error) {
 		x.status = statusClientGone
 		panic(http.ErrAbortHandler)
 	}
+	if text := err.Error(); strings.Contains(text, "response headers exceeded") || // HTTP/1's and HTTP/2's
+		strings.Contains(text, "header list larger than") {
+		err = trafficerror.AnswerErrorf("has a header of more than %d KiB, which is the limit", maxResponseHeader>>10)
+	}
 	class := trafficerror.Of(err)
 	if class.Code == account.CodeUpstreamBroken {
 		x.edge.log.Debug("an upstream broke off", "endpoint", x.endpoint.ID, "err", err)
@@ -36,18 +40,22 @@ func (x *exchange) writeError(code account.Code, msg string) {
 
 // writeErrorStatus is writeError with another status than the code's.
 func (x *exchange) writeErrorStatus(status int, code account.Code, msg string) {
-	x.status, x.code = status, code
+	x.status, x.code, x.record.Status = status, code, status // a gRPC client gets 200
 	x.setConnectionClose()
 	WriteErrorPage(x.w, x.r, x.status, code, msg)
 }
 
-// WriteErrorPage answers a request with an error of Fairlead: HTML where the client accepts it,
-// else JSON in the form of the API.
+// WriteErrorPage answers a request with an error of Fairlead: a gRPC status where that is the
+// request's protocol, HTML where the client accepts it, else JSON in the form of the API.
 func WriteErrorPage(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
 	h := w.Header()
 	h.Set(account.CodeHeader, string(code))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if trafficerror.SetGRPC(h, r.Header, status, code, msg) {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
 	h.Set("Content-Security-Policy", pagePolicy)
 	var body []byte
 	if wantsHTML(r.Header) {

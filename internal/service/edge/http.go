@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Limits of what is read from clients.
+// Limits of reads from clients.
 const (
 	clientIdle      = 5 * time.Minute
 	maxHTTP2Streams = 250
@@ -118,6 +118,7 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, in
 		cc.abort()
 		<-cc.serverDone
 	}
+	cc.upstreams.Close()
 	cc.linger()
 }
 
@@ -133,12 +134,12 @@ type exchange struct {
 	body         *clientBody
 	host         string // Host header of the client's request
 	route        route
-	replayBuffer *replayBuffer // of body, once it is sent
-	target       target        // that serves the request, or is being tried
-	stream       *agentStream  // of the answer; nil where it is not known, or shared
+	replayBuffer *replayBuffer // buffers body, once it is sent
+	target       target        // the target that serves the request, or is being tried
+	stream       *agentStream  // the answer's stream; nil where it is not known, or shared
 	start        time.Time
 	status       int
-	code         account.Code // of an error page; empty when the upstream answered
+	code         account.Code // why an error page answered; empty when the upstream answered
 	record       RequestRecord
 }
 
@@ -177,13 +178,16 @@ func (x *exchange) run() {
 
 func (x *exchange) dispatch() {
 	if x.r.ContentLength != 0 {
-		x.body = &clientBody{ReadCloser: x.r.Body, record: &x.record, trailer: x.r.Trailer}
+		x.body = &clientBody{ReadCloser: x.r.Body, record: &x.record, received: x.r, trailer: x.r.Trailer}
+		if x.body.trailer == nil && x.r.ContentLength < 0 {
+			x.body.trailer = http.Header{} // for trailers that are not announced
+		}
 		x.r = x.r.WithContext(x.r.Context()) // a copy: the server checks the body of its own
-		x.r.Body = x.body
+		x.r.Body, x.r.Trailer = x.body, x.body.trailer
 	}
 	if x.conn != nil {
-		if problem := framing.CheckRequest(x.r); problem != "" {
-			x.rejectMalformed(problem)
+		if refused := framing.CheckRequest(x.r); refused != nil {
+			x.refuse(refused)
 			return
 		}
 	}
@@ -198,13 +202,13 @@ func (x *exchange) dispatch() {
 	x.handleRequest(x.w, x.r, x.endpoint, 0)
 }
 
-// rejectMalformed answers a malformed request. What follows it on an HTTP/1 connection is not read
-// as another request.
-func (x *exchange) rejectMalformed(problem string) {
+// refuse answers a request that CheckRequest refuses. What follows it on an HTTP/1 connection is not
+// read as another request.
+func (x *exchange) refuse(refused *account.Error) {
 	if x.r.ProtoMajor == 1 {
 		x.w.Header().Set("Connection", "close")
 	}
-	x.writeError(account.CodeBadRequest, problem)
+	x.writeError(refused.Code, refused.Msg)
 }
 
 // proxy proxies the request to the targets of its route.
@@ -223,6 +227,9 @@ func (x *exchange) proxy(w http.ResponseWriter, r *http.Request) {
 
 // modifyResponse prepares the upstream's answer for the client.
 func (x *exchange) modifyResponse(res *http.Response) error {
+	if err := checkAnswer(res); err != nil {
+		return err
+	}
 	x.status = res.StatusCode
 	dropLoginCookies(res.Header)
 	maps.DeleteFunc(res.Header, isReservedHeader)
@@ -285,7 +292,8 @@ func (x *exchange) reportToForwarder() {
 	}
 	switch x.code {
 	// the endpoint can be reached
-	case account.CodeBadRequest, account.CodeDenied, account.CodeLoginNeeded, account.CodeRateLimited:
+	case account.CodeBadRequest, account.CodeHeaderTooLarge, account.CodeDenied, account.CodeLoginNeeded,
+		account.CodeRateLimited, account.CodeMisdirected:
 		return
 	}
 	if failed := x.conn.lastFailed.Swap(x.code != ""); failed || x.code != "" {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	maxPolicies = 4096 // that stay compiled; the least recently used goes first
-	maxSources  = 4    // of one policy, as the members of a pool may have them
+	maxPolicies = 4096 // compiled policies; the least recently used goes first
+	maxSources  = 4    // texts per policy; the members of a pool may have different ones
 )
 
 // policies caches compiled traffic policies. All members of a pool share one: its counters are the
@@ -29,7 +29,7 @@ type policies struct {
 	logins trafficpolicy.LoginHandler
 
 	mu    sync.Mutex
-	byURL map[policyKey]*list.Element // of *policyEntry
+	byURL map[policyKey]*list.Element // the values are *policyEntry
 	lru   *list.List                  // most recently used first
 }
 
@@ -42,7 +42,7 @@ type policyEntry struct {
 	mu      sync.Mutex
 	sources []string // texts that compile to it
 	policy  *trafficpolicy.Policy
-	err     error // of the compilation
+	err     error // compilation error
 }
 
 func newPolicies(log *slog.Logger, logins trafficpolicy.LoginHandler) *policies {

@@ -28,14 +28,14 @@ type RequestRecord struct {
 
 	// Meter.Start may set these.
 	LiveTraffic *Traffic // counts the bytes as they are moved; nil = nothing does
-	State       any      // of the Meter, for Finish
+	State       any      // the Meter's state, for Finish
 
 	// These are set when Meter.Finish is called.
 	Duration  time.Duration
 	Status    int          // 499 for a client that left before the answer; 0 for a connection
 	Code      account.Code // why no upstream answered or no connection was made; "" = success, or the client left
 	BackendID string       // backend of the leaf that served; "" = an agent of the endpoint, or none
-	Traffic   Traffic      // of bodies; of connections and upgraded connections all bytes
+	Traffic   Traffic      // bytes of bodies; of connections and upgraded connections all bytes
 }
 
 // Traffic counts bytes. It is safe for concurrent use.
@@ -95,7 +95,7 @@ func (e *Edge) finishConnRecord(record *RequestRecord, backendID string, err err
 	e.opt.Meter.Finish(record)
 }
 
-// countingConn counts what is relayed.
+// countingConn counts the relayed bytes.
 type countingConn struct {
 	*pendingConn
 	record *RequestRecord
@@ -131,7 +131,7 @@ type countingWriter struct {
 // WriteHeader records the status that the client gets.
 func (w *countingWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
-		dropLoginCookies(w.Header()) // of an interim response of the upstream
+		dropLoginCookies(w.Header()) // the upstream may set some in an interim response
 		maps.DeleteFunc(w.Header(), isReservedHeader)
 	}
 	if w.record.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {

@@ -4,7 +4,9 @@
 package edge
 
 import (
+	"errors"
 	"io"
+	"net/http"
 	"sync"
 )
 
@@ -20,9 +22,10 @@ type replayBuffer struct {
 	mu          sync.Mutex
 	cond        *sync.Cond
 	buffered    []byte
-	err         error // of src, after buffered
+	err         error // error of src, after buffered
 	filling     bool  // fill is reading src
 	passThrough bool  // an attempt was accepted; its reader reads src itself
+	delivering  bool  // an attempt has a connection, so that a long body need not wait for its answer
 	discarded   bool  // part of the body is no longer buffered
 }
 
@@ -50,6 +53,36 @@ func (b *replayBuffer) consumed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.discarded
+}
+
+// deliver marks an attempt that has a connection with the upstream, which may still give the request
+// back unprocessed: its body stays buffered until the answer, but does not wait once it is longer.
+func (b *replayBuffer) deliver() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.delivering = true
+	b.cond.Broadcast()
+}
+
+// rewind makes the transport send the request again, with its body, when an HTTP/2 upstream has
+// given it back unprocessed: by GOAWAY or REFUSED_STREAM (RFC 9113, section 8.7).
+func (b *replayBuffer) rewind(r *http.Request) {
+	r.GetBody = func() (io.ReadCloser, error) {
+		if b.consumed() {
+			return nil, errConsumed
+		}
+		return b.newReader(), nil
+	}
+}
+
+var errConsumed = errors.New("part of the request's body is no longer kept")
+
+// answered drops the buffered body, as there is an answer.
+func (b *replayBuffer) answered() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.passThrough = true
+	b.cond.Broadcast()
 }
 
 // awaitAnswer marks the attempt as not yet accepted, so that its body stays buffered.
@@ -81,7 +114,7 @@ func (r *replayReader) Close() error {
 	return nil
 }
 
-// Read returns what is buffered, then the rest of the body.
+// Read returns the buffered bytes, then the rest of the body.
 func (r *replayReader) Read(p []byte) (int, error) {
 	b := r.body
 	b.mu.Lock()
@@ -98,7 +131,11 @@ func (r *replayReader) Read(p []byte) (int, error) {
 			return n, nil
 		case b.err != nil:
 			return 0, b.err
-		case b.filling || !b.passThrough && len(b.buffered) >= maxReplayBytes:
+		case b.filling:
+			b.cond.Wait()
+		case !b.passThrough && len(b.buffered) >= maxReplayBytes && b.delivering:
+			b.passThrough = true
+		case !b.passThrough && len(b.buffered) >= maxReplayBytes:
 			b.cond.Wait()
 		case b.passThrough:
 			b.discarded = true

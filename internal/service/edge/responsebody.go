@@ -8,7 +8,25 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 )
+
+// checkAnswer checks what net/http reads, but does not write.
+func checkAnswer(res *http.Response) error {
+	if res.StatusCode < 100 || res.StatusCode > 999 {
+		return trafficerror.AnswerErrorf("has the status %03d, which HTTP does not know", res.StatusCode)
+	}
+	for name := range res.Header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return trafficerror.AnswerErrorf("has a header whose name HTTP does not allow, %q", account.Shorten(name))
+		}
+	}
+	return nil
+}
 
 // prepareBody makes the proxy flush what has come of the answer before it waits for more, so that a
 // short answer is one write, head and body. The proxy's own flushing sends each head on its own,

@@ -19,8 +19,13 @@ import (
 // rewrite prepares the outgoing request. Its address and Host are set for each target.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	x.host = p.In.Host
-	p.Out.URL.RawQuery = p.In.URL.RawQuery // unchanged, even where Go cannot parse it
-	p.Out.Trailer = p.In.Trailer           // filled in while the body is read
+	p.Out.URL.RawQuery = p.In.URL.RawQuery                    // unchanged, even where Go cannot parse it
+	p.Out.Trailer = p.In.Trailer                              // filled in while the body is read
+	if agents := p.In.Header["User-Agent"]; len(agents) > 1 { // the transports send the first of one spelling
+		p.Out.Header["User-Agent"], p.Out.Header["user-agent"] = agents[:1], agents[1:]
+	}
+	// An upstream that answers without "100 Continue" may leave the body unread, as the next request.
+	p.Out.Close = p.Out.Header["Expect"] != nil
 	// Login actions drop these cookies too, but only where their rule applies.
 	trafficpolicy.DropLoginCookies(p.Out.Header)
 	for name, values := range p.In.Header {

@@ -95,6 +95,16 @@ func (x *exchange) send(r *http.Request, t *target) (*http.Response, error) {
 
 func (x *exchange) sendTo(out *http.Request, t *target, body *replayReader) (*http.Response, error) {
 	x.stream = nil
+	private := x.info.Upstreams.required(out)
+	res, err := x.sendOver(out, t, body, private)
+	if err == nil {
+		x.info.Upstreams.observe(res)
+	}
+	return res, err
+}
+
+// sendOver sends the request over connections that are private to the client, or shared.
+func (x *exchange) sendOver(out *http.Request, t *target, body *replayReader, private bool) (*http.Response, error) {
 	switch static := t.leaf.Static; {
 	case t.leaf.Response != nil:
 		return fixedResponse(out, t.leaf.Response), nil
@@ -105,12 +115,20 @@ func (x *exchange) sendTo(out *http.Request, t *target, body *replayReader) (*ht
 		if static.TLS {
 			out.URL.Scheme = "https"
 		}
-		return roundTripStatic(x.edge.staticTransport(x.endpoint.AccountID), out, body)
+		transport := x.edge.staticTransport(x.endpoint.AccountID)
+		if private {
+			transport = x.info.Upstreams.staticTransport(x.edge, x.endpoint.AccountID)
+		}
+		return roundTripStatic(transport, out, body)
 	}
 	ep := t.agent.Endpoint()
 	out.URL.Scheme, out.URL.Host = "http", ep.ID // only a key of the pool
 	out.Host = upstreamHost(ep, x.host)
-	res, stream, err := x.edge.agentPool(t.agent).roundTrip(out, body)
+	pool := x.edge.agentPool(t.agent)
+	if private {
+		pool = x.info.Upstreams.agentPool(x.edge, t.agent)
+	}
+	res, stream, err := pool.roundTrip(out, body)
 	x.stream = stream
 	return res, err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Limits of what is tried for one connection or request.
+// Limits of the attempts for one connection or request.
 const (
 	maxAttempts  = 8
 	maxRetryTime = 10 * time.Second
@@ -29,7 +29,7 @@ type Attempts interface {
 // Attempt is a leaf of a backend: one of Labels, Static and Response is set, and Outcome.
 type Attempt struct {
 	BackendID string
-	Labels    map[string]string      // of a tunnel group
+	Labels    map[string]string      // a tunnel group's labels
 	Static    *account.StaticAddress // an address
 	Response  *account.HTTPResponse  // an answer
 	Outcome   Outcome
@@ -72,7 +72,7 @@ type route struct {
 	endpoint *account.Endpoint
 
 	preselected Agent    // agent that was chosen already; nil = none
-	attempts    Attempts // of its backend; nil where its agents serve it
+	attempts    Attempts // leaves of its backend; nil where its agents serve it
 	tunnelGroup *Attempt // whose tunnels are being tried; nil = none
 	groupErr    error    // why the group's last tunnel did not serve
 	tried       []Agent

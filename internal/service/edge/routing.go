@@ -17,8 +17,19 @@ const maxHops = 8
 // resolveEndpoint returns the current state of the endpoint, which may be newer than the
 // connection, and of a pool of cloud endpoints the member whose turn it is. For an endpoint of
 // agents it also returns the agent that is to serve, or nil when none is online and the endpoint
-// has a traffic policy, which may still answer.
+// has a traffic policy, which may still answer. The caller releases the agent, also after an error.
 func (e *Edge) resolveEndpoint(
+	ctx context.Context, ep *account.Endpoint, info *ClientInfo,
+) (*account.Endpoint, Agent, error) {
+	latest, agent, err := e.findLatest(ctx, ep, info)
+	if err == nil && e.opt.Checker != nil {
+		err = e.opt.Checker.Check(latest)
+	}
+	return latest, agent, err
+}
+
+// findLatest is resolveEndpoint without Options.Checker.
+func (e *Edge) findLatest(
 	ctx context.Context, ep *account.Endpoint, info *ClientInfo,
 ) (*account.Endpoint, Agent, error) {
 	if ep.Type != account.TypeCloud {
@@ -72,10 +83,10 @@ func (e *Edge) nextHop(
 func (e *Edge) resolveTCP(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
 	for range maxHops + 1 {
 		latest, agent, err := e.resolveEndpoint(ctx, ep, info)
-		if err != nil {
-			return route{}, err
+		var verdict trafficpolicy.Verdict
+		if err == nil {
+			verdict, err = e.evaluateConn(ctx, latest, info)
 		}
-		verdict, err := e.evaluateConn(ctx, latest, info)
 		if agent != nil && (err != nil || verdict.Target != trafficpolicy.Target{}) {
 			agent.Release()
 		}
@@ -117,6 +128,9 @@ func (x *exchange) handleRequest(w http.ResponseWriter, r *http.Request, ep *acc
 	}
 	if err != nil {
 		x.fail(w, r, err)
+		return
+	}
+	if hops == 0 && x.conn != nil && !x.admitHost(r, latest) {
 		return
 	}
 	policy, err := x.edge.policies.forEndpoint(latest)

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
 )
 
 // leaves are Attempts that return list in order, and record the results reported to them.

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // noMeter is a Meter that counts nothing.

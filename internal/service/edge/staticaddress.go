@@ -92,7 +92,7 @@ func (*staticConn) waitOpened() error { return nil }
 // Next returns the next bytes.
 func (c *staticConn) Next() ([]byte, error) { return c.source.Next() }
 
-// Abort resets the connection, so that the peer does not take what it got for complete.
+// Abort resets the connection, so that the peer does not treat the bytes as complete.
 func (c *staticConn) Abort() error {
 	var below net.Conn = c.HalfCloser
 	if t, ok := below.(*tls.Conn); ok {
@@ -112,6 +112,12 @@ func (e *Edge) staticTransport(accountID string) *http.Transport {
 	if t := e.staticTransports[accountID]; t != nil {
 		return t
 	}
+	t := e.newStaticTransport()
+	e.staticTransports[accountID] = t
+	return t
+}
+
+func (e *Edge) newStaticTransport() *http.Transport {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return e.dialStatic(ctx, address, false)
@@ -128,7 +134,6 @@ func (e *Edge) staticTransport(accountID string) *http.Transport {
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(true)
-	e.staticTransports[accountID] = t
 	return t
 }
 

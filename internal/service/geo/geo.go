@@ -59,8 +59,8 @@ type Databases struct {
 type file struct {
 	path       string
 	reader     atomic.Pointer[maxminddb.Reader]
-	loaded     fileVersion // of the content that was read last
-	contentErr error       // of that content; nil when it is a database
+	loaded     fileVersion // the version of the content that was read last
+	contentErr error       // that content's error; nil when it is a database
 	lastLogged string      // error
 }
 

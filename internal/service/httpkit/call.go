@@ -21,8 +21,8 @@ import (
 type Call struct {
 	Writer      *ResponseRecorder
 	Request     *http.Request
-	OperationID string          // of this request, in its error and its log line
-	Key         *account.APIKey // of the caller; nil until it is authenticated
+	OperationID string          // this request's id, in its error and its log line
+	Key         *account.APIKey // the caller's key; nil until it is authenticated
 	ReadOnly    bool            // it changes nothing, whatever its method
 
 	started time.Time

@@ -14,15 +14,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 )
 
-// Abortable returns a writer and a request to serve instead of w and r, and the function that
-// aborts them: it ends the context, makes the writer refuse everything, ends reads and writes that
-// wait, calls closeConn, and closes the connection of an upgraded request. closeConn resets the
-// client's connection, and may be called more than once; it is nil where the connection carries
-// other requests. abort does not block and must not be called once the handler has returned, which
-// Registry guarantees. The writer, the request's body and an upgraded connection check for an abort
-// themselves, at least every 64 KiB: after it at most the write goes out that had passed the check.
-// They also check the lease, and abort the request when it is not valid; nil is always valid. They
-// cost no copy, and no allocation for a piece.
+// Abortable returns a writer and a request to serve instead of w and r, and a function that aborts
+// them: it cancels the context, fails the writer and pending reads and writes, calls closeConn, and
+// closes the connection of an upgraded request. abort does not block, and must not be called once
+// the handler has returned, which Registry guarantees. closeConn resets the client's connection,
+// and may be called more than once; it is nil if the connection carries other requests. Reads and
+// writes check for an abort and for a valid lease at least every 64 KiB: after an abort at most one
+// write that had passed the check goes out. An invalid lease aborts the request; nil is always
+// valid. The checks copy and allocate nothing.
 func Abortable(
 	w http.ResponseWriter, r *http.Request, closeConn func(), l *lease.Lease,
 ) (abortable http.ResponseWriter, wrapped *http.Request, abort func()) {

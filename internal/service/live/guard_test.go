@@ -176,7 +176,7 @@ func TestGuard_PassesWholeDownload(t *testing.T) {
 	}
 }
 
-func TestGuard_ReadFromTakesWhatItPassesOn(t *testing.T) {
+func TestGuard_ReadFromReadsOnlyPassedBytes(t *testing.T) {
 	t.Parallel()
 	f, _ := testFile(t, 3*maxUnchecked)
 	for _, src := range []io.Reader{f, strings.NewReader(strings.Repeat("x", 3*maxUnchecked))} {
@@ -303,9 +303,9 @@ func TestGuard_DropsRestOfUpload(t *testing.T) {
 	}
 }
 
-// TestGuard_ReadDropsWhatComesAfterEnd covers both checks of a read: a session that has ended before
+// TestGuard_DropsReadsAfterEnd covers both checks of a read: a session that has ended before
 // it, and one that ends while it waits.
-func TestGuard_ReadDropsWhatComesAfterEnd(t *testing.T) {
+func TestGuard_DropsReadsAfterEnd(t *testing.T) {
 	t.Parallel()
 	for _, before := range []bool{true, false} {
 		var end func()

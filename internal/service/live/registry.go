@@ -25,7 +25,7 @@ type Registry struct {
 	listCount  uint64 // calls of Sessions
 	leaseEnded int    // requests that ended with the lease, and that Run has not reported yet
 	sessions   map[string]map[*Entry]struct{}
-	pending    list.List         // of *Entry without a session yet, the oldest in front
+	pending    list.List         // *Entry values without a session yet, the oldest in front
 	aborts     []abortRecord     // the oldest in front
 	abortedAt  map[string]uint64 // the abortCount of each id's latest record
 }

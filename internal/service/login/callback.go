@@ -22,8 +22,9 @@ func (q *request) handleCallback() error {
 	state := q.clientQuery().Get("state")
 	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.State, state) })
 	if f == nil {
-		return q.noFlowError("a callback")
+		return q.staleResponse("a callback", q.statePath(state))
 	}
+	q.returnTo = f.ReturnTo
 	ctx, cancel := q.providerContext()
 	defer cancel()
 	auth, err := q.provider.(CallbackProvider).HandleCallback(ctx, q.clientRequest(ctx), f, q.action)
@@ -63,8 +64,11 @@ func (q *request) handleACS() error {
 		return RefusedError("This login began at the identity provider; this endpoint admits only those that begin "+
 			"here. Open "+q.action.EndpointURL+".", nil)
 	}
-	if err := q.checkReplay(r, auth); err != nil {
+	if first, err := q.isFirstUse(r, auth); err != nil {
 		return err
+	} else if !first { // a page that was reloaded: only the GET has the browser's session, if there is one
+		q.redirect(q.action.path(PathFinish))
+		return nil
 	}
 	returnTo := "/"
 	if auth.InResponseTo == "" {
@@ -86,20 +90,19 @@ func (q *request) handleACS() error {
 	return nil
 }
 
-// checkReplay refuses an authentication whose Once key was used before, on any server.
-func (q *request) checkReplay(r *http.Request, auth *Authentication) error {
+// isFirstUse reports whether the Once key of an authentication was not used before, on any server.
+func (q *request) isFirstUse(r *http.Request, auth *Authentication) (bool, error) {
 	if auth.Once == "" {
-		return nil
+		return true, nil
 	}
 	first, err := q.opt.Store.UseOnce(r.Context(), q.action.AccountID, auth.Once, auth.OnceUntil)
 	if err != nil {
-		return unavailable("recording the use of an assertion", err)
+		return false, unavailable("recording the use of an assertion", err)
 	}
 	if !first {
-		return RefusedError("This login was used before. Open "+q.action.EndpointURL+" again.",
-			errors.New("the assertion was used before"))
+		q.log.Info("an assertion was used before", "endpoint", q.Endpoint.ID, "auth_id", q.Config.AuthID)
 	}
-	return nil
+	return first, nil
 }
 
 // handleFinish ends a login whose response was posted, in the browser that started it.
@@ -110,18 +113,18 @@ func (q *request) handleFinish() error {
 	mode := q.r.Header.Get("Sec-Fetch-Mode")
 	hash := hashToken(q.clientQuery().Get("ticket"))
 	if hash == nil || mode != "" && mode != "navigate" {
-		return q.noFlowError("an invalid ticket")
+		return q.staleResponse("an invalid ticket", "/")
 	}
 	data, err := q.opt.Store.RedeemTicket(q.r.Context(), q.action.AccountID, hash)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
-		return q.noFlowError("an unknown ticket")
+		return q.staleResponse("an unknown ticket", "/")
 	case err != nil:
 		return unavailable("redeeming a ticket", err)
 	}
 	var t finishTicket
 	if err := json.Unmarshal(data, &t); err != nil || t.Authentication == nil || t.Scope != q.scope() {
-		return q.noFlowError("a ticket of another action")
+		return q.staleResponse("a ticket of another action", "/")
 	}
 	if t.Authentication.InResponseTo == "" {
 		began := t.ReceivedAt
@@ -132,7 +135,7 @@ func (q *request) handleFinish() error {
 	}
 	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.RequestID, t.Authentication.InResponseTo) })
 	if f == nil {
-		return q.noFlowError("an assertion")
+		return q.staleResponse("an assertion", "/")
 	}
 	return q.completeLogin(t.Authentication, f)
 }
@@ -140,6 +143,7 @@ func (q *request) handleFinish() error {
 // completeLogin stores the session of an authentication, always a new one, ends the session that
 // the browser had here, and redirects the browser to the flow's return path.
 func (q *request) completeLogin(auth *Authentication, f *Flow) error {
+	q.person = auth.Identity
 	if err := q.checkAuthTime(auth, f); err != nil {
 		return err
 	}

@@ -34,15 +34,18 @@ func TestACS_FinishesPostedLogin(t *testing.T) {
 		len(w.store.logins) != 0 {
 		t.Fatalf("%d to %s", post.Code, finish)
 	}
-	if again := w.postACS("SAMLResponse=x"); again.Code != 403 {
-		t.Errorf("the assertion a second time: %d", again.Code)
+	again := w.postACS("SAMLResponse=x")
+	if res := b.get(again.Header().Get("Location")); again.Code != http.StatusSeeOther || res.Code != 403 {
+		t.Errorf("the assertion a second time: %d, %d", again.Code, res.Code)
 	}
 	if res := b.get(finish); res.Code != http.StatusSeeOther || res.Header().Get("Location") != "/page" ||
 		b.get("/page").upstream == nil {
 		t.Errorf("%d %s", res.Code, res.Body)
 	}
-	if res := b.get(finish); res.Code != 403 || len(w.store.logins) != 1 {
-		t.Errorf("the ticket a second time: %d", res.Code)
+	for _, target := range []string{finish, again.Header().Get("Location")} { // the browser has a session now
+		if res := b.get(target); res.Header().Get("Location") != "/" || len(w.store.logins) != 1 {
+			t.Errorf("the ticket or the assertion a second time: %d", res.Code)
+		}
 	}
 	if strings.Contains(w.log.String(), "ticket=") || strings.Contains(w.log.String(), finish[len(finish)-20:]) {
 		t.Errorf("the log has the ticket: %s", w.log)

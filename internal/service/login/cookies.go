@@ -5,14 +5,21 @@ package login
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
+// sessionCookieName returns the name of the cookie of sessions. Browsers send the cookies of a host
+// to all of its ports, so that a port but the usual one is part of the name.
 func (q *request) sessionCookieName() string {
-	return trafficpolicy.LoginCookiePrefix + q.action.AuthID
+	name := trafficpolicy.LoginCookiePrefix + q.action.AuthID
+	if u, err := url.Parse(q.action.EndpointURL); err == nil && u.Port() != "" && u.Port() != "443" {
+		name += "~" + u.Port()
+	}
+	return name
 }
 
 // stateNameLen is the number of characters of a flow's state in the name of its cookie.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
@@ -36,8 +37,8 @@ func userMessage(err error) string {
 // maxLoggedCause is the limit of a logged cause in bytes.
 const maxLoggedCause = 500
 
-// logText returns the text of an error for the log, without tokens: its cause alone if the message is
-// for the person.
+// logText returns the text of an error for the log and the endpoint's owner, without tokens and words
+// of Go: its cause alone if the message is for the person.
 func logText(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) && e.Cause != nil &&
@@ -45,7 +46,8 @@ func logText(err error) string {
 		err = e.Cause
 	}
 	text := err.Error()
-	text = redact.Tokens(strings.ToValidUTF8(text[:min(len(text), 4*maxLoggedCause)], "?"))
+	text = strings.ToValidUTF8(text[:min(len(text), 4*maxLoggedCause)], "?")
+	text = redact.Tokens(printable.DecodeError(text))
 	if len(text) > maxLoggedCause {
 		text = strings.ToValidUTF8(text[:maxLoggedCause], "") + "…"
 	}

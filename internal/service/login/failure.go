@@ -6,6 +6,7 @@ package login
 import (
 	"cmp"
 	"errors"
+	"net/netip"
 	"net/url"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -19,6 +20,9 @@ const stepSession = "session"
 type Failure struct {
 	Endpoint         *account.Endpoint
 	AuthID, Provider string
+	Client           netip.Addr // the browser's address
+	// Person names whom the provider has confirmed, "" before it has.
+	Person string
 	// Step is "session" for requests to the endpoint itself, else the name of the reserved path.
 	Step string
 	Code account.Code
@@ -28,10 +32,11 @@ type Failure struct {
 	Shown, Reason string
 }
 
-// PersonalError is a cause that lists what a provider says about a person. That is for the server's
+// PersonalError is a cause that lists claims of a provider about a person. That is for the server's
 // log only.
 type PersonalError struct {
-	Public string // without what is personal
+	Public string                // without what is personal
+	Person account.LoginIdentity // as the provider confirmed it
 	Cause  error
 }
 
@@ -53,10 +58,20 @@ func (q *request) reportFailure(code account.Code, shown string, cause error) {
 	reason := logText(cause)
 	var personal *PersonalError
 	if errors.As(cause, &personal) {
-		reason = personal.Public
+		reason, q.person = personal.Public, personal.Person
 	}
 	q.opt.OnFailure(Failure{Endpoint: q.Endpoint, AuthID: q.Config.AuthID, Provider: providerName(q.Config),
-		Step: cmp.Or(q.step, stepSession), Code: code, Shown: shown, Reason: reason})
+		Client: q.Conn.ClientIP, Person: personName(q.person), Step: cmp.Or(q.step, stepSession), Code: code,
+		Shown: shown, Reason: reason})
+}
+
+// personName returns what the provider calls a person, with the id that tells namesakes apart.
+func personName(id account.LoginIdentity) string {
+	name := cmp.Or(id.Email, id.Username, id.Name)
+	if name == "" || id.ProviderUserID == "" || name == id.ProviderUserID {
+		return cmp.Or(name, id.ProviderUserID)
+	}
+	return name + " (" + id.ProviderUserID + ")"
 }
 
 // providerName returns the name of the config's provider, or its host.

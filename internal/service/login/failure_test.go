@@ -4,6 +4,7 @@
 package login
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,6 +22,11 @@ type failureCase struct {
 	reason string
 }
 
+// confirmedPersons are those whom a failure names, by the case.
+func confirmedPersons() map[string]string {
+	return map[string]string{"a personal cause": "ann@example.com (1078)", "not in the groups any more": "Ann (ann)"}
+}
+
 func failureCases() map[string]failureCase {
 	return map[string]failureCase{
 		"the provider does not answer": {func(w *harness, b *browser) {
@@ -31,6 +37,14 @@ func failureCases() map[string]failureCase {
 			b.get("/")
 			b.get(strings.Replace(w.callback(), "good", "bad", 1))
 		}, PathCallback, account.CodeLoginFailed, "cause-of-refusal"},
+		"a claim of another kind": {func(w *harness, b *browser) {
+			b.get("/")
+			w.idp.err = ProviderError(fmt.Errorf("reading the ID token: %w",
+				json.Unmarshal([]byte(`{"exp":"soon"}`), &struct {
+					Exp int64 `json:"exp"`
+				}{})))
+			b.get(w.callback())
+		}, PathCallback, account.CodeProviderFailed, "reading the ID token: exp is a text and must be a whole number"},
 		"no cause": {func(w *harness, b *browser) {
 			b.get("/")
 			w.idp.err = RefusedError("no more people", nil)
@@ -39,7 +53,8 @@ func failureCases() map[string]failureCase {
 		"a personal cause": {func(w *harness, b *browser) {
 			b.get("/")
 			w.idp.err = RefusedError("no", fmt.Errorf("checking: %w",
-				&PersonalError{Public: "no group", Cause: errors.New("planted-group")}))
+				&PersonalError{Public: "no group", Person: account.LoginIdentity{Email: "ann@example.com",
+					ProviderUserID: "1078"}, Cause: errors.New("planted-group")}))
 			b.get(w.callback())
 		}, PathCallback, account.CodeLoginFailed, "no group"},
 		"a wrong clock": {func(w *harness, b *browser) {
@@ -85,7 +100,8 @@ func TestLogin_ReportsFailures(t *testing.T) {
 			}
 			f := got[0]
 			if f.Step != c.step || f.Code != c.code || !strings.Contains(f.Reason, c.reason) || f.Shown == "" ||
-				f.Endpoint.AccountID != "ac" || f.AuthID != "staff" || strings.Contains(f.Reason, "planted") {
+				f.Endpoint.AccountID != "ac" || f.Person != confirmedPersons()[name] || !f.Client.IsValid() ||
+				f.AuthID != "staff" || strings.Contains(f.Reason, "planted") {
 				t.Errorf("%+v", f)
 			}
 		})

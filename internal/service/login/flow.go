@@ -65,8 +65,8 @@ func (q *request) startFlow(returnTo string, restarts int) error {
 	if err != nil {
 		return unavailable("reading the store's clock", err)
 	}
-	f := &Flow{State: randomToken(), Nonce: randomToken(), Verifier: randomToken(), ReturnTo: returnTo,
-		StartedAt: q.now().UTC(), StoreTime: now, ForceReauth: restarts > 0, Restarts: restarts}
+	f := &Flow{State: randomToken() + q.stateSuffix(returnTo), Nonce: randomToken(), Verifier: randomToken(),
+		ReturnTo: returnTo, StartedAt: q.now().UTC(), StoreTime: now, ForceReauth: restarts > 0, Restarts: restarts}
 	start, err := q.provider.StartFlow(ctx, f, q.action)
 	if err != nil {
 		return err
@@ -76,6 +76,33 @@ func (q *request) startFlow(returnTo string, restarts int) error {
 	q.setCookie(q.flowCookieName(f.State), q.sealFlow(f), flowLifetime)
 	q.redirect(start.URL)
 	return nil
+}
+
+// maxStatePath is the length in bytes of the longest return path that a state carries: providers
+// limit the length of URLs.
+const maxStatePath = 256
+
+// stateSuffix returns the return path, encrypted, as the end of a flow's state: the callback has it
+// when the browser no longer has the flow's cookie. SAML leaves no room for it.
+func (q *request) stateSuffix(returnTo string) string {
+	if _, ok := q.provider.(CallbackProvider); !ok || returnTo == "/" || len(returnTo) > maxStatePath {
+		return ""
+	}
+	return "." + base64.RawURLEncoding.EncodeToString(q.opt.Key.Seal(returnTo, "return\x00"+q.scope()))
+}
+
+// statePath returns the return path that a state carries; "/" if there is none.
+func (q *request) statePath(state string) string {
+	_, suffix, _ := strings.Cut(state, ".")
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(suffix)
+	if err != nil {
+		return "/"
+	}
+	text, err := q.opt.Key.Unseal(sealed, "return\x00"+q.scope())
+	if err != nil {
+		return "/"
+	}
+	return returnPath(text)
 }
 
 // handleLogin starts a login at the person's own request.
@@ -181,9 +208,21 @@ func equalSecrets(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
-// noFlowError makes the error of a provider's response that belongs to no flow of this browser:
-// never started here, expired, or already finished.
-func (q *request) noFlowError(what string) error {
+// staleResponse answers a provider's response that belongs to no flow of this browser: never started
+// here, expired, or already finished, by this tab or another. It makes no session; a browser that
+// has one goes on to returnTo, where the session is checked like any other.
+func (q *request) staleResponse(what, returnTo string) error {
+	q.returnTo = returnTo
+	if hash := q.sessionTokenHash(); hash != nil && isNavigation(q.r) {
+		session, err := q.lookUpSession(hash)
+		if err != nil {
+			return err
+		}
+		if session != nil {
+			q.redirect(returnTo)
+			return nil
+		}
+	}
 	return RefusedError("This login was not begun in this browser, or it has ended. Open "+q.action.EndpointURL+
 		" to begin again; your browser has to keep cookies for this site.",
 		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what))

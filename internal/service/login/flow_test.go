@@ -4,6 +4,7 @@
 package login
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -134,9 +135,17 @@ func TestFlow_KeepsOnePerTab(t *testing.T) {
 			t.Errorf("%d cookies", len(b.cookies))
 		}
 	}
-	for i, want := range []string{"", "", "/3", "/4", "/5", "/6", "/7"} {
-		res := b.get("/_fairlead/staff/callback?code=good&state=" + w.idp.flows[i].State)
-		if got := res.Header().Get("Location"); got != want || want == "" && code(res) != account.CodeLoginFailed {
+	callback := func(i int) response {
+		return b.get("/_fairlead/staff/callback?code=good&state=" + w.idp.flows[i].State)
+	}
+	if res := callback(0); code(res) != account.CodeLoginFailed || len(w.store.logins) != 0 ||
+		!strings.Contains(res.Body.String(), "Open https://app.example.com/1 to begin again") {
+		t.Errorf("a flow that was given up, without a session: %d %s", res.Code, res.Body)
+	}
+	for _, i := range []int{2, 3, 4, 5, 6, 0, 1, 2} { // the last three have no flow any more, and the browser a session
+		res := callback(i)
+		if got, want := res.Header().Get("Location"), fmt.Sprint("/", i+1); res.Code != http.StatusSeeOther ||
+			got != want {
 			t.Errorf("tab %d: %d, to %q, want %q", i+1, res.Code, got, want)
 		}
 	}
@@ -151,8 +160,9 @@ func TestCallback_RefusesForeignFlows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]func(w *harness, b *browser) *browser{
 		"another browser (login CSRF)": func(w *harness, _ *browser) *browser { return w.browser() },
-		"a second time": func(w *harness, b *browser) *browser {
+		"a second time, without the session": func(w *harness, b *browser) *browser {
 			b.get(w.callback())
+			clear(b.cookies)
 			return b
 		},
 		"too late": func(w *harness, b *browser) *browser {
@@ -193,6 +203,84 @@ func TestCallback_RefusesForeignFlows(t *testing.T) {
 	}
 	if res := b.get(w.callback()); res.Code != 403 { // the flow has ended with the first answer
 		t.Errorf("a callback after one that was refused: %d", res.Code)
+	}
+}
+
+// TestCallback_GoesOnWithLiveSession sends responses of a provider that belong to no flow of a
+// browser with a session: it keeps that session, and gets no other.
+func TestCallback_GoesOnWithLiveSession(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	b := w.browser()
+	b.login("/page?a=b")
+	reloaded, token := w.callback(), b.cookies["__Host-fl-staff"]
+	w.browser().get("/other")
+	foreign := w.callback()
+	for target, want := range map[string]string{
+		reloaded: "/page?a=b", foreign: "/other", strings.Replace(reloaded, "good", "bad", 1): "/page?a=b",
+		"/_fairlead/staff/callback?error=access_denied&state=" + w.idp.flows[0].State: "/page?a=b",
+		"/_fairlead/staff/callback": "/", reloaded[:len(reloaded)-1] + "!": "/",
+		"/_fairlead/staff/callback?code=good&state=" + strings.Split(w.idp.last().State, ".")[0] + ".L2V2aWw": "/",
+		"/_fairlead/staff/finish": "/", "/_fairlead/staff/finish?ticket=" + randomToken(): "/",
+	} {
+		if res := b.get(target); res.Code != http.StatusSeeOther || res.Header().Get("Location") != want {
+			t.Errorf("%s: %d to %q, want %q", target, res.Code, res.Header().Get("Location"), want)
+		}
+		if res := b.get(target, "Sec-Fetch-Mode", "cors"); res.Code != 403 {
+			t.Errorf("%s, fetched by a script: %d", target, res.Code)
+		}
+	}
+	if len(w.store.logins) != 1 || b.cookies["__Host-fl-staff"] != token || b.get("/").upstream == nil {
+		t.Errorf("%d logins; cookies %v", len(w.store.logins), b.cookies)
+	}
+	clear(w.store.sessions) // revoked
+	if res := b.get(reloaded); res.Code != 403 || len(w.store.logins) != 1 {
+		t.Errorf("after the session has ended: %d", res.Code)
+	}
+}
+
+// TestSession_AdmitsOnePort logs in to two ports of one host, whose cookies a browser mixes.
+func TestSession_AdmitsOnePort(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	b := w.browser()
+	for range 3 {
+		for _, host := range []string{"app.example.com:8443", "app.example.com:9443", "app.example.com"} {
+			if b.host = host; b.get("/").upstream == nil {
+				b.get(w.callback())
+			}
+			if b.get("/").upstream == nil {
+				t.Errorf("%s asks for a login again; cookies %v", host, b.cookies)
+			}
+		}
+	}
+	if len(w.store.logins) != 3 || len(w.store.sessions) != 3 || len(b.cookies) != 3 {
+		t.Errorf("%d logins, %d sessions, cookies %v", len(w.store.logins), len(w.store.sessions), b.cookies)
+	}
+}
+
+// TestFrame_GetsDisplayablePage opens an endpoint within another page.
+func TestFrame_GetsDisplayablePage(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	b := w.browser()
+	for _, dest := range []string{"iframe", "frame", "embed", "object"} {
+		res := b.get(`/a?b="><script>`, "Sec-Fetch-Dest", dest)
+		if policy := res.Header().Get("Content-Security-Policy"); res.Code != 401 ||
+			code(res) != account.CodeLoginNeeded ||
+			!strings.Contains(policy, "frame-ancestors *") || strings.Contains(policy, "script-src") ||
+			!strings.Contains(res.Body.String(),
+				`target="_blank" rel="noopener">Open https://app.example.com in a new tab<`) ||
+			strings.Contains(res.Body.String(), "<script>") || len(b.cookies) != 0 {
+			t.Errorf("%s: %d %s %s", dest, res.Code, policy, res.Body)
+		}
+	}
+	if res := b.get("/", "Sec-Fetch-Dest", "document"); res.Code != http.StatusSeeOther {
+		t.Errorf("a tab: %d", res.Code)
+	}
+	b.login("/")
+	if b.get("/", "Sec-Fetch-Dest", "iframe").upstream == nil {
+		t.Error("a frame with a session is not passed on")
 	}
 }
 

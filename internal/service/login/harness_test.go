@@ -34,6 +34,7 @@ type fakeStore struct {
 	used       map[string]bool
 	revoked    []account.RevokeSelector
 	reasons    []string
+	devices    []string        // that were noted
 	err        error           // of every call
 	loginAgain int             // the number of logins that fail with CodeLoginAgain
 	onRead     func(id string) // called during LiveSession; nil = none
@@ -92,6 +93,13 @@ func (m *fakeStore) LiveSession(_ context.Context, accountID string, hash []byte
 		onRead(s.ID)
 	}
 	return s, nil
+}
+
+func (m *fakeStore) RecordDevice(s *account.LiveSession, d account.Device) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.devices = append(m.devices, s.ID+" "+d.IPAddress+" "+d.UserAgent.Raw)
+	s.LastUse.Device = d
 }
 
 func (m *fakeStore) RevokedSince(context.Context, string, string) (time.Time, error) {

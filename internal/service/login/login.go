@@ -26,7 +26,7 @@ import (
 // Options configure a Handler.
 type Options struct {
 	Store     account.Logins
-	Revoker   account.Revoker // of logouts
+	Revoker   account.Revoker // ends sessions at a logout
 	Live      *live.Registry
 	Key       *seal.Key                                           // seals what browsers carry
 	Device    func(r *http.Request, ip netip.Addr) account.Device // nil = the User-Agent as it is, and the address
@@ -50,9 +50,9 @@ type Options struct {
 // Limits of a login.
 const (
 	flowLifetime    = 10 * time.Minute
-	maxRestarts     = 3                // of one login, because of revocations during it
-	maxFlows        = 5                // of one browser at an action
-	providerTimeout = 20 * time.Second // of all requests to a provider in one step
+	maxRestarts     = 3                // restarts of a login, because of revocations during it
+	maxFlows        = 5                // logins under way per browser and action
+	providerTimeout = 20 * time.Second // limit for all requests to a provider in one step
 	maxPost         = 512 << 10        // bytes of a post to acs
 	maxLogoutPost   = 16 << 10         // bytes of a post to logout
 )
@@ -90,6 +90,17 @@ func New(o Options) *Handler {
 // Close closes idle connections to identity providers.
 func (h *Handler) Close() { h.providers.client.CloseIdleConnections() }
 
+// CertificateEnd returns the name of the config's provider, and when its last certificate or its
+// metadata expires. The time is zero for a provider without certificates, and while its metadata has
+// not been fetched from the URL.
+func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig) (name string, end time.Time) {
+	p, err := h.providers.find(accountID, c)
+	if certified, ok := p.(CertifiedProvider); ok && err == nil {
+		return certified.CertificateEnd()
+	}
+	return "", time.Time{}
+}
+
 func plainDevice(r *http.Request, ip netip.Addr) account.Device {
 	d := account.Device{UserAgent: account.UserAgent{Raw: r.UserAgent()}}
 	if ip.IsValid() {
@@ -106,7 +117,10 @@ type request struct {
 	r        *http.Request
 	action   Action
 	provider Provider
-	step     string // of the login; "" = stepSession
+	step     string // current step of the login; "" = stepSession
+	returnTo string // the path at which the login began; "" = unknown
+	// person is whom the provider has confirmed, for reports of failures.
+	person account.LoginIdentity
 }
 
 // ServeLogin implements trafficpolicy.LoginHandler.
@@ -225,6 +239,9 @@ func (q *request) writeError(err error) {
 	q.reportFailure(code, msg, err)
 	if code == account.CodeUnavailable {
 		q.w.Header().Set("Retry-After", "2")
+	}
+	if q.returnTo != "/" && q.returnTo != "" { // the owner of the endpoint is not told
+		msg = strings.ReplaceAll(msg, q.action.EndpointURL, q.action.EndpointURL+q.returnTo)
 	}
 	q.writePage(code, msg)
 }

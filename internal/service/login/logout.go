@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // showLogoutForm writes a page with a button: a GET changes nothing.
@@ -54,7 +55,7 @@ func (q *request) handleLogout() error {
 	}
 	q.setCookie(q.sessionCookieName(), "", 0)
 	q.writeLogoutPage(logoutPage{Title: "Logged out", Text: "You are logged out of " + q.action.EndpointURL +
-		". You may still be logged in with the identity provider.", Link: "Log in again"})
+		". You may still be logged in with the identity provider.", Link: "Log in again", Path: "/"})
 	return nil
 }
 
@@ -120,8 +121,12 @@ func (q *request) rejectLogoutToken(cause error) {
 	_, _ = q.w.Write([]byte(`{"error":"invalid_request"}` + "\n")) // the client may be gone
 }
 
-// logoutPage is a page of the logout with a button, which posts to the same URL, or a link.
-type logoutPage struct{ Title, Text, Button, Link string }
+// logoutPage is a page of the logout with a button, which posts to the same URL, or a link, which
+// opens a new tab if NewTab is set.
+type logoutPage struct {
+	Title, Text, Button, Link, Path string
+	NewTab                          bool
+}
 
 var logoutTemplate = template.Must(template.New("logout").Parse(`<!doctype html>
 <html lang="en">
@@ -137,19 +142,32 @@ button { font: inherit; padding: .4rem 1rem }
 <h1>{{.Title}}</h1>
 <p>{{.Text}}</p>
 {{if .Button}}<form method="post"><button>{{.Button}}</button></form>{{end}}
-{{if .Link}}<p><a href="/">{{.Link}}</a></p>{{end}}
+{{if .Link}}<p><a href="{{.Path}}"{{if .NewTab}} target="_blank" rel="noopener"{{end}}>{{.Link}}</a></p>{{end}}
 </main>
 </html>
 `))
 
 // writeLogoutPage writes a logout page, which cannot be framed and runs no script.
-func (q *request) writeLogoutPage(p logoutPage) {
+func (q *request) writeLogoutPage(p logoutPage) { q.writeOwnPage(http.StatusOK, "'none'", p) }
+
+// writeFramedPage answers a frame within another page, in which no identity provider shows its login.
+// The page may be framed: it has a link and nothing that a click could change.
+func (q *request) writeFramedPage() {
+	path := returnPath(trafficpolicy.ClientRequestURI(q.r))
+	q.w.Header().Set(account.CodeHeader, string(account.CodeLoginNeeded))
+	q.writeOwnPage(account.CodeLoginNeeded.Status(), "*", logoutPage{Title: "Log in", Text: "This page asks for a " +
+		"login, which cannot be shown inside another page. Open it in a new tab and log in there. If it stays " +
+		"like this afterwards, your browser keeps logins from pages inside other sites.",
+		Link: "Open " + q.action.EndpointURL + " in a new tab", Path: path, NewTab: true})
+}
+
+func (q *request) writeOwnPage(status int, framedBy string, p logoutPage) {
 	q.setPrivacyHeaders()
 	h := q.w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy",
-		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "+
+		"base-uri 'none'; frame-ancestors "+framedBy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	q.w.WriteHeader(http.StatusOK)
+	q.w.WriteHeader(status)
 	_ = logoutTemplate.Execute(q.w, p) // a fixed template over texts; the client may be gone
 }

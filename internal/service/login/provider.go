@@ -17,8 +17,8 @@ import (
 type Flow struct {
 	State       string    `json:"s"`
 	Nonce       string    `json:"n,omitempty"`
-	Verifier    string    `json:"v,omitempty"` // of PKCE
-	RequestID   string    `json:"i,omitempty"` // of SAML's AuthnRequest
+	Verifier    string    `json:"v,omitempty"` // PKCE code verifier
+	RequestID   string    `json:"i,omitempty"` // ID of the SAML AuthnRequest
 	ReturnTo    string    `json:"r"`           // path and query of the endpoint's host
 	StartedAt   time.Time `json:"t"`           // by this server's clock
 	StoreTime   time.Time `json:"c"`           // when it began, by the store's clock
@@ -58,14 +58,14 @@ type Redirect struct {
 	RequestID string // SAML: the ID of the AuthnRequest, kept in the Flow
 }
 
-// Authentication is what a provider has confirmed about a person.
+// Authentication holds the statements of a provider about a person.
 type Authentication struct {
 	Key      string                   `json:"key"` // account.NewLogin.Key
 	Provider account.IdentityProvider `json:"provider"`
 	Identity account.LoginIdentity    `json:"identity"`
 
 	Issuer    string    `json:"issuer,omitempty"` // "" = no back-channel logout
-	Client    string    `json:"client,omitempty"` // of the provider, to which the person has logged in
+	Client    string    `json:"client,omitempty"` // the provider's client that the person logged in to
 	Subject   string    `json:"subject,omitempty"`
 	SessionID string    `json:"session_id,omitempty"` // the provider's
 	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = unknown
@@ -106,6 +106,14 @@ type PostProvider interface {
 	ConsumeResponse(ctx context.Context, r *http.Request, action Action) (*Authentication, error)
 	// Metadata returns the body of GET …/metadata.
 	Metadata(ctx context.Context, action Action) ([]byte, error)
+}
+
+// CertifiedProvider is a provider whose logins fail once its certificates have expired.
+type CertifiedProvider interface {
+	Provider
+	// CertificateEnd returns the provider's name, and when the last of its certificates expires or its
+	// metadata does; zero while that is unknown. It makes no request.
+	CertificateEnd() (name string, end time.Time)
 }
 
 // LogoutToken is a verified logout token.

@@ -5,7 +5,7 @@ package login
 
 import "testing"
 
-func TestAction_URLIsOfEndpoint(t *testing.T) {
+func TestActionURL_FollowsEndpoint(t *testing.T) {
 	t.Parallel()
 	for endpoint, want := range map[string]string{
 		"https://app.example.com":      "https://app.example.com/_fairlead/staff/callback",

@@ -22,7 +22,7 @@ type providerCache struct {
 	client    *http.Client
 
 	mu    sync.Mutex
-	byKey map[providerKey]*list.Element // of *providerEntry
+	byKey map[providerKey]*list.Element // the values are *providerEntry
 	lru   list.List                     // the last used in front
 }
 
@@ -37,6 +37,28 @@ func newProviderCache(factories map[trafficpolicy.LoginKind]Factory, client *htt
 	return &providerCache{factories: factories, client: client, byKey: make(map[providerKey]*list.Element)}
 }
 
+func (c *providerCache) newProvider(config *trafficpolicy.LoginConfig) (Provider, error) {
+	factory := c.factories[config.Kind]
+	if factory == nil {
+		return nil, ProviderError(fmt.Errorf("this server has no provider for %s", config.Kind))
+	}
+	provider, err := factory(config, c.client)
+	if err != nil {
+		return nil, ProviderError(fmt.Errorf("setting up the provider: %w", err))
+	}
+	return provider, nil
+}
+
+// find returns the provider of a config; one that is not cached is made, and not cached.
+func (c *providerCache) find(accountID string, config *trafficpolicy.LoginConfig) (Provider, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byKey[providerKey{accountID, config.Digest}]; e != nil {
+		return e.Value.(*providerEntry).provider, nil
+	}
+	return c.newProvider(config)
+}
+
 // get returns the provider of a config.
 func (c *providerCache) get(accountID string, config *trafficpolicy.LoginConfig) (Provider, error) {
 	key := providerKey{accountID, config.Digest}
@@ -46,13 +68,9 @@ func (c *providerCache) get(accountID string, config *trafficpolicy.LoginConfig)
 		c.lru.MoveToFront(e)
 		return e.Value.(*providerEntry).provider, nil
 	}
-	factory := c.factories[config.Kind]
-	if factory == nil {
-		return nil, ProviderError(fmt.Errorf("this server has no provider for %s", config.Kind))
-	}
-	provider, err := factory(config, c.client)
+	provider, err := c.newProvider(config)
 	if err != nil {
-		return nil, ProviderError(fmt.Errorf("setting up the provider: %w", err))
+		return nil, err
 	}
 	c.byKey[key] = c.lru.PushFront(&providerEntry{key, provider})
 	if c.lru.Len() > maxProviders {

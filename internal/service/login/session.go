@@ -36,6 +36,7 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 		entry.Done()
 		q.unauthenticated(next)
 	case !InAuthorizedGroup(q.Config, session.Identity.Groups):
+		q.person = session.Identity
 		shown := "You are logged in, but this endpoint admits members of certain groups only. Open " +
 			q.action.URL(PathLogout) + " to log out, and log in as another person."
 		q.reportFailure(account.CodeLoginFailed, shown, errNoGroup)
@@ -43,8 +44,18 @@ func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, tra
 	default:
 		result := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
 		result.Identity.ID = session.UserID
+		q.recordDevice(session)
 		next(guarded, upstreamRequest(under, q.Config, &result), result)
 	}
+}
+
+// recordDevice records a request from another address or browser than the session's last one.
+func (q *request) recordDevice(s *account.LiveSession) {
+	last, ip := s.LastUse.Device, q.Conn.ClientIP.Unmap().WithZone("")
+	if ip.IsValid() && last.IPAddress == ip.String() && last.UserAgent.Raw == q.r.UserAgent() {
+		return // the usual case, without parsing the header and looking up the address
+	}
+	q.opt.Store.RecordDevice(s, q.opt.Device(q.r, q.Conn.ClientIP))
 }
 
 // admit reads the session of a token and names it to the entry. It returns nil when there is none
@@ -84,7 +95,7 @@ func (q *request) lookUpSession(hash []byte) (*account.LiveSession, error) {
 	case err != nil:
 		return nil, unavailable("reading a session", err)
 	case s.Scope != q.scope():
-		return nil, nil //nolint:nilnil // of another action or provider
+		return nil, nil //nolint:nilnil // another action's or provider's session
 	}
 	return s, nil
 }
@@ -104,6 +115,8 @@ func (q *request) unauthenticated(next func(http.ResponseWriter, *http.Request, 
 	switch {
 	case q.Config.AllowCORSPreflight && isPreflight(q.r):
 		next(q.w, upstreamRequest(q.r, q.Config, nil), trafficpolicy.LoginResult{})
+	case isFramed(q.r):
+		q.writeFramedPage()
 	case isNavigation(q.r):
 		if err := q.startFlow(returnPath(trafficpolicy.ClientRequestURI(q.r)), 0); err != nil {
 			q.writeError(err)
@@ -128,6 +141,15 @@ func isPreflight(r *http.Request) bool {
 // or program.
 func isNavigation(r *http.Request) bool {
 	return r.Method == http.MethodGet && acceptsPage(r) && !isPrefetch(r)
+}
+
+// isFramed reports whether a browser navigates a frame within another page.
+func isFramed(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Dest") {
+	case "iframe", "frame", "embed", "object":
+		return r.Method == http.MethodGet
+	}
+	return false
 }
 
 // isFormPost reports whether a browser posts a form.

@@ -16,10 +16,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Only the replica that has the agent's connections knows that the agent does not respond. So while
-// calls wait for relayed streams (tunnel.Stream.OnUnresponsive), the replica that relays asks for
-// those whose agents do not. The peer pings them meanwhile, as for its own calls, and answers as soon
-// as one does not respond, or after silentWait.
+// Only the replica with an agent's connections detects that the agent does not respond. While calls
+// wait on relayed streams (tunnel.Stream.OnUnresponsive), the relaying replica therefore asks this
+// peer which of the streams' agents do not respond. The peer pings the agents meanwhile, and
+// answers as soon as one does not respond, or after silentWait.
 
 const (
 	pathSilent = "/silent"
@@ -86,8 +86,8 @@ func (w *agentWatch) due(now time.Time) (due []*agentWait, more bool) {
 	return due[:min(len(due), maxWatched)], w.polling
 }
 
-// take removes a call, and reports whether it was waiting still.
-func (w *agentWatch) take(a *agentWait) bool {
+// remove removes a call, and reports whether it was still waiting.
+func (w *agentWatch) remove(a *agentWait) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, waiting := w.waiting[a]
@@ -113,7 +113,7 @@ func (l *link) pollSilent() {
 			continue
 		}
 		for _, a := range due {
-			if slices.Contains(silent, a.relayID) && l.watch.take(a) {
+			if slices.Contains(silent, a.relayID) && l.watch.remove(a) {
 				a.member.setUnresponsive()
 				a.call()
 			}

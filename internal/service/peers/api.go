@@ -100,7 +100,8 @@ func (p *Peers) handler() http.Handler {
 	mux.HandleFunc("POST "+pathSilent, p.serveSilent)
 	mux.HandleFunc("POST "+pathTraffic, p.serveTraffic)
 	mux.HandleFunc("GET "+pathPing, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(pingMessage{p.opt.Local.StoreAge().Milliseconds()})
 	})
 	return mux
 }

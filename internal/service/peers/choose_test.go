@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestChoose_MergesEqualQuestions(t *testing.T) {
@@ -79,7 +79,7 @@ func TestChoose_PrefersFewestConnections(t *testing.T) {
 	}
 }
 
-func TestChoose_IsNotHeldUpBySilentPeer(t *testing.T) {
+func TestChoose_SkipsSilentPeer(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	one, two, three := c.start("rp-1"), c.start("rp-2"), c.start("rp-3")
@@ -113,7 +113,7 @@ func TestChoose_WaitsForFirstLink(t *testing.T) {
 	asks.choose(t)
 }
 
-func TestChoose_ForgetsMemberThatIsRefusedAsOffline(t *testing.T) {
+func TestChoose_ForgetsOfflineMember(t *testing.T) {
 	t.Parallel()
 	asks, holds := newCluster(t).pair(echo)
 	m := asks.choose(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -249,6 +249,8 @@ func (l *testLocal) OpenMember(
 	l.open.Add(1)
 	return st, func() { l.open.Add(-1) }, err
 }
+
+func (l *testLocal) StoreAge() time.Duration { return time.Minute }
 
 func (l *testLocal) ReportLine(accountID string, line tunnel.RequestLine) {
 	line.Code = accountID

@@ -161,7 +161,7 @@ type connQueue struct {
 	conns  chan net.Conn
 	closed <-chan struct{}
 	addr   net.Addr
-	ends   sync.Map // of connections that the server has: *tls.Conn to chan struct{}
+	ends   sync.Map // the server's connections: *tls.Conn to chan struct{}
 }
 
 // serve passes c to the HTTP server and waits until it is closed. It closes c when ctx is done.

@@ -28,7 +28,7 @@ type Member struct {
 	endpoint  atomic.Pointer[account.Endpoint]
 
 	// guarded by Peers.mu
-	sequence    uint64    // of the last question whose answer has described it
+	sequence    uint64    // the last question whose answer has described it
 	connections int       // that it had when the peer was asked
 	silentSince time.Time // since when its agent is known not to respond; zero: it does
 	uses        int       // choices that are not released

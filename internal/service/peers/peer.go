@@ -39,11 +39,13 @@ type peer struct {
 	// guarded by Peers.mu
 	row       Replica
 	link      *link     // nil: there is none
-	since     time.Time // of the link, or of its loss
+	since     time.Time // when the link was made, or lost
 	lastErr   string    // why there is no link, or why the last ping failed
 	silent    bool      // the last ping was not answered
 	roundTrip time.Duration
-	wasTried  bool // attempted is closed
+	heard     time.Time     // when the last ping was answered
+	storeAge  time.Duration // by that answer; -1 = unknown
+	wasTried  bool          // attempted is closed
 }
 
 // link is a tunnel session with a peer and the members that were found through it.
@@ -174,25 +176,26 @@ func (pr *peer) keepPinging() {
 		}
 		ctx, cancel := context.WithTimeout(pr.ctx, pingTimeout)
 		began := time.Now()
-		err := pr.call(ctx, http.MethodGet, pathPing, nil, nil)
+		var answer []byte
+		err := pr.call(ctx, http.MethodGet, pathPing, nil, &answer)
 		cancel()
 		if pr.ctx.Err() != nil {
 			return
 		}
-		pr.recordPing(time.Since(began), err)
+		pr.recordPing(time.Since(began), decodePing(answer), err)
 		if err != nil {
 			wait = time.Second
 		}
 	}
 }
 
-func (pr *peer) recordPing(took time.Duration, err error) {
+func (pr *peer) recordPing(took, storeAge time.Duration, err error) {
 	pr.peers.mu.Lock()
 	defer pr.peers.mu.Unlock()
 	pr.silent = err != nil
 	switch {
 	case err == nil:
-		pr.roundTrip = took
+		pr.roundTrip, pr.heard, pr.storeAge = took, time.Now(), storeAge
 		if pr.link != nil {
 			pr.lastErr = ""
 		}

@@ -22,13 +22,13 @@ import (
 type Replica struct {
 	ID           string
 	RelayAddress string // host:port where its peers reach it
-	Version      string // of the program
+	Version      string // the program's version
 	Draining     bool   // it is about to stop
 }
 
 // Options configure Peers. ID, Key, Replicas and Local are required.
 type Options struct {
-	ID  string    // of this replica; a DNS label
+	ID  string    // this replica's id; a DNS label
 	Key *seal.Key // the peers' authority is derived from it
 	// Replicas reads the registry: its live rows, this replica's included. It is called every
 	// second, once for each Publish, and when a replica calls that is not known yet.
@@ -62,6 +62,8 @@ type Local interface {
 	Apply(ctx context.Context, c Change) error
 	// AnswerTraffic answers a question of AskTraffic. Its error is about the question.
 	AnswerTraffic(question []byte) ([]byte, error)
+	// StoreAge returns how long ago this replica asked the store for what it last answered.
+	StoreAge() time.Duration
 }
 
 // Query asks for members: of one URL (AccountID, Binding, Scheme, Host, Port), of labels
@@ -91,7 +93,7 @@ const (
 	ChangePeople   ChangeKind = "people"   // IDs are sessions of people that are over
 	ChangeSessions ChangeKind = "sessions" // IDs are tunnel sessions to compare with the store
 	// ChangeAccess: authtokens, operators, domains and API keys of the account are to be compared
-	// with the store.
+	// with the store. IDs are endpoints and backends to read again, if the change is about these alone.
 	ChangeAccess ChangeKind = "access"
 )
 
@@ -100,12 +102,15 @@ type Change struct {
 	Kind      ChangeKind `json:"kind"`
 	AccountID string     `json:"account_id,omitempty"`
 	IDs       []string   `json:"ids,omitempty"`
-	// of ChangeSessions, which has no AccountID: the accounts of the sessions. Without one, it is about
+	// the accounts of the sessions, in ChangeSessions, which has no AccountID; empty if it is about
 	// all accounts
 	AccountIDs []string `json:"account_ids,omitempty"`
-	// of ChangeSessions: what a client whose session is over is told
+	// what a client whose session is over is told, in ChangeSessions
 	Code    tunnel.Code `json:"code,omitempty"`
 	Message string      `json:"message,omitempty"`
+	// StoreAnswers is set when the replica failed to apply the change, and the store has answered the
+	// one that tells it since: a replica that cannot read what has changed must not serve it.
+	StoreAnswers bool `json:"store_answers,omitempty"`
 }
 
 // pollInterval is the time between two reads of the registry.
@@ -126,7 +131,7 @@ type Peers struct {
 	cancel   context.CancelFunc
 	tasks    tasks
 
-	relayedOut, relayedIn, overdue atomic.Int64 // of Totals
+	relayedOut, relayedIn, overdue atomic.Int64 // what Totals returns
 	lastRelayID                    atomic.Uint64
 
 	mu           sync.Mutex // guards what follows and the members
@@ -137,7 +142,7 @@ type Peers struct {
 	relayed      map[relayedKey]*tunnel.Stream // that peers have opened to agents here
 	relayedLive  int                           // number of these streams
 	relayedEnded chan struct{}                 // closed when relayedLive becomes 0; nil = nothing waits for it
-	sequence     uint64                        // of the last question
+	sequence     uint64                        // the last question's number
 	choices      uint64                        // members chosen so far
 }
 

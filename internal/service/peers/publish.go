@@ -16,7 +16,7 @@ import (
 const (
 	// publishGrace is how much longer than the lease Publish waits.
 	publishGrace = time.Second
-	minRetry     = 50 * time.Millisecond // of a change, doubled with each attempt
+	minRetry     = 50 * time.Millisecond // before a change is published again; doubled with each attempt
 	maxRetry     = time.Second
 )
 
@@ -37,7 +37,7 @@ func (p *Peers) Publish(ctx context.Context, c Change) error {
 	defer pub.release()
 	deadline := time.NewTimer(p.opt.Lease + publishGrace)
 	defer deadline.Stop()
-	retry := time.NewTimer(maxRetry) // of a read that failed
+	retry := time.NewTimer(maxRetry) // until a read that failed is repeated
 	retry.Stop()
 	changes := p.registry.changes()
 	read := p.registry.start() // begins after the commit
@@ -102,16 +102,18 @@ func (pub *publication) tell(pr *peer) {
 	ctx, cancel := context.WithCancel(pub.ctx)
 	defer cancel()
 	defer context.AfterFunc(pr.ctx, cancel)()
+	change := pub.change
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
-		err := pr.sendChange(ctx, pub.change)
+		err := pr.sendChange(ctx, change)
 		if err == nil {
 			break
 		}
 		pub.peers.log.Debug("a replica did not apply a change", "replica", pr.id, "kind", pub.change.Kind, "err", err)
-		pub.peers.registry.start() // it may have left
+		read := pub.peers.registry.start() // it may have left
 		if !timer.Sleep(ctx, wait) {
 			return
 		}
+		change.StoreAnswers = read.succeeded()
 	}
 	select {
 	case pub.answers <- pr.id:

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func testChange() Change {
@@ -53,7 +53,7 @@ func TestPublish_ReturnsWhenAllHaveApplied(t *testing.T) {
 	}
 }
 
-func TestPublish_WaitsForPeerThatIsApplying(t *testing.T) {
+func TestPublish_WaitsForApplyingPeer(t *testing.T) {
 	t.Parallel()
 	asks, holds := newCluster(t).pair(echo)
 	begun, proceed := make(chan struct{}), make(chan struct{})
@@ -80,7 +80,7 @@ func TestPublish_WaitsForPeerThatIsApplying(t *testing.T) {
 	}
 }
 
-func TestPublish_RetriesPeerThatFails(t *testing.T) {
+func TestPublish_RetriesFailingPeer(t *testing.T) {
 	t.Parallel()
 	asks, holds := newCluster(t).pair(echo)
 	attempts := 0
@@ -95,7 +95,40 @@ func TestPublish_RetriesPeerThatFails(t *testing.T) {
 	}
 }
 
-func TestPublish_TellsReplicaThatJustJoined(t *testing.T) {
+// TestPublish_ReportsStoreAnswers tells a peer that fails whether the store has answered since.
+func TestPublish_ReportsStoreAnswers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.lease = time.Second
+	asks, holds := c.pair(echo)
+	holds.local.apply = func(_ context.Context, c Change) error {
+		if !c.StoreAnswers {
+			return errors.New("the store is away")
+		}
+		return nil
+	}
+	if err := asks.Publish(t.Context(), testChange()); err != nil || len(holds.local.changes()) != 1 {
+		t.Errorf("%v, %d applied", err, len(holds.local.changes()))
+	}
+	c.registry.fail(errors.New("the store is away"))
+	if err := asks.Publish(t.Context(), testChange()); err != nil || len(holds.local.changes()) != 1 {
+		t.Errorf("while the store is away: %v, %d applied", err, len(holds.local.changes()))
+	}
+}
+
+func TestStatus_HasStoreAgeOfPeers(t *testing.T) {
+	t.Parallel()
+	asks, _ := newCluster(t).pair(echo)
+	wait.Until(t, "a ping", func() bool { return !asks.Status()[0].Heard.IsZero() })
+	if age := asks.Status()[0].StoreAge; age != time.Minute {
+		t.Errorf("%v", age)
+	}
+	if age := decodePing(nil); age != -1 {
+		t.Errorf("of an older version: %v", age)
+	}
+}
+
+func TestPublish_ReachesNewReplica(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	one := c.start("rp-1")

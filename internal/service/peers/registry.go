@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	registryTimeout = 5 * time.Second // of one read
+	registryTimeout = 5 * time.Second // for one read
 	// registryPause is the least time between two reads on behalf of replicas that are not known.
 	registryPause = 250 * time.Millisecond
 )
@@ -30,7 +30,7 @@ type registry struct {
 
 	mu            sync.Mutex // guards what follows
 	running, next *registryRead
-	began         time.Time          // of the last read
+	began         time.Time          // when the last read began
 	rows          map[string]Replica // must not be changed
 	changed       chan struct{}      // closed and replaced after each read that succeeded
 }
@@ -39,6 +39,16 @@ type registry struct {
 type registryRead struct {
 	done chan struct{}
 	err  error // set before done is closed
+}
+
+// succeeded reports whether the read has ended without an error.
+func (r *registryRead) succeeded() bool {
+	select {
+	case <-r.done:
+		return r.err == nil
+	default:
+		return false
+	}
 }
 
 // has reports whether id is that of a live row.

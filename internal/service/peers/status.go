@@ -17,6 +17,8 @@ type Status struct {
 	Since                time.Time     // when the link was made, or lost
 	Error                string        // why there is none, or why the last ping failed; "" = none
 	RoundTrip            time.Duration // at rest, by the last ping; 0 = unknown
+	Heard                time.Time     // when the last ping was answered; zero = never
+	StoreAge             time.Duration // age of the store's last answer to the peer, then; -1 = unknown
 
 	RelayedOut, RelayedIn int64 // streams so far: that this replica opened over the peer, and the reverse
 	Members               int   // that are known through the link
@@ -35,6 +37,17 @@ func (p *Peers) Totals() Totals {
 	return Totals{p.relayedOut.Load(), p.relayedIn.Load(), p.overdue.Load()}
 }
 
+// HasDialed reports whether the registry was read, and each peer in it was dialed or does not answer.
+func (p *Peers) HasDialed() bool {
+	known := p.registry.has(p.opt.ID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pr := range p.peers {
+		known = known && (pr.wasTried || time.Since(pr.since) > handshakeTimeout)
+	}
+	return known
+}
+
 // Status returns the links with all peers in the registry, in the order of their ids.
 func (p *Peers) Status() []Status {
 	p.mu.Lock()
@@ -43,6 +56,7 @@ func (p *Peers) Status() []Status {
 	for id, pr := range p.peers {
 		s := Status{ID: id, Address: pr.row.RelayAddress, Version: pr.row.Version, Draining: pr.row.Draining,
 			Connected: pr.link != nil, Since: pr.since, Error: pr.lastErr, RoundTrip: pr.roundTrip,
+			Heard: pr.heard, StoreAge: pr.storeAge,
 			RelayedOut: pr.relayedOut.Load(), RelayedIn: pr.relayedIn.Load(),
 			PendingChanges: pr.pending.Load(), OverdueChanges: pr.overdue.Load()}
 		if pr.link != nil {

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // AnswerTraffic repeats the question, unless it is empty.
@@ -19,8 +19,8 @@ func (l *testLocal) AnswerTraffic(question []byte) ([]byte, error) {
 	return append([]byte("answer to "), question...), nil
 }
 
-// TestAskTraffic_NamesReplicasThatDoNotAnswer asks a peer, and one that does not exist.
-func TestAskTraffic_NamesReplicasThatDoNotAnswer(t *testing.T) {
+// TestAskTraffic_NamesSilentReplicas asks a peer, and one that does not exist.
+func TestAskTraffic_NamesSilentReplicas(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	asks, answers := c.start("rp-1"), c.start("rp-2")

@@ -14,11 +14,11 @@ import (
 
 // Limits of what peers send each other.
 const (
-	maxHolders      = 64       // of an answer: those of the fewest connections
+	maxHolders      = 64       // holders in an answer: those of the fewest connections
 	maxQuestionSize = 64 << 10 // bytes
 	maxAnswerSize   = 16 << 20
 	maxChangeSize   = 1 << 20
-	maxChangeIDs    = 10_000 // of one message; a change of more is sent as several
+	maxChangeIDs    = 10_000 // ids in one message; a change of more is sent as several
 )
 
 // holderMessage is a Holder as it is sent. The API's form of an endpoint leaves out some fields.
@@ -69,6 +69,20 @@ func decodeHolders(b []byte) ([]Holder, error) {
 			Asked: h.Asked})
 	}
 	return all, nil
+}
+
+// pingMessage is the answer to a ping.
+type pingMessage struct {
+	StoreAge int64 `json:"store_age_ms"`
+}
+
+// decodePing returns the age in an answer; -1 for one of a version that does not state it.
+func decodePing(b []byte) time.Duration {
+	m := pingMessage{StoreAge: -1}
+	if json.Unmarshal(b, &m) != nil || m.StoreAge < 0 {
+		return -1
+	}
+	return time.Duration(m.StoreAge) * time.Millisecond
 }
 
 func decodeQuery(b []byte) (Query, error) {

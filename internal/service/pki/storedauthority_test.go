@@ -17,8 +17,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
 var postgres postgrestest.Shared

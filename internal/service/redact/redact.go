@@ -24,19 +24,11 @@ type Mark func(secret string) string
 
 var marked = regexp.MustCompile(`^redacted:[0-9a-f]{8}$`)
 
-// secretNames are parts of the names of fields whose values are secret; "-" counts as "_".
-var secretNames = []string{"secret", "password", "token", "private_key", "credential", "authorization", "api_key",
-	"apikey"}
+// SecretNames matches parts of the names of fields whose values are secret, in lower case. It is a
+// regular expression of Go and of JavaScript.
+const SecretNames = "secret|password|token|private[-_]key|credential|authorization|api[-_]?key"
 
-func secretName(name string) bool {
-	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
-	for _, part := range secretNames {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
-}
+var secretName = regexp.MustCompile("(?i)" + SecretNames)
 
 // Text returns the text with a mark in place of every secret, and one mark for a text that is not a
 // valid document.
@@ -164,9 +156,9 @@ func collect(root *yaml.Node, all bool) (found []*yaml.Node) {
 	}
 	visited := map[queuedNode]bool{}
 	added := map[*yaml.Node]bool{}
-	for todo := []queuedNode{{root, all}}; len(todo) > 0; {
-		v := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	for queue := []queuedNode{{root, all}}; len(queue) > 0; {
+		v := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
 		if visited[v] {
 			continue
 		}
@@ -178,14 +170,15 @@ func collect(root *yaml.Node, all bool) (found []*yaml.Node) {
 				found = append(found, v.node)
 			}
 		case yaml.AliasNode:
-			todo = append(todo, queuedNode{v.node.Alias, v.secret})
+			queue = append(queue, queuedNode{v.node.Alias, v.secret})
 		case yaml.MappingNode:
 			for i := 0; i+1 < len(v.node.Content); i += 2 {
-				todo = append(todo, queuedNode{v.node.Content[i+1], v.secret || secretName(v.node.Content[i].Value)})
+				secret := v.secret || secretName.MatchString(v.node.Content[i].Value)
+				queue = append(queue, queuedNode{v.node.Content[i+1], secret})
 			}
 		default:
 			for _, inner := range v.node.Content {
-				todo = append(todo, queuedNode{inner, v.secret})
+				queue = append(queue, queuedNode{inner, v.secret})
 			}
 		}
 	}

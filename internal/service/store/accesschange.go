@@ -79,7 +79,7 @@ func (s *Store) appliedBy(ctx context.Context, id string) (a Applied, err error)
 			}
 			return err
 		}, `SELECT s.id, p.server_id IS NOT NULL
-			FROM (SELECT id FROM replicas UNION ALL SELECT '' FROM store WHERE mode = '') AS s
+			FROM (SELECT id FROM replicas WHERE relay_address <> '' UNION ALL SELECT '' FROM store WHERE mode = '') AS s
 			LEFT JOIN access_changes_applied AS p ON p.change_id = $1 AND p.server_id = s.id ORDER BY s.id`, id)
 	})
 	return a, err

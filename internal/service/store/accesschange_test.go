@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // confirmOne confirms the next change of a command as the server.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // recordActive records changes of a failover's active child, each "SERVER FROM TO" with ? for a
@@ -88,9 +88,9 @@ func TestRecordActiveChild_OneEventPerSwitch(t *testing.T) {
 	}
 }
 
-// TestRecordActiveChild_OfReplicaThatLeft holds that what a replica found ends with it, and that of
-// a deleted failover nothing is recorded.
-func TestRecordActiveChild_OfReplicaThatLeft(t *testing.T) {
+// TestRecordActiveChild_DropsDepartedReplica holds that what a replica found ends with it, and that
+// nothing is recorded about a deleted failover.
+func TestRecordActiveChild_DropsDepartedReplica(t *testing.T) {
 	t.Parallel()
 	f, opt := postgresFixture(t, postgres.Server(t).URL(t))
 	one, two := startReplica(t, opt.DatabaseURL, "one"), startReplica(t, opt.DatabaseURL, "two")

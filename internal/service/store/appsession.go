@@ -33,15 +33,15 @@ func (l lifetime) expires() int64 {
 }
 
 const appSessionColumns = `s.id, s.user_id, s.endpoint_id, s.url, s.device, s.created_at, s.last_active, s.ends_at,
-	s.idle`
+	s.idle, s.last_device, s.device_changed_at`
 
 func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 	var a account.AppSession
 	var life lifetime
-	var endpoint, device string
-	var made int64
+	var endpoint, device, last string
+	var made, changed int64
 	if err := from.Scan(&a.ID, &a.User.ID, &endpoint, &a.PublicURL, &device, &made, &life.lastActive, &life.endsAt,
-		&life.idle); err != nil {
+		&life.idle, &last, &changed); err != nil {
 		return a, err
 	}
 	life.lastActive = max(life.lastActive, s.uses.last(a.ID))
@@ -49,6 +49,13 @@ func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 		fromMicros(life.expires())
 	if err := json.Unmarshal([]byte(device), &a.Device); err != nil {
 		return a, fmt.Errorf("decoding the device of session %s: %w", a.ID, err)
+	}
+	use, err := lastUse(last, 0, changed)
+	if err != nil {
+		return a, fmt.Errorf("decoding the last device of session %s: %w", a.ID, err)
+	}
+	if a.LastDevice = use.Device; changed != 0 {
+		a.DeviceChangedAt = &use.ChangedAt
 	}
 	return a, nil
 }
@@ -80,7 +87,7 @@ func (s *Store) AppSessions(
 	sessions = []account.AppSession{}
 	err = s.read(ctx, "listing application sessions", func(t *tx) error {
 		q := query{args: []any{accountID, micros(t.now)}, text: `s.account_id = $1 AND s.expires_at > $2`}
-		if f.UserID != "" { // of few rows by the index of the user, not of many by that of the account
+		if f.UserID != "" { // reads few rows by the user's index, not many by the account's
 			q.text = `s.account_id || '' = $1 AND s.expires_at > $2`
 		}
 		q.andIf(f.UserID != "", `s.user_id = `, f.UserID)
@@ -106,7 +113,7 @@ func (s *Store) AppSessions(
 
 // selectLive finds the session of a secret by two indices.
 const selectLive = `SELECT s.id, s.user_id, s.bound, s.url, s.identity, s.last_active, s.ends_at, s.idle,
-	u.provider_name, u.provider_url
+	u.provider_name, u.provider_url, s.last_device, s.last_device_at, s.device_changed_at
 	FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.token_hash = $1 AND s.account_id = $2`
 
 // liveRow is what selectLive returns.
@@ -115,6 +122,9 @@ type liveRow struct {
 	url     string
 	sealed  []byte
 	life    lifetime
+
+	lastDevice                    string
+	lastDeviceAt, deviceChangedAt int64
 }
 
 // liveRow reads the row of a secret by one statement outside a transaction, so that it costs one
@@ -127,7 +137,7 @@ func (s *Store) liveRow(ctx context.Context, accountID string, tokenHash []byte)
 	err := s.reader.QueryRowContext(ctx, selectLive, s.engine.args([]any{notNil(tokenHash), accountID})...).Scan(
 		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
 		&l.Provider.Name,
-		&l.Provider.URL)
+		&l.Provider.URL, &r.lastDevice, &r.lastDeviceAt, &r.deviceChangedAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, errNoSession()
 	}
@@ -153,7 +163,10 @@ func (s *Store) LiveSession(ctx context.Context, accountID string, tokenHash []b
 		if l.Identity, err = s.openIdentity(r.sealed, l.ID, l.UserID); err != nil {
 			return nil, s.mapError("reading a session", err)
 		}
-		s.uses.note(l.ID, use{userID: l.UserID, url: r.url, at: micros(now), written: written, idle: r.life.idle})
+		if l.LastUse, err = lastUse(r.lastDevice, r.lastDeviceAt, r.deviceChangedAt); err != nil {
+			return nil, s.mapError("reading the last device of a session", err)
+		}
+		s.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: micros(now), written: written, idle: r.life.idle})
 		r.life.lastActive = max(r.life.lastActive, micros(now))
 		l.ExpiresAt = fromMicros(r.life.expires())
 		return l, nil

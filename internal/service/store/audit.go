@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -161,50 +159,4 @@ func (t *tx) auditCounters(accountID string) (seq, compacted int64, err error) {
 // SubscribeAudit implements account.AuditLog.
 func (s *Store) SubscribeAudit(accountID string) (wake <-chan struct{}, cancel func()) {
 	return s.auditWakes.subscribe(accountID)
-}
-
-// sweepAudit removes the audit events that are too old, and of each account those that are too
-// many: a hundredth at a time, so that it seldom writes.
-func (s *Store) sweepAudit(ctx context.Context) error {
-	before, most := micros(s.now().Add(-s.opt.AuditRetention)), s.opt.MaxAuditEvents
-	some, err := s.exists(ctx, `SELECT 1 FROM audit_events WHERE at <= $1 LIMIT 1`, before)
-	if err != nil {
-		return err
-	}
-	if !some {
-		some, err = s.exists(ctx, `SELECT 1 FROM accounts WHERE audit_seq - audit_compacted_seq > $1 LIMIT 1`,
-			most+most/100)
-		if err != nil || !some {
-			return err
-		}
-	}
-	return s.write(ctx, "removing old audit events", func(t *tx) error { return t.compactAudit(before, most) })
-}
-
-func (t *tx) compactAudit(before int64, most int) error {
-	upTo := map[string]int64{}
-	err := t.each(func(from scanner) error {
-		var id string
-		var seq int64
-		err := from.Scan(&id, &seq)
-		upTo[id] = max(upTo[id], seq)
-		return err
-	}, `SELECT account_id, MAX(seq) FROM audit_events WHERE at <= $1 GROUP BY account_id
-		UNION ALL SELECT id, audit_seq - $2 FROM accounts WHERE audit_seq - audit_compacted_seq > $2 + $2 / 100`,
-		before,
-		most)
-	if err != nil {
-		return err
-	}
-	for _, id := range slices.Sorted(maps.Keys(upTo)) {
-		if err := t.exec(`DELETE FROM audit_events WHERE account_id = $1 AND seq <= $2`, id, upTo[id]); err != nil {
-			return err
-		}
-		if err := t.exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`,
-			upTo[id],
-			id); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -64,7 +64,7 @@ func (c backendConfig) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// saveChildren writes the children of a backend in place of those that it had.
+// saveChildren replaces the children of a backend.
 func (t *tx) saveChildren(b account.Backend) error {
 	if err := t.exec(`DELETE FROM backend_children WHERE parent_id = $1`, b.ID); err != nil {
 		return err

@@ -11,8 +11,8 @@ import "time"
 // for concurrent use.
 type beatObserver struct {
 	after    time.Duration
-	database string    // that answered the last beat
-	since    time.Time // of the first beat of those answered without a break; zero = there is none
+	database string    // database that answered the last beat
+	since    time.Time // first of the beats answered without a break; zero = there is none
 	seen     map[string]observedBeats
 }
 

@@ -135,8 +135,8 @@ func (t *tx) refuseOthers(r account.BindRequest, at bindPlace) error {
 	return t.refuseOtherOwner(r)
 }
 
-// liveSession returns the region of a live session. One that has ended gets nothing: what it got
-// would stay for ever.
+// liveSession returns the region of a live session. An ended session may not bind: its rows would
+// never be deleted.
 func (t *tx) liveSession(accountID, sessionID string) (region string, err error) {
 	err = t.row(`SELECT region FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
 		Scan(&region)
@@ -225,8 +225,8 @@ func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, err
 	return projection, err
 }
 
-// checkHolder returns CodeURLTaken unless the session of the bind may have the existing row, and
-// the live session that it replaces, if any.
+// checkHolder returns CodeURLTaken unless the session of the bind may take over the existing row.
+// tookFrom is the live session that loses it; "" = none.
 func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom string, err error) {
 	if !row.online() {
 		return "", nil
@@ -303,7 +303,7 @@ func (s *Store) EndSession(ctx context.Context, accountID, sessionID string, end
 	})
 }
 
-// endSession ends a session and what it holds.
+// endSession ends a session, its endpoints and its tunnels.
 func (t *tx) endSession(accountID, sessionID string, end account.SessionEnd) error {
 	if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Bootstrapped is what an empty store was given. The secrets are shown this once.
+// Bootstrapped holds the first rows of a store that was empty. The secrets are shown this once.
 type Bootstrapped struct {
 	Account         account.Account
 	APIKeySecret    string // scope admin

@@ -276,15 +276,15 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by account.Caller, id string
 
 // cloudEndpoint returns a row of type cloud.
 func (t *tx) cloudEndpoint(by account.Caller, id string) (*endpointRow, error) {
-	row, err := t.knownEndpoint(by, id)
+	row, err := t.visibleEndpoint(by, id)
 	if err == nil && row.e.Type != account.TypeCloud {
 		err = errOfAgent(&row.e)
 	}
 	return row, err
 }
 
-// knownEndpoint returns a row that exists for the caller.
-func (t *tx) knownEndpoint(by account.Caller, id string) (*endpointRow, error) {
+// visibleEndpoint returns a row that the caller may read.
+func (t *tx) visibleEndpoint(by account.Caller, id string) (*endpointRow, error) {
 	row, err := t.endpointWhere(`account_id = $1 AND id = $2`, by.AccountID, id)
 	if err == nil && (row == nil || !by.MayKnow(&row.e)) {
 		return nil, notFound("endpoint", id)
@@ -294,7 +294,7 @@ func (t *tx) knownEndpoint(by account.Caller, id string) (*endpointRow, error) {
 
 // deletableEndpoint returns a row of type cloud, or one of an owner that no session holds.
 func (t *tx) deletableEndpoint(by account.Caller, id string) (*endpointRow, error) {
-	row, err := t.knownEndpoint(by, id)
+	row, err := t.visibleEndpoint(by, id)
 	switch {
 	case err != nil:
 		return nil, err

@@ -22,6 +22,7 @@ var clusters = newTable(table[account.Cluster]{
 			{"name", &c.Name, updatable},
 			{"issuer", &c.Issuer, updatable},
 			{"jwks", jsonField(&c.JWKS), updatable},
+			{"key_source", (*string)(&c.KeySource), updatable},
 			{"subjects", jsonField(&c.Subjects), updatable},
 			{"cluster_uid", &c.ClusterUID, updatable},
 			{"description", &c.Description, updatable},

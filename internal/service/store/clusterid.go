@@ -70,8 +70,8 @@ func (t *tx) endClaim(accountID string, held, wanted clusterClaim) error {
 			"list --binding clusterset --owner-cluster %s", held.id, held.uid, row.e.ID, held.uid)}
 }
 
-// sweepClusters deletes the exports, older than OwnedGrace, of clusters none of whose credentials was
-// used for as long. After the start of a server it waits clusterSweep, so that exporters can use
+// sweepClusters deletes exports that are older than OwnedGrace if no credential of their cluster
+// was used for as long. After a server's start it waits clusterSweep, so that exporters can use
 // theirs after an outage of any length.
 func (s *Store) sweepClusters(ctx context.Context) error {
 	now := s.now()
@@ -79,7 +79,7 @@ func (s *Store) sweepClusters(ctx context.Context) error {
 		return nil
 	}
 	before := micros(now.Add(-s.opt.OwnedGrace))
-	if err := s.noteClusters(ctx, before); err != nil {
+	if err := s.recordClusterUses(ctx, before); err != nil {
 		return err
 	}
 	s.clustersDue.Store(micros(now.Add(clusterSweep)))
@@ -89,9 +89,9 @@ func (s *Store) sweepClusters(ctx context.Context) error {
 		`id`, before, account.BindingClusterset, account.TypeCloud)
 }
 
-// noteClusters writes when a credential of each cluster was used last, which outlives it, and drops
-// the claims of clusters that have no endpoint and were not seen since before.
-func (s *Store) noteClusters(ctx context.Context, before int64) error {
+// recordClusterUses writes when a credential of each cluster was used last, which outlives the
+// credential, and deletes the ids of unused clusters without endpoints.
+func (s *Store) recordClusterUses(ctx context.Context, before int64) error {
 	some, err := s.exists(ctx, `SELECT 1 FROM cluster_ids LIMIT 1`)
 	if err != nil || !some {
 		return err

@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -19,7 +20,7 @@ func (s *Store) ClusterByKey(ctx context.Context, accountID, keyID string) (c *a
 		c, err = clusters.first(t, `account_id = $1 AND id IN
 			(SELECT cluster_id FROM cluster_keys WHERE account_id = $1 AND key_id = $2)`, accountID, keyID)
 		if err == nil && c == nil {
-			err = account.Errorf(account.CodeUnknownCredential, "no cluster of the account has a key with the kid %q; "+
+			err = account.Errorf(account.CodeUnknownKey, "no cluster of the account has a key with the kid %q; "+
 				"after a change of a cluster's keys: kubectl get --raw /openid/v1/jwks | fairlead api clusters update "+
 				"ID --add-jwks-file -", account.Shorten(keyID))
 		}
@@ -55,6 +56,96 @@ func (s *Store) PinServiceAccount(
 		return nil, err
 	}
 	return c, nil
+}
+
+// HandOverKeys implements account.ClusterKeys.
+func (s *Store) HandOverKeys(
+	ctx context.Context, by account.Caller, token account.ServiceAccountToken, keys account.KeySet,
+) (result *account.KeyHandover, err error) {
+	err = s.write(ctx, "handing over keys of a cluster", func(t *tx) error {
+		c, err := t.clusterOfSubject(by.AccountID, by.PrincipalID)
+		if account.CodeOf(err) == account.CodeNotFound {
+			return account.Errorf(account.CodeScope, "%s is no ServiceAccount of a cluster: keys are handed over with "+
+				"a ServiceAccount token of the role operator", by.PrincipalID)
+		}
+		if err != nil {
+			return err
+		}
+		result, err = t.handOverKeys(c, by, token, keys)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+func (t *tx) handOverKeys(
+	c *account.Cluster, by account.Caller, token account.ServiceAccountToken, keys account.KeySet,
+) (*account.KeyHandover, error) {
+	subject := c.Subject(by.PrincipalID)
+	switch {
+	case subject.Role != account.RoleOperator:
+		return nil, account.Errorf(account.CodeScope, "%s of cluster %s has the role %s; keys are handed over by an "+
+			"operator", subject, c.Name, subject.Role)
+	case !c.Admits(subject, token, t.now):
+		return nil, account.Errorf(account.CodeUnknownCredential, "the token of %s is not accepted any more", subject)
+	}
+	result := &account.KeyHandover{ClusterID: c.ID, KeySource: c.KeySource, Added: []string{}, Missing: []string{}}
+	learned, added, err := c.Learn(keys, token.KeyID, t.now)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(added) == 0:
+		return result, nil
+	case c.KeySource == account.KeysByHand:
+		result.Missing = added
+		return result, nil
+	}
+	result.Added = added
+	return result, t.updateKeys(&learned, by, map[string]string{"subject_id": subject.ID,
+		"added_keys": account.Shorten(strings.Join(added, " ")), "vouched_by_key": token.KeyID})
+}
+
+// updateKeys is updateCluster for a cluster whose keys have changed.
+func (t *tx) updateKeys(c *account.Cluster, by account.Caller, details map[string]string) error {
+	if err := t.checkCluster(c); err != nil {
+		return err
+	}
+	if err := t.indexCluster(c); err != nil {
+		return err
+	}
+	return t.updateCluster(c, by, details)
+}
+
+// IssuerClusters implements account.IssuerKeys.
+func (s *Store) IssuerClusters(ctx context.Context, accountID, issuer string) (found []account.Cluster, err error) {
+	err = s.read(ctx, "looking for clusters of an issuer", func(t *tx) error {
+		q := query{text: `key_source = $1`, args: []any{string(account.KeysFromIssuer)}}
+		if accountID != "" {
+			q.andIf(true, `account_id = `, accountID)
+			q.andIf(true, `issuer = `, issuer)
+		}
+		found, err = clusters.all(t, q.text, q.args...)
+		return err
+	})
+	return found, err
+}
+
+// LearnPublished implements account.IssuerKeys.
+func (s *Store) LearnPublished(ctx context.Context, read *account.Cluster, keys account.KeySet) error {
+	return s.write(ctx, "taking the keys of an issuer", func(t *tx) error {
+		c, err := clusters.get(t, read.AccountID, read.ID)
+		if err != nil || c.KeySource != account.KeysFromIssuer || c.Issuer != read.Issuer {
+			return err
+		}
+		learned, added, err := c.LearnPublished(keys, t.now)
+		if err != nil || len(added) == 0 && len(learned.JWKS.Keys) == len(c.JWKS.Keys) {
+			return err
+		}
+		return t.updateKeys(&learned, account.Caller{AccountID: c.AccountID}, map[string]string{
+			"issuer": account.Shorten(c.Issuer), "added_keys": account.Shorten(strings.Join(added, " "))})
+	})
 }
 
 // pinSubject is PinCluster for a subject.

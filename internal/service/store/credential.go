@@ -16,7 +16,7 @@ import (
 // credentialTable is a table of objects that are found by the hash of a secret.
 type credentialTable[T any] struct {
 	table[T]
-	prefix    string // of the secrets
+	prefix    string // beginning of all secrets
 	expiresAt func(v *T) *time.Time
 	recordUse string // the statement that writes last_used_at
 }

@@ -36,6 +36,9 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
+		if err := t.refuseOwnHost(pattern); err != nil {
+			return err
+		}
 		if err := t.refuseOverlap(accountID, pattern); err != nil {
 			return err
 		}
@@ -51,6 +54,19 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 		return nil, err
 	}
 	return d, nil
+}
+
+// refuseOwnHost refuses a host of the server's own URLs, as the server has recorded them.
+func (t *tx) refuseOwnHost(pattern string) error {
+	var own string
+	if err := t.row(`SELECT own_hosts FROM store`).Scan(&own); err != nil {
+		return err
+	}
+	if slices.Contains(strings.Fields(own), pattern) {
+		return account.Invalid("pattern", pattern, "is the host of the server's --base-url or --tunnel-url, which no "+
+			"endpoint gets; grant another host, or every host below a domain, such as *."+pattern)
+	}
+	return nil
 }
 
 // refuseOverlap holds the rule that a host belongs to one account at most.

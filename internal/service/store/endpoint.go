@@ -20,13 +20,13 @@ import (
 type endpointRow struct {
 	e           account.Endpoint
 	slot        string // "" without pooling, else that of the pool member: see poolMemberSlot
-	resumeHash  []byte // of the secret that takes the row over while it is online
+	resumeHash  []byte // hash of the secret that takes the row over while it is online
 	onlineSince time.Time
 	graceFrom   time.Time // when the grace of an offline row began
 	digest      string    // keyed, of the traffic policy; "" for none
 	change      *policyChange
 
-	ownerCluster, ownerObject, ownerUID string // of e.Owner, as the columns have it
+	ownerCluster, ownerObject, ownerUID string // e.Owner, as the columns have it
 }
 
 var endpoints = newTable(table[endpointRow]{

@@ -53,7 +53,7 @@ type engine interface {
 
 const (
 	// schemaVersion is the number of the newest file in migrations.
-	schemaVersion = 16
+	schemaVersion = 19
 	// compatibleFrom is the oldest schema version whose programs can use this one.
 	compatibleFrom = 8
 	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.
@@ -104,8 +104,7 @@ func (s *Store) migrate(ctx context.Context) error {
 	}))
 }
 
-// checkCompatible refuses a newer schema that says that it cannot be used by this program, or says
-// nothing.
+// checkCompatible refuses a newer schema unless it states that this program can use it.
 func (t *tx) checkCompatible(version int) error {
 	var from int
 	if err := t.row(`SELECT compatible_from FROM store`).Scan(&from); err != nil || from > schemaVersion {

@@ -48,3 +48,9 @@ func (s *Store) ClusterIDs(ctx context.Context) (n int, err error) {
 	})
 	return n, err
 }
+
+// Setting returns a setting of PostgreSQL on the connection that writes.
+func (s *Store) Setting(ctx context.Context, name string) (value string, err error) {
+	err = s.writer.QueryRowContext(ctx, `SELECT current_setting($1)`, name).Scan(&value)
+	return value, err
+}

@@ -18,9 +18,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // historySeed is the environment variable with the seed of one more history. A seed repeats what is
@@ -35,13 +35,13 @@ const (
 	historyWatches = 4
 )
 
-// TestHistory_IsOneForAllStores writes an account's endpoints through several replicas on one
+// TestHistory_AgreesAcrossStores writes an account's endpoints through several replicas on one
 // PostgreSQL at once, while the database is killed, connections are cut, answers to commits are
 // lost, replicas fall silent and are fenced and calls of a batch fail, and checks what watchers see
 // that change from store to store: version numbers without a gap, each with the same content for
 // all; every acknowledged write; and in the end the list. A replica that was fenced acknowledges
 // nothing.
-func TestHistory_IsOneForAllStores(t *testing.T) {
+func TestHistory_AgreesAcrossStores(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{1, 2}
 	if text := os.Getenv(historySeed); text != "" {

@@ -61,7 +61,7 @@ func (s *Store) flushLastUsedIfDue(ctx context.Context) error {
 	return s.flushLastUsed(ctx)
 }
 
-// flushLastUsed writes what is pending. After an error those times are lost.
+// flushLastUsed writes the pending times. After an error they are lost.
 func (s *Store) flushLastUsed(ctx context.Context) error {
 	s.lastUsed.mu.Lock()
 	pending := s.lastUsed.pending

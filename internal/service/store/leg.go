@@ -18,7 +18,7 @@ func (t *tx) addLeg(sessionID string) error {
 		t.s.opt.Replica.ID)
 }
 
-// JoinSession implements account.SessionLegs. A session without a leg is over: what it holds may
+// JoinSession implements account.SessionLegs. A session without a leg is over: its endpoints may
 // have gone offline in part.
 func (s *Store) JoinSession(
 	ctx context.Context, id string, joinHash []byte,

@@ -13,8 +13,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // joinHash returns the hash of the join secret of a test's session.
@@ -128,8 +128,8 @@ func TestLegs_OutliveReplica(t *testing.T) {
 	storetest.Equal(t, "endpoint of both after a start", f.Endpoint(both.ID).Status, account.StatusOnline)
 }
 
-// TestReplicas_TellTheOthers holds what replicas know of each other.
-func TestReplicas_TellTheOthers(t *testing.T) {
+// TestReplicas_ReportState holds what replicas know of each other.
+func TestReplicas_ReportState(t *testing.T) {
 	t.Parallel()
 	f, opt := postgresFixture(t, postgres.Server(t).URL(t))
 	one, two := startReplica(t, opt.DatabaseURL, "one"), startReplica(t, opt.DatabaseURL, "two")

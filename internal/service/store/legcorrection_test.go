@@ -11,8 +11,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // ownLegs returns the sessions that have a leg with the replica, in order.
@@ -51,9 +51,9 @@ func TestCorrectLegs(t *testing.T) {
 	storetest.Equal(t, "legs of a server that is alone", len(own.SessionIDs), 0)
 }
 
-// TestPromotion_KeepsReplicaThatJustJoined holds that a replica whose row the promoted standby lacks
+// TestPromotion_KeepsNewReplica holds that a replica whose row the promoted standby lacks
 // adds it again, with the id that it has and as draining as it is, and can write.
-func TestPromotion_KeepsReplicaThatJustJoined(t *testing.T) {
+func TestPromotion_KeepsNewReplica(t *testing.T) {
 	t.Parallel()
 	primary, standby, databaseURL := startPrimaryAndStandby(t)
 	f, _ := postgresFixture(t, databaseURL)

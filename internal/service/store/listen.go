@@ -19,7 +19,7 @@ import (
 // notified.
 const defaultPollInterval = time.Second
 
-// Listen wakes those who wait for an account's changes when another process makes them, such as a
+// Listen wakes the waiters for an account's changes when another process makes them, such as a
 // command of fairlead-server, until ctx is done. PostgreSQL notifies; what a notification misses,
 // and all changes with SQLite, are found within a second.
 func (s *Store) Listen(ctx context.Context) { s.engine.listen(ctx, s) }
@@ -88,7 +88,7 @@ type outbox struct {
 	mu        sync.Mutex
 	listening bool
 	pending   map[string]struct{}
-	since     time.Time          // of the oldest pending change
+	since     time.Time          // time of the oldest pending change
 	interrupt context.CancelFunc // ends the listener's wait; nil while it does not wait
 }
 
@@ -126,8 +126,8 @@ func (o *outbox) setInterrupt(interrupt context.CancelFunc) (pending bool) {
 	return len(o.pending) > 0
 }
 
-// take removes what is pending, and returns it with the time of the oldest change.
-func (o *outbox) take() ([]string, time.Time) {
+// drain removes and returns the pending accounts, with the time of the oldest change.
+func (o *outbox) drain() ([]string, time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := slices.Collect(maps.Keys(o.pending))

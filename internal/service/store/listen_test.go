@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // Statements about the connections of listening stores of a schema.
@@ -92,8 +92,8 @@ func TestListen_IsNotified(t *testing.T) {
 	}
 }
 
-// TestListen_FindsWhatItMissed ends the connection that is notified.
-func TestListen_FindsWhatItMissed(t *testing.T) {
+// TestListen_FindsMissedChanges ends the connection that is notified.
+func TestListen_FindsMissedChanges(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	f, opt := postgresFixture(t, server.URL(t))

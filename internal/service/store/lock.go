@@ -19,14 +19,14 @@ import (
 
 var errReadOnlyFilesystem = syscall.EROFS
 
-// ServerLock makes its holder the one active server of a store. A nil *ServerLock is that of a
-// command: it holds nothing and forbids nothing.
+// ServerLock makes its holder the only active server of a store. Commands use a nil *ServerLock,
+// which locks nothing.
 type ServerLock struct {
 	file     *flock.Flock
 	postgres *postgresLock // nil with SQLite
 }
 
-// LockServer makes the caller the one active server of the data directory, and of opt.DatabaseURL,
+// LockServer makes the caller the only active server of the data directory, and of opt.DatabaseURL,
 // until Release is called or the process ends. A second server gets an error with the reason. With
 // opt.Replica it makes the caller one of the replicas of opt.DatabaseURL.
 // Commands that administer the store while a server runs need no lock.
@@ -39,7 +39,7 @@ func LockServer(ctx context.Context, opt Options) (*ServerLock, error) {
 	if opt.DatabaseURL == "" {
 		return lock, nil
 	}
-	if lock.postgres, err = lockPostgres(ctx, opt.DatabaseURL, opt.Replica != nil); err != nil {
+	if lock.postgres, err = lockPostgres(ctx, opt.DatabaseURL, opt.Replica); err != nil {
 		return nil, errors.Join(err, file.Unlock())
 	}
 	return lock, nil

@@ -104,15 +104,16 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 	}
 	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
 		AccountID: accountID, Scope: l.Scope,
-		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires())}
+		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires()),
+		LastUse: account.LastUse{Device: l.Device}}
 	if err := t.endLeastUsed(accountID, l); err != nil {
 		return nil, err
 	}
 	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
 	err = t.exec(
 		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
-		provider_session, identity, device, search, created_at, last_active, idle, ends_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
+		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
 		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
 		t.s.opt.Key.Seal(string(identity), live.ID), device,
 		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
@@ -139,8 +140,8 @@ func sessionEnd(l account.NewLogin, now time.Time) time.Time {
 	return ends
 }
 
-// endReplaced ends the session that the login replaces, if there is one, and returns its id. The
-// person need not be asked again for that. l.Identity.ID is the user's.
+// endReplaced ends the session that the login replaces, if there is one, and returns its id.
+// l.Identity.ID is the user's.
 func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err error) {
 	if len(l.Replaces) == 0 {
 		return "", nil
@@ -159,15 +160,15 @@ func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err e
 	return done.SessionIDs[0], nil
 }
 
-// endLeastUsed makes room for one more session of the user, with an audit event of each that it
-// ends. l.Identity.ID is the user's.
+// endLeastUsed ends the user's least recently used sessions, each with an audit event, until one
+// more is within the limit. l.Identity.ID is the user's.
 func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
 	userID, most := l.Identity.ID, t.s.opt.MaxUserSessions
-	urls := map[string]string{} // of those that end, by id
+	ended := map[string]string{} // URLs by session id
 	err := t.each(func(from scanner) error {
 		var id, url string
 		err := from.Scan(&id, &url)
-		urls[id] = url
+		ended[id] = url
 		return err
 	},
 		`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1
@@ -176,10 +177,10 @@ func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range slices.Sorted(maps.Keys(urls)) {
+	for _, id := range slices.Sorted(maps.Keys(ended)) {
 		t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionRevoked, id,
 			map[string]string{
-				"reason": account.RevokedByLimit, "sessions": "1", "user_id": userID, "url": urls[id],
+				"reason": account.RevokedByLimit, "sessions": "1", "user_id": userID, "url": ended[id],
 				"provider":         providerText(l.Provider.Name),
 				"provider_user_id": providerText(l.Identity.ProviderUserID)})
 	}

@@ -95,7 +95,7 @@ func (s *Store) sweepSessions(ctx context.Context) error {
 			OR EXISTS (SELECT 1 FROM login_tombstones WHERE until <= $2)
 			OR EXISTS (SELECT 1 FROM login_once WHERE until <= $2)
 			OR EXISTS (SELECT 1 FROM login_tickets WHERE until <= $2)
-			OR EXISTS (SELECT 1 FROM dashboard_sessions WHERE expires_at <= $2)`, now-s.keepOver(), now)
+			OR EXISTS (SELECT 1 FROM dashboard_sessions WHERE expires_at <= $2)`, now-s.retention(), now)
 		if err != nil || !some {
 			return err
 		}
@@ -112,7 +112,7 @@ func (t *tx) dropLogins(now int64) error {
 	if err := t.exec(
 		`DELETE FROM app_sessions WHERE id IN
 		(SELECT id FROM app_sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`,
-		now-t.s.keepOver(), 5*sweepBatch); err != nil {
+		now-t.s.retention(), 5*sweepBatch); err != nil {
 		return err
 	}
 	for _, statement := range []string{

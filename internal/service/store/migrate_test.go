@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // withoutLegs makes of a new store one as version 8 of the schema kept it, but for the version.
@@ -20,10 +20,12 @@ const withoutLegs = `DROP TABLE cluster_keys; DROP TABLE cluster_subjects; DROP 
 	ALTER TABLE endpoints DROP COLUMN owner_object; ALTER TABLE endpoints DROP COLUMN owner_uid;
 	DROP TABLE access_changes_applied; DROP TABLE access_changes;
 	DROP TABLE active_children; ALTER TABLE backends DROP COLUMN active_child; DROP TABLE legs;
-	ALTER TABLE tunnel_sessions DROP COLUMN join_hash;
+	ALTER TABLE tunnel_sessions DROP COLUMN join_hash; ALTER TABLE app_sessions DROP COLUMN last_device;
+	ALTER TABLE app_sessions DROP COLUMN last_device_at; ALTER TABLE app_sessions DROP COLUMN device_changed_at;
 	DROP INDEX tunnels_by_resume_hash; ALTER TABLE tunnels DROP COLUMN resume_hash;
 	ALTER TABLE replicas DROP COLUMN relay_address; ALTER TABLE replicas DROP COLUMN base_url;
-	ALTER TABLE replicas DROP COLUMN draining; ALTER TABLE replicas DROP COLUMN address_mac;`
+	ALTER TABLE replicas DROP COLUMN draining; ALTER TABLE replicas DROP COLUMN address_mac;
+	ALTER TABLE store DROP COLUMN own_hosts;`
 
 // TestOpen_MigratesUnderNoServer holds that a command does not change the schema while a server
 // lives, and that a server does, beside other replicas, too.

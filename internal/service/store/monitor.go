@@ -20,13 +20,15 @@ const (
 	expiredFor     = 24 * time.Hour
 )
 
-// Monitored is what an operator of the service has to know of its rows, of all accounts.
+// Monitored is the state of the rows of all accounts, for monitoring the service.
 type Monitored struct {
 	// Operators that were seen within 3 minutes, within a day, and before that.
 	ActiveOperators, SilentOperators, GoneOperators int
 	// When the next API key and the next authtoken expire, of those that are in use; zero if none
 	// does. One that has expired counts for another day.
 	APIKeyExpiry, AuthtokenExpiry time.Time
+	// When the oldest audit event of a class occurred that is still kept; zero if there is none.
+	OldestSecurityEvent, OldestActivityEvent time.Time
 }
 
 // Monitored reads the rows that metrics show. It reads whole tables: call it once a minute.
@@ -41,7 +43,10 @@ func (s *Store) Monitored(ctx context.Context) (m Monitored, err error) {
 				return err
 			}
 		}
-		return nil
+		if err := t.oldestAudit(securityEvent, &m.OldestSecurityEvent); err != nil {
+			return err
+		}
+		return t.oldestAudit(activityEvent, &m.OldestActivityEvent)
 	})
 	return m, err
 }
@@ -67,4 +72,14 @@ func (t *tx) nextExpiry(table string, expiry *time.Time) error {
 		*expiry = time.UnixMicro(at)
 	}
 	return err
+}
+
+// oldestAudit reads when the oldest audit event of a class occurred.
+func (t *tx) oldestAudit(class string, oldest *time.Time) error {
+	return t.each(func(from scanner) error {
+		var at int64
+		err := from.Scan(&at)
+		*oldest = fromMicros(at)
+		return err
+	}, `SELECT at FROM audit_events WHERE `+class+` ORDER BY at LIMIT 1`)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// CallKind is what a call does with the database.
+// CallKind is the kind of access to the database that a call has.
 type CallKind string
 
 // Kinds of calls.

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// An endpoint of an owner is not of a session: replicas of an exporter come and go, each takes a
-// row of the owner that no other one holds, and rows outlive all of them for a week.
+// Rows of endpoints with an owner belong to no session: each replica of an exporter binds a row of
+// the owner that no other replica holds, and the rows outlive the last one by OwnedGrace.
 
 // storeOwner sets the columns of the row's owner.
 func (r *endpointRow) storeOwner() {

@@ -11,11 +11,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Policies lie in the database sealed, and only reads of one endpoint open them: lists, events and
+// The database stores policies sealed, and only reads of one endpoint open them: lists, events and
 // snapshots never hold one.
 
-// policyChange is what has to be written of an endpoint's policy and of the backends that it refers
-// to.
+// policyChange holds the columns of an endpoint's policy and of its references to backends.
 type policyChange struct {
 	sealed []byte
 	refs   []string
@@ -23,9 +22,9 @@ type policyChange struct {
 
 var errNoKey = errors.New("the store was opened without a secret key")
 
-// CheckKey reports whether Options.Key is the one of this store, with which its policies and its
-// certificate authority are sealed and its users and revocations are found. The error is a complete
-// sentence. A store without any of these takes the key as its own.
+// CheckKey returns an error, a complete sentence, unless Options.Key is the store's key: the one
+// that seals its policies and its certificate authority, and finds its users and revocations. A
+// store without any of these adopts the key.
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.write(ctx, "checking the secret key", func(t *tx) error {
 		var recorded string
@@ -44,8 +43,8 @@ func (s *Store) CheckKey(ctx context.Context) error {
 }
 
 // refuseOtherKey returns CodeInvalid if something of the store belongs to another key than ours.
-// recorded means that the store's key is another one; without it, the store was last used by a
-// version that did not record the key, and only what is sealed tells.
+// recorded means that the store's key is another one. Without it, a version that did not record the
+// key used the store last, and only opening sealed values shows a difference.
 func (t *tx) refuseOtherKey(recorded bool) error {
 	for _, has := range []struct{ what, query string }{
 		{"traffic policies are sealed", `SELECT id, traffic_policy FROM endpoints
@@ -72,6 +71,27 @@ func (t *tx) refuseOtherKey(recorded bool) error {
 		}
 	}
 	return nil
+}
+
+// PoliciesAfter returns endpoints of all accounts that have a traffic policy: at most limit, in the
+// order of their ids, from the first after id on. Of an endpoint it reads ID, AccountID, URL, Scheme,
+// Bindings and TrafficPolicy.
+func (s *Store) PoliciesAfter(ctx context.Context, id string, limit int) (found []account.Endpoint, err error) {
+	err = s.read(ctx, "reading traffic policies", func(t *tx) error {
+		return t.each(func(from scanner) error {
+			e := account.Endpoint{Bindings: []string{""}}
+			var sealed []byte
+			if err := from.Scan(&e.ID, &e.AccountID, &e.URL, &e.Scheme, &e.Bindings[0], &sealed); err != nil {
+				return err
+			}
+			text, err := t.unseal(sealed, e.ID)
+			e.TrafficPolicy = text
+			found = append(found, e)
+			return err
+		}, `SELECT id, account_id, url, scheme, binding, traffic_policy FROM endpoints
+			WHERE policy_digest <> '' AND id > $1 ORDER BY id LIMIT $2`, id, limit)
+	})
+	return found, err
 }
 
 func (t *tx) unseal(sealed []byte, endpointID string) (string, error) {

@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// The rows of a URL are either one, in the slot "", or those of a pool's members, each in a slot of
-// its own.
+// A URL has either one row, in the slot "", or one for each member of its pool, in different slots.
 
 // poolMemberSlot returns the slot of a pool's member: that of its name, else of its agent's
 // instance id, "" without either.

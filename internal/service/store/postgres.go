@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -44,6 +45,11 @@ func (e *postgresEngine) open(ctx context.Context, s *Store) error {
 		return err
 	}
 	s.place = name
+	if s.opt.Lock == nil { // LockServer has asked
+		if err := refusePooler(ctx, config); err != nil {
+			return explainPostgresError(name, err)
+		}
+	}
 	s.writer = openPostgres(config, 1, 1, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
 		if _, err := c.Exec(ctx, rememberSystem); err != nil && !postgresLacks(err) {
 			return err
@@ -112,7 +118,7 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 		return nil, "", account.Invalid(field, "(not shown)", "must begin with postgres://, for example "+form+
 			"; leave it out for SQLite in --data-dir")
 	}
-	if !strings.Contains(raw, "target_session_attrs") { // of several hosts, the primary
+	if !strings.Contains(raw, "target_session_attrs") { // connect to the primary of several hosts
 		separator := "?"
 		if strings.Contains(raw, "?") {
 			separator = "&"
@@ -126,16 +132,25 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 			"that can "+
 			"be read")
 	}
+	parameters := config.RuntimeParams
+	config.RuntimeParams = map[string]string{"application_name": "fairlead-server"}
+	for _, first := range []string{"application_name", "client_encoding", "options"} { // only a start takes these
+		if value, given := parameters[first]; given {
+			config.RuntimeParams[first] = value
+			delete(parameters, first)
+		}
+	}
 	for parameter, value := range map[string]string{
-		"application_name": "fairlead-server", "statement_timeout": "25s", "lock_timeout": "10s",
+		"statement_timeout": "25s", "lock_timeout": "10s",
 		"idle_in_transaction_session_timeout": "3s", // a paused server must not hold up the others' writes
 		// A server that is cut off gives its lock up after half a minute.
 		"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	} {
-		if _, given := config.RuntimeParams[parameter]; !given {
-			config.RuntimeParams[parameter] = value
+		if _, given := parameters[parameter]; !given {
+			parameters[parameter] = value
 		}
 	}
+	config.AfterConnect = setParameters(parameters)
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
@@ -144,6 +159,21 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 		where = config.Host
 	}
 	return config, fmt.Sprintf("postgres://%s@%s/%s", config.User, where, config.Database), nil
+}
+
+// setParameters returns what sets the parameters of a new connection. Poolers refuse most of them at
+// the start of a connection.
+func setParameters(parameters map[string]string) pgconn.AfterConnectFunc {
+	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+	calls := []string{"set_config('standard_conforming_strings', 'on', false)"}
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		calls = append(calls, fmt.Sprintf("set_config(%s, %s, false)", quote(name), quote(parameters[name])))
+	}
+	statement := "SELECT " + strings.Join(calls, ", ")
+	return func(ctx context.Context, c *pgconn.PgConn) error {
+		_, err := c.Exec(ctx, statement).ReadAll()
+		return err
+	}
 }
 
 // advisoryKey is the first half of the keys of advisory locks; the second is the schema's name, so
@@ -156,6 +186,9 @@ const (
 	noServers     = `SELECT pg_try_advisory_xact_lock($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
 	// replicaLock admits other replicas, and no server that is alone.
 	replicaLock = `SELECT pg_try_advisory_lock_shared($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
+	// lifeLock is held by the replica with the id $2, once for each of its connections that the
+	// database has not yet noticed to be lost.
+	lifeLock = `SELECT pg_advisory_lock_shared($1, hashtext('replica ' || $2))`
 )
 
 func (postgresEngine) version(t *tx) (int, error) {
@@ -270,6 +303,9 @@ func (postgresEngine) beginTerm(ctx context.Context, s *Store) error {
 		}
 		if s.opt.Replica != nil {
 			if err := t.checkClock(); err != nil {
+				return err
+			}
+			if err := t.markPredecessors(s.opt.Replica.RelayAddress); err != nil {
 				return err
 			}
 			if err := t.checkBaseURL(s.opt.Replica.BaseURL); err != nil {

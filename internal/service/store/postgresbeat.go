@@ -32,8 +32,8 @@ type beater struct {
 	observer beatObserver
 	clock    func() time.Duration
 	answered func(began time.Duration) // nil = not called
-	last     time.Duration             // of clock, before the last beat that was counted
-	counted  bool                      // there was one
+	last     time.Duration             // clock before the last beat that was counted
+	counted  bool                      // a beat was counted
 }
 
 // databaseProcess is the expression of the database's process and the history that it writes.

@@ -4,12 +4,9 @@
 package store
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"net/netip"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -60,35 +57,16 @@ func clockOffset(asked, answered, database time.Time) time.Duration {
 // when it was behind.
 func (s *Store) ClockOffset() time.Duration { return time.Duration(s.clockOffset.Load()) }
 
-var errPooler = errors.New("a connection pooler in transaction mode lies in between, and locks and notifications of " +
-	"replicas need connections of their own: name the database itself, or a pooler in session mode")
-
-// refusePooler returns errPooler when the lock's connection does not have a process of the database
-// to itself: while another connection is in a transaction, a pooler that divides processes between
-// transactions has given it the one that the lock was taken by, or gives the lock's another one.
-func (l *postgresLock) refusePooler(ctx context.Context) error {
-	other, err := pgx.ConnectConfig(ctx, l.config)
-	if err != nil {
-		return err
+// markPredecessors records of earlier processes at the relay address of this one, which listens
+// there, that they do not, if they have no connection with the database any more: they are dead.
+// Only IP addresses prove it: several machines may share a name. Their sessions are left to the
+// beats, as the agents may have joined other replicas.
+func (t *tx) markPredecessors(relayAddress string) error {
+	if _, err := netip.ParseAddrPort(relayAddress); err != nil {
+		return nil //nolint:nilerr // a name, or none
 	}
-	defer closePostgres(other)
-	var pids [3]int64
-	ask := func(c *pgx.Conn, pid *int64) error {
-		return c.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).Scan(pid)
-	}
-	if err := ask(l.conn, &pids[0]); err != nil {
-		return err
-	}
-	if _, err := other.Exec(ctx, `BEGIN`); err != nil {
-		return err
-	}
-	if err := errors.Join(ask(other, &pids[1]), ask(l.conn, &pids[2])); err != nil {
-		return err
-	}
-	if pids[0] != pids[2] || pids[1] == pids[0] {
-		return errPooler
-	}
-	return nil
+	return t.exec(`UPDATE replicas SET relay_address = '' WHERE relay_address = $1
+		AND pg_try_advisory_xact_lock($2, hashtext('replica ' || id))`, relayAddress, advisoryKey)
 }
 
 // otherReplicas counts the locks of replicas that another connection than $2 holds: a replica has

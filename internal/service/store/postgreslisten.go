@@ -132,7 +132,7 @@ func (l *postgresListener) wait(ctx context.Context) {
 
 func (l *postgresListener) send(ctx context.Context) {
 	l.sent = time.Now()
-	accountIDs, oldest := l.s.outbox.take()
+	accountIDs, oldest := l.s.outbox.drain()
 	if l.oldest.IsZero() {
 		l.oldest = oldest
 	}

@@ -31,10 +31,11 @@ type postgresLock struct {
 	config *pgx.ConnConfig
 	name   string
 	shared bool      // with other replicas
+	id     string    // the replica's, if shared
 	conn   *pgx.Conn // nil before acquire; used by lockPostgres, maintain and release only
 	locked atomic.Bool
 	term   atomic.Int64 // 0 before BeginServerTerm
-	pid    atomic.Int64 // of the database's process of conn
+	pid    atomic.Int64 // the database's process that serves conn
 	once   sync.Once
 	passed chan struct{} // closed when a write has seen another server's term
 }
@@ -45,12 +46,18 @@ var (
 		"with --relay-address, or stop them")
 )
 
-func lockPostgres(ctx context.Context, databaseURL string, shared bool) (*postgresLock, error) {
+func lockPostgres(ctx context.Context, databaseURL string, r *Replica) (*postgresLock, error) {
 	config, name, err := parseDatabaseURL(databaseURL)
 	if err != nil {
 		return nil, err
 	}
-	l := &postgresLock{config: config, name: name, shared: shared, passed: make(chan struct{})}
+	l := &postgresLock{config: config, name: name, shared: r != nil, passed: make(chan struct{})}
+	if r != nil {
+		l.id = r.ID
+	}
+	if err = refusePooler(ctx, config); err != nil {
+		return nil, explainPostgresError(name, err)
+	}
 	err = l.acquire(ctx)
 	deadline := time.Now().Add(maxLockWait)
 	for ; isHeld(err) && time.Now().Before(deadline); err = l.acquire(ctx) {
@@ -69,9 +76,6 @@ func lockPostgres(ctx context.Context, databaseURL string, shared bool) (*postgr
 				"database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose "+
 					"another "+
 					"--database-url", name, err)
-	}
-	if err == nil && shared {
-		err = l.refusePooler(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(explainPostgresError(name, err), l.release())
@@ -97,6 +101,9 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 	}
 	if err = conn.QueryRow(ctx, statement, advisoryKey).Scan(&locked); err == nil && !locked {
 		err = l.heldBy(ctx, conn)
+	}
+	if err == nil && l.shared {
+		_, err = conn.Exec(ctx, lifeLock, advisoryKey, l.id)
 	}
 	if err == nil && l.term.Load() != 0 {
 		var term int64

@@ -13,8 +13,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // Statements about the server's lock of the schema: ending its holder's connection, waiting for it
@@ -93,9 +93,9 @@ func TestServerLock_AdmitsOneServer(t *testing.T) {
 	storetest.Must(t, successor.Release())
 }
 
-// TestServerLock_StopsServerThatWasReplaced: another server gets the lock before the first regains
+// TestServerLock_StopsReplacedServer: another server gets the lock before the first regains
 // it.
-func TestServerLock_StopsServerThatWasReplaced(t *testing.T) {
+func TestServerLock_StopsReplacedServer(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	databaseURL := server.URL(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // TestOpen_AcceptsRelativeDataDirectory is `--data-dir data`, as people type it: every command has

@@ -12,16 +12,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Replica describes one of several servers that are active on one PostgreSQL database. Each says by
-// its beats that it lives. One whose beats stop is fenced by another: it cannot write from then on,
-// and its sessions are over.
+// Replica describes one of several servers that are active on one PostgreSQL database. Each writes
+// beats. A replica whose beats stop is fenced by another: it cannot write any more, and its
+// sessions end.
 type Replica struct {
 	ID           string    // new at each start of a process, with account.PrefixReplica
 	Address      string    // where clients may reach it past the balancer; "" = nowhere
 	AddressMAC   string    // authenticates ID and Address; the store does not look at it
-	RelayAddress string    // HOST:PORT where it listens for the other replicas
+	RelayAddress string    // HOST:PORT where it listens for the other replicas; "" = it is dead
 	BaseURL      string    // by which clients reach all replicas: the same for each
-	Version      string    // of the program
+	Version      string    // version of the program
 	Draining     bool      // it is about to stop
 	StartedAt    time.Time // as Store.Replicas returns it
 }
@@ -64,7 +64,7 @@ func (t *tx) join(r *Replica) error {
 	return t.exec(`INSERT INTO replica_beats (replica_id, beats) VALUES ($1, 0)`, r.ID)
 }
 
-// Leave writes what is still to be written in batches, and ends that this server is one of the
+// Leave writes everything that waits for a batch, and ends that this server is one of the
 // store's, at the end of its work. It cannot write from then on.
 func (s *Store) Leave(ctx context.Context) error {
 	if s.opt.Replica == nil {
@@ -87,8 +87,8 @@ func (s *Store) fence(ctx context.Context, id string, beats int64) (fenced bool,
 	return fenced, err
 }
 
-// Replicas returns the servers of the store that are not fenced, in the order of their start; none
-// where one server is alone by its configuration.
+// Replicas returns the servers of the store that are not fenced and not known to be dead, in the order
+// of their start; none where one server is alone by its configuration.
 func (s *Store) Replicas(ctx context.Context) (all []Replica, err error) {
 	err = s.read(ctx, "listing the servers", func(t *tx) error {
 		return t.each(func(from scanner) error {
@@ -96,7 +96,7 @@ func (s *Store) Replicas(ctx context.Context) (all []Replica, err error) {
 			err := from.Scan(r.fields()...)
 			all = append(all, r)
 			return err
-		}, `SELECT `+replicaColumns+` FROM replicas ORDER BY started_at, id`)
+		}, `SELECT `+replicaColumns+` FROM replicas WHERE relay_address <> '' ORDER BY started_at, id`)
 	})
 	return all, err
 }

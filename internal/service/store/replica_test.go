@@ -13,9 +13,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/postgrestest"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // Times of the replicas in tests.
@@ -225,5 +225,42 @@ func TestReplicas_KeepOtherModesOut(t *testing.T) {
 	second := store.Options{DataDir: t.TempDir(), DatabaseURL: opt.DatabaseURL, Replica: &store.Replica{ID: "two"}}
 	if _, err := store.LockServer(t.Context(), second); err == nil {
 		t.Error("a replica started beside a server that holds the lock alone")
+	}
+}
+
+// TestReplicas_SuccessorIsKnownToReplaceDeadOne starts a process at the relay address of one that was killed:
+// that one is not among the servers any more. One that lives, and one at a name, are.
+func TestReplicas_SuccessorIsKnownToReplaceDeadOne(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		address string
+		lives   bool
+		want    string
+	}{
+		"killed":            {"127.0.0.1:8444", false, "rp-2"},
+		"alive":             {"127.0.0.1:8444", true, "rp-1 rp-2"},
+		"killed, at a name": {"one.example.net:8444", false, "rp-1 rp-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := postgres.Server(t).URL(t)
+			at := func(opt *store.Options) { opt.Replica.RelayAddress = c.address }
+			one, err := tryReplica(t, url, "rp-1", at)
+			storetest.Must(t, err)
+			if !c.lives {
+				one.stop()
+			}
+			two, err := tryReplica(t, url, "rp-2", at)
+			storetest.Must(t, err)
+			all, err := two.Replicas(t.Context())
+			storetest.Must(t, err)
+			var ids []string
+			for _, r := range all {
+				ids = append(ids, r.ID)
+			}
+			if got := strings.Join(ids, " "); got != c.want {
+				t.Errorf("registered are %s, want %s", got, c.want)
+			}
+		})
 	}
 }

@@ -29,7 +29,7 @@ type Credential struct {
 
 // Restored is the result of a restore.
 type Restored struct {
-	Epoch        int64  // of the versions that watches get from now on
+	Epoch        int64  // epoch of the versions that watches get from now on
 	ReplacedFile string // where the store that was there before is kept; "" when there was none
 	Compared     bool   // that store could be read; without it Valid has every credential and the other lists are empty
 	Valid        []Credential
@@ -83,8 +83,8 @@ func Restore(ctx context.Context, opt Options, file string) (restored *Restored,
 	return restored, err
 }
 
-// NewEpoch makes the store another one for its watchers, which list again, and ends what sessions
-// it remembers: what a store needs whose database was put back by other means, such as pg_restore.
+// NewEpoch begins a new epoch, so that watchers list again, and ends all stored sessions. A store
+// needs it after its database was restored by other means, such as pg_restore.
 // It refuses while a server runs. The result has every valid credential.
 func NewEpoch(ctx context.Context, opt Options) (restored *Restored, err error) {
 	if opt.Lock, err = LockServer(ctx, opt); err != nil {
@@ -127,7 +127,7 @@ func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []
 
 const (
 	newKeyRules = `k.acl, k.cluster_uid`
-	oldKeyRules = `'[]', ''` // of schemas in which keys have neither
+	oldKeyRules = `'[]', ''` // for schemas without these columns
 )
 
 // credentials reads the API keys and authtokens of all accounts that have not expired.
@@ -188,7 +188,7 @@ func (t *tx) clusterCredentials() ([]Credential, error) {
 	return all, err
 }
 
-// compare sorts out what is valid now against what was in the store that is replaced.
+// compare compares the valid credentials with those of the replaced store.
 func (r *Restored) compare(old []Credential) {
 	if !r.Compared {
 		return

@@ -105,7 +105,7 @@ func (s *Store) RevokedSince(ctx context.Context, accountID, key string) (at tim
 	return at, err
 }
 
-// Revoke implements account.Revoker for what is stored. It ends no open connection.
+// Revoke implements account.Revoker for stored sessions and users. It ends no open connection.
 func (s *Store) Revoke(
 	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string,
 ) (*account.Revocation, error) {

@@ -50,15 +50,15 @@ func fold(text string) string {
 	return foldedLetters.Replace(strings.ToLower(norm.NFC.String(text)))
 }
 
-// searchable joins what is searched of a row.
+// searchable joins the searched texts of a row.
 func searchable(texts ...string) string { return fold(strings.Join(texts, "\n")) }
 
-// userSearch returns what is searched of a user.
+// userSearch returns the searched text of a user.
 func userSearch(id, provider, providerUserID, username, email, name string) string {
 	return searchable(username, email, name, provider, providerUserID, id)
 }
 
-// foldUsers writes anew what is searched of all users.
+// foldUsers rewrites the searched text of all users.
 func (t *tx) foldUsers() error {
 	for last := ""; ; {
 		var rows strings.Builder

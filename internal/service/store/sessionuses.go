@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -64,16 +65,16 @@ func (s *Store) isOver(l lifetime, now int64) bool {
 	return l.expires() <= now
 }
 
-// keepOver is how long the row of a session that is over is kept, for uses that are still to be
-// written: of several replicas those, too, that were within the slack.
-func (s *Store) keepOver() int64 {
+// retention returns how long the row of an ended session is kept, for uses that are not written
+// yet: with several replicas also for uses within the slack.
+func (s *Store) retention() int64 {
 	if s.opt.Replica != nil {
 		return 2 * activeEvery.Microseconds()
 	}
 	return activeEvery.Microseconds()
 }
 
-func (u *sessionUses) note(id string, now use) {
+func (u *sessionUses) record(id string, now use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if now.at <= max(now.written, u.pending[id].at) {
@@ -133,7 +134,7 @@ func (u *sessionUses) written(done map[string]use) {
 	}
 }
 
-// The statements only update: what is gone stays gone. Times only move forward.
+// The statements only update: deleted rows stay deleted. Times only move forward.
 const (
 	useSession = `UPDATE app_sessions SET last_active = $1,
 		expires_at = CASE WHEN idle > 0 AND $1 + idle < ends_at THEN $1 + idle ELSE ends_at END
@@ -142,8 +143,10 @@ const (
 	useAccess = `UPDATE app_accesses SET last_at = $1 WHERE user_id = $2 AND url = $3 AND last_at < $1`
 )
 
-// flushUses writes the uses that are due, or all. What cannot be written stays for the next time.
+// flushUses writes the uses that are due, or all, and the devices that were noted. What cannot be
+// written stays for the next time.
 func (s *Store) flushUses(ctx context.Context, all bool) error {
+	failed := s.devices.flush(ctx, s)
 	due := s.uses.due(s.now(), all)
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(due)), 5*sweepBatch) {
 		some := map[string]use{}
@@ -151,10 +154,10 @@ func (s *Store) flushUses(ctx context.Context, all bool) error {
 			some[id] = due[id]
 		}
 		if err := s.writeUses(ctx, ids, some); err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 	}
-	return nil
+	return failed
 }
 
 // writeUses writes the uses of the sessions, in the order of ids.

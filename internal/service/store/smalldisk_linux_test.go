@@ -10,7 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // TestPing_ReportsFullDisk holds that Ping tells within a second that a disk is full, and that it

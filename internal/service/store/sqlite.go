@@ -58,7 +58,7 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 }
 
 func openDB(path, parameters string) (*sql.DB, error) {
-	absolute, err := filepath.Abs(path) // of data/x.db a URL would make the host data
+	absolute, err := filepath.Abs(path) // in a URL, data/x.db would mean the host data
 	if err != nil {
 		return nil, fmt.Errorf("opening database %s: %w", path, err)
 	}
@@ -144,7 +144,7 @@ func (sqliteEngine) listen(ctx context.Context, s *Store)       { (&poller{s: s}
 func (sqliteEngine) lockWrites(*tx) error           { return nil } // BEGIN IMMEDIATE has the lock
 func (sqliteEngine) args(args []any) []any          { return args }
 func (sqliteEngine) readTx() *sql.TxOptions         { return &sql.TxOptions{ReadOnly: true} }
-func (sqliteEngine) clock(t *tx) (time.Time, error) { return t.s.now(), nil } // of one machine
+func (sqliteEngine) clock(t *tx) (time.Time, error) { return t.s.now(), nil } // one machine has one clock
 func (sqliteEngine) retryable(error) bool           { return false }          // _busy_timeout has waited
 
 func (sqliteEngine) classify(err error) (unavailable, known bool) {

@@ -57,21 +57,21 @@ const (
 // Options open a Store. Zero values mean the defaults.
 type Options struct {
 	DataDir string // created with mode 0700 when missing; its files get 0600
-	// of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	// PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
 	DatabaseURL string
-	// of the server: writes are refused while it is lost; nil for commands, which need none
+	// the server's lock: writes are refused while it is lost; nil for commands, which need none
 	Lock *ServerLock
 	// makes the server one of several on DatabaseURL; nil: it is the only one, or a command
 	Replica        *Replica
-	BeatClock      func() time.Duration // of a replica's beats; nil = the time since Beat was called
-	BeatTimes      BeatTimes            // of a replica; tests shorten them
+	BeatClock      func() time.Duration // clock of a replica's beats; nil = the time since Beat was called
+	BeatTimes      BeatTimes            // for a replica; tests shorten them
 	Clock          func() time.Time     // nil = time.Now, and the database's clock for revocations
 	Grace          time.Duration        // how long the row of a lost endpoint is kept
-	OwnedGrace     time.Duration        // of one with an owner that no other endpoint of the owner serves
+	OwnedGrace     time.Duration        // Grace for the last endpoint of an owner
 	Reserve        time.Duration        // how long the ids of a deleted endpoint and of its hostname are kept
 	EventRetention time.Duration        // how long events are kept
 	AuditRetention time.Duration        // how long audit events are kept
-	MaxAuditEvents int                  // per account; the oldest go first
+	MaxAuditEvents int                  // per account and class (auditRetention); the oldest go first
 	MaxEndpoints   int                  // per account
 	MaxOperators   int                  // per account
 	MaxAPIKeys     int                  // per account
@@ -91,7 +91,7 @@ type Options struct {
 	// included, and whether the database failed. It must not block; nil = not called.
 	OnCall func(kind CallKind, took time.Duration, failed bool)
 
-	anyMode bool // BeginServerTerm is not for a server, but for the administration of a stopped store
+	anyMode bool // allows BeginServerTerm in any mode, to administer a stopped store
 }
 
 func (o *Options) setDefaults() {
@@ -132,20 +132,22 @@ type Store struct {
 	writes  writeQueue
 	wakes   wakes
 
-	auditWakes wakes
-	outbox     outbox
+	auditWakes     wakes
+	auditRetention auditRetention
+	outbox         outbox
 
 	notificationLag atomic.Int64 // nanoseconds
 	clockOffset     atomic.Int64 // nanoseconds
 
-	pollInterval time.Duration // of Listen
+	pollInterval time.Duration // how often Listen polls
 
-	// of a replica
+	// for a replica
 	draining atomic.Bool // SetDraining was called
-	joined   atomic.Bool // its writes are refused from then on when it is fenced
+	joined   atomic.Bool // each write checks that the replica is not fenced
 	sweeper  atomic.Bool
 	lastUsed lastUsedTimes
 	uses     sessionUses
+	devices  lastDevices
 	probe    probe
 
 	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
@@ -197,7 +199,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Close writes what is still to be written in batches, unless this server has left the store or was
+// Close writes everything that waits for a batch, unless this server has left the store or was
 // fenced, and closes the database.
 func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -209,7 +211,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.closeDatabases())
 }
 
-// flush writes what is still to be written in batches.
+// flush writes everything that waits for a batch.
 func (s *Store) flush(ctx context.Context) error {
 	return errors.Join(s.flushLastUsed(ctx), s.flushUses(ctx, true))
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -17,8 +18,8 @@ const sweepBatch = 100
 // BeginServerTerm is called once by the server that holds Options.Lock, before it accepts anything:
 // no session of an earlier process lives on, so their endpoints go offline, and unless another
 // replica serves, the grace of every offline endpoint begins anew. An outage of any length deletes
-// nothing. From here on a server that had the store before and does not know that it lost its lock
-// cannot write.
+// nothing. From then on no earlier server can write, even if it did not notice that it lost its
+// lock.
 func (s *Store) BeginServerTerm(ctx context.Context) error {
 	if err := s.engine.beginTerm(ctx, s); err != nil {
 		return err
@@ -29,6 +30,10 @@ func (s *Store) BeginServerTerm(ctx context.Context) error {
 		return err
 	}
 	return s.write(ctx, "starting the server", func(t *tx) error {
+		if err := t.exec(`UPDATE store SET own_hosts = $1 WHERE own_hosts <> $1`,
+			strings.Join(s.opt.OwnHosts, " ")); err != nil {
+			return err
+		}
 		if alone, err := t.alone(); err != nil || !alone {
 			return err
 		}
@@ -46,7 +51,7 @@ func (t *tx) alone() (bool, error) {
 	return others == 0, err
 }
 
-// Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted,
+// Sweep deletes expired rows: endpoints whose grace has ended are deleted, old events compacted,
 // expired reservations and sessions dropped, last-used times written. The server calls it every
 // second or so; without anything to do it only reads. Of several replicas one does it for all.
 func (s *Store) Sweep(ctx context.Context) error {
@@ -54,7 +59,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 		return errors.Join(s.flushLastUsedIfDue(ctx), s.flushUses(ctx, false))
 	}
 	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepOwned(ctx), s.sweepClusters(ctx),
-		s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx), s.flushLastUsedIfDue(ctx),
+		s.sweepEvents(ctx), s.auditRetention.sweep(ctx, s), s.sweepReservations(ctx), s.flushLastUsedIfDue(ctx),
 		s.sweepSessions(ctx), s.sweepUsers(ctx),
 		s.sweepOperators(ctx))
 }

@@ -19,9 +19,9 @@ import (
 type table[T any] struct {
 	name, noun string              // noun is for messages: "API key"
 	columns    func(v *T) []column // in the order of the statements
-	names      string              // of the columns, separated by commas
+	names      string              // column names, separated by commas
 
-	// of the audit events that create, patchRow and deleteRow write
+	// types of the audit events that create, patchRow and deleteRow write
 	created, updated, deleted account.AuditType
 	details                   func(v *T) map[string]string
 	updatedAt                 func(v *T) *time.Time // set by patchRow; nil = there is no such column

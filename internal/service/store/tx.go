@@ -21,7 +21,7 @@ type tx struct {
 	s       *Store
 	sql     *sql.Tx
 	now     time.Time
-	epoch   int64               // of the versions that the transaction makes or reads
+	epoch   int64               // epoch of the versions that the transaction makes or reads
 	changes map[string][]change // by account
 	audits  map[string][]auditRecord
 	joining bool   // the replica's row is not there yet

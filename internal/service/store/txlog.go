@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// txLog is what a transaction still has to write, of the calls that it has run.
+// txLog collects the events and audit records that a transaction writes at its end.
 type txLog struct {
 	numbers        map[string]numbers // by account
 	events, audits [][]any            // the rows

@@ -12,10 +12,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Bounds of what one transaction does for calls that share it.
+// Bounds of one transaction that several calls share.
 const (
 	maxBatchCalls  = 64
-	maxBatchEvents = 5 * sweepBatch // of endpoints and audit; the call that passes it is the last
+	maxBatchEvents = 5 * sweepBatch // endpoint and audit events; the call that passes it is the last
 )
 
 // writeBatch is one transaction of one call, or of several that may share it. Each call sees what
@@ -56,7 +56,7 @@ func (s *Store) runBatch(first *writeCall) error {
 		err = first.ctx.Err()
 		return err
 	}
-	b.takeMore()
+	b.addWaiting()
 	if err = s.transact(b.ctx, b.run); errors.Is(err, errCallFailed) {
 		b.savepoints = true
 		err = s.transact(b.ctx, b.run)
@@ -104,12 +104,12 @@ func (b *writeBatch) expire() {
 	}
 }
 
-// takeMore adds the calls that wait and may share the transaction. It never waits for more.
-func (b *writeBatch) takeMore() {
+// addWaiting adds the waiting calls that may share the transaction.
+func (b *writeBatch) addWaiting() {
 	if !b.calls[0].shared {
 		return
 	}
-	taken := b.s.writes.take(maxBatchCalls - len(b.calls))
+	taken := b.s.writes.dequeue(maxBatchCalls - len(b.calls))
 	for i, c := range taken {
 		if !b.add(c) {
 			b.s.writes.putBack(taken[i:])
@@ -134,7 +134,7 @@ func (b *writeBatch) run(t *tx) error {
 	if err := b.s.engine.lockWrites(t); err != nil {
 		return err
 	}
-	b.takeMore() // what came while it waited for another process
+	b.addWaiting() // those that came while it waited for another process
 	for i, c := range b.calls {
 		if len(t.log.events)+len(t.log.audits) >= maxBatchEvents {
 			b.postpone(i)
@@ -169,7 +169,7 @@ func (b *writeBatch) runCall(t *tx, c *writeCall) error {
 			return nil
 		}
 		return t.exec(`RELEASE SAVEPOINT one_call`)
-	case len(b.calls) == 1 || !b.s.ofCall(err):
+	case len(b.calls) == 1 || !b.s.isCallError(err):
 		return err
 	case !b.savepoints:
 		return fmt.Errorf("%w: %w", errCallFailed, err)
@@ -181,9 +181,9 @@ func (b *writeBatch) runCall(t *tx, c *writeCall) error {
 	return nil
 }
 
-// ofCall reports whether an error is of the call that got it, and the transaction can go on without
-// what the call has written.
-func (s *Store) ofCall(err error) bool {
+// isCallError reports whether an error is that of one call, so that the transaction can go on
+// without the writes of the call.
+func (s *Store) isCallError(err error) bool {
 	var domain *account.Error
 	return errors.As(err, &domain) || !s.unavailable(err)
 }

@@ -16,9 +16,9 @@ type writeCall struct {
 	shared bool      // other calls may be in its transaction
 	turn   chan bool // true: it has the turn; false: a batch of another call has run it
 
-	// of the batch that runs it
-	stopWatch func() bool // ends that its context is watched
-	err       error       // its own
+	// set by the batch that runs the call
+	stopWatch func() bool // ends the watch of ctx
+	err       error       // set when this call alone failed
 }
 
 // writeQueue gives the turn to write to one call of this process after the other, in the order in
@@ -79,8 +79,8 @@ func (q *writeQueue) pass() {
 	}
 }
 
-// take removes up to n calls that may share a transaction and returns them, the oldest first.
-func (q *writeQueue) take(n int) (taken []*writeCall) {
+// dequeue removes and returns up to n calls that may share a transaction, the oldest first.
+func (q *writeQueue) dequeue(n int) (taken []*writeCall) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = slices.DeleteFunc(q.waiting, func(c *writeCall) bool {

@@ -149,6 +149,37 @@ func (c *Cache[K, V]) Expire(match func(K, V) bool) {
 	clear(c.reads) // their answers are for those who wait already
 }
 
+// Fresh returns the store's answer to a read that begins now, which Get returns from then on. The
+// error is the store's also where there is an older answer.
+func (c *Cache[K, V]) Fresh(ctx context.Context, key K) (V, error) {
+	r := &read[V]{answer: answer[V]{at: time.Now()}, done: make(chan struct{})}
+	c.mu.Lock()
+	c.reads[key] = r
+	c.mu.Unlock()
+	c.run(context.WithoutCancel(ctx), key, r)
+	missing := account.CodeOf(r.err) == account.CodeNotFound && c.opt.CacheMissing
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := c.answers[key]; (r.err == nil || missing) && (last == nil || last.at.Before(r.at)) {
+		r.expired = true // during the read
+		c.keep(key, &r.answer)
+	}
+	return r.value, r.err
+}
+
+// Forget drops the answers that match selects, also for outages.
+func (c *Cache[K, V]) Forget(match func(K, V) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, a := range c.answers {
+		if match(key, a.value) {
+			delete(c.answers, key)
+			delete(c.failures, key)
+		}
+	}
+	clear(c.reads) // their answers are for those who wait already
+}
+
 // reusable reports whether the answer is good without asking the store again.
 func (c *Cache[K, V]) reusable(a *answer[V], ttl time.Duration) bool {
 	return !a.expired && time.Since(a.at) < ttl && (a.err == nil || c.opt.CacheMissing)
@@ -160,7 +191,7 @@ func (c *Cache[K, V]) await(
 	ctx context.Context, key K, r *read[V], other fallback[V], noWait bool,
 ) (V, error) {
 	var limit <-chan time.Time
-	if a, ok := c.older(key, other); ok && !a.expired {
+	if a, ok := c.lastKnown(key, other); ok && !a.expired {
 		if noWait {
 			return a.value, a.err
 		}
@@ -190,16 +221,16 @@ func (c *Cache[K, V]) await(
 
 // withoutStore returns the older answer, or the error where there is none.
 func (c *Cache[K, V]) withoutStore(key K, other fallback[V], err error) (V, error) {
-	a, ok := c.older(key, other)
+	a, ok := c.lastKnown(key, other)
 	if !ok {
 		return a.value, err
 	}
 	return a.value, a.err
 }
 
-// older returns the newer of the store's last answer and what is held, or else the caller's own
-// fallback; ok is false when there is none of them.
-func (c *Cache[K, V]) older(key K, other fallback[V]) (a answer[V], ok bool) {
+// lastKnown returns the newer of the store's last answer and the held value, or else the caller's
+// fallback; ok is false without any.
+func (c *Cache[K, V]) lastKnown(key K, other fallback[V]) (a answer[V], ok bool) {
 	c.mu.Lock()
 	last := c.answers[key]
 	c.mu.Unlock()

@@ -190,9 +190,9 @@ func TestCache_NeverCoversOtherErrors(t *testing.T) {
 	})
 }
 
-// TestCache_ServesWhatIsHeld checks which of the store's last answer and memory is used while the
+// TestCache_ServesHeldValue checks which of the store's last answer and memory is used while the
 // store is away: the newer.
-func TestCache_ServesWhatIsHeld(t *testing.T) {
+func TestCache_ServesHeldValue(t *testing.T) {
 	t.Parallel()
 	notFound := account.Errorf(account.CodeNotFound, "no grant")
 	for name, steps := range map[string]struct {

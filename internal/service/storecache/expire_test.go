@@ -93,3 +93,64 @@ func TestCache_ExpireWaitsForSlowStore(t *testing.T) {
 		f.expect(c, "two", "", 2*maxWait+readTimeout) // during an outage
 	})
 }
+
+// TestCache_FreshIsKnownDuringOutage reads a change that no Get has asked for since.
+func TestCache_FreshIsKnownDuringOutage(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fakeStore) {
+		c := f.cache(func(o *Options[string, string]) { o.CacheMissing = true })
+		f.expect(c, "one", "", 0)
+		f.become("two", nil, false)
+		c.Expire(expireAll)
+		if got, err := c.Fresh(t.Context(), "key"); got != "two" || err != nil {
+			t.Errorf("read %q, %v", got, err)
+		}
+		f.become("", errAway, false)
+		f.expect(c, "two", "", 0)
+		c.Expire(expireAll)
+		if _, err := c.Fresh(t.Context(), "key"); account.CodeOf(err) != account.CodeUnavailable {
+			t.Errorf("without the store: %v", err)
+		}
+		f.expect(c, "two", "", 0)
+		f.become("", account.Errorf(account.CodeNotFound, "none"), false)
+		if _, err := c.Fresh(t.Context(), "key"); account.CodeOf(err) != account.CodeNotFound {
+			t.Errorf("deleted: %v", err)
+		}
+		f.become("", errAway, false)
+		time.Sleep(time.Hour)
+		f.expect(c, "", account.CodeNotFound, 0)
+	})
+}
+
+// TestCache_FreshIsKeptBesideExpire expires other keys during the read, which Get repeats then.
+func TestCache_FreshIsKeptBesideExpire(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fakeStore) {
+		var c *Cache[string, string]
+		c = f.cache(func(o *Options[string, string]) {
+			o.Held = nil
+			o.Read = func(ctx context.Context, key string) (string, error) {
+				c.Expire(func(string, string) bool { return false })
+				return f.Read(ctx, key)
+			}
+		})
+		if got, err := c.Fresh(t.Context(), "key"); got != "one" || err != nil {
+			t.Errorf("read %q, %v", got, err)
+		}
+		f.become("", errAway, false)
+		f.expect(c, "one", "", 0)
+	})
+}
+
+func TestCache_ForgetsForOutages(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fakeStore) {
+		c := f.cache(func(o *Options[string, string]) { o.Held = nil })
+		f.expect(c, "one", "", 0)
+		f.become("", errAway, false)
+		c.Forget(func(string, string) bool { return false })
+		f.expect(c, "one", "", 0)
+		c.Forget(expireAll)
+		f.expect(c, "", account.CodeUnavailable, 0)
+	})
+}

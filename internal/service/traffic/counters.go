@@ -28,7 +28,7 @@ type Counters struct {
 	open            atomic.Int64
 	durationNanos   atomic.Int64
 	lastUsed        atomic.Int64 // in Unix nanoseconds
-	latency         histogram    // of what has ended since the last step
+	latency         histogram    // latencies since the last step
 	recent, failing atomic.Pointer[ring]
 
 	mu     sync.Mutex
@@ -101,7 +101,9 @@ func (c *Counters) totals(withErrors bool) (t Totals) {
 }
 
 // failing reports whether a request or connection failed by its code and status.
-func failing(code account.Code, status int) bool { return code != "" || status >= 500 }
+func failing(code account.Code, status int) bool {
+	return status >= 500 || status < 400 && code != "" && code.Status() >= 500
+}
 
 // finish counts a finished request or connection.
 func (c *Counters) finish(s *edge.RequestRecord) {

@@ -76,6 +76,6 @@ func (h *history) series(w Window) *series {
 
 // accountHistory is what is summed for an account.
 type accountHistory struct {
-	all, others  history // of its endpoints; of those without series of their own
-	step, summed counts  // of the step that is being added up
+	all, others  history // sums over all endpoints; over those without series of their own
+	step, summed counts  // sums of the current step
 }

@@ -58,7 +58,8 @@ func (h *histogram) moveTo(c *counts) {
 	}
 }
 
-// quantile returns the bound of the bucket that has the q-th part of the durations; 0 without any.
+// quantile returns the duration below which the q-th part of the durations is, 0 without any. Those
+// of a bucket are taken to be spread evenly over it.
 func (c *counts) quantile(q float64) time.Duration {
 	var total uint64
 	for _, n := range c.latency {
@@ -70,7 +71,11 @@ func (c *counts) quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(total)))
 	for i, n := range c.latency {
 		if rank <= uint64(n) {
-			return latencyBound(i)
+			var lower time.Duration
+			if i > 0 {
+				lower = latencyBound(i - 1)
+			}
+			return lower + time.Duration(float64(latencyBound(i)-lower)*(float64(rank)-0.5)/float64(n))
 		}
 		rank -= uint64(n)
 	}

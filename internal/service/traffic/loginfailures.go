@@ -15,9 +15,9 @@ import (
 const (
 	keepFailures       = 24 * time.Hour
 	maxAccountFailures = 100
-	maxFailures        = 4000 // of all accounts
+	maxFailures        = 4000 // in all accounts together
 	maxFailureText     = 500  // characters of a reason, and of a sentence
-	maxNameText        = 200  // of the other texts
+	maxNameText        = 200  // characters of each other text
 	failureOverhead    = 400  // bytes of a failure beside its texts
 )
 
@@ -33,6 +33,7 @@ type loginFailures struct {
 // texts. Equal failures of a day are one.
 func (r *Recorder) LoginFailed(accountID string, f LoginFailure) {
 	f.Shown, f.Reason = cleanText(f.Shown, maxFailureText), cleanText(f.Reason, maxFailureText)
+	f.Person = printable.Escape(f.Person, maxNameText)
 	f.Provider, f.AuthID = cleanText(f.Provider, maxNameText), printable.Escape(f.AuthID, maxNameText)
 	f.At, f.Count, f.Replica = f.At.UTC(), 1, r.replica
 	r.mu.Lock()
@@ -68,15 +69,16 @@ func (l *loginFailures) add(accountID string, f LoginFailure) {
 	}
 }
 
-// sameAs reports whether f and o are one but for their times.
+// sameAs reports whether f and o are one but for their times and clients: many addresses must not
+// push the other failures out.
 func (f LoginFailure) sameAs(o LoginFailure) bool {
-	o.At, o.Count = f.At, f.Count
+	o.At, o.Count, o.Client = f.At, f.Count, f.Client
 	return f == o
 }
 
 func (f *LoginFailure) size() int64 {
-	return int64(len(f.EndpointID)+len(f.EndpointURL)+len(f.AuthID)+len(f.Provider)+len(f.Shown)+len(f.Reason)) +
-		failureOverhead
+	return int64(len(f.EndpointID)+len(f.EndpointURL)+len(f.AuthID)+len(f.Provider)+len(f.Person)+len(f.Shown)+
+		len(f.Reason)) + failureOverhead
 }
 
 func (l *loginFailures) dropOldest(accountID string) {

@@ -103,7 +103,7 @@ func (r *Recorder) Series(ctx context.Context, accountID string, k Key, w Window
 		for data := answers[i].Points; len(data) > 0; {
 			offset, rest, err := readPoint(data, &one)
 			if err != nil || offset >= uint64(n) {
-				break // of a version that counts in another way
+				break // another version counts in another way
 			}
 			sums[offset].add(&one)
 			data = rest

@@ -40,7 +40,7 @@ type ring struct {
 // slot is one request. Its texts are copied, so that nothing of the request stays in memory.
 type slot struct {
 	mu         sync.Mutex
-	number     uint64 // of the request in its ring, from 1; 0 = the slot is empty
+	number     uint64 // number of the request in its ring, from 1; 0 = the slot is empty
 	start      int64  // in Unix nanoseconds
 	duration   time.Duration
 	in, out    int64

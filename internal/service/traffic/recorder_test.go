@@ -38,10 +38,10 @@ func TestRecorder_CountsSteps(t *testing.T) {
 		first.BytesIn != 98 || first.BytesOut != 980 {
 		t.Errorf("the first step: %+v", first)
 	}
-	if p := first.P50; p < 10*time.Millisecond || p > 12500*time.Microsecond {
+	if p := first.P50; p < 8*time.Millisecond || p > 12500*time.Microsecond {
 		t.Errorf("p50 %s", p)
 	}
-	if p := first.P99; p < 100*time.Millisecond || p > 125*time.Millisecond {
+	if p := first.P99; p < 80*time.Millisecond || p > 125*time.Millisecond {
 		t.Errorf("p99 %s", p)
 	}
 	if second.Requests != 1 || second.Status[4] != 1 {

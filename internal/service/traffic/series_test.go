@@ -31,6 +31,24 @@ func TestLatencyBuckets_BoundDurations(t *testing.T) {
 	}
 }
 
+// TestQuantile_LiesWithinBucket compares quantiles with the true ones.
+func TestQuantile_LiesWithinBucket(t *testing.T) {
+	t.Parallel()
+	var one, many counts
+	one.latency[latencyBucket(405*time.Millisecond)] = 1
+	if got := one.quantile(0.99); got < 395*time.Millisecond || got > 430*time.Millisecond {
+		t.Errorf("one of 405 ms: %s", got)
+	}
+	for ms := range 1000 {
+		many.latency[latencyBucket(time.Duration(ms)*time.Millisecond)]++
+	}
+	for q, want := range map[float64]float64{0.5: 500, 0.95: 950, 0.99: 990} {
+		if got := many.quantile(q).Seconds() * 1000; got < want*0.95 || got > want*1.05 {
+			t.Errorf("quantile %g is %.0f ms, want %.0f", q, got, want)
+		}
+	}
+}
+
 // randomCounts returns counts of which about half are zero.
 func randomCounts(r *rand.Rand) (c counts) {
 	for i := range c.value {
@@ -44,8 +62,8 @@ func randomCounts(r *rand.Rand) (c counts) {
 	return c
 }
 
-// TestReadPoint_ReadsWhatWasAppended reads random points, and beginnings of them.
-func TestReadPoint_ReadsWhatWasAppended(t *testing.T) {
+// TestReadPoint_ReadsAppendedPoints reads random points, and beginnings of them.
+func TestReadPoint_ReadsAppendedPoints(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {

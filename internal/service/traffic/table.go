@@ -25,9 +25,9 @@ type Table struct {
 
 	mu      sync.RWMutex
 	rows    map[string]*Counters // by the object's id
-	shared  map[string]*Counters // by account: of the objects beyond maxRows
+	shared  map[string]*Counters // by account: sums of the objects beyond maxRows
 	own     int                  // rows with metrics of their own
-	dropped Totals               // of dropped rows without metrics of their own
+	dropped Totals               // sums of dropped rows without metrics of their own
 	leaving []*Counters          // dropped since the last step, which the account's series lacks
 }
 

@@ -4,6 +4,7 @@
 package traffic
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -15,7 +16,7 @@ type Key string
 // Keys of what is summed for an account.
 const (
 	OfAccount Key = ""       // all that the account's endpoints carried
-	OfOthers  Key = "others" // of that, what the endpoints carried that have no series of their own
+	OfOthers  Key = "others" // sum of the endpoints without a series of their own
 )
 
 // Window is how far back a series goes, and in which steps.
@@ -38,7 +39,7 @@ func (w Window) Steps() (n int, step time.Duration) {
 // Series is the traffic of a window. All steps are complete: the last one has ended at most a step
 // and two seconds ago.
 type Series struct {
-	Start  time.Time // of the first step; a multiple of Step since the Unix epoch
+	Start  time.Time // start of the first step; a multiple of Step since the Unix epoch
 	Step   time.Duration
 	Points []Point // one for each step, the oldest first
 }
@@ -47,11 +48,11 @@ type Series struct {
 type Point struct {
 	Requests, Connections uint64    // that ended: HTTP requests, and connections to tcp endpoints
 	Status                [6]uint64 // Requests by class: [2] is 2xx; [0]: the client left before the answer
-	Failed                uint64    // of Requests and Connections; see Request.Failing
+	Failed                uint64    // failed Requests and Connections; see Request.Failing
 	BytesIn, BytesOut     uint64    // from clients, to clients; when they were moved
 	Open                  uint64    // requests and connections under way at the end of the step
-	// Quantiles of the durations of Requests and Connections, 0 without any. Each is the upper end of
-	// a bucket: from 0.5 ms to 36 min, and at most a quarter above the true value.
+	// Quantiles of the durations of Requests and Connections, 0 without any: from 0.25 ms to 36 min,
+	// and at most a quarter off the true value.
 	P50, P95, P99 time.Duration
 }
 
@@ -92,16 +93,20 @@ type Request struct {
 	Replica           string // "" where one server is alone
 }
 
-// Failing reports whether the service or the upstream failed.
-func (r *Request) Failing() bool { return r.Code != "" || r.Status >= 500 }
+// Failing reports whether the service or the upstream failed, in contrast to a request that the
+// service refused for what its client or a policy did.
+func (r *Request) Failing() bool { return failing(r.Code, r.Status) }
 
 // LoginFailure is a login that failed. Equal failures are one, with a Count.
 type LoginFailure struct {
-	At                      time.Time // of the last one
+	At                      time.Time // when the last one failed
 	Count                   int
 	EndpointID, EndpointURL string
-	AuthID                  string // of the login action
-	Provider                string // its name, or its issuer
+	AuthID                  string     // the login action's
+	Provider                string     // its name, or its issuer
+	Client                  netip.Addr // the last one's address
+	// Person is what the provider calls whom it has confirmed, with their id there; "" before that.
+	Person string
 	// Step is where the login failed: "login" (before the browser was sent to the provider),
 	// "callback", "acs", "finish" (after it came back), or "session" (a request with a session).
 	Step   string

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/accounttest"
 )
 
 // TestBind_NamesBrokenURLRule requires that an invalid URL is refused with the code, the field and

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // exportBind is a bind of a port of the Service that an object of team-a exports.

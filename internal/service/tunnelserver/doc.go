@@ -10,9 +10,9 @@
 // endpoint, to the function that the assembly sets (the edge); the edge calls Choose for the agent
 // that serves a URL, in a pool the one with the fewest connections, and opens streams to it.
 //
-// Several servers may share a store. A session then has connections with some of them: its legs. Each
-// of these serves what the session has bound over any leg, which it reads from the store when a leg
-// comes up, when another server tells of a change (ApplySessions), and in comparisons with the store.
-// Who changes a session tells the others (Options.Publish). A session that is ended by the service
-// ends on all servers; one whose connections are lost ends with its last leg.
+// Several servers may share a store. A session then has connections with some of them: its legs.
+// Each of these serves the session's binds of all legs, which it reads from the store when a leg
+// comes up, when another server publishes a change (Options.Publish, ApplySessions), and in
+// comparisons with the store. A session that is ended by the service ends on all servers; one whose
+// connections are lost ends with its last leg.
 package tunnelserver

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// With several servers, a session binds and unbinds over any of its legs, so a server reads from
-// the store what its sessions hold: when a leg comes up, when another server tells of a change, and
-// in comparisons. Two rules keep an older reading from undoing a newer change:
+// With several servers, a session binds and unbinds over any leg. So a server reads what its
+// sessions have bound from the store: when a leg comes up, when another server publishes a change,
+// and in comparisons. Two rules keep an older reading from undoing a newer change:
 //
 //   - A reading and its application exclude the binds and unbinds of the session on this server
 //     (session.holdings). So what is applied was read after the last of them, and every change on
@@ -25,10 +25,10 @@ import (
 //   - Of two sessions that have bound one endpoint, the one with the higher resource version has it:
 //     the other's row was read, or its bind answered, before the takeover.
 
-// ApplySessions makes the members of these sessions those that the store has, and ends the sessions
-// that are over, whose clients are told code and msg. Without a code they are closed without a
-// STOP, and without either they are left to the next comparison: who ended one tells why. Sessions
-// without a connection here are skipped. It returns when it is done.
+// ApplySessions replaces the members of these sessions by those in the store, and ends the sessions
+// that are over with code and msg. Without a code they are closed without a STOP; without either
+// they are left to the next comparison, as the server that ended them publishes the reason.
+// Sessions without a connection here are skipped.
 func (s *Server) ApplySessions(ctx context.Context, ids []string, code tunnel.Code, msg string) error {
 	var errs []error
 	for _, id := range ids {
@@ -37,6 +37,17 @@ func (s *Server) ApplySessions(ctx context.Context, ids []string, code tunnel.Co
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// LeaveSessions closes the agents' sessions of these ids on this server, which cannot compare them
+// with the store. They go on with other servers.
+func (s *Server) LeaveSessions(ids []string) {
+	for _, id := range ids {
+		if t := s.storedSession(id); t != nil {
+			s.log.Info("session closed: it has changed, and the store does not answer", "session", id)
+			s.closeReplaced(t, account.SessionEnd{})
+		}
+	}
 }
 
 // storedSession returns the agent's session of this id that is up and in the store, or nil.

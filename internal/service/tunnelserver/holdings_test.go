@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestApplySessions_FollowsRebinds holds that another bind of an endpoint, on the same or another
@@ -140,9 +140,9 @@ func TestBind_RepeatsOverAnotherLeg(t *testing.T) {
 	r.expect(id, a, 1)
 }
 
-// TestCompare_FindsWhatWasNotPublished holds that a comparison finds what other servers have
+// TestCompare_FindsUnpublishedChanges holds that a comparison finds what other servers have
 // changed without a word, and that it says when it began, if it was complete.
-func TestCompare_FindsWhatWasNotPublished(t *testing.T) {
+func TestCompare_FindsUnpublishedChanges(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 2)
 	a := r.agent(0, 1)
@@ -173,9 +173,9 @@ func TestCompare_FindsWhatWasNotPublished(t *testing.T) {
 	storetest.Equal(t, "comparisons", slices.Equal(began, []time.Duration{1, 2}), true)
 }
 
-// TestJoin_LeavesWhatDidNotStart holds that a leg whose connection ended before it was up keeps no
+// TestJoin_RemovesUnstartedLeg holds that a leg whose connection ended before it was up keeps no
 // endpoint online.
-func TestJoin_LeavesWhatDidNotStart(t *testing.T) {
+func TestJoin_RemovesUnstartedLeg(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 2)
 	a := r.agent(0)

@@ -54,7 +54,7 @@ const (
 func (s *Server) startTunnel(
 	ctx context.Context, t *session, b tunnel.Bind,
 ) (started *account.LabelledTunnel, secret string, err error) {
-	if n := len(b.BindID); n < minBindID || n > maxBindID { // of an agent that sends no bind twice
+	if n := len(b.BindID); n < minBindID || n > maxBindID { // an agent that sends no bind twice
 		b.BindID = rand.Text()
 	}
 	secret = account.ResumePrefix + b.BindID

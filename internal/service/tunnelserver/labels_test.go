@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestChooseLabels_MatchesLabels(t *testing.T) {

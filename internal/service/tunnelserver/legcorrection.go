@@ -10,22 +10,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The database may lack what was written last: a standby that does not replicate synchronously was
-// promoted. Then a session that lives here may have no leg in the store, and the store may have legs
-// of sessions that left or ended, whose endpoints would stay online and taken. An answer that was
-// lost leaves such a leg behind, too. What a session has bound and the store lacks is bound again by
-// its agent, which is told to begin a new session.
+// The database may have lost the latest writes, if a standby that does not replicate synchronously
+// was promoted. Then a session that lives here may have no leg in the store, and the store may have
+// legs of sessions that left or ended, whose endpoints would stay online and taken. An answer that
+// was lost leaves such a leg behind, too. An agent whose binds the store lacks is told to begin a
+// new session, and binds them again.
 
-// legDifferences are where the store's legs of this server are not those of its sessions.
+// legDifferences are the differences between the store's legs of this server and its sessions.
 type legDifferences struct {
 	missing map[string]bool // sessions that live here without a leg in the store
 	stray   map[string]bool // sessions of which the store has a leg, and this server no connection
 }
 
-// correctLegs makes the store's legs of this server those of its sessions. A difference is corrected
-// when a second comparison finds it again, as legs come and go; after a failover what is missing is
-// added at once, before another server takes a session for one without a leg. failedOver reports
-// whether the database has another history than at the comparison before.
+// correctLegs makes the store's legs of this server agree with its sessions. A difference is
+// corrected when a second comparison finds it again, as legs come and go; after a failover missing
+// legs are added at once, before another server ends the session for lack of a leg. failedOver
+// reports whether the database has another history than at the comparison before.
 func (s *Server) correctLegs(ctx context.Context) (failedOver bool, err error) {
 	s.correcting.Lock()
 	defer s.correcting.Unlock()

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // OwnLegs names the history that the test wants.
@@ -78,9 +78,9 @@ func TestCompare_CorrectsLegs(t *testing.T) {
 	storetest.Equal(t, "leg at the other server", r.hasLeg(1, a.ID()) && r.hasLeg(1, other.ID()), true)
 }
 
-// TestCompare_EndsSessionsThatHaveToBindAgain holds that a session begins anew when another history
+// TestCompare_EndsSessionsToRebind holds that a session begins anew when another history
 // of the database lacks what it has bound, and keeps what it has where it was unbound.
-func TestCompare_EndsSessionsThatHaveToBindAgain(t *testing.T) {
+func TestCompare_EndsSessionsToRebind(t *testing.T) {
 	t.Parallel()
 	for name, b := range map[string]tunnel.Bind{
 		"endpoint": {URL: "http://web.demo"},

@@ -51,7 +51,7 @@ func (s *Server) authenticateJoin(ctx context.Context, h tunnel.Hello) (*session
 	switch {
 	case h.Role == tunnel.RoleAgent:
 		return s.joinAgent(ctx, h)
-	case h.Token == "": // of a client that knows one server only
+	case h.Token == "": // a client that knows one server only
 		return nil, errUnknownSession()
 	}
 	return s.authenticate(ctx, h)

@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
-// TestLegs_ServeWhatSessionBinds holds that each server with a leg serves what the session has bound
+// TestLegs_ServeBindsOfSession holds that each server with a leg serves what the session has bound
 // over any of them, before the leg or after it, and no more when the unbind has returned.
-func TestLegs_ServeWhatSessionBinds(t *testing.T) {
+func TestLegs_ServeBindsOfSession(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 3)
 	a := r.agent(0, 1)
@@ -46,7 +47,7 @@ func TestLegs_ServeWhatSessionBinds(t *testing.T) {
 		storetest.Must(t, err)
 		storetest.Must(t, st.Close())
 		release()
-		held := s.Holders(Query{AccountID: r.accountID, Binding: account.BindingKubernetes, Scheme: "http",
+		held := s.Holders(peers.Query{AccountID: r.accountID, Binding: account.BindingKubernetes, Scheme: "http",
 			Host: "web.demo", Port: 80})
 		if len(held) != 1 || held[0].Endpoint.ID != web.EndpointID || held[0].Connections != 1 {
 			t.Errorf("holders: %+v", held)
@@ -251,9 +252,9 @@ func TestJoin_KeepsClusterOfExporter(t *testing.T) {
 	mustRefuse(t, "a deleted key", err, tunnel.CodeTokenRevoked, "API key was deleted")
 }
 
-// TestJoin_AfterLeaveThatFailed holds that a session which comes back while its departure could not
+// TestJoin_SurvivesFailedLeave holds that a session which comes back while its departure could not
 // be recorded keeps its new leg.
-func TestJoin_AfterLeaveThatFailed(t *testing.T) {
+func TestJoin_SurvivesFailedLeave(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 2)
 	a := r.agent(0, 1)

@@ -30,20 +30,20 @@ type Member struct {
 	asked time.Time
 	// read from the store, not bound here: whether the agent had the answer to its bind is not known
 	attached bool
-	bindID   string // of the bind here; "" = unknown
+	bindID   string // the bind here; "" = unknown
 	ctx      context.Context
 	cancel   context.CancelFunc
 
-	labels     map[string]string // of a labelled tunnel
-	resumeHash []byte            // of a labelled tunnel; the store has those of endpoints
+	labels     map[string]string // a labelled tunnel's
+	resumeHash []byte            // a labelled tunnel's; the store has those of endpoints
 
 	// guarded by Server.mu
 	conns         int    // connections that Choose counted and that are not released
 	lastChosen    uint64 // chooseCount when it was last chosen; 0 = never
 	policyVersion int64  // resource version of the bind whose traffic policy applies
-	// of the endpoint's row, as it was last written or read here
+	// the version of the endpoint's row, as it was last written or read here
 	version account.ResourceVersion
-	history string // of the database that had it, as far as is known
+	history string // the history of the database that had it, as far as is known
 }
 
 // Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. It must

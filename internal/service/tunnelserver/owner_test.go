@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 const testCluster = "1f0c3a52-8d57-4d52-9c1e-0a5b5cf0a001"

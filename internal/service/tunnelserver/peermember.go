@@ -5,31 +5,15 @@ package tunnelserver
 
 import (
 	"context"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Query asks for the members of one URL (AccountID to Port), of labels (AccountID and Labels), or of
-// a public address (Host and Port with the public binding, and no AccountID).
-type Query struct {
-	AccountID, Binding, Scheme, Host string
-	Port                             int
-	Labels                           map[string]string
-}
-
-// Holder is a member as other servers learn of it.
-type Holder struct {
-	Endpoint     account.Endpoint // with the traffic policy of its pool
-	Connections  int              // that Choose counted
-	Unresponsive bool
-	Asked        time.Time // of the bind
-}
-
 // Holders returns the members of local sessions that the query asks for and to which streams can be
 // opened; those of a public address in the order of their binds.
-func (s *Server) Holders(q Query) []Holder {
+func (s *Server) Holders(q peers.Query) []peers.Holder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	members := s.pools[poolKey{q.AccountID, q.Binding, q.Scheme, q.Host, q.Port}]
@@ -39,14 +23,14 @@ func (s *Server) Holders(q Query) []Holder {
 	case q.AccountID == "" && q.Binding == account.BindingPublic:
 		members = s.public[publicAddress{q.Host, q.Port}]
 	}
-	var holders []Holder
+	var holders []peers.Holder
 	for _, h := range members {
 		if !account.HasLabels(h.labels, q.Labels) || !h.session.tun.CanOpen() {
 			continue
 		}
 		_, unresponsive := h.session.tun.Unresponsive()
-		holders = append(holders, Holder{Endpoint: *h.Endpoint(), Connections: h.conns, Unresponsive: unresponsive,
-			Asked: h.asked})
+		holders = append(holders, peers.Holder{Endpoint: *h.Endpoint(), Connections: h.conns,
+			Unresponsive: unresponsive, Asked: h.asked})
 	}
 	return holders
 }

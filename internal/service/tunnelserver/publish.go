@@ -63,7 +63,7 @@ func (s *Server) publishBind(ctx context.Context, t *session, e bindEffect) {
 // vain: an agent that comes from a server that has died must not wait until that server is known to
 // be dead. One that lives and did not answer compares with the store.
 func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
-	told := s.publishTogether(publicationKind{accountID, msg, policy}, sessionIDs...)
+	answered := s.publishTogether(publicationKind{accountID, msg, policy}, sessionIDs...)
 	wait := s.publishWait
 	if s.unanswered.Load() > 0 {
 		wait = nextPublishTimeout
@@ -71,10 +71,10 @@ func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs .
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	select {
-	case <-told:
+	case <-answered:
 	case <-timeout.C:
 		s.unanswered.Add(1)
-		s.closing.Go(func() { <-told; s.unanswered.Add(-1) })
+		s.closing.Go(func() { <-answered; s.unanswered.Add(-1) })
 	}
 }
 
@@ -88,43 +88,43 @@ type publicationKind struct {
 // that a session holds, and an agent may bind thousands of endpoints again.
 type publication struct {
 	sessionIDs []string      // until it begins
-	told       chan struct{} // closed when the others have answered
+	answered   chan struct{} // closed when the others have answered
 }
 
-// publishTogether tells the other servers of the sessions. What comes while an earlier publication
-// of the kind is not answered is told together. The channel is closed when it is told.
-func (s *Server) publishTogether(kind publicationKind, sessionIDs ...string) (told <-chan struct{}) {
+// publishTogether tells the other servers of the sessions. While an earlier publication of the kind
+// is unanswered, they are collected. The channel is closed when the others have answered.
+func (s *Server) publishTogether(kind publicationKind, sessionIDs ...string) (answered <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.nextPublications[kind]
 	if p == nil {
-		p = &publication{told: make(chan struct{})}
+		p = &publication{answered: make(chan struct{})}
 		s.nextPublications[kind] = p
 		earlier := s.publications[kind]
 		s.closing.Go(func() {
-			defer close(p.told)
+			defer close(p.answered)
 			if earlier != nil && s.unanswered.Load() == 0 {
 				earlier.await(maxCollectTime)
 			}
-			s.tell(kind, p)
+			s.send(kind, p)
 		})
 	}
 	p.sessionIDs = append(p.sessionIDs, sessionIDs...)
-	return p.told
+	return p.answered
 }
 
-// await waits until the publication is told, or d has passed.
+// await waits until the publication is answered, or d has passed.
 func (p *publication) await(d time.Duration) {
 	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	select {
-	case <-p.told:
+	case <-p.answered:
 	case <-timeout.C:
 	}
 }
 
-// tell carries out a publication, which no further change joins.
-func (s *Server) tell(kind publicationKind, p *publication) {
+// send sends a publication, which no further change joins.
+func (s *Server) send(kind publicationKind, p *publication) {
 	s.mu.Lock()
 	delete(s.nextPublications, kind)
 	s.publications[kind] = p

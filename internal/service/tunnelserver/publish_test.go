@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // TestBind_DoesNotWaitForDeadServer takes endpoints over while another server does not answer: the
@@ -103,9 +103,9 @@ func TestBind_WaitsForReplacedPolicy(t *testing.T) {
 	}
 }
 
-// TestPublish_TellsChangesTogether holds that what comes while the other servers have not answered an
+// TestPublish_BatchesChanges holds that what comes while the other servers have not answered an
 // earlier change is told by one call, which waits for a silent server only briefly.
-func TestPublish_TellsChangesTogether(t *testing.T) {
+func TestPublish_BatchesChanges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		takes      time.Duration // the answers of the others

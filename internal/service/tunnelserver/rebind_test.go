@@ -54,10 +54,10 @@ func TestBind_RepeatsAfterLostAnswer(t *testing.T) {
 	}
 }
 
-// TestBind_SentAgainIsTheSame holds that a bind which an agent sends again, over another connection
+// TestBind_AcceptsRepetition holds that a bind which an agent sends again, over another connection
 // with the same server, gets what it has got, and that another bind of the same is refused or starts
 // another tunnel.
-func TestBind_SentAgainIsTheSame(t *testing.T) {
+func TestBind_AcceptsRepetition(t *testing.T) {
 	t.Parallel()
 	l := newTestService(t)
 	a := l.agent()

@@ -20,6 +20,7 @@ var tunnelCodes = map[account.Code]tunnel.Code{
 	account.CodeUnknownCredential: tunnel.CodeBadToken,
 	account.CodeWrongKind:         tunnel.CodeBadToken,
 	account.CodeExpired:           tunnel.CodeBadToken,
+	account.CodeUnknownKey:        tunnel.CodeUnavailable, // until the cluster's manager has handed the key over
 	account.CodeScope:             tunnel.CodeForbidden,
 	account.CodeInvalid:           tunnel.CodeInvalid,
 	account.CodeMalformed:         tunnel.CodeInvalid,

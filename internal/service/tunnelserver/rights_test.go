@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store/storetest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 const (
@@ -114,8 +114,8 @@ func TestHello_ExporterBelongsToCluster(t *testing.T) {
 	}
 }
 
-// TestHello_OneOfTwoClustersGetsTheKey lets two clusters present a key at the same time.
-func TestHello_OneOfTwoClustersGetsTheKey(t *testing.T) {
+// TestHello_AssignsKeyToOneCluster lets two clusters present a key at the same time.
+func TestHello_AssignsKeyToOneCluster(t *testing.T) {
 	t.Parallel()
 	l := newExporterService(t)
 	for range 8 {

@@ -55,7 +55,7 @@ type Options struct {
 
 	StoreID  string
 	ServerID string
-	Version  string                             // of this server, for the Welcome
+	Version  string                             // this server's version, for the Welcome
 	Serve    func(context.Context, Incoming)    // serves a forwarder's stream; returns when it has ended
 	OnOpen   func(outcome string)               // counts streams of forwarders: "accepted" or the refusal's text
 	OnHello  func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
@@ -89,27 +89,27 @@ type Server struct {
 	mu          sync.Mutex
 	sessions    map[string]*session         // by session id, from the accepted hello on
 	members     map[string]*Member          // by endpoint id
-	pools       map[poolKey][]*Member       // the same by URL
-	public      map[publicAddress][]*Member // those of the public binding, in the order of their binds
+	pools       map[poolKey][]*Member       // members by URL
+	public      map[publicAddress][]*Member // members of the public binding, in the order of their binds
 	tunnels     map[string][]*Member        // labelled tunnels, by account
 	chooseCount uint64                      // how often a member was chosen
 	changed     chan struct{}               // closed and replaced by signalChange
 	bindLimits  map[string]*bindLimits
-	unrecorded  []*session // ended, but not recorded in the store, which did not answer
+	unrecorded  []*session // ended sessions whose end the store did not record, as it did not answer
 	draining    bool
-	unpublished map[string]string // sessions with binds that the other servers are not told of, their accounts
+	unpublished map[string]string // accounts of sessions whose binds are not published yet, by session id
 	publishing  bool              // publishPending runs
-	// those that wait for others of their kind, and the latest that have begun
+	// publications that wait for another of their kind, and the latest that began
 	nextPublications, publications map[publicationKind]*publication
 
 	joins     sync.RWMutex // held for reading by Join, for writing by retries of recordSessionEnd
 	comparing sync.Mutex   // held by comparisons with the store, so that an older one is not applied last
 
-	history     string         // of the database at the last comparison; guarded by mu
+	history     string         // the database's history at the last comparison; guarded by mu
 	correcting  sync.Mutex     // held by correctLegs
-	differences legDifferences // of the last comparison; guarded by correcting
+	differences legDifferences // result of the last comparison; guarded by correcting
 
-	// the store's answers about endpoints that forwarders name and no session holds
+	// endpoints that forwarders name and no session holds
 	endpoints *storecache.Cache[endpointKey, *account.Endpoint]
 
 	unanswered  atomic.Int64  // binds that the other servers have not answered within publishWait
@@ -125,7 +125,7 @@ type session struct {
 	id, accountID, operatorID string
 	cluster                   string // the operator's cluster name
 	credentialID              string
-	clusterUID                string // of the cluster whose exporter's credential it is; "" = no exporter's
+	clusterUID                string // the cluster whose exporter's credential it is; "" = no exporter's
 	hello                     tunnel.Hello
 	ip                        string
 	accepted                  time.Time

@@ -1,10 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connectproxy dials the service through an HTTP proxy. A dialer and the environment
-// (HTTPS_PROXY, NO_PROXY) go in, and a dialer comes out that sends CONNECT to the proxy where the
-// environment says so. The TLS to the server runs through the proxy. internal/agent and the
-// forwarder pass the dialer to internal/tunnel.
+// Package connectproxy dials the service through a proxy. A dialer and the environment
+// (HTTPS_PROXY, ALL_PROXY, NO_PROXY) go in, and a dialer comes out that asks the proxy for the
+// connection where the environment says so: an HTTP proxy with CONNECT, a SOCKS5 proxy by its
+// protocol. The TLS to the server runs through the proxy. internal/agent and the forwarder pass the
+// dialer to internal/tunnel; internal/apiclient takes ProxyFunc.
 package connectproxy
 
 import (
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
+	"golang.org/x/net/proxy"
 )
 
 const (
@@ -28,87 +30,165 @@ const (
 	maxResponse    = 16 << 10         // bytes of the proxy's response
 )
 
-// DialFunc dials an address, as (*net.Dialer).DialContext does.
+// DialFunc opens a connection to an address, as (*net.Dialer).DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
+// Error is a failure of the proxy, not of the server behind it. It never contains the password.
+type Error struct {
+	Proxy    string // Proxy is the proxy's host:port.
+	Variable string // Variable is the environment variable that names the proxy.
+	Err      error
+}
+
+// Error names the proxy.
+func (e *Error) Error() string { return fmt.Sprintf("proxy %s (%s): %v", e.Proxy, e.Variable, e.Err) }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ProxyFunc returns the function that chooses the proxy of a URL by the environment: HTTPS_PROXY or
+// HTTP_PROXY by its scheme, else ALL_PROXY, and none for hosts of NO_PROXY and loopback addresses.
+// Each name is read in upper and lower case.
+func ProxyFunc(env func(string) string) func(*url.URL) (*url.URL, error) {
+	all, _ := lookup(env, "ALL_PROXY")
+	secure, _ := lookup(env, "HTTPS_PROXY")
+	plain, _ := lookup(env, "HTTP_PROXY")
+	exempt, _ := lookup(env, "NO_PROXY")
+	config := httpproxy.Config{HTTPSProxy: secure, HTTPProxy: plain, NoProxy: exempt}
+	if secure == "" {
+		config.HTTPSProxy = all
+	}
+	if plain == "" {
+		config.HTTPProxy = all
+	}
+	return config.ProxyFunc()
+}
+
+// lookup returns the value of a variable in upper or lower case, and the name that has it.
+func lookup(env func(string) string, name string) (value, found string) {
+	for _, n := range []string{name, strings.ToLower(name)} {
+		if v := env(n); v != "" {
+			return v, n
+		}
+	}
+	return "", name
+}
+
 // Dialer returns a DialFunc that uses the proxy that env names for a TLS address, or dials
-// directly. HTTPS_PROXY and NO_PROXY are read in upper and lower case; loopback addresses are never
-// proxied. The proxy's URL is http://[user:password@]host[:port]. Errors never contain the
-// password. dial nil means a net.Dialer.
-func Dialer(env func(string) string, dial DialFunc) (DialFunc, error) {
+// directly. The proxy's URL is http://[user:password@]host[:port] or socks5://…; its error says so
+// when the one for the server at address has another form. dial nil means a net.Dialer.
+func Dialer(env func(string) string, address string, dial DialFunc) (DialFunc, error) {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
-	getenv := func(name string) string {
-		if v := env(name); v != "" {
-			return v
-		}
-		return env(strings.ToLower(name))
+	raw, variable := lookup(env, "HTTPS_PROXY")
+	if raw == "" {
+		raw, variable = lookup(env, "ALL_PROXY")
 	}
-	config := httpproxy.Config{HTTPSProxy: getenv("HTTPS_PROXY"), NoProxy: getenv("NO_PROXY")}
-	if config.HTTPSProxy == "" {
+	if raw == "" {
 		return dial, nil
 	}
-	if err := validateProxyURL(config.HTTPSProxy); err != nil {
+	proxyFor := ProxyFunc(env)
+	p, err := proxyFor(serverURL(address))
+	if err := validateProxyURL(variable, raw, err == nil && p == nil); err != nil {
 		return nil, err
 	}
-	proxyFor := config.ProxyFunc()
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		proxy, err := proxyFor(&url.URL{Scheme: "https", Host: address})
-		if err != nil || proxy == nil {
+		p, err := proxyFor(serverURL(address))
+		if err != nil || p == nil {
 			return dial(ctx, network, address)
 		}
-		return dialViaProxy(ctx, dial, proxy, address)
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		through, host := dialConnect, hostPort(p, "80")
+		if isSOCKS(p) {
+			through, host = dialSOCKS, hostPort(p, "1080")
+		}
+		conn, err := through(ctx, dial, p, host, address)
+		if err != nil {
+			return nil, fmt.Errorf("asking for a connection with %s: %w", address,
+				&Error{Proxy: host, Variable: variable, Err: err})
+		}
+		return conn, nil
 	}, nil
 }
 
+func serverURL(address string) *url.URL { return &url.URL{Scheme: "https", Host: address} }
+
+func isSOCKS(u *url.URL) bool { return u.Scheme == "socks5" || u.Scheme == "socks5h" }
+
+// hostPort returns the address of a proxy; port is the default.
+func hostPort(u *url.URL, port string) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
 // validateProxyURL parses the proxy's address as httpproxy does: without a scheme it is an http
-// URL.
-func validateProxyURL(raw string) error {
+// URL. An unused proxy may have any scheme.
+func validateProxyURL(variable, raw string, unused bool) error {
 	if !strings.Contains(raw, "://") {
 		raw = "http://" + raw
 	}
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || u.Hostname() == "": // the parser's error would contain the password
-		return errors.New("HTTPS_PROXY is not a URL; give http://[user:password@]host:port")
-	case u.Scheme != "http":
-		return fmt.Errorf(
-			"HTTPS_PROXY %q: a tunnel passes proxies with the scheme http only; give http://host:port, or add the "+
-				"server to "+
-				"NO_PROXY", u.Redacted())
+		return fmt.Errorf("%s is not a URL; give http://[user:password@]host:port", variable)
+	case !unused && u.Scheme != "http" && !isSOCKS(u):
+		return fmt.Errorf("%s %q: a tunnel passes proxies with the scheme http or socks5 only; give http://host:port, "+
+			"or add the server to NO_PROXY", variable, u.Redacted())
 	}
 	return nil
 }
 
-// dialViaProxy dials the proxy and asks it for a connection to address.
-func dialViaProxy(ctx context.Context, dial DialFunc, proxy *url.URL, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	host := proxy.Host
-	if proxy.Port() == "" {
-		host = net.JoinHostPort(proxy.Hostname(), "80")
+// dialSOCKS asks the SOCKS5 proxy at host for a connection to address, whose name it resolves.
+func dialSOCKS(ctx context.Context, dial DialFunc, p *url.URL, host, address string) (net.Conn, error) {
+	var auth *proxy.Auth
+	if p.User != nil {
+		password, _ := p.User.Password()
+		auth = &proxy.Auth{User: p.User.Username(), Password: password}
 	}
+	d, err := proxy.SOCKS5("tcp", host, auth, contextDialer(dial))
+	if err != nil {
+		return nil, err
+	}
+	return d.(proxy.ContextDialer).DialContext(ctx, "tcp", address)
+}
+
+// contextDialer is a DialFunc as golang.org/x/net/proxy wants it.
+type contextDialer DialFunc
+
+func (d contextDialer) Dial(network, address string) (net.Conn, error) {
+	return d(context.Background(), network, address)
+}
+
+func (d contextDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d(ctx, network, address)
+}
+
+// dialConnect asks the HTTP proxy at host for a connection to address.
+func dialConnect(ctx context.Context, dial DialFunc, p *url.URL, host, address string) (net.Conn, error) {
 	conn, err := dial(ctx, "tcp", host)
 	if err != nil {
-		return nil, fmt.Errorf("dialing proxy %s: %w", host, err)
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err = sendConnect(conn, proxy, address)
+	err = sendConnect(conn, p, address)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("asking proxy %s to connect with %s: %w", host, address, err)
+		return nil, err
 	}
 	return conn, nil
 }
 
-func sendConnect(conn net.Conn, proxy *url.URL, address string) error {
+func sendConnect(conn net.Conn, p *url.URL, address string) error {
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address,
 		Header: http.Header{}}
-	if user := proxy.User; user != nil {
+	if user := p.User; user != nil {
 		password, _ := user.Password()
 		req.Header.Set("Proxy-Authorization",
 			"Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
@@ -123,9 +203,22 @@ func sendConnect(conn net.Conn, proxy *url.URL, address string) error {
 		return fmt.Errorf("reading its answer: %w", err)
 	case res.StatusCode != http.StatusOK:
 		_ = res.Body.Close()
-		return fmt.Errorf("it answered %q", res.Status)
+		return fmt.Errorf("it answered %q; %s", res.Status, remedy(res.StatusCode, p.User != nil))
 	case in.Buffered() > 0:
 		return errors.New("it sent more than its answer")
 	}
 	return nil // the body of an accepted CONNECT is the connection
+}
+
+// remedy says what helps against a refusal of the proxy.
+func remedy(status int, hasUser bool) string {
+	switch {
+	case (status == http.StatusProxyAuthRequired || status == http.StatusUnauthorized) && hasUser:
+		return "correct the user and the password in its URL"
+	case status == http.StatusProxyAuthRequired || status == http.StatusUnauthorized:
+		return "give it a user and a password: http://user:password@host:port"
+	case status == http.StatusForbidden || status == http.StatusMethodNotAllowed:
+		return "let it connect to this server, or add the server to NO_PROXY if it can be reached directly"
+	}
+	return "look at its log, or add the server to NO_PROXY if it can be reached directly"
 }

@@ -7,10 +7,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,6 +100,12 @@ var dialCases = map[string]struct {
 		"127.0.0.1:8443", "direct", ""},
 	"localhost": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "localhost:8443",
 		"localhost:8443", "direct", ""},
+	"any protocol": {environment("all_proxy", "http://proxy.corp:3128"), "fairlead.test:8443",
+		"proxy.corp:3128", "tunnelled", ""},
+	"the proxy for TLS before the one for any": {environment("ALL_PROXY", "socks5://other.corp",
+		"HTTPS_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128", "tunnelled", ""},
+	"an unusable proxy, exempt": {environment("ALL_PROXY", "https://proxy.corp:3128", "NO_PROXY", "fairlead.test"),
+		"fairlead.test:8443", "fairlead.test:8443", "direct", ""},
 	"HTTP_PROXY is not for TLS": {environment("HTTP_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
 		"fairlead.test:8443", "direct", ""},
 }
@@ -108,7 +116,7 @@ func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newFakeNetwork(t, "HTTP/1.1 200 Connection established\r\n\r\n")
-			dial, err := connectproxy.Dialer(c.env, w.dial)
+			dial, err := connectproxy.Dialer(c.env, c.address, w.dial)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +148,9 @@ func TestDialer_ErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ answer, want string }{
 		"refuses": {"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
-			`it answered "407 Proxy Authentication Required"`},
+			`it answered "407 Proxy Authentication Required"; correct the user and the password in its URL`},
+		"forbids": {"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+			`it answered "403 Forbidden"; let it connect to this server, or add the server to NO_PROXY`},
 		"no HTTP":         {"SSH-2.0-OpenSSH\r\n\r\n", "reading its answer"},
 		"hangs up":        {"", "reading its answer"},
 		"says more":       {"HTTP/1.1 200 OK\r\n\r\nsurprise", "more than its answer"},
@@ -149,7 +159,8 @@ func TestDialer_ErrorsHideThePassword(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newFakeNetwork(t, c.answer)
-			dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://user:hunter2@proxy.corp:3128"), w.dial)
+			dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://user:hunter2@proxy.corp:3128"),
+				"fairlead.test:8443", w.dial)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +176,7 @@ func TestDialer_ErrorsHideThePassword(t *testing.T) {
 func TestDialer_SilentProxyEndsWithContext(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
-	dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://proxy.corp"),
+	dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://proxy.corp"), "fairlead.test:8443",
 		func(context.Context, string, string) (net.Conn, error) {
 			client, proxy := net.Pipe()
 			go func() {
@@ -187,11 +198,73 @@ func TestDialer_SilentProxyEndsWithContext(t *testing.T) {
 
 func TestDialer_RefusesInvalidProxyURL(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{"https://u:hunter2@proxy.corp", "socks5://u:hunter2@proxy.corp:1080", "http://",
-		"http://u:hunter2@%zz"} {
-		if _, err := connectproxy.Dialer(environment("HTTPS_PROXY", raw), nil); err == nil ||
-			!strings.Contains(err.Error(), "HTTPS_PROXY") || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", raw, err)
+	for _, variable := range []string{"HTTPS_PROXY", "ALL_PROXY"} {
+		for _, raw := range []string{"https://u:hunter2@proxy.corp", "ftp://u:hunter2@proxy.corp:1080", "http://",
+			"http://u:hunter2@%zz"} {
+			_, err := connectproxy.Dialer(environment(variable, raw), "fairlead.test:8443", nil)
+			if err == nil || !strings.Contains(err.Error(), variable) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: %v", raw, err)
+			}
 		}
+	}
+}
+
+// TestDialer_NamesDeadProxy: the proxy that refuses is told, not the server behind it.
+func TestDialer_NamesDeadProxy(t *testing.T) {
+	t.Parallel()
+	for _, proxy := range []string{"http://proxy.corp", "socks5://proxy.corp"} {
+		dial, err := connectproxy.Dialer(environment("ALL_PROXY", proxy), "fairlead.test:8443",
+			func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED })
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = dial(t.Context(), "tcp", "fairlead.test:8443")
+		var failed *connectproxy.Error
+		if !errors.As(err, &failed) || !strings.HasPrefix(failed.Proxy, "proxy.corp:") ||
+			failed.Variable != "ALL_PROXY" || !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %v", proxy, err)
+		}
+	}
+}
+
+func TestDialer_AsksSOCKSProxy(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 1)
+	dial, err := connectproxy.Dialer(environment("ALL_PROXY", "socks5h://u:p@proxy.corp"), "fairlead.test:8443",
+		func(_ context.Context, _, address string) (net.Conn, error) {
+			client, proxy := net.Pipe()
+			go func() {
+				defer func() { _ = proxy.Close() }()
+				read := func(n int) []byte {
+					b := make([]byte, n)
+					_, _ = io.ReadFull(proxy, b)
+					return b
+				}
+				read(int(read(2)[1]))                 // RFC 1928: version, methods
+				_, _ = proxy.Write([]byte{5, 2})      // RFC 1929: user and password
+				user := string(read(int(read(2)[1]))) // version, length
+				password := string(read(int(read(1)[0])))
+				_, _ = proxy.Write([]byte{1, 0})
+				name := string(read(int(read(5)[4]))) // version, connect, 0, a name, its length
+				port := read(2)
+				asked <- fmt.Sprintf("%s %s:%s %s:%d", address, user, password, name, int(port[0])<<8|int(port[1]))
+				_, _ = proxy.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+				_, _ = io.WriteString(proxy, "tunnelled")
+			}()
+			return client, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := dial(t.Context(), "tcp", "fairlead.test:8443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "tunnelled" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if got := <-asked; got != "proxy.corp:1080 u:p fairlead.test:8443" {
+		t.Errorf("asked %s", got)
 	}
 }

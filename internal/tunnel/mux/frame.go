@@ -8,7 +8,7 @@ import "encoding/binary"
 // The protocol: https://github.com/hashicorp/yamux/blob/master/spec.md.
 const (
 	headerSize    = 12
-	initialWindow = 256 << 10 // of both directions of a stream, until a window update
+	initialWindow = 256 << 10 // bytes in each direction of a stream, until a window update
 
 	typeData   = 0
 	typeWindow = 1
@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	maxPayload   = 64 << 10 // of a data frame that is sent: four full TLS records
+	maxPayload   = 64 << 10 // bytes of a data frame that is sent: four full TLS records
 	smallPayload = 8 << 10  // a frame up to this size may be copied, to be sent with others
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
 )
 
 // countingConn counts the frames that a session sends.

@@ -28,11 +28,11 @@ type pinger struct {
 	id         uint32
 	sent       time.Time
 	answer     chan struct{} // closed when the current ping is answered; nil: no ping is in progress
-	lastRTT    time.Duration // of the last ping
+	lastRTT    time.Duration // the last ping's round trip
 	recentRTTs [rttSamples]time.Duration
 	rttCount   int
 
-	minRTT atomic.Int64 // of recentRTTs, in nanoseconds; 0: unknown
+	minRTT atomic.Int64 // the least of recentRTTs, in nanoseconds; 0: unknown
 
 	idleChecks, checks int // checks without a frame since; all checks. Only checkKeepAlive uses them
 }

@@ -38,7 +38,7 @@ type sendQueue struct {
 	flushTimer      *time.Timer
 	flushTimerArmed bool
 	writeDeadline   time.Time
-	writeStart      time.Time // of the current or last write; only the goroutine with the turn uses it
+	writeStart      time.Time // when the current or last write began; only the goroutine with the turn uses it
 }
 
 // batch is a pooled buffer of frames.

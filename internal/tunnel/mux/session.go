@@ -41,7 +41,7 @@ type Config struct {
 	MaxStreams int           // concurrent streams of the peer, beyond which new ones are reset; 0 = 65,536
 	Backlog    int           // streams that wait for Accept or Serve, beyond which new ones are reset; 0 = 4096
 	KeepAlive  time.Duration // idle time (up to a third more) after which a ping is sent; 0 = 15 s
-	Timeout    time.Duration // of a write (up to half more) and of a ping, after which the session ends; 0 = 30 s
+	Timeout    time.Duration // for a write (up to half more) or a ping, before the session ends; 0 = 30 s
 
 	// OnProbe is called when the session pings a peer that has been silent while calls wait for it.
 	// OnResponsiveness is called when the result of Unresponsive has changed. Neither may block;

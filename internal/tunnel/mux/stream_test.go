@@ -259,9 +259,9 @@ func TestStream_ResetReachesBothEnds(t *testing.T) {
 	})
 }
 
-// TestStream_ReadsWhatCameBeforeReset checks that the reset of the peer overtakes none of its
+// TestStream_ReadsBytesBeforeReset checks that the reset of the peer overtakes none of its
 // bytes, and is never taken for an end; this side's own reset discards them.
-func TestStream_ReadsWhatCameBeforeReset(t *testing.T) {
+func TestStream_ReadsBytesBeforeReset(t *testing.T) {
 	t.Parallel()
 	withSessions(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for _, own := range []bool{false, true} {

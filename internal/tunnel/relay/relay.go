@@ -99,7 +99,7 @@ type joinState struct {
 	err        atomic.Pointer[error] // the first one
 
 	mu         sync.Mutex // guards what follows
-	ended      int        // of the directions
+	ended      int        // directions that have ended
 	idleTimer  *time.Timer
 	lastMoved  int64 // sum of the counters at the last check
 	idleChecks int   // consecutive checks without a change

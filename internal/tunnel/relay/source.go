@@ -28,7 +28,7 @@ type Source struct {
 
 	zeroCopy interface{ Next() ([]byte, error) } // a tunnel stream
 
-	raw  syscall.RawConn // of a socket that can be polled
+	raw  syscall.RawConn // a socket that can be polled
 	poll func(fd uintptr) bool
 	n    int
 	err  error

@@ -45,8 +45,8 @@ func TestWrite_IsReproducible(t *testing.T) {
 	}
 }
 
-// TestWrite_HoldsWhatHelmPacks compares the package with that of `helm package`.
-func TestWrite_HoldsWhatHelmPacks(t *testing.T) {
+// TestWrite_MatchesHelmPackage compares the package with that of `helm package`.
+func TestWrite_MatchesHelmPackage(t *testing.T) {
 	t.Parallel()
 	r := write(t)
 	for _, c := range All() {

@@ -130,7 +130,7 @@ func TestFinder_RefusesUnknownAndForbiddenLicences(t *testing.T) {
 	}
 }
 
-func TestIdentify_HoldsExceptionsToTheTextThatWasRead(t *testing.T) {
+func TestIdentify_LimitsExceptionsToReadText(t *testing.T) {
 	t.Parallel()
 	_, err := identify("modernc.org/sqlite/LICENSE-SQLITE", []byte("SQLite costs money"))
 	if err == nil || !strings.Contains(err.Error(), "was changed since its text was read") {

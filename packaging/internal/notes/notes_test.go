@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/releasetest"
 )
 
-func TestSection_IsTheVersionsOwn(t *testing.T) {
+func TestSection_SelectsVersion(t *testing.T) {
 	t.Parallel()
 	r := releasetest.Begin(t)
 	for _, c := range []struct {

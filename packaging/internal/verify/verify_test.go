@@ -106,7 +106,7 @@ func TestRun_PrintsALineForEachCheck(t *testing.T) {
 	}
 }
 
-func TestRun_RefusesWhatWasChangedAfterSigning(t *testing.T) {
+func TestRun_RefusesChangedFile(t *testing.T) {
 	t.Parallel()
 	r := sign(t, build(t, "v0.2.0"))
 	older := sign(t, begin(t, "v0.1.0"))
@@ -190,7 +190,7 @@ func TestRun_RefusesTheSignatureOfAnotherVersion(t *testing.T) {
 	requireRefused(t, r, r.Key+".pub", "fairlead_0.2.0.sigstore.json is the signature of another release, v0.1.0")
 }
 
-func TestRun_RefusesWhatWasSignedWrong(t *testing.T) {
+func TestRun_RefusesBadlySignedRelease(t *testing.T) {
 	t.Parallel()
 	r, older := build(t, "v0.2.0"), build(t, "v0.1.0")
 	archive := func(r *release.Release, i int) string { return r.Path(r.Archive("fairlead", r.Platforms[i])) }

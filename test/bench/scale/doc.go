@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scale measures the operator's manager with 1, 1,000 and 10,000 endpoints: the program
-// itself, as a process, between a real API server with etcd (internal/testenv) and the account's
+// itself, as a process, between a real API server with etcd (test/support/testenv) and the account's
 // real API on a real store.
 //
 // What comes in: nothing, but FAIRLEAD_BENCH_ENDPOINTS may name other sizes; `make bench` runs it.

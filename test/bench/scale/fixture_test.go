@@ -35,8 +35,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
-	"github.com/fairlead-dev/fairlead/internal/testenv/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 const (

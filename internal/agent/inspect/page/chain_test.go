@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
-	"github.com/fairlead-dev/fairlead/internal/service/servicetest"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // chain is a service with an agent whose inspector is open in a browser, and a pod that calls the

@@ -20,7 +20,7 @@ const (
 	maxText     = 512 << 10 // bytes of a text that a page shows
 	maxPartText = 64 << 10  // bytes of a text in a part of a multipart body
 	maxHex      = 8 << 10   // bytes that a page shows in hexadecimal
-	maxFields   = 500       // of a form
+	maxFields   = 500       // fields of a form
 	maxValue    = 16 << 10  // bytes of the value of a header or of a form's field
 )
 
@@ -38,7 +38,7 @@ const (
 type content struct {
 	Kind   string // "" = it is empty
 	Type   string // the Content-Type
-	Text   string // of kindText, kindJSON, kindHex
+	Text   string // the content as kindText, kindJSON or kindHex
 	Fields []field
 	Parts  []part
 	Image  *picture

@@ -9,6 +9,7 @@ import (
 	"net/textproto"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
@@ -107,6 +108,7 @@ func (s *server) detailOf(e *inspect.Exchange, reveal []string) (detailPage, str
 	p := detailPage{ID: e.ID, Path: exchangePath(e.ID), Error: sentence(mask.text(e.Error)), Raw: e.Raw, Done: e.Done,
 		Revealed: all, Timing: spansOf(e), Replay: e.Done && !e.Raw && e.Request.Method != ""}
 	p.Class, p.Outcome = outcomeOf(e)
+	p.Outcome = mask.text(p.Outcome)
 	p.Facts = factsOf(e)
 	if e.Lost > 0 {
 		p.Lost = formatSize(e.Lost) + " of it were not recorded, because the inspector could not keep up."
@@ -136,7 +138,7 @@ func outcomeOf(e *inspect.Exchange) (class, phrase string) {
 	switch {
 	case words == "":
 		return class, status
-	case status != "" && status[0] >= '0' && status[0] <= '9':
+	case strings.ContainsAny(status, "0123456789"):
 		return class, status + " " + words
 	}
 	return class, words

@@ -101,6 +101,9 @@ func statusOf(e *inspect.Exchange) (text, class, words string) {
 	if status == 0 {
 		return "raw", "open", "Not HTTP"
 	}
+	if code, message := e.GRPCStatus(); status == http.StatusOK && code > 0 {
+		return grpcStatusOf(code, message)
+	}
 	class = "good"
 	switch {
 	case status >= 500:
@@ -111,4 +114,25 @@ func statusOf(e *inspect.Exchange) (text, class, words string) {
 		class = "open"
 	}
 	return strconv.Itoa(status), class, http.StatusText(status)
+}
+
+// grpcCodes are the names of the statuses of gRPC.
+var grpcCodes = []string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
+	"ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
+	"UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
+
+// grpcStatusOf is statusOf for a call of gRPC that failed, whose HTTP status is 200.
+func grpcStatusOf(code int, message string) (text, class, words string) {
+	words, class = "unknown status", "warning"
+	if code < len(grpcCodes) {
+		words = grpcCodes[code]
+	}
+	switch words {
+	case "UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS":
+		class = "failed"
+	}
+	if message != "" {
+		words += ": " + message
+	}
+	return "gRPC " + strconv.Itoa(code), class, words
 }

@@ -64,7 +64,7 @@ type (
 		BodySize    int64      `json:"bodySize"`
 	}
 	harBody struct {
-		Size     *int64     `json:"size,omitempty"` // of a response
+		Size     *int64     `json:"size,omitempty"` // a response's only
 		MimeType string     `json:"mimeType"`
 		Params   []harField `json:"params,omitempty"`
 		Text     string     `json:"text"`

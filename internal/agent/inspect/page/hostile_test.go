@@ -13,8 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // watchPolicy makes pages count what their Content-Security-Policy refuses.

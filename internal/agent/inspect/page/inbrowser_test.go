@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
 )
 
 // hostile is text that would run, or change the page, if anything of it were not escaped.

@@ -30,9 +30,9 @@ type listPage struct {
 	Rows      []row
 	Count     string
 	Dropped   string
-	AllPath   string // of the list with maxRows; "" = all are shown
+	AllPath   string // the path of the list with maxRows; "" = all are shown
 	HARPath   string
-	Blank     row // of the script's template
+	Blank     row // the script's template
 	// Watched are the endpoints whose requests appear; they are shown while there is none.
 	Watched []inspect.Endpoint
 
@@ -47,7 +47,7 @@ type option struct {
 // row is one exchange in the list. It is comparable, so that a stream sends only what has changed.
 type row struct {
 	ID       string `json:"id"`
-	Path     string `json:"path"` // of the page
+	Path     string `json:"path"` // the page's path
 	Time     string `json:"time"`
 	Datetime string `json:"datetime"`
 	Exact    string `json:"exact"`
@@ -156,10 +156,11 @@ func (s *server) rows(l listQuery, cache *rowCache) (rows []row, more bool) {
 func (s *server) rowOf(e *inspect.Exchange) row {
 	start := e.Start.In(time.Local)
 	status, class, words := statusOf(e)
-	shown := newMasker(e, s.opt.Marked(e.EndpointID), false).request
+	mask := newMasker(e, s.opt.Marked(e.EndpointID), false)
+	shown := mask.request
 	r := row{ID: e.ID, Path: exchangePath(e.ID), Time: start.Format("15:04:05.000"), Datetime: datetime(e.Start),
 		Exact: exactTime(e.Start), Method: listText(shown.Method, 20), Target: listText(shown.URL, 300),
-		Endpoint: listText(e.EndpointURL, 100), Status: status, Class: class, Words: words,
+		Endpoint: listText(e.EndpointURL, 100), Status: status, Class: class, Words: listText(mask.text(words), 200),
 		Caller: listText(callerName(e.Caller), 100), Replayed: e.ReplayOf != ""}
 	if r.Method == "" && r.Target == "" {
 		r.Target = "Not HTTP"

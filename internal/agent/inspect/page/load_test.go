@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/cdproto/performance"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
 )
 
 // scriptedStream is a stream of the tunnel that has one request and takes the answer.

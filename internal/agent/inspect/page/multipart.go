@@ -16,13 +16,13 @@ import (
 
 const (
 	maxParts      = 50
-	maxPartFields = 20 // of a part's header
-	maxNesting    = 1  // of multipart bodies in parts
+	maxPartFields = 20 // fields of a part's header
+	maxNesting    = 1  // levels of multipart bodies in parts
 )
 
 // part is one part of a multipart body.
 type part struct {
-	Name    string // of a form's field, or the number
+	Name    string // a form field's name, or the part's number
 	File    string
 	Header  []field
 	Size    string

@@ -34,7 +34,7 @@ type Options struct {
 	// Marked returns the names of the headers that the traffic policy of an endpoint marks as
 	// secret; nil = those that the Recorder's endpoint has.
 	Marked  func(endpointID string) []string
-	Version string // of the agent
+	Version string // the agent's version
 	Logger  *slog.Logger
 	Clock   func() time.Time
 	Limits  Limits
@@ -45,7 +45,7 @@ type Limits struct {
 	UpdateInterval time.Duration // between two updates of a stream; 125 ms
 	Heartbeat      time.Duration // between two heartbeats of a stream; 15 s
 	WriteTimeout   time.Duration // for a browser to accept what a stream writes; 10 s
-	Streams        int           // of live updates; 32
+	Streams        int           // streams of live updates at a time; 32
 }
 
 func (o *Options) setDefaults() {
@@ -78,7 +78,7 @@ type server struct {
 	mux     *http.ServeMux
 	pages   webpage.Templates
 	static  *webpage.Static
-	token   string // of forms, against requests that a page of another origin makes
+	token   string // forms carry it, against requests that a page of another origin makes
 	streams chan struct{}
 }
 

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
 
 // site is the pages over HTTP, as a browser sees them.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
-	"github.com/fairlead-dev/fairlead/internal/testenv/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/chromium"
 )
 
 var (

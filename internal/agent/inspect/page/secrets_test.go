@@ -87,6 +87,39 @@ func TestReveal_ShowsWhatIsAskedFor(t *testing.T) {
 	}
 }
 
+// TestPages_ShowFailureOfGRPC shows the status of a call whose HTTP status is 200, without the
+// secrets that its message repeats.
+func TestPages_ShowFailureOfGRPC(t *testing.T) {
+	t.Parallel()
+	calls := []*inspect.Exchange{}
+	for status, code := range []string{"0", "14", "5"} {
+		e := exchange("grpc"+code, "POST", "/shop.Orders/Get", 200, "application/grpc", "")
+		e.Response.Trailer = http.Header{"Grpc-Status": {code}, "Grpc-Message": {"no%20route%20for%20" + secretBearer}}
+		if status == 2 { // an answer without messages has no trailer
+			e.Response.Header, e.Response.Trailer = e.Response.Trailer, nil
+			e.Response.Header.Set("Content-Type", "application/grpc+proto")
+		}
+		e.Request.Header.Set("Authorization", "Bearer "+secretBearer)
+		calls = append(calls, e)
+	}
+	s := newSite(t, nil, calls...)
+	list := s.get("/")
+	for _, want := range []string{
+		`class="status failed" title="UNAVAILABLE: no route for ••••" data-field="status">gRPC 14<`,
+		`class="status warning" title="NOT_FOUND: no route for ••••" data-field="status">gRPC 5<`,
+		`class="status good" title="OK" data-field="status">200<`,
+	} {
+		if strings.Count(list, want) != 1 {
+			t.Errorf("the list lacks %s", want)
+		}
+	}
+	if _, page := s.do(http.MethodGet, "/requests/grpc14", ""); !strings.Contains(page,
+		`<span class="status failed">gRPC 14 UNAVAILABLE: no route for ••••</span>`) ||
+		strings.Contains(page, secretBearer) {
+		t.Error("the page of a failed call shows no failure, or a secret")
+	}
+}
+
 func TestMasker_LeavesOrdinaryWords(t *testing.T) {
 	t.Parallel()
 	e := exchange("a", "GET", "/?token=name", 200, "application/json", `{"name":"dark","id":1}`)

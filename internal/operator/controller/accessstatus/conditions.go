@@ -6,13 +6,13 @@ package accessstatus
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // maxDenied is the limit of status.denied; the CRD has the same.
@@ -33,11 +33,7 @@ func (r *Reconciler) setConditions(o *v1alpha1.EndpointAccess, digest string, se
 	if known {
 		conditions = append(conditions, written)
 	}
-	for _, c := range conditions {
-		c.ObservedGeneration = o.Generation
-		c.LastTransitionTime = metav1.NewTime(r.Now())
-		meta.SetStatusCondition(&o.Status.Conditions, c)
-	}
+	status.Set(&o.Status.Conditions, o.Generation, r.Now(), conditions...)
 	return settling
 }
 

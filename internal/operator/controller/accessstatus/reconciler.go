@@ -23,14 +23,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=endpointaccesses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=endpointaccesses/status,verbs=update
 
 const (
-	// conflictRetry is the delay before a write that lost against a concurrent one is repeated.
-	conflictRetry = 50 * time.Millisecond
 	// deniedInterval is the minimum between two writes of one object that differ only in whom
 	// forwarders denied.
 	deniedInterval = 30 * time.Second
@@ -115,10 +114,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
 	}
-	if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: conflictRetry}, nil
-	} else if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("writing the status of EndpointAccess %s: %w", req.NamespacedName, err)
+	if retry, err := status.Write(ctx, r.Client, "EndpointAccess", o, next); retry > 0 || err != nil {
+		return ctrl.Result{RequeueAfter: retry}, err
 	}
 	state.deniedWritten = now
 	return result, nil

@@ -66,6 +66,22 @@ var _ = Describe("Reconciler: the forwarders", func() {
 		}, "True Online", "", "2/2"),
 	)
 
+	It("are reported though the account has not been read, whose last word stays otherwise", func(ctx SpecContext) {
+		b := h.object(ctx, "api", h.Target)
+		h.reconcile(ctx, b)
+		h.account.known = false // as of a manager that starts, and is refused
+		h.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
+		h.forwarders.report.Sessions = 0
+		h.Clock.Step(time.Hour)
+		h.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionReady, "False ServiceUnreachable", "no forwarder has a session")
+		h.forwarders.report.Sessions = 2
+		h.Clock.Step(time.Hour)
+		h.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionReady, "Unknown ServiceUnreachable", "the account has not been read yet")
+	})
+
 	It("change no status during a rollout that replaces them one by one", func(ctx SpecContext) {
 		b := h.object(ctx, "api", h.Target)
 		h.reconcile(ctx, b)

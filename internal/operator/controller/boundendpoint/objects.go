@@ -7,15 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
-	utilnet "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -33,7 +30,7 @@ type Layout struct {
 	// ForwarderService is the name of the Service whose EndpointSlices have the forwarders'
 	// addresses.
 	ForwarderService string
-	// Anchors are the names of the ClusterRole and the Roles that own Services.
+	// Anchors are the names of the roles and bindings that own Services.
 	Anchors []string
 }
 
@@ -57,8 +54,8 @@ func (l Layout) upstream(b *v1alpha1.BoundEndpoint, p v1alpha1.Projection) strin
 }
 
 // upstreamService returns the desired ClusterIP Service, which selects the forwarders.
-func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
-	s := l.newService(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
+func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owners []metav1.OwnerReference) *corev1.Service {
+	s := l.newService(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owners)
 	s.Annotations[installation.AnnotationProjectionID] = b.Spec.ProjectionID
 	s.Spec = corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP,
@@ -78,9 +75,9 @@ func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerRef
 // transitionService returns the desired ClusterIP Service that has an address while the projection
 // changes, and selects the forwarders. Nil addresses let the API server choose.
 func (l Layout) transitionService(
-	b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference, addresses []string,
+	b *v1alpha1.BoundEndpoint, owners []metav1.OwnerReference, addresses []string,
 ) *corev1.Service {
-	s := l.upstreamService(b, owner)
+	s := l.upstreamService(b, owners)
 	sum := sha256.Sum256([]byte(b.Name))
 	s.Name = "transition-" + hex.EncodeToString(sum[:16])
 	l.Installation.Mark(s)
@@ -98,8 +95,8 @@ func setAddresses(s *corev1.Service, addresses []string) {
 }
 
 // targetService returns the desired ExternalName Service, which pods call.
-func (l Layout) targetService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
-	s := l.newService(b, b.Spec.Namespace, b.Spec.Service, owner)
+func (l Layout) targetService(b *v1alpha1.BoundEndpoint, owners []metav1.OwnerReference) *corev1.Service {
+	s := l.newService(b, b.Spec.Namespace, b.Spec.Service, owners)
 	s.Spec = corev1.ServiceSpec{
 		Type: corev1.ServiceTypeExternalName,
 		ExternalName: fmt.Sprintf("%s.%s.svc.%s", upstreamName(b.Spec.ProjectionID), l.Installation.Namespace,
@@ -111,13 +108,13 @@ func (l Layout) targetService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerRefer
 }
 
 func (l Layout) newService(
-	b *v1alpha1.BoundEndpoint, namespace, name string, owner metav1.OwnerReference,
+	b *v1alpha1.BoundEndpoint, namespace, name string, owners []metav1.OwnerReference,
 ) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace:       namespace,
 		Name:            name,
 		Annotations:     map[string]string{installation.AnnotationHostname: b.Name},
-		OwnerReferences: []metav1.OwnerReference{owner},
+		OwnerReferences: owners,
 	}}
 	l.Installation.Mark(s)
 	return s
@@ -138,44 +135,4 @@ func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort)
 		})
 	}
 	return ports
-}
-
-// repaired returns live with the desired content, and whether that is a change. The spec is
-// replaced except for the addresses that the cluster assigned; other labels and annotations stay.
-func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
-	next := live.DeepCopy()
-	next.OwnerReferences = desired.OwnerReferences
-	next.Labels = mergeMaps(live.Labels, desired.Labels)
-	next.Annotations = mergeMaps(live.Annotations, desired.Annotations)
-	next.Spec = *desired.Spec.DeepCopy()
-	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" && !headless(live) {
-		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs,
-			live.Spec.IPFamilies
-		if previous := desired.Spec.ClusterIPs; len(previous) > len(live.Spec.ClusterIPs) &&
-			previous[0] == live.Spec.ClusterIP {
-			next.Spec.ClusterIPs, next.Spec.IPFamilies = previous, ipFamilies(previous) // live lost the second family
-		}
-	}
-	return next, !equality.Semantic.DeepEqual(live, next)
-}
-
-func ipFamilies(addresses []string) []corev1.IPFamily {
-	var all []corev1.IPFamily
-	for _, a := range addresses {
-		family := corev1.IPv4Protocol
-		if utilnet.IsIPv6String(a) {
-			family = corev1.IPv6Protocol
-		}
-		all = append(all, family)
-	}
-	return all
-}
-
-func mergeMaps(theirs, ours map[string]string) map[string]string {
-	all := maps.Clone(theirs)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, ours)
-	return all
 }

@@ -32,10 +32,10 @@ func TestLayout_Services(t *testing.T) {
 	l := Layout{Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
 		ClusterDomain: "cluster.local",
 		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"}
-	owner := func(kind string) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind,
+	owner := func(kind string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind,
 			Name: "fairlead-operator-anchor",
-			UID:  "00000000-0000-0000-0000-000000000000"}
+			UID:  "00000000-0000-0000-0000-000000000000"}}
 	}
 	inputs, err := filepath.Glob("testdata/*.in.yaml")
 	if err != nil || len(inputs) == 0 {

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -110,14 +109,6 @@ func (r *Reconciler) upstreamOfOther(ctx context.Context, s *corev1.Service, hos
 		}
 	}
 	return false
-}
-
-// serviceMissing reports whether a recorded Service is gone.
-func (r *Reconciler) serviceMissing(ctx context.Context, b *v1alpha1.BoundEndpoint) bool {
-	return slices.ContainsFunc(b.Status.Services, func(ref v1alpha1.ServiceRef) bool {
-		return apierrors.IsNotFound(r.getService(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name},
-			&corev1.Service{}))
-	})
 }
 
 func serviceRef(s *corev1.Service) v1alpha1.ServiceRef {

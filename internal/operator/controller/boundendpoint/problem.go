@@ -6,16 +6,14 @@ package boundendpoint
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
 
 // refusalRetry is the delay before a request that the API server refused is repeated, unless an
@@ -33,33 +31,25 @@ type problem struct {
 	conflictingService string
 }
 
-// problemFromError classifies an error of the API server. Quotas, admission and address exhaustion
-// have no status reason of their own: only the message identifies them.
+// problemFromError classifies an error of the API server, nil for none.
 func problemFromError(err error) *problem {
-	if notSynced := (*namespaces.NotSyncedError)(nil); errors.As(err, &notSynced) && notSynced.Err == nil {
-		return &problem{pending: true}
-	}
-	text := err.Error()
-	refused := func(reason string) *problem { return &problem{reason: reason, message: text, retryAfter: refusalRetry} }
+	notSynced := (*namespaces.NotSyncedError)(nil)
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(err, errAddressAllocated):
+	case err == nil:
+		return nil
+	case errors.As(err, &notSynced) && notSynced.Err == nil:
+		return &problem{pending: true}
+	case owned.IsStale(err):
 		return &problem{stale: true, err: err}
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return refused(v1alpha1.ReasonNamespaceTerminating)
-	case apierrors.IsNotFound(err):
-		return refused(v1alpha1.ReasonNamespaceNotFound)
-	case strings.Contains(text, "exceeded quota"):
-		return refused(v1alpha1.ReasonQuotaExceeded)
-	case strings.Contains(text, "denied the request"), strings.Contains(text, "denied request"):
-		return refused(v1alpha1.ReasonAdmissionDenied)
-	case strings.Contains(text, "range is full"):
-		return refused(v1alpha1.ReasonClusterIPExhausted)
-	case apierrors.IsForbidden(err):
-		return refused(v1alpha1.ReasonNamespaceForbidden)
-	case apierrors.IsInvalid(err):
-		return refused(v1alpha1.ReasonInvalidEndpoint)
 	}
-	return &problem{reason: v1alpha1.ReasonAPIError, message: text, err: err}
+	reason := owned.Reason(err)
+	switch reason {
+	case "":
+		return &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
+	case v1alpha1.ReasonForbidden:
+		reason = v1alpha1.ReasonNamespaceForbidden
+	}
+	return &problem{reason: reason, message: err.Error(), retryAfter: refusalRetry}
 }
 
 func conflictProblem(key client.ObjectKey, owner string) *problem {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -65,7 +64,7 @@ func (r *Reconciler) ensureExternalName(
 	if !r.switches.active(b.Name) {
 		r.Addresses.Forget(b.Name)
 	}
-	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, metav1.OwnerReference{})
+	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, nil)
 	madeUpstream, problem := r.ensure(ctx, b, upstream)
 	var madeTarget *corev1.Service
 	if problem == nil {
@@ -81,13 +80,13 @@ func (r *Reconciler) ensureExternalName(
 		problem = r.removeSlices(ctx, b, target)
 	}
 	stay, wait := r.lingering(ctx, b, r.Layout.transitionService(b, owners.Local, nil))
-	state.requeueAfter = wait
+	state.requeueAfter = soonest(wait, recheckOwners(madeUpstream), recheckOwners(madeTarget))
 	return r.removeOthers(ctx, b, state, problem, append(stay, upstream, target)...)
 }
 
 // ensureEndpointSlices makes the target Service and its EndpointSlices.
 func (r *Reconciler) ensureEndpointSlices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
-	target := r.Layout.slicedService(b, metav1.OwnerReference{})
+	target := r.Layout.slicedService(b, nil)
 	made, problem := r.ensureTarget(ctx, b, target)
 	state := serviceState{projection: v1alpha1.ProjectionEndpointSlice, addressed: made,
 		services: serviceRefs(b, target, made)}
@@ -97,15 +96,35 @@ func (r *Reconciler) ensureEndpointSlices(ctx context.Context, b *v1alpha1.Bound
 	if problem != nil {
 		return state, problem
 	}
-	stay, wait := r.lingering(ctx, b, r.Layout.upstreamService(b, metav1.OwnerReference{}),
-		r.Layout.transitionService(b, metav1.OwnerReference{}, nil))
-	if state.requeueAfter = wait; r.Targets != nil && (wait == 0 || wait > uncachedRecheck) {
-		state.requeueAfter = uncachedRecheck
+	stay, wait := r.lingering(ctx, b, r.Layout.upstreamService(b, nil),
+		r.Layout.transitionService(b, nil, nil))
+	state.requeueAfter = soonest(wait, recheckOwners(made))
+	if r.Targets != nil {
+		state.requeueAfter = soonest(state.requeueAfter, uncachedRecheck)
 	}
 	for _, s := range stay {
 		state.services = append(state.services, serviceRef(s))
 	}
 	return r.removeOthers(ctx, b, state, nil, append(stay, target)...)
+}
+
+// recheckOwners returns when to look for an anchor that the Service lacks; 0: it lacks none.
+func recheckOwners(made *corev1.Service) time.Duration {
+	if made == nil {
+		return 0
+	}
+	return installation.RecheckAfter(made.OwnerReferences)
+}
+
+// soonest returns the shortest of the delays that are not 0.
+func soonest(delays ...time.Duration) time.Duration {
+	var first time.Duration
+	for _, d := range delays {
+		if d > 0 && (first == 0 || d < first) {
+			first = d
+		}
+	}
+	return first
 }
 
 // removeOthers removes the hostname's Services but those that are kept.

@@ -46,8 +46,11 @@ func isNewSpec(b *v1alpha1.BoundEndpoint) bool {
 	return b.Spec.State != v1alpha1.StateReleased && (c == nil || c.ObservedGeneration != b.Generation)
 }
 
+// accountUnread is the message of an endpoint about which the account has not been asked.
+const accountUnread = "the account has not been read yet"
+
 // reachableCondition combines the state of the forwarders and of the account's endpoints. Until
-// both are known, the last condition stays.
+// they are known, the last condition stays; what forwarders report against it needs no account.
 func (r *Reconciler) reachableCondition(
 	b *v1alpha1.BoundEndpoint, removing []string, report forwarderstatus.Report,
 ) metav1.Condition {
@@ -57,11 +60,10 @@ func (r *Reconciler) reachableCondition(
 	switch {
 	case b.Spec.State == v1alpha1.StateReleased:
 		c.Reason, c.Message = v1alpha1.ReasonReleased, "the account no longer has the endpoint"
-	case (!known || !report.Known) && last != nil:
+	case !report.Known && last != nil:
 		return *last
-	case !known:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable,
-			"the account has not been read yet"
+	case !report.Known && !known:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable, accountUnread
 	case !report.Known:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable,
 			"the forwarders have not reported yet"
@@ -76,6 +78,11 @@ func (r *Reconciler) reachableCondition(
 		c.Reason = v1alpha1.ReasonServiceUnreachable
 		c.Message = "no forwarder has a session with the service's edge: see EdgeReachable of KubernetesOperator " +
 			r.Layout.Installation.Release
+	case !known && last != nil && (last.Status == metav1.ConditionTrue || last.Reason == v1alpha1.ReasonAgentOffline ||
+		last.Reason == v1alpha1.ReasonEndpointRemoved):
+		return *last
+	case !known:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable, accountUnread
 	case len(offline) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, offlineMessage(b, offline)
 	case len(removing) > 0:

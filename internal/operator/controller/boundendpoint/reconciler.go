@@ -21,6 +21,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch
@@ -28,9 +30,6 @@ import (
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,namespace=fairlead,resources=events,verbs=create;patch
-
-// conflictRetry is the delay before a write that lost against a concurrent one is repeated.
-const conflictRetry = 50 * time.Millisecond
 
 // Account reports the availability of a hostname in the account, from memory.
 type Account interface {
@@ -78,12 +77,9 @@ type Options struct {
 	// Targets reads the Services of listed namespaces, which Client then does not cover. Nil if
 	// Namespaces lists none.
 	Targets *namespaces.Informers
-	// TargetOwner returns the owner reference for the target Services of a namespace. An error of
+	// TargetOwners returns the owner references for the target Services of a namespace. An error of
 	// the API server counts as the namespace's refusal.
-	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
-	// InvalidateOwner drops the cached anchors of a namespace's Services: a Service that is gone
-	// may have been deleted with its anchor.
-	InvalidateOwner func(namespace string)
+	TargetOwners func(ctx context.Context, namespace string) ([]metav1.OwnerReference, error)
 	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have;
 	// messages name it.
 	TargetRole string
@@ -105,22 +101,22 @@ type Reconciler struct {
 	takeover *nameTakeover
 	throttle *writeThrottle
 	switches switches
+	objects  owned.Writer
 
 	// By hostname:
 	firstStatusSince sync.Map // since when the first status of the object's spec is due
 	lingeringSince   sync.Map // since when it has Services that only stay for pods that know their address
 	replacedVersions sync.Map // the resourceVersion that the last status write replaced
 	orphanedSince    sync.Map // since when its Services have no object
-	sliceDenials     sync.Map // how often admission has denied its slices since the last write
 
 	// By a Service's key:
-	addressAttempts sync.Map // requests for the addresses it had
 	createdServices sync.Map // it was created, and the cache has not had it since
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	return &Reconciler{Options: o, takeover: newNameTakeover(o.TakeoverDelay), throttle: newWriteThrottle()}
+	return &Reconciler{Options: o, takeover: newNameTakeover(o.TakeoverDelay), throttle: newWriteThrottle(),
+		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Layout.Installation}}
 }
 
 // Reconcile writes the Services of one hostname as its BoundEndpoint specifies, and the status.
@@ -135,7 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Addresses.Forget(req.Name)
 		r.switches.end(req.Name)
 		r.lingeringSince.Delete(req.Name)
-		r.sliceDenials.Delete(req.Name)
+		r.objects.Forget(req.Name)
 		r.replacedVersions.Delete(req.Name)
 		return r.removeOrphans(ctx, req.Name)
 	}
@@ -146,7 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	now, found := r.ensureServices(ctx, b)
 	switch {
 	case found != nil && found.stale:
-		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+		return ctrl.Result{RequeueAfter: status.ConflictRetry}, nil
 	case found != nil && found.pending:
 		return ctrl.Result{}, nil
 	}
@@ -197,9 +193,6 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 	}
 	if b.Spec.Cluster != "" {
 		return r.removeServices(ctx, b, nil)
-	}
-	if r.serviceMissing(ctx, b) {
-		r.InvalidateOwner(b.Spec.Namespace)
 	}
 	owners, err := r.Owners(ctx)
 	if apierrors.IsNotFound(err) {

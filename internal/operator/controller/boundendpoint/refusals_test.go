@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -71,6 +72,19 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 			corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
 		Expect(h.Live.Status().Update(ctx, quota)).To(Succeed())
 		becomes(ctx, "True Projected")
+	})
+
+	It("in the form of a Service for its own node only is reported, and repaired when it ends", func(ctx SpecContext) {
+		h.counter.mutate = func(o client.Object) {
+			if s, ok := o.(*corev1.Service); ok && s.Spec.Type == corev1.ServiceTypeClusterIP {
+				s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+			}
+		}
+		becomes(ctx, "False AdmissionDenied")
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False AdmissionDenied", "internalTrafficPolicy: Local")
+		h.counter.mutate = nil
+		becomes(ctx, "True Projected")
+		Expect(*h.upstream(ctx, b).Spec.InternalTrafficPolicy).To(Equal(corev1.ServiceInternalTrafficPolicyCluster))
 	})
 
 	It("for lack of an address is reported, and made when there is one", func(ctx SpecContext) {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
 
 // ensure makes the Service what is desired, or returns what prevents it.
@@ -49,7 +50,7 @@ func (r *Reconciler) ensure(
 // create creates the Service, or returns the one that already has its name.
 func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*corev1.Service, error) {
 	made := desired.DeepCopy()
-	err := r.writeWithAddress(made, func() error { return r.Client.Create(ctx, made) })
+	err := r.objects.WriteService(made, func() error { return r.Client.Create(ctx, made) })
 	if apierrors.IsAlreadyExists(err) {
 		live := &corev1.Service{} // the cache has not seen it yet
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); err != nil {
@@ -58,7 +59,6 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 		return live, nil
 	}
 	if err == nil {
-		r.addressAttempts.Delete(client.ObjectKeyFromObject(made))
 		r.createdServices.Store(client.ObjectKeyFromObject(made), true)
 		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(made))
 	}
@@ -68,7 +68,7 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 // repair updates a Service of ours if it differs. One that cannot be updated, because it was made
 // headless, is deleted; the deletion event re-creates it.
 func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *problem) {
-	next, different := repaired(live, desired)
+	next, different := owned.RepairedService(live, desired)
 	if !different {
 		return live, nil
 	}
@@ -82,11 +82,16 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 	var err error
 	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
 		err = r.Client.Update(ctx, next)
-	} else if err = r.writeWithAddress(next, func() error { return r.Client.Update(ctx, next) }); err == nil {
-		r.addressAttempts.Delete(key)
+	} else {
+		err = r.objects.WriteService(next, func() error { return r.Client.Update(ctx, next) })
 	}
 	if err != nil {
 		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))
+	}
+	if p := next.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
+		return nil, &problem{reason: v1alpha1.ReasonAdmissionDenied, retryAfter: refusalRetry,
+			message: fmt.Sprintf("admission makes Service %s internalTrafficPolicy: Local, so that only pods on the "+
+				"forwarders' nodes can call it; exempt it", key)}
 	}
 	log.FromContext(ctx).Info("Repaired Service", "service", key)
 	return next, nil

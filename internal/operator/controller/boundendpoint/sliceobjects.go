@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -19,8 +18,8 @@ import (
 
 // slicedService returns the desired target Service of projection endpointSlice. It has no selector:
 // the slices lead to the forwarders.
-func (l Layout) slicedService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
-	s := l.newService(b, b.Spec.Namespace, b.Spec.Service, owner)
+func (l Layout) slicedService(b *v1alpha1.BoundEndpoint, owners []metav1.OwnerReference) *corev1.Service {
+	s := l.newService(b, b.Spec.Namespace, b.Spec.Service, owners)
 	s.Spec = corev1.ServiceSpec{
 		Type:                  corev1.ServiceTypeClusterIP,
 		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
@@ -59,16 +58,4 @@ func (l Layout) endpointSlice(
 	}
 	l.Installation.Mark(s)
 	return s
-}
-
-// repairedSlice returns live with the desired content, and whether that is a change. Other labels
-// and annotations stay, but none that excludes the slice from kube-proxy.
-func repairedSlice(live, desired *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, bool) {
-	next := live.DeepCopy()
-	next.OwnerReferences = desired.OwnerReferences
-	next.Labels = mergeMaps(live.Labels, desired.Labels)
-	delete(next.Labels, corev1.IsHeadlessService)
-	next.Annotations = mergeMaps(live.Annotations, desired.Annotations)
-	next.Endpoints, next.Ports = desired.Endpoints, desired.Ports
-	return next, !equality.Semantic.DeepEqual(live, next)
 }

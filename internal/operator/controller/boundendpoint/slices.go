@@ -5,6 +5,7 @@ package boundendpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,13 +15,10 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
 
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch;create;update;delete
-
-// maxDenials is how often a slice that admission denied is written again, once every conflictRetry,
-// before that is reported.
-const maxDenials = 20
 
 // ensureSlices makes the EndpointSlices of a target Service, one for each family, or returns what
 // prevents it.
@@ -48,32 +46,22 @@ func (r *Reconciler) ensureSlice(
 	live := &discoveryv1.EndpointSlice{}
 	_, wanted := addresses[family]
 	err := r.getSlice(ctx, key, live)
-	if wanted && apierrors.IsNotFound(err) {
-		err = r.Client.Create(ctx, desired)
-		if !apierrors.IsAlreadyExists(err) {
-			return r.sliceProblem(b, key, err)
-		}
-		err = r.Live.Get(ctx, key, live) // the cache has only those with our labels
+	if apierrors.IsNotFound(err) {
+		live, err = nil, nil
 	}
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil
 	case err != nil:
-		return problemFromError(fmt.Errorf("reading EndpointSlice %s: %w", key, err))
-	case !r.Layout.Installation.Owns(live):
+		err = fmt.Errorf("reading EndpointSlice %s: %w", key, err)
+	case wanted:
+		err = r.objects.EnsureSlice(ctx, b.Name, live, desired)
+	case live != nil:
+		err = r.objects.DeleteSlice(ctx, b.Name, live)
+	}
+	if errors.Is(err, owned.ErrForeign) {
 		return &problem{reason: v1alpha1.ReasonConflict, retryAfter: refusalRetry,
 			message: fmt.Sprintf("EndpointSlice %s is not changed: it belongs to another owner", key)}
-	case !wanted:
-		err = client.IgnoreNotFound(r.Client.Delete(ctx, live,
-			client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}))
-	default:
-		next, different := repairedSlice(live, desired)
-		if !different {
-			return nil
-		}
-		err = r.Client.Update(ctx, next)
 	}
-	return r.sliceProblem(b, key, err)
+	return problemFromError(err)
 }
 
 // removeSlices deletes the slices of a hostname that is projected by ExternalName. Where slices are
@@ -90,23 +78,6 @@ func (r *Reconciler) removeSlices(ctx context.Context, b *v1alpha1.BoundEndpoint
 		}
 	}
 	return nil
-}
-
-// sliceProblem returns the problem that the result of a write of a slice is, nil for none. A write
-// that admission denied is repeated at once, for a second: the API server may not have seen a new
-// forwarder in Kubernetes' own slices yet.
-func (r *Reconciler) sliceProblem(b *v1alpha1.BoundEndpoint, key client.ObjectKey, err error) *problem {
-	if err == nil {
-		r.sliceDenials.Delete(b.Name)
-		return nil
-	}
-	found := problemFromError(fmt.Errorf("writing EndpointSlice %s: %w", key, err))
-	denials, _ := r.sliceDenials.LoadOrStore(b.Name, 0)
-	if found.reason == v1alpha1.ReasonAdmissionDenied && denials.(int) < maxDenials {
-		r.sliceDenials.Store(b.Name, denials.(int)+1)
-		return &problem{stale: true, err: err}
-	}
-	return found
 }
 
 // getSlice reads a slice from the cache. Those of listed namespaces are not cached.

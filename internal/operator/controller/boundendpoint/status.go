@@ -10,9 +10,7 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // reportStatus writes the status if it changed, and emits an event for a new reason. A new spec
@@ -46,12 +45,10 @@ func (r *Reconciler) reportStatus(
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
 		if r.isReplaced(b) {
-			return ctrl.Result{RequeueAfter: conflictRetry}, nil
+			return ctrl.Result{RequeueAfter: status.ConflictRetry}, nil
 		}
-		if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return ctrl.Result{RequeueAfter: conflictRetry}, nil
-		} else if err != nil {
-			return ctrl.Result{}, fmt.Errorf("writing the status of BoundEndpoint %s: %w", b.Name, err)
+		if retry, err := status.Write(ctx, r.Client, "BoundEndpoint", b, next); retry > 0 || err != nil {
+			return ctrl.Result{RequeueAfter: retry}, err
 		}
 		r.recordReplaced(b, next)
 		r.emitEvent(next, b.Status.Conditions)
@@ -120,11 +117,8 @@ func (r *Reconciler) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condit
 			installationWide(old, now) {
 			continue
 		}
-		kind := corev1.EventTypeNormal
-		if now.Status == metav1.ConditionFalse && now.Reason != v1alpha1.ReasonReleased {
-			kind = corev1.EventTypeWarning
-		}
-		r.Recorder.Eventf(b, nil, kind, now.Reason, "Project", "%s", now.Message)
+		status.Event(r.Recorder, b, "Project", *now,
+			now.Status == metav1.ConditionFalse && now.Reason != v1alpha1.ReasonReleased)
 		return
 	}
 }
@@ -161,11 +155,12 @@ func (r *Reconciler) desiredStatus(
 		s.ConflictingService = found.conflictingService
 	}
 	reachable := r.reachableCondition(b, removing, report)
-	for _, c := range []metav1.Condition{services, reachable, readyCondition(b, s.URLs, services, reachable)} {
-		c.ObservedGeneration = b.Generation
-		c.LastTransitionTime = metav1.NewTime(r.Now())
-		meta.SetStatusCondition(&s.Conditions, c)
+	message := "pods reach " + s.URLs
+	if b.Spec.Cluster != "" {
+		message = fmt.Sprintf("forwarders reach %s/%s in cluster %s", b.Spec.Namespace, b.Spec.Service,
+			b.Spec.Cluster)
 	}
+	status.Set(&s.Conditions, b.Generation, r.Now(), services, reachable, status.Ready(message, services, reachable))
 	return s
 }
 
@@ -199,25 +194,6 @@ func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
 		c.Message = projectedMessage(b, now)
-	}
-	return c
-}
-
-// readyCondition returns the first condition that is not True, as Ready.
-func readyCondition(b *v1alpha1.BoundEndpoint, urls string, hops ...metav1.Condition) metav1.Condition {
-	for _, hop := range hops {
-		if hop.Status != metav1.ConditionTrue {
-			hop.Type = v1alpha1.ConditionReady
-			return hop
-		}
-	}
-	c := metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
-		Message: "pods reach " + urls,
-	}
-	if b.Spec.Cluster != "" {
-		c.Message = fmt.Sprintf("forwarders reach %s/%s in cluster %s", b.Spec.Namespace, b.Spec.Service,
-			b.Spec.Cluster)
 	}
 	return c
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 var config *rest.Config
@@ -110,6 +110,8 @@ type writeRecorder struct {
 	writes []string
 	// refuse returns the API server's error for a creation; nil: none.
 	refuse func(client.Object) error
+	// mutate changes what is created or updated, as admission does; nil: nothing does.
+	mutate func(client.Object)
 	// cached is the BoundEndpoint in a stale cache; nil: the cache is up to date.
 	cached *v1alpha1.BoundEndpoint
 	// withoutServices means that the cache has no Service yet.
@@ -137,6 +139,9 @@ func (c *writeRecorder) Status() client.SubResourceWriter {
 }
 
 func (c *writeRecorder) note(verb string, o client.Object) {
+	if c.mutate != nil {
+		c.mutate(o)
+	}
 	c.writes = append(c.writes, verb+" "+o.GetNamespace()+"/"+o.GetName())
 }
 
@@ -187,11 +192,10 @@ func (h *harness) restart() {
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 			ForwarderService: "fairlead-forwarders",
 			Anchors:          []string{h.Anchors.ClusterRole, h.Anchors.Role}},
-		Namespaces:      namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
-		TargetOwner:     h.Anchors.TargetOwner,
-		InvalidateOwner: h.Anchors.Invalidate,
-		Approved:        func(*v1alpha1.BoundEndpoint) bool { return !h.unapproved },
-		TakeoverDelay:   time.Minute, OrphanDelay: 30 * time.Second,
+		Namespaces:    namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
+		TargetOwners:  h.Anchors.TargetOwners,
+		Approved:      func(*v1alpha1.BoundEndpoint) bool { return !h.unapproved },
+		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -238,9 +237,9 @@ func (r *Reconciler) swap(
 		}
 		r.lingeringSince.Delete(b.Name)
 	}
-	desired := r.Layout.targetService(b, metav1.OwnerReference{})
+	desired := r.Layout.targetService(b, nil)
 	if wanted == v1alpha1.ProjectionEndpointSlice {
-		desired = r.Layout.slicedService(b, metav1.OwnerReference{})
+		desired = r.Layout.slicedService(b, nil)
 		setAddresses(desired, state.addresses)
 	}
 	desired.OwnerReferences = live.OwnerReferences

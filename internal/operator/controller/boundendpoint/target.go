@@ -22,11 +22,11 @@ func (r *Reconciler) ensureTarget(
 	if found := r.namespaceMissing(ctx, b.Spec.Namespace); found != nil {
 		return nil, found
 	}
-	owner, err := r.TargetOwner(ctx, b.Spec.Namespace)
+	owners, err := r.TargetOwners(ctx, b.Spec.Namespace)
 	if err != nil {
 		return nil, r.explainForbidden(b.Spec.Namespace, problemFromError(err))
 	}
-	desired.OwnerReferences = []metav1.OwnerReference{owner}
+	desired.OwnerReferences = owners
 	made, found := r.ensure(ctx, b, desired)
 	return made, r.explainForbidden(b.Spec.Namespace, found)
 }

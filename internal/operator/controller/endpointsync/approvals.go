@@ -65,8 +65,11 @@ func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
 }
 
 // trustedSpec returns the object's spec without ports that only an unobserved spec names: neither a
-// manager nor a Service has them.
+// manager nor a Service has them. It is nil for no object.
 func (r *Reconciler) trustedSpec(o *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpointSpec {
+	if o == nil {
+		return nil
+	}
 	if o.Observed() {
 		return &o.Spec
 	}

@@ -144,7 +144,7 @@ func needsList(err error) bool {
 		return true
 	}
 	switch account.CodeOf(err) {
-	case account.CodeNoCredential, account.CodeUnknownCredential, account.CodeExpired,
+	case account.CodeNoCredential, account.CodeUnknownCredential, account.CodeUnknownKey, account.CodeExpired,
 		account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute,
 		account.CodeBadAnswer:
 		return true

@@ -64,7 +64,7 @@ type Reconciler struct {
 // SetupWithManager adds the controller. changes names the hostnames whose desired state changed.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) error {
 	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
-		predicate.AnnotationChangedPredicate{})
+		predicate.AnnotationChangedPredicate{}, predicate.NewPredicateFuncs(lacksOwner))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("endpointsync").
 		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
@@ -72,6 +72,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) e
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
+
+// lacksOwner reports whether the garbage collector took an owner of the object away, as it does
+// when an anchor is deleted.
+func lacksOwner(o client.Object) bool { return installation.RecheckAfter(o.GetOwnerReferences()) > 0 }
 
 // Reconcile writes the object of one hostname as desired.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -97,11 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Latency.Drop(req.Name)
 		return ctrl.Result{}, nil // an event follows when it is deleted or labelled as ours
 	}
-	var spec *v1alpha1.BoundEndpointSpec
-	if current != nil {
-		spec = r.trustedSpec(current)
-	}
-	now := r.Now()
+	spec, now := r.trustedSpec(current), r.Now()
 	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name,
 		desired: desired}.plan(spec)
 	r.Report.ReportPortsExhausted(req.Name, exhausted, r.Ports.portRange)
@@ -110,7 +110,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.handleWriteError(ctx, req.Name, err)
 	}
 	r.Approvals.approve(req.Name, written)
-	return r.finish(req.Name, next, desired, now, len(exhausted) > 0), nil
+	result := r.finish(req.Name, next, desired, now, len(exhausted) > 0)
+	if written != nil && result.RequeueAfter == 0 {
+		result.RequeueAfter = installation.RecheckAfter(written.OwnerReferences)
+	}
+	return result, nil
 }
 
 // isOurs reports whether this installation made the object. One that lost its labels or annotations
@@ -120,7 +124,9 @@ func (r *Reconciler) isOurs(ctx context.Context, o *v1alpha1.BoundEndpoint) bool
 		return true
 	}
 	owners, err := r.Owners(ctx)
-	return err == nil && slices.Contains(o.OwnerReferences, owners.Local)
+	return err == nil && slices.ContainsFunc(o.OwnerReferences, func(owner metav1.OwnerReference) bool {
+		return slices.Contains(owners.Local, owner)
+	})
 }
 
 // finish releases what the written object no longer needs, and returns when to reconcile it again.
@@ -162,7 +168,7 @@ func (r *Reconciler) write(
 		next = current.DeepCopy()
 	}
 	next.Spec = *spec
-	next.OwnerReferences = []metav1.OwnerReference{owners.Local}
+	next.OwnerReferences = owners.Local
 	r.Installation.Mark(next)
 	switch {
 	case current == nil:

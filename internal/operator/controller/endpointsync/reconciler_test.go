@@ -146,7 +146,7 @@ var _ = Describe("Reconciler: the BoundEndpoint of a hostname", func() {
 		Expect(h.Installation.Owns(b)).To(BeTrue())
 		owners, err := h.Anchors.Owners(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(b.OwnerReferences).To(Equal([]metav1.OwnerReference{owners.Local}))
+		Expect(b.OwnerReferences).To(Equal(owners.Local))
 
 		h.reconcile(ctx, "api.demo")
 		Expect(h.object(ctx, "api.demo").ResourceVersion).To(Equal(b.ResourceVersion),

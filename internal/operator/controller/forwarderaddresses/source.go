@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fairlead-dev/fairlead/internal/operator/informers"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 )
 
 // WatchService returns a function for Options.Source that watches the EndpointSlices of a Service.
@@ -27,7 +27,7 @@ func WatchService(
 	return func(ctx context.Context, update func([]*discoveryv1.EndpointSlice)) error {
 		lw := cache.NewFilteredListWatchFromClient(client.RESTClient(), "endpointslices", namespace,
 			func(o *metav1.ListOptions) { o.LabelSelector = discoveryv1.LabelServiceName + "=" + service })
-		set := informers.NewSet()
+		set := informer.NewSet()
 		slices, err := set.Add(lw, &discoveryv1.EndpointSlice{}, func(o any) (any, error) { return o, nil })
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
-	"github.com/fairlead-dev/fairlead/internal/testenv/pipelistener"
+	"github.com/fairlead-dev/fairlead/test/support/pipelistener"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

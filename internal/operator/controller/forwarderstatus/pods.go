@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fairlead-dev/fairlead/internal/operator/informers"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 )
 
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=pods,verbs=get;list;watch
@@ -33,7 +33,7 @@ func WatchPods(
 		lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", namespace, func(o *metav1.ListOptions) {
 			o.LabelSelector = selector.String()
 		})
-		set := informers.NewSet()
+		set := informer.NewSet()
 		pods, err := set.Add(lw, &corev1.Pod{}, transformPod)
 		if err != nil {
 			return err

@@ -34,6 +34,9 @@ const (
 	// AnnotationInstallation holds "<namespace>/<release>", for people and for conflict messages of
 	// other installations.
 	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
+	// AnnotationStandby marks an EndpointSlice of a source cluster that cannot serve while another
+	// one can: its endpoints are not ready.
+	AnnotationStandby = "bindings.fairlead.dev/standby"
 	// AnnotationHostname holds, on a Service or a NetworkPolicy, the hostname it belongs to.
 	AnnotationHostname = "bindings.fairlead.dev/hostname"
 	// AnnotationProjectionID holds, on an upstream Service, the projection id, which may differ

@@ -5,6 +5,7 @@ package namespaces
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -19,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 )
 
 // NotSyncedError means that the Services of a namespace are not known.
@@ -45,9 +48,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Informers reads the Services of listed namespaces. It is a manager's Runnable, on every replica,
 // and a Source of one controller. Its methods are safe for concurrent use and never block.
 type Informers struct {
-	retry time.Duration
-	log   logr.Logger
-	all   map[string]*informer
+	all map[string]*informer.Informer[*corev1.Service]
 
 	mu      sync.Mutex
 	ctx     context.Context // of the controller
@@ -61,9 +62,15 @@ type Informers struct {
 func NewInformers(
 	c client.WithWatch, names []string, transform toolscache.TransformFunc, retry time.Duration, log logr.Logger,
 ) *Informers {
-	i := &Informers{retry: retry, log: log, all: map[string]*informer{}}
+	i := &Informers{all: map[string]*informer.Informer[*corev1.Service]{}}
 	for _, name := range names {
-		i.all[name] = &informer{namespace: name, client: c, transform: transform, notify: i.notify}
+		i.all[name] = informer.New(informer.Options[*corev1.Service]{
+			Client: c, Kind: &corev1.Service{}, List: &corev1.ServiceList{}, Namespace: name, Transform: transform,
+			Retry: retry, Log: log.WithValues("namespace", name),
+			Refused:  "The Services of the namespace cannot be read; asking again",
+			Readable: "The Services of the namespace can be read again",
+			Events:   i.events(), Changed: func(error) { i.notifyAll(name) },
+		})
 	}
 	return i
 }
@@ -76,16 +83,17 @@ func (i *Informers) Get(key client.ObjectKey, into *corev1.Service) error {
 			Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"},
 				key.Name, fmt.Errorf("namespace %s is not listed", key.Namespace))}
 	}
-	store, err := n.state()
-	if err != nil {
-		return err
-	}
-	o, ok, _ := store.GetByKey(key.String())
-	if !ok {
+	switch o, err := n.Get(key); {
+	case errors.Is(err, informer.ErrNotRead):
+		return &NotSyncedError{Namespace: key.Namespace}
+	case err != nil:
+		return &NotSyncedError{Namespace: key.Namespace, Err: err}
+	case o == nil:
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, key.Name)
+	default:
+		o.DeepCopyInto(into)
+		return nil
 	}
-	o.(*corev1.Service).DeepCopyInto(into)
-	return nil
 }
 
 // Contains reports whether the namespace is listed.
@@ -95,11 +103,7 @@ func (i *Informers) Contains(namespace string) bool { return i.all[namespace] !=
 func (i *Informers) List() []*corev1.Service {
 	var all []*corev1.Service
 	for _, n := range i.all {
-		if store, err := n.state(); err == nil {
-			for _, o := range store.List() {
-				all = append(all, o.(*corev1.Service))
-			}
-		}
+		all = append(all, n.Objects()...)
 	}
 	return all
 }
@@ -108,7 +112,7 @@ func (i *Informers) List() []*corev1.Service {
 func (i *Informers) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, n := range i.all {
-		running.Go(func() { n.run(ctx, i.retry, i.log.WithValues("namespace", n.namespace)) })
+		running.Go(func() { _ = n.Start(ctx) }) // it returns no error
 	}
 	running.Wait()
 	return nil
@@ -134,28 +138,49 @@ func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterfa
 	s.informers.mu.Lock()
 	s.informers.ctx, s.informers.queue = ctx, q
 	s.informers.mu.Unlock()
-	for _, n := range s.informers.all {
-		s.informers.notify(n.namespace, nil)
+	for name := range s.informers.all {
+		s.informers.notifyAll(name)
 	}
 	return nil
 }
 
-// notify passes one event on, or everything the namespace has if deliver is nil.
-func (i *Informers) notify(namespace string, deliver func(ctx context.Context, h handler.EventHandler, q queue)) {
+// controller returns the controller's context and queue; nil until it starts, which calls notifyAll.
+func (i *Informers) controller() (context.Context, queue) {
 	i.mu.Lock()
-	ctx, q := i.ctx, i.queue
-	i.mu.Unlock()
-	if q == nil {
-		return // Start will notify
+	defer i.mu.Unlock()
+	return i.ctx, i.queue
+}
+
+// events passes changes on to the controller.
+func (i *Informers) events() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) {
+			if ctx, q := i.controller(); q != nil {
+				i.handler.Create(ctx, event.CreateEvent{Object: o.(*corev1.Service)}, q)
+			}
+		},
+		UpdateFunc: func(before, now any) {
+			if ctx, q := i.controller(); q != nil {
+				i.handler.Update(ctx, event.UpdateEvent{ObjectOld: before.(*corev1.Service),
+					ObjectNew: now.(*corev1.Service)}, q)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if ctx, q := i.controller(); q != nil {
+				i.handler.Delete(ctx, event.DeleteEvent{Object: o.(*corev1.Service)}, q)
+			}
+		},
 	}
-	if deliver != nil {
-		deliver(ctx, i.handler, q)
+}
+
+// notifyAll passes everything on that the namespace has.
+func (i *Informers) notifyAll(namespace string) {
+	ctx, q := i.controller()
+	if q == nil {
 		return
 	}
-	if store, err := i.all[namespace].state(); err == nil {
-		for _, o := range store.List() {
-			i.handler.Create(ctx, event.CreateEvent{Object: o.(*corev1.Service), IsInInitialList: true}, q)
-		}
+	for _, o := range i.all[namespace].Objects() {
+		i.handler.Create(ctx, event.CreateEvent{Object: o, IsInInitialList: true}, q)
 	}
 	for _, request := range i.changed(ctx, namespace) {
 		q.Add(request)

@@ -61,7 +61,7 @@ func (l Layout) portName(target int32) string {
 
 // base returns the policy that isolates the forwarders: it opens metrics and status, and the target
 // ports that are not restricted.
-func (l Layout) base(restricted []restrictedPort, owner metav1.OwnerReference) *networkingv1.NetworkPolicy {
+func (l Layout) base(restricted []restrictedPort, owners []metav1.OwnerReference) *networkingv1.NetworkPolicy {
 	open := openRanges(l.FirstPort, l.LastPort, restricted)
 	if l.Closed {
 		open = nil
@@ -79,28 +79,28 @@ func (l Layout) base(restricted []restrictedPort, owner metav1.OwnerReference) *
 		Ports: []networkingv1.NetworkPolicyPort{policyPort(l.HealthPort)},
 		From:  []networkingv1.NetworkPolicyPeer{managers},
 	})
-	return l.newPolicy(l.baseName(), rules, owner)
+	return l.newPolicy(l.baseName(), rules, owners)
 }
 
 // portPolicy returns the policy that opens a restricted port to its peers, nil if it has none: the
 // base policy isolates the forwarders.
-func (l Layout) portPolicy(p restrictedPort, owner metav1.OwnerReference) *networkingv1.NetworkPolicy {
+func (l Layout) portPolicy(p restrictedPort, owners []metav1.OwnerReference) *networkingv1.NetworkPolicy {
 	if len(p.peers) == 0 { // a rule without peers would open the port to all
 		return nil
 	}
 	policy := l.newPolicy(l.portName(p.target), []networkingv1.NetworkPolicyIngressRule{{
 		Ports: []networkingv1.NetworkPolicyPort{policyPort(p.target)}, From: distinctPeers(p.peers),
-	}}, owner)
+	}}, owners)
 	policy.Annotations[installation.AnnotationHostname] = p.hostname
 	return policy
 }
 
 func (l Layout) newPolicy(
-	name string, rules []networkingv1.NetworkPolicyIngressRule, owner metav1.OwnerReference,
+	name string, rules []networkingv1.NetworkPolicyIngressRule, owners []metav1.OwnerReference,
 ) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.Installation.Namespace, Name: name,
-			OwnerReferences: []metav1.OwnerReference{owner}},
+			OwnerReferences: owners},
 		Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{
 				nameLabel: l.ForwarderName, instanceLabel: l.ForwarderInstance}},

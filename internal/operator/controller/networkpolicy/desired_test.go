@@ -111,9 +111,9 @@ func selects(t *testing.T, selector *metav1.LabelSelector, set labels.Set) bool 
 
 // policies returns all policies of a layout.
 func (l Layout) policies(restricted []restrictedPort) []*networkingv1.NetworkPolicy {
-	all := []*networkingv1.NetworkPolicy{l.base(restricted, metav1.OwnerReference{Name: "anchor"})}
+	all := []*networkingv1.NetworkPolicy{l.base(restricted, []metav1.OwnerReference{{Name: "anchor"}})}
 	for _, p := range restricted {
-		if policy := l.portPolicy(p, metav1.OwnerReference{Name: "anchor"}); policy != nil {
+		if policy := l.portPolicy(p, []metav1.OwnerReference{{Name: "anchor"}}); policy != nil {
 			all = append(all, policy)
 		}
 	}
@@ -218,7 +218,7 @@ func TestLayout_BaseRanges(t *testing.T) {
 			restricted = append(restricted, restrictedPort{target: target})
 		}
 		var got []string
-		for _, p := range l.base(restricted, metav1.OwnerReference{}).Spec.Ingress[0].Ports {
+		for _, p := range l.base(restricted, nil).Spec.Ingress[0].Ports {
 			text := p.Port.String()
 			if p.EndPort != nil {
 				text += fmt.Sprintf("-%d", *p.EndPort)
@@ -238,9 +238,9 @@ func TestLayout_Deterministic(t *testing.T) {
 	peers := []networkingv1.NetworkPolicyPeer{{NamespaceSelector: inNamespace("demo")},
 		{NamespaceSelector: inNamespace("shop"), PodSelector: app("web")}, {NamespaceSelector: inNamespace("demo")}}
 	l := testLayout()
-	first := l.portPolicy(restrictedPort{20000, "api.demo", peers}, metav1.OwnerReference{})
+	first := l.portPolicy(restrictedPort{20000, "api.demo", peers}, nil)
 	slices.Reverse(peers)
-	again := l.portPolicy(restrictedPort{20000, "api.demo", peers}, metav1.OwnerReference{})
+	again := l.portPolicy(restrictedPort{20000, "api.demo", peers}, nil)
 	if _, different := repaired(first, again); different || len(first.Spec.Ingress[0].From) != 2 {
 		t.Errorf("%+v\n%+v", first.Spec, again.Spec)
 	}

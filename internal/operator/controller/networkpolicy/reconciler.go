@@ -86,10 +86,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	access, err := r.Access(ctx)
-	if errors.Is(err, ErrNotRead) {
-		return ctrl.Result{}, nil
-	} else if err != nil {
-		return ctrl.Result{}, err
+	if err != nil {
+		return result(err)
 	}
 	owners, err := r.Owners(ctx)
 	if err != nil {
@@ -111,14 +109,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		r.Notify(hostname)
 	}
 	r.Passed()
-	return result(found.all())
+	return nextPass(found.all(), owners.Local)
+}
+
+// nextPass returns when the next pass is due after one with these owners.
+func nextPass(err error, owners []metav1.OwnerReference) (ctrl.Result, error) {
+	if err != nil {
+		return result(err)
+	}
+	return ctrl.Result{RequeueAfter: installation.RecheckAfter(owners)}, nil
 }
 
 // result returns when the next pass is due after the errors of one.
 func result(err error) (ctrl.Result, error) {
 	var status apierrors.APIStatus
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, ErrNotRead):
 		return ctrl.Result{}, nil
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
@@ -206,10 +212,10 @@ func (f failures) all() error {
 // whose own policy is not there yet.
 func (r *Reconciler) write(
 	ctx context.Context, live map[string]*networkingv1.NetworkPolicy, restricted []restrictedPort,
-	owner metav1.OwnerReference,
+	owners []metav1.OwnerReference,
 ) failures {
 	found := failures{ports: map[int32]error{}}
-	base := r.Layout.base(restricted, owner)
+	base := r.Layout.base(restricted, owners)
 	wanted := map[string]bool{base.Name: true}
 	missing := false
 	for _, p := range restricted {
@@ -220,7 +226,7 @@ func (r *Reconciler) write(
 		closedOnly := slices.DeleteFunc(slices.Clone(restricted), func(p restrictedPort) bool {
 			return len(p.peers) > 0
 		})
-		first, err := r.ensure(ctx, nil, r.Layout.base(closedOnly, owner))
+		first, err := r.ensure(ctx, nil, r.Layout.base(closedOnly, owners))
 		if err != nil {
 			found.base = err
 			return found
@@ -228,7 +234,7 @@ func (r *Reconciler) write(
 		live[base.Name] = first
 	}
 	for _, p := range restricted {
-		if policy := r.Layout.portPolicy(p, owner); policy != nil {
+		if policy := r.Layout.portPolicy(p, owners); policy != nil {
 			if _, err := r.ensure(ctx, live[policy.Name], policy); err != nil {
 				found.ports[p.target] = err
 			}

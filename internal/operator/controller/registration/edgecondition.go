@@ -36,8 +36,7 @@ func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, ge
 	}
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionEdgeReachable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOnline,
-		ObservedGeneration: generation,
-		LastTransitionTime: metav1.NewTime(r.Now()), Message: "all forwarders have a session with the service's edge",
+		Message: "all forwarders have a session with the service's edge",
 	}
 	if problem != "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonUnreachable, problem
@@ -46,7 +45,7 @@ func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, ge
 			c.Message = last.Message
 		}
 	}
-	meta.SetStatusCondition(&s.Conditions, c)
+	r.setCondition(s, generation, c)
 }
 
 // setOptionalCondition writes the condition of what an installation may do without, then read is

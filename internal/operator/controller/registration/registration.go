@@ -34,6 +34,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/keyhandover"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=kubernetesoperators,verbs=get;list;watch;create;update
@@ -95,9 +96,11 @@ type Registration struct {
 	// NetworkPolicies returns the condition NetworkPoliciesWritten as ServiceImports does its own.
 	// Nil: no NetworkPolicies are written.
 	NetworkPolicies func() *metav1.Condition
-	Recorder        events.EventRecorder
-	Now             func() time.Time
-	Log             logr.Logger
+	// Keys knows the condition KeysKnown. Nil: the pods present secrets.
+	Keys     *keyhandover.Handover
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	Log      logr.Logger
 	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
 
@@ -252,6 +255,11 @@ func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.
 	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionServiceImportsReady, r.ServiceImports)
 	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionNetworkPoliciesWritten,
 		r.NetworkPolicies)
+	var keys func() *metav1.Condition
+	if r.Keys != nil {
+		keys = r.Keys.Condition
+	}
+	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionKeysKnown, keys)
 	r.setLegs(&next.Status)
 	if r.projectedForwarders != nil {
 		next.Status.ProjectedForwarders = *r.projectedForwarders
@@ -301,7 +309,7 @@ func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOp
 	next := current.DeepCopy()
 	next.Namespace, next.Name = key.Namespace, key.Name
 	next.Spec = r.Spec
-	next.OwnerReferences = []metav1.OwnerReference{owners.Local}
+	next.OwnerReferences = owners.Local
 	r.Installation.Mark(next)
 	switch {
 	case missing:

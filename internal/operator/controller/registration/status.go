@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // setHeartbeatConditions writes the result of the last heartbeat and whether the endpoints can be
@@ -37,9 +37,7 @@ func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStat
 }
 
 func (r *Registration) setCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64, c metav1.Condition) {
-	c.ObservedGeneration = generation
-	c.LastTransitionTime = metav1.NewTime(r.Now())
-	meta.SetStatusCondition(&s.Conditions, c)
+	status.Set(&s.Conditions, generation, r.Now(), c)
 }
 
 func newCondition(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
@@ -87,12 +85,14 @@ func classify(failure error) (typ, reason string) {
 	if !errors.As(failure, &e) || e.Code == account.CodeUnreachable {
 		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonUnreachable
 	}
-	switch status := e.HTTPStatus(); {
-	case e.Code == account.CodeBadAnswer, status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+	switch code := e.HTTPStatus(); {
+	case e.Code == account.CodeBadAnswer, code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
 		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonBadAnswer
-	case status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonUnavailable
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+	case e.Code == account.CodeUnknownKey:
+		return v1alpha1.ConditionRegistered, v1alpha1.ReasonUnknownKey
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return v1alpha1.ConditionRegistered, v1alpha1.ReasonUnauthorized
 	case e.Code == account.CodeLimit:
 		return v1alpha1.ConditionRegistered, v1alpha1.ReasonLimitReached
@@ -140,10 +140,7 @@ func (r *Registration) emitEvents(o *v1alpha1.KubernetesOperator, before []metav
 		if old != nil && old.Reason == c.Reason && old.Status == c.Status || old == nil && negative && !bad {
 			continue
 		}
-		kind := corev1.EventTypeNormal
-		if bad {
-			kind = corev1.EventTypeWarning
-		}
-		r.Recorder.Eventf(o, nil, kind, c.Reason, "Register", "%s: %s", c.Type, c.Message)
+		c.Message = c.Type + ": " + c.Message
+		status.Event(r.Recorder, o, "Register", c, bad)
 	}
 }

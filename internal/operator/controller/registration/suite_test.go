@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 var config *rest.Config
@@ -110,7 +110,7 @@ var _ = Describe("Registration", func() {
 		expect(k, v1alpha1.ConditionRegistered, "True Registered", "")
 		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "answers")
 		Expect(f.Installation.Owns(k)).To(BeTrue())
-		Expect(k.OwnerReferences).To(HaveLen(1))
+		Expect(k.OwnerReferences).To(HaveLen(2))
 		Expect(api.last.Deployment).
 			To(Equal(account.OperatorDeployment{Name: "fairlead", Namespace: f.Installation.Namespace, Version: "1.2.3",
 				ClusterName: "eu-1"}))
@@ -127,7 +127,7 @@ var _ = Describe("Registration", func() {
 		Expect(f.Client.Update(ctx, k)).To(Succeed())
 		k = beat(ctx, true)
 		Expect(k.Spec.Description).To(Equal("Rotterdam"))
-		Expect(k.OwnerReferences).To(HaveLen(1))
+		Expect(k.OwnerReferences).To(HaveLen(2))
 		Expect(f.Client.Delete(ctx, k)).To(Succeed())
 		Expect(beat(ctx, true).Status.OperatorID).To(Equal("op-1"))
 	})

@@ -7,19 +7,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-)
 
-// maxAddressAttempts is how often addresses that are still allocated are requested, once every
-// conflictRetry, before any others are accepted. The API server frees an address shortly after the
-// deletion of its Service.
-const maxAddressAttempts = 20
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+)
 
 // ensureDerived makes the derived Service as desired, but for ports that go: they stay for now.
 func (r *Reconciler) ensureDerived(
@@ -51,7 +47,7 @@ func (r *Reconciler) ensureDerived(
 
 // updateDerived makes live, a derived Service, as desired. It changes live.
 func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Service) *problem {
-	next, different := repairedService(live, desired)
+	next, different := owned.RepairedService(live, desired)
 	if !different {
 		return nil
 	}
@@ -73,38 +69,20 @@ func (r *Reconciler) createDerived(
 	if len(addresses) > 0 {
 		made.Spec.ClusterIP, made.Spec.ClusterIPs = addresses[0], slices.Clone(addresses)
 	}
-	err := r.Client.Create(ctx, made)
-	if len(addresses) > 0 && apierrors.IsInvalid(err) {
-		if strings.Contains(err.Error(), "already allocated") && r.retryAddress(key) {
-			return nil, stale()
-		}
-		made = desired.DeepCopy()
-		err = r.Client.Create(ctx, made)
-	}
+	err := r.objects.WriteService(made, func() error { return r.Client.Create(ctx, made) })
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil, nil
 	case err != nil:
 		return nil, problemOf(fmt.Errorf("creating Service %s: %w", key, err))
 	}
-	r.addressAttempts.Delete(key)
 	return made, nil
-}
-
-// retryAddress counts a request for the Service's addresses and reports whether to repeat it.
-func (r *Reconciler) retryAddress(key types.NamespacedName) bool {
-	attempts := 1
-	if previous, ok := r.addressAttempts.Load(key); ok {
-		attempts += previous.(int)
-	}
-	r.addressAttempts.Store(key, attempts)
-	return attempts < maxAddressAttempts
 }
 
 // recreateDerived deletes a derived Service that another client made headless, or of another type:
 // it cannot be updated. Its deletion's event makes it again.
 func (r *Reconciler) recreateDerived(ctx context.Context, live *corev1.Service) *problem {
-	if err := r.delete(ctx, live); err != nil {
+	if err := owned.Delete(ctx, r.Client, live); err != nil {
 		return problemOf(fmt.Errorf("deleting Service %s: %w", client.ObjectKeyFromObject(live), err))
 	}
 	return stale()
@@ -116,14 +94,14 @@ func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName
 	live := &corev1.Service{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, live)
 	if err == nil && r.Installation.Owns(live) && live.DeletionTimestamp == nil {
-		err = r.delete(ctx, live)
+		err = owned.Delete(ctx, r.Client, live)
 	}
 	found := problemOf(client.IgnoreNotFound(err))
-	r.addressAttempts.Delete(types.NamespacedName{Namespace: key.Namespace, Name: name})
+	r.objects.Forget(types.NamespacedName{Namespace: key.Namespace, Name: name})
 	if left := r.removeSlices(ctx, key, nil); left != nil {
 		return first(found, left)
 	}
 	r.Addresses.Forget(key.String())
-	r.sliceDenials.Delete(key)
+	r.objects.Forget(key.String())
 	return found
 }

@@ -20,7 +20,7 @@
 //
 // A ServiceImport is updated in place while any cluster exports the name; ports that go, go from
 // the derived Service last. Objects of another owner are never written or deleted. The CRD is the
-// user's: informer.go reads ServiceImports as soon as the API server has them, apart from the
-// manager's cache, so that a missing CRD delays nothing else. While the exports are not known, only
-// the addresses in existing slices are kept current.
+// user's: an informer of its own reads ServiceImports as soon as the API server has them, so that a
+// missing CRD delays nothing else. While the exports are not known, only the addresses in existing
+// slices are kept current.
 package serviceimport

@@ -5,12 +5,12 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -18,12 +18,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
-
-// maxDenials is how often a slice that admission denied is written again, once every conflictRetry,
-// before that is reported: the API server may not have seen a new forwarder in Kubernetes' own
-// slices yet.
-const maxDenials = 20
 
 // ensureSlices makes the EndpointSlices of a ServiceImport: one for each cluster that serves ports
 // and each family of addresses. It deletes others.
@@ -109,41 +106,15 @@ func (r *Reconciler) ensureSlice(
 	ctx context.Context, key types.NamespacedName, desired *discoveryv1.EndpointSlice,
 	live []discoveryv1.EndpointSlice,
 ) *problem {
-	i := slices.IndexFunc(live, func(s discoveryv1.EndpointSlice) bool { return s.Name == desired.Name })
-	current := &discoveryv1.EndpointSlice{}
-	if i >= 0 {
+	var current *discoveryv1.EndpointSlice
+	if i := slices.IndexFunc(live, func(s discoveryv1.EndpointSlice) bool { return s.Name == desired.Name }); i >= 0 {
 		current = &live[i]
-	} else {
-		err := r.Client.Create(ctx, desired)
-		if !apierrors.IsAlreadyExists(err) {
-			return r.sliceProblem(key, desired, err)
-		}
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), current); err != nil {
-			return problemOf(fmt.Errorf("reading EndpointSlice %s: %w", client.ObjectKeyFromObject(desired), err))
-		}
-		if !r.Installation.Owns(current) {
-			return conflict("EndpointSlice", client.ObjectKeyFromObject(desired))
-		}
 	}
-	if next, different := repairedSlice(current, desired); different {
-		return r.sliceProblem(key, desired, r.Client.Update(ctx, next))
+	err := r.objects.EnsureSlice(ctx, key.String(), current, desired)
+	if errors.Is(err, owned.ErrForeign) {
+		return conflict("EndpointSlice", client.ObjectKeyFromObject(desired))
 	}
-	return nil
-}
-
-// sliceProblem returns the problem that the result of a write of a slice is, nil for none.
-func (r *Reconciler) sliceProblem(key types.NamespacedName, s *discoveryv1.EndpointSlice, err error) *problem {
-	if err == nil {
-		r.sliceDenials.Delete(key)
-		return nil
-	}
-	found := problemOf(fmt.Errorf("writing EndpointSlice %s: %w", client.ObjectKeyFromObject(s), err))
-	denials, _ := r.sliceDenials.LoadOrStore(key, 0)
-	if found.reason == v1alpha1.ReasonAdmissionDenied && denials.(int) < maxDenials {
-		r.sliceDenials.Store(key, denials.(int)+1)
-		return stale()
-	}
-	return found
+	return problemOf(err)
 }
 
 // removeSlices deletes the slices of a ServiceImport except those to keep.
@@ -152,7 +123,7 @@ func (r *Reconciler) removeSlices(ctx context.Context, key types.NamespacedName,
 	found := problemOf(err)
 	for i := range live {
 		if s := &live[i]; !keep[s.Name] {
-			found = first(found, problemOf(r.delete(ctx, s)))
+			found = first(found, problemOf(owned.Delete(ctx, r.Client, s)))
 		}
 	}
 	return found
@@ -177,10 +148,8 @@ func (r *Reconciler) refresh(ctx context.Context, key types.NamespacedName) *pro
 	for i := range live {
 		s := &live[i]
 		desired := s.DeepCopy()
-		desired.Endpoints = endpoints(addresses[s.AddressType], s.Annotations[AnnotationStandby] != "")
-		if next, different := repairedSlice(s, desired); different {
-			found = first(found, r.sliceProblem(key, s, r.Client.Update(ctx, next)))
-		}
+		desired.Endpoints = endpoints(addresses[s.AddressType], s.Annotations[installation.AnnotationStandby] != "")
+		found = first(found, problemOf(r.objects.EnsureSlice(ctx, key.String(), s, desired)))
 	}
 	return found
 }

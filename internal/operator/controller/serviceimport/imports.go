@@ -20,12 +20,13 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
 
 // ensureImport returns the ServiceImport, which it creates if there is none: without IPs, as the
 // derived Service that has them is owned by it.
 func (r *Reconciler) ensureImport(
-	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, owner metav1.OwnerReference,
+	ctx context.Context, live, desired *mcsv1beta1.ServiceImport,
 ) (*mcsv1beta1.ServiceImport, *problem) {
 	key := client.ObjectKeyFromObject(desired)
 	if live == nil {
@@ -44,7 +45,7 @@ func (r *Reconciler) ensureImport(
 		}
 	}
 	switch {
-	case !r.isOurs(live, owner):
+	case !r.isOurs(live, desired.OwnerReferences):
 		return nil, conflict("ServiceImport", key)
 	case live.DeletionTimestamp != nil:
 		return nil, pending()
@@ -54,9 +55,10 @@ func (r *Reconciler) ensureImport(
 
 // isOurs reports whether this installation made the object. One that lost a mark still has our
 // anchor as its owner, and gets it back; a copy has the marks of another object.
-func (r *Reconciler) isOurs(o metav1.Object, owner metav1.OwnerReference) bool {
+func (r *Reconciler) isOurs(o metav1.Object, owners []metav1.OwnerReference) bool {
 	own := r.Installation
-	return own.Owns(o) || own.Marked(o) && !own.Copied(o) && slices.Contains(o.GetOwnerReferences(), owner)
+	return own.Owns(o) || own.Marked(o) && !own.Copied(o) && slices.ContainsFunc(o.GetOwnerReferences(),
+		func(owner metav1.OwnerReference) bool { return slices.Contains(owners, owner) })
 }
 
 // updateImport makes the ServiceImport as desired, with the addresses of the derived Service; nil =
@@ -131,17 +133,10 @@ func (r *Reconciler) readyCondition(i *clusterset.Import, found *problem) metav1
 // look up first.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, live *mcsv1beta1.ServiceImport) *problem {
 	if live != nil && r.Installation.Owns(live) && live.DeletionTimestamp == nil {
-		if err := r.delete(ctx, live); err != nil {
+		if err := owned.Delete(ctx, r.Client, live); err != nil {
 			return problemOf(fmt.Errorf("deleting ServiceImport %s: %w", key, err))
 		}
 		r.Log.Info("Deleted ServiceImport", "import", key.String())
 	}
 	return r.removeDerived(ctx, key)
-}
-
-// delete deletes this object in this version.
-func (r *Reconciler) delete(ctx context.Context, o client.Object) error {
-	uid, version := o.GetUID(), o.GetResourceVersion()
-	return client.IgnoreNotFound(r.Client.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version},
-		client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }

@@ -38,13 +38,13 @@ func DerivedName(name types.NamespacedName) string {
 
 // newImport returns the desired ServiceImport, without IPs.
 func newImport(
-	own installation.Installation, i *clusterset.Import, owner metav1.OwnerReference,
+	own installation.Installation, i *clusterset.Import, owners []metav1.OwnerReference,
 ) *mcsv1beta1.ServiceImport {
 	key := types.NamespacedName{Namespace: i.Namespace, Name: i.Name}
 	s := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: i.Name, Labels: exportedLabels(i.Spec.Labels),
 			Annotations:     exportedAnnotations(i.Spec.Annotations),
-			OwnerReferences: []metav1.OwnerReference{owner}},
+			OwnerReferences: owners},
 		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ServiceImportType(i.Spec.Type),
 			Ports:                 []mcsv1beta1.ServicePort{},
 			SessionAffinity:       corev1.ServiceAffinity(i.Spec.SessionAffinity),
@@ -166,27 +166,4 @@ func leavingPorts(live, desired []corev1.ServicePort) []corev1.ServicePort {
 			return q.Name == "" || p.Name == q.Name || p.Protocol == q.Protocol && p.Port == q.Port
 		})
 	})
-}
-
-// repairedService returns live with the desired content, and whether that is a change. The
-// addresses that the cluster assigned stay, as do other labels and annotations.
-func repairedService(live, desired *corev1.Service) (*corev1.Service, bool) {
-	next := live.DeepCopy()
-	next.OwnerReferences = desired.OwnerReferences
-	next.Labels, next.Annotations = mergeMaps(live.Labels, desired.Labels), mergeMaps(live.Annotations,
-		desired.Annotations)
-	next.Spec = *desired.Spec.DeepCopy()
-	next.Spec.ClusterIP, next.Spec.ClusterIPs = live.Spec.ClusterIP, live.Spec.ClusterIPs
-	next.Spec.IPFamilies = live.Spec.IPFamilies
-	return next, !equality.Semantic.DeepEqual(live, next)
-}
-
-func mergeMaps(theirs, ours map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, m := range []map[string]string{theirs, ours} {
-		for name, value := range m {
-			all[name] = value
-		}
-	}
-	return all
 }

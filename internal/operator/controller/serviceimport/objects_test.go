@@ -45,7 +45,7 @@ func TestNewImport_DropsWhatTheAPIServerWouldRefuse(t *testing.T) {
 		Annotations: map[string]string{"Example.com/note": string(long), "": "x",
 			installation.AnnotationPlace: "theirs", AnnotationDerivedService: "theirs"},
 	}}
-	s := newImport(own, &i, metav1.OwnerReference{Name: "anchor"})
+	s := newImport(own, &i, []metav1.OwnerReference{{Name: "anchor"}})
 	if !own.Owns(s) || s.Labels["team"] != "a" || len(s.Labels) != 3 {
 		t.Errorf("labels %v", s.Labels)
 	}

@@ -9,23 +9,21 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 const (
-	// conflictRetry is the delay before a write that lost against a concurrent one, or was based on
-	// a stale cache, is repeated.
-	conflictRetry = 50 * time.Millisecond
 	// errorRetry is the delay before what failed is repeated, refusalRetry before what the API
 	// server refused is, unless an event comes earlier.
 	errorRetry   = time.Second
@@ -43,7 +41,7 @@ type problem struct {
 func pending() *problem { return &problem{quiet: true} }
 
 // stale is the problem of a write that is repeated at once.
-func stale() *problem { return &problem{quiet: true, retryAfter: conflictRetry} }
+func stale() *problem { return &problem{quiet: true, retryAfter: status.ConflictRetry} }
 
 // conflict is the problem of an object of another owner.
 func conflict(kind string, key types.NamespacedName) *problem {
@@ -57,27 +55,19 @@ func problemOf(err error) *problem {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	refused := func(reason string) *problem { return &problem{reason: reason, message: text, retryAfter: refusalRetry} }
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	if owned.IsStale(err) {
 		return stale()
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return pending() // the namespace's deletion follows
-	case apierrors.IsNotFound(err):
-		return &problem{quiet: true, retryAfter: refusalRetry} // the namespace, the object or the kind went
-	case strings.Contains(text, "exceeded quota"):
-		return refused(v1alpha1.ReasonQuotaExceeded)
-	case strings.Contains(text, "denied the request"), strings.Contains(text, "denied request"):
-		return refused(v1alpha1.ReasonAdmissionDenied)
-	case strings.Contains(text, "range is full"):
-		return refused(v1alpha1.ReasonClusterIPExhausted)
-	case apierrors.IsForbidden(err):
-		return refused(v1alpha1.ReasonForbidden)
-	case apierrors.IsInvalid(err):
-		return refused(v1alpha1.ReasonInvalidEndpoint)
 	}
-	return &problem{reason: v1alpha1.ReasonAPIError, message: text, retryAfter: errorRetry}
+	switch reason := owned.Reason(err); reason {
+	case "":
+		return &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), retryAfter: errorRetry}
+	case v1alpha1.ReasonNamespaceTerminating:
+		return pending() // the namespace's deletion follows
+	case v1alpha1.ReasonNamespaceNotFound:
+		return &problem{quiet: true, retryAfter: refusalRetry} // the namespace, the object or the kind went
+	default:
+		return &problem{reason: reason, message: err.Error(), retryAfter: refusalRetry}
+	}
 }
 
 // first returns the first problem to report, or that is repeated first if none is.
@@ -126,7 +116,7 @@ func (p *problems) set(key types.NamespacedName, found *problem) bool {
 func (p *problems) condition(unread error) *metav1.Condition {
 	c := &metav1.Condition{Type: v1alpha1.ConditionServiceImportsReady, Status: metav1.ConditionFalse}
 	switch {
-	case errors.Is(unread, errNotRead):
+	case errors.Is(unread, informer.ErrNotRead):
 		return nil
 	case apierrors.IsNotFound(unread):
 		c.Reason = v1alpha1.ReasonCRDsMissing

@@ -4,9 +4,9 @@
 package serviceimport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -27,10 +29,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
 
 // +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=serviceimports,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=serviceimports/status,verbs=update
+
+// serveRetry is the delay before ServiceImports that the API server does not serve, or refuses, are
+// listed again.
+const serveRetry = 5 * time.Second
 
 // Exports provides what clusters of the account export, from memory; *endpointsync.Set implements
 // it.
@@ -65,8 +73,8 @@ type Options struct {
 	Addresses    Addresses
 	// Changes names what may have to change: it is notified of exports and of Addresses' keys.
 	Changes *notify.Source
-	// Owner returns the owner reference for ServiceImports: the anchor.
-	Owner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
+	// Owners returns the owner references for ServiceImports: the anchors.
+	Owners func(ctx context.Context, namespace string) ([]metav1.OwnerReference, error)
 	// Namespaces decides which namespaces get ServiceImports. It must not list them.
 	Namespaces namespaces.Policy
 	Recorder   events.EventRecorder
@@ -83,26 +91,46 @@ type Options struct {
 // Reconciler writes ServiceImports with what belongs to them. Only the leader runs it.
 type Reconciler struct {
 	Options
-	imports  *informer
+	imports  *informer.Informer[*mcsv1beta1.ServiceImport]
 	problems problems
-
-	addressAttempts sync.Map // by a Service's key: requests for the addresses it had
-	sliceDenials    sync.Map // by ServiceImport: how often admission denied its slices since the last write
+	objects  owned.Writer
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	r := &Reconciler{Options: o, problems: problems{byKey: map[types.NamespacedName]*problem{}}}
-	retry := o.ServeRetry
-	if retry == 0 {
-		retry = serveRetry
-	}
-	r.imports = &informer{client: o.Live, retry: retry, log: o.Log, changed: o.Changes.NotifyObject, read: func() {
-		for _, name := range append(o.Exports.ExportedNames(), r.imports.names(o.Installation.Owns)...) {
-			o.Changes.NotifyObject(name)
-		}
-	}}
+	r := &Reconciler{Options: o, problems: problems{byKey: map[types.NamespacedName]*problem{}},
+		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Installation}}
+	notify := func(object any) { o.Changes.NotifyObject(client.ObjectKeyFromObject(object.(client.Object))) }
+	r.imports = informer.New(informer.Options[*mcsv1beta1.ServiceImport]{
+		Client: o.Live, Kind: &mcsv1beta1.ServiceImport{}, List: &mcsv1beta1.ServiceImportList{},
+		Transform: cache.TransformStripManagedFields(), Retry: cmp.Or(o.ServeRetry, serveRetry), Log: o.Log,
+		Refused: "ServiceImports cannot be read; asking again", Readable: "ServiceImports can be read",
+		Events: toolscache.ResourceEventHandlerFuncs{AddFunc: notify, UpdateFunc: func(_, now any) { notify(now) },
+			DeleteFunc: notify},
+		Changed: r.notifyAll,
+	})
 	return r
+}
+
+// notifyAll requests a reconciliation of all names once the ServiceImports are read.
+func (r *Reconciler) notifyAll(refusal error) {
+	if refusal != nil {
+		return
+	}
+	for _, name := range append(r.Exports.ExportedNames(), r.importNames(r.Installation.Owns)...) {
+		r.Changes.NotifyObject(name)
+	}
+}
+
+// importNames returns the names of the known ServiceImports that match.
+func (r *Reconciler) importNames(match func(metav1.Object) bool) []types.NamespacedName {
+	var names []types.NamespacedName
+	for _, o := range r.imports.Objects() {
+		if match(o) {
+			names = append(names, client.ObjectKeyFromObject(o))
+		}
+	}
+	return names
 }
 
 // Runnable returns what reads ServiceImports.
@@ -110,7 +138,7 @@ func (r *Reconciler) Runnable() manager.Runnable { return r.imports }
 
 // Condition returns the condition ServiceImportsReady of the KubernetesOperator, without generation
 // and time; nil = it is not known yet. It is safe for concurrent use.
-func (r *Reconciler) Condition() *metav1.Condition { return r.problems.condition(r.imports.problem()) }
+func (r *Reconciler) Condition() *metav1.Condition { return r.problems.condition(r.imports.Problem()) }
 
 // Reconcile makes the ServiceImport of a name what the exports and the namespace require.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -131,7 +159,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, key types.NamespacedName) *problem {
-	live, err := r.imports.get(key)
+	cached, err := r.imports.Get(key)
+	live := cached.DeepCopy()
 	exports, known := r.Exports.Exports(key)
 	if err != nil || !known {
 		return r.refresh(ctx, key)
@@ -166,7 +195,14 @@ func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport,
 			found = r.updateDerived(ctx, derived, derivedService(r.Installation, i, live))
 		}
 	}
-	return first(found, r.reportStatus(ctx, live, i, found))
+	found = first(found, r.reportStatus(ctx, live, i, found))
+	if found != nil {
+		return found
+	}
+	if wait := installation.RecheckAfter(live.OwnerReferences); wait > 0 {
+		return &problem{quiet: true, retryAfter: wait}
+	}
+	return nil
 }
 
 // ensureAddressed makes the ServiceImport and, unless it is headless, its derived Service, which
@@ -174,12 +210,12 @@ func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport,
 func (r *Reconciler) ensureAddressed(
 	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import,
 ) (*mcsv1beta1.ServiceImport, *corev1.Service, *problem) {
-	owner, err := r.Owner(ctx, i.Namespace)
+	owners, err := r.Owners(ctx, i.Namespace)
 	if err != nil {
 		return nil, nil, problemOf(err)
 	}
-	desired := newImport(r.Installation, i, owner)
-	live, found := r.ensureImport(ctx, live, desired, owner)
+	desired := newImport(r.Installation, i, owners)
+	live, found := r.ensureImport(ctx, live, desired)
 	if found != nil {
 		return nil, nil, found
 	}

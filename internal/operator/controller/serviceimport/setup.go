@@ -65,7 +65,7 @@ func ofBoundEndpoint(_ context.Context, o client.Object) []reconcile.Request {
 
 // inNamespace returns requests for what is exported, or imported, under the name of a Namespace.
 func (r *Reconciler) inNamespace(_ context.Context, ns client.Object) []reconcile.Request {
-	names := r.imports.names(func(o metav1.Object) bool {
+	names := r.importNames(func(o metav1.Object) bool {
 		return o.GetNamespace() == ns.GetName() && r.Installation.Owns(o)
 	})
 	for _, name := range r.Exports.ExportedNames() {

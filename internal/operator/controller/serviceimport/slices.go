@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -19,10 +18,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
-
-// AnnotationStandby marks an EndpointSlice of a source cluster that cannot serve while another one
-// can: its endpoints are not ready.
-const AnnotationStandby = "bindings.fairlead.dev/standby"
 
 // source is what a source cluster contributes to a ServiceImport.
 type source struct {
@@ -119,7 +114,7 @@ func endpointSlice(
 	}
 	own.Mark(s)
 	if from.standby {
-		s.Annotations[AnnotationStandby] = "true"
+		s.Annotations[installation.AnnotationStandby] = "true"
 	}
 	return s
 }
@@ -134,19 +129,4 @@ func endpoints(addresses []discoveryv1.Endpoint, standby bool) []discoveryv1.End
 		}
 	}
 	return all
-}
-
-// repairedSlice returns live with the desired content, and whether that is a change. Other labels
-// and annotations stay, but none that excludes the slice from kube-proxy.
-func repairedSlice(live, desired *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, bool) {
-	next := live.DeepCopy()
-	next.OwnerReferences = desired.OwnerReferences
-	next.Labels = mergeMaps(live.Labels, desired.Labels)
-	delete(next.Labels, corev1.IsHeadlessService)
-	next.Annotations = mergeMaps(live.Annotations, desired.Annotations)
-	if desired.Annotations[AnnotationStandby] == "" {
-		delete(next.Annotations, AnnotationStandby)
-	}
-	next.Endpoints, next.Ports = desired.Endpoints, desired.Ports
-	return next, !equality.Semantic.DeepEqual(live, next)
 }

@@ -8,6 +8,10 @@
 //
 // Of a namespace whose EndpointAccess objects were never listed completely nothing is known. What
 // was listed stays valid while the API server is away. A cluster without the CRD has no objects.
+//
+// The last objects that selected an endpoint can vanish although it is not meant to be open: their
+// namespace is being deleted, or they are being replaced. So what they said holds for Options.Grace,
+// and the Snapshot knows which namespaces are being deleted.
 package accessrules
 
 import (
@@ -15,8 +19,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +37,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
-	"github.com/fairlead-dev/fairlead/internal/operator/informers"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 )
 
 // Options configure a Watcher.
@@ -42,30 +48,36 @@ type Options struct {
 	// Namespaces are the only ones whose EndpointAccess objects are read, each by a watch of its
 	// own; empty: all, by one watch.
 	Namespaces []string
-	// NamespaceLabels watches the labels of all namespaces. Without it, those of none are known.
+	// NamespaceLabels reports whether the rules are complete only with the labels of all namespaces.
+	// Namespaces are watched without it, too, unless Namespaces are listed.
 	NamespaceLabels bool
-	Logger          *slog.Logger
+	// Grace is how long objects that have vanished hold for endpoints that no other one selects,
+	// where Default is Allow. 0: not at all.
+	Grace  time.Duration
+	Logger *slog.Logger
 }
 
 // Watcher watches the rules of a cluster. Its methods are safe for concurrent use.
 type Watcher struct {
-	byDefault  endpointaccess.Default
+	options    Options
 	log        *slog.Logger
 	sources    []*source
-	labels     *informers.Set // nil: labels are not watched
+	labels     *informer.Set // nil: namespaces are not watched
 	namespaces cache.Store
 
 	namespacesListed atomic.Bool
 
-	mu      sync.Mutex // of publish
-	current atomic.Pointer[Snapshot]
-	changed chan struct{}
+	mu       sync.Mutex              // of publish
+	vanished []endpointaccess.Policy // that still hold, in the order in which they vanished
+	expiry   *time.Timer             // publishes when the first of them ceases to hold; nil: none has vanished yet
+	current  atomic.Pointer[Snapshot]
+	changed  chan struct{}
 }
 
 // source is the watch of one namespace's objects, or of all.
 type source struct {
 	namespace string // metav1.NamespaceAll: all
-	set       *informers.Set
+	set       *informer.Set
 	objects   cache.Store
 	complete  atomic.Bool
 }
@@ -76,13 +88,13 @@ func New(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{byDefault: o.Default, log: o.Logger, changed: make(chan struct{}, 1)}
+	w := &Watcher{options: o, log: o.Logger, changed: make(chan struct{}, 1)}
 	names := o.Namespaces
 	if len(names) == 0 {
 		names = []string{metav1.NamespaceAll}
 	}
 	for _, name := range names {
-		s := &source{namespace: name, set: informers.NewSet()}
+		s := &source{namespace: name, set: informer.NewSet()}
 		lw := &optionalKind{ListWatch: cache.NewListWatchFromClient(bindings, resource, name, fields.Everything()),
 			client: bindings, log: o.Logger.With("namespace", cmp.Or(name, "all"))}
 		if s.objects, err = s.set.Add(lw, &v1alpha1.EndpointAccess{}, trimAccess); err != nil {
@@ -90,7 +102,7 @@ func New(o Options) (*Watcher, error) {
 		}
 		w.sources = append(w.sources, s)
 	}
-	if o.NamespaceLabels {
+	if o.NamespaceLabels || len(o.Namespaces) == 0 {
 		if err := w.addNamespaces(o.Kubernetes); err != nil {
 			return nil, err
 		}
@@ -120,7 +132,7 @@ func (w *Watcher) addNamespaces(config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("making client for namespaces: %w", err)
 	}
-	w.labels = informers.NewSet()
+	w.labels = informer.NewSet()
 	lw := cache.NewListWatchFromClient(client.RESTClient(), "namespaces", metav1.NamespaceAll, fields.Everything())
 	w.namespaces, err = w.labels.Add(lw, &corev1.Namespace{}, trimNamespace)
 	return err
@@ -134,11 +146,11 @@ func trimAccess(object any) (any, error) {
 	return object, nil
 }
 
-// trimNamespace keeps name and labels.
+// trimNamespace keeps name, labels and whether it is being deleted.
 func trimNamespace(object any) (any, error) {
 	if o, ok := object.(*corev1.Namespace); ok {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID,
-			ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
+			ResourceVersion: o.ResourceVersion, Labels: o.Labels, DeletionTimestamp: o.DeletionTimestamp}}, nil
 	}
 	return object, nil
 }
@@ -178,7 +190,7 @@ func (w *Watcher) publish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next := &Snapshot{namespaces: w.namespaces, known: map[string]bool{},
-		namespacesKnown: w.labels == nil || w.namespacesListed.Load()}
+		namespacesNeeded: w.options.NamespaceLabels, namespacesListed: w.namespacesListed.Load()}
 	var policies []endpointaccess.Policy
 	for _, s := range w.sources {
 		next.known[s.namespace] = s.complete.Load()
@@ -186,8 +198,43 @@ func (w *Watcher) publish() {
 			policies = append(policies, accesspolicy.Of(object.(*v1alpha1.EndpointAccess)))
 		}
 	}
-	next.Policies, next.Rules = policies, endpointaccess.Compile(policies, w.byDefault)
+	w.remember(policies, time.Now())
+	next.Policies = policies
+	next.Rules = endpointaccess.Compile(slices.Concat(policies, w.vanished), w.options.Default)
 	w.current.Store(next)
+}
+
+// remember adds to vanished what is not among the policies any more, and removes what ceases to
+// hold. mu must be held.
+func (w *Watcher) remember(policies []endpointaccess.Policy, now time.Time) {
+	last := w.current.Load()
+	if w.options.Grace == 0 || w.options.Default != endpointaccess.Allow || last == nil {
+		return
+	}
+	type version struct {
+		uid        string
+		generation int64
+	}
+	current := make(map[version]struct{}, len(policies))
+	for i := range policies {
+		current[version{policies[i].UID, policies[i].Generation}] = struct{}{}
+	}
+	for _, p := range last.Policies {
+		if _, ok := current[version{p.UID, p.Generation}]; !ok {
+			p.Vanished = now
+			w.vanished = append(w.vanished, p)
+		}
+	}
+	w.vanished = slices.DeleteFunc(w.vanished, func(p endpointaccess.Policy) bool {
+		return now.Sub(p.Vanished) >= w.options.Grace
+	})
+	switch {
+	case len(w.vanished) == 0:
+	case w.expiry == nil:
+		w.expiry = time.AfterFunc(w.options.Grace, func() { w.publish(); w.notify() })
+	default:
+		w.expiry.Reset(w.vanished[0].Vanished.Add(w.options.Grace).Sub(now))
+	}
 }
 
 func (w *Watcher) notify() {
@@ -213,18 +260,26 @@ type Snapshot struct {
 
 	known map[string]bool // by the namespaces that are watched
 
-	namespacesKnown bool
-	namespaces      cache.Store // nil: none is known
+	namespacesNeeded bool // the rules are not complete without them
+	namespacesListed bool
+	namespaces       cache.Store // nil: none is known
 }
 
-// NewSnapshot returns a complete Snapshot of rules and namespaces' labels that do not change.
-func NewSnapshot(rules *endpointaccess.Rules, namespaces map[string]map[string]string) *Snapshot {
+// NewSnapshot returns a complete Snapshot of rules and of namespaces with their labels, nil if these
+// cannot be read, that do not change. The terminating ones are being deleted.
+func NewSnapshot(
+	rules *endpointaccess.Rules, namespaces map[string]map[string]string, terminating ...string,
+) *Snapshot {
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	for name, set := range namespaces {
-		_ = store.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}) // it has a key
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
+		if slices.Contains(terminating, name) {
+			ns.DeletionTimestamp = &metav1.Time{}
+		}
+		_ = store.Add(ns) // it has a key
 	}
-	return &Snapshot{Rules: rules, known: map[string]bool{metav1.NamespaceAll: true}, namespacesKnown: true,
-		namespaces: store}
+	return &Snapshot{Rules: rules, known: map[string]bool{metav1.NamespaceAll: true},
+		namespacesListed: namespaces != nil, namespaces: store}
 }
 
 // Knows reports whether the namespace's rules are known.
@@ -232,8 +287,8 @@ func (s *Snapshot) Knows(namespace string) bool {
 	return s.known[metav1.NamespaceAll] || s.known[namespace]
 }
 
-// KnowsNamespaces reports whether the labels of namespaces were listed, if they are watched.
-func (s *Snapshot) KnowsNamespaces() bool { return s.namespacesKnown }
+// KnowsNamespaces reports whether the labels of namespaces were listed, if they are needed.
+func (s *Snapshot) KnowsNamespaces() bool { return s.namespacesListed || !s.namespacesNeeded }
 
 // Complete reports whether the rules of all watched namespaces, and their labels, are known.
 func (s *Snapshot) Complete() bool {
@@ -242,7 +297,24 @@ func (s *Snapshot) Complete() bool {
 			return false
 		}
 	}
-	return s.namespacesKnown
+	return s.KnowsNamespaces()
+}
+
+// NamespaceProblem returns why nothing is projected into a namespace now: NamespaceNotFound or
+// NamespaceTerminating of package v1alpha1; empty if it exists. It is not known where namespaces
+// cannot be read.
+func (s *Snapshot) NamespaceProblem(name string) (reason string, known bool) {
+	if !s.namespacesListed {
+		return "", false
+	}
+	object, ok, err := s.namespaces.GetByKey(name)
+	switch {
+	case !ok || err != nil:
+		return v1alpha1.ReasonNamespaceNotFound, true
+	case object.(*corev1.Namespace).DeletionTimestamp != nil:
+		return v1alpha1.ReasonNamespaceTerminating, true
+	}
+	return "", true
 }
 
 // NamespaceLabels returns the labels of a namespace, and whether they are known.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
-	"github.com/fairlead-dev/fairlead/internal/testenv"
-	"github.com/fairlead-dev/fairlead/internal/testenv/wait"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // world is a real API server.
@@ -96,6 +96,8 @@ func TestWatcher(t *testing.T) {
 	w := newWorld(t)
 	w.create(namespace("demo", map[string]string{"team": "a"}), namespace("prod", nil), access("demo", "api", "api"))
 	t.Run("follows objects and labels", w.followsObjects)
+	t.Run("remembers what vanished", w.remembersVanished)
+	t.Run("knows namespaces that are being deleted", w.knowsNamespaces)
 	t.Run("reads the namespaces that it may", w.readsAllowedNamespaces)
 	t.Run("keeps the rules without the API server", w.keepsRules)
 	t.Run("has no rules without the CRD", w.toleratesMissingCRD)
@@ -143,6 +145,68 @@ func (w *world) followsObjects(t *testing.T) {
 	wait.Until(t, "the end of the object", func() bool { return !watcher.restricted("api.prod") })
 }
 
+// remembersVanished deletes, changes and replaces the only object of an endpoint.
+func (w *world) remembersVanished(t *testing.T) {
+	const grace = 500 * time.Millisecond
+	watcher := w.watch(Options{Grace: grace})
+	changes := func(what string, change func() error, wait time.Duration, want bool) {
+		t.Helper()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		for until := time.Now().Add(wait); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			if watcher.restricted("api.prod") != want {
+				t.Fatalf("%s: restricted is %v", what, !want)
+			}
+		}
+	}
+	o := access("prod", "api", "api")
+	w.create(o)
+	wait.Until(t, "the object", func() bool { return watcher.restricted("api.prod") })
+	changes("replaced", func() error {
+		if err := w.Delete(t.Context(), o); err != nil {
+			return err
+		}
+		o = access("prod", "api", "api")
+		return w.Create(t.Context(), o)
+	}, 2*grace, true)
+	changes("changed", func() error {
+		o.Spec.Endpoints = []string{"web"}
+		return w.Update(t.Context(), o)
+	}, grace/2, true)
+	wait.Until(t, "the end of the grace", func() bool { return !watcher.restricted("api.prod") })
+	begun := time.Now()
+	if err := w.Delete(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the end of the grace", func() bool { return !watcher.restricted("web.prod") })
+	if took := time.Since(begun); took < grace {
+		t.Errorf("the deleted object held for %s only", took)
+	}
+	if s := watcher.Snapshot(); len(s.Policies) != 1 || s.Rules.Digest("prod") != "" {
+		t.Errorf("%d objects", len(s.Policies))
+	}
+}
+
+// knowsNamespaces deletes a namespace that stays, as no controller finishes that here.
+func (w *world) knowsNamespaces(t *testing.T) {
+	w.create(namespace("squad", nil))
+	watcher := w.watch(Options{})
+	wantProblem := func(name, want string) {
+		t.Helper()
+		wait.Until(t, want, func() bool {
+			problem, known := watcher.Snapshot().NamespaceProblem(name)
+			return known && problem == want
+		})
+	}
+	wantProblem("squad", "")
+	wantProblem("missing", v1alpha1.ReasonNamespaceNotFound)
+	if err := w.Delete(t.Context(), namespace("squad", nil)); err != nil {
+		t.Fatal(err)
+	}
+	wantProblem("squad", v1alpha1.ReasonNamespaceTerminating)
+}
+
 // readsAllowedNamespaces watches as a user who may read one of two namespaces, and no cluster.
 func (w *world) readsAllowedNamespaces(t *testing.T) {
 	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "reader"},
@@ -160,6 +224,9 @@ func (w *world) readsAllowedNamespaces(t *testing.T) {
 	}
 	if !watcher.restricted("api.demo") {
 		t.Error("the rule is not known")
+	}
+	if _, known := watcher.Snapshot().NamespaceProblem("demo"); known {
+		t.Error("namespaces are known that must not be read")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/fairlead-dev/fairlead/internal/testenv"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 // fakeAPI is an API server inside a bubble. Its watches end at their timeout, unless it hangs.

@@ -33,7 +33,7 @@ type Line struct {
 
 // Plot is a chart of lines over time.
 type Plot struct {
-	Start time.Time // of the first step
+	Start time.Time // start of the first step
 	Step  time.Duration
 	Unit  Unit
 	Lines []Line
@@ -45,9 +45,9 @@ type Plot struct {
 
 // Sizes of a drawing: in CSS pixels, but for those of the stretched part.
 const (
-	top        = 10  // above the plot
-	height     = 150 // of the plot
-	bottom     = 28  // below it, with the labels of the time
+	top        = 10 // space above the plot
+	height     = 150
+	bottom     = 28 // space below it, with the labels of the time
 	plotWidth  = 2880
 	plotHeight = 1000
 	xLabels    = 7 // at most
@@ -161,7 +161,11 @@ func (p Plot) writeTimeAxis(b *strings.Builder) {
 	for _, at := range times {
 		x := 100 * float64(at.Sub(p.Start)) / float64(span)
 		fmt.Fprintf(b, `<line class="base" x1="%.2f%%" x2="%.2f%%" y1="%d" y2="%d"/>`, x, x, top+height, top+height+4)
-		fmt.Fprintf(b, `<text x="%.2f%%" y="%d" text-anchor="middle">%s</text>`, x, top+height+20, clock(at, step))
+		anchor := `"middle"`
+		if x > 97 {
+			anchor = `"end" dx="1rem"` // as wide as the margin, which is narrower than half a date
+		}
+		fmt.Fprintf(b, `<text x="%.2f%%" y="%d" text-anchor=%s>%s</text>`, x, top+height+20, anchor, clock(at, step))
 	}
 	b.WriteString("</g>")
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// maxRows of a table, but for the one that a window begins in.
+// maxRows bounds the rows of a table, without the row in which the window begins.
 const maxRows = 24
 
 // Row is a span of time in the table of a plot.
 type Row struct {
-	Key    string   // of the row, the same at each refresh
-	Label  string   // when it begins, in UTC
+	Key    string   // id of the row, the same at each refresh
+	Label  string   // start of the row, in UTC
 	Values []string // one for each line, in its unit
 
 	first, last int // steps

@@ -117,37 +117,48 @@
 		note.textContent = "The server does not answer; what you see may be old. Trying again.";
 	}
 
-	// Live updates: the server says that something has changed, and the page is read again.
+	// Live updates: the server says that something has changed, and the page is read again. It says every two seconds that it is there;
+	// whether a stream that has broken means an outage, the page that is read again tells.
 	let stream = null;
 	let again = 0;
+	let silent = 0;
+	let heard = false;
 	function follow() {
 		const of = document.body.dataset.live;
 		if (of === undefined || stream || document.hidden || going || !window.EventSource) return;
 		clearTimeout(again);
 		stream = new EventSource("/ui/live?of=" + encodeURIComponent(of));
-		let said = false;
-		stream.addEventListener("hello", () => {
-			if (said) later(0); // something may have been missed
-			said = true;
+		const on = (event, act) => stream.addEventListener(event, () => (listen(), act()));
+		on("hello", () => {
+			if (heard) later(0); // something may have been missed
+			heard = true;
 			document.body.dataset.following = "";
 		});
-		stream.addEventListener("change", () => later(0));
-		stream.addEventListener("beat", () => {
-			if ("poll" in document.body.dataset) later(0);
-		});
-		stream.addEventListener("end", reload);
+		on("alive", () => {});
+		on("change", () => later(0));
+		on("beat", () => "poll" in document.body.dataset && later(0));
+		on("end", reload);
 		stream.addEventListener("error", () => {
+			later(0);
 			if (stream && stream.readyState !== EventSource.CLOSED) return;
 			leave();
-			again = setTimeout(() => {
-				follow();
-				later(0);
-			}, 15000);
+			again = setTimeout(follow, 15000);
 		});
+		listen();
+	}
+	// listen gives the server time until its next event; a process that is frozen, or cut off, closes nothing.
+	function listen() {
+		clearTimeout(silent);
+		silent = setTimeout(() => {
+			stale(true);
+			leave();
+			follow();
+		}, 4500);
 	}
 	function leave() {
 		if (stream) stream.close();
 		stream = null;
+		clearTimeout(silent);
 		delete document.body.dataset.following;
 	}
 	// away gives up the page for another one.
@@ -238,6 +249,54 @@
 			button.textContent = busy + "…";
 		});
 	});
+
+	// What is sent from the form of an editor waits in this tab, without new secrets, until another page shows that it was accepted or given up.
+	function withoutSecrets(text, names) {
+		const field = new RegExp(`^(.*?(?:${names})[\\w.-]*["']?\\s*:)(.*)$`, "i");
+		const isMark = (value) => /^[\s"',-]*(redacted:[0-9a-f]{8})?["',\s]*$/.test(value);
+		let depth = Infinity; // indent of the secret that goes on in the next lines
+		return text.split(/\r?\n/).map((line) => {
+			const indent = line.search(/\S|$/);
+			if (!line.trim() || indent > depth || (indent === depth && line[indent] === "-")) return isMark(line) ? line : /^\s*(- )?/.exec(line)[0];
+			const found = field.exec(line);
+			depth = found ? line.search(/[^\s-]/) : Infinity;
+			return found && !isMark(found[2]) ? found[1] : line;
+		}).join("\n");
+	}
+	function storeDraft(draft) {
+		try {
+			sessionStorage.setItem("draft", JSON.stringify(draft));
+		} catch {} // it is too large, or the browser blocks storage
+	}
+	function storedDraft() {
+		try {
+			return JSON.parse(sessionStorage.getItem("draft"));
+		} catch {
+			return null;
+		}
+	}
+	document.addEventListener("submit", ({ target: form }) => {
+		if (!form.matches("form[data-secrets]")) return;
+		const typed = [...new FormData(form)].filter(([name]) => name !== "form_secrets");
+		for (const pair of typed) if (pair[0] === "traffic_policy") pair[1] = withoutSecrets(pair[1], form.dataset.secrets);
+		storeDraft({ path: location.pathname, typed });
+	});
+	const draft = storedDraft();
+	const signIn = document.querySelector(".sign-in form");
+	if (draft && signIn && !document.querySelector(".notice") && ["", draft.path].includes(signIn.elements.return.value)) {
+		signIn.elements.return.value = draft.path;
+		signIn.querySelector(".kept").hidden = false;
+		storeDraft({ ...draft, waits: true });
+	} else if (draft && draft.path === location.pathname && draft.waits) {
+		storeDraft({ ...draft, waits: false });
+		const form = document.createElement("form");
+		Object.assign(form, { method: "post", action: draft.path });
+		for (const [name, value] of [...draft.typed, ["step", "edit"], ["form_restored", "true"]]) {
+			form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
+		}
+		document.body.append(form);
+		form.submit();
+	} else if (draft && draft.path !== location.pathname) sessionStorage.removeItem("draft");
 
 	// Copying needs a script, so its buttons appear with it.
 	function reveal() {

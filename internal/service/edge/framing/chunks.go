@@ -17,10 +17,10 @@ const (
 // chunkScanner finds the end of a chunked body.
 type chunkScanner struct {
 	state      chunkState
-	dataLeft   int64 // of the chunk's data
+	dataLeft   int64 // bytes left of the chunk's data
 	digits     int
-	lineLen    int  // of the line so far
-	trailerLen int  // of the trailer section so far
+	lineLen    int  // bytes of the line so far
+	trailerLen int  // bytes of the trailer section so far
 	afterCR    bool // the last byte was CR
 }
 

@@ -5,17 +5,17 @@ package framing
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// MaxHeaderBytes is what an http.Server behind a Conn allows for a request's header.
+	// MaxHeaderBytes is the limit of a request's head, for the http.Server behind a Conn, too.
 	MaxHeaderBytes = 64 << 10
 	// MaxFrameSize is the largest HTTP/2 frame, in bytes, that such a server allows: what every
 	// client may send without asking (RFC 9113, section 4.2). The server keeps a buffer of that
@@ -24,11 +24,6 @@ const (
 	// HeadTimeout is how long a request's head may take, from its first byte to its last.
 	HeadTimeout = 10 * time.Second
 
-	// maxHead is more than net/http accepts for a head (MaxHeaderBytes and a little): it answers a
-	// longer one with 431 and ends the connection.
-	maxHead = MaxHeaderBytes + 16<<10
-	// refusedHead replaces a refused head: net/http answers it with 400 and ends the connection.
-	refusedHead = "REFUSED\r\n\r\n"
 	// minHeadBuffer is the first size of the buffer of a head that does not come as a whole.
 	minHeadBuffer = 1 << 10
 
@@ -54,8 +49,8 @@ const (
 // Options are the settings of a Conn.
 type Options struct {
 	Protocol     Protocol
-	StartTimeout time.Duration // until the first byte
-	HeadTimeout  time.Duration // of a head or an HTTP/2 header block, from its first byte to its last
+	StartTimeout time.Duration // limit until the first byte
+	HeadTimeout  time.Duration // limit for a head or an HTTP/2 header block, from its first byte to its last
 	// Linger makes Close read on for a moment after a refusal: closing a connection with unread
 	// input resets it, and the client might not see the answer. Not needed where the connection
 	// below does that itself.
@@ -73,10 +68,11 @@ type Conn struct {
 	unchecked   []byte // read, but not checked yet: the beginning of a head
 	checked     []byte // checked, but not returned yet
 	state       readState
-	bodyLeft    int64 // of a body with a length
+	bodyLeft    int64 // unread bytes of a body with a length
 	chunks      chunkScanner
 	frames      frameScanner
 	head        headState
+	skippedLine bool  // an empty line before the head
 	err         error // sticky
 	passThrough bool  // nothing more is checked
 
@@ -87,15 +83,16 @@ type Conn struct {
 	refused atomic.Bool
 
 	mu           sync.Mutex
+	half         halfClose
 	deadline     time.Time // set by the http.Server
-	headDeadline time.Time // of the incomplete head; zero = there is none
+	headDeadline time.Time // limit for the incomplete head; zero = there is none
 }
 
 // readState is what the connection is expected to carry next.
 type readState int
 
 const (
-	stateStart readState = iota // of the connection: the preface of HTTP/2, or a head
+	stateStart readState = iota // nothing was read: the preface of HTTP/2 or a head follows
 	stateHead
 	stateLength
 	stateChunks
@@ -121,8 +118,8 @@ func New(c net.Conn, o Options) *Conn {
 	return conn
 }
 
-// Read returns complete heads and bytes of bodies.
-func (c *Conn) Read(p []byte) (int, error) {
+// readChecked returns complete heads and bytes of bodies.
+func (c *Conn) readChecked(p []byte) (int, error) {
 	for len(p) > 0 {
 		switch {
 		case len(c.checked) > 0:
@@ -258,31 +255,33 @@ func (c *Conn) readFrames(p []byte) (int, error) {
 func (c *Conn) readHead() error {
 	end, bad := headEnd(c.unchecked)
 	switch {
-	case c.upgradePending.Load() && len(c.unchecked) < maxHead:
+	case c.upgradePending.Load() && len(c.unchecked) < MaxHeaderBytes:
 		return c.readMore()
 	case c.upgradePending.Load():
 		// net/http takes one byte and no more before the upgrade is answered. When it is declined,
 		// there is no head to go on with, and the connection ends.
 		c.checked, c.unchecked, c.err = c.unchecked[:1:1], c.unchecked[1:], errUpgradeDeclined
 		return nil
+	case end == len("\r\n") && !c.skippedLine: // RFC 9112, section 2.2
+		c.unchecked, c.skippedLine = c.unchecked[end:], true
+		return nil
+	case cmp.Or(end, len(c.unchecked)) > MaxHeaderBytes && !bad:
+		c.refuseHead(tooLargeHead)
+		return nil
 	case bad || end > 0 && !c.acceptHead(c.unchecked[:end]):
-		c.rejectHead()
+		c.refuseHead(malformedHead)
 		return nil
 	case end > 0:
 		c.checked, c.unchecked = c.unchecked[:end:end], c.unchecked[end:]
 		c.stopHeadTimer()
 		return nil
-	case len(c.unchecked) >= maxHead:
-		c.passThrough = true
-		c.refused.Store(true)
-		return nil
 	}
 	return c.readMore()
 }
 
-// rejectHead makes net/http answer 400 and end the connection.
-func (c *Conn) rejectHead() {
-	c.checked, c.unchecked, c.err = []byte(refusedHead), nil, io.EOF
+// refuseHead makes the http.Server's handler answer as CheckRequest says, and end the connection.
+func (c *Conn) refuseHead(as string) {
+	c.checked, c.unchecked, c.err = []byte(as), nil, io.EOF
 	c.refused.Store(true)
 	c.state = stateHead
 	c.stopHeadTimer()
@@ -313,6 +312,7 @@ func (c *Conn) readMore() error {
 func (c *Conn) acceptHead(head []byte) bool {
 	length, chunked, ok := checkHead(head)
 	c.upgradePending.Store(ok && hasUpgrade(head))
+	c.skippedLine = c.skippedLine && !ok
 	switch {
 	case !ok:
 		return false
@@ -322,16 +322,6 @@ func (c *Conn) acceptHead(head []byte) bool {
 		c.state, c.bodyLeft = stateLength, length
 	}
 	return true
-}
-
-// SetState follows the http.Server's view of the connection: its ConnState hook has to call it.
-func (c *Conn) SetState(st http.ConnState) {
-	switch st {
-	case http.StateHijacked:
-		c.hijacked.Store(true)
-	case http.StateIdle: // the upgrade was declined: what follows is a request
-		c.upgradePending.Store(false)
-	}
 }
 
 // startHeadTimer starts the deadline of a head.
@@ -366,11 +356,12 @@ func (c *Conn) readDeadlineLocked() time.Time {
 }
 
 // SetReadDeadline sets the deadline of reads; an incomplete head may have an earlier one.
-func (c *Conn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.deadline = t
-	return c.Conn.SetReadDeadline(c.readDeadlineLocked())
+func (c *Conn) SetReadDeadline(t time.Time) (err error) {
+	c.update(func() {
+		c.deadline = t
+		err = c.Conn.SetReadDeadline(c.readDeadlineLocked())
+	})
+	return err
 }
 
 // SetDeadline sets both deadlines.
@@ -380,6 +371,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 
 // Close closes the connection, after a refusal as described at Options.Linger.
 func (c *Conn) Close() error {
+	c.update(func() { c.half.closed = true })
 	if c.refused.Swap(false) && c.opt.Linger {
 		_ = c.CloseWrite()
 		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))

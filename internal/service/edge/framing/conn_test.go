@@ -128,12 +128,12 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// TestConn_KeepsWhatComesBehindAnUpgrade sends more than a head may have, which is the upstream's
+// TestConn_KeepsBytesAfterUpgrade sends more than a head may have, which is the upstream's
 // once the upgrade is accepted, and nothing else.
-func TestConn_KeepsWhatComesBehindAnUpgrade(t *testing.T) {
+func TestConn_KeepsBytesAfterUpgrade(t *testing.T) {
 	t.Parallel()
 	head := "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
-	early := strings.Repeat("\x00\n", maxHead)
+	early := strings.Repeat("\x00\n", MaxHeaderBytes)
 	for name, c := range map[string]struct {
 		answered http.ConnState
 		want     string

@@ -8,6 +8,7 @@
 //
 // What comes in: a connection with a client's bytes. Whom it hands over to: an http.Server, which
 // reads them from Conn. What every program reads alike passes unchanged; a head that is refused is
-// replaced by one that net/http answers with 400. CheckRequest is the second half: what net/http
-// accepts although other programs may read it differently.
+// replaced by one that CheckRequest refuses. CheckRequest is the second half: what net/http
+// accepts although other programs may read it differently. Conn also lets a client that closes its
+// sending side after its request get its answer.
 package framing

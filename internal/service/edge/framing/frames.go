@@ -27,7 +27,7 @@ const (
 type frameScanner struct {
 	header        [frameHeaderLen]byte
 	headerLen     int // bytes of header read so far
-	payloadLeft   int // of the frame's payload
+	payloadLeft   int // bytes left of the frame's payload
 	continuations int
 	inHeaderBlock bool // a header block has begun and is incomplete
 }

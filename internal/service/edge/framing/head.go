@@ -5,8 +5,11 @@ package framing
 
 import (
 	"bytes"
+	"encoding/hex"
 	"math"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // headEnd returns where the head ends, 0 while it is incomplete. bad reports that it cannot become
@@ -54,6 +57,7 @@ func checkHead(head []byte) (length int64, chunked, ok bool) {
 			switch plain {
 			case "host":
 				hosts++
+				ok = httpguts.ValidHostHeader(string(value))
 			case "content-length":
 				lengths++
 				length, ok = parseLength(value)
@@ -91,12 +95,19 @@ func checkRequestLine(line []byte) (http10, ok bool) {
 	if !ok1 || !ok2 || !isToken(method) || len(target) == 0 {
 		return false, false
 	}
-	for _, c := range target {
-		if c <= ' ' || c == 0x7f {
+	path, _, _ := bytes.Cut(target, []byte("?"))
+	for i, c := range target {
+		if c <= ' ' || c == 0x7f || c == '%' && i < len(path) && !startsWithEscape(path[i:]) {
 			return false, false
 		}
 	}
 	return string(version) == "HTTP/1.0", string(version) == "HTTP/1.0" || string(version) == "HTTP/1.1"
+}
+
+// startsWithEscape reports whether two hexadecimal digits follow the first byte.
+func startsWithEscape(b []byte) bool {
+	_, err := hex.DecodeString(string(b[1:min(len(b), 3)]))
+	return err == nil && len(b) > 2
 }
 
 // normalizedName returns the name in lower case with "-" for "_" if its length is that of a name

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
 )
 
 // FuzzHead checks that net/http reads the same of a head that is let through: the same end, kind of
@@ -89,7 +89,7 @@ func FuzzChunks(f *testing.F) {
 // TestConn_BoundsHeads checks the bound on an incomplete head.
 func TestConn_BoundsHeads(t *testing.T) {
 	t.Parallel()
-	if end, bad := headEnd([]byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("a", maxHead))); end != 0 || bad {
+	if end, bad := headEnd([]byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("a", MaxHeaderBytes))); end != 0 || bad {
 		t.Errorf("an unfinished head: %d %t", end, bad)
 	}
 	if _, ok := parseLength([]byte("9223372036854775807")); ok {

@@ -16,6 +16,7 @@ import (
 	"github.com/pires/go-proxyproto"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 )
 
@@ -110,6 +111,8 @@ type conn struct {
 	trusted bool                 // peer is a trusted proxy
 	tls     *tls.ConnectionState // nil without TLS
 
+	upstreams edge.PrivateUpstreams
+
 	closeOnce sync.Once
 	onClose   func() // ends its counting; set by connLimiter
 }
@@ -118,6 +121,7 @@ type conn struct {
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.closeOnce.Do(c.onClose)
+	c.upstreams.Close()
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -201,7 +202,7 @@ func (c *Certificates) warnExpiry(pairs []*tls.Certificate, now time.Time) {
 			state = "a public certificate has expired"
 		case now.Before(p.Leaf.NotBefore):
 			state = "a public certificate is not valid yet"
-		case now.After(p.Leaf.NotAfter.Add(-expiryWarning)) && p.Leaf.NotAfter.Sub(p.Leaf.NotBefore) > 2*expiryWarning:
+		case endsSoon(p.Leaf, now):
 			state = "a public certificate expires soon"
 		}
 		id := p.Leaf.SerialNumber.String() + state
@@ -212,6 +213,13 @@ func (c *Certificates) warnExpiry(pairs []*tls.Certificate, now time.Time) {
 	}
 }
 
+// endsSoon reports whether a certificate has expired, or will within expiryWarning; of one that lives
+// too short for that, only the former.
+func endsSoon(leaf *x509.Certificate, now time.Time) bool {
+	return now.After(leaf.NotAfter) ||
+		now.After(leaf.NotAfter.Add(-expiryWarning)) && leaf.NotAfter.Sub(leaf.NotBefore) > 2*expiryWarning
+}
+
 func newCertSet(pairs []*tls.Certificate) *certSet {
 	s := &certSet{byName: make(map[string][]*tls.Certificate)}
 	for _, p := range pairs {
@@ -220,7 +228,7 @@ func newCertSet(pairs []*tls.Certificate) *certSet {
 			s.byName[name] = append(s.byName[name], p)
 		}
 	}
-	for _, same := range s.byName { // of several for one name the one that lives longest
+	for _, same := range s.byName { // the longest-lived of a name is first
 		slices.SortStableFunc(same, func(a, b *tls.Certificate) int { return b.Leaf.NotAfter.Compare(a.Leaf.NotAfter) })
 	}
 	return s
@@ -257,6 +265,14 @@ func (c *Certificates) FirstExpiry() (first time.Time) {
 		}
 	}
 	return first
+}
+
+// EndingSoon returns the certificate for a host if it expires within a week or has expired, else nil.
+func (c *Certificates) EndingSoon(host string, now time.Time) *x509.Certificate {
+	if fit := c.current.Load().forHost(host); len(fit) > 0 && endsSoon(fit[0].Leaf, now) {
+		return fit[0].Leaf
+	}
+	return nil
 }
 
 // getCertificate is the hook for tls.Config. Without a certificate for the name crypto/tls answers

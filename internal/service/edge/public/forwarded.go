@@ -23,7 +23,7 @@ const (
 // name in X-Forwarded-For: its last address that is no trusted proxy, as the client may have
 // written those before it.
 func (s *Server) clientOf(c *conn, r *http.Request) Client {
-	client := Client{Addr: c.client, TLS: c.tls != nil}
+	client := Client{Addr: c.client, TLS: c.tls != nil, Upstreams: &c.upstreams}
 	if r.ProtoMajor == 1 {
 		client.Abort = c.abort
 	}
@@ -33,6 +33,7 @@ func (s *Server) clientOf(c *conn, r *http.Request) Client {
 	if !containsAddr(s.opt.TrustedProxies, c.client.Addr()) {
 		return client
 	}
+	client.Upstreams = nil // the proxy may send several people's requests over one connection
 	if hops := s.hops(c, r); len(hops) > 0 && hops[0] != c.client.Addr() {
 		client.Addr = netip.AddrPortFrom(hops[0], 0)
 	}

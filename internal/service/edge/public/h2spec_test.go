@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
 )
 
 // TestPublic_ConformsToHTTP2 runs h2spec against the https listener. The suite knows its server as

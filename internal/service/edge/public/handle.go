@@ -24,11 +24,11 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		panic("public: a request without its connection")
 	}
-	if problem := framing.CheckRequest(r); problem != "" {
+	if refused := framing.CheckRequest(r); refused != nil {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
-		s.opt.WriteError(w, r, account.CodeBadRequest, problem)
+		s.opt.WriteError(w, r, refused.Code, refused.Msg)
 		return
 	}
 	client := s.clientOf(c, r)
@@ -69,7 +69,7 @@ func splitHost(given, scheme string) (host string, port int) {
 		}
 		host, port = h, int(n)
 	}
-	if host = strings.ToLower(host); len(host) > 253 || !account.ValidPublicHost(host) {
+	if host = strings.ToLower(strings.TrimSuffix(host, ".")); len(host) > 253 || !account.ValidPublicHost(host) {
 		return "", 0
 	}
 	return host, port

@@ -19,7 +19,7 @@ import (
 	"github.com/pires/go-proxyproto"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
 )
 
 func TestServer_RoutesByHost(t *testing.T) {

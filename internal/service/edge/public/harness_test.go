@@ -28,7 +28,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/testenv/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
 
 func TestMain(m *testing.M) {

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
 )
 
 // beginRequest sends a request and returns its connection once the answer has begun.
@@ -332,5 +332,27 @@ func TestOpenCertificates_NamesBadFiles(t *testing.T) {
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v does not name %s", name, err, c.want)
 		}
+	}
+}
+
+func TestCertificates_EndingSoon(t *testing.T) {
+	t.Parallel()
+	w, dir := newTestServer(t), t.TempDir()
+	w.issue(dir, "soon", 3*24*time.Hour, "soon.example.com")
+	w.issue(dir, "later", 30*24*time.Hour, "*.example.com")
+	w.issue(dir, "over", -time.Hour, "over.example.com")
+	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for host, want := range map[string]bool{"soon.example.com": false, // it lives for 4 days only
+		"a.example.com": false, "over.example.com": true, "other.test": false} {
+		if got := certs.EndingSoon(host, now) != nil; got != want {
+			t.Errorf("%s: %t", host, got)
+		}
+	}
+	if certs.EndingSoon("a.example.com", now.Add(24*24*time.Hour)) == nil {
+		t.Error("one that ends in 6 days is not told")
 	}
 }

@@ -57,6 +57,11 @@ func (l *endpointLookup) expire(accountID string) {
 	l.endpoints.Expire(func(_ address, ep *account.Endpoint) bool { return ep == nil || ep.AccountID == accountID })
 }
 
+// forget drops what is known of the account's endpoints.
+func (l *endpointLookup) forget(accountID string) {
+	l.endpoints.Forget(func(_ address, ep *account.Endpoint) bool { return ep != nil && ep.AccountID == accountID })
+}
+
 // find returns the endpoint, nil when there is none of the scheme. The error is the store's.
 func (l *endpointLookup) find(ctx context.Context, host string, port int, scheme string) (*account.Endpoint, error) {
 	if host == "" {

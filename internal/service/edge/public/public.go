@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 )
@@ -27,7 +28,7 @@ const (
 
 	idleTimeout     = 2 * time.Minute
 	maxHTTP2Streams = 250
-	pingAfter       = 30 * time.Second // of silence on an HTTP/2 connection
+	pingAfter       = 30 * time.Second // silence on an HTTP/2 connection until a ping
 
 	// uploadBuffer and connUploadBuffer are the bytes of uploads that one stream and one HTTP/2
 	// connection take before an upstream reads them. The latter is several times the former, so
@@ -45,13 +46,15 @@ type Client struct {
 	// carries other requests too. It does not block, and must not be called after the request was
 	// served: the connection may then carry a request of another user.
 	Abort func()
+	// Upstreams are private to the connection; nil behind a trusted proxy.
+	Upstreams *edge.PrivateUpstreams
 }
 
 // Options are what a Server needs. At least one listener is not nil.
 type Options struct {
 	HTTP, HTTPS  net.Listener
 	Certificates *Certificates    // with HTTPS
-	TicketKeys   *ticketkeys.Keys // of HTTPS; nil = those that crypto/tls makes, which end with the process
+	TicketKeys   *ticketkeys.Keys // session ticket keys; nil = those that crypto/tls makes, which end with the process
 
 	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
 	FindEndpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
@@ -73,11 +76,11 @@ type Options struct {
 	// connections from TrustedProxies begin with a PROXY protocol header, version 1 or 2
 	ProxyProtocol  bool
 	TrustedProxies []netip.Prefix // whose statements about clients are believed
-	MaxConns       int            // of all clients; 0 = DefaultMaxConns
-	// of one IPv4 address or IPv6 /64, trusted proxies excepted; 0 = DefaultMaxConnsPerClient
+	MaxConns       int            // limit for all clients; 0 = DefaultMaxConns
+	// limit per IPv4 address or IPv6 /64, but trusted proxies; 0 = DefaultMaxConnsPerClient
 	MaxConnsPerClient int
 
-	// of a request's header, a PROXY header, a TLS handshake; 0 = framing.HeadTimeout; for tests
+	// limit for request header, PROXY header and handshake; 0 = framing.HeadTimeout; for tests
 	headerTimeout time.Duration
 }
 
@@ -162,6 +165,10 @@ func (s *Server) Start(ctx context.Context) {
 
 // ExpireAccount makes requests that begin after it look up the account's endpoints in the store.
 func (s *Server) ExpireAccount(accountID string) { s.lookup.expire(accountID) }
+
+// ForgetAccount makes requests that begin after it look up the account's endpoints in the store, and
+// not find them while it does not answer: a domain of theirs may be revoked.
+func (s *Server) ForgetAccount(accountID string) { s.lookup.forget(accountID) }
 
 // Live returns the number of connections.
 func (s *Server) Live() int { return s.conns.live() }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/framingtest"
 )
 
 // TestPublic_RefusesAmbiguousFraming holds the table on the plain listener and, where the bytes are

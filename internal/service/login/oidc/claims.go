@@ -4,6 +4,7 @@
 package oidc
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -114,6 +115,9 @@ func (c *personClaims) identity(issuer, subject string, groups []string) (accoun
 		id.Email = limitText(c.Email)
 	}
 	for _, name := range groups {
+		if !isTexts(c.all[name]) {
+			continue
+		}
 		list, whole := stringList(c.all[name], maxGroups)
 		if !whole {
 			return id, fmt.Errorf("the claim %s has more than %d groups, or one of more than %d bytes", name, maxGroups,
@@ -138,20 +142,43 @@ func (c *personClaims) identity(issuer, subject string, groups []string) (accoun
 	return id, nil
 }
 
-// stringList reads a text or a list of texts; nil for anything else. whole is false when texts were
-// dropped because they are too long or too many.
-func stringList(raw json.RawMessage, limit int) (list []string, whole bool) {
-	var one string
+// isTexts reports whether a claim is a text or a list of texts.
+func isTexts(raw json.RawMessage) bool {
 	var many []string
-	if len(raw) == 0 || json.Unmarshal(raw, &many) != nil {
-		if json.Unmarshal(raw, &one) != nil || one == "" {
+	return json.Unmarshal(raw, &many) == nil || json.Unmarshal(raw, new(string)) == nil
+}
+
+// stringList returns the values of a claim as texts: those of a list, or the one that it is; nil for
+// null and the empty text. whole is false when values were dropped because they are too long or too
+// many.
+func stringList(raw json.RawMessage, limit int) (list []string, whole bool) {
+	var many []json.RawMessage
+	if json.Unmarshal(raw, &many) != nil {
+		many = []json.RawMessage{raw}
+		if text := claimText(raw); text == "" {
 			return nil, true
 		}
-		many = []string{one}
 	}
-	list = slices.DeleteFunc(slices.Clone(many), func(s string) bool { return len(s) > maxText })
-	list = list[:min(len(list), limit)]
+	for _, one := range many {
+		if text := claimText(one); len(text) <= maxText && len(list) < limit {
+			list = append(list, text)
+		}
+	}
 	return list, len(list) == len(many)
+}
+
+// claimText returns a text as it is, a number or boolean as it is written, and an object or list as
+// compact JSON; "" for null.
+func claimText(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, raw) != nil {
+		return ""
+	}
+	return compact.String()
 }
 
 func limitText(s string) string {

@@ -6,8 +6,31 @@ package oidc
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 )
+
+// TestClaims_KeepEveryKind gives claims of every kind of JSON to rules as texts.
+func TestClaims_KeepEveryKind(t *testing.T) {
+	t.Parallel()
+	text := []byte(`{"sub": "1078", "hd": "example.com", "level": 3, "ratio": 1.50, "big": 12345678901234567890,
+		"admin": true, "guest": false, "org": {"id": "7", "tags": ["a", 1]}, "teams": ["a", "b"],
+		"mixed": ["a", 2, true, {"b": null}, ["c"]], "none": null, "empty": "", "no": [], "long": {"x": "` +
+		strings.Repeat("y", maxText) + `"}}`)
+	claims, err := decodeClaims(func(into any) error { return json.Unmarshal(text, into) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := claims.identity("https://idp.example.com", "1078", []string{"teams"})
+	want := map[string][]string{"hd": {"example.com"}, "level": {"3"}, "ratio": {"1.50"},
+		"big":   {"12345678901234567890"},
+		"admin": {"true"}, "guest": {"false"}, "org": {`{"id":"7","tags":["a",1]}`}, "teams": {"a", "b"},
+		"mixed": {"a", "2", "true", `{"b":null}`, `["c"]`}}
+	if err != nil || !reflect.DeepEqual(id.Attributes, want) || !reflect.DeepEqual(id.Groups, want["teams"]) {
+		t.Errorf("attributes %q, groups %q, %v", id.Attributes, id.Groups, err)
+	}
+}
 
 // TestClaims_VerifyAddresses reads email_verified of any issuer. Without it, xms_edov counts, of
 // Microsoft's issuers only.

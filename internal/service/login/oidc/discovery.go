@@ -134,7 +134,7 @@ func (d *discovery) fetch(ctx context.Context) (*providerInfo, error) {
 	}
 	found := &providerInfo{
 		Provider: p, issuer: more.IssuerURL, endpoint: p.Endpoint(), issParam: more.IssParam,
-		keys: d.keys.of(more.JWKSURL, d.client),
+		keys: d.keys.forURI(more.JWKSURL, d.client),
 	}
 	for _, a := range algorithms {
 		if slices.Contains(more.Algorithms, string(a)) {

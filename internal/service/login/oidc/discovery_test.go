@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
 // TestDiscovery_RetriesAndKeeps fetches a document again after discoveryRetry at the earliest, and

@@ -14,8 +14,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
 var testAction = login.Action{AccountID: "ac", EndpointURL: "https://app.example.com", AuthID: "oidc"}
@@ -34,7 +34,7 @@ func prepare(p *oidctest.Provider) *oidctest.Provider {
 // preparedIdentity returns the identity of the person whom prepare logs in.
 func preparedIdentity() account.LoginIdentity {
 	return account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann",
-		Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}
+		Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}, "level": {"3"}}}
 }
 
 func configOf(p *oidctest.Provider) trafficpolicy.LoginConfig {

@@ -26,7 +26,7 @@ const (
 // Limits of key sets.
 const (
 	maxKeySets = 1024
-	maxKeys    = 256 // of one set
+	maxKeys    = 256 // keys of one set
 	maxTries   = 16  // keys that are tried for a token without a key ID
 )
 
@@ -48,8 +48,8 @@ func newKeySets() *keySets {
 	return &keySets{cpu: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), byURI: make(map[string]*keySet)}
 }
 
-// of returns the key set of a jwks_uri. The client is used for all fetches of a set.
-func (k *keySets) of(uri string, client *http.Client) *keySet {
+// forURI returns the key set of a jwks_uri. The client is used for all fetches of a set.
+func (k *keySets) forURI(uri string, client *http.Client) *keySet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.byURI[uri]
@@ -64,8 +64,9 @@ func (k *keySets) of(uri string, client *http.Client) *keySet {
 }
 
 // keySet fetches and caches the keys of one jwks_uri. A token that no cached key verifies causes a
-// fetch, but there is at most one such fetch every keysInterval for all callers together. It is
-// safe for concurrent use.
+// fetch, but there is at most one such fetch every keysInterval for all callers together, and keys
+// are renewed every keysMaxAge. goidc.RemoteKeySet fetches for each token that does not verify, and
+// never forgets a key that the provider has withdrawn. It is safe for concurrent use.
 type keySet struct {
 	uri    string
 	client *http.Client
@@ -73,7 +74,7 @@ type keySet struct {
 
 	mu       sync.Mutex
 	cached   *keyList
-	err      error         // of the last fetch
+	err      error         // result of the last fetch
 	next     time.Time     // the earliest time of the next fetch
 	fetching chan struct{} // closed when the fetch that is waiting or under way has ended
 }

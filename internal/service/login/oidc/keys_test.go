@@ -18,7 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
 // inJSON returns a token in the JSON serialization.

@@ -5,6 +5,7 @@ package oidc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -192,7 +193,8 @@ func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*log
 	identity, err := claims.identity(id.Issuer, id.Subject, p.dialect.groups)
 	if err != nil {
 		return nil, login.RefusedError("The identity provider sends more groups of yours than this endpoint accepts. "+
-			"Its administrator can make it send fewer.", err)
+			"Its administrator can make it send fewer.",
+			&login.PersonalError{Public: err.Error(), Person: identity, Cause: err})
 	}
 	required := p.dialect.maxAge
 	if configured := p.config.RequireAuthTime; configured != nil {
@@ -222,7 +224,9 @@ func (p *provider) VerifyLogout(ctx context.Context, r *http.Request) (login.Log
 	case keys.fetchErr != nil:
 		return login.LogoutToken{}, login.ProviderError(keys.fetchErr)
 	case err == nil:
-		err = checkIssuedAt(t.IssuedAt)
+		if err = checkLogoutEvent(t); err == nil {
+			err = checkIssuedAt(t.IssuedAt)
+		}
 	}
 	if err != nil {
 		return login.LogoutToken{}, fmt.Errorf("checking the logout token: %w", err)
@@ -231,6 +235,23 @@ func (p *provider) VerifyLogout(ctx context.Context, r *http.Request) (login.Log
 		Issuer: t.Issuer, Client: p.config.ClientID, Subject: t.Subject, SessionID: t.SessionID,
 		ID: t.TokenID, Expires: t.Expiry,
 	}, nil
+}
+
+// logoutEvent is the member of events that makes a token a logout token.
+const logoutEvent = "http://schemas.openid.net/event/backchannel-logout"
+
+// checkLogoutEvent requires an object as the event, as Back-Channel Logout 1.0, section 2.4, does.
+func checkLogoutEvent(t *goidc.LogoutToken) error {
+	var claims struct {
+		Events map[string]json.RawMessage `json:"events"`
+	}
+	if err := t.Claims(&claims); err != nil {
+		return fmt.Errorf("reading events: %w", err)
+	}
+	if event := claims.Events[logoutEvent]; len(event) == 0 || event[0] != '{' {
+		return fmt.Errorf("events has %.100q as %s; it must be an object", event, logoutEvent)
+	}
+	return nil
 }
 
 // exchangeError makes the error of a code that was not exchanged. Of the response it keeps the

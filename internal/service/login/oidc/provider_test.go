@@ -17,8 +17,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
-	"github.com/fairlead-dev/fairlead/internal/service/login/oidc/oidctest"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
 func TestProvider_StartsFlow(t *testing.T) {
@@ -235,7 +235,7 @@ var identityCases = map[string]struct {
 	"groups of another type": {claims: map[string]any{"groups": map[string]int{"a": 1}},
 		change: func(id *account.LoginIdentity) { id.Groups = nil }},
 	"long texts": {claims: map[string]any{"department": []string{longText, "b"}, "preferred_username": longText},
-		change: func(id *account.LoginIdentity) { id.Username, id.Attributes = "", nil }},
+		change: func(id *account.LoginIdentity) { id.Username = ""; delete(id.Attributes, "department") }},
 	"name and email from userinfo": {claims: map[string]any{"name": nil, "email": nil, "email_verified": nil},
 		userinfo: map[string]any{"sub": "1078", "name": "Ann", "email": "ann@example.com", "email_verified": true}},
 	"userinfo that verifies another email": {claims: map[string]any{"name": nil, "email_verified": false},
@@ -345,6 +345,9 @@ func TestProvider_VerifiesLogoutTokens(t *testing.T) {
 		"without an id": {"jti": nil}, "without session and subject": {"sid": nil, "sub": nil},
 		"with a nonce":     {"nonce": "n"},
 		"of another event": {"events": map[string]any{"x": map[string]any{}}},
+		"of no event":      {"events": map[string]any{logoutEvent: nil}},
+		"of a list":        {"events": map[string]any{logoutEvent: []any{}}},
+		"of a text":        {"events": map[string]any{logoutEvent: "{}"}},
 		"an ID token":      {"events": nil, "nonce": "n"},
 	} {
 		if got, err := verify(p.Sign(oidctest.Changed(good, change))); err == nil {

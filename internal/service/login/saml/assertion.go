@@ -35,10 +35,10 @@ const (
 
 // validator checks a response against what the action expects.
 type validator struct {
-	entity   string // of the identity provider
-	audience string // our entity id
+	entity   string // entity ID of the identity provider
+	audience string // our entity ID
 	acs      string
-	format   string // of the name id, as configured
+	format   string // name ID format, as configured
 	now      time.Time
 }
 

@@ -65,7 +65,7 @@ func (p *Provider) ConsumeResponse(
 	if err != nil {
 		return nil, err
 	}
-	if verified.root != nil { // of a signed response, only the signed content is read
+	if verified.root != nil { // only the signed content of a signed response is read
 		if err := v.checkEnvelope(verified.root); err != nil {
 			return nil, refusedError(err)
 		}
@@ -106,7 +106,7 @@ func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authenticatio
 	id := a.identity()
 	if !login.InAuthorizedGroup(&p.config, id.Groups) {
 		return nil, login.RefusedError("You are in none of the groups that this endpoint admits.",
-			&login.PersonalError{Public: "the person is in none of the groups of authorized_groups",
+			&login.PersonalError{Public: "the person is in none of the groups of authorized_groups", Person: id,
 				Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)})
 	}
 	return &login.Authentication{

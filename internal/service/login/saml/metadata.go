@@ -23,15 +23,15 @@ const (
 	bindingRedirect = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"
 	bindingPost     = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
 
-	maxKeys    = 16   // of one identity provider
-	minKeyBits = 2048 // of RSA
+	maxKeys    = 16   // keys of one identity provider
+	minKeyBits = 2048 // size of RSA keys
 )
 
 // entity is an identity provider as its metadata describes it.
 type entity struct {
 	id         string
-	sso        *url.URL            // of the redirect binding
-	keys       []*x509.Certificate // that it signs with
+	sso        *url.URL            // URL of the redirect binding
+	keys       []*x509.Certificate // its signing keys
 	validUntil time.Time           // zero = unlimited
 }
 
@@ -149,11 +149,14 @@ func parseCertificate(e *etree.Element) (*x509.Certificate, error) {
 	}
 	der, err := base64.StdEncoding.DecodeString(removeSpace(encoded))
 	if err != nil {
-		return nil, fmt.Errorf("reading its certificate: %w", err)
+		return nil, errors.New("reading its certificate: it is not base64; give the metadata as the provider " +
+			"publishes it")
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("reading its certificate: %w", err)
+		return nil, errors.New("reading its certificate: it is no X.509 certificate; give the metadata as the " +
+			"provider " +
+			"publishes it")
 	}
 	key, ok := cert.PublicKey.(*rsa.PublicKey)
 	if !ok {

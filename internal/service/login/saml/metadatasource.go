@@ -36,7 +36,7 @@ type metadataSource struct {
 	entity  *entity // nil = never fetched
 	fetched time.Time
 	lastTry time.Time
-	lastErr error // of the last try; nil when it succeeded
+	lastErr error // nil when the last try succeeded
 }
 
 // get returns the identity provider. A caller that needs a key that an entity lacks passes that

@@ -35,7 +35,10 @@ type Provider struct {
 	now          func() time.Time
 }
 
-var _ login.PostProvider = (*Provider)(nil)
+var (
+	_ login.PostProvider      = (*Provider)(nil)
+	_ login.CertifiedProvider = (*Provider)(nil)
+)
 
 // Factory returns the factory of the providers of the action saml, which read the time from now.
 func Factory(now func() time.Time) login.Factory {
@@ -91,6 +94,26 @@ func ValidateConfig(c *trafficpolicy.LoginConfig, now time.Time) error {
 
 // Scope identifies the provider by its entity id, or by the URL of its metadata.
 func (p *Provider) Scope() string { return p.scope }
+
+// CertificateEnd implements login.CertifiedProvider. Metadata that was fetched is fetched again
+// before its own end, so that only the certificates count.
+func (p *Provider) CertificateEnd() (name string, end time.Time) {
+	p.source.mu.Lock()
+	e := p.source.entity
+	p.source.mu.Unlock()
+	if e == nil {
+		return "", time.Time{}
+	}
+	for _, key := range e.keys {
+		if key.NotAfter.After(end) {
+			end = key.NotAfter
+		}
+	}
+	if p.source.url == "" && !e.validUntil.IsZero() && e.validUntil.Before(end) {
+		end = e.validUntil
+	}
+	return e.id, end
+}
 
 // StartFlow returns the provider's URL with an AuthnRequest. Where the action's config has
 // force_authn, it sets ForceReauth of the flow, so that the time of the authentication is checked.

@@ -172,3 +172,30 @@ func TestFactory_ReadsConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestProvider_CertificateEnd: logins fail when the last certificate has expired, or the metadata in
+// the policy has.
+func TestProvider_CertificateEnd(t *testing.T) {
+	t.Parallel()
+	both := metadataOf(idpID, expiredSigner(), trustedSigner())
+	for metadata, want := range map[string]time.Time{
+		both:                               trustedSigner().cert.NotAfter,
+		metadataOf(idpID, expiredSigner()): expiredSigner().cert.NotAfter,
+		strings.Replace(both, " entityID=", ` validUntil="2031-12-20T12:00:00Z" entityID=`, 1): time.Date(2031, 12,
+			20, 12, 0, 0, 0, time.UTC),
+	} {
+		p := providerWith(t, func(c *trafficpolicy.LoginConfig) { c.IdPMetadata = metadata })
+		if name, end := p.CertificateEnd(); name != idpID || !end.Equal(want) {
+			t.Errorf("%s ends at %s, want %s", name, end, want)
+		}
+	}
+	m := startMetadataServer(t, strings.Replace(both, " entityID=",
+		` validUntil="2031-12-20T12:00:00Z" entityID=`, 1))
+	if _, end := m.p.CertificateEnd(); !end.IsZero() {
+		t.Errorf("before the metadata was fetched: %s", end)
+	}
+	m.expectStart(1, true)
+	if _, end := m.p.CertificateEnd(); !end.Equal(trustedSigner().cert.NotAfter) {
+		t.Errorf("of fetched metadata, which is fetched again before its end: %s", end)
+	}
+}

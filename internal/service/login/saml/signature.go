@@ -89,7 +89,7 @@ func verifyElement(e *etree.Element, keys []*x509.Certificate, now time.Time) (*
 		}
 		return out, nil
 	}
-	return nil, err // of the last key
+	return nil, err // the last key's error
 }
 
 func removeSpace(s string) string {

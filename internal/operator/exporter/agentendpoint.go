@@ -1,0 +1,246 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// answerWait is how long the first status of a generation waits for the answer to its bind.
+const answerWait = 2 * time.Second
+
+// liveTimeout bounds the question whether an object is gone, liveRetry is the pause before it is
+// asked again.
+const (
+	liveTimeout = 10 * time.Second
+	liveRetry   = 5 * time.Second
+)
+
+// agentEndpoints reconciles AgentEndpoints: it resolves each into an endpoint of the agent, and
+// while this replica leads, writes its status.
+type agentEndpoints struct {
+	client   client.Client
+	live     client.Reader // without a cache
+	rules    rules
+	set      *endpointSet
+	states   *bindStates
+	leading  func() bool
+	recorder events.EventRecorder
+	traffic  *trafficMetrics
+	policies *policy.Reader
+	dial     agent.DialFunc
+}
+
+// resolution is what an AgentEndpoint's spec means.
+type resolution struct {
+	endpoint agent.Endpoint
+	problem  *problem // why it cannot be served; nil: endpoint is to be bound
+	keep     bool     // in spite of problem an endpoint that is served stays as it is
+	accepted *problem // why the object is not accepted; problem, or one of its Service
+	upstream *problem // why the upstream is not ready
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *agentEndpoints) Reconcile(ctx context.Context, req ctrl.Request) (reconcile.Result, error) {
+	o := &v1alpha1.AgentEndpoint{}
+	err := r.client.Get(ctx, req.NamespacedName, o)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.missing(ctx, req.NamespacedName)
+	case err != nil:
+		return reconcile.Result{}, err
+	case o.DeletionTimestamp != nil:
+		r.remove(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	found, err := r.resolve(ctx, o)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	r.serve(req.NamespacedName, found)
+	if !r.leading() {
+		return reconcile.Result{}, nil
+	}
+	return r.report(ctx, o, found)
+}
+
+// missing removes the endpoint of an object that the cache does not have, once the API server
+// itself says that it is gone: a cache that was filled from a wrong answer ends no endpoint.
+func (r *agentEndpoints) missing(ctx context.Context, object client.ObjectKey) (reconcile.Result, error) {
+	if !r.set.has(agentEndpoint(object)) {
+		r.remove(object)
+		return reconcile.Result{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(account.KindAgentEndpoint))
+	err := r.live.Get(ctx, object, live)
+	if err != nil && !apierrors.IsNotFound(err) || err == nil && live.DeletionTimestamp == nil {
+		return reconcile.Result{RequeueAfter: liveRetry}, nil
+	}
+	r.remove(object)
+	return reconcile.Result{}, nil
+}
+
+// remove ends the endpoint of an object that is gone.
+func (r *agentEndpoints) remove(object client.ObjectKey) {
+	r.set.remove(agentEndpoint(object))
+	r.states.forget(keyOf(object))
+	r.traffic.forget(agentEndpoint(object))
+}
+
+// serve gives the object's endpoint to the agent, or takes it away.
+func (r *agentEndpoints) serve(object client.ObjectKey, found resolution) {
+	switch o := agentEndpoint(object); {
+	case found.problem == nil:
+		if changed, _ := r.set.put(o, found.endpoint); len(changed) > 0 {
+			r.states.ask(changed...)
+			r.traffic.add(o)
+		}
+	case found.keep:
+		r.set.keep(o)
+	default:
+		r.set.put(o)
+		r.states.forget(keyOf(object))
+	}
+}
+
+// resolve reads what the object names.
+func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint) (resolution, error) {
+	binding := bindingOf(o.Spec.Bindings)
+	refused := func(p *problem, keep bool) (resolution, error) {
+		return resolution{problem: p, keep: keep, accepted: p}, nil
+	}
+	url, p := r.rules.endpointURL(binding, o.Spec.URL, o.Namespace)
+	if p != nil {
+		return refused(p, false)
+	}
+	ref, p := r.rules.upstreams.Parse(o.Spec.Upstream.URL, o.Namespace)
+	if p != nil {
+		return refused(p, false)
+	}
+	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding)
+	if p := policy.AsProblem(err); p != nil {
+		return refused(&problem{Reason: p.Reason, Message: p.Message}, true)
+	}
+	if err != nil {
+		return resolution{}, err
+	}
+	found := resolution{endpoint: agent.Endpoint{
+		Key: keyOf(client.ObjectKeyFromObject(o)), Owner: ownerOf(o), URL: url, Binding: binding,
+		Name: nameOf(o), Description: o.Spec.Description, Metadata: o.Spec.Metadata,
+		PoolingEnabled: o.Spec.PoolingEnabled, TrafficPolicy: text,
+		Dial: r.dial,
+		Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port),
+			Protocol: protocolOf(ref.Scheme, o.Spec.Upstream.Protocol)},
+	}}
+	addresses, p, err := r.rules.upstreams.Lookup(ctx, r.client, ref)
+	if err != nil {
+		return resolution{}, err
+	}
+	found.accepted = p
+	if p == nil && len(addresses.Ready) == 0 {
+		found.upstream = addresses.ReasonOf(ref)
+	}
+	return found, nil
+}
+
+// ownerOf names the object to the service.
+func ownerOf(o *v1alpha1.AgentEndpoint) *tunnel.Owner {
+	return &tunnel.Owner{Kind: account.KindAgentEndpoint, Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)}
+}
+
+// nameOf returns the endpoint's name for people, which is shorter than an object's may be.
+func nameOf(o *v1alpha1.AgentEndpoint) string {
+	name := o.Namespace + "/" + o.Name
+	return name[:min(len(name), account.MaxName)]
+}
+
+// protocolOf returns the protocol of an upstream, "" for tcp.
+func protocolOf(scheme, protocol string) string {
+	switch {
+	case scheme == "tcp":
+		return ""
+	case protocol == "":
+		return agent.ProtocolHTTP1
+	}
+	return protocol
+}
+
+// report writes the object's status if it differs, and an event if Ready does.
+func (r *agentEndpoints) report(ctx context.Context, o *v1alpha1.AgentEndpoint, found resolution) (
+	reconcile.Result, error,
+) {
+	now := o.DeepCopy()
+	bound, wait := r.bound(o, found)
+	if wait {
+		return reconcile.Result{RequeueAfter: answerWait}, nil // or before, with the answer
+	}
+	ready := condition(v1alpha1.ConditionUpstreamReady, v1alpha1.ReasonReady, "the Service has ready endpoints",
+		found.upstream)
+	if found.accepted != nil {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, found.accepted.Reason,
+			found.accepted.Message
+	}
+	accepted := condition(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "the spec is valid", found.accepted)
+	status.Set(&now.Status.Conditions, o.Generation, time.Now(), accepted, bound, ready,
+		status.Ready("calls of the URL reach the upstream", accepted, bound, ready))
+	now.Status.ObservedGeneration = o.Generation
+	if state := r.states.get(keyOf(client.ObjectKeyFromObject(o))); state.Bound {
+		now.Status.ID, now.Status.AssignedURL = state.ID, state.URL
+	} else if found.problem != nil && !found.keep {
+		now.Status.ID, now.Status.AssignedURL = "", ""
+	}
+	if retry, err := status.Write(ctx, r.client, account.KindAgentEndpoint, o, now); retry > 0 || err != nil {
+		return reconcile.Result{RequeueAfter: retry}, err
+	}
+	if c := readyChanged(o.Status.Conditions, now.Status.Conditions); c != nil {
+		status.Event(r.recorder, now, "Export", *c, c.Status != metav1.ConditionTrue)
+	}
+	return reconcile.Result{}, nil
+}
+
+// bound returns the condition Bound. wait asks for a later call: the answer to the bind is due at
+// any moment.
+func (r *agentEndpoints) bound(o *v1alpha1.AgentEndpoint, found resolution) (c metav1.Condition, wait bool) {
+	state := r.states.get(keyOf(client.ObjectKeyFromObject(o)))
+	_, unreachable := r.states.session()
+	last := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionBound)
+	result := func(p *problem) (metav1.Condition, bool) {
+		return condition(v1alpha1.ConditionBound, v1alpha1.ReasonBound, "the exporter holds the endpoint", p), false
+	}
+	switch {
+	case found.problem != nil && !r.set.has(agentEndpoint(client.ObjectKeyFromObject(o))):
+		return result(problemf(found.problem.Reason, "an object that is not accepted is not bound"))
+	case unreachable != "":
+		return result(problemf(v1alpha1.ReasonUnreachable, "the exporter has no session with the service: %s",
+			unreachable))
+	case state.Bound:
+		return result(nil)
+	case state.Reason != "":
+		return result(&problem{Reason: state.Reason, Message: state.Message})
+	case last != nil && last.ObservedGeneration == o.Generation && last.Reason != v1alpha1.ReasonPending:
+		return *last, false // as the last holder of the Lease left it
+	case time.Since(state.asked) < answerWait:
+		return metav1.Condition{}, true
+	}
+	return result(problemf(v1alpha1.ReasonPending, "the endpoint is being bound"))
+}

@@ -1,0 +1,209 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudendpoint
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+)
+
+const (
+	// workers bounds the calls that the account's API gets at once.
+	workers = 4
+	// clusterTimeout bounds reading and writing an object.
+	clusterTimeout = 10 * time.Second
+	// firstRetry and lastRetry bound the delay after a refusal, which a change elsewhere may end.
+	firstRetry = 2 * time.Second
+	lastRetry  = time.Minute
+	// unansweredRetry bounds the delay after a call that was not answered.
+	unansweredRetry = 10 * time.Second
+)
+
+// Account are the account's endpoints, as the exporter may see and change them.
+type Account interface {
+	Endpoint(ctx context.Context, id string) (*account.Endpoint, error)
+	ListEndpoints(ctx context.Context, f account.EndpointFilter) (*apiclient.EndpointSnapshot, error)
+	CreateEndpoint(ctx context.Context, e account.Endpoint) (*account.Endpoint, error)
+	PatchEndpoint(ctx context.Context, id string, p account.EndpointPatch, owner *account.Owner) (
+		*account.Endpoint, error)
+	DeleteEndpoint(ctx context.Context, id string) error
+}
+
+// Options are what New needs.
+type Options struct {
+	// Client reads CloudEndpoints from the cache and writes their status.
+	Client client.Client
+	// Live reads them from the API server.
+	Live    client.Reader
+	Account Account
+	// Policies reads traffic policies.
+	Policies *policy.Reader
+	// CheckURL parses the URL of an object in the namespace, and returns why it is not admitted; ""
+	// if it is.
+	CheckURL func(namespace, binding, url string) (parsed account.EndpointURL, problem string)
+	// Cluster returns the UID of the cluster: that of its namespace kube-system. It is called while
+	// this replica leads.
+	Cluster func() string
+	// Leading reports whether this replica holds the Lease. The others do nothing.
+	Leading  func() bool
+	Recorder events.EventRecorder
+	Now      func() time.Time
+}
+
+// Reconciler reconciles CloudEndpoints. New makes one.
+type Reconciler struct {
+	Options
+	backoff *flowcontrol.Backoff
+
+	changes *notify.Source
+
+	mu   sync.Mutex
+	rows map[types.NamespacedName]row
+}
+
+// row is what is known of an object's endpoint.
+type row struct {
+	id      string
+	version account.ResourceVersion
+	policy  string // digest of the text that this process wrote; "" = it wrote none
+	// uncertain is the endpoint whose creation was not answered.
+	uncertain *account.Endpoint
+}
+
+// New returns a Reconciler.
+func New(o Options) *Reconciler {
+	return &Reconciler{Options: o, changes: notify.New("", 0), rows: map[types.NamespacedName]row{},
+		backoff: flowcontrol.NewBackOffWithJitter(firstRetry, lastRetry, 0.2)}
+}
+
+// Reconcile makes the account's endpoint as the object asks for, or deletes it.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !r.Leading() {
+		return ctrl.Result{}, nil
+	}
+	var o v1alpha1.CloudEndpoint
+	err := r.Client.Get(ctx, req.NamespacedName, &o)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.retry(req.NamespacedName, r.remove(ctx, req.NamespacedName))
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading CloudEndpoint %s: %w", req, err)
+	case o.DeletionTimestamp != nil:
+		return r.retry(req.NamespacedName, r.removeEndpoints(ctx, req.NamespacedName, o.Status.ID))
+	}
+	return r.reportStatus(ctx, &o, r.apply(ctx, &o))
+}
+
+// outcome is what came of a reconciliation.
+type outcome struct {
+	problem  *problem          // why the spec was not accepted or not bound; nil if it was
+	endpoint *account.Endpoint // of the account; nil if there is none, or it could not be read
+	removed  bool              // the account has none
+	// unchanged means that the account could not be asked, and that nothing was to be changed as
+	// far as is known: the status stays.
+	unchanged bool
+}
+
+// apply makes the account's endpoint as the object asks for.
+func (r *Reconciler) apply(ctx context.Context, o *v1alpha1.CloudEndpoint) outcome {
+	key := client.ObjectKeyFromObject(o)
+	want, found := r.desired(ctx, o)
+	if found != nil && found.keepsEndpoint {
+		return outcome{problem: found}
+	}
+	if found != nil {
+		if err := r.removeEndpoints(ctx, key, o.Status.ID); err != nil {
+			found.err = err // the problem is reported, and the removal repeated
+			return outcome{problem: found}
+		}
+		return outcome{problem: found, removed: true}
+	}
+	known := r.known(key)
+	now, err := r.ensure(ctx, key, o.Status.ID, want)
+	if err == nil {
+		return outcome{endpoint: now}
+	}
+	out := outcome{problem: problemOf(err), endpoint: now}
+	if accountclient.Unanswered(err) {
+		out.unchanged = isBound(o) && (known.policy == "" || known.policy == digest(want.TrafficPolicy))
+	} else {
+		out.removed = now == nil
+	}
+	return out
+}
+
+// desired returns the endpoint that the object asks for, or why it cannot be had.
+func (r *Reconciler) desired(ctx context.Context, o *v1alpha1.CloudEndpoint) (account.Endpoint, *problem) {
+	binding := account.BindingKubernetes
+	if len(o.Spec.Bindings) > 0 {
+		binding = o.Spec.Bindings[0]
+	}
+	u, refused := r.CheckURL(o.Namespace, binding, o.Spec.URL)
+	if refused != "" {
+		return account.Endpoint{}, notAccepted(v1alpha1.ReasonURLNotAllowed, refused)
+	}
+	text, err := r.Policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, u.Scheme, binding)
+	if err != nil {
+		return account.Endpoint{}, policyProblem(err)
+	}
+	e := account.Endpoint{
+		URL: u.String(), Scheme: u.Scheme, Host: u.Host, Port: u.Port, Bindings: []string{binding},
+		Description: o.Spec.Description, Metadata: o.Spec.Metadata, PoolingEnabled: o.Spec.PoolingEnabled,
+		TrafficPolicy: text, Owner: r.owner(client.ObjectKeyFromObject(o), o.UID),
+	}
+	if o.Spec.Backend != nil {
+		e.BackendID = o.Spec.Backend.ID
+	}
+	return e, nil
+}
+
+// owner returns the object as the account names it.
+func (r *Reconciler) owner(key types.NamespacedName, uid types.UID) *account.Owner {
+	return &account.Owner{Cluster: r.Cluster(), Kind: account.KindCloudEndpoint, Namespace: key.Namespace,
+		Name: key.Name, UID: string(uid)}
+}
+
+// remove deletes the endpoint of an object that the cache no longer has. The API server must say
+// so, too: a cache that was filled from an empty answer would otherwise empty the account.
+func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
+	if known := r.known(key); known.id == "" && known.uncertain == nil {
+		return nil // internal/operator/exporter/orphans finds it if there is one
+	}
+	live, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	var o v1alpha1.CloudEndpoint
+	switch err := r.Live.Get(live, key, &o); {
+	case err == nil && o.DeletionTimestamp == nil:
+		return nil // it was made again, and its event follows
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading CloudEndpoint %s: %w", key, err)
+	}
+	return r.removeEndpoints(ctx, key, o.Status.ID)
+}
+
+// retry returns when an object is reconciled again that has no status any more. Errors are not
+// returned, as the controller would log each.
+func (r *Reconciler) retry(key types.NamespacedName, err error) (ctrl.Result, error) {
+	if err == nil {
+		r.backoff.DeleteEntry(key.String())
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: r.delay(key, err)}, nil
+}

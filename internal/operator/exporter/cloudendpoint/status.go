@@ -1,0 +1,88 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudendpoint
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+)
+
+// reportStatus writes the status if it changed, with an event for a new reason.
+func (r *Reconciler) reportStatus(ctx context.Context, o *v1alpha1.CloudEndpoint, out outcome) (ctrl.Result, error) {
+	key := client.ObjectKeyFromObject(o)
+	next := o.DeepCopy()
+	if !out.unchanged {
+		r.setStatus(next, out)
+	}
+	write, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	if retry, err := status.Write(write, r.Client, account.KindCloudEndpoint, o, next); retry > 0 || err != nil {
+		return ctrl.Result{RequeueAfter: retry}, err
+	}
+	r.emitEvent(next, o.Status.Conditions)
+	if out.problem == nil {
+		return r.retry(key, nil)
+	}
+	return r.retry(key, out.problem.err)
+}
+
+// setStatus sets the whole status.
+func (r *Reconciler) setStatus(o *v1alpha1.CloudEndpoint, out outcome) {
+	s := &o.Status
+	s.ObservedGeneration = o.Generation
+	switch {
+	case out.endpoint != nil:
+		s.ID, s.AssignedURL = out.endpoint.ID, out.endpoint.URL
+	case out.removed:
+		s.ID, s.AssignedURL = "", ""
+	}
+	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonAccepted, Message: "the spec is valid"}
+	bound := metav1.Condition{Type: v1alpha1.ConditionBound, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonBound, Message: "the account has the endpoint " + s.ID}
+	if p := out.problem; p != nil {
+		failed := &bound
+		if p.condition == v1alpha1.ConditionAccepted {
+			failed = &accepted
+			if s.ID == "" {
+				bound.Status, bound.Reason = metav1.ConditionFalse, v1alpha1.ReasonPending
+				bound.Message = "the account has no endpoint before the spec is accepted"
+			}
+		}
+		failed.Status, failed.Reason, failed.Message = metav1.ConditionFalse, p.reason, p.message
+		if s.ID != "" && p.keepsEndpoint {
+			failed.Message += "; the endpoint stays as it was"
+		}
+	}
+	status.Set(&s.Conditions, o.Generation, r.Now(), accepted, bound,
+		status.Ready("the service answers at "+s.AssignedURL, accepted, bound))
+}
+
+// isBound reports whether the status says that the account has the endpoint of the object's spec.
+func isBound(o *v1alpha1.CloudEndpoint) bool {
+	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == o.Generation
+}
+
+// emitEvent emits an event if the reason of Ready changed. A new object that is ready at once gets
+// none, and an outage of the service is no object's event.
+func (r *Reconciler) emitEvent(o *v1alpha1.CloudEndpoint, before []metav1.Condition) {
+	old := meta.FindStatusCondition(before, v1alpha1.ConditionReady)
+	now := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case now == nil, old == nil && now.Status == metav1.ConditionTrue, old != nil && old.Reason == now.Reason,
+		now.Reason == v1alpha1.ReasonUnreachable, old != nil && old.Reason == v1alpha1.ReasonUnreachable &&
+			now.Status == metav1.ConditionTrue:
+		return
+	}
+	status.Event(r.Recorder, o, "Export", *now, now.Status == metav1.ConditionFalse)
+}

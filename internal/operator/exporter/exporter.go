@@ -1,0 +1,275 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/cloudendpoint"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
+)
+
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=agentendpoints;cloudendpoints,verbs=get;list;watch
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=agentendpoints/status;cloudendpoints/status,verbs=update
+// +kubebuilder:rbac:groups="",resources=services;configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=fairlead,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=fairlead,resources=leases,resourceNames=fairlead-operator-exporter,verbs=get;update
+// +kubebuilder:rbac:groups=apps,namespace=fairlead,resources=deployments,resourceNames=fairlead-operator-exporter,verbs=get
+
+// clusterUIDRetry is the pause before the cluster's UID is read again.
+const clusterUIDRetry = 2 * time.Second
+
+// exporter is the state of one Run.
+type exporter struct {
+	Options
+	manager    ctrl.Manager
+	live       client.Reader // without a cache
+	set        *endpointSet
+	states     *bindStates
+	traffic    *trafficMetrics
+	lead       *leadership
+	deployment *deployment
+	exports    *serviceexport.Reconciler // nil without Options.Services
+	orphansDue chan struct{}             // holds a value when orphans are to be collected soon
+
+	cluster  atomic.Pointer[string] // UID of the cluster; nil before this replica can lead
+	synced   chan struct{}          // closed when the caches are filled
+	answered atomic.Bool            // every object of the first list had its answer
+	stopping atomic.Bool
+
+	heldDeletions func() int // orphans.Collector.Held
+	// readCredential reads the API key or the ServiceAccount token.
+	readCredential func() (string, error)
+}
+
+// Run exports until ctx ends. It then lets open connections finish within Options.DrainTimeout.
+// Invalid options, and a cluster that refuses the exporter permanently, are errors; an unreachable
+// API server or service is not.
+func Run(ctx context.Context, o Options) error {
+	rules, err := o.parse()
+	if err != nil {
+		return err
+	}
+	e, err := newExporter(ctx, o, rules)
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- e.manager.Start(running) }()
+	served := make(chan error, 1)
+	go func() { served <- e.serve(ctx) }()
+	select {
+	case err := <-ended: // the manager fails
+		return fmt.Errorf("running the exporter: %w", err)
+	case err = <-served:
+	}
+	cancel()
+	select {
+	case <-e.synced:
+		err = errors.Join(err, <-ended)
+	default: // nothing runs yet, and Start may wait for an unreachable API server
+	}
+	if err != nil {
+		return fmt.Errorf("running the exporter: %w", err)
+	}
+	return nil
+}
+
+// newExporter constructs and connects all parts.
+func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error) {
+	mgr, err := newManager(o)
+	if err != nil {
+		return nil, err
+	}
+	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
+		traffic: newTrafficMetrics(), readCredential: newCredential(&o),
+		orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
+	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment}}
+	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
+		return nil, err
+	}
+	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
+	changes := notify.New("", 0)
+	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, leading: e.lead.Leading,
+		recorder: mgr.GetEventRecorder("fairlead-exporter"), traffic: e.traffic, dial: dialer.DialContext,
+		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live, InlineOnly: o.InlinePolicies})}
+	allAgents := func() { agents.enqueueAll(ctx, changes.NotifyObject) }
+	e.lead.onElected = append(e.lead.onElected, func(context.Context) { allAgents() })
+	api, bounded, err := e.newAccount()
+	if err != nil {
+		return nil, err
+	}
+	if o.Services {
+		e.exports = e.newServiceExports(rules.upstreams, dialer.DialContext, api, bounded)
+	}
+	e.states = newBindStates(func(of object) {
+		if of.kind == account.KindServiceExport {
+			e.exports.Notify(of.NamespacedName)
+			return
+		}
+		changes.NotifyObject(of.NamespacedName)
+	}, func() {
+		allAgents()
+		if e.exports != nil {
+			e.exports.EnqueueAll()
+		}
+	})
+	agents.states = e.states
+	clouds := e.newCloudEndpoints(rules, agents.policies, bounded)
+	registry := o.Metrics
+	if registry == nil {
+		registry = metrics.Registry
+	}
+	return e, errors.Join(
+		upstream.IndexSlices(ctx, mgr.GetFieldIndexer()),
+		agents.setUp(ctx, mgr, changes),
+		cloudendpoint.Index(ctx, mgr.GetFieldIndexer()),
+		clouds.SetupWithManager(mgr),
+		e.setUpExports(registry),
+		registerMetrics(registry, e.states, e.lead, e.traffic, e.heldDeletions),
+		mgr.AddReadyzCheck("exporter", e.checkReady),
+		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
+		mgr.Add(syncSignal{e.synced}),
+	)
+}
+
+func newManager(o Options) (ctrl.Manager, error) {
+	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
+		Scheme: newScheme(), MapperProvider: newMapper, Cache: cacheOptions(o.AllowNamespaces),
+		Logger:                  logr.FromSlogHandler(o.Logger.Handler()),
+		Metrics:                 metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
+		HealthProbeBindAddress:  orNone(o.HealthAddr),
+		GracefulShutdownTimeout: ptr.To(10 * time.Second),
+		Controller:              config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// orNone returns the address, or controller-runtime's value for no listener.
+func orNone(addr string) string {
+	if addr == "" {
+		return "0"
+	}
+	return addr
+}
+
+// serve runs the agent and the leadership until ctx ends and the agent has drained.
+func (e *exporter) serve(ctx context.Context) error {
+	defer e.stopping.Store(true)
+	stopped := context.AfterFunc(ctx, func() { e.stopping.Store(true) })
+	defer stopped()
+	select {
+	case <-e.synced:
+	case <-ctx.Done():
+		return nil
+	}
+	uid, ok := e.clusterUID(ctx)
+	if !ok {
+		return nil
+	}
+	e.cluster.Store(&uid)
+	a, err := e.newAgent(uid)
+	if err != nil {
+		return err
+	}
+	if _, err := e.deployment.get(ctx); err != nil {
+		e.Logger.Warn("the exporters' Deployment cannot be read: endpoints stay bound when it is deleted",
+			"deployment", e.deployment.key, "cause", err)
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { e.set.apply(ctx, a.Set) })
+	leading := make(chan error, 1)
+	running.Go(func() { leading <- e.lead.run(ctx) })
+	err = errors.Join(a.Run(ctx), <-leading)
+	e.withdrawRecords()
+	return err
+}
+
+// newAgent returns the agent that holds the endpoints.
+func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
+	tls, err := trust.Options{CAFile: e.CAFile}.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the authorities to trust: %w", err)
+	}
+	dial, err := connectproxy.Dialer(os.Getenv, e.EdgeAddress, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the proxy's address: %w", err)
+	}
+	o := &observer{states: e.states, traffic: e.traffic, log: e.Logger}
+	return agent.New(agent.Options{
+		Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls, DialServer: dial,
+		Token: e.token, RenewToken: e.ServiceAccountTokenFile != "", InstanceID: e.PodName, ClusterUID: clusterUID,
+		Observe: o.observe, Logger: e.Logger,
+		DrainTimeout: e.DrainTimeout,
+		KeepRunning:  true,
+		LeaveBound:   func() bool { return !e.deployment.isUninstalled(context.Background()) },
+	}), nil
+}
+
+// clusterUID reads the UID of namespace kube-system, which identifies the cluster. ok is false when
+// ctx has ended.
+func (e *exporter) clusterUID(ctx context.Context) (uid string, ok bool) {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	for {
+		err := e.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns)
+		if err == nil {
+			return string(ns.UID), true
+		}
+		if ctx.Err() == nil {
+			e.Logger.Warn("the cluster's UID cannot be read; trying again", "cause", err)
+		}
+		select {
+		case <-ctx.Done():
+			return "", false
+		case <-time.After(clusterUIDRetry):
+		}
+	}
+}
+
+// syncSignal closes a channel when the manager's caches are filled.
+type syncSignal struct{ synced chan struct{} }
+
+// Start implements manager.Runnable.
+func (s syncSignal) Start(ctx context.Context) error {
+	close(s.synced)
+	<-ctx.Done()
+	return nil
+}
+
+// NeedLeaderElection returns false: it runs on every replica.
+func (s syncSignal) NeedLeaderElection() bool { return false }

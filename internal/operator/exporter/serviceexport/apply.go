@@ -1,0 +1,213 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceexport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
+)
+
+// errRecordsUnknown means that the account's records were not read yet.
+var errRecordsUnknown = account.Errorf(account.CodeUnreachable, "the exports of the account are being read")
+
+// own returns the records that the account has of this cluster's export; while this replica does
+// not lead, none.
+func (r *Reconciler) own(name types.NamespacedName) []record {
+	if !r.Leading() {
+		return nil
+	}
+	var own []record
+	for _, found := range r.records.of(name) {
+		if found.ClusterUID == r.Cluster() {
+			own = append(own, found)
+		}
+	}
+	return own
+}
+
+// known returns an error unless the records of the account are known.
+func (r *Reconciler) known() error {
+	known, err := r.records.state()
+	switch {
+	case known:
+		return nil
+	case err != nil:
+		return err
+	}
+	return errRecordsUnknown
+}
+
+// apply makes the record as it should be.
+func (r *Reconciler) apply(ctx context.Context, name types.NamespacedName, found *resolution) (out applied) {
+	if out.err = r.known(); out.err != nil {
+		return out
+	}
+	switch {
+	case found.invalid != nil:
+		out.err = r.removeRecords(ctx, name)
+	case found.refused == nil:
+		out = r.ensure(ctx, name, found)
+	}
+	return out
+}
+
+// applied is what came of apply.
+type applied struct {
+	err     error         // why the record is not as it should be
+	recheck time.Duration // > 0: when to look again
+}
+
+// removeRecords deletes all records of this cluster's export.
+func (r *Reconciler) removeRecords(ctx context.Context, name types.NamespacedName) error {
+	if err := r.known(); err != nil {
+		return err
+	}
+	for _, own := range r.own(name) {
+		if err := r.Account.DeleteEndpoint(ctx, own.ID); err != nil && account.CodeOf(err) != account.CodeNotFound {
+			return fmt.Errorf("deleting the record %s: %w", own.ID, err)
+		}
+		r.records.drop(own)
+	}
+	return nil
+}
+
+// ensure creates the record, or changes it where it differs.
+func (r *Reconciler) ensure(ctx context.Context, name types.NamespacedName, found *resolution) (out applied) {
+	url := account.ServiceExportURL(name.Name, name.Namespace, found.id)
+	owner := &account.Owner{Cluster: r.Cluster(), Kind: account.KindServiceExport, Namespace: name.Namespace,
+		Name: name.Name, UID: found.uid}
+	want := *found.service
+	var now *record
+	for _, own := range r.own(name) {
+		if own.url == url.String() {
+			now = &own
+		}
+	}
+	want.Ready, out.recheck = r.readiness(name, found.ready, now)
+	switch {
+	case now == nil:
+		out.err = r.create(ctx, account.Endpoint{URL: url.String(), Scheme: url.Scheme, Host: url.Host,
+			Bindings: []string{account.BindingClusterset}, Name: nameOf(name), ServiceExport: &want, Owner: owner})
+		return out
+	case now.ownerUID != found.uid:
+	case equality.Semantic.DeepEqual(now.Spec, want):
+		return out
+	default:
+		owner = nil
+	}
+	changed, err := r.Account.PatchEndpoint(ctx, now.ID, account.EndpointPatch{ServiceExport: &want}, owner)
+	switch {
+	case account.CodeOf(err) == account.CodeNotFound:
+		r.records.drop(*now) // it is made again at the next attempt, which drop requests
+		out.err = errRecordsUnknown
+	case err != nil:
+		out.err = err
+	default:
+		r.keepRecord(changed, false)
+	}
+	return out
+}
+
+// create creates a record. Where another cluster has this cluster's id, the account is asked for
+// one export from time to time, and not for each.
+func (r *Reconciler) create(ctx context.Context, e account.Endpoint) error {
+	id := account.EndpointURL{Host: e.Host}.ClusterID()
+	if err := r.claimRefused(id, time.Now()); err != nil {
+		return err
+	}
+	made, err := r.Account.CreateEndpoint(ctx, e)
+	r.noteClaim(id, err, time.Now())
+	switch {
+	case account.CodeOf(err) == account.CodeURLTaken:
+		r.feed.requestList() // the record may be this export's own
+		return err
+	case err != nil:
+		return err
+	}
+	r.keepRecord(made, true)
+	return nil
+}
+
+// keepRecord remembers what the account answered.
+func (r *Reconciler) keepRecord(e *account.Endpoint, isNew bool) {
+	if made, ok := recordOf(e); ok {
+		r.records.put(made, isNew)
+	}
+}
+
+// claimRetry is the pause between two attempts to export under an id that the account refuses.
+const claimRetry = 15 * time.Second
+
+// claimRefused returns the account's answer while it is known to refuse the cluster's id.
+func (r *Reconciler) claimRefused(id string, now time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.claimErr == nil || r.claimed != id || !now.Before(r.claimAt) {
+		r.claimAt = now.Add(claimRetry) // of other exports, until this one is answered
+		return nil
+	}
+	return r.claimErr
+}
+
+// noteClaim remembers whether the account refused the cluster's id.
+func (r *Reconciler) noteClaim(id string, err error, now time.Time) {
+	r.mu.Lock()
+	before := r.claimErr
+	switch {
+	case account.CodeOf(err) == account.CodeInUse:
+		r.claimed, r.claimErr, r.claimAt = id, err, now.Add(claimRetry)
+	case err == nil || !accountclient.Unanswered(err):
+		r.claimErr = nil
+	}
+	freed := before != nil && r.claimErr == nil
+	r.mu.Unlock()
+	if e, ok := errors.AsType[*account.Error](err); ok && e.Details["cluster_uid"] == r.Cluster() {
+		r.CollectOrphans() // ports of exports that are gone may be what is in the way
+	}
+	if freed {
+		r.EnqueueAll()
+	}
+}
+
+// readiness returns what the record is to say of ready endpoints: that there is none after
+// readyFallDelay only. recheck > 0 is when to look again.
+func (r *Reconciler) readiness(
+	name types.NamespacedName, ready bool, now *record,
+) (say bool, recheck time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ready || now == nil || !now.Spec.Ready {
+		delete(r.unready, name)
+		return ready, 0
+	}
+	since, ok := r.unready[name]
+	if !ok {
+		since = time.Now()
+		r.unready[name] = since
+	}
+	if wait := readyFallDelay - time.Since(since); wait > 0 {
+		return true, wait
+	}
+	return false, 0
+}
+
+// Withdraw deletes the records of this cluster that this replica knows as it leads, or led last:
+// the exporters are being removed for good.
+func (r *Reconciler) Withdraw(ctx context.Context) error {
+	var errs []error
+	for _, own := range r.records.ofCluster(r.Cluster()) {
+		if err := r.Account.DeleteEndpoint(ctx, own.ID); account.CodeOf(err) != account.CodeNotFound {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,176 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceexport
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// problem is a reason and a sentence of a condition.
+type problem = upstream.Problem
+
+func problemf(reason v1beta1.ServiceExportConditionReason, format string, args ...any) *problem {
+	return &problem{Reason: string(reason), Message: fmt.Sprintf(format, args...)}
+}
+
+// resolution is what a ServiceExport and its Service mean.
+type resolution struct {
+	unknown bool     // the cluster's id is not known yet
+	keep    bool     // it cannot be found out now: what there is stays
+	invalid *problem // of the condition Valid: there is no Service that can be exported
+	refused *problem // of the condition Ready: the export cannot be named
+	// service is what the record says, without Ready; nil if invalid.
+	service *account.ServiceExport
+	id      string // of the cluster
+	uid     string // of the ServiceExport
+	ready   bool   // a carried port has a ready endpoint
+	// dialing is why no port of the Service can be dialed, although it has some; "" = they can.
+	dialing string
+	ports   map[int32]agent.Endpoint // to bind
+}
+
+// resolve reads the Service of an export.
+func (r *Reconciler) resolve(ctx context.Context, o *v1beta1.ServiceExport) (found resolution, err error) {
+	name := client.ObjectKeyFromObject(o)
+	found.uid = string(o.UID)
+	var service corev1.Service
+	err = r.Client.Get(ctx, name, &service)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.withoutService(ctx, name), nil
+	case err != nil:
+		return found, fmt.Errorf("reading Service %s: %w", name, err)
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		found.invalid = problemf(v1beta1.ServiceExportReasonInvalidServiceType,
+			"Service %s is of type ExternalName and has no endpoints in this cluster: export a Service with endpoints",
+			name)
+		return found, nil
+	}
+	found.service = exported(o, &service)
+	id, why := r.ids.get()
+	switch {
+	case id == "" && why == "":
+		found.unknown = true
+		return found, nil
+	case id == "":
+		found.refused = problemf(v1beta1.ServiceExportReasonFailed, "%s", why)
+		return found, nil
+	}
+	found.id = id
+	url := account.ServiceExportURL(name.Name, name.Namespace, id)
+	if _, err := account.ParseBindingURL(account.BindingClusterset, url.String()); err != nil {
+		found.refused = problemf(v1beta1.ServiceExportReasonFailed, "%s", account.FirstRule(err))
+		return found, nil
+	}
+	return found, r.resolvePorts(ctx, o, &service, &found)
+}
+
+// withoutService returns what is to be done for an export without a Service. While it is exported,
+// the API server itself must say that there is none.
+func (r *Reconciler) withoutService(ctx context.Context, name types.NamespacedName) (found resolution) {
+	if r.Ports.Serves(name) || len(r.own(name)) > 0 {
+		live := &metav1.PartialObjectMetadata{}
+		live.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
+		if !r.isGone(ctx, name, live) {
+			found.keep = true
+			return found
+		}
+	}
+	found.invalid = problemf(v1beta1.ServiceExportReasonNoService, "there is no Service %s", name)
+	return found
+}
+
+// isCarried reports whether connections of a port of the protocol are carried: TCP, and not those
+// of a headless or ExternalName Service.
+func isCarried(s *corev1.Service, protocol corev1.Protocol) bool {
+	return (protocol == corev1.ProtocolTCP || protocol == "") && s.Spec.ClusterIP != corev1.ClusterIPNone &&
+		s.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+// resolvePorts adds the endpoints of the ports that are carried.
+func (r *Reconciler) resolvePorts(
+	ctx context.Context, o *v1beta1.ServiceExport, service *corev1.Service, found *resolution,
+) error {
+	name := client.ObjectKeyFromObject(o)
+	found.ports = map[int32]agent.Endpoint{}
+	for _, p := range service.Spec.Ports {
+		if !isCarried(service, p.Protocol) {
+			continue
+		}
+		ref := upstream.Ref{Scheme: "tcp", Service: name, Port: p.Port}
+		addresses, why, err := r.Upstreams.Lookup(ctx, r.Client, ref)
+		switch {
+		case err != nil:
+			return fmt.Errorf("looking for the endpoints of Service %s: %w", name, err)
+		case why != nil:
+			found.dialing = why.Message
+		case len(addresses.Ready) > 0:
+			found.ready = true
+		case addresses.Unused != "":
+			found.dialing = addresses.Unused
+		}
+		found.ports[p.Port] = agent.Endpoint{
+			URL:     account.ExportedPortURL(name.Name, name.Namespace, found.id, int(p.Port)),
+			Binding: account.BindingClusterset,
+			Name:    nameOf(name), Owner: &tunnel.Owner{Kind: account.KindServiceExport, Namespace: name.Namespace,
+				Name: name.Name, UID: string(o.UID)},
+			Dial:     r.Dial,
+			Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port)},
+		}
+	}
+	return nil
+}
+
+// nameOf returns an endpoint's name for people, which is shorter than an object's may be.
+func nameOf(o types.NamespacedName) string {
+	name := o.String()
+	return name[:min(len(name), account.MaxName)]
+}
+
+// exported returns what is exported of a Service.
+func exported(o *v1beta1.ServiceExport, s *corev1.Service) *account.ServiceExport {
+	e := &account.ServiceExport{
+		Type: account.ExportClusterSetIP, SessionAffinity: string(corev1.ServiceAffinityNone),
+		TrafficDistribution: ptr.Deref(s.Spec.TrafficDistribution, ""),
+		Labels:              o.Spec.ExportedLabels, Annotations: o.Spec.ExportedAnnotations,
+	}
+	if s.Spec.ClusterIP == corev1.ClusterIPNone {
+		e.Type = account.ExportHeadless
+	}
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		e.SessionAffinity = string(s.Spec.SessionAffinity)
+		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+			e.SessionAffinitySeconds = c.ClientIP.TimeoutSeconds
+		}
+	}
+	if p := s.Spec.InternalTrafficPolicy; p != nil {
+		e.InternalTrafficPolicy = string(*p)
+	}
+	for _, family := range s.Spec.IPFamilies {
+		e.IPFamilies = append(e.IPFamilies, string(family))
+	}
+	for _, p := range s.Spec.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		e.Ports = append(e.Ports, account.ServiceExportPort{Name: p.Name, Protocol: string(protocol), Port: p.Port,
+			AppProtocol: ptr.Deref(p.AppProtocol, "")})
+	}
+	return e
+}

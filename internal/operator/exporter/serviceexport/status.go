@@ -1,0 +1,217 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceexport
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+)
+
+// Condition types of a ServiceExport.
+const (
+	conditionValid    = string(v1beta1.ServiceExportConditionValid)
+	conditionReady    = string(v1beta1.ServiceExportConditionReady)
+	conditionConflict = string(v1beta1.ServiceExportConditionConflict)
+
+	reasonPending = string(v1beta1.ServiceExportReasonPending)
+)
+
+// report writes the status if it differs, with an event for each condition that says something new.
+func (r *Reconciler) report(
+	ctx context.Context, o *v1beta1.ServiceExport, found *resolution, out applied,
+) (ctrl.Result, error) {
+	name := client.ObjectKeyFromObject(o)
+	result := ctrl.Result{RequeueAfter: out.recheck}
+	if out.err != nil {
+		result.RequeueAfter = r.delay(name, out.err)
+	} else {
+		r.backoff.DeleteEntry(name.String())
+	}
+	r.noteFailed(name, found, out.err)
+	next := o.DeepCopy()
+	if wait := r.setConditions(next, found, out.err); wait > 0 {
+		if result.RequeueAfter == 0 || wait < result.RequeueAfter {
+			result.RequeueAfter = wait
+		}
+		if len(o.Status.Conditions) == 0 {
+			return result, nil // its first status has the answers to the binds
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	if retry, err := status.Write(ctx, r.Client, "ServiceExport", o, next); retry > 0 || err != nil {
+		return ctrl.Result{RequeueAfter: retry}, err
+	}
+	r.emitEvents(next, o.Status.Conditions)
+	return result, nil
+}
+
+// delay returns how long the next attempt for an export waits.
+func (r *Reconciler) delay(name types.NamespacedName, err error) time.Duration {
+	if account.CodeOf(err) == account.CodeInUse {
+		return claimRetry + rand.N(claimRetry)
+	}
+	r.backoff.Next(name.String(), r.backoff.Clock.Now())
+	wait := r.backoff.Get(name.String())
+	if accountclient.Unanswered(err) {
+		wait = min(wait, unansweredRetry)
+	}
+	return wait
+}
+
+// setter sets a condition.
+type setter func(typ, reason string, status metav1.ConditionStatus, message string)
+
+// setConditions sets all conditions. wait > 0 means that the answer to a bind is due by then.
+func (r *Reconciler) setConditions(o *v1beta1.ServiceExport, found *resolution, applyErr error) (wait time.Duration) {
+	set := func(typ, reason string, status metav1.ConditionStatus, message string) {
+		meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: typ, Status: status, Reason: reason,
+			Message: message, ObservedGeneration: o.Generation})
+	}
+	name := client.ObjectKeyFromObject(o)
+	if found.invalid != nil {
+		set(conditionValid, found.invalid.Reason, metav1.ConditionFalse, found.invalid.Message)
+		set(conditionReady, reasonPending, metav1.ConditionFalse, notExported(found.invalid, applyErr))
+		meta.RemoveStatusCondition(&o.Status.Conditions, conditionConflict)
+		meta.RemoveStatusCondition(&o.Status.Conditions, ConditionCarried)
+		return 0
+	}
+	set(conditionValid, string(v1beta1.ServiceExportReasonValid), metav1.ConditionTrue,
+		fmt.Sprintf("Service %s can be exported", name))
+	last := meta.FindStatusCondition(o.Status.Conditions, conditionReady)
+	switch p, unsure, until := r.notReady(name, found, applyErr); {
+	case unsure && last != nil && last.Reason != reasonPending && last.ObservedGeneration == o.Generation:
+		wait = until // until then, Ready is as the last holder of the Lease left it
+	case p != nil:
+		wait = until
+		set(conditionReady, p.Reason, metav1.ConditionFalse, p.Message)
+	default:
+		set(conditionReady, string(v1beta1.ServiceExportReasonExported), metav1.ConditionTrue,
+			r.exportedMessage(name, found))
+	}
+	r.setMerged(o, found, set)
+	return wait
+}
+
+// notExported returns the message of Ready for an export without a Service.
+func notExported(invalid *problem, removal error) string {
+	if removal != nil {
+		return invalid.Message + "; what was exported cannot be taken back yet: " + removal.Error()
+	}
+	return "nothing is exported: " + invalid.Message
+}
+
+func (r *Reconciler) exportedMessage(name types.NamespacedName, found *resolution) string {
+	text := fmt.Sprintf("clusters of the account import %s.%s from this cluster, %s", name.Name, name.Namespace,
+		found.id)
+	if other := r.ids.pending(); other != "" {
+		text += fmt.Sprintf("; its new id %q counts when its last ServiceExport is deleted", account.Shorten(other))
+	}
+	return text
+}
+
+// setMerged sets the conditions that depend on the exports of all clusters; while they are not
+// known, the conditions stay.
+func (r *Reconciler) setMerged(o *v1beta1.ServiceExport, found *resolution, set setter) {
+	var exports []clusterset.Export
+	for _, one := range r.records.of(client.ObjectKeyFromObject(o)) {
+		exports = append(exports, one.Export)
+	}
+	var merged *clusterset.Import
+	if len(exports) > 0 {
+		i := clusterset.Merge(exports)
+		merged = &i
+	}
+	if known, _ := r.records.state(); known {
+		reason, message := "", ""
+		if merged != nil {
+			reason, message = merged.Conflict()
+		}
+		if reason == "" {
+			set(conditionConflict, string(v1beta1.ServiceExportReasonNoConflicts), metav1.ConditionFalse,
+				"the clusters that export it agree")
+		} else {
+			set(conditionConflict, reason, metav1.ConditionTrue, message)
+		}
+	}
+	if c := carried(found, merged); c.Reason != "" {
+		set(ConditionCarried, c.Reason, c.Status, c.Message)
+	}
+}
+
+// notReady returns why the Service is not exported, nil if it is. unsure means that an answer of
+// the service is missing; wait > 0 is by when it is due.
+func (r *Reconciler) notReady(
+	name types.NamespacedName, found *resolution, applyErr error,
+) (p *problem, unsure bool, wait time.Duration) {
+	const pending, failed = v1beta1.ServiceExportReasonPending, v1beta1.ServiceExportReasonFailed
+	unreachable := r.Ports.Unreachable()
+	switch {
+	case found.refused != nil:
+		return found.refused, false, 0
+	case unreachable != "":
+		return problemf(pending, "the exporter has no session with the service: %s", unreachable), false, 0
+	case applyErr != nil && accountclient.Unanswered(applyErr):
+		return problemf(pending, "the account has not taken the export yet: %s", applyErr), true, 0
+	case applyErr != nil:
+		return problemf(failed, "the account refuses the export: %s", messageOf(applyErr)), false, 0
+	}
+	for _, port := range slices.Sorted(maps.Keys(found.ports)) {
+		switch state := r.Ports.State(name, port); {
+		case state.Bound:
+		case state.Reason != "":
+			return problemf(failed, "tcp port %d is not carried: %s", port, state.Message), false, 0
+		default:
+			p, unsure = problemf(pending, "tcp port %d is being bound", port), true
+			wait = max(wait, answerWait-time.Since(state.Asked))
+		}
+	}
+	return p, unsure, wait
+}
+
+// noteFailed remembers whether the record is as it should be.
+func (r *Reconciler) noteFailed(name types.NamespacedName, found *resolution, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.failed, name); err != nil || found.invalid != nil || found.refused != nil {
+		r.failed[name] = true
+	}
+}
+
+// emitEvents emits an event for each condition whose status or reason has changed. What is as it
+// should be from the beginning, and an export that waits, get none.
+func (r *Reconciler) emitEvents(o *v1beta1.ServiceExport, before []metav1.Condition) {
+	for _, typ := range []string{conditionValid, conditionReady, conditionConflict, ConditionCarried} {
+		was, is := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(o.Status.Conditions, typ)
+		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
+			continue
+		}
+		isGood := (is.Status == metav1.ConditionTrue) != (typ == conditionConflict)
+		if is.Reason == reasonPending || isGood && was == nil && typ != conditionReady {
+			continue
+		}
+		kind := corev1.EventTypeWarning
+		if isGood {
+			kind = corev1.EventTypeNormal
+		}
+		r.Recorder.Eventf(o, nil, kind, eventReason(is), "Export", "%s", eventMessage(is.Message))
+	}
+}

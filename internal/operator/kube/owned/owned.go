@@ -1,0 +1,167 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package owned writes Services and EndpointSlices of an installation. Input: the live and the
+// desired object. Output: the object as desired, or an error that Reason and IsStale classify. The
+// callers are the controllers of BoundEndpoints and of ServiceImports, which decide what is desired
+// and report what prevents it.
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+)
+
+// maxAttempts is how often a write is repeated at once, once every status.ConflictRetry.
+const maxAttempts = 20
+
+// ErrForeign means that an object belongs to another owner.
+var ErrForeign = errors.New("the object belongs to another owner")
+
+// errRepeat means that a write has to be repeated at once.
+var errRepeat = errors.New("the write is repeated")
+
+// Writer writes Services and EndpointSlices. Its methods are safe for concurrent use.
+type Writer struct {
+	Client       client.Client
+	Live         client.Reader // Live reads from the API server.
+	Installation installation.Installation
+
+	attempts sync.Map // attempts since the last success, by the key of a Service or the key of slices
+}
+
+// again counts an attempt and reports whether to repeat it.
+func (w *Writer) again(key any) bool {
+	count, _ := w.attempts.LoadOrStore(key, 0)
+	w.attempts.Store(key, count.(int)+1)
+	return count.(int) < maxAttempts
+}
+
+// Forget drops what is remembered of a Service, or of the slices of a key.
+func (w *Writer) Forget(key any) { w.attempts.Delete(key) }
+
+// WriteService writes a Service that requests the addresses it had before. While they are still
+// allocated, as the API server frees an address shortly after the deletion of its Service, the write
+// is to be repeated. If they have been given to another Service, or the cluster's ranges have
+// changed, it lets the API server choose: the second family's address only, where that suffices.
+func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error) {
+	key, asked := client.ObjectKeyFromObject(s), s.DeepCopy()
+	defer func() {
+		if err == nil {
+			w.Forget(key)
+		}
+	}()
+	err = write()
+	if asked.Spec.ClusterIP == "" || !apierrors.IsInvalid(err) {
+		return err
+	}
+	if strings.Contains(err.Error(), "already allocated") && w.again(key) {
+		return errors.Join(errRepeat, err)
+	}
+	if len(asked.Spec.ClusterIPs) > 1 {
+		asked.DeepCopyInto(s)
+		s.Spec.ClusterIPs = nil
+		if err = write(); !apierrors.IsInvalid(err) {
+			return err
+		}
+	}
+	asked.DeepCopyInto(s)
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
+	return write()
+}
+
+// EnsureSlice makes a slice as desired. live is the one that is known, nil for none; denials by
+// admission are counted by key.
+func (w *Writer) EnsureSlice(ctx context.Context, key string, live, desired *discoveryv1.EndpointSlice) error {
+	if live == nil {
+		err := w.Client.Create(ctx, desired)
+		if !apierrors.IsAlreadyExists(err) {
+			return w.writtenSlice(key, desired, err)
+		}
+		live = &discoveryv1.EndpointSlice{} // the cache has only those with our labels
+		switch read := w.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); {
+		case apierrors.IsNotFound(read):
+			return err
+		case read != nil:
+			return fmt.Errorf("reading EndpointSlice %s: %w", client.ObjectKeyFromObject(desired), read)
+		}
+	}
+	if !w.Installation.Owns(live) {
+		return ErrForeign
+	}
+	if next, different := repairedSlice(live, desired); different {
+		return w.writtenSlice(key, desired, w.Client.Update(ctx, next))
+	}
+	return nil
+}
+
+// DeleteSlice deletes a slice; denials by admission are counted by key.
+func (w *Writer) DeleteSlice(ctx context.Context, key string, live *discoveryv1.EndpointSlice) error {
+	if !w.Installation.Owns(live) {
+		return ErrForeign
+	}
+	return w.writtenSlice(key, live, Delete(ctx, w.Client, live))
+}
+
+// writtenSlice returns the result of a write of a slice. One that admission denied is repeated at
+// once, for a second: the API server may not have seen a new forwarder in Kubernetes' own slices
+// yet.
+func (w *Writer) writtenSlice(key string, s *discoveryv1.EndpointSlice, err error) error {
+	if err == nil {
+		w.Forget(key)
+		return nil
+	}
+	err = fmt.Errorf("writing EndpointSlice %s: %w", client.ObjectKeyFromObject(s), err)
+	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key) {
+		return errors.Join(errRepeat, err)
+	}
+	return err
+}
+
+// Delete deletes the object in this version, if it is there.
+func Delete(ctx context.Context, c client.Client, o client.Object) error {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	return client.IgnoreNotFound(c.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version},
+		client.PropagationPolicy(metav1.DeletePropagationBackground)))
+}
+
+// IsStale reports whether a write lost against a concurrent one, was based on a stale cache, or has
+// to be repeated at once for another reason.
+func IsStale(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errRepeat)
+}
+
+// Reason returns the reason of the API server's refusal, or "" for other errors. Quotas, admission
+// and address exhaustion have no status reason of their own: only the message identifies them.
+func Reason(err error) string {
+	text := err.Error()
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return v1alpha1.ReasonNamespaceTerminating
+	case apierrors.IsNotFound(err):
+		return v1alpha1.ReasonNamespaceNotFound
+	case strings.Contains(text, "exceeded quota"):
+		return v1alpha1.ReasonQuotaExceeded
+	case strings.Contains(text, "denied the request"), strings.Contains(text, "denied request"):
+		return v1alpha1.ReasonAdmissionDenied
+	case strings.Contains(text, "range is full"):
+		return v1alpha1.ReasonClusterIPExhausted
+	case apierrors.IsForbidden(err):
+		return v1alpha1.ReasonForbidden
+	case apierrors.IsInvalid(err):
+		return v1alpha1.ReasonInvalidEndpoint
+	}
+	return ""
+}

@@ -1,0 +1,95 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// admitHost keeps clients of one endpoint from naming another one to an upstream that serves
+// several. It answers a request whose Host is not one of the endpoint's names with 421 and returns
+// false. Where the upstream does not see the client's Host, the endpoint's own takes its place.
+func (x *exchange) admitHost(r *http.Request, ep *account.Endpoint) bool {
+	if isNameOf(ep, r.Host) {
+		return true
+	}
+	own := strings.TrimPrefix(ep.URL, ep.Scheme+"://")
+	if ep.HostMode != account.HostPassthrough && ep.HostMode != "" {
+		r.Host = own
+		r.Header.Set("X-Forwarded-Host", own)
+		return true
+	}
+	msg := fmt.Sprintf("The request's Host, %q, is not a name of %s. Call it as %s", account.Shorten(r.Host),
+		ep.URL, own)
+	if ep.Type != account.TypeCloud {
+		msg += ", or start its agent with --host-header rewrite"
+	}
+	x.writeError(account.CodeMisdirected, msg+".")
+	return false
+}
+
+// isNameOf reports whether a request's Host names the kubernetes endpoint, or nothing that could be
+// another endpoint: an IP address, localhost, or nothing at all.
+func isNameOf(ep *account.Endpoint, host string) bool {
+	if host == ep.Host || host == ep.HostPort || host == "" {
+		return true
+	}
+	name, port := host, ""
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		name, port = host[:i], host[i+1:]
+	}
+	name = strings.TrimSuffix(name, ".")
+	if strings.EqualFold(name, "localhost") || isAddress(name) {
+		return true
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || int(n) != ep.Port) {
+		return false
+	}
+	if strings.EqualFold(name, firstLabel(ep.Host)) {
+		return true
+	}
+	if rest, ok := cutPrefixFold(name, ep.Host); ok {
+		return rest == "" || isServiceSuffix(rest)
+	}
+	for _, id := range [...]string{ep.ProjectionID, ep.ID} { // the upstream Service, in the operator's namespace
+		rest, ok := cutPrefixFold(name, id)
+		if ok && id != "" && (rest == "" || rest[0] == '.' && isServiceSuffix(rest[1+len(firstLabel(rest[1:])):])) {
+			return true
+		}
+	}
+	return false
+}
+
+// isServiceSuffix reports whether a name of a Service may go on like this behind its namespace: not
+// at all, or with svc and the domain of a cluster or a cluster set.
+func isServiceSuffix(s string) bool {
+	rest, ok := cutPrefixFold(s, ".svc")
+	return s == "" || ok && (rest == "" || rest[0] == '.')
+}
+
+func firstLabel(name string) string { label, _, _ := strings.Cut(name, "."); return label }
+
+// cutPrefixFold is strings.CutPrefix without regard to case.
+func cutPrefixFold(s, prefix string) (after string, found bool) {
+	if len(s) < len(prefix) || !strings.EqualFold(s[:len(prefix)], prefix) {
+		return s, false
+	}
+	return s[len(prefix):], true
+}
+
+func isAddress(name string) bool {
+	if strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]") {
+		name = name[1 : len(name)-1]
+	} else if name == "" || name[len(name)-1] > '9' { // ParseAddr allocates its error
+		return false
+	}
+	_, err := netip.ParseAddr(name)
+	return err == nil
+}

@@ -1,0 +1,122 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/login"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+const (
+	loginCertificatesInterval = 10 * time.Minute
+	loginCertificateWarning   = 30 * 24 * time.Hour // before the end
+	loginCertificateExpired   = 24 * time.Hour      // how long the metric shows one that has expired
+	policiesAtOnce            = 100
+)
+
+// loginCertificate is the end of the certificates of the identity provider of an endpoint's policy.
+type loginCertificate struct {
+	provider, url string
+	notAfter      time.Time
+}
+
+// loginCertificates holds when the certificates of identity providers expire that the traffic
+// policies of endpoints name. It is safe for concurrent use, but for run.
+type loginCertificates struct {
+	store  *store.Store
+	logins *login.Handler
+	log    *slog.Logger
+
+	byEndpoint atomic.Pointer[map[string]loginCertificate] // nil until they were read
+	warned     map[loginCertificate]bool                   // only run touches it
+}
+
+// run reads the policies again and again until ctx is done. While the database does not answer, what
+// was known stays.
+func (c *loginCertificates) run(ctx context.Context) {
+	c.warned = map[loginCertificate]bool{}
+	for ok := true; ok; ok = timer.Sleep(ctx, loginCertificatesInterval) {
+		if found, err := c.read(ctx); err == nil {
+			c.warn(found, time.Now())
+			c.byEndpoint.Store(&found)
+		} else if ctx.Err() == nil {
+			c.log.Warn("the certificates of identity providers could not be read from the traffic policies", "err", err)
+		}
+	}
+}
+
+func (c *loginCertificates) read(ctx context.Context) (map[string]loginCertificate, error) {
+	found := map[string]loginCertificate{}
+	for last := ""; ; {
+		some, err := c.store.PoliciesAfter(ctx, last, policiesAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		for i := range some {
+			c.readPolicy(&some[i], found)
+		}
+		if len(some) < policiesAtOnce {
+			return found, nil
+		}
+		last = some[len(some)-1].ID
+	}
+}
+
+// readPolicy adds the certificate of the login action of an endpoint's policy, if there is one.
+func (c *loginCertificates) readPolicy(e *account.Endpoint, found map[string]loginCertificate) {
+	if !strings.Contains(e.TrafficPolicy, string(trafficpolicy.LoginSAML)) { // the only kind with certificates
+		return
+	}
+	_, _ = trafficpolicy.Compile(e.TrafficPolicy, trafficpolicy.Options{Scheme: e.Scheme, Binding: e.Bindings[0],
+		Stored: true, ValidateLogin: func(config *trafficpolicy.LoginConfig) error {
+			if name, end := c.logins.CertificateEnd(e.AccountID, config); !end.IsZero() {
+				found[e.ID] = loginCertificate{name, e.URL, end}
+			}
+			return nil
+		}}) // the edge reports a policy that does not compile
+}
+
+// warn logs each certificate that expires soon, or has expired, once.
+func (c *loginCertificates) warn(found map[string]loginCertificate, now time.Time) {
+	for id, one := range found {
+		if now.Add(loginCertificateWarning).After(one.notAfter) && !c.warned[one] {
+			c.warned[one] = true
+			c.log.Warn("the certificates of an identity provider expire, and logins fail from then on", "provider",
+				one.provider, "endpoint", id, "url", one.url, "not_after", one.notAfter)
+		}
+	}
+}
+
+// endingSoon returns the certificate of an endpoint if it expires within loginCertificateWarning, or
+// has expired.
+func (c *loginCertificates) endingSoon(endpointID string, now time.Time) (one loginCertificate, ok bool) {
+	if known := c.byEndpoint.Load(); known != nil {
+		one, ok = (*known)[endpointID]
+	}
+	return one, ok && now.Add(loginCertificateWarning).After(one.notAfter)
+}
+
+// firstExpiry returns the earliest end that is not over for longer than loginCertificateExpired; zero
+// = none.
+func (c *loginCertificates) firstExpiry(now time.Time) (first time.Time) {
+	known := c.byEndpoint.Load()
+	if known == nil {
+		return first
+	}
+	for _, one := range *known {
+		if one.notAfter.After(now.Add(-loginCertificateExpired)) && (first.IsZero() || one.notAfter.Before(first)) {
+			first = one.notAfter
+		}
+	}
+	return first
+}

@@ -16,9 +16,8 @@ import (
 )
 
 // TestEdge_NobodyGetsWhatAnotherLeft lets an upstream, or the client before, leave something on a
-// connection that must end: the next client gets the answer to its own request. A second answer on
-// a connection that may be kept is not here: net/http drops the connection when it notices, which
-// a request in the same moment can forestall.
+// connection that must end: the next client gets the answer to its own request, even if it comes
+// in the very moment in which net/http has put the connection back and has not looked for more.
 func TestEdge_NobodyGetsWhatAnotherLeft(t *testing.T) {
 	t.Parallel()
 	const stolen = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen"
@@ -29,6 +28,13 @@ func TestEdge_NobodyGetsWhatAnotherLeft(t *testing.T) {
 			announced + "HTTP/1.1 100 Continue\r\n\r\n" + stolen},
 		"an early refusal": {"POST", "Expect: 100-continue\r\n", smuggled,
 			"HTTP/1.1 413 Large\r\nContent-Length: 0\r\n\r\n"},
+		"a second answer": {"GET", "", "", announced + stolen},
+		"a longer body":   {"GET", "", "", announced + "more"},
+		"a body of HEAD":  {"HEAD", "", "", announced},
+		"a body of 204":   {"GET", "", "", "HTTP/1.1 204 No Content\r\n\r\n" + stolen},
+		"a body of 304":   {"GET", "", "", "HTTP/1.1 304 Not Modified\r\n\r\n" + stolen},
+		"after trailers": {"GET", "", "", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n" +
+			"2\r\nok\r\n0\r\nT: 1\r\n\r\n" + stolen},
 		"an upgrade unasked": {"GET", "", "",
 			"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + stolen},
 	} {

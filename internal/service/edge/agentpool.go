@@ -85,7 +85,7 @@ func (e *Edge) newAgentPool(agent Agent) *agentPool {
 					return nil, err
 				}
 			}
-			return pooledStream{s}, nil
+			return pooledStream{s, newIdleCheck()}, nil
 		},
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdleStreams,
@@ -107,10 +107,14 @@ func (e *Edge) newAgentPool(agent Agent) *agentPool {
 // transport has a connection.
 func roundTripStatic(t *http.Transport, r *http.Request, body *replayReader) (*http.Response, error) {
 	if body == nil {
-		return t.RoundTrip(r)
+		trace := &httptrace.ClientTrace{GotConn: awaitIdle}
+		return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	}
 	body.body.rewind(r)
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { body.body.deliver() }}
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		awaitIdle(info)
+		body.body.deliver()
+	}}
 	res, err := t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	if err == nil {
 		body.body.answered()
@@ -157,6 +161,7 @@ func (p *agentPool) send(
 			}
 			return
 		}
+		awaitIdle(info)
 		conn = c
 		conn.inUse.Add(1)
 		if body != nil {
@@ -182,11 +187,22 @@ func (p *agentPool) send(
 }
 
 // pooledStream is an agentStream owned by a transport.
-type pooledStream struct{ *agentStream }
+type pooledStream struct {
+	*agentStream
+	*idleCheck
+}
+
+// Read reads; idleCheck is told.
+func (p pooledStream) Read(b []byte) (int, error) {
+	p.enter(reading)
+	defer p.endRead()
+	return p.agentStream.Read(b)
+}
 
 // Close aborts a stream that is in use and ends an idle one gently.
 func (p pooledStream) Close() error {
 	p.closeOnce.Do(func() {
+		p.enter(closed)
 		if p.inUse.Load() > 0 {
 			_ = p.Stream.Close() // an abort, unless both directions have ended
 			return

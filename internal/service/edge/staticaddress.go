@@ -120,10 +120,18 @@ func (e *Edge) staticTransport(accountID string) *http.Transport {
 func (e *Edge) newStaticTransport() *http.Transport {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return e.dialStatic(ctx, address, false)
+			c, err := e.dialStatic(ctx, address, false)
+			if err != nil {
+				return nil, err
+			}
+			return pooledConn{c, newIdleCheck()}, nil
 		},
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return e.dialStatic(ctx, address, true, "h2", "http/1.1")
+			c, err := e.dialStatic(ctx, address, true, "h2", "http/1.1")
+			if t, ok := c.(*tls.Conn); err != nil || ok && t.ConnectionState().NegotiatedProtocol == "h2" {
+				return c, err // HTTP/2 has no bytes without a stream
+			}
+			return pooledConn{c, newIdleCheck()}, nil
 		},
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdleStreams,

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 
 	"github.com/go-logr/logr"
 
@@ -37,7 +36,7 @@ func newAccountClients(o ManagerOptions, log logr.Logger) (accountClients, error
 	if err != nil {
 		return accountClients{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
-	options := apiclient.Options{BaseURL: o.APIURL, APIKey: o.readCredential(), TLS: tls,
+	options := apiclient.Options{BaseURL: o.APIURL, APIKey: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger), TLS: tls,
 		VersionHeader: o.VersionHeader, UserAgent: "fairlead-operator/" + version.String()}
 	api, err := apiclient.New(options)
 	if err != nil {
@@ -49,18 +48,6 @@ func newAccountClients(o ManagerOptions, log logr.Logger) (accountClients, error
 			serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger), log)
 	}
 	return clients, err
-}
-
-// readCredential returns a function that reads the API key or token for every request, so that a
-// rotated one needs no restart.
-func (o *ManagerOptions) readCredential() func() (string, error) {
-	if o.ServiceAccountTokenFile != "" {
-		return serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger).Read
-	}
-	return func() (string, error) {
-		b, err := os.ReadFile(o.APIKeyFile)
-		return string(b), err
-	}
 }
 
 // accountSource reads the account's kubernetes-bound endpoints, and with clusterset what clusters

@@ -48,11 +48,7 @@ func Check(ctx context.Context, o CheckOptions) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	mapper, err := newMapper(nil, nil)
-	if err != nil {
-		return err
-	}
-	kube, err := client.New(clientConfig(o.Kubernetes), client.Options{Scheme: newScheme(), Mapper: mapper})
+	kube, err := client.New(clientConfig(o.Kubernetes), kinds().ClientOptions())
 	if err != nil {
 		return fmt.Errorf("preparing the client: %w", err)
 	}

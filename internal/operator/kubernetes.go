@@ -5,17 +5,14 @@ package operator
 
 import (
 	"cmp"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,6 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // namespaceRetry is the delay before a listed namespace that refused is read again.
@@ -35,45 +33,21 @@ const namespaceRetry = 30 * time.Second
 // importGroupVersion is that of ServiceImports.
 var importGroupVersion = schema.GroupVersion(mcsv1beta1.GroupVersion)
 
-// newScheme returns a scheme of the kinds that the manager reads and writes.
-func newScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(corev1.AddToScheme(s))
-	utilruntime.Must(discoveryv1.AddToScheme(s))
-	utilruntime.Must(networkingv1.AddToScheme(s))
-	utilruntime.Must(rbacv1.AddToScheme(s))
-	utilruntime.Must(v1alpha1.AddToScheme(s))
-	utilruntime.Must(mcsv1beta1.Install(s))
-	return s
-}
-
-// newMapper returns a static mapper of those kinds, so that nothing has to be discovered: the
-// manager can start while the API server is unreachable.
-func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
-		networkingv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion, importGroupVersion})
-	addPlural := func(gv schema.GroupVersion, kind, singular, plural string, scope meta.RESTScope) {
-		m.AddSpecific(gv.WithKind(kind), gv.WithResource(plural), gv.WithResource(singular), scope)
-		m.AddSpecific(gv.WithKind(kind+"List"), gv.WithResource(plural), gv.WithResource(singular), scope)
+// kinds are what the manager reads and writes.
+func kinds() process.Kinds {
+	core, rbac, ours := corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion
+	return process.Kinds{
+		Register: []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme,
+			rbacv1.AddToScheme, v1alpha1.AddToScheme, mcsv1beta1.Install},
+		Namespaced: []schema.GroupVersionKind{
+			core.WithKind("Service"), core.WithKind("Pod"), discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
+			networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"), rbac.WithKind("Role"),
+			rbac.WithKind("RoleBinding"), ours.WithKind("BoundEndpoint"), ours.WithKind("KubernetesOperator"),
+			ours.WithKind("EndpointAccess"), importGroupVersion.WithKind(mcsv1beta1.ServiceImportKindName),
+		},
+		Cluster: []schema.GroupVersionKind{core.WithKind("Namespace"), rbac.WithKind("ClusterRole"),
+			rbac.WithKind("ClusterRoleBinding")},
 	}
-	add := func(gv schema.GroupVersion, kind, singular string, scope meta.RESTScope) {
-		addPlural(gv, kind, singular, singular+"s", scope)
-	}
-	add(corev1.SchemeGroupVersion, "Service", "service", meta.RESTScopeNamespace)
-	add(corev1.SchemeGroupVersion, "Namespace", "namespace", meta.RESTScopeRoot)
-	add(corev1.SchemeGroupVersion, "Pod", "pod", meta.RESTScopeNamespace)
-	add(discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslice", meta.RESTScopeNamespace)
-	addPlural(networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicy", "networkpolicies",
-		meta.RESTScopeNamespace)
-	add(rbacv1.SchemeGroupVersion, "ClusterRole", "clusterrole", meta.RESTScopeRoot)
-	add(rbacv1.SchemeGroupVersion, "ClusterRoleBinding", "clusterrolebinding", meta.RESTScopeRoot)
-	add(rbacv1.SchemeGroupVersion, "Role", "role", meta.RESTScopeNamespace)
-	add(rbacv1.SchemeGroupVersion, "RoleBinding", "rolebinding", meta.RESTScopeNamespace)
-	add(v1alpha1.GroupVersion, "BoundEndpoint", "boundendpoint", meta.RESTScopeNamespace)
-	add(v1alpha1.GroupVersion, "KubernetesOperator", "kubernetesoperator", meta.RESTScopeNamespace)
-	addPlural(v1alpha1.GroupVersion, "EndpointAccess", "endpointaccess", "endpointaccesses", meta.RESTScopeNamespace)
-	add(importGroupVersion, mcsv1beta1.ServiceImportKindName, "serviceimport", meta.RESTScopeNamespace)
-	return m, nil
 }
 
 // cacheOptions configures the cache: our kinds in our namespace, one informer of all Services that
@@ -118,10 +92,4 @@ func newTargetInformers(
 		Log:    log}
 }
 
-// clientConfig disables client-side rate limits: the API server has priority levels and answers 429
-// with a retry delay; a limit here would only delay the first thousands of endpoints.
-func clientConfig(c *rest.Config) *rest.Config {
-	c = rest.CopyConfig(c)
-	c.QPS, c.Burst = -1, 0
-	return rest.AddUserAgent(c, "fairlead-operator")
-}
+func clientConfig(c *rest.Config) *rest.Config { return process.ClientConfig(c, "fairlead-operator") }

@@ -12,13 +12,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/types"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // leaseName is the same for every release of a namespace, so that a second release there stays
@@ -42,9 +43,6 @@ const (
 	maxLeaseDuration = 15 * time.Second
 	renewDeadline    = 10 * time.Second
 	leaseRetry       = 500 * time.Millisecond
-	// leaseTimeout bounds one request for the Lease, so that a hanging request does not cost the
-	// leadership.
-	leaseTimeout = 5 * time.Second
 )
 
 // errLeaseTaken ends a manager that lost the leadership.
@@ -67,26 +65,16 @@ func newLock(
 	if err != nil {
 		return nil, fmt.Errorf("reading this pod's name: %w", err)
 	}
-	config = rest.AddUserAgent(config, "leader-election")
-	config.Timeout = leaseTimeout
-	client, err := coordination.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the client for the Lease: %w", err)
-	}
 	mark := func(lease *coordinationv1.Lease) {
 		if owners, known := owners(); known { // otherwise a later renewal sets the owner
 			lease.OwnerReferences = owners.Local
 		}
 		own.Mark(lease)
 	}
-	identity := host + "_" + string(uuid.NewUUID())
-	return &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: leaseName},
-		Client: &leaseClient{
-			LeaseInterface: client.Leases(own.Namespace), identity: identity, mark: mark, leaseObserver: observer,
-		},
-		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-	}, nil
+	return process.NewLock(config, types.NamespacedName{Namespace: own.Namespace, Name: leaseName}, host,
+		func(leases coordination.LeaseInterface, identity string) coordination.LeasesGetter {
+			return &leaseClient{LeaseInterface: leases, identity: identity, mark: mark, leaseObserver: observer}
+		})
 }
 
 // leaseClient reads and writes the Lease for the leader election, which calls it from one

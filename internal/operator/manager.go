@@ -17,10 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
@@ -31,6 +29,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
@@ -95,11 +94,7 @@ type directClients struct {
 }
 
 func newDirectClients(o ManagerOptions) (directClients, error) {
-	mapper, err := newMapper(nil, nil)
-	if err != nil {
-		return directClients{}, err
-	}
-	direct, err := client.NewWithWatch(clientConfig(o.Kubernetes), client.Options{Scheme: newScheme(), Mapper: mapper})
+	direct, err := client.NewWithWatch(clientConfig(o.Kubernetes), kinds().ClientOptions())
 	if err != nil {
 		return directClients{}, fmt.Errorf("preparing the client for what is not cached: %w", err)
 	}
@@ -122,9 +117,7 @@ func newManager(
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
-		Scheme:                              newScheme(),
-		MapperProvider:                      newMapper,
+	return process.NewManager(clientConfig(o.Kubernetes), kinds(), o.MetricsAddr, o.HealthAddr, ctrl.Options{
 		Cache:                               cacheOptions(anchors.Installation, s.namespaces, ready.watchFailed),
 		Logger:                              ready.log,
 		LeaderElection:                      o.LeaderElect,
@@ -133,24 +126,7 @@ func newManager(
 		LeaseDuration:                       ptr.To(maxLeaseDuration),
 		RenewDeadline:                       ptr.To(renewDeadline),
 		RetryPeriod:                         ptr.To(leaseRetry),
-		Metrics:                             metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
-		HealthProbeBindAddress:              orNone(o.HealthAddr),
-		GracefulShutdownTimeout:             ptr.To(10 * time.Second),
-		Controller: config.Controller{SkipNameValidation: ptr.To(true),
-			CacheSyncTimeout: time.Hour},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("preparing the manager: %w", err)
-	}
-	return mgr, nil
-}
-
-// orNone returns the address, or controller-runtime's value for no listener.
-func orNone(addr string) string {
-	if addr == "" {
-		return "0"
-	}
-	return addr
 }
 
 // addRunnables constructs and connects all parts of the manager.

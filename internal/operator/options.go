@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
@@ -123,13 +122,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 	var c optioncheck.Checker
 	var err error
 	if o.Account == nil {
-		_, err = account.ParseServerURL("--api-url", o.APIURL)
-		c.AddError(err)
-		c.Credential("--api-key-file", o.APIKeyFile, o.ServiceAccountTokenFile)
-		c.CA("--ca-file", o.CAFile)
-		if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
-			c.Reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
-		}
+		c.API(o.APIURL, o.APIKeyFile, o.ServiceAccountTokenFile, o.CAFile, o.VersionHeader)
 	}
 	c.Release(o.Namespace, o.Release)
 	o.checkNames(&c)

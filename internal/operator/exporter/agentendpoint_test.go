@@ -33,12 +33,12 @@ func TestAgentEndpoints_MissingIsNotGone(t *testing.T) {
 		live client.Client
 		kept bool
 	}{
-		"the API server has it": {fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(o).Build(), true},
-		"the API server is away": {fake.NewClientBuilder().WithScheme(newScheme()).WithInterceptorFuncs(away).
+		"the API server has it": {fake.NewClientBuilder().WithScheme(kinds().Scheme()).WithObjects(o).Build(), true},
+		"the API server is away": {fake.NewClientBuilder().WithScheme(kinds().Scheme()).WithInterceptorFuncs(away).
 			Build(), true},
-		"the API server has it not": {fake.NewClientBuilder().WithScheme(newScheme()).Build(), false},
+		"the API server has it not": {fake.NewClientBuilder().WithScheme(kinds().Scheme()).Build(), false},
 	} {
-		r := &agentEndpoints{client: fake.NewClientBuilder().WithScheme(newScheme()).Build(), live: tt.live,
+		r := &agentEndpoints{client: fake.NewClientBuilder().WithScheme(kinds().Scheme()).Build(), live: tt.live,
 			set: newEndpointSet(), traffic: newTrafficMetrics(), states: &bindStates{}}
 		key := client.ObjectKeyFromObject(o)
 		r.set.put(agentEndpoint(key), agent.Endpoint{Key: keyOf(key)})

@@ -16,12 +16,9 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
@@ -30,6 +27,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
+	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
@@ -107,12 +106,13 @@ func Run(ctx context.Context, o Options) error {
 
 // newExporter constructs and connects all parts.
 func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error) {
-	mgr, err := newManager(o)
+	mgr, err := process.NewManager(clientConfig(o.Kubernetes), kinds(), o.MetricsAddr, o.HealthAddr, ctrl.Options{
+		Cache: cacheOptions(o.AllowNamespaces), Logger: logr.FromSlogHandler(o.Logger.Handler())})
 	if err != nil {
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), readCredential: newCredential(&o),
+		traffic: newTrafficMetrics(), readCredential: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger),
 		orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
 	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment}}
 	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
@@ -161,29 +161,6 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 		mgr.Add(syncSignal{e.synced}),
 	)
-}
-
-func newManager(o Options) (ctrl.Manager, error) {
-	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
-		Scheme: newScheme(), MapperProvider: newMapper, Cache: cacheOptions(o.AllowNamespaces),
-		Logger:                  logr.FromSlogHandler(o.Logger.Handler()),
-		Metrics:                 metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
-		HealthProbeBindAddress:  orNone(o.HealthAddr),
-		GracefulShutdownTimeout: ptr.To(10 * time.Second),
-		Controller:              config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("preparing the manager: %w", err)
-	}
-	return mgr, nil
-}
-
-// orNone returns the address, or controller-runtime's value for no listener.
-func orNone(addr string) string {
-	if addr == "" {
-		return "0"
-	}
-	return addr
 }
 
 // serve runs the agent and the leadership until ctx ends and the agent has drained.

@@ -4,15 +4,11 @@
 package exporter
 
 import (
-	"net/http"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,43 +16,28 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
-// newScheme returns a scheme of the kinds that the exporter caches.
-func newScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(corev1.AddToScheme(s))
-	utilruntime.Must(discoveryv1.AddToScheme(s))
-	utilruntime.Must(v1alpha1.AddToScheme(s))
-	utilruntime.Must(v1beta1.Install(s))
-	return s
-}
-
-// newMapper returns a static mapper of the kinds that the exporter reads, so that nothing has to be
-// discovered: it can start while the API server is unreachable.
-func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
-		appsv1.SchemeGroupVersion, v1alpha1.GroupVersion, schema.GroupVersion(v1beta1.GroupVersion)})
-	add := func(gv schema.GroupVersion, kind, singular string, scope meta.RESTScope) {
-		plural := gv.WithResource(singular + "s")
-		m.AddSpecific(gv.WithKind(kind), plural, gv.WithResource(singular), scope)
-		m.AddSpecific(gv.WithKind(kind+"List"), plural, gv.WithResource(singular), scope)
+// kinds are what the exporter reads, and writes the status of.
+func kinds() process.Kinds {
+	core, ours := corev1.SchemeGroupVersion, v1alpha1.GroupVersion
+	k := process.Kinds{
+		Register: []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme,
+			v1beta1.Install},
+		Namespaced: []schema.GroupVersionKind{
+			core.WithKind("Service"), core.WithKind("ConfigMap"),
+			discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), appsv1.SchemeGroupVersion.WithKind("Deployment"),
+			ours.WithKind("AgentEndpoint"), ours.WithKind("CloudEndpoint"),
+			schema.GroupVersion(v1beta1.GroupVersion).WithKind(v1beta1.ServiceExportKindName),
+		},
+		Cluster: []schema.GroupVersionKind{core.WithKind("Namespace")},
 	}
-	add(corev1.SchemeGroupVersion, "Namespace", "namespace", meta.RESTScopeRoot)
-	add(corev1.SchemeGroupVersion, "Service", "service", meta.RESTScopeNamespace)
-	add(corev1.SchemeGroupVersion, "ConfigMap", "configmap", meta.RESTScopeNamespace)
-	add(discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslice", meta.RESTScopeNamespace)
-	add(appsv1.SchemeGroupVersion, "Deployment", "deployment", meta.RESTScopeNamespace)
-	add(v1alpha1.GroupVersion, "AgentEndpoint", "agentendpoint", meta.RESTScopeNamespace)
-	add(v1alpha1.GroupVersion, "CloudEndpoint", "cloudendpoint", meta.RESTScopeNamespace)
-	add(schema.GroupVersion(v1beta1.GroupVersion), v1beta1.ServiceExportKindName, "serviceexport",
-		meta.RESTScopeNamespace)
 	for _, version := range serviceexport.PropertyVersions() {
-		gv := schema.GroupVersion{Group: serviceexport.PropertyGroup, Version: version}
-		m.AddSpecific(gv.WithKind(serviceexport.PropertyKind), gv.WithResource("clusterproperties"),
-			gv.WithResource("clusterproperty"), meta.RESTScopeRoot)
+		k.Cluster = append(k.Cluster, schema.GroupVersionKind{Group: serviceexport.PropertyGroup, Version: version,
+			Kind: serviceexport.PropertyKind})
 	}
-	return m, nil
+	return k
 }
 
 // cacheOptions configures the cache: objects of all namespaces, or of the listed ones, without what
@@ -82,10 +63,4 @@ func cacheOptions(namespaces []string) cache.Options {
 	return o
 }
 
-// clientConfig disables client-side rate limits: the API server has priority levels and answers 429
-// with a retry delay.
-func clientConfig(c *rest.Config) *rest.Config {
-	c = rest.CopyConfig(c)
-	c.QPS, c.Burst = -1, 0
-	return rest.AddUserAgent(c, "fairlead-exporter")
-}
+func clientConfig(c *rest.Config) *rest.Config { return process.ClientConfig(c, "fairlead-exporter") }

@@ -13,10 +13,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/types"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // Durations of the Lease. Only status, events and what has no session depend on it.
@@ -24,7 +26,6 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	leaseRetry    = 2 * time.Second
-	leaseTimeout  = 5 * time.Second // of one request
 )
 
 // leadership holds the Lease of the exporters, or waits for it. A replica that loses it, as when
@@ -42,17 +43,12 @@ type leadership struct {
 // newLeadership prepares the Lease <deployment> of the namespace. owner returns the exporters'
 // Deployment, with which the Lease is deleted; nil while it is not known.
 func newLeadership(o *Options, owner func() *metav1.OwnerReference) (*leadership, error) {
-	config := clientConfig(o.Kubernetes)
-	config.Timeout = leaseTimeout
-	client, err := coordination.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the client for the Lease: %w", err)
-	}
-	return &leadership{log: o.Logger.With("logger", "lease"), lock: &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Deployment},
-		Client:     ownedLeases{client.Leases(o.Namespace), owner},
-		LockConfig: resourcelock.ResourceLockConfig{Identity: o.PodName + "_" + string(uuid.NewUUID())},
-	}}, nil
+	lock, err := process.NewLock(clientConfig(o.Kubernetes),
+		types.NamespacedName{Namespace: o.Namespace, Name: o.Deployment}, o.PodName,
+		func(leases coordination.LeaseInterface, _ string) coordination.LeasesGetter {
+			return ownedLeases{leases, owner}
+		})
+	return &leadership{log: o.Logger.With("logger", "lease"), lock: lock}, err
 }
 
 // Leading reports whether this replica holds the Lease.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
@@ -68,14 +67,8 @@ func (o *Options) Validate() error {
 // parse returns the rules for objects.
 func (o *Options) parse() (rules, error) {
 	var c optioncheck.Checker
-	_, err := account.ParseServerURL("--api-url", o.APIURL)
-	c.AddError(err)
+	c.API(o.APIURL, o.APIKeyFile, o.ServiceAccountTokenFile, o.CAFile, o.VersionHeader)
 	c.EdgeAddress("--edge-address", o.EdgeAddress)
-	c.Credential("--api-key-file", o.APIKeyFile, o.ServiceAccountTokenFile)
-	c.CA("--ca-file", o.CAFile)
-	if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
-		c.Reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
-	}
 	c.Release(o.Namespace, o.Release)
 	c.Name("--deployment", o.Deployment, validation.IsDNS1123Subdomain)
 	for _, namespace := range o.AllowNamespaces {

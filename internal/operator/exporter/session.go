@@ -107,3 +107,12 @@ func refusalReason(code tunnel.Code) string {
 	}
 	return v1alpha1.ReasonPending // it is tried again soon
 }
+
+// token returns the credential for a session; "" if it cannot be read.
+func (e *exporter) token() string {
+	token, err := e.readCredential()
+	if err != nil && e.APIKeyFile != "" { // that of a ServiceAccount token is logged where it is read
+		e.Logger.Error("reading the API key", "error", err)
+	}
+	return token
+}

@@ -4,12 +4,9 @@
 package forwarder
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"regexp"
 	"runtime"
 	"sync"
@@ -52,7 +49,7 @@ func newEdgeClient(
 	o *Options, retry time.Duration, statusChanged func(), onRequestLine func(tunnel.RequestLine),
 ) *edgeClient {
 	e := &edgeClient{
-		log: o.Logger, readFile: readCredential(o), instanceID: o.InstanceID, retry: retry,
+		log: o.Logger, readFile: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.AuthtokenFile, o.Logger), instanceID: o.InstanceID, retry: retry,
 		statusChanged: statusChanged,
 		since:         time.Now(), connectedOnce: make(chan struct{}),
 	}
@@ -203,24 +200,6 @@ func (e *edgeClient) canConnect() (bool, <-chan struct{}) {
 		e.setError(e.tokenErr.Error())
 	}
 	return e.operatorID != "" && e.token != "", e.operatorChanged.next()
-}
-
-// readCredential returns a function that reads the authtoken or the ServiceAccount token.
-func readCredential(o *Options) func() (string, error) {
-	if o.ServiceAccountTokenFile != "" {
-		return serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger).Read
-	}
-	return func() (string, error) {
-		text, err := os.ReadFile(o.AuthtokenFile)
-		token := string(bytes.TrimSpace(text))
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("reading authtoken: %w", err)
-		case token == "":
-			return "", fmt.Errorf("authtoken file %s is empty", o.AuthtokenFile)
-		}
-		return token, nil
-	}
 }
 
 // readToken reads the token file. If that fails, the last valid token remains. mu must be held.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -98,6 +99,17 @@ func (c *Checker) Credential(secretFlag, secretFile, tokenFile string) {
 		if err := serviceaccounttoken.CheckFile(tokenFile); err != nil {
 			c.Reject(ServiceAccountTokenFlag, tokenFile, err.Error())
 		}
+	}
+}
+
+// API checks how a process calls the account's API.
+func (c *Checker) API(url, keyFile, tokenFile, caFile, versionHeader string) {
+	_, err := account.ParseServerURL("--api-url", url)
+	c.AddError(err)
+	c.Credential("--api-key-file", keyFile, tokenFile)
+	c.CA("--ca-file", caFile)
+	if !httpguts.ValidHeaderFieldName(versionHeader) {
+		c.Reject("--version-header", versionHeader, "give the name of an HTTP header, such as Service-Version")
 	}
 }
 

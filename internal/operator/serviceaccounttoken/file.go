@@ -46,6 +46,26 @@ func New(path string, log *slog.Logger) *File {
 	return &File{path: path, log: log, now: time.Now}
 }
 
+// Credential returns a function that reads what a process presents to the service: the
+// ServiceAccount token in tokenFile, or, without one, the secret in secretFile, without the white
+// space around it.
+func Credential(tokenFile, secretFile string, log *slog.Logger) func() (string, error) {
+	if tokenFile != "" {
+		return New(tokenFile, log).Read
+	}
+	return func() (string, error) {
+		text, err := os.ReadFile(secretFile)
+		if err != nil {
+			return "", fmt.Errorf("reading the credential: %w", err)
+		}
+		secret := strings.TrimSpace(string(text))
+		if secret == "" {
+			return "", fmt.Errorf("the credential's file %s is empty", secretFile)
+		}
+		return secret, nil
+	}
+}
+
 // Read returns the token. While the file is missing, empty or holds no token, that is the one it
 // held before, for as long as that is valid. An expired token of the file is returned, as this
 // machine's clock may be wrong: the service decides. Without any token the error is an

@@ -24,6 +24,11 @@ ifneq ($(FIPS),)
 export GOFIPS140 := v1.0.0
 endif
 
+# Linters, tests and programs are compiled in one way, so that Go's cache needs each package once. Only the race
+# detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+
 # The packages of the test cluster that are ours; ./... would compile Kubernetes once more with other flags.
 CLUSTER_PACKAGES := . ./internal/... ./mkimage ./images/...
 
@@ -34,7 +39,7 @@ help: ## List the targets
 
 build: ## Build the three programs into bin/ (FIPS=1: with Go's FIPS 140-3 module)
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
 demo: ## From nothing to a pod that calls http://hello.demo (root on Linux)
 	@hack/demo.sh up
@@ -46,16 +51,17 @@ demo-down: ## Remove every trace of the demo
 LOAD_TESTS := TestChain_UnderLoad|TestChain_KilledHop
 # The race detector watches all but SQLite's code, which is translated from C, has its own locks, and takes half of
 # the time of the suites with a store when it is watched. FIPS=1 does without it: the code is the same.
+RACE_ENV = $(if $(FIPS),,CGO_ENABLED=1)
 RACE = $(if $(FIPS),,-race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false)
 .PHONY: test
 test: envtest-assets helm idp interop ## Unit, property and envtest suites, with the race detector; no root (FIPS=1: in FIPS mode)
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" FAIRLEAD_IDP=$(BIN)/idp \
-		FAIRLEAD_INTEROP=$(BIN)/interop go test $(RACE) -timeout 20m ./...
+		FAIRLEAD_INTEROP=$(BIN)/interop $(RACE_ENV) go test $(RACE) -timeout 20m ./...
 	go test -count=1 -run '$(LOAD_TESTS)' ./test/bench # a thousand connections at a time, which the race detector is too slow for
-	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
+	go test -C test/cluster $(CLUSTER_PACKAGES)
 	go test -C test/client -count=1 ./...
 	go test -C test/promql ./...
-	FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" CGO_ENABLED=0 go test -C packaging ./...
+	FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" go test -C packaging ./...
 
 .PHONY: deps
 deps: ## Install the Debian packages that the tests need, or print their names
@@ -64,16 +70,16 @@ deps: ## Install the Debian packages that the tests need, or print their names
 .PHONY: idp
 idp: ## Build the identity providers of the login tests, bin/idp (a few minutes the first time)
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 go build -C test/idp -o $(BIN)/idp . # as vet and the linters compile it, whose cache it shares
+	@go build -C test/idp -o $(BIN)/idp . # as vet and the linters compile it, whose cache it shares
 
 .PHONY: interop
 interop: ## Build the client and server of gRPC's interoperability tests, bin/interop
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 go build -C test/interop -o $(BIN)/interop . # likewise
+	@go build -C test/interop -o $(BIN)/interop . # likewise
 
 .PHONY: e2e
 e2e: build airgap cluster-build ## The suite on a real cluster (root on Linux; KUBERNETES=1.34: on another version; FIPS=1)
-	CGO_ENABLED=0 go test -C test/cluster -count=1 -timeout 10m .
+	go test -C test/cluster -count=1 -timeout 10m .
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 40m -v ./test/e2e/...
 
 .PHONY: e2e-kind e2e-k3d
@@ -186,23 +192,23 @@ fmt: ## Format the sources
 
 lint: $(TOOLS)/golangci-lint ## Run the linters
 	$(TOOLS)/golangci-lint run ./...
-	cd test/cluster && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
+	cd test/cluster && $(TOOLS)/golangci-lint run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
 	cd test/client && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/promql && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/workflows && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
-	cd test/idp && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
-	cd test/interop && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
-	cd packaging && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../.golangci.yml ./...
+	cd test/idp && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
+	cd test/interop && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
+	cd packaging && $(TOOLS)/golangci-lint run --config ../.golangci.yml ./...
 
 verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fails on any difference
 	go vet ./...
-	CGO_ENABLED=0 go vet -C test/cluster $(CLUSTER_PACKAGES)
+	go vet -C test/cluster $(CLUSTER_PACKAGES)
 	go vet -C test/client ./...
 	go vet -C test/promql ./...
 	go vet -C test/workflows ./...
-	CGO_ENABLED=0 go vet -C test/idp ./...
-	CGO_ENABLED=0 go vet -C test/interop ./...
-	CGO_ENABLED=0 go vet -C packaging ./...
+	go vet -C test/idp ./...
+	go vet -C test/interop ./...
+	go vet -C packaging ./...
 	@$(MAKE) licenses >/dev/null
 	go test ./test/repo/...
 	go test -C test/workflows -count=1 ./... # it reads files outside its module, which the cache does not notice
@@ -225,7 +231,7 @@ release-draft: ## Make, check and sign a release and its draft at GitHub, as the
 .PHONY: cluster
 cluster: ## Build the test cluster's program, bin/cluster
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 go build -C test/cluster -trimpath -o $(CLUSTER) .
+	@go build -C test/cluster -o $(CLUSTER) .
 
 .PHONY: cluster-build
 cluster-build: cluster ## Build Kubernetes and all that a cluster needs (5 minutes the first time; KUBERNETES=1.34: another version)
@@ -241,7 +247,7 @@ helm: cluster ## Build the helm program of the chart's tests
 
 .PHONY: image
 image: ## OCI archives of the programs in dist/, for linux on this architecture, without a container engine
-	@CGO_ENABLED=0 go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
+	@go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
 		--steps binaries,images
 	@ls -l dist/*_$(VERSION:v%=%)_image.tar
 
@@ -250,32 +256,32 @@ image: ## OCI archives of the programs in dist/, for linux on this architecture,
 DIST ?= dist
 .PHONY: release release-check release-key release-verify licenses
 release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/releasing.md)
-	@CGO_ENABLED=0 go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
+	@go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
 		--dist $(abspath $(DIST)) --key '$(if $(KEY),$(abspath $(KEY)))' --platform '$(PLATFORMS)' $(RELEASE_FLAGS)
 
 release-check: ## A release of the commit for linux/amd64, built twice, verified and tampered with; the agent for macOS and Windows
 	@for p in darwin/arm64 windows/amd64; do \
-		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -o /dev/null ./cmd/fairlead; done
-	@CGO_ENABLED=0 go run -C packaging . check --source $(CURDIR)
+		GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./cmd/fairlead; done
+	@go run -C packaging . check --source $(CURDIR)
 
 release-key: ## A key pair for the signatures of releases: KEY=file, and file.pub
-	@CGO_ENABLED=0 go run -C packaging . key --key '$(if $(KEY),$(abspath $(KEY)))'
+	@go run -C packaging . key --key '$(if $(KEY),$(abspath $(KEY)))'
 
 licenses: ## The licences of all modules of the programs, as a table; fails on one that is unknown or not permitted
-	@CGO_ENABLED=0 go run -C packaging . licenses --source $(CURDIR)
+	@go run -C packaging . licenses --source $(CURDIR)
 
 release-verify: ## Check DIST=dist as a stranger would: PUBLIC_KEY=file.pub [REBUILD=1]
-	@CGO_ENABLED=0 go run -C packaging . verify --dist $(abspath $(DIST)) --public-key '$(if $(PUBLIC_KEY),$(abspath $(PUBLIC_KEY)))' \
+	@go run -C packaging . verify --dist $(abspath $(DIST)) --public-key '$(if $(PUBLIC_KEY),$(abspath $(PUBLIC_KEY)))' \
 		--source $(CURDIR) $(if $(REBUILD),--rebuild)
 
 .PHONY: chart
 chart: manifests image ## The charts as helm packages and OCI archives in dist/, and the images that they name
-	@CGO_ENABLED=0 go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
+	@go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
 		--steps chart
 
 .PHONY: airgap
 airgap: ## Images, charts and install.sh for clusters without a network in dist/, as a release has them, for this architecture
-	@CGO_ENABLED=0 go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
+	@go run -C packaging . draft --version v$(VERSION:v%=%) --dist $(CURDIR)/dist --platform linux/$$(go env GOARCH) \
 		--steps binaries,images,chart,airgap
 	@ls -l dist/*_$(VERSION:v%=%)_airgap_*.tar.gz
 

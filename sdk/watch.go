@@ -59,7 +59,7 @@ func (e Endpoints) Watch(ctx context.Context, filter Filter) iter.Seq2[EndpointE
 				return
 			case account.CodeOf(err) == account.CodeGone:
 				w.version = account.ResourceVersion{} // list again
-			case !isTemporary(err):
+			case !apiclient.IsTemporary(err):
 				continue
 			}
 			e.log.Debug("watching endpoints", "error", err)
@@ -72,15 +72,6 @@ func (e Endpoints) Watch(ctx context.Context, filter Filter) iter.Seq2[EndpointE
 
 // errStopped ends a watch whose caller wants no more.
 var errStopped = errors.New("no more events are wanted")
-
-// isTemporary reports whether a later attempt may succeed.
-func isTemporary(err error) bool {
-	switch account.CodeOf(err) {
-	case account.CodeUnreachable, account.CodeBadAnswer, account.CodeUnavailable, account.CodeTooMany:
-		return true
-	}
-	return false
-}
 
 // endpointWatch is what a watch has yielded.
 type endpointWatch struct {

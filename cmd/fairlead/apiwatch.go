@@ -45,7 +45,7 @@ func (a *apiCall) watch(ctx context.Context, f follower) error {
 		case account.CodeOf(err) == account.CodeGone:
 			listed = false
 			continue
-		case !isTemporary(err):
+		case !apiclient.IsTemporary(err):
 			return err
 		case !down && !errors.Is(err, io.EOF):
 			_, _ = fmt.Fprintf(a.console.err, "%s; trying again\n", screen.Escape(err.Error()))
@@ -54,15 +54,6 @@ func (a *apiCall) watch(ctx context.Context, f follower) error {
 		timer.Sleep(ctx, watchRetryInterval)
 	}
 	return nil
-}
-
-// isTemporary reports whether a later attempt may succeed.
-func isTemporary(err error) bool {
-	switch account.CodeOf(err) {
-	case account.CodeUnreachable, account.CodeBadAnswer, account.CodeUnavailable, account.CodeTooMany:
-		return true
-	}
-	return false
 }
 
 // endpointFollower follows the endpoints of the account.

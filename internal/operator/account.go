@@ -89,16 +89,13 @@ func (s *accountSource) list(ctx context.Context, bindings ...string) (endpoints
 }
 
 // Watch implements endpointsync.Source: it watches what the latest list had.
-func (s *accountSource) Watch(ctx context.Context, after account.ResourceVersion) (endpointsync.Watcher, error) {
+func (s *accountSource) Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error) {
 	bindings := []string{account.BindingKubernetes}
 	ask := s.clusterset && !s.withoutClusterset
 	if ask {
 		bindings = append(bindings, account.BindingClusterset)
 	}
 	w, err := s.api.WatchEndpoints(ctx, account.EndpointFilter{Bindings: bindings}, after)
-	if errors.Is(err, apiclient.ErrWatchUnsupported) {
-		return nil, endpointsync.ErrWatchUnsupported
-	}
 	if err != nil {
 		s.watchRefused = ask && isRefused(err)
 		return nil, err

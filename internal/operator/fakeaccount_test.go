@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 )
 
@@ -96,7 +97,7 @@ func (f *fakeAccount) List(context.Context) (endpointsync.Snapshot, error) {
 	return s, f.down
 }
 
-func (f *fakeAccount) Watch(ctx context.Context, after account.ResourceVersion) (endpointsync.Watcher, error) {
+func (f *fakeAccount) Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return &fakeWatch{account: f, ctx: ctx, after: after.Seq}, f.down

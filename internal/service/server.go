@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/clustertoken"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
@@ -171,7 +172,7 @@ func (s *service) open(ctx context.Context) error {
 		return err
 	}
 	s.tlsListener = &tlsListener{
-		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()),
+		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: framing.NewListener(),
 		unauthenticated: newUnauthenticatedLimiter(cmp.Or(s.opt.maxUnauthenticated, maxUnauthenticated), s.log),
 		log:             s.log,
 	}

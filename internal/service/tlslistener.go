@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -26,7 +27,7 @@ type tlsListener struct {
 	listener        net.Listener
 	tls             *tls.Config
 	tunnel          func(context.Context, *tls.Conn) error // serves one connection and closes it
-	http            *connQueue
+	http            *framing.Listener // of the HTTP server
 	unauthenticated *unauthenticatedLimiter
 	log             *slog.Logger
 	conns           sync.WaitGroup // handshakes and tunnel connections
@@ -84,7 +85,8 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 		return
 	}
 	if c.ConnectionState().NegotiatedProtocol != tunnel.ALPN {
-		if !d.http.push(c) {
+		if !d.http.Put(c) {
+			_ = c.Close()
 			d.unauthenticated.remove(c)
 		}
 		return
@@ -94,46 +96,3 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 		d.log.Debug("tunnel connection ended", "remote", c.RemoteAddr(), "err", err)
 	}
 }
-
-// connQueue is the listener of the HTTP server: connections come through push.
-type connQueue struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-	addr   net.Addr
-}
-
-func newConnQueue(addr net.Addr) *connQueue {
-	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{}), addr: addr}
-}
-
-// push passes a connection to Accept and reports whether it was accepted; after Close it closes the
-// connection.
-func (q *connQueue) push(c net.Conn) bool {
-	select {
-	case q.conns <- c:
-		return true
-	case <-q.closed:
-		_ = c.Close()
-		return false
-	}
-}
-
-// Accept returns the next connection; net.ErrClosed after Close.
-func (q *connQueue) Accept() (net.Conn, error) {
-	select {
-	case c := <-q.conns:
-		return c, nil
-	case <-q.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends Accept.
-func (q *connQueue) Close() error {
-	q.once.Do(func() { close(q.closed) })
-	return nil
-}
-
-// Addr returns the address of the TLS listener.
-func (q *connQueue) Addr() net.Addr { return q.addr }

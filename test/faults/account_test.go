@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 )
 
@@ -63,7 +64,7 @@ func (f *fakeAccount) List(context.Context) (endpointsync.Snapshot, error) {
 }
 
 // Watch implements endpointsync.Source.
-func (f *fakeAccount) Watch(ctx context.Context, after account.ResourceVersion) (endpointsync.Watcher, error) {
+func (f *fakeAccount) Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error) {
 	return &fakeWatch{account: f, ctx: ctx, after: int(after.Seq)}, nil
 }
 

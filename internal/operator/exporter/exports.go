@@ -32,7 +32,7 @@ func (e *exporter) newServiceExports(
 		Client: e.manager.GetClient(), Live: e.live, Informers: e.manager.GetCache(), Account: bounded,
 		Watch: func(
 			ctx context.Context, f account.EndpointFilter, v account.ResourceVersion,
-		) (serviceexport.Watch, error) {
+		) (apiclient.EndpointWatch, error) {
 			return api.WatchEndpoints(ctx, f, v)
 		},
 		Upstreams: rules, Dial: dial, Ports: exportedPorts{e},

@@ -15,14 +15,13 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 const (
 	pollEvery    = 10 * time.Second // if the server does not support watches
 	rewatchEvery = time.Minute      // how often a watch is tried again on such a server
-	firstBackoff = 200 * time.Millisecond
-	maxBackoff   = 2 * time.Second
 )
 
 // Feed keeps a Set up to date: it reads a complete list and watches from the list's version,
@@ -63,25 +62,92 @@ func (f *Feed) Status() FeedStatus {
 
 // Start runs the feed until the context ends. It returns nil.
 func (f *Feed) Start(ctx context.Context) error {
-	var tries backoff
-	for ctx.Err() == nil {
-		version, err := f.list(ctx)
-		if err == nil {
-			tries.reset()
-			err = f.watchFrom(ctx, version)
-		}
-		switch {
-		case errors.Is(err, errListDue):
-			continue
-		case account.CodeOf(err) == account.CodeGone:
-			f.Log.V(1).Info("The account no longer has our version; listing again")
-		default:
-			f.recordError(ctx, err)
-		}
-		timer.Sleep(ctx, tries.next())
-	}
+	apiclient.Follow(ctx, "the account's endpoints", feedFollower{f})
 	return nil
 }
+
+// feedFollower is a Feed as apiclient.Follow uses it.
+type feedFollower struct{ *Feed }
+
+// List implements apiclient.Follower.
+func (f feedFollower) List(ctx context.Context) (account.ResourceVersion, error) { return f.list(ctx) }
+
+// Watch implements apiclient.Follower. At a server without watches it lists periodically.
+func (f feedFollower) Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error) {
+	w, err := f.Source.Watch(ctx, after)
+	unsupported := errors.Is(err, apiclient.ErrWatchUnsupported)
+	if unsupported {
+		w, err = &poll{feed: f.Feed, ctx: ctx, until: time.Now().Add(rewatchEvery)}, nil
+	}
+	if err == nil {
+		f.setPolling(unsupported)
+	}
+	return w, err
+}
+
+// Apply implements apiclient.Follower.
+func (f feedFollower) Apply(e account.EndpointEvent) {
+	f.recordSuccess()
+	if e.Type != account.Bookmark {
+		f.OnChange(f.Set.Apply(e))
+	}
+}
+
+// Fail implements apiclient.Follower. It logs an error that is another one than the last.
+func (f feedFollower) Fail(err error) {
+	f.mu.Lock()
+	changed := f.status.Err == nil || f.status.Err.Error() != err.Error()
+	if f.status.Err == nil {
+		f.status.Since = time.Now()
+	}
+	f.status.Err = err
+	f.mu.Unlock()
+	if changed {
+		f.Log.Error(err, "The account cannot be read; projected endpoints stay, and reading is retried")
+	}
+}
+
+// MaxPause implements apiclient.Follower.
+func (feedFollower) MaxPause(error) time.Duration { return apiclient.MaxPause }
+
+// AwaitListDue implements apiclient.Follower.
+func (f feedFollower) AwaitListDue(ctx context.Context) {
+	for due := false; !due && ctx.Err() == nil; {
+		at, changed := f.Set.nextList()
+		wait, stop := ctx, context.CancelFunc(func() {})
+		if !at.IsZero() {
+			wait, stop = context.WithDeadline(ctx, at)
+		}
+		select {
+		case <-changed:
+		case <-wait.Done():
+			due = true
+		}
+		stop()
+	}
+}
+
+// poll lists, with jitter, in place of a watch, until one is to be tried again.
+type poll struct {
+	feed  *Feed
+	ctx   context.Context
+	until time.Time
+}
+
+// Next implements apiclient.EndpointWatch.
+func (p *poll) Next() (account.EndpointEvent, error) {
+	if !time.Now().Before(p.until) {
+		return account.EndpointEvent{}, io.EOF
+	}
+	if !timer.Sleep(p.ctx, pollEvery*9/10+rand.N(pollEvery/5)) {
+		return account.EndpointEvent{}, p.ctx.Err()
+	}
+	version, err := p.feed.list(p.ctx)
+	return account.EndpointEvent{Type: account.Bookmark, ResourceVersion: version}, err
+}
+
+// Close implements apiclient.EndpointWatch.
+func (*poll) Close() {}
 
 func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
 	if err := f.loadRecordedSource(ctx); err != nil {
@@ -109,114 +175,6 @@ func (f *Feed) loadRecordedSource(ctx context.Context) error {
 	f.Set.SetRecordedSource(recorded)
 	f.recordedLoaded = true
 	return nil
-}
-
-// watchFrom watches from the version on, resuming a watch that broke, until the version is gone or
-// the context ends. It polls if the server does not support watches.
-func (f *Feed) watchFrom(ctx context.Context, version account.ResourceVersion) error {
-	var tries backoff
-	for {
-		reached, err := f.watch(ctx, version)
-		if reached != version {
-			version = reached
-			tries.reset()
-		}
-		switch {
-		case ctx.Err() != nil, needsList(err):
-			return err
-		case errors.Is(err, ErrWatchUnsupported):
-			if version, err = f.poll(ctx); err != nil {
-				return err
-			}
-		case errors.Is(err, io.EOF): // the service ended it, for example for a restart
-			timer.Sleep(ctx, tries.next())
-		default:
-			f.recordError(ctx, err)
-			timer.Sleep(ctx, tries.next())
-		}
-	}
-}
-
-// needsList reports whether, after this error, another watch from the same version would fail
-// equally or miss changes: a key that was refused may be replaced by another account's.
-func needsList(err error) bool {
-	if errors.Is(err, errListDue) {
-		return true
-	}
-	switch account.CodeOf(err) {
-	case account.CodeNoCredential, account.CodeUnknownCredential, account.CodeUnknownKey, account.CodeExpired,
-		account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute,
-		account.CodeBadAnswer:
-		return true
-	}
-	return false
-}
-
-// watch runs one watch until it breaks, and returns the version up to which everything was applied.
-func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (account.ResourceVersion, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
-	defer cancel(nil)
-	w, err := f.Source.Watch(ctx, version)
-	if err != nil {
-		return version, fmt.Errorf("watching the account's endpoints: %w", err)
-	}
-	defer w.Close()
-	f.setPolling(false)
-	waiting.Go(func() { f.endWatchWhenListDue(ctx, cancel) })
-	for {
-		ev, err := w.Next()
-		if cause := context.Cause(ctx); errors.Is(cause, errListDue) {
-			return version, cause
-		}
-		if err != nil {
-			return version, fmt.Errorf("watching the account's endpoints: %w", err)
-		}
-		f.recordSuccess()
-		if ev.Type != account.Bookmark {
-			f.OnChange(f.Set.Apply(ev))
-		}
-		version = ev.ResourceVersion
-	}
-}
-
-// errListDue ends a watch when a complete list is due.
-var errListDue = errors.New("a complete list is due")
-
-// endWatchWhenListDue ends the watch when the Set needs a complete list. It returns when ctx is
-// done.
-func (f *Feed) endWatchWhenListDue(ctx context.Context, end context.CancelCauseFunc) {
-	for ctx.Err() == nil {
-		at, changed := f.Set.nextList()
-		wait, stop := ctx, context.CancelFunc(func() {})
-		if !at.IsZero() {
-			wait, stop = context.WithDeadline(ctx, at)
-		}
-		select {
-		case <-changed:
-		case <-wait.Done():
-			end(errListDue) // has no effect if ctx is done
-		}
-		stop()
-	}
-}
-
-// poll lists with jitter until a watch is to be tried again, and returns the last list's version.
-func (f *Feed) poll(ctx context.Context) (account.ResourceVersion, error) {
-	f.setPolling(true)
-	var version account.ResourceVersion
-	for until := time.Now().Add(rewatchEvery); time.Now().Before(until); {
-		timer.Sleep(ctx, pollEvery*9/10+rand.N(pollEvery/5))
-		if ctx.Err() != nil {
-			return version, ctx.Err()
-		}
-		var err error
-		if version, err = f.list(ctx); err != nil {
-			return version, err
-		}
-	}
-	return version, nil
 }
 
 func (f *Feed) setPolling(polling bool) {
@@ -254,31 +212,4 @@ func (f *Feed) recordSuccess() {
 	if recovered {
 		f.Log.Info("The account can be read again")
 	}
-}
-
-// recordError records the error and logs it if it changed.
-func (f *Feed) recordError(ctx context.Context, err error) {
-	if ctx.Err() != nil || err == nil {
-		return
-	}
-	f.mu.Lock()
-	changed := f.status.Err == nil || f.status.Err.Error() != err.Error()
-	if f.status.Err == nil {
-		f.status.Since = time.Now()
-	}
-	f.status.Err = err
-	f.mu.Unlock()
-	if changed {
-		f.Log.Error(err, "The account cannot be read; projected endpoints stay, and reading is retried")
-	}
-}
-
-// backoff grows from firstBackoff to maxBackoff, with full jitter.
-type backoff struct{ limit time.Duration }
-
-func (b *backoff) reset() { b.limit = 0 }
-
-func (b *backoff) next() time.Duration {
-	b.limit = min(max(2*b.limit, firstBackoff), maxBackoff)
-	return rand.N(b.limit)
 }

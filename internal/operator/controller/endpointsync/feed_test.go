@@ -16,12 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
 )
 
 // fakeSource is a Source whose responses the test sets.
 type fakeSource struct {
 	list  func() (Snapshot, error)
-	watch func(account.ResourceVersion) (Watcher, error)
+	watch func(account.ResourceVersion) (apiclient.EndpointWatch, error)
 	calls []string
 	at    []time.Time
 }
@@ -35,7 +36,7 @@ func (s *fakeSource) List(context.Context) (Snapshot, error) {
 	return s.list()
 }
 
-func (s *fakeSource) Watch(ctx context.Context, v account.ResourceVersion) (Watcher, error) {
+func (s *fakeSource) Watch(ctx context.Context, v account.ResourceVersion) (apiclient.EndpointWatch, error) {
 	s.note("watch " + v.String())
 	w, err := s.watch(v)
 	if tape, ok := w.(*fakeWatch); ok {
@@ -44,7 +45,7 @@ func (s *fakeSource) Watch(ctx context.Context, v account.ResourceVersion) (Watc
 	return w, err
 }
 
-// fakeWatch is a Watcher that returns events and then err, or waits for the context if err is nil.
+// fakeWatch is a watch that returns events and then err, or waits for the context if err is nil.
 type fakeWatch struct {
 	ctx    context.Context
 	events []account.EndpointEvent
@@ -104,7 +105,7 @@ func listOf(seq int64, endpoints ...account.Endpoint) func() (Snapshot, error) {
 func TestFeed_ResumesBrokenWatch(t *testing.T) {
 	watches := 0
 	s := &fakeSource{list: listOf(5)}
-	s.watch = func(account.ResourceVersion) (Watcher, error) {
+	s.watch = func(account.ResourceVersion) (apiclient.EndpointWatch, error) {
 		watches++
 		if watches == 1 {
 			return &fakeWatch{err: io.ErrUnexpectedEOF, events: []account.EndpointEvent{
@@ -126,7 +127,7 @@ func TestFeed_ResumesBrokenWatch(t *testing.T) {
 
 func TestFeed_RelistsWhenVersionIsGone(t *testing.T) {
 	s := &fakeSource{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
-	s.watch = func(v account.ResourceVersion) (Watcher, error) {
+	s.watch = func(v account.ResourceVersion) (apiclient.EndpointWatch, error) {
 		if v.Seq == 5 {
 			s.list = listOf(50, agentEndpoint("ep-2", "http://c.d"))
 			return nil, account.Errorf(account.CodeGone, "compacted")
@@ -144,8 +145,8 @@ func TestFeed_RelistsWhenVersionIsGone(t *testing.T) {
 }
 
 func TestFeed_PollsWithoutWatch(t *testing.T) {
-	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
-		return nil, ErrWatchUnsupported
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (apiclient.EndpointWatch, error) {
+		return nil, apiclient.ErrWatchUnsupported
 	}}
 	play(t, s, 5*time.Minute, func(f *Feed, _ *Set) {
 		lists, watches := 0, 0
@@ -167,7 +168,7 @@ func TestFeed_PollsWithoutWatch(t *testing.T) {
 
 func TestFeed_ListsAgainAtServerWithoutClusterset(t *testing.T) {
 	lists := 0
-	s := &fakeSource{watch: func(account.ResourceVersion) (Watcher, error) { return &fakeWatch{}, nil }}
+	s := &fakeSource{watch: func(account.ResourceVersion) (apiclient.EndpointWatch, error) { return &fakeWatch{}, nil }}
 	s.list = func() (Snapshot, error) {
 		lists++ // the server is updated after the third
 		return Snapshot{Version: version(5), AccountID: "ac-1", StoreID: "st-1", WithoutClusterset: lists <= 3}, nil
@@ -199,7 +200,7 @@ func TestFeed_RetriesFailuresWithinTwoSeconds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &fakeSource{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
 			watches := 0
-			s.watch = func(account.ResourceVersion) (Watcher, error) {
+			s.watch = func(account.ResourceVersion) (apiclient.EndpointWatch, error) {
 				if watches++; watches == 1 {
 					return &fakeWatch{err: failure}, nil
 				}
@@ -217,7 +218,7 @@ func TestFeed_RetriesFailuresWithinTwoSeconds(t *testing.T) {
 					t.Errorf("failing for %s, want as long as nothing works", failing)
 				}
 				for i := 1; i < len(s.at); i++ {
-					if pause := s.at[i].Sub(s.at[i-1]); pause > maxBackoff {
+					if pause := s.at[i].Sub(s.at[i-1]); pause > apiclient.MaxPause {
 						t.Errorf("a pause of %s before %s", pause, s.calls[i])
 					}
 				}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
 )
 
 // removalTest is a Set of n hostnames, each with an endpoint and an object, and a clock.
@@ -295,7 +296,7 @@ func TestFeed_ListsWhenHeldMassIsDue(t *testing.T) {
 	}
 	s := &fakeSource{list: listOf(5, endpoints...)}
 	var set *Set
-	s.watch = func(v account.ResourceVersion) (Watcher, error) {
+	s.watch = func(v account.ResourceVersion) (apiclient.EndpointWatch, error) {
 		if v.Seq == 5 {
 			set.Seed(objects)
 			s.list = listOf(16, endpoints[11:]...)
@@ -319,7 +320,7 @@ func TestFeed_ListsWhenHeldMassIsDue(t *testing.T) {
 }
 
 func TestFeed_ListsOnRequest(t *testing.T) {
-	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (apiclient.EndpointWatch, error) {
 		return &fakeWatch{}, nil
 	}}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
@@ -334,7 +335,7 @@ func TestFeed_ListsOnRequest(t *testing.T) {
 
 func TestFeed_LoadsRecordedSourceBeforeList(t *testing.T) {
 	tries := 0
-	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
+	s := &fakeSource{list: listOf(5), watch: func(account.ResourceVersion) (apiclient.EndpointWatch, error) {
 		return &fakeWatch{}, nil
 	}}
 	playFrom(t, s, func(f *Feed) {

@@ -114,7 +114,7 @@ func newNamespace(t *testing.T, service *servicetest.Server, acl ...string) *har
 		t.Fatal(err)
 	}
 	t.Cleanup(api.CloseIdleConnections)
-	h.account = &recorder{Account: accountclient.New(api)}
+	h.account = &recorder{API: accountclient.New(api)}
 	return h
 }
 
@@ -171,7 +171,7 @@ func ownNamespace(namespace, binding, url string) (account.EndpointURL, string) 
 
 // recorder records the calls of the account's API.
 type recorder struct {
-	cloudendpoint.Account
+	accountclient.API
 
 	mu    sync.Mutex
 	calls []string
@@ -231,27 +231,27 @@ func recorded[T any](r *recorder, call string, do func() (T, error)) (result T, 
 }
 
 func (r *recorder) Endpoint(ctx context.Context, id string) (*account.Endpoint, error) {
-	return recorded(r, "GET", func() (*account.Endpoint, error) { return r.Account.Endpoint(ctx, id) })
+	return recorded(r, "GET", func() (*account.Endpoint, error) { return r.API.Endpoint(ctx, id) })
 }
 
 func (r *recorder) ListEndpoints(
 	ctx context.Context, f account.EndpointFilter,
 ) (*apiclient.EndpointSnapshot, error) {
-	return recorded(r, "LIST", func() (*apiclient.EndpointSnapshot, error) { return r.Account.ListEndpoints(ctx, f) })
+	return recorded(r, "LIST", func() (*apiclient.EndpointSnapshot, error) { return r.API.ListEndpoints(ctx, f) })
 }
 
 func (r *recorder) CreateEndpoint(ctx context.Context, e account.Endpoint) (*account.Endpoint, error) {
-	return recorded(r, "POST", func() (*account.Endpoint, error) { return r.Account.CreateEndpoint(ctx, e) })
+	return recorded(r, "POST", func() (*account.Endpoint, error) { return r.API.CreateEndpoint(ctx, e) })
 }
 
 func (r *recorder) PatchEndpoint(
 	ctx context.Context, id string, p account.EndpointPatch, owner *account.Owner,
 ) (*account.Endpoint, error) {
-	return recorded(r, "PATCH", func() (*account.Endpoint, error) { return r.Account.PatchEndpoint(ctx, id, p, owner) })
+	return recorded(r, "PATCH", func() (*account.Endpoint, error) { return r.API.PatchEndpoint(ctx, id, p, owner) })
 }
 
 func (r *recorder) DeleteEndpoint(ctx context.Context, id string) error {
-	_, err := recorded(r, "DELETE", func() (struct{}, error) { return struct{}{}, r.Account.DeleteEndpoint(ctx, id) })
+	_, err := recorded(r, "DELETE", func() (struct{}, error) { return struct{}{}, r.API.DeleteEndpoint(ctx, id) })
 	return err
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
@@ -36,23 +35,13 @@ const (
 	unansweredRetry = 10 * time.Second
 )
 
-// Account are the account's endpoints, as the exporter may see and change them.
-type Account interface {
-	Endpoint(ctx context.Context, id string) (*account.Endpoint, error)
-	ListEndpoints(ctx context.Context, f account.EndpointFilter) (*apiclient.EndpointSnapshot, error)
-	CreateEndpoint(ctx context.Context, e account.Endpoint) (*account.Endpoint, error)
-	PatchEndpoint(ctx context.Context, id string, p account.EndpointPatch, owner *account.Owner) (
-		*account.Endpoint, error)
-	DeleteEndpoint(ctx context.Context, id string) error
-}
-
 // Options are what New needs.
 type Options struct {
 	// Client reads CloudEndpoints from the cache and writes their status.
 	Client client.Client
 	// Live reads them from the API server.
 	Live    client.Reader
-	Account Account
+	Account accountclient.API // Account are the account's endpoints, as the exporter may see and change them.
 	// Policies reads traffic policies.
 	Policies *policy.Reader
 	// CheckURL parses the URL of an object in the namespace, and returns why it is not admitted; ""

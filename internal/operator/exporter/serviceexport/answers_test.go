@@ -226,7 +226,7 @@ func TestReconcile_OldServer(t *testing.T) {
 			t.Errorf("%d lists in an hour", n)
 		}
 		h.account.set(nil, nil)
-		time.Sleep(refusedBackoff)
+		time.Sleep(refusedPause)
 		h.settle()
 		h.expect(hello, exportedWell)
 	})

@@ -170,7 +170,7 @@ func (a *fakeAccount) DeleteEndpoint(_ context.Context, id string) error {
 // watch is a WatchFunc.
 func (a *fakeAccount) watch(
 	ctx context.Context, _ account.EndpointFilter, v account.ResourceVersion,
-) (Watch, error) {
+) (apiclient.EndpointWatch, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.isGone {

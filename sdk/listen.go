@@ -24,7 +24,7 @@ type Listener struct {
 	*running
 
 	addr     Addr
-	slots    chan struct{} // has a token for each connection that waits for an Accept
+	slots    chan struct{} // a token for each connection that waits for an Accept
 	arriving chan *Conn
 }
 

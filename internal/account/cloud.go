@@ -21,7 +21,7 @@ type EndpointPatch struct {
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
 	OwnerUID                 *string        // the owner's new UID, once it was made again
-	ServiceExport            *ServiceExport // as a whole
+	ServiceExport            *ServiceExport // ServiceExport replaces the whole one.
 	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
 	// the endpoint has another one by now.
 	ExpectedPolicy *string

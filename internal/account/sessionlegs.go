@@ -30,7 +30,7 @@ type SessionLegs interface {
 // OwnLegs are the sessions that have a leg with a server, read at one moment.
 type OwnLegs struct {
 	SessionIDs []string
-	History    string // as in SessionHoldings
+	History    string // History is that of SessionHoldings.
 }
 
 // SessionHoldings are the endpoints, with their traffic policies, and the tunnels of a session,

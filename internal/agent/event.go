@@ -53,7 +53,7 @@ type Online struct {
 	Reconnected                      bool
 	EndpointID                       string // the endpoint's id; a labelled tunnel's id
 	OwnerEndpointID                  string // the oldest endpoint of the same owner at the URL; "" without an owner
-	AssignedURL                      string // as the server has it; "" for a labelled tunnel
+	AssignedURL                      string // AssignedURL is the server's URL; "" for a labelled tunnel.
 	SessionID, Server, ServerVersion string
 }
 
@@ -64,7 +64,7 @@ type BindRefused struct {
 
 	Cause      string
 	Code       tunnel.Code // "" = no answer
-	StillBound bool        // it is served as it was before its change
+	StillBound bool        // StillBound reports that it is served as before its change.
 }
 
 // Removed reports that an endpoint which the last Agent.Set did not have is not bound any more.

@@ -33,8 +33,8 @@ type endpoint struct {
 	identity identity
 	spec     *spec         // the spec in the last Set that had it
 	removed  bool          // the last Set did not have it
-	bound    *spec         // as it was bound last, by which its streams are served; nil = never
-	session  *sessionBinds // that has bound it last; nil = none has, or it was unbound since
+	bound    *spec         // the last one that was bound, by which its streams are served; nil = never
+	session  *sessionBinds // the session that has bound it last; nil = none has, or it was unbound since
 	id       string        // the latest bind's id
 	// the latest bind's secret; in memory only, sent with the next bind
 	resumeSecret string

@@ -27,7 +27,7 @@ type tlsListener struct {
 	listener        net.Listener
 	tls             *tls.Config
 	tunnel          func(context.Context, *tls.Conn) error // serves one connection and closes it
-	http            *framing.Listener // of the HTTP server
+	http            *framing.Listener                      // of the HTTP server
 	unauthenticated *unauthenticatedLimiter
 	log             *slog.Logger
 	conns           sync.WaitGroup // handshakes and tunnel connections

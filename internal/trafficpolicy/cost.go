@@ -23,9 +23,9 @@ const (
 	itemSteps  = 10        // looking at an element of a list
 	entrySteps = 50        // comparing an entry of a map
 	parseSteps = 4         // making a variable of a byte of the request
-	scanBytes  = 1         // that a step reads where a function works through a text
-	keyBytes   = 4         // that a step looks up
-	copyBytes  = 32        // that a step compares or copies
+	scanBytes  = 1         // bytes that a step reads where a function works through a text
+	keyBytes   = 4         // bytes of keys that a step looks up
+	copyBytes  = 32        // bytes that a step compares or copies
 )
 
 // errCost is the error of a request that has used up its steps.

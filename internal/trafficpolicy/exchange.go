@@ -39,7 +39,7 @@ type exchange struct {
 	status    int                 // the response's status
 	cloned    bool                // r is a copy that may be changed
 	cache     map[string]any      // values that are dear to make
-	steps     int                 // that are left
+	steps     int                 // steps that are left
 	budget    *int                // steps of the exchange, or those of the request that a response belongs to
 	results   map[string]any      // what actions have found out, for later rules
 

@@ -20,7 +20,7 @@ const (
 	maxRules       = 128 // in all phases
 	maxPerRule     = 16  // expressions, and actions
 	maxExpressions = 512 // with those inside of texts
-	maxProblems    = 50  // that are reported
+	maxProblems    = 50  // problems that are reported
 )
 
 // Options configure the compilation of a policy.

@@ -19,7 +19,7 @@ import (
 // passes everything else on. Interim responses and the switch to another protocol pass unchanged.
 type responseWriter struct {
 	http.ResponseWriter
-	request         *exchange   // that has come to its end
+	request         *exchange   // the exchange that has come to its end
 	wroteHeader     bool        // or hijacked
 	discardedHeader http.Header // not nil when the policy has answered itself: what the upstream says is then dropped
 	cancelUpstream  context.CancelFunc

@@ -12,7 +12,7 @@ import (
 
 // rule is a compiled rule. A rule without expressions matches everything.
 type rule struct {
-	name        string // as given, else on_http_request[2]
+	name        string // the given name, else on_http_request[2]
 	expressions []*expression
 	actions     []ruleAction
 }

@@ -30,7 +30,7 @@ type Conn struct {
 	// other requests too.
 	Abort func()
 
-	geoCache *Geo // that was asked for
+	geoCache *Geo // the answer to an earlier question
 }
 
 // Geo is the approximate location of an address; empty fields are unknown. Numbers are decimal, the

@@ -48,7 +48,7 @@ type connManager struct {
 
 // dialResult is the result of dialing a further connection.
 type dialResult struct {
-	replicaID string // that answered; "" = none
+	replicaID string // the replica that answered; "" = none
 	isNewLeg  bool
 	err       error
 }

@@ -23,7 +23,7 @@ const (
 	busyTime  = time.Second
 
 	grownConnections = 8                // the most connections of a growing session
-	lossyConnections = maxConnections   // likewise where packets are lost, because each loss slows its connection down
+	lossyConnections = maxConnections   // where packets are lost: each loss slows its connection down
 	desireTime       = time.Minute      // how long a session keeps its desired number after it was last busy
 	idleTime         = 30 * time.Second // without a stream, until a surplus connection is closed
 	shrinkInterval   = 5 * time.Second  // how often a grown session looks for surplus connections

@@ -22,7 +22,7 @@ type OpenHeader struct {
 	ClientAddr string        // host:port of the pod or client, at most 128 bytes
 	TraceID    string        // at most 128 bytes
 	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = unknown
-	Pod        *PodIdentity  // as the forwarder states it; nil = unknown
+	Pod        *PodIdentity  // the forwarder's statement; nil = unknown
 	RelayID    uint64        // between replicas: the opener's number of the stream; 0 = none
 
 	// BytesFollow is not sent. It tells Open that the caller is about to write: the header is sent

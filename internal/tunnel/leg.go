@@ -72,7 +72,7 @@ func (s *Session) isReplicated() bool { return s.welcome.ReplicaID != "" }
 type connNeeds struct {
 	links    int  // connections that take new streams
 	minimum  int  // how many there should be without traffic
-	want     int  // likewise with the traffic
+	want     int  // connections wanted for the traffic
 	legs     int  // replicas that respond on one of the links
 	replicas int  // how many there are
 	leg      bool // a connection with another replica is missing

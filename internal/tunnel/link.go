@@ -29,7 +29,7 @@ type link struct {
 	session      *Session         // set by Session.addLink
 	replicaID    string           // the server's, on the client's side; set before the link is added
 	replicas     int              // how many the server knows of; guarded by the session's mutex
-	addresses    []ReplicaAddress // that the server has announced; guarded by the session's mutex
+	addresses    []ReplicaAddress // addresses that the server has announced; guarded by the session's mutex
 	avoidUntil   time.Time        // its replica refuses streams; guarded by the session's mutex
 	streams      atomic.Int64
 	idleSince    atomic.Int64  // when streams became 0; Unix nanoseconds

@@ -87,7 +87,7 @@ type serverSession struct {
 
 	replicasMu sync.Mutex       // serializes messages about replicas
 	replicas   int              // number that the client was told
-	addresses  []ReplicaAddress // that the client was told
+	addresses  []ReplicaAddress // addresses that the client was told
 	welcomed   bool             // the first connection's welcome was sent
 }
 

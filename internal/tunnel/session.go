@@ -69,7 +69,7 @@ type Session struct {
 
 	// On the client's side, with several servers (replicas).
 	replicas         int                  // how many accept sessions; 0 = the server is alone
-	peerDesired      desiredConns         // as one of the servers asks, for itself
+	peerDesired      desiredConns         // the wish of one of the servers, for itself
 	drainingReplicas map[string]time.Time // those that are about to stop, and when
 	onlyDraining     bool                 // no connection is with a replica that continues
 	drainTimer       *time.Timer          // calls endLegSearch

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	chunksAtOnce = 8        // that a feed allocates
+	chunksAtOnce = 8        // chunks that a feed allocates together
 	blockSize    = 2 << 10  // bytes that a feed allocates for the data of several chunks
 	maxInBlock   = 512      // bytes of a chunk's data in a block; exchanges copy what they keep of it
 	minBuffer    = 2 << 10  // bytes of a chunk's data in memory that is recycled

@@ -166,7 +166,7 @@ type chunk struct {
 	lost   int64         // those of gap that were wanted
 	data   []byte
 	size   int     // bytes of the memory that data is in
-	buffer *buffer // that memory, if it is recycled
+	buffer *buffer // buffer of that memory, if it is recycled
 	cost   int64   // in Recorder.queued
 	isEnd  bool    // the connection's end, in the client's feed
 	cause  error   // the end's cause

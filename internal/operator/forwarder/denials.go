@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	maxDenials         = 64          // that are kept
+	maxDenials         = 64          // denials that are kept
 	denialLogInterval  = time.Minute // between two log lines about the same
 	denialLogRate      = 5           // log lines about different ones a second
 	denialLogRateBurst = 20

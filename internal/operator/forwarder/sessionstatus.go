@@ -26,7 +26,7 @@ type SessionStatus struct {
 // LegStatus is one replica of the service that the session is connected to.
 type LegStatus struct {
 	Replica      string `json:"replica"`                // its id
-	Draining     bool   `json:"draining,omitempty"`     // it is about to stop
+	Draining     bool   `json:"draining,omitempty"`     // Draining reports that it is about to stop.
 	Unresponsive bool   `json:"unresponsive,omitempty"` // it does not respond
 }
 

@@ -38,7 +38,7 @@ type File struct {
 	mu      sync.Mutex
 	last    string    // the last token that the file held; "" = none yet
 	expires time.Time // of last
-	problem string    // that was logged last; "" = none
+	problem string    // the problem that was logged last; "" = none
 }
 
 // New returns the file at path. It need not exist yet.

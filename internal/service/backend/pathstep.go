@@ -13,7 +13,7 @@ type pathStep struct {
 	failed    bool // the last attempt with a result failed
 
 	chosen   int       // index of the child on the path
-	wasProbe bool      // as probe, but kept after the result
+	wasProbe bool      // probe's value, kept after the result
 	probe    bool      // this is the one live connection that probes the child
 	started  time.Time // when the child was chosen
 }

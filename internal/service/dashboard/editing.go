@@ -53,7 +53,7 @@ type editor struct {
 type subject struct {
 	id, title string
 	updatedAt time.Time
-	shown     values // as the form shows them
+	shown     values // values in the form
 	policy    string // with its secrets, of an endpoint
 	object    any
 }
@@ -228,7 +228,7 @@ type editPage struct {
 	Base, Version  string
 	Secrets        string
 	Account        string
-	SecretNames    string // as redact.SecretNames
+	SecretNames    string // SecretNames is redact.SecretNames.
 	Restored       bool   // the form has what was typed before the browser was signed out
 	More           int    // rows for children that a further press of its button adds
 	HasMembers     bool

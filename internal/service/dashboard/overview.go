@@ -53,7 +53,7 @@ type summary struct {
 	Backends, FailedOverBackends       objectCount
 	Identities, LiveSessions           objectCount
 	Problems                           []problem // the first problemsShown
-	MoreProblems                       int       // that are not in Problems
+	MoreProblems                       int       // problems that are not in Problems
 }
 
 func (m *summary) addProblem(p problem) {

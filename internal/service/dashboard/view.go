@@ -42,7 +42,7 @@ type frame struct {
 	BaseURL      string
 	Style, Icon  string
 	Script       string
-	MayWrite     bool // has the scope admin
+	MayWrite     bool // MayWrite reports the scope admin.
 	MayRevoke    bool
 	MayRead      bool // more than identities
 	GeoIP        bool

@@ -19,7 +19,7 @@ type clientBody struct {
 	io.ReadCloser
 	record   *RequestRecord
 	received *http.Request // the server's, which sets its trailers at the end of the body
-	trailer  http.Header   // is sent on; filled in at the end of the body
+	trailer  http.Header   // the trailer that is sent on; filled in at the end of the body
 
 	mu        sync.Mutex
 	readBegan bool

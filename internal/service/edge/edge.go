@@ -133,7 +133,7 @@ type Options struct {
 	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logins runs the login actions of traffic policies; nil = they deny.
 	Logins      trafficpolicy.LoginHandler
-	RootCAs     *x509.CertPool // that certify static addresses with TLS; nil = those of the system
+	RootCAs     *x509.CertPool // authorities for static addresses with TLS; nil = those of the system
 	Meter       Meter
 	Logger      *slog.Logger
 	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s

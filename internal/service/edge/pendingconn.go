@@ -35,7 +35,7 @@ type pendingConn struct {
 	client Client
 	route  *route
 	header tunnel.OpenHeader // what is known of the client
-	target target            // that answered
+	target target            // the target that answered
 
 	once sync.Once
 	err  error

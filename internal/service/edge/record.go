@@ -23,7 +23,7 @@ import (
 type RequestRecord struct {
 	Endpoint  *account.Endpoint
 	Client    *ClientInfo
-	Request   *http.Request // as the client sent it; nil for a connection
+	Request   *http.Request // the client's request; nil for a connection
 	StartedAt time.Time
 
 	// Meter.Start may set these.

@@ -60,7 +60,7 @@ type file struct {
 	path       string
 	reader     atomic.Pointer[maxminddb.Reader]
 	loaded     fileVersion // the version of the content that was read last
-	contentErr error       // that content's error; nil when it is a database
+	contentErr error       // the content's error; nil when it is a database
 	lastLogged string      // error
 }
 

@@ -60,7 +60,7 @@ type Handler struct {
 	Logger *slog.Logger
 	Clock  func() time.Time
 
-	OnAnswer func(status int, code account.Code) // as in SharedOptions
+	OnAnswer func(status int, code account.Code) // OnAnswer is that of SharedOptions.
 }
 
 // Run runs handle. An error of it, or a panic, is answered by writeError, unless the answer has

@@ -36,7 +36,7 @@ type Failure struct {
 // log only.
 type PersonalError struct {
 	Public string                // without what is personal
-	Person account.LoginIdentity // as the provider confirmed it
+	Person account.LoginIdentity // the person whom the provider confirmed
 	Cause  error
 }
 

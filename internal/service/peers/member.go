@@ -29,7 +29,7 @@ type Member struct {
 
 	// guarded by Peers.mu
 	sequence    uint64    // the last question whose answer has described it
-	connections int       // that it had when the peer was asked
+	connections int       // its connections when the peer was asked
 	silentSince time.Time // since when its agent is known not to respond; zero: it does
 	uses        int       // choices that are not released
 	lastChosen  uint64    // 0 = never

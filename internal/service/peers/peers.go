@@ -23,7 +23,7 @@ type Replica struct {
 	ID           string
 	RelayAddress string // host:port where its peers reach it
 	Version      string // the program's version
-	Draining     bool   // it is about to stop
+	Draining     bool   // Draining reports that it is about to stop.
 }
 
 // Options configure Peers. ID, Key, Replicas and Local are required.
@@ -80,7 +80,7 @@ type Query struct {
 // Holder is an endpoint or labelled tunnel that a session has bound on the replica that was asked.
 type Holder struct {
 	Endpoint     account.Endpoint // with its traffic policy
-	Connections  int              // that it serves now
+	Connections  int              // connections that it serves now
 	Unresponsive bool             // its agent does not answer pings
 	Asked        time.Time        // when the bind was asked of the store
 }
@@ -139,7 +139,7 @@ type Peers struct {
 	lastLeft     time.Time                            // when a replica was last removed from peers
 	inbound      map[string]map[*inboundConn]struct{} // by the caller's id
 	questions    map[queryKey]*question
-	relayed      map[relayedKey]*tunnel.Stream // that peers have opened to agents here
+	relayed      map[relayedKey]*tunnel.Stream // streams that peers have opened to agents here
 	relayedLive  int                           // number of these streams
 	relayedEnded chan struct{}                 // closed when relayedLive becomes 0; nil = nothing waits for it
 	sequence     uint64                        // the last question's number

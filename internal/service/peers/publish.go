@@ -78,7 +78,7 @@ type publication struct {
 	peers   *Peers
 	ctx     context.Context
 	change  Change
-	told    map[string]*peer // that have not answered, by id
+	told    map[string]*peer // peers that have not answered, by id
 	done    []string         // those that have, or are gone
 	answers chan string
 }

@@ -21,9 +21,9 @@ type Status struct {
 	StoreAge             time.Duration // age of the store's last answer to the peer, then; -1 = unknown
 
 	RelayedOut, RelayedIn int64 // streams so far: that this replica opened over the peer, and the reverse
-	Members               int   // that are known through the link
-	PendingChanges        int64 // that the peer has not answered
-	OverdueChanges        int64 // that it had not answered within its lease, so far
+	Members               int   // members that are known through the link
+	PendingChanges        int64 // changes that the peer has not answered
+	OverdueChanges        int64 // changes that it had not answered within its lease, so far
 }
 
 // Totals are counts over all peers, those that have left included.

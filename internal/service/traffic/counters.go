@@ -18,7 +18,7 @@ const statusClientGone = 499
 
 // Counters are one object's counters since its first traffic. They are safe for concurrent use.
 type Counters struct {
-	Bytes edge.Traffic // as they are moved
+	Bytes edge.Traffic // bytes, counted while they are moved
 
 	table           *Table
 	accountID       string
@@ -35,8 +35,8 @@ type Counters struct {
 	errors map[account.Code]int64
 
 	// guarded by Table.mu
-	own  bool   // has metrics of its own
-	base Totals // that the metrics of the others have
+	own  bool   // whether it has metrics of its own
+	base Totals // what the metrics of the others have of it
 	gone bool   // was dropped
 
 	history history // guarded by Recorder.mu

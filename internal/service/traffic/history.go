@@ -21,7 +21,7 @@ type history struct {
 	weight  float64 // requests and connections of late
 	last    int64   // step that has a point
 
-	summed    bool // has no series: others have more traffic
+	summed    bool // whether it has no series because others have more traffic
 	since     time.Time
 	hour, day series
 }

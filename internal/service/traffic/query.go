@@ -65,7 +65,7 @@ type answer struct {
 	Since    time.Time         `json:"since"`
 	Left     time.Time         `json:"left,omitzero"` // when another replica last left
 	Summed   bool              `json:"summed,omitempty"`
-	Points   []byte            `json:"points,omitempty"` // as of appendPoint, from First
+	Points   []byte            `json:"points,omitempty"` // results of appendPoint, from First
 	Requests []Request         `json:"requests,omitempty"`
 	Counts   map[Key]rateCount `json:"counts,omitempty"`
 	Logins   []LoginFailure    `json:"logins,omitempty"`

@@ -41,7 +41,7 @@ type Recorder struct {
 	mu       sync.Mutex
 	began    time.Time
 	step     int64 // the last one that was added
-	minute   int64 // that has steps and is not closed; 0 = none
+	minute   int64 // the minute with steps that is not closed; 0 = none
 	accounts map[string]*accountHistory
 	failures loginFailures
 }

@@ -15,8 +15,8 @@ type series struct {
 
 // block has the points of consecutive steps.
 type block struct {
-	first int64 // step
-	last  int64 // that has a point
+	first int64 // first step
+	last  int64 // the last step with a point
 	data  []byte
 }
 

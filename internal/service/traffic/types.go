@@ -46,7 +46,7 @@ type Series struct {
 
 // Point is the traffic of one step: counts, not rates.
 type Point struct {
-	Requests, Connections uint64    // that ended: HTTP requests, and connections to tcp endpoints
+	Requests, Connections uint64    // what has ended: HTTP requests, and connections to tcp endpoints
 	Status                [6]uint64 // Requests by class: [2] is 2xx; [0]: the client left before the answer
 	Failed                uint64    // failed Requests and Connections; see Request.Failing
 	BytesIn, BytesOut     uint64    // from clients, to clients; when they were moved

@@ -137,7 +137,7 @@ type session struct {
 	holdings sync.RWMutex
 
 	// guarded by Server.mu
-	token    *account.TunnelCredential // as the watchdog last read it; replaced, never changed
+	token    *account.TunnelCredential // what the watchdog read last; replaced, never changed
 	tun      *tunnel.Session           // nil until Up
 	stored   bool                      // the store has, or had, a row of it
 	stopping bool                      // told to stop; its end will follow

@@ -30,7 +30,7 @@ const (
 // decoded is the body of a message without its content codings.
 type decoded struct {
 	data    []byte
-	codings []string // that were undone, as the header has them
+	codings []string // codings that were undone, by their names in the header
 	cut     bool     // the body has more than data
 	note    string   // why a coding was not undone; data is then as received
 }

@@ -20,7 +20,7 @@ import (
 
 // coverage is what the last pass knew of one hostname.
 type coverage struct {
-	ports string // as portsText returns them
+	ports string // result of portsText
 	err   error  // what prevented its policies
 }
 

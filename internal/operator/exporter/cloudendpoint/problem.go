@@ -22,7 +22,7 @@ const maxFields = 3
 
 // problem is why an object's endpoint is not as the object asks for.
 type problem struct {
-	condition string // that is False: ConditionAccepted or ConditionBound
+	condition string // the condition that is False: ConditionAccepted or ConditionBound
 	reason    string
 	message   string
 	// keepsEndpoint means that an endpoint of before stays as it is.

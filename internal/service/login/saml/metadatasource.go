@@ -30,7 +30,7 @@ type metadataSource struct {
 	client *http.Client
 	now    func() time.Time
 
-	fetchLock chan struct{} // has one value during a fetch
+	fetchLock chan struct{} // one value during a fetch
 
 	mu      sync.Mutex
 	entity  *entity // nil = never fetched

@@ -57,7 +57,7 @@ func newAccess(ctx context.Context, mgr ctrl.Manager, direct directClients, o Ma
 	}
 	own := direct.anchors.Installation
 	a.policies = networkpolicy.New(networkpolicy.Options{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: direct.anchors.Owners,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: direct.anchors,
 		Disabled: !o.NetworkPolicies || !o.BindingEnabled || a.unread, Layout: policyLayout(o, s, own),
 		Access: a.allowed, Passed: func() { a.notifyAll(ctx) },
 	})
@@ -135,7 +135,7 @@ func (a *access) setup(
 	a.policies.ReliedOn = func() bool { return o.BindingEnabled && forwarders.NetworkPoliciesReliedOn() }
 	statuses := &accessstatus.Reconciler{Client: a.client, Forwarders: forwarders, Now: time.Now}
 	if !a.policies.Disabled {
-		statuses.NetworkPolicies, register.NetworkPolicies = a.policies, a.policies.Condition
+		statuses.NetworkPolicies, register.NetworkPolicies = a.policies, a.policies
 	}
 	errs := []error{a.policies.SetupWithManager(mgr, a.listed == nil),
 		statuses.SetupWithManager(mgr, a.listed == nil, a.changes)}

@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
 )
 
 const (

@@ -153,25 +153,24 @@ func addRunnables(
 		OnChange: notifyOf(report, changes, availability, importChanges)}
 	sync := newEndpointSync(mgr, o, s, anchors, set, report)
 	sync.Approvals, sync.Latency = &endpointsync.Approvals{Notify: forwarderChanges.Notify}, latency
-	register := newRegistration(mgr, o, own, anchors, recorder, api)
+	register := newRegistration(mgr, o, anchors, recorder, api)
 	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register, importChanges)
 	if err != nil {
 		return err
 	}
 	services := boundendpoint.New(boundendpoint.Options{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: anchors, Account: set,
 		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "", Latency: latency,
 		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Now: time.Now,
 		Approved: sync.Approvals.Approved, Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets,
-		TargetRole: o.ClusterRole, TargetOwners: anchors.TargetOwners,
-		NamespaceTerminating: uninstall.NamespaceTerminating, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
+		TargetRole: o.ClusterRole, Uninstall: uninstall, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
-	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
+	register.Endpoints = accountEndpoints{feed, set}
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
 	imports := newServiceImports(ctx, mgr, direct, o, s, set, addresses, importChanges, recorder)
 	runnables := append(append(ofSlices(o, addresses), register, second), imports.runnables...)
 	if o.BindingEnabled {
-		register.EdgeStatus, register.Legs = forwarders.EdgeStatus, forwarders.Legs
+		register.Forwarders = forwarders
 		runnables = append(runnables, feed, forwarders)
 	} else {
 		set.Disable()
@@ -197,7 +196,7 @@ func newEndpointSync(
 	report *endpointsync.Reporter,
 ) *endpointsync.Reconciler {
 	return &endpointsync.Reconciler{
-		Client: mgr.GetClient(), Installation: anchors.Installation, Owners: anchors.Owners, Set: set,
+		Client: mgr.GetClient(), Anchors: anchors, Set: set,
 		Report: report, Now: time.Now, Ports: endpointsync.NewPorts(s.ports, portRest, time.Now),
 		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
 	}
@@ -225,17 +224,26 @@ func registerMetrics(
 // newRegistration returns the registration of this installation, without its connections to the
 // feed.
 func newRegistration(
-	mgr ctrl.Manager, o ManagerOptions, own installation.Installation, anchors *installation.Anchors,
-	recorder events.EventRecorder, api accountClients,
+	mgr ctrl.Manager, o ManagerOptions, anchors *installation.Anchors, recorder events.EventRecorder,
+	api accountClients,
 ) *registration.Registration {
-	return &registration.Registration{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: api, Keys: api.keys, Installation: own,
-		Owners:   anchors.Owners,
+	r := &registration.Registration{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: api, Anchors: anchors,
 		Recorder: recorder, Now: time.Now,
 		Spec: v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled,
 			EndpointSelector: o.EndpointSelector},
 		Version: version.String(), ClusterName: o.ClusterName, Log: mgr.GetLogger().WithName("registration"),
 	}
+	if api.keys != nil {
+		r.Keys = api.keys
+	}
+	return r
+}
+
+// accountEndpoints are the account's endpoints as registration reports of them.
+type accountEndpoints struct {
+	*endpointsync.Feed
+	*endpointsync.Set
 }
 
 // notifyOf returns a function that reports changes of the account as events and to the controllers.

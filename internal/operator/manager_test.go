@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
 )
 
 var _ = Describe("the manager", func() {

@@ -44,8 +44,8 @@ func newServiceImports(
 			Client: direct.client, Log: log}}}
 	}
 	r := serviceimport.New(serviceimport.Options{
-		Client: mgr.GetClient(), Live: direct.client, Installation: own, Exports: set, Addresses: addresses,
-		Changes: changes, Owners: direct.anchors.TargetOwners, Namespaces: s.namespaces, Recorder: recorder,
+		Client: mgr.GetClient(), Live: direct.client, Anchors: direct.anchors, Exports: set, Addresses: addresses,
+		Changes: changes, Namespaces: s.namespaces, Recorder: recorder,
 		Regarding: operatorObject(ctx, mgr.GetClient(), own), Log: log, ServeRetry: o.ServeRetry,
 		Domain: cmp.Or(o.ClustersetDomain, defaultClustersetDomain),
 	})
@@ -57,7 +57,7 @@ func (i serviceImports) setup(mgr ctrl.Manager, register *registration.Registrat
 	if i.reconciler == nil {
 		return nil
 	}
-	register.ServiceImports = i.reconciler.Condition
+	register.ServiceImports = i.reconciler
 	return i.reconciler.SetupWithManager(mgr)
 }
 

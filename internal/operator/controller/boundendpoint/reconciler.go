@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,8 +53,9 @@ type Options struct {
 	// Live reads from the API server.
 	Live   client.Reader
 	Layout Layout
-	// Owners returns the owner references of the chart's anchors.
-	Owners  func(context.Context) (installation.Owners, error)
+	// Anchors own what is written. An error of the API server for the anchors of a namespace counts
+	// as the namespace's refusal.
+	Anchors *installation.Anchors
 	Account Account
 	// Approved reports whether endpointsync wrote the spec. An event follows when it becomes so.
 	Approved func(*v1alpha1.BoundEndpoint) bool
@@ -77,15 +77,12 @@ type Options struct {
 	// Targets reads the Services of listed namespaces, which Client then does not cover. Nil if
 	// Namespaces lists none.
 	Targets *namespaces.Informers
-	// TargetOwners returns the owner references for the target Services of a namespace. An error of
-	// the API server counts as the namespace's refusal.
-	TargetOwners func(ctx context.Context, namespace string) ([]metav1.OwnerReference, error)
 	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have;
 	// messages name it.
 	TargetRole string
-	// NamespaceTerminating reports whether the operator's own namespace is being deleted, so that
-	// no target Service may stay. Nil: never.
-	NamespaceTerminating func() bool
+	// Uninstall reports whether the operator's own namespace is being deleted, so that no target
+	// Service may stay. Nil: never.
+	Uninstall *namespaces.UninstallCleanup
 	// TakeoverDelay is how long the name of a foreign Service must be free before it is used.
 	TakeoverDelay time.Duration
 	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by
@@ -194,7 +191,7 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 	if b.Spec.Cluster != "" {
 		return r.removeServices(ctx, b, nil)
 	}
-	owners, err := r.Owners(ctx)
+	owners, err := r.Anchors.Owners(ctx)
 	if apierrors.IsNotFound(err) {
 		missing := &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), retryAfter: refusalRetry}
 		return serviceState{services: b.Status.Services}, missing

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
 )
 
 var _ = Describe("Reconciler: a refusal of the API server", func() {

@@ -20,10 +20,10 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -185,7 +185,7 @@ func newHarness(ctx context.Context) *harness {
 
 func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
-		Client: h.counter, Live: h.Live, Owners: h.Anchors.Owners, Account: h.account, Forwarders: h.forwarders,
+		Client: h.counter, Live: h.Live, Anchors: h.Anchors, Account: h.account, Forwarders: h.forwarders,
 		Addresses: h.addresses, NetworkPolicies: h.policies, Projection: h.projection,
 		Recorder: h.Events, Now: h.Clock.Now,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
@@ -193,7 +193,6 @@ func (h *harness) restart() {
 			ForwarderService: "fairlead-forwarders",
 			Anchors:          []string{h.Anchors.ClusterRole, h.Anchors.Role}},
 		Namespaces:    namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
-		TargetOwners:  h.Anchors.TargetOwners,
 		Approved:      func(*v1alpha1.BoundEndpoint) bool { return !h.unapproved },
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
 	})

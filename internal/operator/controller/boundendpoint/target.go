@@ -22,7 +22,7 @@ func (r *Reconciler) ensureTarget(
 	if found := r.namespaceMissing(ctx, b.Spec.Namespace); found != nil {
 		return nil, found
 	}
-	owners, err := r.TargetOwners(ctx, b.Spec.Namespace)
+	owners, err := r.Anchors.TargetOwners(ctx, b.Spec.Namespace)
 	if err != nil {
 		return nil, r.explainForbidden(b.Spec.Namespace, problemFromError(err))
 	}
@@ -93,7 +93,7 @@ func (r *Reconciler) explainForbidden(namespace string, found *problem) *problem
 }
 
 func (r *Reconciler) terminating() bool {
-	return r.NamespaceTerminating != nil && r.NamespaceTerminating()
+	return r.Uninstall != nil && r.Uninstall.NamespaceTerminating()
 }
 
 // getService reads a Service from the cache that holds it. One that the cache lacks although it was

@@ -42,14 +42,12 @@ const (
 // Reconciler writes the specs of BoundEndpoints. Only the leader runs it.
 type Reconciler struct {
 	// Client reads from the cache.
-	Client       client.Client
-	Installation installation.Installation
-	// Owners returns the owner references of the chart's anchors.
-	Owners func(context.Context) (installation.Owners, error)
-	Set    *Set
-	Ports  *Ports
-	Delays Delays
-	Now    func() time.Time
+	Client  client.Client
+	Anchors *installation.Anchors
+	Set     *Set
+	Ports   *Ports
+	Delays  Delays
+	Now     func() time.Time
 	// Approvals records the specs that this manager wrote.
 	Approvals *Approvals
 	// Report emits events about endpoints that are not projected.
@@ -120,10 +118,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // isOurs reports whether this installation made the object. One that lost its labels or annotations
 // still has our anchor as its owner, and gets them back.
 func (r *Reconciler) isOurs(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
-	if r.Installation.Owns(o) {
+	if r.Anchors.Installation.Owns(o) {
 		return true
 	}
-	owners, err := r.Owners(ctx)
+	owners, err := r.Anchors.Owners(ctx)
 	return err == nil && slices.ContainsFunc(o.OwnerReferences, func(owner metav1.OwnerReference) bool {
 		return slices.Contains(owners.Local, owner)
 	})
@@ -158,18 +156,19 @@ func (r *Reconciler) write(
 	if spec == nil {
 		return nil, r.remove(ctx, current)
 	}
-	owners, err := r.Owners(ctx)
+	owners, err := r.Anchors.Owners(ctx)
 	if err != nil {
 		return nil, err
 	}
 	spec.Service, spec.Namespace, spec.Cluster = splitHostname(hostname)
-	next := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.Installation.Namespace, Name: hostname}}
+	own := r.Anchors.Installation
+	next := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: hostname}}
 	if current != nil {
 		next = current.DeepCopy()
 	}
 	next.Spec = *spec
 	next.OwnerReferences = owners.Local
-	r.Installation.Mark(next)
+	own.Mark(next)
 	switch {
 	case current == nil:
 		if err := r.Client.Create(ctx, next); err != nil {
@@ -227,18 +226,18 @@ func (r *Reconciler) seed(ctx context.Context) error {
 		return nil
 	}
 	var objects v1alpha1.BoundEndpointList
-	if err := r.Client.List(ctx, &objects, client.InNamespace(r.Installation.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &objects, client.InNamespace(r.Anchors.Installation.Namespace)); err != nil {
 		return fmt.Errorf("listing BoundEndpoints: %w", err)
 	}
 	var services corev1.ServiceList
 	if err := r.Client.List(ctx, &services,
-		client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
+		client.MatchingLabels{installation.Label: r.Anchors.Installation.ID()}); err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
 	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.isOurs(ctx, &o) })
 	observed := slices.Clone(objects.Items)
 	observed = slices.DeleteFunc(observed, func(o v1alpha1.BoundEndpoint) bool { return !o.Observed() })
-	r.Ports.seed(r.Installation, observed, services.Items)
+	r.Ports.seed(r.Anchors.Installation, observed, services.Items)
 	projected := map[string][]int32{}
 	for i := range objects.Items {
 		if ports := portsOf(r.trustedSpec(&objects.Items[i])); len(ports) > 0 {

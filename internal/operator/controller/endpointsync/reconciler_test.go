@@ -21,9 +21,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/selector"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
 )
 
 // harness is a fixture with a restartable reconciler and an account.
@@ -58,7 +58,7 @@ func (h *harness) restart(expression string) {
 	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace,
 		Name: "fairlead"}}
 	h.reconciler = &endpointsync.Reconciler{
-		Client: h.Client, Installation: h.Installation, Owners: h.Anchors.Owners, Set: h.set, Now: h.Clock.Now,
+		Client: h.Client, Anchors: h.Anchors, Set: h.set, Now: h.Clock.Now,
 		Ports:     endpointsync.NewPorts(h.ports, time.Minute, h.Clock.Now),
 		Delays:    endpointsync.Delays{Removal: 30 * time.Second, Rest: time.Minute},
 		Report:    endpointsync.NewReporter(h.Events, func() runtime.Object { return about }),

@@ -39,11 +39,10 @@ var ErrNotRead = errors.New("the EndpointAccess objects have not been read yet")
 type Options struct {
 	// Client reads from the cache, which holds the NetworkPolicies with our label; Live reads from
 	// the API server.
-	Client client.Client
-	Live   client.Reader
-	Layout Layout
-	// Owners returns the owner references of the chart's anchors.
-	Owners func(context.Context) (installation.Owners, error)
+	Client  client.Client
+	Live    client.Reader
+	Layout  Layout
+	Anchors *installation.Anchors // Anchors own the policies.
 	// Access returns what is allowed now, or ErrNotRead.
 	Access func(context.Context) (Access, error)
 	// Disabled deletes all policies: none is wanted.
@@ -89,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return result(err)
 	}
-	owners, err := r.Owners(ctx)
+	owners, err := r.Anchors.Owners(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

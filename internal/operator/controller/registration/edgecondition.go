@@ -15,22 +15,18 @@ import (
 // digits differ between attempts in the messages of a failing network: mostly ports.
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// setLegs writes how many replicas of the service the forwarders are connected to.
-func (r *Registration) setLegs(s *v1alpha1.KubernetesOperatorStatus) {
-	if r.Legs == nil {
-		s.Legs = ""
-	} else if known, legs := r.Legs(); known {
-		s.Legs = legs
-	}
-}
-
-// setEdgeCondition writes whether the forwarders have a session with the edge.
+// setEdgeCondition writes whether the forwarders have a session with the edge, and to how many
+// replicas of the service they are connected.
 func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
-	if r.EdgeStatus == nil {
+	if r.Forwarders == nil {
+		s.Legs = ""
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionEdgeReachable)
 		return
 	}
-	known, problem := r.EdgeStatus()
+	if known, legs := r.Forwarders.Legs(); known {
+		s.Legs = legs
+	}
+	known, problem := r.Forwarders.EdgeStatus()
 	if !known {
 		return
 	}
@@ -48,14 +44,13 @@ func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, ge
 	r.setCondition(s, generation, c)
 }
 
-// setOptionalCondition writes the condition of what an installation may do without, then read is
-// nil.
+// setOptionalCondition writes the condition of a part; nil: the installation does without.
 func (r *Registration) setOptionalCondition(
-	s *v1alpha1.KubernetesOperatorStatus, generation int64, typ string, read func() *metav1.Condition,
+	s *v1alpha1.KubernetesOperatorStatus, generation int64, typ string, part Part,
 ) {
-	if read == nil {
+	if part == nil {
 		meta.RemoveStatusCondition(&s.Conditions, typ)
-	} else if c := read(); c != nil {
+	} else if c := part.Condition(); c != nil {
 		r.setCondition(s, generation, *c)
 	}
 }

@@ -30,7 +30,7 @@ func (r *Registration) RecordedProjectedForwarders(ctx context.Context) ([]strin
 func (r *Registration) recorded(ctx context.Context) (v1alpha1.KubernetesOperatorStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
+	key := client.ObjectKey{Namespace: r.Anchors.Installation.Namespace, Name: r.Anchors.Installation.Release}
 	var object v1alpha1.KubernetesOperator
 	if err := r.Live.Get(ctx, key, &object); client.IgnoreNotFound(err) != nil {
 		return v1alpha1.KubernetesOperatorStatus{}, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)

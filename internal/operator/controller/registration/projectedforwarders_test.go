@@ -13,9 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
 )
 
 // laggingClient reads a KubernetesOperator as it was at first, as a cache does that has not seen
@@ -47,10 +46,8 @@ var _ = Describe("Registration: the forwarders that EndpointSlices list", func()
 	It("are written beside heartbeats although the cache lags behind, and read live", func(ctx SpecContext) {
 		f := fixture.New(ctx, config)
 		r := &registration.Registration{
-			Live: f.Live, Account: &fakeAccount{id: "op-1"}, Installation: f.Installation, Owners: f.Anchors.Owners,
+			Live: f.Live, Account: &fakeAccount{id: "op-1"}, Anchors: f.Anchors, Endpoints: &endpoints{},
 			Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
-			FeedStatus: func() endpointsync.FeedStatus { return endpointsync.FeedStatus{} },
-			Removals:   func() endpointsync.Removals { return endpointsync.Removals{} },
 		}
 		r.Client = f.Client
 		Expect(r.RecordedProjectedForwarders(ctx)).To(BeEmpty())
@@ -72,8 +69,8 @@ var _ = Describe("Registration: the forwarders that EndpointSlices list", func()
 
 		By("taking over from another manager, whose record stays until there is another one")
 		r = &registration.Registration{
-			Client: f.Client, Live: f.Live, Account: r.Account, Installation: f.Installation, Owners: r.Owners,
-			Recorder: r.Recorder, Now: r.Now, Log: r.Log, FeedStatus: r.FeedStatus, Removals: r.Removals,
+			Client: f.Client, Live: f.Live, Account: r.Account, Anchors: r.Anchors, Endpoints: r.Endpoints,
+			Recorder: r.Recorder, Now: r.Now, Log: r.Log,
 		}
 		_, err := r.Heartbeat(ctx)
 		Expect(err).NotTo(HaveOccurred())

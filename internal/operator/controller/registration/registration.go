@@ -34,7 +34,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/keyhandover"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=kubernetesoperators,verbs=get;list;watch;create;update
@@ -64,43 +63,55 @@ type Registrar interface {
 	UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error)
 }
 
+// Endpoints are the account's kubernetes-bound endpoints as this manager has them;
+// *endpointsync.Feed and *endpointsync.Set together.
+type Endpoints interface {
+	// Status returns whether the account's endpoints can be read, and Removals which of them are
+	// held.
+	Status() endpointsync.FeedStatus
+	Removals() endpointsync.Removals
+	// RequestList is called when the account returns another id for this installation than before,
+	// as another account does.
+	RequestList()
+}
+
+// Forwarders are the forwarders of the installation.
+type Forwarders interface {
+	// EdgeStatus returns whether all of them have a session with the service's edge, and the
+	// problem if not. While it is unknown, the last condition stays.
+	EdgeStatus() (known bool, problem string)
+	// Legs returns the status's Legs. While it is unknown, the last one stays.
+	Legs() (known bool, legs string)
+}
+
+// Part is a part of the manager that an installation may do without.
+type Part interface {
+	// Condition returns its condition of the KubernetesOperator, without generation and time. While
+	// it returns nil, the last one stays.
+	Condition() *metav1.Condition
+}
+
 // Registration registers the installation and maintains its KubernetesOperator.
 type Registration struct {
 	// Client reads BoundEndpoints and the KubernetesOperator from the cache.
 	Client client.Client
 	// Live reads from the API server.
-	Live         client.Reader
-	Account      Registrar
-	Installation installation.Installation
-	Owners       func(context.Context) (installation.Owners, error)
-	Spec         v1alpha1.KubernetesOperatorSpec
-	Version      string
+	Live    client.Reader
+	Account Registrar
+	Anchors *installation.Anchors
+	Spec    v1alpha1.KubernetesOperatorSpec
+	Version string
 	// ClusterName is the cluster's display name in the account.
 	ClusterName string
-	// FeedStatus returns whether the account's endpoints can be read, and Removals which of them
-	// are held.
-	FeedStatus func() endpointsync.FeedStatus
-	Removals   func() endpointsync.Removals
-	// OnOperatorIDChange is called when the account returns another id for this installation than
-	// before, as another account does.
-	OnOperatorIDChange func()
-	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
-	// problem if not. While it is unknown, the last condition stays. Nil: no forwarders run.
-	EdgeStatus func() (known bool, problem string)
-	// Legs returns the status's Legs. While it is unknown, the last one stays. Nil: no forwarders
-	// run.
-	Legs func() (known bool, legs string)
-	// ServiceImports returns the condition ServiceImportsReady, without generation and time. While
-	// it returns nil, the last one stays. Nil: Services are not imported.
-	ServiceImports func() *metav1.Condition
-	// NetworkPolicies returns the condition NetworkPoliciesWritten as ServiceImports does its own.
-	// Nil: no NetworkPolicies are written.
-	NetworkPolicies func() *metav1.Condition
-	// Keys knows the condition KeysKnown. Nil: the pods present secrets.
-	Keys     *keyhandover.Handover
-	Recorder events.EventRecorder
-	Now      func() time.Time
-	Log      logr.Logger
+	Endpoints   Endpoints
+	// Forwarders run unless it is nil, Services are imported unless ServiceImports is,
+	// NetworkPolicies are written unless NetworkPolicies is, and the pods present tokens of their
+	// ServiceAccounts unless Keys is.
+	Forwarders                            Forwarders
+	ServiceImports, NetworkPolicies, Keys Part
+	Recorder                              events.EventRecorder
+	Now                                   func() time.Time
+	Log                                   logr.Logger
 	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
 
@@ -130,8 +141,8 @@ func (r *Registration) Start(ctx context.Context) error {
 	logged := ""
 	var changed <-chan struct{}
 	for due := r.Now(); ctx.Err() == nil; sleep(ctx, changed, pollInterval*9/10+rand.N(pollInterval/5)) {
-		changed = r.Removals().Changed
-		if r.Now().Before(due) && r.FeedStatus().Err == nil {
+		changed = r.Endpoints.Removals().Changed
+		if r.Now().Before(due) && r.Endpoints.Status().Err == nil {
 			r.logChanged(ctx, &logged, r.Refresh(ctx))
 			continue
 		}
@@ -206,7 +217,7 @@ func (r *Registration) reportHeartbeat(ctx context.Context, operator *account.Op
 	next := object.DeepCopy()
 	if failure == nil {
 		if known := next.Status.OperatorID; known != "" && known != operator.ID {
-			r.OnOperatorIDChange()
+			r.Endpoints.RequestList()
 		}
 		next.Status.OperatorID = operator.ID
 	}
@@ -255,12 +266,7 @@ func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.
 	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionServiceImportsReady, r.ServiceImports)
 	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionNetworkPoliciesWritten,
 		r.NetworkPolicies)
-	var keys func() *metav1.Condition
-	if r.Keys != nil {
-		keys = r.Keys.Condition
-	}
-	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionKeysKnown, keys)
-	r.setLegs(&next.Status)
+	r.setOptionalCondition(&next.Status, object.Generation, v1alpha1.ConditionKeysKnown, r.Keys)
 	if r.projectedForwarders != nil {
 		next.Status.ProjectedForwarders = *r.projectedForwarders
 	}
@@ -289,7 +295,7 @@ func (r *Registration) writeStatus(ctx context.Context, object, next *v1alpha1.K
 
 // ensureObject returns the KubernetesOperator, created or repaired if necessary.
 func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOperator, error) {
-	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
+	key := client.ObjectKey{Namespace: r.Anchors.Installation.Namespace, Name: r.Anchors.Installation.Release}
 	current := &v1alpha1.KubernetesOperator{}
 	err := r.Client.Get(ctx, key, current)
 	if apierrors.IsNotFound(err) && r.latest != nil {
@@ -301,7 +307,7 @@ func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOp
 	if slices.Contains(r.replaced, current.ResourceVersion) {
 		current = r.latest
 	}
-	owners, ownersErr := r.Owners(ctx)
+	owners, ownersErr := r.Anchors.Owners(ctx)
 	if ownersErr != nil {
 		return nil, ownersErr
 	}
@@ -310,7 +316,7 @@ func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOp
 	next.Namespace, next.Name = key.Namespace, key.Name
 	next.Spec = r.Spec
 	next.OwnerReferences = owners.Local
-	r.Installation.Mark(next)
+	r.Anchors.Installation.Mark(next)
 	switch {
 	case missing:
 		err := r.Client.Create(ctx, next)
@@ -333,7 +339,7 @@ func (r *Registration) operator(clusterUID string) account.Operator {
 		Description:     r.Spec.Description,
 		EnabledFeatures: r.features(),
 		Deployment: account.OperatorDeployment{
-			Name: r.Installation.Release, Namespace: r.Installation.Namespace, Version: r.Version,
+			Name: r.Anchors.Installation.Release, Namespace: r.Anchors.Installation.Namespace, Version: r.Version,
 			ClusterName: r.ClusterName,
 		},
 		Binding:    r.binding(),
@@ -366,8 +372,8 @@ func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
 		return r.clusterUID, nil
 	}
 	var ns corev1.Namespace
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Installation.Namespace}, &ns); err != nil {
-		return "", fmt.Errorf("reading namespace %s: %w", r.Installation.Namespace, err)
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Anchors.Installation.Namespace}, &ns); err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", r.Anchors.Installation.Namespace, err)
 	}
 	r.clusterUID = string(ns.UID)
 	return r.clusterUID, nil

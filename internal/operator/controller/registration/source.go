@@ -22,7 +22,7 @@ import (
 // written recently.
 func (r *Registration) Recorded(ctx context.Context) (endpointsync.SourceIdentity, error) {
 	var o v1alpha1.KubernetesOperator
-	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
+	key := client.ObjectKey{Namespace: r.Anchors.Installation.Namespace, Name: r.Anchors.Installation.Release}
 	if err := r.Live.Get(ctx, key, &o); client.IgnoreNotFound(err) != nil {
 		return endpointsync.SourceIdentity{}, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
 	}
@@ -37,7 +37,7 @@ func (r *Registration) setSourceConditions(s *v1alpha1.KubernetesOperatorStatus,
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionRemovalsHeld)
 		return
 	}
-	removals := r.Removals()
+	removals := r.Endpoints.Removals()
 	if removals.Recorded.AccountID != "" {
 		s.AccountID, s.StoreID = removals.Recorded.AccountID, removals.Recorded.StoreID
 	}
@@ -70,7 +70,7 @@ func (r *Registration) accountChangedCondition(removals endpointsync.Removals) m
 			"removed until "+
 			"this is confirmed: "+
 			"helm upgrade %s CHART --namespace %s --reuse-values --set binding.acceptAccount=%s",
-		what, removals.Pending, removals.Projected, r.Installation.Release, r.Installation.Namespace,
+		what, removals.Pending, removals.Projected, r.Anchors.Installation.Release, r.Anchors.Installation.Namespace,
 		shellSafeID(accept)))
 }
 

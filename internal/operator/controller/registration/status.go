@@ -26,7 +26,7 @@ func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStat
 	if !r.attempted {
 		return
 	}
-	for _, c := range r.heartbeatConditions(r.lastError, r.FeedStatus()) {
+	for _, c := range r.heartbeatConditions(r.lastError, r.Endpoints.Status()) {
 		last := meta.FindStatusCondition(s.Conditions, c.Type)
 		repeated := c.Type == v1alpha1.ConditionAPIReachable && c.Status == metav1.ConditionFalse
 		if last != nil && last.Reason == c.Reason && repeated {
@@ -112,14 +112,14 @@ func safeMessage(failure error) string {
 // countEndpoints counts the projected hostnames, and those that are ready.
 func (r *Registration) countEndpoints(ctx context.Context, s *v1alpha1.KubernetesOperatorStatus) error {
 	var list v1alpha1.BoundEndpointList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace),
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Anchors.Installation.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing BoundEndpoints: %w", err)
 	}
 	s.BoundEndpoints, s.ReadyEndpoints = 0, 0
 	for i := range list.Items {
 		b := &list.Items[i]
-		if !r.Installation.Owns(b) || b.Spec.State == v1alpha1.StateReleased {
+		if !r.Anchors.Installation.Owns(b) || b.Spec.State == v1alpha1.StateReleased {
 			continue
 		}
 		s.BoundEndpoints++

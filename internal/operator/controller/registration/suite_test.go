@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -63,23 +63,20 @@ func source(accountID, storeID string) endpointsync.SourceIdentity {
 
 var _ = Describe("Registration", func() {
 	var (
-		f        *fixture.Fixture
-		api      *fakeAccount
-		feed     endpointsync.FeedStatus
-		removals endpointsync.Removals
-		r        *registration.Registration
+		f   *fixture.Fixture
+		api *fakeAccount
+		e   *endpoints
+		r   *registration.Registration
 	)
 	BeforeEach(func(ctx SpecContext) {
 		f, api = fixture.New(ctx, config), &fakeAccount{id: "op-1"}
-		feed, removals = endpointsync.FeedStatus{}, endpointsync.Removals{}
+		e = &endpoints{}
 		r = &registration.Registration{
-			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners,
+			Client: f.Client, Live: f.Live, Account: api, Anchors: f.Anchors, Endpoints: e,
 			Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
 			Spec: v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true,
 				EndpointSelector: "ep.port == 80"},
 			Version: "1.2.3", ClusterName: "eu-1",
-			FeedStatus: func() endpointsync.FeedStatus { return feed },
-			Removals:   func() endpointsync.Removals { return removals },
 		}
 	})
 	object := func(ctx context.Context) *v1alpha1.KubernetesOperator {
@@ -102,7 +99,7 @@ var _ = Describe("Registration", func() {
 	}
 
 	It("makes the object, registers, and then writes nothing more", func(ctx SpecContext) {
-		removals.Recorded = source("ac-1", "st-1")
+		e.removals.Recorded = source("ac-1", "st-1")
 		k := beat(ctx, true)
 		Expect(k.Spec).To(Equal(r.Spec))
 		Expect(k.Status.OperatorID).To(Equal("op-1"))
@@ -152,7 +149,7 @@ var _ = Describe("Registration", func() {
 	It("reports an account that accepts connections and never answers, and keeps on counting", func(ctx SpecContext) {
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
 		api.hangs, r.AccountTimeout = true, 100*time.Millisecond
-		r.EdgeStatus = func() (bool, string) { return true, "" }
+		r.Forwarders = &forwarders{known: true}
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- r.Start(running) }()
@@ -170,8 +167,8 @@ var _ = Describe("Registration", func() {
 	It("reports endpoints that can be neither listed nor watched while heartbeats work", func(ctx SpecContext) {
 		beat(ctx, true)
 		f.EventNotes()
-		feed.Err = errors.New("watching the account's endpoints: the service at s said nothing for 45s")
-		feed.Since = f.Clock.Now()
+		e.feed.Err = errors.New("watching the account's endpoints: the service at s said nothing for 45s")
+		e.feed.Since = f.Clock.Now()
 		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "") // the next BOOKMARK may be on its way
 		f.Clock.Step(20 * time.Second)
@@ -181,7 +178,7 @@ var _ = Describe("Registration", func() {
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed", "said nothing for 45s")
 		expect(object(ctx), v1alpha1.ConditionRegistered, "True Registered", "")
 		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning WatchFailed")))
-		feed.Err = nil
+		e.feed.Err = nil
 		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "")
 	})
@@ -230,11 +227,12 @@ var _ = Describe("Registration", func() {
 
 	It("records the first account, never another one by itself, and reports what is frozen and how to accept it",
 		func(ctx SpecContext) {
-			removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "st-1"),
+			e.removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "st-1"),
 				Listed: source("ac-1", "st-1")}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
 			f.EventNotes()
-			removals.Frozen, removals.Listed.AccountID, removals.Pending, removals.Projected = true, "ac-2", 12, 20
+			e.removals.Frozen, e.removals.Listed.AccountID = true, "ac-2"
+			e.removals.Pending, e.removals.Projected = 12, 20
 			Expect(r.Refresh(ctx)).To(Succeed())
 			k := object(ctx)
 			Expect(k.Status.AccountID).To(Equal("ac-1"))
@@ -245,10 +243,10 @@ var _ = Describe("Registration", func() {
 					" --reuse-values --set binding.acceptAccount=ac-2")
 			Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
 
-			removals.Listed = source("ac-1", "st-2")
+			e.removals.Listed = source("ac-1", "st-2")
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged",
 				"store st-2 instead of store st-1")
-			removals.Listed.StoreID = "$(reboot)"
+			e.removals.Listed.StoreID = "$(reboot)"
 			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions,
 				v1alpha1.ConditionAccountChanged).Message).
 				NotTo(ContainSubstring("reboot"))
@@ -259,7 +257,7 @@ var _ = Describe("Registration", func() {
 			Expect(k.Status.AccountID).To(Equal("ac-1"))
 			expect(k, v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
 			Expect(r.Recorded(ctx)).To(Equal(source("ac-1", "st-1")))
-			removals = endpointsync.Removals{}
+			e.removals = endpointsync.Removals{}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
 			r.Spec.BindingEnabled = false
 			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).
@@ -267,43 +265,41 @@ var _ = Describe("Registration", func() {
 		})
 
 	It("reports which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
-		removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "")}
+		e.removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "")}
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionRemovalsHeld)).To(BeNil())
 		f.EventNotes()
 		since := f.Clock.Now()
-		removals = endpointsync.Removals{Known: true, Held: true, Since: since, ListDue: since.Add(time.Minute),
+		e.removals = endpointsync.Removals{Known: true, Held: true, Since: since, ListDue: since.Add(time.Minute),
 			Pending: 11, Projected: 20}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "11 of 20 hostnames")
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "2026-11-20T12:01:00Z")
-		removals.Pending = 12
+		e.removals.Pending = 12
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
-		removals = endpointsync.Removals{}
+		e.removals = endpointsync.Removals{}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
-		removals = endpointsync.Removals{Known: true}
+		e.removals = endpointsync.Removals{Known: true}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "False NothingHeld", "")
 		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning MassRemoval"),
 			ContainSubstring("Normal NothingHeld")))
 	})
 
 	It("has the account listed again when it answers with another operator", func(ctx SpecContext) {
-		moved := 0
-		r.OnOperatorIDChange = func() { moved++ }
 		beat(ctx, true)
 		beat(ctx, true)
-		Expect(moved).To(BeZero())
+		Expect(e.requests).To(BeZero())
 		api.id = "op-2"
 		Expect(beat(ctx, true).Status.OperatorID).To(Equal("op-2"))
-		Expect(moved).To(Equal(1))
+		Expect(e.requests).To(Equal(1))
 	})
 
 	It("reports that the server does not support watches", func(ctx SpecContext) {
-		feed.Polling = true
+		e.feed.Polling = true
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "does not support watches")
 	})
 
 	It("reports that the server does not know what clusters export", func(ctx SpecContext) {
 		beat(ctx, true)
-		feed.WithoutClusterset = true
+		e.feed.WithoutClusterset = true
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True ClusterSetUnknown", "update the server")
 		Expect(f.EventNotes()).To(ContainElement(ContainSubstring("ClusterSetUnknown")))
 	})
@@ -341,43 +337,44 @@ var _ = Describe("Registration", func() {
 	})
 
 	It("reports the forwarders' sessions with the edge, and keeps the last state", func(ctx SpecContext) {
-		known, problem := false, ""
-		r.EdgeStatus = func() (bool, string) { return known, problem }
+		edge := &forwarders{}
+		r.Forwarders = edge
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
-		known = true
+		edge.known = true
 		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "True Online", "all forwarders")
 		f.EventNotes()
-		problem = "1 of 2 forwarders have a session with the edge; forwarder a: read tcp 10.0.0.1:49152: i/o timeout"
+		edge.problem = "1 of 2 forwarders have a session with the edge; " +
+			"forwarder a: read tcp 10.0.0.1:49152: i/o timeout"
 		Expect(r.Refresh(ctx)).To(Succeed())
 		k := object(ctx)
 		expect(k, v1alpha1.ConditionEdgeReachable, "False Unreachable", "49152: i/o timeout")
 		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("EdgeReachable: 1 of 2")))
-		problem = strings.ReplaceAll(problem, "49152", "51000") // the same sentence
+		edge.problem = strings.ReplaceAll(edge.problem, "49152", "51000") // the same sentence
 		Expect(r.Refresh(ctx)).To(Succeed())
 		Expect(object(ctx).ResourceVersion).To(Equal(k.ResourceVersion))
-		problem = "no forwarder is running"
+		edge.problem = "no forwarder is running"
 		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder is running")
-		known = false
+		edge.known = false
 		expect(beat(ctx, true), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder is running")
-		r.EdgeStatus = nil
+		r.Forwarders = nil
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
 	})
 
 	It("reports the replicas that the forwarders are connected to, and keeps the last state", func(ctx SpecContext) {
-		known, legs := false, ""
-		r.Legs = func() (bool, string) { return known, legs }
+		edge := &forwarders{}
+		r.Forwarders = edge
 		Expect(beat(ctx, true).Status.Legs).To(BeEmpty())
-		for _, legs = range []string{"2/3", "", "3/3"} {
-			known = true
+		for _, legs := range []string{"2/3", "", "3/3"} {
+			edge.legsKnown, edge.legs = true, legs
 			Expect(r.Refresh(ctx)).To(Succeed())
 			Expect(object(ctx).Status.Legs).To(Equal(legs))
-			known = false
+			edge.legsKnown = false
 			Expect(r.Refresh(ctx)).To(Succeed())
 			Expect(object(ctx).Status.Legs).To(Equal(legs))
 		}
-		r.Legs = nil
+		r.Forwarders = nil
 		Expect(beat(ctx, true).Status.Legs).To(BeEmpty())
 	})
 

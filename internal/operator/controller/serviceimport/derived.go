@@ -34,7 +34,7 @@ func (r *Reconciler) ensureDerived(
 	switch {
 	case err != nil:
 		return nil, problemOf(fmt.Errorf("reading Service %s: %w", key, err))
-	case !r.Installation.Owns(live) && !slices.Contains(live.OwnerReferences, importReference(owner)):
+	case !r.Anchors.Installation.Owns(live) && !slices.Contains(live.OwnerReferences, importReference(owner)):
 		return nil, conflict("Service", key)
 	case live.DeletionTimestamp != nil:
 		return nil, pending()
@@ -93,7 +93,7 @@ func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName
 	name := DerivedName(key)
 	live := &corev1.Service{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, live)
-	if err == nil && r.Installation.Owns(live) && live.DeletionTimestamp == nil {
+	if err == nil && r.Anchors.Installation.Owns(live) && live.DeletionTimestamp == nil {
 		err = owned.Delete(ctx, r.Client, live)
 	}
 	found := problemOf(client.IgnoreNotFound(err))

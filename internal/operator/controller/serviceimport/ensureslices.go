@@ -46,7 +46,7 @@ func (r *Reconciler) ensureSlices(ctx context.Context, i *clusterset.Import, der
 			if !has || len(from.ports) == 0 {
 				continue
 			}
-			desired := endpointSlice(r.Installation, i.Name, derived, from, family, forwarders)
+			desired := endpointSlice(r.Anchors.Installation, i.Name, derived, from, family, forwarders)
 			keep[desired.Name] = true
 			found = first(found, r.ensureSlice(ctx, key, desired, live))
 		}
@@ -63,12 +63,12 @@ func (r *Reconciler) sources(
 		ports := i.Ports(e.ClusterID)
 		host := account.ServiceExportURL(i.Name, i.Namespace, e.ClusterID).Host
 		b := &v1alpha1.BoundEndpoint{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Installation.Namespace, Name: host}, b)
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Anchors.Installation.Namespace, Name: host}, b)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, problemOf(fmt.Errorf("reading BoundEndpoint %s: %w", host, err))
 		}
 		from := source{cluster: e.ClusterID}
-		if err == nil && r.Installation.Owns(b) {
+		if err == nil && r.Anchors.Installation.Owns(b) {
 			from.ports = endpointPorts(ports, b, livePorts(live, e.ClusterID))
 		}
 		known, endpoints, offline := r.Exports.Availability(host)
@@ -97,7 +97,7 @@ func (r *Reconciler) listSlices(ctx context.Context, key types.NamespacedName) (
 		return nil, fmt.Errorf("listing EndpointSlices of ServiceImport %s: %w", key, err)
 	}
 	return slices.DeleteFunc(list.Items, func(s discoveryv1.EndpointSlice) bool {
-		return !r.Installation.Owns(&s) || s.Labels[mcsv1beta1.LabelSourceCluster] == ""
+		return !r.Anchors.Installation.Owns(&s) || s.Labels[mcsv1beta1.LabelSourceCluster] == ""
 	}), nil
 }
 

@@ -56,7 +56,7 @@ func (r *Reconciler) ensureImport(
 // isOurs reports whether this installation made the object. One that lost a mark still has our
 // anchor as its owner, and gets it back; a copy has the marks of another object.
 func (r *Reconciler) isOurs(o metav1.Object, owners []metav1.OwnerReference) bool {
-	own := r.Installation
+	own := r.Anchors.Installation
 	return own.Owns(o) || own.Marked(o) && !own.Copied(o) && slices.ContainsFunc(o.GetOwnerReferences(),
 		func(owner metav1.OwnerReference) bool { return slices.Contains(owners, owner) })
 }
@@ -132,7 +132,7 @@ func (r *Reconciler) readyCondition(i *clusterset.Import, found *problem) metav1
 // remove deletes the ServiceImport and what belongs to it, as far as it is ours: the name that pods
 // look up first.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, live *mcsv1beta1.ServiceImport) *problem {
-	if live != nil && r.Installation.Owns(live) && live.DeletionTimestamp == nil {
+	if live != nil && r.Anchors.Installation.Owns(live) && live.DeletionTimestamp == nil {
 		if err := owned.Delete(ctx, r.Client, live); err != nil {
 			return problemOf(fmt.Errorf("deleting ServiceImport %s: %w", key, err))
 		}

@@ -67,14 +67,12 @@ type Options struct {
 	// Client reads Services, EndpointSlices of ours, BoundEndpoints and Namespaces from the cache.
 	Client client.Client
 	// Live reads from the API server, and watches ServiceImports.
-	Live         client.WithWatch
-	Installation installation.Installation
-	Exports      Exports
-	Addresses    Addresses
+	Live      client.WithWatch
+	Anchors   *installation.Anchors // Anchors own ServiceImports.
+	Exports   Exports
+	Addresses Addresses
 	// Changes names what may have to change: it is notified of exports and of Addresses' keys.
 	Changes *notify.Source
-	// Owners returns the owner references for ServiceImports: the anchors.
-	Owners func(ctx context.Context, namespace string) ([]metav1.OwnerReference, error)
 	// Namespaces decides which namespaces get ServiceImports. It must not list them.
 	Namespaces namespaces.Policy
 	Recorder   events.EventRecorder
@@ -99,7 +97,7 @@ type Reconciler struct {
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
 	r := &Reconciler{Options: o, problems: problems{byKey: map[types.NamespacedName]*problem{}},
-		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Installation}}
+		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Anchors.Installation}}
 	notify := func(object any) { o.Changes.NotifyObject(client.ObjectKeyFromObject(object.(client.Object))) }
 	r.imports = informer.New(informer.Options[*mcsv1beta1.ServiceImport]{
 		Client: o.Live, Kind: &mcsv1beta1.ServiceImport{}, List: &mcsv1beta1.ServiceImportList{},
@@ -117,7 +115,7 @@ func (r *Reconciler) notifyAll(refusal error) {
 	if refusal != nil {
 		return
 	}
-	for _, name := range append(r.Exports.ExportedNames(), r.importNames(r.Installation.Owns)...) {
+	for _, name := range append(r.Exports.ExportedNames(), r.importNames(r.Anchors.Installation.Owns)...) {
 		r.Changes.NotifyObject(name)
 	}
 }
@@ -192,7 +190,7 @@ func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport,
 		found = r.removeDerived(ctx, key)
 	default:
 		if found = r.ensureSlices(ctx, i, derived); found == nil {
-			found = r.updateDerived(ctx, derived, derivedService(r.Installation, i, live))
+			found = r.updateDerived(ctx, derived, derivedService(r.Anchors.Installation, i, live))
 		}
 	}
 	found = first(found, r.reportStatus(ctx, live, i, found))
@@ -210,18 +208,18 @@ func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport,
 func (r *Reconciler) ensureAddressed(
 	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import,
 ) (*mcsv1beta1.ServiceImport, *corev1.Service, *problem) {
-	owners, err := r.Owners(ctx, i.Namespace)
+	owners, err := r.Anchors.TargetOwners(ctx, i.Namespace)
 	if err != nil {
 		return nil, nil, problemOf(err)
 	}
-	desired := newImport(r.Installation, i, owners)
+	desired := newImport(r.Anchors.Installation, i, owners)
 	live, found := r.ensureImport(ctx, live, desired)
 	if found != nil {
 		return nil, nil, found
 	}
 	var derived *corev1.Service
 	if i.Spec.Type == account.ExportClusterSetIP {
-		if derived, found = r.ensureDerived(ctx, derivedService(r.Installation, i, live), live); found != nil {
+		if derived, found = r.ensureDerived(ctx, derivedService(r.Anchors.Installation, i, live), live); found != nil {
 			return live, nil, found
 		}
 	}

@@ -44,7 +44,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // isDerived reports whether a Service or an EndpointSlice belongs to a ServiceImport of ours.
 func (r *Reconciler) isDerived(o client.Object) bool {
-	return r.Installation.Marked(o) && o.GetLabels()[mcsv1beta1.LabelServiceName] != ""
+	return r.Anchors.Installation.Marked(o) && o.GetLabels()[mcsv1beta1.LabelServiceName] != ""
 }
 
 // ofDerived returns a request for the ServiceImport that a Service or an EndpointSlice belongs to.
@@ -66,7 +66,7 @@ func ofBoundEndpoint(_ context.Context, o client.Object) []reconcile.Request {
 // inNamespace returns requests for what is exported, or imported, under the name of a Namespace.
 func (r *Reconciler) inNamespace(_ context.Context, ns client.Object) []reconcile.Request {
 	names := r.importNames(func(o metav1.Object) bool {
-		return o.GetNamespace() == ns.GetName() && r.Installation.Owns(o)
+		return o.GetNamespace() == ns.GetName() && r.Anchors.Installation.Owns(o)
 	})
 	for _, name := range r.Exports.ExportedNames() {
 		if name.Namespace == ns.GetName() && !slices.Contains(names, name) {

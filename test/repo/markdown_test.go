@@ -141,3 +141,37 @@ func TestContributing_NamesFilesThatExist(t *testing.T) {
 		t.Errorf("CONTRIBUTING.md names only %d files", found)
 	}
 }
+
+// listItem is an item of a list, with a number or an asterisk.
+var listItem = regexp.MustCompile(`(?m)^(?:\d+\.|\*) .+(?:\n +.+)*`)
+
+// TestContributing_FollowsOneField checks that the list in the recipe for a field of an endpoint has
+// those of the product's files that name UpstreamProtocol, and no others.
+func TestContributing_FollowsOneField(t *testing.T) {
+	t.Parallel()
+	_, recipe, found := strings.Cut(string(read(t, "CONTRIBUTING.md")), "\n**… add a field to an endpoint")
+	recipe, _, _ = strings.Cut(recipe, "\n**… ")
+	if !found {
+		t.Fatal("CONTRIBUTING.md has no recipe for a field of an endpoint")
+	}
+	named := map[string]bool{}
+	for _, item := range listItem.FindAllString(recipe, -1) {
+		for _, span := range codeSpan.FindAllStringSubmatch(item, -1) {
+			if strings.HasSuffix(span[1], ".go") {
+				named[span[1]] = true
+			}
+		}
+	}
+	for _, file := range goFiles(t) {
+		if !isProduct(file) || !upstreamProtocol.Match(read(t, file)) {
+			continue
+		}
+		if !named[file] {
+			t.Errorf("CONTRIBUTING.md: `%s` names UpstreamProtocol, and no item of the recipe names the file", file)
+		}
+		delete(named, file)
+	}
+	for file := range named {
+		t.Errorf("CONTRIBUTING.md: the recipe names `%s`, which does not name UpstreamProtocol", file)
+	}
+}

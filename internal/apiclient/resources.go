@@ -5,6 +5,7 @@ package apiclient
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -178,6 +179,47 @@ type listPage struct {
 var errNoList = errors.New("it is not the list that was asked for")
 
 func (p *listPage) next() *string { return p.NextPageURI }
+
+// Cluster reads a cluster whose ServiceAccounts act for the account.
+func (c *Client) Cluster(ctx context.Context, id string) (*account.Cluster, error) {
+	return get[account.Cluster](ctx, c, "/clusters/"+url.PathEscape(id))
+}
+
+// HandOverKeys hands a JSON Web Key Set to the cluster whose ServiceAccount token is the credential.
+func (c *Client) HandOverKeys(ctx context.Context, jwks json.RawMessage) (*account.KeyHandover, error) {
+	var result account.KeyHandover
+	_, err := c.call(ctx, http.MethodPost, "/cluster_keys", nil, map[string]any{"jwks": jwks}, &result)
+	if err != nil {
+		return nil, err
+	}
+	return &result, nil
+}
+
+// User reads a person who logged in at an endpoint.
+func (c *Client) User(ctx context.Context, id string) (*account.User, error) {
+	return get[account.User](ctx, c, "/app/users/"+url.PathEscape(id))
+}
+
+// AppSession reads a session of a person.
+func (c *Client) AppSession(ctx context.Context, id string) (*account.AppSession, error) {
+	return get[account.AppSession](ctx, c, "/app/sessions/"+url.PathEscape(id))
+}
+
+// RevokeUser deletes a person with all that is known of them. When it returns, their sessions are
+// dead.
+func (c *Client) RevokeUser(ctx context.Context, id string) error {
+	return c.DeleteObject(ctx, "/app/users/"+url.PathEscape(id))
+}
+
+// EndAppSessions ends all sessions of a person, who stays known. When it returns, they are dead.
+func (c *Client) EndAppSessions(ctx context.Context, userID string) error {
+	return c.DeleteObject(ctx, "/app/users/"+url.PathEscape(userID)+"/sessions")
+}
+
+// RevokeAppSession ends one session. When it returns, it is dead.
+func (c *Client) RevokeAppSession(ctx context.Context, id string) error {
+	return c.DeleteObject(ctx, "/app/sessions/"+url.PathEscape(id))
+}
 
 // eachPage calls add for each page of a list of endpoints, operators or sessions.
 func (c *Client) eachPage(ctx context.Context, path string, query url.Values, add func(*listPage) error) error {

@@ -26,6 +26,21 @@ func (r *Registration) RecordedProjectedForwarders(ctx context.Context) ([]strin
 	return status.ProjectedForwarders, err
 }
 
+// RecordNetworkPolicies writes the status's NetworkPolicies, nil for none, and the condition
+// NetworkPoliciesWritten. It is safe for concurrent use.
+func (r *Registration) RecordNetworkPolicies(ctx context.Context, written *v1alpha1.WrittenNetworkPolicies) error {
+	r.mu.Lock()
+	r.networkPolicies = &written
+	r.mu.Unlock()
+	return r.Refresh(ctx)
+}
+
+// RecordedNetworkPolicies reads the status's NetworkPolicies from the API server.
+func (r *Registration) RecordedNetworkPolicies(ctx context.Context) (*v1alpha1.WrittenNetworkPolicies, error) {
+	status, err := r.recorded(ctx)
+	return status.NetworkPolicies, err
+}
+
 // recorded reads the status from the API server; it is empty without the object.
 func (r *Registration) recorded(ctx context.Context) (v1alpha1.KubernetesOperatorStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)

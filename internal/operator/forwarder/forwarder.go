@@ -55,8 +55,8 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}
 	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{}),
-		stopping: make(chan struct{})}
-	f.uninstall.known = make(chan struct{})
+		stopping:  make(chan struct{}),
+		uninstall: uninstall{source: o.Source, timing: t, log: o.Logger, known: make(chan struct{})}}
 	f.listeners = &listeners{listen: listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
 		changed: f.statusChanged.broadcast, byPort: map[int]*listener{}}
 	f.access = newAccessControl(&f.options, t, f.statusChanged.broadcast)
@@ -112,7 +112,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return f.edge.trackSessions(parts) })
 	group.Go(func() error { return f.access.enforce(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
-	group.Go(func() error { return f.watchNamespace(parts) })
+	group.Go(func() error { return f.uninstall.watch(parts, f.stopping) })
 	group.Go(func() error {
 		var drain time.Duration
 		select {

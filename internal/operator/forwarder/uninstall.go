@@ -5,47 +5,50 @@ package forwarder
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// uninstall records that the installation is being uninstalled. It is set at most once: the
-// deletion of a namespace cannot be undone.
+// uninstall finds out that the installation is being uninstalled, at most once: the deletion of a
+// namespace cannot be undone.
 type uninstall struct {
+	source Source
+	timing timing
+	log    *slog.Logger
 	reason string
 	known  chan struct{} // closed once reason is set
 }
 
-// watchNamespace polls whether the namespace is being deleted, more often once the forwarder is
+// watch polls whether the namespace is being deleted, more often once the forwarder is
 // stopping: Kubernetes delays the deletion by minutes if pods are not gone within about 5 s after
 // they were told to stop. It marks a namespace some seconds before that, so the result is usually
 // known when the shutdown begins.
 //
 // A credential may be refused temporarily. It counts as a deleted ServiceAccount only if a stopping
 // forwarder has got no other answer for unauthorizedGrace.
-func (f *forwarder) watchNamespace(ctx context.Context) error {
+func (r *uninstall) watch(ctx context.Context, stop <-chan struct{}) error {
 	var refused time.Time // since when requests are refused; zero: they are not
-	stop := f.stopping
-	for interval := f.timing.namespacePoll; ; {
+	for interval := r.timing.namespacePoll; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-stop:
-			stop, interval = nil, f.timing.slicePoll
+			stop, interval = nil, r.timing.slicePoll
 		case <-time.After(interval):
 		}
-		deleted, err := f.namespaceDeleted(ctx)
+		deleted, err := r.namespaceDeleted(ctx)
 		switch {
 		case err == nil && deleted:
-			f.uninstall.set("the namespace is being deleted")
+			r.set("the namespace is being deleted")
 			return nil
 		case stop != nil || !apierrors.IsUnauthorized(err):
 			refused = time.Time{}
 		case refused.IsZero():
 			refused = time.Now()
-		case time.Since(refused) >= f.timing.unauthorizedGrace:
-			f.uninstall.set("the ServiceAccount of the forwarder is gone")
+		case time.Since(refused) >= r.timing.unauthorizedGrace:
+			r.set("the ServiceAccount of the forwarder is gone")
 			return nil
 		}
 	}
@@ -53,12 +56,12 @@ func (f *forwarder) watchNamespace(ctx context.Context) error {
 
 // namespaceDeleted reads the namespace once. An error means that its state is unknown, and the
 // shutdown is not shortened.
-func (f *forwarder) namespaceDeleted(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.timing.namespaceTimeout)
+func (r *uninstall) namespaceDeleted(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timing.namespaceTimeout)
 	defer cancel()
-	deleted, err := f.options.Source.NamespaceDeleted(ctx)
+	deleted, err := r.source.NamespaceDeleted(ctx)
 	if err != nil {
-		f.log.Debug("the namespace cannot be read; assuming that it is not being deleted", "error", err)
+		r.log.Debug("the namespace cannot be read; assuming that it is not being deleted", "error", err)
 	}
 	return deleted, err
 }

@@ -114,6 +114,21 @@ func (c *call) readForm(maxBytes int64) error {
 	return nil
 }
 
+// parseExpiry returns the end of the lifetime that the form names, and the name.
+func (c *call) parseExpiry() (account.ExpiryPatch, string, error) {
+	given := c.Request.PostForm.Get("expires")
+	for _, l := range lifetimes {
+		if l.Value == given && l.Duration > 0 {
+			at := c.server.opt.Clock().Add(l.Duration)
+			return account.ExpiryPatch{Set: true, At: &at}, given, nil
+		} else if l.Value == given {
+			return account.ExpiryPatch{}, given, nil
+		}
+	}
+	return account.ExpiryPatch{}, "", account.Invalid("expires", account.Shorten(given),
+		"choose one of the lifetimes of the form")
+}
+
 // redirect answers a form with the path of the next page, which shows the notice once.
 func (c *call) redirect(to string, n notice) error {
 	if n.Code != "" {

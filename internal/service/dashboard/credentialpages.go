@@ -22,21 +22,6 @@ type lifetime struct {
 	Duration    time.Duration
 }
 
-// parseExpiry returns the end of the lifetime that the form names, and the name.
-func (c *call) parseExpiry() (account.ExpiryPatch, string, error) {
-	given := c.Request.PostForm.Get("expires")
-	for _, l := range lifetimes {
-		if l.Value == given && l.Duration > 0 {
-			at := c.server.opt.Clock().Add(l.Duration)
-			return account.ExpiryPatch{Set: true, At: &at}, given, nil
-		} else if l.Value == given {
-			return account.ExpiryPatch{}, given, nil
-		}
-	}
-	return account.ExpiryPatch{}, "", account.Invalid("expires", account.Shorten(given),
-		"choose one of the lifetimes of the form")
-}
-
 // credentialForm is the form for a new credential, and the page that shows the created one.
 type credentialForm struct {
 	Description string

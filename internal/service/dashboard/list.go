@@ -53,6 +53,24 @@ func (c *call) queryEnum(name string, known ...string) string {
 	return ""
 }
 
+// variant returns the page's path and query with another value of a parameter; "" removes it.
+func (c *call) variant(name, value string) string {
+	q := url.Values{}
+	for _, known := range []string{"window", "requests"} {
+		if has := c.queryEnum(known, "day", "failing"); has != "" {
+			q.Set(known, has)
+		}
+	}
+	q.Set(name, value)
+	if value == "" {
+		q.Del(name)
+	}
+	if len(q) == 0 {
+		return c.Request.URL.Path
+	}
+	return c.Request.URL.Path + "?" + q.Encode()
+}
+
 // pager links a page of a list to others.
 type pager struct {
 	First string // link to the first page; "" on it

@@ -17,15 +17,6 @@ type notFoundPage struct {
 	Back        link
 }
 
-// explainNotFound makes the error page of err show explain's page, if err is CodeNotFound. It
-// returns err.
-func (c *call) explainNotFound(err error, explain func(*call) *notFoundPage) error {
-	if account.CodeOf(err) == account.CodeNotFound {
-		c.notFound = explain(c)
-	}
-	return err
-}
-
 // missingIdentity returns the page of an identity that does not exist: whether it was revoked, and
 // when.
 func (s *server) missingIdentity(c *call) *notFoundPage {

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -170,24 +169,6 @@ func (s *server) trafficPage(c *call, key traffic.Key, scheme string) *trafficPa
 	})
 	p.Charts = figures(series, coverage.Since, scheme)
 	return p
-}
-
-// variant returns the page's path and query with another value of a parameter; "" removes it.
-func (c *call) variant(name, value string) string {
-	q := url.Values{}
-	for _, known := range []string{"window", "requests"} {
-		if has := c.queryEnum(known, "day", "failing"); has != "" {
-			q.Set(known, has)
-		}
-	}
-	q.Set(name, value)
-	if value == "" {
-		q.Del(name)
-	}
-	if len(q) == 0 {
-		return c.Request.URL.Path
-	}
-	return c.Request.URL.Path + "?" + q.Encode()
 }
 
 // pointValues returns what f makes of each point that has data, NaN for the others.

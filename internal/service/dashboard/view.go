@@ -115,6 +115,15 @@ type errorPage struct {
 	NotFound  *notFoundPage
 }
 
+// explainNotFound makes the error page of err show explain's page, if err is CodeNotFound. It
+// returns err.
+func (c *call) explainNotFound(err error, explain func(*call) *notFoundPage) error {
+	if account.CodeOf(err) == account.CodeNotFound {
+		c.notFound = explain(c)
+	}
+	return err
+}
+
 // showError answers with an error page. It shows the message of a domain error; causes, and other
 // errors, are only in the log.
 func (c *call) showError(err error) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -133,7 +134,7 @@ func (a *access) setup(
 	}
 	a.policies.Notify, a.policies.Recorder = notify, register
 	a.policies.ReliedOn = func() bool { return o.BindingEnabled && forwarders.NetworkPoliciesReliedOn() }
-	statuses := &accessstatus.Reconciler{Client: a.client, Forwarders: forwarders, Now: time.Now}
+	statuses := &accessstatus.Reconciler{Client: a.client, Forwarders: forwarders, Clock: clock.RealClock{}}
 	if !a.policies.Disabled {
 		statuses.NetworkPolicies, register.NetworkPolicies = a.policies, a.policies
 	}

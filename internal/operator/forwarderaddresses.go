@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
@@ -52,14 +51,6 @@ func byKind(hostnames, imports *notify.Source) func([]string) {
 			}
 		}
 	}
-}
-
-// ofSlices returns what runs for projection by EndpointSlices: nothing without rights to them.
-func ofSlices(o ManagerOptions, addresses *forwarderaddresses.Tracker) []manager.Runnable {
-	if o.ForwarderService == "" {
-		return nil
-	}
-	return []manager.Runnable{addresses}
 }
 
 // listedAddresses returns a function that lists our EndpointSlices and returns the addresses that

@@ -51,35 +51,26 @@ func newForwarderStatus(
 		return nil, nil, err
 	}
 	reader := forwarderstatus.New(forwarderstatus.Options{
-		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: now.NotifyAll,
+		Pods: pods, NotifyNow: now.NotifyAll,
+		Hostnames:   func(ctx context.Context) []string { return hostnames(ctx, mgr.GetClient(), o.Namespace) },
 		NotifyLater: later.NotifyAll, AccessChanged: accessChanged,
-		OperatorUID: operatorUID(mgr.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: o.Release}),
-		Dial:        o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
+		OperatorUID: func(ctx context.Context) string {
+			return string(operatorObject(ctx, mgr.GetClient(), o).UID) // without it the forwarders refuse
+		},
+		Dial: o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
 	})
 	return reader, now, reader.RegisterMetrics(registry(o))
 }
 
-// hostnames returns a function that lists the BoundEndpoints.
-func hostnames(cached client.Client, namespace string) func(context.Context) []string {
-	return func(ctx context.Context) []string {
-		var list v1alpha1.BoundEndpointList
-		if err := cached.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return nil // the cache has stopped
-		}
-		names := make([]string, len(list.Items))
-		for i := range list.Items {
-			names[i] = list.Items[i].Name
-		}
-		return names
+// hostnames lists the BoundEndpoints.
+func hostnames(ctx context.Context, cached client.Client, namespace string) []string {
+	var list v1alpha1.BoundEndpointList
+	if err := cached.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache has stopped
 	}
-}
-
-// operatorUID returns a function that reads the UID of the installation's KubernetesOperator; it is
-// empty while there is none.
-func operatorUID(cached client.Client, key client.ObjectKey) func(context.Context) string {
-	return func(ctx context.Context) string {
-		var o v1alpha1.KubernetesOperator
-		_ = cached.Get(ctx, key, &o) // without it the forwarders refuse, and the reader retries
-		return string(o.UID)
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
 	}
+	return names
 }

@@ -4,16 +4,19 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -134,15 +137,15 @@ func addRunnables(
 	ctx context.Context, mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings, ready *readiness,
 	second *secondReleaseDetector,
 ) error {
-	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	api, err := newAccountClients(o, mgr.GetLogger().WithName("keys"))
 	if err != nil {
 		return err
 	}
-	anchors, recorder := direct.anchors, mgr.GetEventRecorder("fairlead-operator")
+	anchors, own, recorder := direct.anchors, direct.anchors.Installation, mgr.GetEventRecorder("fairlead-operator")
 	targets, uninstall := newTargetInformers(mgr, direct.client, own, s.namespaces, o.NamespaceRetry)
 	set, latency := newSet(o, s)
-	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
+	report := endpointsync.NewReporter(recorder,
+		func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) })
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
 	importChanges, access := notify.New("", 0), newAccess(ctx, mgr, direct, o, s)
 	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, func() { access.notifyAll(ctx) })
@@ -161,23 +164,21 @@ func addRunnables(
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: anchors, Account: set,
 		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "", Latency: latency,
-		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Now: time.Now,
+		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Clock: clock.RealClock{},
 		Approved: sync.Approvals.Approved, Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets,
 		TargetRole: o.ClusterRole, Uninstall: uninstall, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
 	imports := newServiceImports(ctx, mgr, direct, o, s, set, addresses, importChanges, recorder)
-	runnables := append(append(ofSlices(o, addresses), register, second), imports.runnables...)
 	if o.BindingEnabled {
 		register.Forwarders = forwarders
-		runnables = append(runnables, feed, forwarders)
 	} else {
 		set.Disable()
 	}
-	if targets != nil {
-		runnables = append(runnables, targets, uninstall)
-	}
+	runnables := slices.Concat([]manager.Runnable{register, second}, imports.runnables,
+		optional(o.ForwarderService != "", addresses), // else there is no right to EndpointSlices
+		optional(o.BindingEnabled, feed, forwarders), optional(targets != nil, targets, uninstall))
 	return errors.Join(
 		addReplicaRunnables(ctx, mgr, o, ready, api.keys),
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
@@ -197,7 +198,7 @@ func newEndpointSync(
 ) *endpointsync.Reconciler {
 	return &endpointsync.Reconciler{
 		Client: mgr.GetClient(), Anchors: anchors, Set: set,
-		Report: report, Now: time.Now, Ports: endpointsync.NewPorts(s.ports, portRest, time.Now),
+		Report: report, Clock: clock.RealClock{}, Ports: endpointsync.NewPorts(s.ports, portRest, clock.RealClock{}),
 		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
 	}
 }
@@ -205,9 +206,10 @@ func newEndpointSync(
 // newSet returns the set of the account's endpoints that the selector admits, and what measures
 // their projection.
 func newSet(o ManagerOptions, s settings) (*endpointsync.Set, *projectionlatency.Tracker) {
-	latency := projectionlatency.New(time.Now)
+	latency := projectionlatency.New(clock.RealClock{})
 	return endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, Clusterset: o.Clusterset,
-		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now, Latency: latency}), latency
+		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Clock: clock.RealClock{},
+		Latency: latency}), latency
 }
 
 // registerMetrics registers the metrics of set and feed, and calls each with the process's registry.
@@ -229,7 +231,7 @@ func newRegistration(
 ) *registration.Registration {
 	r := &registration.Registration{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: api, Anchors: anchors,
-		Recorder: recorder, Now: time.Now,
+		Recorder: recorder, Clock: clock.RealClock{},
 		Spec: v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled,
 			EndpointSelector: o.EndpointSelector},
 		Version: version.String(), ClusterName: o.ClusterName, Log: mgr.GetLogger().WithName("registration"),
@@ -286,6 +288,14 @@ func (o *ManagerOptions) layout(own installation.Installation, domain string) bo
 	}
 }
 
+// optional returns the runnables if they are wanted.
+func optional(wanted bool, runnables ...manager.Runnable) []manager.Runnable {
+	if !wanted {
+		return nil
+	}
+	return runnables
+}
+
 func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 	var errs []error
 	for _, r := range runnables {
@@ -295,19 +305,13 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 }
 
 func registry(o ManagerOptions) prometheus.Registerer {
-	if o.Metrics == nil {
-		return metrics.Registry
-	}
-	return o.Metrics
+	return cmp.Or[prometheus.Registerer](o.Metrics, metrics.Registry)
 }
 
-// operatorObject returns a function that reads the installation's KubernetesOperator, for events to
-// regard.
-func operatorObject(ctx context.Context, cached client.Client, own installation.Installation) func() runtime.Object {
-	return func() runtime.Object {
-		o := &v1alpha1.KubernetesOperator{}
-		o.Namespace, o.Name = own.Namespace, own.Release
-		_ = cached.Get(ctx, client.ObjectKeyFromObject(o), o) // without it the event lacks the UID
-		return o
-	}
+// operatorObject reads the installation's KubernetesOperator; it has no UID while there is none.
+func operatorObject(ctx context.Context, cached client.Client, o ManagerOptions) *v1alpha1.KubernetesOperator {
+	object := &v1alpha1.KubernetesOperator{}
+	object.Namespace, object.Name = o.Namespace, o.Release
+	_ = cached.Get(ctx, client.ObjectKeyFromObject(object), object) // without it an event lacks the UID
+	return object
 }

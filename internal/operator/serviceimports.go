@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,7 +47,8 @@ func newServiceImports(
 	r := serviceimport.New(serviceimport.Options{
 		Client: mgr.GetClient(), Live: direct.client, Anchors: direct.anchors, Exports: set, Addresses: addresses,
 		Changes: changes, Namespaces: s.namespaces, Recorder: recorder,
-		Regarding: operatorObject(ctx, mgr.GetClient(), own), Log: log, ServeRetry: o.ServeRetry,
+		Regarding: func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) },
+		Log:       log, ServeRetry: o.ServeRetry,
 		Domain: cmp.Or(o.ClustersetDomain, defaultClustersetDomain),
 	})
 	return serviceImports{r, []manager.Runnable{r.Runnable()}}

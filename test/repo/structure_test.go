@@ -30,10 +30,10 @@ var ceilings = map[string]int{
 	"types with more than 40 methods":  13,
 	"structs of more than 15 options":  11,
 	"packages of more than 40 files":   2,
-	"struct fields that are functions": 289,
+	"struct fields that are functions": 280,
 	"comments that begin with \"of\"":  40,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 121_555,
+	"lines of product":                 121_553,
 }
 
 var upstreamProtocol = regexp.MustCompile(`(?i)upstream[_-]?protocol`)

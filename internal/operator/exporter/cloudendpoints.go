@@ -6,7 +6,8 @@ package exporter
 import (
 	"context"
 	"fmt"
-	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
@@ -51,7 +52,7 @@ func (e *exporter) newCloudEndpoints(
 			}
 			return u, ""
 		},
-		Leading: e.lead.Leading, Recorder: e.manager.GetEventRecorder("fairlead-exporter"), Now: time.Now,
+		Leading: e.lead.Leading, Recorder: e.manager.GetEventRecorder("fairlead-exporter"), Clock: clock.RealClock{},
 	})
 	collector := &orphans.Collector{Account: bounded, Cached: e.manager.GetClient(), Live: e.live, Cluster: cluster,
 		OnList: clouds.Observe, Log: e.manager.GetLogger().WithName("orphans")}

@@ -4,6 +4,7 @@
 package exporter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -146,10 +148,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	})
 	agents.states = e.states
 	clouds := e.newCloudEndpoints(rules, agents.policies, bounded)
-	registry := o.Metrics
-	if registry == nil {
-		registry = metrics.Registry
-	}
+	registry := cmp.Or[prometheus.Registerer](o.Metrics, metrics.Registry)
 	return e, errors.Join(
 		upstream.IndexSlices(ctx, mgr.GetFieldIndexer()),
 		agents.setUp(ctx, mgr, changes),

@@ -33,7 +33,7 @@ func (r *Reconciler) setConditions(o *v1alpha1.EndpointAccess, digest string, se
 	if known {
 		conditions = append(conditions, written)
 	}
-	status.Set(&o.Status.Conditions, o.Generation, r.Now(), conditions...)
+	status.Set(&o.Status.Conditions, o.Generation, r.Clock.Now(), conditions...)
 	return settling
 }
 

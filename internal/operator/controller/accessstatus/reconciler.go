@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,7 +61,7 @@ type Reconciler struct {
 	Forwarders Forwarders
 	// NetworkPolicies is nil where none are written.
 	NetworkPolicies NetworkPolicies
-	Now             func() time.Time
+	Clock           clock.PassiveClock
 
 	byKey sync.Map // types.NamespacedName -> *objectState
 }
@@ -98,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	state, now := r.state(o), r.Now()
+	state, now := r.state(o), r.Clock.Now()
 	next := o.DeepCopy()
 	settling := r.setConditions(next, digest, now.Sub(state.since) < settleTime)
 	setDenied(next, r.Forwarders.Denied(o.Namespace))
@@ -123,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // state returns what is remembered of the object.
 func (r *Reconciler) state(o *v1alpha1.EndpointAccess) *objectState {
-	fresh := &objectState{uid: o.UID, generation: o.Generation, since: r.Now()}
+	fresh := &objectState{uid: o.UID, generation: o.Generation, since: r.Clock.Now()}
 	stored, _ := r.byKey.LoadOrStore(client.ObjectKeyFromObject(o), fresh)
 	state := stored.(*objectState)
 	if state.uid != o.UID || state.generation != o.Generation {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -49,7 +50,7 @@ type harness struct {
 	t          *testing.T
 	forwarders *fakeForwarders
 	policies   *fakePolicies
-	now        time.Time
+	clock      *clocktesting.FakePassiveClock
 }
 
 func newHarness(t *testing.T) *harness {
@@ -62,10 +63,11 @@ func newHarness(t *testing.T) *harness {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "1", Generation: 1},
 		Spec:       v1alpha1.EndpointAccessSpec{Endpoints: []string{"api"}, Ports: []int32{80}},
 	}
-	h := &harness{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), policies: &fakePolicies{applied: true},
+	h := &harness{t: t, clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)),
+		policies:   &fakePolicies{applied: true},
 		forwarders: &fakeForwarders{enforcement: forwarderstatus.Enforcement{Known: true, Forwarders: 2, Enforcing: 2}}}
 	h.Reconciler = &Reconciler{Forwarders: h.forwarders, NetworkPolicies: h.policies,
-		Now: func() time.Time { return h.now }, Client: fake.NewClientBuilder().WithScheme(scheme).
+		Clock: h.clock, Client: fake.NewClientBuilder().WithScheme(scheme).
 			WithObjects(o).WithStatusSubresource(o).Build()}
 	return h
 }
@@ -121,7 +123,7 @@ func TestReconciler_Conditions(t *testing.T) {
 			h := newHarness(t)
 			tt.change(h)
 			h.reconcile()
-			h.now = h.now.Add(settleTime)
+			h.clock.SetTime(h.clock.Now().Add(settleTime))
 			o, _ := h.reconcile()
 			if got := conditions(o); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
@@ -179,7 +181,8 @@ func TestReconciler_DeniedCallersThrottled(t *testing.T) {
 	h.reconcile()
 	for i := range 12 {
 		h.forwarders.denied = append(h.forwarders.denied, forwarderstatus.DeniedCalls{Hostname: "api.demo", Port: 80,
-			Caller: "shop/" + string(rune('a'+i)), Count: 2, LastTime: h.now.Add(-time.Duration(i) * time.Second)},
+			Caller: "shop/" + string(rune('a'+i)), Count: 2,
+			LastTime: h.clock.Now().Add(-time.Duration(i) * time.Second)},
 			forwarderstatus.DeniedCalls{Hostname: "api.demo", Port: 81, Caller: "shop/other-port", Count: 1},
 			forwarderstatus.DeniedCalls{Hostname: "web.demo", Port: 80, Caller: "shop/other-endpoint", Count: 1})
 	}
@@ -187,7 +190,7 @@ func TestReconciler_DeniedCallersThrottled(t *testing.T) {
 	if len(o.Status.Denied) > 0 || wait != deniedInterval {
 		t.Errorf("%v, again in %v", o.Status.Denied, wait)
 	}
-	h.now = h.now.Add(wait)
+	h.clock.SetTime(h.clock.Now().Add(wait))
 	o, _ = h.reconcile()
 	if len(o.Status.Denied) != maxDenied || o.Status.DeniedCalls != 2*maxDenied ||
 		o.Status.Denied[0].Caller != "shop/a" {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,7 +72,7 @@ type Options struct {
 	// Projection of namespaces without a label of their own.
 	Projection v1alpha1.Projection
 	Recorder   events.EventRecorder
-	Now        func() time.Time
+	Clock      clock.PassiveClock
 	// Namespaces decides which namespaces get Services.
 	Namespaces namespaces.Policy
 	// Targets reads the Services of listed namespaces, which Client then does not cover. Nil if
@@ -236,8 +237,8 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
 		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // endpointsync is about to re-create its object
 	}
-	since, _ := r.orphanedSince.LoadOrStore(hostname, r.Now())
-	if wait := r.OrphanDelay - r.Now().Sub(since.(time.Time)); wait > 0 {
+	since, _ := r.orphanedSince.LoadOrStore(hostname, r.Clock.Now())
+	if wait := r.OrphanDelay - r.Clock.Now().Sub(since.(time.Time)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	_, err = r.removeAll(ctx, hostname, nil)

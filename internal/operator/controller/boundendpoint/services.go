@@ -26,7 +26,7 @@ func (r *Reconciler) ensure(
 	live := &corev1.Service{}
 	err := r.getService(ctx, key, live)
 	if apierrors.IsNotFound(err) {
-		if wait := r.takeover.remaining(key, b, r.Now()); wait > 0 {
+		if wait := r.takeover.remaining(key, b, r.Clock.Now()); wait > 0 {
 			return nil, takeoverProblem(key, wait)
 		}
 		live, err = r.create(ctx, desired)

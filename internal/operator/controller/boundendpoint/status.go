@@ -80,8 +80,8 @@ func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwarde
 	if report.Starting {
 		limit = firstStatusStartTimeout
 	}
-	since, _ := r.firstStatusSince.LoadOrStore(b.Name, r.Now())
-	return limit - r.Now().Sub(since.(time.Time))
+	since, _ := r.firstStatusSince.LoadOrStore(b.Name, r.Clock.Now())
+	return limit - r.Clock.Now().Sub(since.(time.Time))
 }
 
 // throttleDelay returns how long a status has to wait that differs only in what forwarders and
@@ -98,13 +98,13 @@ func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duratio
 	if isNewSpec(b) || !equality.Semantic.DeepEqual(prompt(&b.Status), prompt(&next.Status)) {
 		return 0
 	}
-	return r.throttle.delay(b.Name, r.Now())
+	return r.throttle.delay(b.Name, r.Clock.Now())
 }
 
 // forget drops the state of a hostname whose status is up to date, or whose object is gone.
 func (r *Reconciler) forget(hostname string) {
 	r.firstStatusSince.Delete(hostname)
-	r.throttle.cancel(hostname, r.Now())
+	r.throttle.cancel(hostname, r.Clock.Now())
 	r.Forwarders.CancelNotify(hostname)
 }
 
@@ -160,7 +160,8 @@ func (r *Reconciler) desiredStatus(
 		message = fmt.Sprintf("forwarders reach %s/%s in cluster %s", b.Spec.Namespace, b.Spec.Service,
 			b.Spec.Cluster)
 	}
-	status.Set(&s.Conditions, b.Generation, r.Now(), services, reachable, status.Ready(message, services, reachable))
+	status.Set(&s.Conditions, b.Generation, r.Clock.Now(), services, reachable,
+		status.Ready(message, services, reachable))
 	return s
 }
 

@@ -187,7 +187,7 @@ func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: h.counter, Live: h.Live, Anchors: h.Anchors, Account: h.account, Forwarders: h.forwarders,
 		Addresses: h.addresses, NetworkPolicies: h.policies, Projection: h.projection,
-		Recorder: h.Events, Now: h.Clock.Now,
+		Recorder: h.Events, Clock: h.Clock,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 			ForwarderService: "fairlead-forwarders",

@@ -173,7 +173,7 @@ func (r *Reconciler) prepareSwitch(
 	if _, found = r.ensure(ctx, b, next); found != nil {
 		return switchPoll, found
 	}
-	now := r.Now()
+	now := r.Clock.Now()
 	if state.readyAt.IsZero() {
 		ready, err := r.hasForwarders(ctx, next)
 		if err != nil {
@@ -295,11 +295,11 @@ func (r *Reconciler) lingering(
 		r.lingeringSince.Delete(b.Name)
 		return nil, 0
 	}
-	since, _ := r.lingeringSince.LoadOrStore(b.Name, r.Now())
+	since, _ := r.lingeringSince.LoadOrStore(b.Name, r.Clock.Now())
 	if r.switches.active(b.Name) {
 		return stay, switchPoll
 	}
-	if wait = lingerTime - r.Now().Sub(since.(time.Time)); wait <= 0 {
+	if wait = lingerTime - r.Clock.Now().Sub(since.(time.Time)); wait <= 0 {
 		return nil, 0
 	}
 	return stay, wait

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -44,7 +45,7 @@ func portEndpoint(name types.NamespacedName, clusterID string) account.Endpoint 
 
 func newClusterset(accept string) *Set {
 	nothing := admitFunc(func(*account.Endpoint) (bool, error) { return false, nil })
-	return NewSet(SetOptions{Selector: nothing, Clusterset: true, AcceptAccount: accept, Now: time.Now})
+	return NewSet(SetOptions{Selector: nothing, Clusterset: true, AcceptAccount: accept, Clock: clock.RealClock{}})
 }
 
 func wantExports(t *testing.T, s *Set, what string, name types.NamespacedName, known bool, clusterIDs ...string) {
@@ -212,7 +213,7 @@ func TestSet_OldServerRemovesNothingOfExports(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	s := newClusterset("")
-	s.now = func() time.Time { return now }
+	s.clock = clockAt{&now}
 	s.Seed(map[string][]int32{"hello.demo.a": {42}, "gone.demo.a": {42}, "web.demo": {80}})
 	s.Replace(listed(exportEndpoint(hello, "a"), portEndpoint(hello, "a")), now)
 	without := listed()

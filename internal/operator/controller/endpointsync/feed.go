@@ -178,29 +178,28 @@ func (f *Feed) loadRecordedSource(ctx context.Context) error {
 }
 
 func (f *Feed) setPolling(polling bool) {
-	f.mu.Lock()
-	changed := f.status.Polling != polling
-	f.status.Polling = polling
-	f.mu.Unlock()
-	switch {
-	case changed && polling:
-		f.Log.Info("This server does not support watches; listing the endpoints every 10 s, so changes take that long")
-	case changed:
-		f.Log.Info("Watching the account's endpoints instead of listing them")
-	}
+	f.setState(&f.status.Polling, polling, "Watching the account's endpoints instead of listing them",
+		"This server does not support watches; listing the endpoints every 10 s, so changes take that long")
 }
 
 func (f *Feed) setWithoutClusterset(without bool) {
+	f.setState(&f.status.WithoutClusterset, without,
+		"This server knows the binding clusterset now; importing what other clusters export",
+		"This server does not know the binding clusterset: nothing is imported from other clusters, and imports that "+
+			"exist stay as they are; update the server", "retryAfter", clustersetRetry.String())
+}
+
+// setState sets a part of the status, and logs that it began or ended.
+func (f *Feed) setState(state *bool, value bool, ended, began string, details ...any) {
 	f.mu.Lock()
-	changed := f.status.WithoutClusterset != without
-	f.status.WithoutClusterset = without
+	changed := *state != value
+	*state = value
 	f.mu.Unlock()
 	switch {
-	case changed && without:
-		f.Log.Info("This server does not know the binding clusterset: nothing is imported from other clusters, and "+
-			"imports that exist stay as they are; update the server", "retryAfter", clustersetRetry.String())
+	case changed && value:
+		f.Log.Info(began, details...)
 	case changed:
-		f.Log.Info("This server knows the binding clusterset now; importing what other clusters export")
+		f.Log.Info(ended)
 	}
 }
 

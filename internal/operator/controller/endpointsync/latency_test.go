@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
@@ -19,7 +20,7 @@ import (
 // those that an object or another endpoint has.
 func TestSet_TellsLatencyOfNewURLs(t *testing.T) {
 	t.Parallel()
-	latency, registry := projectionlatency.New(time.Now), prometheus.NewRegistry()
+	latency, registry := projectionlatency.New(clock.RealClock{}), prometheus.NewRegistry()
 	if err := latency.Register(registry); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func TestSet_TellsLatencyOfNewURLs(t *testing.T) {
 		return "none"
 	}
 	admit := admitFunc(func(e *account.Endpoint) (bool, error) { return !strings.Contains(e.URL, "excluded"), nil })
-	s := NewSet(SetOptions{Selector: admit, Now: time.Now, Latency: latency})
+	s := NewSet(SetOptions{Selector: admit, Clock: clock.RealClock{}, Latency: latency})
 	s.Seed(map[string][]int32{"kept.demo": {80}})
 	s.Replace(listed(agentEndpoint("ep-1", "http://api.demo")), time.Now())
 	expect := func(what, want string) {

@@ -48,11 +48,11 @@ func newLifecycle(t *testing.T, seed uint64, within PortRange) *lifecycle {
 
 // restart makes a manager that knows the objects and the account's list.
 func (l *lifecycle) restart() {
-	clock := func() time.Time { return l.now }
 	l.r = &Reconciler{
 		Set: NewSet(SetOptions{Selector: admitFunc(all), Clusterset: true, RemovalDelay: 30 * time.Second,
-			Now: clock}),
-		Ports: NewPorts(l.within, time.Minute, clock), Delays: Delays{Removal: 30 * time.Second, Rest: time.Minute},
+			Clock: clockAt{&l.now}}),
+		Ports:  NewPorts(l.within, time.Minute, clockAt{&l.now}),
+		Delays: Delays{Removal: 30 * time.Second, Rest: time.Minute},
 		Report: NewReporter(events.NewFakeRecorder(1), func() runtime.Object { return &v1alpha1.KubernetesOperator{} }),
 	}
 	l.list()

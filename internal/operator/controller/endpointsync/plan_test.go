@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
@@ -23,7 +24,7 @@ func TestPlanner_HoldsEndpoints(t *testing.T) {
 		current := &v1alpha1.BoundEndpointSpec{ProjectionID: "ep-1", Endpoints: []v1alpha1.EndpointRef{ref},
 			Ports: []v1alpha1.BoundPort{{Port: 42, Scheme: "tcp", TargetPort: 20042, State: v1alpha1.StateBound}}}
 		never := func(int32) bool { return false }
-		next, _ := planner{now: time.Now(), ports: NewPorts(PortRange{20000, 20099}, time.Minute, time.Now),
+		next, _ := planner{now: time.Now(), ports: NewPorts(PortRange{20000, 20099}, time.Minute, clock.RealClock{}),
 			hostname: hostname, desired: Desired{Immediate: never, MayRelease: never}}.plan(current)
 		if next == nil {
 			t.Fatalf("%s: the object goes", hostname)

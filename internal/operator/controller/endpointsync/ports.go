@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -47,7 +49,7 @@ type portKey struct {
 type Ports struct {
 	portRange PortRange
 	restTime  time.Duration
-	now       func() time.Time
+	clock     clock.PassiveClock
 
 	mu sync.Mutex
 	// target port -> its key
@@ -57,8 +59,8 @@ type Ports struct {
 }
 
 // NewPorts returns an allocator. A released port is not used again for the rest time.
-func NewPorts(portRange PortRange, rest time.Duration, now func() time.Time) *Ports {
-	return &Ports{portRange: portRange, restTime: rest, now: now, holder: map[int32]portKey{},
+func NewPorts(portRange PortRange, rest time.Duration, clock clock.PassiveClock) *Ports {
+	return &Ports{portRange: portRange, restTime: rest, clock: clock, holder: map[int32]portKey{},
 		byHostname:   map[string]map[int32]int32{},
 		restingUntil: map[int32]time.Time{}}
 }
@@ -97,7 +99,7 @@ func (p *Ports) allocate(key portKey) (int32, bool) {
 	if target, ok := p.byHostname[key.hostname][key.port]; ok {
 		return target, true
 	}
-	now, start := p.now(), rand.Int32N(p.portRange.size())
+	now, start := p.clock.Now(), rand.Int32N(p.portRange.size())
 	for i := range p.portRange.size() {
 		target := p.portRange.First + (start+i)%p.portRange.size()
 		if _, taken := p.holder[target]; taken || now.Before(p.restingUntil[target]) {
@@ -136,5 +138,5 @@ func (p *Ports) free(key portKey, target int32) {
 		delete(p.byHostname, key.hostname)
 	}
 	delete(p.holder, target)
-	p.restingUntil[target] = p.now().Add(p.restTime)
+	p.restingUntil[target] = p.clock.Now().Add(p.restTime)
 }

@@ -12,15 +12,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
+// clockAt is a clock that shows the time it points to.
+type clockAt struct{ now *time.Time }
+
+func (c clockAt) Now() time.Time                  { return *c.now }
+func (c clockAt) Since(t time.Time) time.Duration { return c.now.Sub(t) }
+
 func TestPorts_UniqueStableAndRest(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
-	p := NewPorts(PortRange{20000, 20002}, time.Minute, func() time.Time { return now })
+	p := NewPorts(PortRange{20000, 20002}, time.Minute, clockAt{&now})
 	seen := map[int32]bool{}
 	for i := range int32(3) {
 		target, ok := p.allocate(portKey{"a.b", i})
@@ -50,7 +57,7 @@ func TestPorts_NoTargetPortIsShared(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	now := time.Unix(0, 0)
-	p := NewPorts(PortRange{20000, 20009}, time.Second, func() time.Time { return now })
+	p := NewPorts(PortRange{20000, 20009}, time.Second, clockAt{&now})
 	for range 20_000 {
 		now = now.Add(time.Duration(rng.IntN(300)) * time.Millisecond)
 		key := portKey{fmt.Sprintf("h%d.x", rng.IntN(4)), int32(rng.IntN(4))}
@@ -123,7 +130,7 @@ func TestPorts_SeedFromServices(t *testing.T) {
 		own.Mark(&s)
 		return s
 	}
-	p := NewPorts(PortRange{20000, 20009}, time.Minute, time.Now)
+	p := NewPorts(PortRange{20000, 20009}, time.Minute, clock.RealClock{})
 	p.seed(own, nil, []corev1.Service{
 		service("demo", "api", "api.demo", corev1.ServiceTypeExternalName, 20005),
 		service("fairlead", "ep-1", "api.demo", corev1.ServiceTypeClusterIP, 20001),

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,7 +48,7 @@ type Reconciler struct {
 	Set     *Set
 	Ports   *Ports
 	Delays  Delays
-	Now     func() time.Time
+	Clock   clock.PassiveClock
 	// Approvals records the specs that this manager wrote.
 	Approvals *Approvals
 	// Report emits events about endpoints that are not projected.
@@ -99,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Latency.Drop(req.Name)
 		return ctrl.Result{}, nil // an event follows when it is deleted or labelled as ours
 	}
-	spec, now := r.trustedSpec(current), r.Now()
+	spec, now := r.trustedSpec(current), r.Clock.Now()
 	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name,
 		desired: desired}.plan(spec)
 	r.Report.ReportPortsExhausted(req.Name, exhausted, r.Ports.portRange)

@@ -53,13 +53,13 @@ func (h *harness) restart(expression string) {
 	s, err := selector.Compile(expression)
 	Expect(err).NotTo(HaveOccurred())
 	h.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, Clusterset: true,
-		RemovalDelay: 30 * time.Second, AcceptAccount: h.accept, Now: h.Clock.Now})
+		RemovalDelay: 30 * time.Second, AcceptAccount: h.accept, Clock: h.Clock})
 	h.set.SetRecordedSource(h.recorded)
 	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace,
 		Name: "fairlead"}}
 	h.reconciler = &endpointsync.Reconciler{
-		Client: h.Client, Anchors: h.Anchors, Set: h.set, Now: h.Clock.Now,
-		Ports:     endpointsync.NewPorts(h.ports, time.Minute, h.Clock.Now),
+		Client: h.Client, Anchors: h.Anchors, Set: h.set, Clock: h.Clock,
+		Ports:     endpointsync.NewPorts(h.ports, time.Minute, h.Clock),
 		Delays:    endpointsync.Delays{Removal: 30 * time.Second, Rest: time.Minute},
 		Report:    endpointsync.NewReporter(h.Events, func() runtime.Object { return about }),
 		Approvals: &endpointsync.Approvals{},

@@ -108,7 +108,7 @@ func (s *Set) nextList() (at time.Time, changed <-chan struct{}) {
 	defer s.mu.RUnlock()
 	switch r := &s.removals; {
 	case r.listRequested:
-		return s.now(), r.changed
+		return s.clock.Now(), r.changed
 	case r.hold != nil && (s.listAgainAt.IsZero() || r.hold.due.Before(s.listAgainAt)):
 		return r.hold.due, r.changed
 	default:
@@ -120,7 +120,7 @@ func (s *Set) nextList() (at time.Time, changed <-chan struct{}) {
 func (s *Set) Seed(objects map[string][]int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.clock.Now()
 	for hostname, ports := range objects {
 		s.removals.track(hostname, ports)
 		s.updatePending(hostname, now)
@@ -133,7 +133,7 @@ func (s *Set) Seed(objects map[string][]int32) {
 func (s *Set) SetPorts(hostname string, ports []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.clock.Now()
 	s.removals.track(hostname, ports)
 	s.updatePending(hostname, now)
 	s.removals.holdMassRemoval(now)

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 )
@@ -29,7 +31,7 @@ func newRemovalTest(t *testing.T, n int, delay time.Duration) *removalTest {
 	m := &removalTest{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), refuse: map[string]bool{}}
 	m.Set = NewSet(SetOptions{
 		Selector:     admitFunc(func(e *account.Endpoint) (bool, error) { return !m.refuse[e.ID], nil }),
-		RemovalDelay: delay, Now: func() time.Time { return m.now },
+		RemovalDelay: delay, Clock: clockAt{&m.now},
 	})
 	objects := map[string][]int32{}
 	for i := range n {
@@ -182,7 +184,7 @@ func TestRemovals_FirstListAfterStart(t *testing.T) {
 		m.endpoints = append(m.endpoints, agentEndpoint(fmt.Sprintf("ep-%02d", i), "http://"+host(i)))
 		objects[host(i)] = []int32{80, 81}
 	}
-	m.Set = NewSet(SetOptions{Selector: admitFunc(all), Now: func() time.Time { return m.now }})
+	m.Set = NewSet(SetOptions{Selector: admitFunc(all), Clock: clockAt{&m.now}})
 	m.list()
 	m.Seed(objects)
 	m.wantState("an empty list", 0, true)
@@ -231,7 +233,7 @@ func TestRemovals_OtherAccountFreezesUntilAccepted(t *testing.T) {
 		{"a list that does not say", first, SourceIdentity{}, "", false, first},
 		{"nothing recorded of the store", SourceIdentity{AccountID: "ac-1"}, first, "", false, first},
 	} {
-		s := NewSet(SetOptions{Selector: admitFunc(all), AcceptAccount: tc.accept, Now: time.Now})
+		s := NewSet(SetOptions{Selector: admitFunc(all), AcceptAccount: tc.accept, Clock: clock.RealClock{}})
 		s.SetRecordedSource(tc.recorded)
 		s.Replace(Snapshot{AccountID: tc.listed.AccountID, StoreID: tc.listed.StoreID}, time.Now())
 		if got := s.Removals(); got.Frozen != tc.frozen || got.Recorded != tc.then {

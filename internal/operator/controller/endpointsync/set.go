@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
@@ -32,7 +33,7 @@ func (e *entry) online() bool { return e.endpoint.Status == account.StatusOnline
 type Set struct {
 	selector   Admitter
 	clusterset bool
-	now        func() time.Time
+	clock      clock.PassiveClock
 	latency    *projectionlatency.Tracker
 
 	mu       sync.RWMutex
@@ -64,7 +65,7 @@ type SetOptions struct {
 	// AcceptAccount is the id of the account, or of the store if only that differs, whose lists may
 	// remove what an earlier account's lists made.
 	AcceptAccount string
-	Now           func() time.Time
+	Clock         clock.PassiveClock
 	// Latency learns of new URLs after the first list; nil: not measured.
 	Latency *projectionlatency.Tracker
 }
@@ -72,7 +73,7 @@ type SetOptions struct {
 // NewSet returns an empty Set that is not synced.
 func NewSet(o SetOptions) *Set {
 	return &Set{
-		selector: o.Selector, clusterset: o.Clusterset, now: o.Now, latency: o.Latency,
+		selector: o.Selector, clusterset: o.Clusterset, clock: o.Clock, latency: o.Latency,
 		removals: newRemovals(o.RemovalDelay, o.AcceptAccount), exports: newExports(),
 		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, deletedPorts: map[string]map[int]bool{},
 		awaiting: map[string]struct{}{},
@@ -144,7 +145,7 @@ func (s *Set) Replace(list Snapshot, requested time.Time) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var c Change
-	now, r := s.now(), &s.removals
+	now, r := s.clock.Now(), &s.removals
 	freezeEnded, changed := r.source.update(SourceIdentity{AccountID: list.AccountID, StoreID: list.StoreID})
 	s.setWithoutClusterset(list.WithoutClusterset, now, &c)
 	for id, old := range s.byID {
@@ -196,7 +197,7 @@ func (s *Set) Apply(ev account.EndpointEvent) Change {
 		s.remove(old, ev.Endpoint.Type, &c)
 		s.exports.apply(ev.Endpoint.ID, nil, &c)
 	}
-	now := s.now()
+	now := s.clock.Now()
 	for _, hostname := range c.Hostnames {
 		s.updatePending(hostname, now)
 	}

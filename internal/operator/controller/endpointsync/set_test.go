@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -21,7 +22,9 @@ type admitFunc func(*account.Endpoint) (bool, error)
 
 func (f admitFunc) Matches(e *account.Endpoint, _ account.EndpointURL) (bool, error) { return f(e) }
 
-func newSet(selector Admitter) *Set { return NewSet(SetOptions{Selector: selector, Now: time.Now}) }
+func newSet(selector Admitter) *Set {
+	return NewSet(SetOptions{Selector: selector, Clock: clock.RealClock{}})
+}
 
 func listed(endpoints ...account.Endpoint) Snapshot {
 	return Snapshot{Endpoints: endpoints, AccountID: "ac-1", StoreID: "st-1"}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 )
 
 // Tracker knows the URLs that wait for their Services. A nil Tracker measures nothing. Its methods
 // are safe for concurrent use.
 type Tracker struct {
-	now     func() time.Time
+	clock   clock.PassiveClock
 	seconds prometheus.Histogram
 
 	mu      sync.Mutex
@@ -23,9 +24,9 @@ type Tracker struct {
 }
 
 // New returns a Tracker that goes by the clock.
-func New(now func() time.Time) *Tracker {
+func New(clock clock.PassiveClock) *Tracker {
 	return &Tracker{
-		now: now, waiting: map[string]map[int32]time.Time{},
+		clock: clock, waiting: map[string]map[int32]time.Time{},
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "fairlead_operator",
 			Name:    "projection_seconds",
 			Help:    "Time from the event of a new URL until both of its Services exist.",
@@ -64,7 +65,7 @@ func (t *Tracker) Begin(hostname string, port int32) {
 		t.waiting[hostname] = map[int32]time.Time{}
 	}
 	if _, known := t.waiting[hostname][port]; !known {
-		t.waiting[hostname][port] = t.now()
+		t.waiting[hostname][port] = t.clock.Now()
 	}
 }
 
@@ -77,7 +78,7 @@ func (t *Tracker) Done(hostname string, ports []int32) {
 	defer t.mu.Unlock()
 	for port, since := range t.waiting[hostname] {
 		if slices.Contains(ports, port) {
-			t.seconds.Observe(t.now().Sub(since).Seconds())
+			t.seconds.Observe(t.clock.Now().Sub(since).Seconds())
 			t.forget(hostname, port)
 		}
 	}
@@ -111,7 +112,7 @@ func (t *Tracker) forget(hostname string, port int32) {
 func (t *Tracker) pending() (n int, oldest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.now()
+	now := t.clock.Now()
 	for _, ports := range t.waiting {
 		for _, since := range ports {
 			n, oldest = n+1, max(oldest, now.Sub(since))

@@ -11,17 +11,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // newTracker returns a Tracker with its registry, and a function that steps its clock.
 func newTracker(t *testing.T) (*Tracker, *prometheus.Registry, func(time.Duration)) {
 	t.Helper()
-	now, registry := time.Unix(0, 0), prometheus.NewRegistry()
-	tracker := New(func() time.Time { return now })
+	clock, registry := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), prometheus.NewRegistry()
+	tracker := New(clock)
 	if err := tracker.Register(registry); err != nil {
 		t.Fatal(err)
 	}
-	return tracker, registry, func(d time.Duration) { now = now.Add(d) }
+	return tracker, registry, func(d time.Duration) { clock.SetTime(clock.Now().Add(d)) }
 }
 
 // expect compares what is pending, and the number and the sum of what was measured.

@@ -47,7 +47,7 @@ var _ = Describe("Registration: the forwarders that EndpointSlices list", func()
 		f := fixture.New(ctx, config)
 		r := &registration.Registration{
 			Live: f.Live, Account: &fakeAccount{id: "op-1"}, Anchors: f.Anchors, Endpoints: &endpoints{},
-			Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
+			Recorder: f.Events, Clock: f.Clock, Log: logr.Discard(),
 		}
 		r.Client = f.Client
 		Expect(r.RecordedProjectedForwarders(ctx)).To(BeEmpty())
@@ -70,7 +70,7 @@ var _ = Describe("Registration: the forwarders that EndpointSlices list", func()
 		By("taking over from another manager, whose record stays until there is another one")
 		r = &registration.Registration{
 			Client: f.Client, Live: f.Live, Account: r.Account, Anchors: r.Anchors, Endpoints: r.Endpoints,
-			Recorder: r.Recorder, Now: r.Now, Log: r.Log,
+			Recorder: r.Recorder, Clock: r.Clock, Log: r.Log,
 		}
 		_, err := r.Heartbeat(ctx)
 		Expect(err).NotTo(HaveOccurred())

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -110,7 +111,7 @@ type Registration struct {
 	Forwarders                            Forwarders
 	ServiceImports, NetworkPolicies, Keys Part
 	Recorder                              events.EventRecorder
-	Now                                   func() time.Time
+	Clock                                 clock.PassiveClock
 	Log                                   logr.Logger
 	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
@@ -140,16 +141,16 @@ type Registration struct {
 func (r *Registration) Start(ctx context.Context) error {
 	logged := ""
 	var changed <-chan struct{}
-	for due := r.Now(); ctx.Err() == nil; sleep(ctx, changed, pollInterval*9/10+rand.N(pollInterval/5)) {
+	for due := r.Clock.Now(); ctx.Err() == nil; sleep(ctx, changed, pollInterval*9/10+rand.N(pollInterval/5)) {
 		changed = r.Endpoints.Removals().Changed
-		if r.Now().Before(due) && r.Endpoints.Status().Err == nil {
+		if r.Clock.Now().Before(due) && r.Endpoints.Status().Err == nil {
 			r.logChanged(ctx, &logged, r.Refresh(ctx))
 			continue
 		}
 		healthy, err := r.Heartbeat(ctx)
 		r.logChanged(ctx, &logged, err)
 		if healthy && err == nil {
-			due = r.Now().Add(heartbeatInterval - pollInterval/2)
+			due = r.Clock.Now().Add(heartbeatInterval - pollInterval/2)
 		}
 	}
 	return nil
@@ -208,7 +209,7 @@ func (r *Registration) reportHeartbeat(ctx context.Context, operator *account.Op
 	defer r.mu.Unlock()
 	r.attempted, r.lastError = true, failure
 	if failure == nil {
-		r.confirmed.Store(r.Now().Unix())
+		r.confirmed.Store(r.Clock.Now().Unix())
 	}
 	object, err := r.ensureObject(ctx)
 	if err != nil {

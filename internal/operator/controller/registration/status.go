@@ -37,7 +37,7 @@ func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStat
 }
 
 func (r *Registration) setCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64, c metav1.Condition) {
-	status.Set(&s.Conditions, generation, r.Now(), c)
+	status.Set(&s.Conditions, generation, r.Clock.Now(), c)
 }
 
 func newCondition(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
@@ -63,7 +63,7 @@ func (r *Registration) heartbeatConditions(failure error, feed endpointsync.Feed
 // the endpoints cannot be read.
 func (r *Registration) apiReachableCondition(feed endpointsync.FeedStatus) metav1.Condition {
 	switch {
-	case feed.Err != nil && r.Now().Sub(feed.Since) >= watchGrace:
+	case feed.Err != nil && r.Clock.Now().Sub(feed.Since) >= watchGrace:
 		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonWatchFailed,
 			"the account's API answers, but changes of endpoints do not arrive: "+feed.Err.Error())
 	case feed.WithoutClusterset:

@@ -73,7 +73,7 @@ var _ = Describe("Registration", func() {
 		e = &endpoints{}
 		r = &registration.Registration{
 			Client: f.Client, Live: f.Live, Account: api, Anchors: f.Anchors, Endpoints: e,
-			Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
+			Recorder: f.Events, Clock: f.Clock, Log: logr.Discard(),
 			Spec: v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true,
 				EndpointSelector: "ep.port == 80"},
 			Version: "1.2.3", ClusterName: "eu-1",

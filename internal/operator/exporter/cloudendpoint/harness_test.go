@@ -23,6 +23,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -137,7 +138,7 @@ func (h *harness) start() {
 		CheckURL: ownNamespace, Cluster: func() string { return h.cluster }, Leading: func() bool {
 			return !h.follower.Load()
 		},
-		Recorder: h.events, Now: time.Now,
+		Recorder: h.events, Clock: clock.RealClock{},
 	})
 	if err := cloudendpoint.Index(h.Context(), mgr.GetFieldIndexer()); err != nil {
 		h.Fatal(err)

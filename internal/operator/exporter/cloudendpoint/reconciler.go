@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,7 +54,7 @@ type Options struct {
 	// Leading reports whether this replica holds the Lease. The others do nothing.
 	Leading  func() bool
 	Recorder events.EventRecorder
-	Now      func() time.Time
+	Clock    clock.PassiveClock
 }
 
 // Reconciler reconciles CloudEndpoints. New makes one.

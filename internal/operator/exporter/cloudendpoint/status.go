@@ -63,7 +63,7 @@ func (r *Reconciler) setStatus(o *v1alpha1.CloudEndpoint, out outcome) {
 			failed.Message += "; the endpoint stays as it was"
 		}
 	}
-	status.Set(&s.Conditions, o.Generation, r.Now(), accepted, bound,
+	status.Set(&s.Conditions, o.Generation, r.Clock.Now(), accepted, bound,
 		status.Ready("the service answers at "+s.AssignedURL, accepted, bound))
 }
 

@@ -33,7 +33,7 @@ var ceilings = map[string]int{
 	"struct fields that are functions": 280,
 	"comments that begin with \"of\"":  40,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 121_553,
+	"lines of product":                 121_549,
 }
 
 var upstreamProtocol = regexp.MustCompile(`(?i)upstream[_-]?protocol`)

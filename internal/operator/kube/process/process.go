@@ -8,6 +8,7 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
@@ -49,15 +50,18 @@ func (k Kinds) Scheme() *runtime.Scheme {
 	return s
 }
 
-// Mapper returns a static mapper of the kinds, so that nothing has to be discovered: a process can
-// start while the API server is unreachable.
+// Mapper returns a static mapper of the kinds and of their lists, so that nothing has to be
+// discovered: a process can start while the API server is unreachable.
 func (k Kinds) Mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range k.Namespaced {
-		m.Add(kind, meta.RESTScopeNamespace)
-	}
-	for _, kind := range k.Cluster {
-		m.Add(kind, meta.RESTScopeRoot)
+	for scope, kinds := range map[meta.RESTScope][]schema.GroupVersionKind{
+		meta.RESTScopeNamespace: k.Namespaced, meta.RESTScopeRoot: k.Cluster,
+	} {
+		for _, kind := range kinds {
+			plural, singular := meta.UnsafeGuessKindToResource(kind)
+			m.AddSpecific(kind, plural, singular, scope)
+			m.AddSpecific(kind.GroupVersion().WithKind(kind.Kind+"List"), plural, singular, scope)
+		}
 	}
 	return m
 }
@@ -76,12 +80,12 @@ func ClientConfig(c *rest.Config, userAgent string) *rest.Config {
 }
 
 // NewManager returns a manager of controllers of the kinds, which listens at the addresses; an
-// empty one is none. The rest of o is as given.
+// empty one is none, which controller-runtime calls "0". The rest of o is as given.
 func NewManager(c *rest.Config, k Kinds, metricsAddr, healthAddr string, o ctrl.Options) (ctrl.Manager, error) {
 	o.Scheme = k.Scheme()
 	o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return k.Mapper(), nil }
-	o.Metrics = metricsserver.Options{BindAddress: orNone(metricsAddr)}
-	o.HealthProbeBindAddress = orNone(healthAddr)
+	o.Metrics = metricsserver.Options{BindAddress: cmp.Or(metricsAddr, "0")}
+	o.HealthProbeBindAddress = cmp.Or(healthAddr, "0")
 	o.GracefulShutdownTimeout = ptr.To(10 * time.Second)
 	o.Controller = config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour}
 	mgr, err := ctrl.NewManager(c, o)
@@ -89,14 +93,6 @@ func NewManager(c *rest.Config, k Kinds, metricsAddr, healthAddr string, o ctrl.
 		return nil, fmt.Errorf("preparing the manager: %w", err)
 	}
 	return mgr, nil
-}
-
-// orNone returns the address, or controller-runtime's value for no listener.
-func orNone(addr string) string {
-	if addr == "" {
-		return "0"
-	}
-	return addr
 }
 
 // NewLock returns the lock of a Lease, for an identity that begins with the holder's name. Requests

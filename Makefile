@@ -104,7 +104,7 @@ recording: ## Renew docs/recording.svg, the main job in two terminals (needs tmu
 
 .PHONY: soak soak-load soak-replicas
 SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
-soak: build cluster-build soak-load soak-replicas ## soak-load, soak-replicas, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
+soak: build cluster-build soak-load soak-replicas ## soak-load, soak-replicas, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/build/testing.md)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \
 		-run 'TestOutage_KeepsServicesAndTraffic|TestRollout_LosesNoRequest|TestServer_RestartKeepsTraffic|AbsenceKeepsTraffic|TestManager_WritesNothingAtRest'
 
@@ -255,7 +255,7 @@ image: ## OCI archives of the programs in dist/, for linux on this architecture,
 # The caller's VERSION, or none: a release has no default version. RELEASE_FLAGS are those of `build` in packaging/main.go.
 DIST ?= dist
 .PHONY: release release-check release-key release-verify licenses
-release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/releasing.md)
+release: ## Everything of a release in DIST=dist: VERSION=v0.2.0 KEY=file [PLATFORMS=linux/amd64] (docs/build/releasing.md)
 	@go run -C packaging . build --version '$(if $(filter file,$(origin VERSION)),,$(VERSION))' --source $(CURDIR) \
 		--dist $(abspath $(DIST)) --key '$(if $(KEY),$(abspath $(KEY)))' --platform '$(PLATFORMS)' $(RELEASE_FLAGS)
 

@@ -10,7 +10,7 @@ helm() { run_in helm "$@"; }
 spawn() { exec setsid "$CLUSTER" exec --name demo -- "$@"; }
 
 preflight() {
-	[ "$(uname -s)" = Linux ] || die "the demo's cluster needs Linux; on another system name a cluster of your own in FAIRLEAD_DEMO_CONTEXT (see docs/testing.md)"
+	[ "$(uname -s)" = Linux ] || die "the demo's cluster needs Linux; on another system name a cluster of your own in FAIRLEAD_DEMO_CONTEXT (see docs/build/testing.md)"
 	[ "$(id -u)" -eq 0 ] || die "the demo's cluster needs root (it makes namespaces and mounts of its own): sudo make demo; or name a cluster of your own in FAIRLEAD_DEMO_CONTEXT"
 	command -v go >/dev/null || die "Go 1.26 or newer is not in PATH: see https://go.dev/doc/install"
 	hack/deps.sh cluster

@@ -90,7 +90,7 @@ func newClient(api *apiclient.Client, log *slog.Logger) *Client {
 // Close closes the connections that no call uses.
 func (c *Client) Close() { c.api.CloseIdleConnections() }
 
-// Filter narrows a list by the parameters of its route in docs/api.md, such as
+// Filter narrows a list by the parameters of its route in docs/reference/api, such as
 // {"binding": "kubernetes"}; nil = everything.
 type Filter map[string]string
 

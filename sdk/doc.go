@@ -20,8 +20,8 @@
 //
 // # Errors
 //
-// What the service refuses is an [*Error], for errors.As, with a code of docs/errors.md. Everything
-// else, an outage of the service or of the network, is retried.
+// What the service refuses is an [*Error], for errors.As, with a code of docs/fix/errors.md.
+// Everything else, an outage of the service or of the network, is retried.
 //
 // # What comes in, and whom it hands over to
 //

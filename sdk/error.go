@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Code is the code of a failure, as in docs/errors.md. Codes are stable.
+// Code is the code of a failure, as in docs/fix/errors.md. Codes are stable.
 type Code string
 
 // The codes that programs usually tell apart.

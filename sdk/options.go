@@ -140,7 +140,7 @@ func WithMetadata(text string) Option {
 }
 
 // WithTrafficPolicy sets the traffic policy, in YAML or JSON, at most 64 KiB
-// (docs/traffic-policy.md).
+// (docs/use/traffic-policy).
 func WithTrafficPolicy(policy string) Option {
 	return endpointOption(func(o *endpointOptions) { o.trafficPolicy = policy })
 }

@@ -157,7 +157,7 @@ func TestError_CarriesCodeFieldsAndCause(t *testing.T) {
 
 func TestCodes_DocumentedWithCauseAndRemedy(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("../../docs/errors.md")
+	raw, err := os.ReadFile("../../docs/fix/errors.md")
 	if err != nil {
 		t.Fatal(err)
 	}

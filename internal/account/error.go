@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Code identifies a kind of failure for programs and for docs/errors.md. Codes are stable: they are
-// never re-used.
+// Code identifies a kind of failure for programs and for docs/fix/errors.md. Codes are stable: they
+// are never re-used.
 type Code string
 
-// The codes. Codes lists them with their HTTP status; docs/errors.md has a row for each, with cause
-// and remedy.
+// The codes. Codes lists them with their HTTP status; docs/fix/errors.md has a row for each, with
+// cause and remedy.
 const (
 	CodeNoCredential      Code = "ERR_FL_1001"
 	CodeUnknownCredential Code = "ERR_FL_1002"

@@ -23,8 +23,8 @@ func newAPIMetrics(registry *prometheus.Registry) *apiMetrics {
 	const ns = "fairlead_server"
 	m := &apiMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "api_requests_total",
-			Help: "Requests to API and dashboard that have ended, by class of the status and code of docs/errors.md " +
-				"(none: no error)."}, []string{"class", "code"}),
+			Help: "Requests to API and dashboard that have ended, by class of the status and code of " +
+				"docs/fix/errors.md (none: no error)."}, []string{"class", "code"}),
 		binds: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "binds_total",
 			Help: "Endpoints and labelled tunnels that agents asked for, by outcome: accepted, or the refusal's code."},
 			[]string{"outcome"}),

@@ -45,7 +45,7 @@ const (
 
 // TestHistory_AgreesAcrossServers uses three services on one PostgreSQL by their APIs while they
 // are killed, cut from the database and from each other, fenced and promoted, and checks what all
-// clients see against the rules of docs/replicas.md.
+// clients see against the rules of docs/run/replicas.md.
 func TestHistory_AgreesAcrossServers(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

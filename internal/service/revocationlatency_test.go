@@ -20,8 +20,8 @@ import (
 
 // TestRevocation_Latency holds streams of every kind open and measures how long it takes until they
 // are cut: a part of them one after the other by DELETE /app/sessions/{id}, the rest by one DELETE
-// /app/users/{id}. FAIRLEAD_REVOCATION_STREAMS=1500 asks for the figures of docs/sessions.md; with
-// fewer, it only checks that all end.
+// /app/users/{id}. FAIRLEAD_REVOCATION_STREAMS=1500 asks for the figures of
+// docs/identity/sessions.md; with fewer, it only checks that all end.
 func TestRevocation_Latency(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

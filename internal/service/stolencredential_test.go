@@ -19,11 +19,11 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
-// securityTable reads the table below the heading of docs/security.md: cells by the text of the
-// row's first cell and of the column's head, without backquotes.
+// securityTable reads the table below the heading of docs/secure/credentials.md: cells by the text
+// of the row's first cell and of the column's head, without backquotes.
 func securityTable(t *testing.T, heading string) map[string]map[string]string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/security.md")
+	page, err := os.ReadFile("../../docs/secure/credentials.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func securityTable(t *testing.T, heading string) map[string]map[string]string {
 		rows[cells[0]] = row
 	}
 	if !found || len(rows) == 0 {
-		t.Fatalf("docs/security.md has no table below %q", heading)
+		t.Fatalf("docs/secure/credentials.md has no table below %q", heading)
 	}
 	return rows
 }
@@ -216,7 +216,7 @@ func (s *stolen) creates(key, list string) string {
 }
 
 // TestSecurity_PageHasCallsOfKeys calls every operation of the API's description with stolen
-// credentials, and compares with docs/security.md.
+// credentials, and compares with docs/secure/credentials.md.
 func TestSecurity_PageHasCallsOfKeys(t *testing.T) {
 	t.Parallel()
 	startStolen(t, false).checkCalls(http.StatusUnauthorized, nil)
@@ -261,7 +261,7 @@ func (s *stolen) checkCalls(forwarders int, other map[string]string) {
 		method, pattern, _ := strings.Cut(call, " ")
 		for _, column := range []string{"API key operator", "API key exporter"} {
 			if got, want := s.answers(column, method, pattern), cmp.Or(table[call][column], "–"); got != want {
-				t.Errorf("%s with %s: %s, and docs/security.md says %s", call, column, got, want)
+				t.Errorf("%s with %s: %s, and docs/secure/credentials.md says %s", call, column, got, want)
 			}
 		}
 		status, _ := s.callAs(s.keys["authtoken connect:*"], method, pattern, "")
@@ -271,11 +271,11 @@ func (s *stolen) checkCalls(forwarders int, other map[string]string) {
 		delete(table, call)
 	}
 	for call := range table {
-		t.Errorf("docs/security.md has %s, which the API does not", call)
+		t.Errorf("docs/secure/credentials.md has %s, which the API does not", call)
 	}
 }
 
-// TestSecurity_DeletedKeyIsRefused revokes keys as docs/security.md says.
+// TestSecurity_DeletedKeyIsRefused revokes keys as docs/secure/credentials.md says.
 func TestSecurity_DeletedKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	s := startStolen(t, false)

@@ -85,7 +85,7 @@ func (s *stolen) opens(token string, to tunnel.Bound) string {
 }
 
 // TestSecurity_PageHasTunnels opens tunnels and streams with stolen credentials, and compares with
-// docs/security.md.
+// docs/secure/credentials.md.
 func TestSecurity_PageHasTunnels(t *testing.T) {
 	t.Parallel()
 	for name, tokens := range map[string]bool{"secrets": false, "tokens of ServiceAccounts": true} {
@@ -154,13 +154,13 @@ func (s *stolen) checkTunnels() {
 	for what, attempt := range attempts {
 		for column, token := range s.keys {
 			if got, want := attempt(token), table[what][column]; got != want {
-				t.Errorf("%s with %s: %s, and docs/security.md says %q", what, column, got, want)
+				t.Errorf("%s with %s: %s, and docs/secure/credentials.md says %q", what, column, got, want)
 			}
 		}
 	}
 	for what := range table {
 		if attempts[what] == nil {
-			t.Errorf("docs/security.md has %q, which is not tried", what)
+			t.Errorf("docs/secure/credentials.md has %q, which is not tried", what)
 		}
 	}
 }

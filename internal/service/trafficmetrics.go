@@ -30,7 +30,7 @@ func newTrafficMetrics(kind string, table *traffic.Table) *trafficMetrics {
 		requests: desc("requests_total",
 			"HTTP requests by "+kind+" and class of the status (gone: the client left first)", "class"),
 		errors: desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+
-			" and code of docs/errors.md", "code"),
+			" and code of docs/fix/errors.md", "code"),
 		bytes: desc("bytes_total", "Bytes of bodies and connections by "+kind+" and direction (in: from clients)",
 			"direction"),
 		duration: desc("duration_seconds", "Time from the begin to the end of requests and connections by "+kind),

@@ -33,7 +33,7 @@ fairlead_server_endpoint_requests_total{class="2xx",endpoint="ep-c"} 10
 fairlead_server_endpoint_requests_total{class="2xx",endpoint="other"} 70
 fairlead_server_endpoint_requests_total{class="gone",endpoint="other"} 2
 # HELP fairlead_server_endpoint_errors_total Requests and connections that got no answer of an upstream, ` +
-	`by endpoint and code of docs/errors.md` +
+	`by endpoint and code of docs/fix/errors.md` +
 	overflowHelp + `
 # TYPE fairlead_server_endpoint_errors_total counter
 fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="other"} 1

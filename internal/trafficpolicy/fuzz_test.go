@@ -26,7 +26,7 @@ func FuzzCompile(f *testing.F) {
 		}
 		f.Add(string(text), false)
 	}
-	text, err := os.ReadFile("../../docs/traffic-policy.md")
+	text, err := os.ReadFile("../../docs/use/traffic-policy/README.md")
 	if err != nil {
 		f.Fatal(err)
 	}

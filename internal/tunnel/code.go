@@ -40,7 +40,7 @@ func (c Code) Final() bool {
 type Error struct {
 	Code   Code   `json:"code"`
 	Msg    string `json:"msg"`
-	Detail string `json:"detail,omitempty"` // a code of docs/errors.md, or ""
+	Detail string `json:"detail,omitempty"` // a code of docs/fix/errors.md, or ""
 	// Errors lists every broken rule of a bind. Older servers have them in Msg only.
 	Errors []FieldError `json:"errors,omitempty"`
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tunnel owns the session protocol between the service and the programs that dial it:
-// agents and forwarders. docs/protocol.md describes the wire format.
+// agents and forwarders. docs/reference/protocol describes the wire format.
 //
 // What comes in: a TLS connection on the server's side (Server.ServeConn), an address and a Hello
 // on the client's (Client.Run). What it hands over to: the Handler on the server's side, which is

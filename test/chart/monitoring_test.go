@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const runbooks = "https://github.com/fairlead-dev/fairlead/blob/main/docs/runbooks"
+const runbooks = "https://github.com/fairlead-dev/fairlead/blob/main/docs/fix/runbooks"
 
 // alertingOn returns the values with a PrometheusRule.
 func alertingOn(v values) values { return v.set("metrics.prometheusRule.enabled", true) }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Namespaces of TestSecurity_PageHasRightsOfRoles by the word that docs/security.md has for them.
-// "everywhere" is each of them.
+// Namespaces of TestSecurity_PageHasRightsOfRoles by the word that docs/secure/credentials.md has
+// for them. "everywhere" is each of them.
 var wordedNamespaces = map[string]string{"own": namespace, "listed": "team-a", "kube-system": "kube-system",
 	"other": "default"}
 
@@ -35,13 +35,13 @@ var codeSpan = regexp.MustCompile("`([^`]*)`")
 // documentedRights reads the table below the role's heading.
 func documentedRights(t *testing.T, role string) []documentedRight {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/security.md")
+	page, err := os.ReadFile("../../docs/secure/credentials.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, found := strings.Cut(string(page), "\n### The "+role+"'s token of Kubernetes\n")
 	if !found {
-		t.Fatalf("docs/security.md has no heading for the %s", role)
+		t.Fatalf("docs/secure/credentials.md has no heading for the %s", role)
 	}
 	text, _, _ = strings.Cut(text, "\n#")
 	var rows []documentedRight
@@ -51,7 +51,7 @@ func documentedRights(t *testing.T, role string) []documentedRight {
 			continue
 		}
 		if len(cells) != 6 {
-			t.Fatalf("docs/security.md: %d cells in %s", len(cells), line)
+			t.Fatalf("docs/secure/credentials.md: %d cells in %s", len(cells), line)
 		}
 		spans := codeSpan.FindAllStringSubmatch(cells[0], -1)
 		row := documentedRight{resource: spans[0][1], verbs: words(cells[1]), byDefault: words(cells[2]),
@@ -142,7 +142,7 @@ func (c *cluster) rulesOf(t *testing.T, serviceAccount, in string) []string {
 }
 
 // TestSecurity_PageHasRightsOfRoles installs the chart in four ways and compares what the API server
-// says that each ServiceAccount may do with the tables of docs/security.md.
+// says that each ServiceAccount may do with the tables of docs/secure/credentials.md.
 func TestSecurity_PageHasRightsOfRoles(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -175,14 +175,14 @@ func TestSecurity_PageHasRightsOfRoles(t *testing.T) {
 				page, granted := in(rows, word, install.listed, install.enabled), c.granted(t, role, ns)
 				for _, right := range granted {
 					if !slices.Contains(page, right) {
-						t.Errorf("docs/security.md lacks a right of the %s in %s (%s; namespaces listed: %v; %v): %s",
-							role, ns, word, install.listed, install.enabled, right)
+						t.Errorf("docs/secure/credentials.md lacks a right of the %s in %s "+
+							"(%s; namespaces listed: %v; %v): %s", role, ns, word, install.listed, install.enabled, right)
 					}
 				}
 				for _, right := range page {
 					if !slices.Contains(granted, right) {
-						t.Errorf("docs/security.md has what the %s may not in %s (%s; namespaces listed: %v; %v): %s",
-							role, ns, word, install.listed, install.enabled, right)
+						t.Errorf("docs/secure/credentials.md has what the %s may not in %s "+
+							"(%s; namespaces listed: %v; %v): %s", role, ns, word, install.listed, install.enabled, right)
 					}
 				}
 			}

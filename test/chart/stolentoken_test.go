@@ -103,8 +103,8 @@ func (v thief) triesRights(t *testing.T, name string) {
 	}
 }
 
-// TestSecurity_StolenManagerToken does with a token of the manager what docs/security.md says that
-// a thief can do with roles and bindings, and revokes it as the page says.
+// TestSecurity_StolenManagerToken does with a token of the manager what docs/secure/credentials.md
+// says that a thief can do with roles and bindings, and revokes it as the page says.
 func TestSecurity_StolenManagerToken(t *testing.T) {
 	t.Parallel()
 	c, ctx := startCluster(t), t.Context()

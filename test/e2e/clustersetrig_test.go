@@ -26,7 +26,7 @@ import (
 // mcsCRDs are the CRDs of the Multi-Cluster Services API.
 const mcsCRDs = "../../internal/clusterset/testdata/mcs-api-v0.5.2"
 
-// clustersetBlock is what docs/clusterset.md adds to CoreDNS' Corefile.
+// clustersetBlock is what docs/use/clusterset.md adds to CoreDNS' Corefile.
 const clustersetBlock = `
 clusterset.local:53 {
     errors

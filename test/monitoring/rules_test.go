@@ -87,13 +87,13 @@ func TestRules_HaveUnitTests(t *testing.T) {
 }
 
 // runbookBase is where rules and dashboards say that the runbooks are; the charts replace it.
-const runbookBase = "https://github.com/fairlead-dev/fairlead/blob/main/docs/runbooks/"
+const runbookBase = "https://github.com/fairlead-dev/fairlead/blob/main/docs/fix/runbooks/"
 
 // sections returns the parts of a runbook page below each alert's heading, by its anchor.
 func sections(t *testing.T, page string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for i, part := range strings.Split(read(t, filepath.Join(root, "docs/runbooks", page)), "\n## ") {
+	for i, part := range strings.Split(read(t, filepath.Join(root, "docs/fix/runbooks", page)), "\n## ") {
 		if name, text, _ := strings.Cut(part, "\n"); i > 0 && strings.HasPrefix(name, "Fairlead") {
 			found[strings.ToLower(name)] = text
 		}
@@ -125,7 +125,7 @@ func TestAlerts_HaveRunbooks(t *testing.T) {
 		}
 		for _, part := range []string{"**Meaning.**", "**Impact.**", "**Check first.**", "**Remedies.**", "```"} {
 			if !strings.Contains(pages[page][anchor], part) {
-				t.Errorf("docs/runbooks/%s: the section %s lacks %s", page, r.Alert, part)
+				t.Errorf("docs/fix/runbooks/%s: the section %s lacks %s", page, r.Alert, part)
 			}
 		}
 		pages[page][anchor] = "used"
@@ -133,7 +133,7 @@ func TestAlerts_HaveRunbooks(t *testing.T) {
 	for page, alerts := range pages {
 		for anchor, text := range alerts {
 			if text != "used" {
-				t.Errorf("docs/runbooks/%s: no alert has the section %s", page, anchor)
+				t.Errorf("docs/fix/runbooks/%s: no alert has the section %s", page, anchor)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func TestLinks_OfDashboardsExist(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found++; u.Fragment != "" && sections(t, u.Path)[u.Fragment] == "" {
-				t.Errorf("%s: %s: there is no section %s in docs/runbooks/%s", file, l.Title, u.Fragment, u.Path)
+				t.Errorf("%s: %s: there is no section %s in docs/fix/runbooks/%s", file, l.Title, u.Fragment, u.Path)
 			}
 		}
 		if found < 2 {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Variables that make the tests longer or stricter; docs/testing.md describes them.
+// Variables that make the tests longer or stricter; docs/build/testing.md describes them.
 const (
 	restartsVariable    = "FAIRLEAD_REPLICAS_RESTARTS"    // rolling restarts of a server
 	killsVariable       = "FAIRLEAD_REPLICAS_KILLS"       // servers that are killed

@@ -88,15 +88,15 @@ func TestMarkdown_Width(t *testing.T) {
 
 var codeSpan = regexp.MustCompile("`([^`\n]+)`")
 
-// The table of docs/architecture.md has a place for every folder with Go code, and for none that is
-// gone.
+// The table of docs/build/architecture.md has a place for every folder with Go code, and for none
+// that is gone.
 func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	t.Parallel()
 	folders, named := map[string]bool{}, map[string]bool{}
 	for _, file := range goFiles(t) {
 		folders[filepath.Dir(file)] = true
 	}
-	for line := range strings.Lines(string(read(t, "docs/architecture.md"))) {
+	for line := range strings.Lines(string(read(t, "docs/build/architecture.md"))) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 {
 			for _, span := range codeSpan.FindAllStringSubmatch(cells[2], -1) {
 				named[span[1]] = true
@@ -113,12 +113,12 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	}
 	for folder := range folders {
 		if !named[folder] && !covered(folder) {
-			t.Errorf("docs/architecture.md: no row names `%s`: what does it own?", folder)
+			t.Errorf("docs/build/architecture.md: no row names `%s`: what does it own?", folder)
 		}
 	}
 	for name := range named {
 		if _, err := os.Stat(filepath.Join("../..", strings.TrimSuffix(name, "/..."))); err != nil {
-			t.Errorf("docs/architecture.md: the table names `%s`: %v", name, err)
+			t.Errorf("docs/build/architecture.md: the table names `%s`: %v", name, err)
 		}
 	}
 }

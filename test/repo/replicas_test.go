@@ -22,9 +22,9 @@ func TestReplicas_HAProxyAcceptsConfig(t *testing.T) {
 	if err != nil {
 		t.Skip("this machine has no haproxy")
 	}
-	block := haproxyBlock.FindSubmatch(read(t, "docs/replicas.md"))
+	block := haproxyBlock.FindSubmatch(read(t, "docs/run/replicas.md"))
 	if block == nil {
-		t.Fatal("docs/replicas.md has no configuration of HAProxy")
+		t.Fatal("docs/run/replicas.md has no configuration of HAProxy")
 	}
 	for _, bad := range []bool{false, true} {
 		config := block[1]

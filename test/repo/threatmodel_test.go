@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestThreatModel_NamesTests checks that each threat of docs/threat-model.md names a test; that
-// the tests exist is checked for all documents.
+// TestThreatModel_NamesTests checks that each threat of docs/secure/threat-model.md names a test;
+// that the tests exist is checked for all documents.
 func TestThreatModel_NamesTests(t *testing.T) {
 	t.Parallel()
 	threats := 0
-	_, text, _ := strings.Cut(string(read(t, "docs/threat-model.md")), "\n## Boundaries\n")
+	_, text, _ := strings.Cut(string(read(t, "docs/secure/threat-model.md")), "\n## Boundaries\n")
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| Threat ") {
 			continue
@@ -21,10 +21,10 @@ func TestThreatModel_NamesTests(t *testing.T) {
 		threats++
 		cells := strings.Split(line, "|")
 		if len(cells) != 5 || !testName.MatchString(cells[3]) {
-			t.Errorf("docs/threat-model.md: no test proves what protects: %s", line)
+			t.Errorf("docs/secure/threat-model.md: no test proves what protects: %s", line)
 		}
 	}
 	if threats < 20 {
-		t.Errorf("docs/threat-model.md: found only %d threats", threats)
+		t.Errorf("docs/secure/threat-model.md: found only %d threats", threats)
 	}
 }

@@ -249,7 +249,7 @@ subjects:
 {{/* A file of the chart with the runbooks' address that the values name: call with (list . TEXT). */}}
 {{- define "fairlead-operator.withRunbooks" -}}
 {{- $base := (index . 0).Values.metrics.runbookURL | trimSuffix "/" -}}
-{{- index . 1 | replace "https://github.com/fairlead-dev/fairlead/blob/main/docs/runbooks" $base -}}
+{{- index . 1 | replace "https://github.com/fairlead-dev/fairlead/blob/main/docs/fix/runbooks" $base -}}
 {{- end -}}
 
 {{- define "fairlead-operator.rules" -}}

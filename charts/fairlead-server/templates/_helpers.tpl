@@ -164,7 +164,7 @@ nodePort: {{ index . 1 }}
 {{/* A file of the chart with the runbooks' address that the values name: call with (list . TEXT). */}}
 {{- define "fairlead-server.withRunbooks" -}}
 {{- $base := (index . 0).Values.metrics.runbookURL | trimSuffix "/" -}}
-{{- index . 1 | replace "https://github.com/fairlead-dev/fairlead/blob/main/docs/runbooks" $base -}}
+{{- index . 1 | replace "https://github.com/fairlead-dev/fairlead/blob/main/docs/fix/runbooks" $base -}}
 {{- end -}}
 
 {{- define "fairlead-server.rules" -}}

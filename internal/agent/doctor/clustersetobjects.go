@@ -70,7 +70,7 @@ type configMap struct {
 }
 
 // remedyForServiceExport returns the remedy for a reason of a ServiceExport's conditions.
-// docs/clusterset.md has the same table.
+// docs/use/clusterset.md has the same table.
 func remedyForServiceExport(reason string) string {
 	switch reason {
 	case "NoService":

@@ -167,11 +167,11 @@ func (c *clustersetChecks) corefile(ctx context.Context) Hop {
 	corefile := m.Data["Corefile"]
 	switch {
 	case !strings.Contains(corefile, domain):
-		return broken("add a server block for it, and rights on ServiceImports (docs/clusterset.md):\n"+
+		return broken("add a server block for it, and rights on ServiceImports (docs/use/clusterset.md):\n"+
 			c.command("--namespace kube-system edit configmap coredns"),
 			"CoreDNS does not serve %s: its Corefile has no such block", domain)
 	case !strings.Contains(corefile, "multicluster"):
-		return broken("add the option multicluster to the plugin kubernetes of that block (docs/clusterset.md):\n"+
+		return broken("add the option multicluster to the plugin kubernetes of that block (docs/use/clusterset.md):\n"+
 			c.command("--namespace kube-system edit configmap coredns"),
 			"CoreDNS has a block for %s without the option multicluster", domain)
 	}

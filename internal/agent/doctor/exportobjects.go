@@ -38,8 +38,8 @@ func (a *agentEndpoint) upstream() (namespace, name string, port int) {
 	return a.Metadata.Namespace, parts[0], port
 }
 
-// remedyForExport returns the remedy for a reason of an AgentEndpoint's conditions. docs/export.md
-// has the same table.
+// remedyForExport returns the remedy for a reason of an AgentEndpoint's conditions.
+// docs/use/export.md has the same table.
 func remedyForExport(reason string) string {
 	switch reason {
 	case "UpstreamNotFound":

@@ -5,6 +5,6 @@
 // paging, the watch and the OpenAPI document.
 //
 // What comes in: HTTP requests with an API key, below the root of one listener. Whom it hands over
-// to: the interfaces of internal/account. There is one file per resource; docs/api.md describes the
-// API to its clients.
+// to: the interfaces of internal/account. There is one file per resource; docs/reference/api
+// describes the API to its clients.
 package apiserver

@@ -232,7 +232,7 @@ func TestOpenAPI_MatchesDocs(t *testing.T) {
 			t.Errorf("status %d does not name %s: %s", info.Status, info.Code, text)
 		}
 	}
-	page, err := os.ReadFile("../../../docs/api.md")
+	page, err := os.ReadFile("../../../docs/reference/api/README.md")
 	storetest.Must(t, err)
 	rows := regexp.MustCompile("(?m)^\\| `(/[a-z_./{}]+)` \\| ([A-Z, ]+) \\|").FindAllStringSubmatch(string(page), -1)
 	documented := map[string]string{}
@@ -248,7 +248,7 @@ func TestOpenAPI_MatchesDocs(t *testing.T) {
 		offered[pattern] = strings.Join(all, ", ")
 	})
 	if !maps.Equal(documented, offered) {
-		t.Errorf("docs/api.md has %v\nthe API %v", documented, offered)
+		t.Errorf("docs/reference/api has %v\nthe API %v", documented, offered)
 	}
 }
 

@@ -62,7 +62,7 @@ func (rt *route) handle(c *call) error {
 	}
 	switch {
 	case rt.pattern == "":
-		return account.Errorf(account.CodeNoRoute, "there is nothing at %q; docs/api.md lists the routes",
+		return account.Errorf(account.CodeNoRoute, "there is nothing at %q; docs/reference/api lists the routes",
 			account.Shorten(c.Request.URL.Path))
 	case !offered:
 		allowed := strings.Join(slices.Sorted(maps.Keys(rt.methods)), ", ")

@@ -16,7 +16,7 @@
 // addresses and fixed responses to try one after the other, as long as nothing of what the client
 // sent has reached an upstream (roundtrip.go for requests, pendingconn.go for connections). Only
 // the edge opens streams to agents. A failure becomes a page with a status, a code of
-// docs/errors.md and a sentence.
+// docs/fix/errors.md and a sentence.
 //
 // A connection lives as long as the context that Serve was given: its end aborts the client, the
 // request in flight and the upstream's side of it.

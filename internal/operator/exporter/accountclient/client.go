@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// The service admits 50 calls a second of one key, in bursts of 100 (docs/api.md): two
-	// exporters with one key, as while one release replaces another, stay below.
+	// The service admits 50 calls a second of one key, in bursts of 100 (docs/reference/api):
+	// two exporters with one key, as while one release replaces another, stay below.
 	callRate  = 20
 	callBurst = 40
 

@@ -15,7 +15,7 @@ const (
 )
 
 // Reasons of the conditions of AgentEndpoints and CloudEndpoints, beside ReasonReady,
-// ReasonRejected, ReasonLimitReached and ReasonUnreachable. docs/operations.md has a row for each.
+// ReasonRejected, ReasonLimitReached and ReasonUnreachable. docs/fix/conditions.md explains each.
 const (
 	ReasonAccepted           = "Accepted"
 	ReasonUpstreamNotFound   = "UpstreamNotFound"

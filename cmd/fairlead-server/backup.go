@@ -140,7 +140,7 @@ be stopped.`,
 func requireSQLite(at *dataLocation, remedy string) error {
 	databaseURL, err := at.databaseURL()
 	if err == nil && databaseURL != "" {
-		err = errors.New("the store is a PostgreSQL database: " + remedy + "; docs/operations.md has the steps")
+		err = errors.New("the store is a PostgreSQL database: " + remedy + "; docs/run/backup.md has the steps")
 	}
 	return err
 }

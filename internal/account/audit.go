@@ -94,7 +94,7 @@ type AuditWatchEvent struct {
 	Event           *AuditEvent     `json:"event,omitempty"`
 }
 
-// AuditLog reads the audit events of an account, which are kept for a while (api.md).
+// AuditLog reads the audit events of an account, which expire (docs/reference/api/events.md).
 type AuditLog interface {
 	AuditEvent(ctx context.Context, accountID, id string) (*AuditEvent, error)
 	AuditEvents(ctx context.Context, accountID string, f AuditFilter, p Page) (*AuditPage, error)

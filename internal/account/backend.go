@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Limits of backends (api.md).
+// Limits of backends (docs/reference/api/backends.md).
 const (
 	MaxBackends        = 1_000 // per account, by default
 	MaxBackendChildren = 16

@@ -49,7 +49,7 @@ type BindResult struct {
 	OwnerEndpointID string
 }
 
-// Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
+// Binder turns binds into rows (docs/reference/api/endpoints.md).
 type Binder interface {
 	// Bind inserts a row, adopts an offline one, or takes over the one whose resume secret it has.
 	// CodeURLTaken otherwise, naming the holder; also unless all endpoints of a URL pool, or none

@@ -133,7 +133,7 @@ type Endpoints interface {
 // EventType is what happened to an object.
 type EventType string
 
-// The event types of the watch (api.md). BOOKMARK carries only a version.
+// The event types of the watch (docs/reference/api/watch.md). BOOKMARK carries only a version.
 const (
 	Added    EventType = "ADDED"
 	Modified EventType = "MODIFIED"

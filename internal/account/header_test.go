@@ -40,13 +40,13 @@ func TestIsForwardingHeader_MatchesSpellings(t *testing.T) {
 
 func TestForwardingHeaders_Documented(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/operations.md")
+	doc, err := os.ReadFile("../../docs/run/public-edge.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range forwardingHeaders {
 		if !strings.Contains(strings.ToLower(string(doc)), "`"+name+"`") {
-			t.Errorf("docs/operations.md does not name %s", name)
+			t.Errorf("docs/run/public-edge.md does not name %s", name)
 		}
 	}
 }

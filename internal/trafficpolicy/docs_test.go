@@ -13,20 +13,29 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func docPage(t *testing.T) string {
+// docPages returns the text of all pages about traffic policies.
+func docPages(t testing.TB) string {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/use/traffic-policy/README.md")
-	if err != nil {
-		t.Fatal(err)
+	pages, err := filepath.Glob("../../docs/use/traffic-policy/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal("no pages", err)
 	}
-	return string(b)
+	var text strings.Builder
+	for _, name := range pages {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(b)
+	}
+	return text.String()
 }
 
-// TestDocs_ExamplesCompile checks that every example of the page compiles; "yaml tcp" is one for a
+// TestDocs_ExamplesCompile checks that every example of the pages compiles; "yaml tcp" is one for a
 // tcp endpoint.
 func TestDocs_ExamplesCompile(t *testing.T) {
 	t.Parallel()
-	blocks := regexp.MustCompile("(?s)```(yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(docPage(t), -1)
+	blocks := regexp.MustCompile("(?s)```(yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(docPages(t), -1)
 	used := map[string]bool{}
 	for _, b := range blocks {
 		p := compile(t, b[3], Options{Scheme: strings.TrimSpace(b[2])})
@@ -36,13 +45,13 @@ func TestDocs_ExamplesCompile(t *testing.T) {
 	}
 	for _, k := range actionTypes {
 		if !used[k.name] {
-			t.Errorf("the page has no example of %s", k.name)
+			t.Errorf("the pages have no example of %s", k.name)
 		}
 	}
 }
 
 // TestDocs_LoginExamplesCompile checks that every policy on the pages about identity providers
-// compiles for a public endpoint.
+// compiles for a public endpoint. What follows a login has pages without one.
 func TestDocs_LoginExamplesCompile(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/identity/*.md")
@@ -50,7 +59,7 @@ func TestDocs_LoginExamplesCompile(t *testing.T) {
 		t.Fatal("no pages", err)
 	}
 	for _, name := range pages {
-		if filepath.Base(name) == "sessions.md" {
+		if base := filepath.Base(name); base == "sessions.md" || base == "retention.md" {
 			continue
 		}
 		text, err := os.ReadFile(name)
@@ -67,22 +76,22 @@ func TestDocs_LoginExamplesCompile(t *testing.T) {
 	}
 }
 
-// TestDocs_NameEverything checks that the page names every variable and action.
+// TestDocs_NameEverything checks that the pages name every variable and action.
 func TestDocs_NameEverything(t *testing.T) {
 	t.Parallel()
-	text := docPage(t)
+	text := docPages(t)
 	for _, v := range variables() {
 		v.name = strings.Replace(v.name, "actions.ngrok.", "actions.", 1) // the page says so of all of them
 		last := v.name[strings.LastIndexByte(v.name, '.'):]
 		if !strings.Contains(text, "`"+v.name+"`") && !strings.Contains(text, "`"+last+"`") {
-			t.Errorf("the page does not name %s", v.name)
+			t.Errorf("the pages do not name %s", v.name)
 		}
 	}
 	for _, k := range actionTypes {
 		for _, p := range k.phases {
 			row := regexp.MustCompile("(?m)^\\| .*`" + k.name + "`.*`" + p.String() + "`")
 			if !row.MatchString(text) {
-				t.Errorf("the page's table lacks that %s runs in %s", k.name, p)
+				t.Errorf("the table of actions lacks that %s runs in %s", k.name, p)
 			}
 		}
 	}

@@ -26,11 +26,7 @@ func FuzzCompile(f *testing.F) {
 		}
 		f.Add(string(text), false)
 	}
-	text, err := os.ReadFile("../../docs/use/traffic-policy/README.md")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile("(?s)```(?:yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(string(text),
+	for _, m := range regexp.MustCompile("(?s)```(?:yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(docPages(f),
 		-1) {
 		f.Add(m[2], m[1] != "")
 	}

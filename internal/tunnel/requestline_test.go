@@ -136,7 +136,7 @@ func wireTime(seconds int64, nanoseconds uint32) string {
 	return string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, uint64(seconds)), nanoseconds))
 }
 
-// TestRequestLines_WireFormat checks that the bytes are those of docs/reference/protocol.
+// TestRequestLines_WireFormat checks the bytes of docs/reference/protocol/messages.md.
 func TestRequestLines_WireFormat(t *testing.T) {
 	t.Parallel()
 	l := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond,

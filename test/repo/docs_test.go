@@ -17,7 +17,7 @@ import (
 func TestConditions_AreDocumented(t *testing.T) {
 	t.Parallel()
 	rows := map[string]bool{}
-	for line := range strings.Lines(string(read(t, "docs/operations.md"))) {
+	for line := range strings.Lines(string(read(t, "docs/fix/conditions.md"))) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 {
 			for _, name := range strings.Split(cells[1], ",") {
 				rows[strings.TrimSpace(name)] = true
@@ -30,7 +30,8 @@ func TestConditions_AreDocumented(t *testing.T) {
 	}
 	for _, name := range names {
 		if !rows["`"+name+"`"] {
-			t.Errorf("docs/operations.md: no row begins with `%s`: what does it mean, and what is to be done?", name)
+			t.Errorf("docs/fix/conditions.md: no row begins with `%s`: what does it mean, and what is to be done?",
+				name)
 		}
 	}
 }

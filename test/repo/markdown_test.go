@@ -69,6 +69,40 @@ func TestMarkdown_LinksExist(t *testing.T) {
 	}
 }
 
+// docPages returns the pages of docs by their names.
+func docPages(t *testing.T) map[string][]byte {
+	t.Helper()
+	pages := map[string][]byte{}
+	for _, file := range tracked(t, "docs/*.md") {
+		pages[file] = read(t, file)
+	}
+	return pages
+}
+
+// TestMarkdown_PagesAreTwoLinksFromReadme checks that a reader finds every page of docs by at most
+// two links: from the README to a folder, and from there to the page.
+func TestMarkdown_PagesAreTwoLinksFromReadme(t *testing.T) {
+	t.Parallel()
+	pages, found, at := docPages(t), map[string]bool{}, []string{"README.md"}
+	for range 2 {
+		var next []string
+		for _, file := range at {
+			for _, target := range link.FindAllSubmatch(read(t, file), -1) {
+				path, _, _ := strings.Cut(string(target[1]), "#")
+				if path = filepath.Join(filepath.Dir(file), path); pages[path] != nil && !found[path] {
+					found[path], next = true, append(next, path)
+				}
+			}
+		}
+		at = next
+	}
+	for page := range pages {
+		if !found[page] {
+			t.Errorf("%s: no page that the README names has a link to it", page)
+		}
+	}
+}
+
 func TestMarkdown_Width(t *testing.T) {
 	t.Parallel()
 	for _, file := range tracked(t, "*.md") {

@@ -21,6 +21,7 @@ const (
 	maxTypeMethods  = 40
 	maxOptions      = 15 // fields of a struct of options
 	maxPackageFiles = 40
+	maxPageBytes    = 25_000 // of a page of docs
 )
 
 // ceilings are how many exceed a limit, or there are of a kind, at most. A change that lowers a
@@ -34,6 +35,7 @@ var ceilings = map[string]int{
 	"comments that begin with \"of\"":  40,
 	"files that name UpstreamProtocol": 23,
 	"lines of product":                 121_549,
+	"pages of docs over 25 kB":         0,
 }
 
 var upstreamProtocol = regexp.MustCompile(`(?i)upstream[_-]?protocol`)
@@ -63,6 +65,8 @@ func TestStructure_StaysBelowCeilings(t *testing.T) {
 		"types with more than 40 methods": namesOver(s.methods, identity, maxTypeMethods),
 		"structs of more than 15 options": namesOver(s.options, identity, maxOptions),
 		"packages of more than 40 files":  namesOver(s.packages, identity, maxPackageFiles),
+		"pages of docs over 25 kB": namesOver(docPages(t), func(page []byte) int { return len(page) },
+			maxPageBytes),
 	}
 	for measure, names := range exceeding {
 		s.counts[measure] = len(names)

@@ -3,8 +3,8 @@
 
 package doctor
 
-// remedyFor returns the remedy for a reason of the condition ServicesReady. docs/operations.md has
-// the same table.
+// remedyFor returns the remedy for a reason of the condition ServicesReady. docs/fix/conditions.md
+// has the same table.
 func remedyFor(reason string) string {
 	switch reason {
 	case "NamespaceNotFound":

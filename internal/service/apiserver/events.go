@@ -67,7 +67,7 @@ func (s *server) watchAuditEvents(c *call, f account.AuditFilter, v account.Reso
 func (q *query) auditFilter() account.AuditFilter {
 	f := account.AuditFilter{Type: account.AuditType(q.values.Get("type")), ObjectID: q.values.Get("object_id")}
 	if q.values.Has("type") && !slices.Contains(account.AuditTypes(), f.Type) {
-		q.reject("type", string(f.Type), "is no type of an event; docs/reference/api lists them")
+		q.reject("type", string(f.Type), "is no type of an event; docs/reference/api/events.md lists them")
 	}
 	if q.values.Has("object_id") && !positionPattern.MatchString(f.ObjectID) {
 		q.reject("object_id", f.ObjectID, "must be an id")

@@ -140,7 +140,7 @@ func TestWrite_Metadata(t *testing.T) {
 		"license":    "Apache-2.0",
 		"prerelease": "true",
 		"crds":       "name: boundendpoints.bindings.fairlead.dev",
-		"links":      "docs/operations.md",
+		"links":      "docs/run/README.md",
 	} {
 		if got := m.Annotations[artifactHub+name]; !strings.Contains(got, want) {
 			t.Errorf("annotation %s lacks %q: %s", name, want, got)

@@ -80,23 +80,23 @@ func docPages(t *testing.T) map[string][]byte {
 }
 
 // TestMarkdown_PagesAreTwoLinksFromReadme checks that a reader finds every page of docs by at most
-// two links: from the README to a folder, and from there to the page.
+// two links, as from the README to a folder, and from there to the page.
 func TestMarkdown_PagesAreTwoLinksFromReadme(t *testing.T) {
 	t.Parallel()
-	pages, found, at := docPages(t), map[string]bool{}, []string{"README.md"}
+	found, at := map[string]bool{}, []string{"README.md"}
 	for range 2 {
 		var next []string
 		for _, file := range at {
 			for _, target := range link.FindAllSubmatch(read(t, file), -1) {
 				path, _, _ := strings.Cut(string(target[1]), "#")
-				if path = filepath.Join(filepath.Dir(file), path); pages[path] != nil && !found[path] {
+				if path = filepath.Join(filepath.Dir(file), path); strings.HasSuffix(path, ".md") && !found[path] {
 					found[path], next = true, append(next, path)
 				}
 			}
 		}
 		at = next
 	}
-	for page := range pages {
+	for page := range docPages(t) {
 		if !found[page] {
 			t.Errorf("%s: no page that the README names has a link to it", page)
 		}

@@ -27,7 +27,7 @@ const (
 	// PredicateType names SLSA provenance, version 1.
 	PredicateType = "https://slsa.dev/provenance/v1"
 	repository    = "https://github.com/fairlead-dev/fairlead"
-	buildType     = repository + "/blob/main/docs/build/releasing.md#provenance"
+	buildType     = repository + "/blob/main/docs/build/releasing.md#signature-and-provenance"
 	builderID     = repository + "/blob/main/Makefile#release"
 )
 

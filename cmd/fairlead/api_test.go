@@ -46,9 +46,8 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config.Handler = apiserver.New(apiserver.Options{Store: a.Store, CheckPolicy: checkPolicy,
-		SharedOptions: httpkit.SharedOptions{SessionEnder: a, Revoker: a.Store,
-			RedactionMark: func(_, _ string) string { return "redacted:00000000" },
-			BaseURL:       "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
+		SharedOptions: httpkit.SharedOptions{SessionEnder: a, Revoker: a.Store, Redactor: a, Backends: a,
+			BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
 			MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 				return func(*account.Endpoint) bool { return true }, nil
 			}}})
@@ -58,6 +57,15 @@ func newAccountAPI(t *testing.T) *accountAPI {
 		"FAIRLEAD_CA_FILE": writeCA(t)}
 	return a
 }
+
+// RedactionMark implements httpkit.Redactor.
+func (a *accountAPI) RedactionMark(string, string) string { return "redacted:00000000" }
+
+// ActiveChild implements httpkit.Backends.
+func (a *accountAPI) ActiveChild(string, string) string { return "" }
+
+// CheckStaticAddress implements httpkit.Backends.
+func (a *accountAPI) CheckStaticAddress(string) error { return nil }
 
 func (a *accountAPI) StopSession(_ context.Context, _ account.Caller, id string) error {
 	a.ended = append(a.ended, "stop "+id)

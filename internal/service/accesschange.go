@@ -6,13 +6,16 @@ package service
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/clustertoken"
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // accessTimeout bounds how long a change waits for this server to compare itself with the store.
@@ -25,8 +28,13 @@ const accessChangeInterval = 500 * time.Millisecond
 // rules that are changed through it, are true on all servers when the call returns.
 type publishingStore struct {
 	*store.Store
-	// changed is told of a change: ids are the endpoint or backend that alone it is about.
-	changed func(ctx context.Context, accountID string, ids ...string)
+	changes changeListener
+}
+
+// changeListener is told of changes of accounts.
+type changeListener interface {
+	// AccessChanged returns when the change is true. ids: the one endpoint or backend that changed.
+	AccessChanged(ctx context.Context, accountID string, ids ...string)
 }
 
 // DeleteAPIKey implements account.APIKeys.
@@ -105,96 +113,125 @@ func (s *publishingStore) PatchBackend(
 // even if ctx ends: the client may be gone before the answer.
 func (s *publishingStore) published(ctx context.Context, accountID string, err error, ids ...string) error {
 	if err == nil {
-		s.changed(context.WithoutCancel(ctx), accountID, ids...)
+		s.changes.AccessChanged(context.WithoutCancel(ctx), accountID, ids...)
 	}
 	return err
 }
 
-// accessChanged makes a change of the account true on this server, and then on the other replicas.
+// accessChanges makes changes of accounts true on this server, and on the other replicas.
+type accessChanges struct {
+	log      *slog.Logger
+	store    *store.Store
+	control  *controlServer
+	edge     *edgeServer
+	replicas *replicas
+	tasks    *group
+}
+
+// AccessChanged makes a change of the account true on this server, and then on the other replicas.
 // What cannot be told to one of them, it finds itself when it compares with the store.
-func (s *service) accessChanged(ctx context.Context, accountID string, ids ...string) {
+func (a *accessChanges) AccessChanged(ctx context.Context, accountID string, ids ...string) {
 	c := peers.Change{Kind: peers.ChangeAccess, AccountID: accountID, IDs: ids}
-	if err := s.applyAccess(ctx, c); err != nil {
-		s.log.Error("a change of an account could not be applied at once; it is, as soon as the store answers",
+	if err := a.apply(ctx, c); err != nil {
+		a.log.Error("a change of an account could not be applied at once; it is, as soon as the store answers",
 			"account", accountID, "err", err)
 	}
-	s.publishAccess(ctx, c)
+	a.replicas.publishAccess(ctx, c)
 }
 
-func (s *service) publishAccess(ctx context.Context, c peers.Change) {
-	if s.replica == nil {
-		return
-	}
-	if err := s.replica.peers.Publish(ctx, c); err != nil {
-		s.log.Error("other servers were not told of a change of an account; they find it in the store", "account",
-			c.AccountID, "err", err)
-	}
-}
-
-// applyAccessChanges makes the changes of commands true on this server until ctx is done, and
-// confirms them.
-func (s *service) applyAccessChanges(ctx context.Context) {
+// run makes the changes of commands true on this server until ctx is done, and confirms them.
+func (a *accessChanges) run(ctx context.Context) {
 	failing := false
 	for timer.Sleep(ctx, accessChangeInterval) {
-		err := s.applyPending(ctx)
-		if err == nil && s.replica != nil {
-			err = s.replica.isolation.readAgain(ctx, s.readAccess)
+		err := a.applyPending(ctx)
+		if err == nil && !a.replicas.alone() {
+			err = a.replicas.isolation.readAgain(ctx, a.read)
 		}
 		if err != nil && !failing && ctx.Err() == nil {
-			s.log.Error("changes by commands cannot be confirmed", "err", err)
+			a.log.Error("changes by commands cannot be confirmed", "err", err)
 		}
 		failing = err != nil
 	}
 }
 
-func (s *service) applyPending(ctx context.Context) error {
-	pending, err := s.store.PendingAccessChanges(ctx)
+func (a *accessChanges) applyPending(ctx context.Context) error {
+	pending, err := a.store.PendingAccessChanges(ctx)
 	if err != nil {
 		return err
 	}
 	for _, p := range pending {
 		c := peers.Change{Kind: peers.ChangeAccess, AccountID: p.AccountID}
-		if err := s.applyAccess(ctx, c); err != nil {
+		if err := a.apply(ctx, c); err != nil {
 			return err
 		}
-		if s.public != nil {
-			s.public.ForgetAccount(c.AccountID)
+		if public := a.edge.public.server; public != nil {
+			public.ForgetAccount(c.AccountID)
 		}
-		if err := s.store.ConfirmAccessChange(ctx, p.ID); err != nil {
+		if err := a.store.ConfirmAccessChange(ctx, p.ID); err != nil {
 			return err
 		}
 		// a replica whose store is away does not find it there
-		s.tasks.Go(func() { s.publishAccess(context.WithoutCancel(ctx), c) })
+		a.tasks.Go(func() { a.replicas.publishAccess(context.WithoutCancel(ctx), c) })
 	}
 	return nil
 }
 
-// applyAccess makes a change of the account true on this server, whichever has written it: sessions
-// and watches whose credentials were deleted end, and what begins from now on reads the account's
+// apply makes a change of the account true on this server, whichever has written it: sessions and
+// watches whose credentials were deleted end, and what begins from now on reads the account's
 // endpoints and backends from the store. What a replica could not read there is not served.
-func (s *service) applyAccess(ctx context.Context, c peers.Change) error {
-	s.edge.ExpireAccount(c.AccountID)
-	s.backendTrees.expire(c.AccountID)
-	s.backends.ExpireAccount(c.AccountID)
-	if s.public != nil {
-		s.public.ExpireAccount(c.AccountID)
+func (a *accessChanges) apply(ctx context.Context, c peers.Change) error {
+	a.edge.expire(c.AccountID)
+	if a.replicas.alone() {
+		return a.read(ctx, c)
 	}
-	if s.replica == nil {
-		return s.readAccess(ctx, c)
-	}
-	return s.replica.isolation.read(c, func() error { return s.readAccess(ctx, c) })
+	return a.replicas.isolation.read(c, func() error { return a.read(ctx, c) })
 }
 
-// readAccess compares what is held for the account with the store, and reads the endpoints that a
-// change is about, so that they are known if the store is away when they are next asked for.
-func (s *service) readAccess(ctx context.Context, c peers.Change) error {
+// read compares what is held for the account with the store, and reads the endpoints that a change
+// is about, so that they are known if the store is away when they are next asked for.
+func (a *accessChanges) read(ctx context.Context, c peers.Change) error {
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
-	err := errors.Join(s.api.EndRevokedWatches(ctx), s.sessions.ApplyAccess(ctx, c.AccountID))
+	err := errors.Join(a.control.api.EndRevokedWatches(ctx), a.control.sessions.ApplyAccess(ctx, c.AccountID))
 	for _, id := range c.IDs {
 		if strings.HasPrefix(id, account.PrefixEndpoint+"-") {
-			err = errors.Join(err, s.edge.ReadEndpoint(ctx, c.AccountID, id))
+			err = errors.Join(err, a.edge.edge.ReadEndpoint(ctx, c.AccountID, id))
 		}
 	}
 	return err
+}
+
+// apiStore is the store for the API, which takes tokens of ServiceAccounts beside API keys.
+type apiStore struct {
+	*publishingStore
+	tokens *clustertoken.Checker
+}
+
+// APIKeyBySecret implements account.Authenticator.
+func (s *apiStore) APIKeyBySecret(ctx context.Context, secret string) (*account.APIKey, error) {
+	if clustertoken.IsToken(secret) {
+		return s.tokens.APIKey(ctx, secret)
+	}
+	return s.publishingStore.APIKeyBySecret(ctx, secret)
+}
+
+// tunnelStore is the store for tunnel sessions, which take tokens of ServiceAccounts beside
+// authtokens and API keys.
+type tunnelStore struct {
+	*store.Store
+	tokens *clustertoken.Checker
+}
+
+// TunnelCredential implements account.TunnelAuthenticator. The refusal of a token that has expired,
+// or is not valid yet, is a *tunnel.Error that lets the client try again: the kubelet renews the
+// token in its file when the cluster's API server is back.
+func (s *tunnelStore) TunnelCredential(ctx context.Context, secret string) (*account.TunnelCredential, error) {
+	if !clustertoken.IsToken(secret) {
+		return s.Store.TunnelCredential(ctx, secret)
+	}
+	c, err := s.tokens.TunnelCredential(ctx, secret)
+	if account.CodeOf(err) == account.CodeExpired {
+		return nil, &tunnel.Error{Code: tunnel.CodeUnavailable, Detail: string(account.CodeExpired), Msg: err.Error()}
+	}
+	return c, err
 }

@@ -123,6 +123,13 @@ func (w *publishedWrites) state(ctx context.Context) string {
 	return strings.Join(text, "|")
 }
 
+// changeFunc is a changeListener.
+type changeFunc func(ctx context.Context, accountID string, ids ...string)
+
+func (f changeFunc) AccessChanged(ctx context.Context, accountID string, ids ...string) {
+	f(ctx, accountID, ids...)
+}
+
 // unpublishedWrites change nothing that any server keeps.
 var unpublishedWrites = []string{"PatchOperator"}
 
@@ -138,13 +145,13 @@ func TestPublishingStore_PublishesEveryWrite(t *testing.T) {
 	var cancel context.CancelFunc // of the call
 	s := &publishingStore{Store: f.Store}
 	w := newPublishedWrites(t, s, f.AccountID)
-	s.changed = func(ctx context.Context, accountID string, _ ...string) {
+	s.changes = changeFunc(func(ctx context.Context, accountID string, _ ...string) {
 		cancel() // as a client that is gone
 		if err := ctx.Err(); err != nil || accountID != f.AccountID {
 			t.Errorf("published for %q, %v", accountID, err)
 		}
 		seen = append(seen, w.state(ctx))
-	}
+	})
 	calls := w.calls()
 	var names []string
 	for _, of := range []reflect.Type{reflect.TypeFor[apiserver.Store](), reflect.TypeFor[dashboard.Store]()} {

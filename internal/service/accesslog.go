@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -51,7 +50,7 @@ type accessLine struct {
 // waits for it: lines that the disk is too slow for are dropped and counted.
 type accessLog struct {
 	sample  float64
-	open    func() (io.WriteCloser, error)
+	to      string
 	log     *slog.Logger
 	lines   chan accessLine
 	closing chan struct{}
@@ -62,16 +61,8 @@ type accessLog struct {
 // openAccessLog opens the log and begins to write it. to is a file, "-" for standard output or
 // "stderr"; a value from reopen opens the file again, after it was moved away.
 func openAccessLog(to string, sample float64, reopen <-chan os.Signal, log *slog.Logger) (*accessLog, error) {
-	l := &accessLog{sample: sample, log: log, lines: make(chan accessLine, accessLogQueue),
+	l := &accessLog{to: to, sample: sample, log: log, lines: make(chan accessLine, accessLogQueue),
 		closing: make(chan struct{})}
-	switch to {
-	case "-":
-		l.open = func() (io.WriteCloser, error) { return nopCloser{os.Stdout}, nil }
-	case "stderr":
-		l.open = func() (io.WriteCloser, error) { return nopCloser{os.Stderr}, nil }
-	default:
-		l.open = func() (io.WriteCloser, error) { return os.OpenFile(to, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640) }
-	}
 	out, err := l.open()
 	if err != nil {
 		return nil, fmt.Errorf("--access-log %q: %w", to, err)
@@ -80,9 +71,15 @@ func openAccessLog(to string, sample float64, reopen <-chan os.Signal, log *slog
 	return l, nil
 }
 
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
+func (l *accessLog) open() (*os.File, error) {
+	switch l.to {
+	case "-":
+		return os.Stdout, nil
+	case "stderr":
+		return os.Stderr, nil
+	}
+	return os.OpenFile(l.to, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+}
 
 // close writes the queued lines and ends.
 func (l *accessLog) close() {
@@ -91,7 +88,7 @@ func (l *accessLog) close() {
 }
 
 // write writes lines until close. A file that cannot be opened anew stays the old one.
-func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
+func (l *accessLog) write(out *os.File, reopen <-chan os.Signal) {
 	buffered := bufio.NewWriterSize(out, 64<<10)
 	encoder := json.NewEncoder(buffered)
 	encoder.SetEscapeHTML(false)
@@ -115,7 +112,7 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 			if anew, err := l.open(); err != nil {
 				l.log.Error("the access log cannot be opened anew", "err", err)
 			} else {
-				_ = out.Close()
+				l.closeFile(out)
 				out = anew
 				buffered.Reset(out)
 				l.log.Info("the access log is opened anew")
@@ -135,7 +132,13 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 			note(buffered.Flush())
 		}
 	}
-	_ = out.Close()
+	l.closeFile(out)
+}
+
+func (l *accessLog) closeFile(f *os.File) {
+	if f != os.Stdout && f != os.Stderr {
+		_ = f.Close()
+	}
 }
 
 // record logs a finished request or connection if it is in the sample; errors are always logged.

@@ -61,27 +61,28 @@ func bootstrap(ctx context.Context, st *store.Store, o *Options, w bootstrapMess
 }
 
 func ensureSecrets(ctx context.Context, st *store.Store, o *Options) error {
-	for _, s := range []struct {
-		what, file string
-		ensure     func(context.Context, string) (bool, error)
-	}{
-		{"API key", o.APIKeyFile, st.EnsureAPIKey},
-		{"authtoken", o.AuthtokenFile, st.EnsureAuthtoken},
-	} {
-		if s.file == "" {
-			continue
-		}
-		secret, err := readSecret(s.file)
-		if err != nil {
-			return fmt.Errorf("reading the bootstrap %s: %w", s.what, err)
-		}
-		created, err := s.ensure(ctx, secret)
-		if err != nil {
-			return fmt.Errorf("ensuring the bootstrap %s of %s: %w", s.what, s.file, err)
-		}
-		if created {
-			o.Logger.Info("made the credential of a bootstrap file", "kind", s.what, "file", s.file)
-		}
+	if err := ensureSecret(ctx, "API key", o.APIKeyFile, st.EnsureAPIKey, o.Logger); err != nil {
+		return err
+	}
+	return ensureSecret(ctx, "authtoken", o.AuthtokenFile, st.EnsureAuthtoken, o.Logger)
+}
+
+func ensureSecret(
+	ctx context.Context, kind, file string, ensure func(context.Context, string) (bool, error), log *slog.Logger,
+) error {
+	if file == "" {
+		return nil
+	}
+	secret, err := readSecret(file)
+	if err != nil {
+		return fmt.Errorf("reading the bootstrap %s: %w", kind, err)
+	}
+	created, err := ensure(ctx, secret)
+	if err != nil {
+		return fmt.Errorf("ensuring the bootstrap %s of %s: %w", kind, file, err)
+	}
+	if created {
+		log.Info("made the credential of a bootstrap file", "kind", kind, "file", file)
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service is the assembly of the service: the one list that constructs and wires every part
-// of fairlead-server.
+// Package service is the assembly of fairlead-server: it opens, joins, runs and closes its parts,
+// which are data, people, edge, replicas, observability and control (API, agents, forwarders).
 //
 // What comes in: Options, as cmd/fairlead-server reads them from flags and environment. What it
 // makes: the store, the certificate, one TLS listener whose connections ALPN tells apart (tunnel

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/device"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
@@ -57,15 +58,15 @@ func (o *Options) SetDialPeer(dial func(ctx context.Context, network, address st
 
 // DeviceOf returns the device that a service with the options records for a request.
 func DeviceOf(o Options, r *http.Request, ip netip.Addr) (account.Device, error) {
-	s := &service{opt: o}
-	if err := s.openGeo(); err != nil {
+	p := &people{set: &settings{Options: o}, log: o.Logger}
+	if err := p.open(); err != nil {
 		return account.Device{}, err
 	}
-	return s.deviceOf(r, ip), nil
+	return device.FromRequest(r, ip, p.geo.Lookup(ip)), nil
 }
 
 // KnowsLocation reports whether a service without location databases offers locations to policies.
-func KnowsLocation(ip netip.Addr) bool { return (&service{}).geoLookup(ip) != nil }
+func KnowsLocation(ip netip.Addr) bool { return geoLookup(nil, ip) != nil }
 
 // Validate passes every broken rule of the options to note.
 func (o *PublicOptions) Validate(note func(error)) { o.parse(&settings{}, note) }

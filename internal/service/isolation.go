@@ -6,6 +6,8 @@ package service
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -136,12 +138,8 @@ var errStale = account.Errorf(account.CodeUnavailable, "the store does not answe
 
 // unreadIDs returns the ids of the change's endpoints; the account's when it is about other objects.
 func unreadIDs(c peers.Change) []string {
-	for _, id := range c.IDs {
-		if !strings.HasPrefix(id, account.PrefixEndpoint+"-") {
-			return []string{c.AccountID}
-		}
-	}
-	if len(c.IDs) == 0 {
+	other := func(id string) bool { return !strings.HasPrefix(id, account.PrefixEndpoint+"-") }
+	if len(c.IDs) == 0 || slices.ContainsFunc(c.IDs, other) {
 		return []string{c.AccountID}
 	}
 	return c.IDs
@@ -153,10 +151,7 @@ func (i *isolation) readAgain(ctx context.Context, read func(ctx context.Context
 		return nil
 	}
 	i.mu.Lock()
-	again := make(map[string]*unreadChange, len(i.unread))
-	for id, c := range i.unread {
-		again[id] = c
-	}
+	again := maps.Clone(i.unread)
 	i.mu.Unlock()
 	for id, u := range again {
 		c := peers.Change{Kind: peers.ChangeAccess, AccountID: u.accountID}

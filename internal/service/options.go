@@ -120,16 +120,21 @@ const (
 	maxSeries = 100_000
 )
 
-// settings are options that were parsed.
+// settings are the options with what was parsed of them. All parts of the service share one.
 type settings struct {
-	baseURL, tunnelURL      *url.URL          // nil without the option
+	Options
+	baseURL, tunnelURL      *url.URL          // nil without the option; open sets baseURL to its default
 	staticAllow, loginAllow []backend.Allowed // private addresses of static backends; of providers and issuers
 	trustedProxies          []netip.Prefix
 	publicCertFiles         []public.CertFiles
+	relayHost, relayPort    string // ReplicaOptions.RelayAddress; "" for a service that is alone
+	// ReplicaOptions.Address without brackets around an IPv4 address; "" = none
+	replicaAddress string
 }
 
 // parse checks the options before anything is opened or written. Its error lists every broken rule.
 func (o *Options) parse() (set settings, err error) {
+	set.Options = *o
 	var broken []account.FieldError
 	note := func(err error) { broken = append(broken, account.FieldsOf(err)...) }
 	note(checkListen("--addr", o.Addr))
@@ -178,7 +183,7 @@ func (o *Options) parse() (set settings, err error) {
 	note(checkRetention("--identity-retention", o.IdentityRetention))
 	note(checkRetention("--operator-retention", o.OperatorRetention))
 	o.Public.parse(&set, note)
-	o.Replica.validate(o.DatabaseURL != "", note)
+	o.Replica.parse(&set, o.DatabaseURL != "", note)
 	if len(broken) > 0 {
 		return settings{}, account.InvalidAll(broken)
 	}
@@ -302,16 +307,25 @@ func defaultBaseURL(listening net.Addr) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(strings.ToLower(host), port)}, nil
 }
 
+// ownHosts are the hosts of the service's own URLs.
+func (set *settings) ownHosts() []string {
+	hosts := []string{strings.ToLower(set.baseURL.Hostname())}
+	if set.tunnelURL != nil {
+		hosts = append(hosts, strings.ToLower(set.tunnelURL.Hostname()))
+	}
+	return hosts
+}
+
 // certificateNames are the names under which clients reach the service.
-func (s *service) certificateNames() []string {
-	names := append([]string{s.baseURL.Hostname(), "localhost", "127.0.0.1", "::1"}, s.opt.TLSNames...)
-	if s.tunnelURL != nil {
-		names = append(names, s.tunnelURL.Hostname())
+func (set *settings) certificateNames() []string {
+	names := append([]string{set.baseURL.Hostname(), "localhost", "127.0.0.1", "::1"}, set.TLSNames...)
+	if set.tunnelURL != nil {
+		names = append(names, set.tunnelURL.Hostname())
 	}
 	if host, err := os.Hostname(); err == nil && validName(host) {
 		names = append(names, host)
 	}
-	if host, _, err := net.SplitHostPort(s.opt.Addr); err == nil && host != "" && !net.ParseIP(host).IsUnspecified() {
+	if host, _, err := net.SplitHostPort(set.Addr); err == nil && host != "" && !net.ParseIP(host).IsUnspecified() {
 		names = append(names, host)
 	}
 	return names

@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,6 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/service/geo"
+	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 )
 
 // PublicOptions are those of the public edge. Without an address there is no public edge.
@@ -104,118 +107,104 @@ func (o *PublicOptions) trusted() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// openPublic opens listeners and certificates of the public edge.
-func (s *service) openPublic(ctx context.Context) error {
-	o := &s.opt.Public
-	if !o.enabled() {
-		return nil
-	}
-	var err error
-	if o.HTTPSAddr != "" {
-		if s.publicCerts, err = public.OpenCertificates(s.publicCertFiles, s.log); err != nil {
-			return err
-		}
-	}
-	for flag, at := range map[string]struct {
-		addr string
-		l    *net.Listener
-	}{"--public-http-addr": {o.HTTPAddr, &s.publicHTTP}, "--public-https-addr": {o.HTTPSAddr, &s.publicHTTPS}} {
-		if at.addr == "" {
-			continue
-		}
-		if *at.l, err = listen(ctx, flag, at.addr); err != nil {
-			return err
-		}
-		s.onClose(func() { _ = (*at.l).Close() })
-	}
-	return nil
+// publicEdge is the part of the edge that browsers reach: its listeners and their certificates.
+type publicEdge struct {
+	set         *settings
+	log         *slog.Logger
+	http, https net.Listener
+	certs       *public.Certificates // nil without --public-https-addr
+	server      *public.Server       // nil without --public-http-addr and --public-https-addr
+	edge        *edge.Edge
+	geo         *geo.Databases
 }
 
-// wirePublic constructs the public edge.
-func (s *service) wirePublic() {
-	o := &s.opt.Public
+func (p *publicEdge) open(ctx context.Context) (err error) {
+	o := &p.set.Public
+	if o.HTTPSAddr != "" {
+		if p.certs, err = public.OpenCertificates(p.set.publicCertFiles, p.log); err != nil {
+			return err
+		}
+		if p.https, err = listen(ctx, "--public-https-addr", o.HTTPSAddr); err != nil {
+			return err
+		}
+	}
+	if o.HTTPAddr != "" {
+		p.http, err = listen(ctx, "--public-http-addr", o.HTTPAddr)
+	}
+	return err
+}
+
+func (p *publicEdge) wire(e *edge.Edge, t *targets, keys *ticketkeys.Keys, db *geo.Databases) {
+	p.edge, p.geo = e, db
+	o := &p.set.Public
 	if !o.enabled() {
 		return
 	}
-	s.public = public.New(public.Options{
-		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts, TicketKeys: s.ticketKeys,
-		FindEndpoint: s.publicEndpoint, HeldEndpoint: s.sessions.OnlinePublic,
-		GrantedHosts: s.store.GrantedHosts, ServeEndpoint: s.servePublic,
-		WriteError: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
-			edge.WriteErrorPage(w, r, code.Status(), code, msg)
-		},
-		ProxyProtocol: o.ProxyProtocol, TrustedProxies: s.trustedProxies, MaxConns: o.MaxConns,
-		MaxConnsPerClient: o.MaxConnsPerClient,
-		Logger:            s.log,
+	p.server = public.New(public.Options{
+		HTTP: p.http, HTTPS: p.https, Certificates: p.certs, TicketKeys: keys,
+		Endpoints: t, Handler: p,
+		ProxyProtocol: o.ProxyProtocol, TrustedProxies: p.set.trustedProxies, MaxConns: o.MaxConns,
+		MaxConnsPerClient: o.MaxConnsPerClient, Logger: p.log,
 	})
-	s.meter.addPublicMetrics(s.public.Stats)
 }
 
 // warnUnreachable warns of an endpoint that an agent has bound, and that browsers cannot reach:
 // their TLS handshake fails, which the agent does not see.
-func (s *service) warnUnreachable(ep *account.Endpoint) {
+func (p *publicEdge) warnUnreachable(ep *account.Endpoint) {
 	if ep.Bindings[0] != account.BindingPublic || ep.Scheme != "https" {
 		return
 	}
 	switch {
-	case s.publicCerts == nil && s.opt.Public.HTTPSAddr == "":
-		s.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr",
+	case p.certs == nil:
+		p.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr",
 			"url", ep.URL, "endpoint", ep.ID)
-	case s.publicCerts != nil && !s.publicCerts.Covers(ep.Host):
-		s.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert",
+	case !p.certs.Covers(ep.Host):
+		p.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert",
 			"url", ep.URL, "endpoint", ep.ID)
 	}
 }
 
-// servePublic hands a request of a public client to the edge.
-func (s *service) servePublic(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
-	s.edge.ServeHTTP(w, r, ep, edge.ClientInfo{
+// WriteError implements public.Handler.
+func (p *publicEdge) WriteError(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
+	edge.WriteErrorPage(w, r, code.Status(), code, msg)
+}
+
+// ServeEndpoint implements public.Handler.
+func (p *publicEdge) ServeEndpoint(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
+	p.edge.ServeHTTP(w, r, ep, edge.ClientInfo{
 		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true,
-		Abort: c.Abort, Upstreams: c.Upstreams, Geo: s.geoLookup(c.Addr.Addr()),
+		Abort: c.Abort, Upstreams: c.Upstreams, Geo: geoLookup(p.geo, c.Addr.Addr()),
 	})
 }
 
-// startPublic starts to serve the public listeners.
-func (s *service) startPublic(serving context.Context) {
-	if s.public == nil {
+func (p *publicEdge) run(serving context.Context, tasks *group) {
+	if p.server == nil {
 		return
 	}
-	if s.publicCerts != nil {
-		s.tasks.Go(func() { s.publicCerts.Run(serving) })
+	if p.certs != nil {
+		tasks.run(serving, p.certs.Run)
 	}
-	s.public.Start(serving)
+	p.server.Start(serving)
 }
 
-// stopPublic ends the connections that the drain has left, and closes the listeners.
-func (s *service) stopPublic(ctx context.Context) {
-	if s.public == nil {
+// stop ends the connections that the drain has left, and closes the listeners.
+func (p *publicEdge) stop(ctx context.Context) {
+	if p.server == nil {
 		return
 	}
-	if s.edge.Live() > 0 { // the drain's time is up
-		s.public.Close()
+	if p.edge.Live() > 0 { // the drain's time is up
+		p.server.Close()
 		return
 	}
-	if err := s.public.Shutdown(ctx); err != nil {
-		s.log.Debug("public connections were cut", "err", err)
+	if err := p.server.Shutdown(ctx); err != nil {
+		p.log.Debug("public connections were cut", "err", err)
 	}
 }
 
-// publicAddrs returns the addresses of the public listeners; nil = no such listener.
-func (s *service) publicAddrs() (plain, secure net.Addr) {
-	if s.publicHTTP != nil {
-		plain = s.publicHTTP.Addr()
+func (p *publicEdge) close() {
+	for _, l := range []net.Listener{p.http, p.https} {
+		if l != nil {
+			_ = l.Close()
+		}
 	}
-	if s.publicHTTPS != nil {
-		secure = s.publicHTTPS.Addr()
-	}
-	return plain, secure
-}
-
-// ownHosts are the hosts of the service's own URLs.
-func (s *service) ownHosts() []string {
-	hosts := []string{strings.ToLower(s.baseURL.Hostname())}
-	if s.tunnelURL != nil {
-		hosts = append(hosts, strings.ToLower(s.tunnelURL.Hostname()))
-	}
-	return hosts
 }

@@ -80,33 +80,33 @@ const replicaHeader = "Fairlead-Replica"
 // addressCheckTimeout bounds how long a start waits for the answer at --replica-address.
 const addressCheckTimeout = 3 * time.Second
 
-// checkReplicaAddress returns an error if something else than this replica answers at its address
-// for clients. No answer is logged: some networks do not lead a machine back to itself.
-func (s *service) checkReplicaAddress(ctx context.Context) error {
-	if s.replica == nil || s.opt.Replica.Address == "" {
+// checkAddress returns an error if something else than this replica answers at its address for
+// clients. No answer is logged: some networks do not lead a machine back to itself.
+func (r *replicas) checkAddress(ctx context.Context) error {
+	address := r.set.Replica.Address
+	if address == "" {
 		return nil
 	}
-	address := s.opt.Replica.Address
 	ctx, cancel := context.WithTimeout(ctx, addressCheckTimeout)
 	defer cancel()
-	answered, err := s.askReplica(ctx, s.opt.Replica.clientAddress())
+	answered, err := r.ask(ctx, r.set.replicaAddress)
 	switch {
 	case err != nil:
-		s.log.Warn("whether --replica-address leads to this server could not be checked: nothing answers there from "+
+		r.log.Warn("whether --replica-address leads to this server could not be checked: nothing answers there from "+
 			"here", "replica_address", address, "err", err)
 		return nil
-	case answered == s.replica.id:
+	case answered == r.id:
 		return nil
 	}
 	return account.Invalid("--replica-address", address, answered+" answers there: give the address at which clients "+
 		"reach this server itself, not the balancer's and not another server's, or leave it out")
 }
 
-// askReplica returns the id of the replica that answers at an address, or a description of what does
+// ask returns the id of the replica that answers at an address, or a description of what does
 // instead. An error means that nothing does.
-func (s *service) askReplica(ctx context.Context, address string) (string, error) {
+func (r *replicas) ask(ctx context.Context, address string) (string, error) {
 	// The certificate is not verified: what is asked for is no secret, and clients do verify it.
-	config := &tls.Config{ServerName: s.baseURL.Hostname(), InsecureSkipVerify: true,
+	config := &tls.Config{ServerName: r.set.baseURL.Hostname(), InsecureSkipVerify: true,
 		NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS13}
 	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true,
 		DialContext: (&net.Dialer{}).DialContext}

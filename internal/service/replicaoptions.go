@@ -41,10 +41,12 @@ const (
 
 func (o *ReplicaOptions) enabled() bool { return o.RelayAddress != "" }
 
-// validate notes every broken rule.
-func (o *ReplicaOptions) validate(postgres bool, note func(error)) {
+// parse sets the settings of a replica, and notes every broken rule.
+func (o *ReplicaOptions) parse(set *settings, postgres bool, note func(error)) {
 	if o.Address != "" {
-		note(o.checkAddress())
+		host, port, err := net.SplitHostPort(o.Address)
+		set.replicaAddress = net.JoinHostPort(host, port)
+		note(o.checkAddress(host, port, err))
 	}
 	if !o.enabled() {
 		return
@@ -69,21 +71,12 @@ func (o *ReplicaOptions) validate(postgres bool, note func(error)) {
 	}
 	note(checkDuration("--shutdown-delay", o.ShutdownDelay, 0, maxShutdownDelay))
 	note(checkDuration("--revocation-lease", o.Lease, minLease, maxLease))
+	set.relayHost, set.relayPort = host, port
 }
 
-// clientAddress returns Address without brackets around an IPv4 address; "" if there is none.
-func (o *ReplicaOptions) clientAddress() string {
-	host, port, err := net.SplitHostPort(o.Address)
-	if err != nil {
-		return ""
-	}
-	return net.JoinHostPort(host, port)
-}
-
-// checkAddress checks the address for clients.
-func (o *ReplicaOptions) checkAddress() error {
+// checkAddress checks the address for clients, which was split, or err says why not.
+func (o *ReplicaOptions) checkAddress(host, port string, err error) error {
 	const field = "--replica-address"
-	host, port, err := net.SplitHostPort(o.Address)
 	ip, ipErr := netip.ParseAddr(host)
 	switch {
 	case !o.enabled():

@@ -4,15 +4,11 @@
 package service
 
 import (
-	"cmp"
-	"context"
-	"time"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
@@ -30,8 +26,6 @@ type requestMeter struct {
 	tracing   *tracing   // nil = none
 }
 
-var _ edge.Meter = (*requestMeter)(nil)
-
 // newRequestMeter makes a meter. At most so many endpoints, and backends, have metrics of their own.
 func newRequestMeter(rows int) *requestMeter {
 	m := &requestMeter{metrics: newMetrics(), traffic: traffic.New(traffic.Options{MaxOwn: rows})}
@@ -46,31 +40,6 @@ func newRequestMeter(rows int) *requestMeter {
 type tracedCounters struct {
 	counters *traffic.Counters
 	span     trace.Span
-}
-
-// openObservability opens the access log and the tracing, as options and environment have it.
-func (s *service) openObservability(ctx context.Context) (err error) {
-	if s.opt.AccessLog != "" {
-		if s.meter.accessLog, err = openAccessLog(s.opt.AccessLog, s.opt.AccessLogSample, s.opt.ReopenAccessLog,
-			s.log); err != nil {
-			return err
-		}
-		s.onClose(s.meter.accessLog.close)
-		s.meter.registry.MustRegister(
-			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "fairlead_server_access_log_dropped_total",
-				Help: "Lines of the access log that could not be written, or not fast enough."}, func() float64 {
-				return float64(s.meter.accessLog.dropped.Load())
-			}))
-	}
-	if s.meter.tracing, err = newTracing(ctx, s.log); err != nil || s.meter.tracing == nil {
-		return err
-	}
-	s.onClose(func() {
-		if err := s.meter.tracing.close(); err != nil {
-			s.log.Warn("traces are lost", "err", err)
-		}
-	})
-	return nil
 }
 
 // Start implements edge.Meter.
@@ -103,26 +72,6 @@ func (m *requestMeter) Finish(s *edge.RequestRecord) {
 	}
 }
 
-// dropDeletedInterval is how often series of deleted endpoints and backends are dropped.
-const dropDeletedInterval = 10 * time.Second
-
-// dropDeletedMetrics drops the series of deleted endpoints and backends, until ctx is done.
-func (s *service) dropDeletedMetrics(ctx context.Context) {
-	exists := func(err error) bool { return account.CodeOf(err) != account.CodeNotFound }
-	interval := cmp.Or(s.opt.dropDeletedInterval, dropDeletedInterval)
-	for timer.Sleep(ctx, interval) {
-		before := time.Now().Add(-interval / 2)
-		s.traffic.Endpoints.DropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
-			_, err := s.store.Endpoint(ctx, accountID, id)
-			return exists(err)
-		})
-		s.traffic.Backends.DropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
-			_, err := s.store.BackendTree(ctx, accountID, id)
-			return exists(err)
-		})
-	}
-}
-
 // activeChildren exports which child of each failover serves.
 type activeChildren struct {
 	desc     *prometheus.Desc
@@ -130,11 +79,11 @@ type activeChildren struct {
 	maxRows  int // failovers
 }
 
-func (s *service) watchBackends() {
-	s.meter.registry.MustRegister(&activeChildren{backends: s.backends, maxRows: s.opt.MetricsSeries,
+func newActiveChildren(r *backend.Resolver, maxRows int) *activeChildren {
+	return &activeChildren{backends: r, maxRows: maxRows,
 		desc: prometheus.NewDesc("fairlead_server_backend_active",
 			"1 for the child that serves a failover's new connections; child \"\": none is up.",
-			[]string{"backend", "child"}, nil)})
+			[]string{"backend", "child"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -150,4 +99,76 @@ func (a *activeChildren) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, 1, id, active)
 		return true
 	})
+}
+
+// overflowLabel is the label of the objects that have no metrics of their own.
+const overflowLabel = "other"
+
+// trafficMetrics exports the counters of a table: of endpoints, or of backends.
+type trafficMetrics struct {
+	table                                           *traffic.Table
+	requests, errors, bytes, duration, open, served *prometheus.Desc
+}
+
+func newTrafficMetrics(kind string, table *traffic.Table) *trafficMetrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("fairlead_server_"+kind+"_"+name,
+			help+"; the ones beyond --metrics-series together as \"other\".", append([]string{kind}, labels...), nil)
+	}
+	return &trafficMetrics{
+		table: table,
+		requests: desc("requests_total",
+			"HTTP requests by "+kind+" and class of the status (gone: the client left first)", "class"),
+		errors: desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+
+			" and code of docs/fix/errors.md", "code"),
+		bytes: desc("bytes_total", "Bytes of bodies and connections by "+kind+" and direction (in: from clients)",
+			"direction"),
+		duration: desc("duration_seconds", "Time from the begin to the end of requests and connections by "+kind),
+		open:     desc("open", "Requests and connections under way by "+kind),
+		served:   desc("connections_total", "Connections to tcp endpoints by "+kind),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (t *trafficMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{t.requests, t.errors, t.bytes, t.duration, t.open, t.served} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (t *trafficMetrics) Collect(to chan<- prometheus.Metric) {
+	t.table.Each(func(id string, of *traffic.Totals) {
+		if id == "" {
+			id = overflowLabel
+		}
+		t.collect(to, id, of)
+	})
+}
+
+func (t *trafficMetrics) collect(to chan<- prometheus.Metric, id string, of *traffic.Totals) {
+	count := func(d *prometheus.Desc, n int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append([]string{id}, labels...)...)
+	}
+	var total int64
+	for class, n := range of.Requests {
+		total += n
+		switch {
+		case n == 0:
+		case class == 0:
+			count(t.requests, n, "gone")
+		default:
+			count(t.requests, n, strconv.Itoa(class)+"xx")
+		}
+	}
+	if of.Connections > 0 {
+		count(t.served, of.Connections)
+	}
+	count(t.bytes, of.BytesIn, "in")
+	count(t.bytes, of.BytesOut, "out")
+	to <- prometheus.MustNewConstMetric(t.open, prometheus.GaugeValue, float64(of.Open), id)
+	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+of.Connections), of.Duration.Seconds(), nil, id)
+	for code, n := range of.Errors {
+		count(t.errors, n, string(code))
+	}
 }

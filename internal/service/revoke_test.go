@@ -60,7 +60,7 @@ func (p *fakeLoginStore) Revoke(
 	return &r, nil
 }
 
-func (p *fakeLoginStore) recordAudit(
+func (p *fakeLoginStore) RecordAudit(
 	_ context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,
 ) error {
 	at, err := time.Parse(time.RFC3339Nano, details["last_byte_before"])
@@ -101,8 +101,7 @@ func (c *cutRecorder) count(id string) int {
 func testRevoker(p *fakeLoginStore) (*revoker, *logbuffer.Buffer) {
 	log := &logbuffer.Buffer{}
 	return &revoker{store: p, liveSessions: live.New(nil), meter: newRequestMeter(1).sessions,
-		log:         slog.New(slog.NewTextHandler(log, nil)),
-		recordAudit: p.recordAudit}, log
+		log: slog.New(slog.NewTextHandler(log, nil))}, log
 }
 
 func TestRevoker_CutsAndRecords(t *testing.T) {
@@ -159,7 +158,7 @@ func TestSweepSessions_CutsEndedSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeLoginStore{alive: map[string]bool{"as_1": true, "as_2": true}}
 		v, log := testRevoker(p)
-		s := &service{log: v.log, liveSessions: v.liveSessions, loginStore: p, meter: &requestMeter{sessions: v.meter}}
+		s := &people{set: &settings{}, log: v.log, live: v.liveSessions, logins: p, meter: v.meter}
 		ctx, cancel := context.WithCancel(t.Context())
 		swept := make(chan struct{})
 		go func() { defer close(swept); s.sweepSessions(ctx) }()

@@ -19,6 +19,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 )
 
+// publishFunc is a peopleListener.
+type publishFunc func(ctx context.Context, accountID string, sessionIDs []string) error
+
+func (f publishFunc) publishPeople(ctx context.Context, accountID string, sessionIDs []string) error {
+	return f(ctx, accountID, sessionIDs)
+}
+
 func TestRevoker_PublishesAfterStoreAndLocalCut(t *testing.T) {
 	t.Parallel()
 	p := &fakeLoginStore{alive: map[string]bool{"as_1": true},
@@ -28,13 +35,13 @@ func TestRevoker_PublishesAfterStoreAndLocalCut(t *testing.T) {
 	v.liveSessions.Register(cut.abort("as_1")).SetSession("as_1")
 	var published []string
 	var failure error
-	v.publish = func(_ context.Context, accountID string, ids []string) error {
+	v.peers = publishFunc(func(_ context.Context, accountID string, ids []string) error {
 		if p.alive["as_1"] || cut.n["as_1"] != 1 {
 			t.Errorf("published before the store's commit or the local cut: alive %v, cut %v", p.alive, cut.n)
 		}
 		published = append(published, accountID+" "+strings.Join(ids, ","))
 		return failure
-	}
+	})
 	by := account.Caller{AccountID: "acc_1", PrincipalID: "ak_1"}
 	sel := account.RevokeSelector{SessionID: "as_1"}
 	if done, err := v.Revoke(t.Context(), by, sel, account.RevokedByAdmin); err != nil || done.Streams != 1 {
@@ -75,16 +82,16 @@ func TestRevoker_ApplyPeople(t *testing.T) {
 
 // leaseWorld is what sweepSessions needs, with a lease, in a bubble. Comparisons are answered after
 // answerAfter.
-func leaseWorld(t *testing.T, answerAfter time.Duration) (s *service, p *fakeLoginStore) {
+func leaseWorld(t *testing.T, answerAfter time.Duration) (s *people, p *fakeLoginStore) {
 	t.Helper()
 	p = &fakeLoginStore{alive: map[string]bool{}}
 	v, _ := testRevoker(p)
 	l := lease.NewWithClock(15*time.Second, lease.MonotonicClock)
-	s = &service{log: v.log, liveSessions: live.New(l), loginStore: &slowLoginStore{p, answerAfter},
-		meter: &requestMeter{sessions: v.meter}, lease: l}
+	s = &people{set: &settings{}, log: v.log, live: live.New(l), logins: &slowLoginStore{p, answerAfter},
+		meter: v.meter, lease: l}
 	ctx, cancel := context.WithCancel(t.Context())
 	go s.sweepSessions(ctx)
-	go s.liveSessions.Run(ctx, s.countLeaseEnded)
+	go s.live.Run(ctx, s.countLeaseEnded)
 	go func() { // beats that are always answered
 		for tick := time.NewTicker(time.Second); ; {
 			l.Beaten(l.Now())
@@ -115,7 +122,7 @@ func TestSweepSessions_RenewsLease(t *testing.T) {
 			t.Errorf("nothing is served: valid %t, asked %d times", s.lease.Valid(), p.asked)
 		}
 		cut := &cutRecorder{}
-		e := s.liveSessions.Register(cut.abort("as_1"))
+		e := s.live.Register(cut.abort("as_1"))
 		e.SetSession("as_1")
 		sleep(12 * time.Second)
 		if !s.lease.Valid() || cut.count("as_1") != 0 {
@@ -125,7 +132,7 @@ func TestSweepSessions_RenewsLease(t *testing.T) {
 		if s.lease.Valid() || cut.count("as_1") != 1 {
 			t.Errorf("16 s without a comparison: valid %t, cut %d times", s.lease.Valid(), cut.count("as_1"))
 		}
-		if n := testutil.ToFloat64(s.meter.sessions.cutRequests.WithLabelValues(leaseReason)); n != 1 {
+		if n := testutil.ToFloat64(s.meter.cutRequests.WithLabelValues(leaseReason)); n != 1 {
 			t.Errorf("%v requests are counted", n)
 		}
 		p.setAlive(map[string]bool{"as_1": true}, nil)
@@ -155,7 +162,7 @@ func TestSweepSessions_CountsFromBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := leaseWorld(t, 3*time.Second)
 		p.setAlive(map[string]bool{"as_1": true}, nil)
-		s.liveSessions.Register(nil).SetSession("as_1")
+		s.live.Register(nil).SetSession("as_1")
 		time.Sleep(sessionSweepInterval + 3*time.Second)
 		synctest.Wait()
 		if left := s.lease.Remaining(); left != 12*time.Second {

@@ -9,10 +9,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -26,8 +29,8 @@ const (
 type tlsListener struct {
 	listener        net.Listener
 	tls             *tls.Config
-	tunnel          func(context.Context, *tls.Conn) error // serves one connection and closes it
-	http            *framing.Listener                      // of the HTTP server
+	tunnels         *tunnel.Server
+	http            *framing.Listener // queue of the HTTP server's connections
 	unauthenticated *unauthenticatedLimiter
 	log             *slog.Logger
 	conns           sync.WaitGroup // handshakes and tunnel connections
@@ -92,7 +95,61 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 		return
 	}
 	defer d.unauthenticated.remove(c)
-	if err := d.tunnel(ctx, c); err != nil {
+	if err := d.tunnels.ServeConn(ctx, c); err != nil {
 		d.log.Debug("tunnel connection ended", "remote", c.RemoteAddr(), "err", err)
+	}
+}
+
+// maxUnauthenticated is how many connections a client may have that have not shown a credential:
+// half of maxHandshakes, so that one client alone cannot keep the others out. Agents, operators and
+// forwarders that are refused retry a moment later, with jitter.
+const maxUnauthenticated = 256
+
+// unauthenticatedLimiter limits how many connections without a credential each client has. It is
+// safe for concurrent use.
+type unauthenticatedLimiter struct {
+	max    int
+	counts *clientlimit.Conns
+	log    *slog.Logger
+
+	refused atomic.Int64 // connections
+
+	mu      sync.Mutex
+	clients map[net.Conn]netip.Prefix // networks of the counted connections
+}
+
+func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimiter {
+	return &unauthenticatedLimiter{max: max, counts: clientlimit.NewConns(max), log: log,
+		clients: make(map[net.Conn]netip.Prefix)}
+}
+
+// add counts a new connection and reports whether its client may have it. It logs a client's first
+// refusal since the client had no connection.
+func (u *unauthenticatedLimiter) add(c net.Conn) bool {
+	remote, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // connections without an IP address are one client
+	client := clientlimit.Key(remote.Addr())
+	ok, firstRefusal := u.counts.Acquire(client)
+	if !ok {
+		u.refused.Add(1)
+		if firstRefusal {
+			u.log.Warn("connections are closed: the client has too many that have not shown a credential",
+				"client", client, "limit", u.max)
+		}
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.clients[c] = client
+	return true
+}
+
+// remove ends the count of a connection that has shown a credential or has ended. A second call for
+// the same connection does nothing.
+func (u *unauthenticatedLimiter) remove(c net.Conn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if client, counted := u.clients[c]; counted {
+		delete(u.clients, c)
+		u.counts.Release(client)
 	}
 }

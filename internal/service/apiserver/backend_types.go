@@ -95,7 +95,7 @@ func (h backendHandlers) show(b *account.Backend, online []account.LabelledTunne
 		UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata}
 	switch h.kind {
 	case account.BackendFailover:
-		return failoverBackend{f, b.Children, showHealth(b), h.opt.ActiveChild(b.AccountID, b.ID)}
+		return failoverBackend{f, b.Children, showHealth(b), h.opt.Backends.ActiveChild(b.AccountID, b.ID)}
 	case account.BackendWeighted:
 		return weightedBackend{f, b.Weights}
 	case account.BackendTunnelGroup:

@@ -126,8 +126,9 @@ func (h backendHandlers) readPatch(o *object) account.BackendPatch {
 		p.StatusCode, p.Body = o.integerOrDefault("status_code", http.StatusOK), o.text("body")
 		p.Headers = mapOf(o, "headers", "must be an object of strings, by name", (*object).text)
 	case account.BackendStatic:
-		if p.Address = o.text("address"); p.Address != nil && h.opt.CheckStaticAddress != nil {
-			o.body.fieldErrors = append(o.body.fieldErrors, account.FieldsOf(h.opt.CheckStaticAddress(*p.Address))...)
+		if p.Address = o.text("address"); p.Address != nil {
+			o.body.fieldErrors = append(o.body.fieldErrors,
+				account.FieldsOf(h.opt.Backends.CheckStaticAddress(*p.Address))...)
 		}
 		if tls, null := o.object("tls"); tls != nil {
 			p.TLS = tls.boolean("enabled")

@@ -45,9 +45,14 @@ func (a *api) cloud(url, more string) string {
 	return into[account.Endpoint](a.do("POST", "/endpoints", a.admin, `{"url":"`+url+`"`+more+`}`).want(201)).ID
 }
 
+// firstChild are httpkit.Backends of which one child is active.
+type firstChild struct{ idleBackends }
+
+func (firstChild) ActiveChild(string, string) string { return "bkdst-1" }
+
 func TestBackends_HaveDocumentedShapes(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, func(o *apiserver.Options) { o.ActiveChild = func(_, _ string) string { return "bkdst-1" } })
+	a := newAPI(t, func(o *apiserver.Options) { o.Backends = firstChild{} })
 	tunnel, _, err := a.Store.StartTunnel(t.Context(),
 		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: a.Session()},
 			Labels: map[string]string{"app": "api", "site": "a"}}, account.TunnelResume{})

@@ -238,5 +238,5 @@ func (s *server) checkPolicy(text string, e *account.Endpoint) (account.PolicyFa
 }
 
 func (s *server) redactionMark(accountID string) redact.Mark {
-	return func(secret string) string { return s.opt.RedactionMark(accountID, secret) }
+	return func(secret string) string { return s.opt.Redactor.RedactionMark(accountID, secret) }
 }

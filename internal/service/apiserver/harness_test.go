@@ -56,7 +56,7 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 		})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
 	opt := apiserver.Options{Store: a.Store, CheckPolicy: testPolicy, SharedOptions: httpkit.SharedOptions{
-		Revoker: a.Store, RedactionMark: testMark, BaseURL: base + "/",
+		Revoker: a.Store, Redactor: testRedactor{}, Backends: idleBackends{}, BaseURL: base + "/",
 		Logger: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
 	admitParts(&opt)
 	for _, change := range adjust {
@@ -64,6 +64,19 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 	}
 	a.serve(opt)
 	return a
+}
+
+// idleBackends are httpkit.Backends that were not used yet.
+type idleBackends struct{}
+
+func (idleBackends) ActiveChild(string, string) string { return "" }
+func (idleBackends) CheckStaticAddress(string) error   { return nil }
+
+// testRedactor is a httpkit.Redactor.
+type testRedactor struct{}
+
+func (testRedactor) RedactionMark(accountID, secret string) string {
+	return testMark(accountID, secret)
 }
 
 func testMark(accountID, secret string) string {

@@ -70,7 +70,7 @@ func (rt *route) handle(c *call) error {
 		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(method),
 			rt.pattern,
 			allowed)
-	case method != http.MethodGet && !m.whileDraining && s.opt.Draining():
+	case method != http.MethodGet && !m.whileDraining && s.opt.Draining.Load():
 		return account.Errorf(account.CodeUnavailable, "the server is about to stop; try again in a moment")
 	}
 	return m.handle(c)

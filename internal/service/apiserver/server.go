@@ -51,15 +51,7 @@ type Options struct {
 	Store Store
 
 	// CheckPolicy compiles a policy before it is stored; nil refuses every policy.
-	CheckPolicy account.PolicyChecker
-	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the
-	// server would not connect; nil admits all.
-	CheckStaticAddress func(address string) error
-
-	// OnEndpointReported is called with the time from the creation of an endpoint until a watch that
-	// waited for it was told; nil = not called.
-	OnEndpointReported func(delay time.Duration)
-
+	CheckPolicy    account.PolicyChecker
 	VersionHeaders []string      // further names that the version header may have; may be empty
 	Limits         Limits        // zero values mean the defaults
 	Heartbeat      time.Duration // between two BOOKMARK lines of a watch; default 15 s
@@ -101,8 +93,7 @@ func (h Handler) EndRevokedWatches(ctx context.Context) error { return h.keys.ch
 func New(opt Options) Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux()}
-	s.calls = httpkit.Handler{Name: "api request", Logger: opt.Logger, Clock: opt.Clock,
-		OnAnswer: opt.OnAnswer}
+	s.calls = httpkit.Handler{Name: "api request", Logger: opt.Logger, Clock: opt.Clock, Meter: opt.Meter}
 	s.rates = rateLimits{rate: opt.Limits.Rate, burst: opt.Limits.Burst}
 	s.watches = httpkit.StreamLimit{Max: opt.Limits.WatchesPerAccount}
 	s.keys = keyMonitor{store: opt.Store, interval: opt.Limits.KeyCheckInterval, log: opt.Logger}

@@ -53,12 +53,12 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 
 // reportDelays reports how old the endpoints are that were created.
 func (s *server) reportDelays(events []account.EndpointEvent) {
-	if s.opt.OnEndpointReported == nil {
+	if s.opt.Meter == nil {
 		return
 	}
 	for i := range events {
 		if e := &events[i]; e.Type == account.Added {
-			s.opt.OnEndpointReported(s.opt.Clock().Sub(e.Endpoint.CreatedAt))
+			s.opt.Meter.ObserveWatch(s.opt.Clock().Sub(e.Endpoint.CreatedAt))
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // online reports whether the leaf can serve as far as is known without trying: that is known only
 // of a tunnel group.
 func (r *Resolver) online(accountID string, n *node) bool {
-	return n.kind != account.BackendTunnelGroup || r.opt.TunnelOnline(accountID, n.backend.Labels)
+	return n.kind != account.BackendTunnelGroup || r.opt.Source.TunnelOnline(accountID, n.backend.Labels)
 }
 
 // reachable reports whether some leaf at or below n may be tried, whatever its health.
@@ -58,7 +58,7 @@ func (r *Resolver) level(accountID string, b branch, now time.Time) level {
 }
 
 // updateActive determines the active child of the failover: the first that is up, else the first
-// that is recovering. It calls OnActiveChange when that changed.
+// that is recovering. It calls ActiveChanged when that changed.
 func (r *Resolver) updateActive(accountID string, n *node) {
 	if n.kind != account.BackendFailover {
 		return
@@ -77,19 +77,13 @@ func (r *Resolver) updateActive(accountID string, n *node) {
 		return
 	}
 	n.group.active.Store(&to)
-	r.reportActive(account.ActiveChildChange{AccountID: accountID, BackendID: n.id, From: from, To: &to})
-}
-
-func (r *Resolver) reportActive(c account.ActiveChildChange) {
-	if r.opt.OnActiveChange != nil {
-		r.opt.OnActiveChange(c)
-	}
+	r.opt.Source.ActiveChanged(account.ActiveChildChange{AccountID: accountID, BackendID: n.id, From: from, To: &to})
 }
 
 // forgetActive forgets the active child of a failover that is no longer cached.
 func (r *Resolver) forgetActive(accountID, id string, g *group) {
 	if from := g.active.Swap(nil); from != nil {
-		r.reportActive(account.ActiveChildChange{AccountID: accountID, BackendID: id, From: from})
+		r.opt.Source.ActiveChanged(account.ActiveChildChange{AccountID: accountID, BackendID: id, From: from})
 	}
 }
 

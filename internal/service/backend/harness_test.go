@@ -38,7 +38,7 @@ type resolverFixture struct {
 	tried      map[string]int
 	switches   []string
 	known      []string // failovers whose active child was first known, or is forgotten
-	onCallback func()   // by TunnelOnline and OnActiveChange
+	onCallback func()   // by TunnelOnline and ActiveChanged
 	*Resolver
 }
 
@@ -48,38 +48,42 @@ func newResolverFixture(t *testing.T, backends ...account.Backend) *resolverFixt
 	for _, b := range backends {
 		w.all[b.ID] = b
 	}
-	w.Resolver = New(Options{
-		Trees: w,
-		WatchBackends: func(string) (<-chan struct{}, func()) {
-			w.change(func() { w.live++ })
-			return w.wake, func() { w.change(func() { w.live-- }) }
-		},
-		TunnelOnline: func(_ string, labels map[string]string) bool {
-			if w.onCallback != nil {
-				defer w.onCallback()
-			}
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return !w.offline[labels["g"]]
-		},
-		OnActiveChange: func(c account.ActiveChildChange) {
-			if w.onCallback != nil {
-				w.onCallback()
-			}
-			w.change(func() {
-				switch {
-				case c.From == nil:
-					w.known = append(w.known, c.BackendID+": "+*c.To)
-				case c.To == nil:
-					w.known = append(w.known, c.BackendID+" forgotten")
-				default:
-					w.switches = append(w.switches, c.BackendID+": "+*c.From+">"+*c.To)
-				}
-			})
-		},
-	})
+	w.Resolver = New(Options{Source: w})
 	t.Cleanup(w.Close)
 	return w
+}
+
+// Subscribe implements Source.
+func (w *resolverFixture) Subscribe(string) (<-chan struct{}, func()) {
+	w.change(func() { w.live++ })
+	return w.wake, func() { w.change(func() { w.live-- }) }
+}
+
+// TunnelOnline implements Source.
+func (w *resolverFixture) TunnelOnline(_ string, labels map[string]string) bool {
+	if w.onCallback != nil {
+		defer w.onCallback()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.offline[labels["g"]]
+}
+
+// ActiveChanged implements Source.
+func (w *resolverFixture) ActiveChanged(c account.ActiveChildChange) {
+	if w.onCallback != nil {
+		w.onCallback()
+	}
+	w.change(func() {
+		switch {
+		case c.From == nil:
+			w.known = append(w.known, c.BackendID+": "+*c.To)
+		case c.To == nil:
+			w.known = append(w.known, c.BackendID+" forgotten")
+		default:
+			w.switches = append(w.switches, c.BackendID+": "+*c.From+">"+*c.To)
+		}
+	})
 }
 
 func (w *resolverFixture) change(f func()) {

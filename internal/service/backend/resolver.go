@@ -21,18 +21,24 @@ const (
 	readTimeout   = 3 * time.Second // for one read of the store
 )
 
-// Options are what a Resolver needs. None of the functions may block or call the Resolver.
-type Options struct {
-	Trees account.BackendTrees
-	// WatchBackends returns a channel that receives a value when backends of the account may have
-	// changed, and a function that ends the watch. nil: trees are only read again after treeAge.
-	WatchBackends func(accountID string) (<-chan struct{}, func())
+// Source knows the backends, and is told which children serve.
+type Source interface {
+	account.BackendTrees
+	// Subscribe returns a channel that receives a value when backends of the account may have
+	// changed, and a function that ends the watch.
+	Subscribe(accountID string) (wake <-chan struct{}, cancel func())
 	// TunnelOnline reports whether a labelled tunnel with all these labels is online.
-	TunnelOnline func(accountID string, labels map[string]string) bool
-	// OnActiveChange is called when the active child of a failover changed, was first known, or is
-	// forgotten; calls for one failover are sequential, but those that forget it. May be nil.
-	OnActiveChange func(account.ActiveChildChange)
-	Clock          func() time.Time // default time.Now
+	TunnelOnline(accountID string, labels map[string]string) bool
+	// ActiveChanged is called when the active child of a failover changed, was first known, or is
+	// forgotten; calls for one failover are sequential, but those that forget it.
+	ActiveChanged(account.ActiveChildChange)
+}
+
+// Options are what a Resolver needs. No method of Source but BackendTree may block, and none may call
+// the Resolver.
+type Options struct {
+	Source Source
+	Clock  func() time.Time // default time.Now
 }
 
 // Resolver chooses the leaves that serve connections to backends. It is safe for concurrent use.
@@ -133,7 +139,7 @@ func (r *Resolver) readError(t *cachedTree) error {
 func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree) (*node, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // others wait for it
 	defer cancel()
-	tree, err := r.opt.Trees.BackendTree(ctx, accountID, id)
+	tree, err := r.opt.Source.BackendTree(ctx, accountID, id)
 	var b *builder
 	var root *node
 	if err == nil {
@@ -203,8 +209,8 @@ func (r *Resolver) account(id string) *accountTrees {
 	a := r.accounts[id]
 	if a == nil {
 		a = &accountTrees{trees: map[string]*cachedTree{}, groups: map[string]*group{}, stopWatch: func() {}}
-		if r.opt.WatchBackends != nil && !r.closed {
-			a.wake, a.stopWatch = r.opt.WatchBackends(id)
+		if !r.closed {
+			a.wake, a.stopWatch = r.opt.Source.Subscribe(id)
 		}
 		r.accounts[id] = a
 	}

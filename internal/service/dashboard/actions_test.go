@@ -135,28 +135,30 @@ func TestSignIn_LimitsAttempts(t *testing.T) {
 	f := newFake(testTime())
 	client := netip.MustParseAddr("2001:db8:1:2::1")
 	srv := dashboardOf(t, f, func(o *Options) {
-		o.ClientIP = func(*http.Request) netip.Addr { return client }
-		o.Limits.SignInBurst = 3
+		o.TrustedProxies, o.Limits.SignInBurst = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, 3
 	})
 	b := newBrowser(t, srv)
+	signIn := func(key string) answer {
+		return b.do(http.MethodPost, "/ui/sign-in", "key="+key, map[string]string{"X-Forwarded-For": client.String()})
+	}
 	for range 3 {
-		if a := b.post("/ui/sign-in", "key=flk_wrong"); a.status != http.StatusUnauthorized {
+		if a := signIn("flk_wrong"); a.status != http.StatusUnauthorized {
 			t.Fatalf("an attempt: %d", a.status)
 		}
 	}
 	client = netip.MustParseAddr("2001:db8:1:2:ffff::9") // the same /64
-	if a := b.post("/ui/sign-in", "key=flk_wrong"); a.status != http.StatusTooManyRequests ||
+	if a := signIn("flk_wrong"); a.status != http.StatusTooManyRequests ||
 		a.header.Get("Retry-After") == "" {
 		t.Errorf("one attempt too many: %d", a.status)
 	}
 	for range 5 {
-		if a := b.post("/ui/sign-in", "key=flk_admin"); a.status != http.StatusSeeOther {
+		if a := signIn("flk_admin"); a.status != http.StatusSeeOther {
 			t.Errorf("the right key: %d", a.status)
 		}
 	}
 	f.set(func() { f.now = f.now.Add(7 * time.Second) })
 	for _, client = range []netip.Addr{client, netip.MustParseAddr("2001:db8:1:3::1")} {
-		if a := b.post("/ui/sign-in", "key=flk_wrong"); a.status != http.StatusUnauthorized {
+		if a := signIn("flk_wrong"); a.status != http.StatusUnauthorized {
 			t.Errorf("%s, a while later or for the first time: %d", client, a.status)
 		}
 	}

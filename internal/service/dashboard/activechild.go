@@ -21,15 +21,15 @@ func (s *server) backendRows(
 	rows := make([]backendRow, len(backends))
 	var failovers []string
 	for i, b := range backends {
-		rows[i] = backendRow{Backend: b, Active: s.opt.ActiveChild(accountID, b.ID)}
+		rows[i] = backendRow{Backend: b, Active: s.opt.Backends.ActiveChild(accountID, b.ID)}
 		if b.Kind == account.BackendFailover {
 			failovers = append(failovers, b.ID)
 		}
 	}
-	if s.opt.ActiveChildren == nil || len(failovers) == 0 {
+	if s.opt.Replicas == nil || len(failovers) == 0 {
 		return rows, nil
 	}
-	found, err := s.opt.ActiveChildren(ctx, accountID, failovers)
+	found, err := s.opt.Store.ActiveChildren(ctx, accountID, failovers)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,31 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// ownChild are backends of which this server uses one child.
+type ownChild struct {
+	*fake
+	child string
+}
+
+func (o ownChild) ActiveChild(string, string) string { return o.child }
+
+// childrenOf is the store, which knows what serves with other replicas.
+type childrenOf struct {
+	*fake
+	children func(accountID string, ids []string) map[string]map[string]string
+}
+
+func (o childrenOf) ActiveChildren(_ context.Context, accountID string, ids []string) (
+	map[string]map[string]string, error,
+) {
+	return o.children(accountID, ids), nil
+}
+
+// replicaList are Replicas.
+type replicaList []Replica
+
+func (r replicaList) Replicas() []Replica { return r }
+
 // TestBackends_ShowActiveChildOfEachReplica shows a failover of which replicas find different
 // children.
 func TestBackends_ShowActiveChildOfEachReplica(t *testing.T) {
@@ -37,14 +62,14 @@ func TestBackends_ShowActiveChildOfEachReplica(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := dashboardOf(t, f, func(o *Options) {
-				o.ActiveChild = func(string, string) string { return c.own }
-				o.ActiveChildren = func(_ context.Context, accountID string, ids []string) (
-					map[string]map[string]string, error) {
+				o.Backends = ownChild{f, c.own}
+				children := func(accountID string, ids []string) map[string]map[string]string {
 					if accountID != mine || !slices.Contains(ids, failover.ID) {
 						t.Errorf("asked for %s, %v", accountID, ids)
 					}
-					return map[string]map[string]string{failover.ID: c.byReplica}, nil
+					return map[string]map[string]string{failover.ID: c.byReplica}
 				}
+				o.Replicas, o.Store = replicaList{}, childrenOf{f, children}
 			})
 			b := signedInAs(t, srv, "flk_read")
 			list := b.get("/ui/backends?kind=" + string(account.BackendFailover)).body

@@ -70,7 +70,7 @@ func (rt *route) handle(c *call) error {
 			httpkit.JoinScopes(c.Key.Scopes, " and "))
 	}
 	if writes {
-		if s.opt.Draining() && !rt.public {
+		if s.opt.Draining.Load() && !rt.public {
 			return account.Errorf(account.CodeUnavailable,
 				"the server is about to stop, and changes nothing any more; try again in a moment")
 		}

@@ -27,6 +27,9 @@ type Store interface {
 	httpkit.Store
 	account.CloudEndpoints
 	account.DashboardSessions
+	// ActiveChildren returns the children of failovers that serve with each replica, by failover and
+	// replica.
+	ActiveChildren(ctx context.Context, accountID string, ids []string) (map[string]map[string]string, error)
 }
 
 // Options are what New needs. Fields are required unless their comment names a default.
@@ -36,28 +39,32 @@ type Options struct {
 
 	GeoIP   bool   // the server has a database of the locations of addresses
 	Version string // the server's version
-	// Replicas returns the servers of the database; nil where one server is alone.
-	Replicas func() []Replica
-	// ActiveChildren returns the children of failovers that serve with each replica, by failover
-	// and replica; nil where one server is alone.
-	ActiveChildren func(ctx context.Context, accountID string, ids []string) (map[string]map[string]string, error)
+	// Replicas are the servers of the database; nil where one server is alone.
+	Replicas Replicas
 	// Traffic is what the pages of traffic show; nil = nothing is recorded.
 	Traffic Traffic
 	// Certificates are those on which endpoints depend; nil = there are none.
 	Certificates Certificates
 	// CheckPolicy compiles a policy before it is stored; nil refuses every policy.
 	CheckPolicy account.PolicyChecker
-	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the
-	// server would not connect; nil admits all.
-	CheckStaticAddress func(address string) error
-	// Seal encrypts a text that only Unseal with the same owner reads: secrets that were typed are
-	// kept so in the form until they are saved. nil = they have to be typed again.
-	Seal   func(text, owner string) []byte
-	Unseal func(sealed []byte, owner string) (string, error)
-	// ClientIP returns the address by which attempts to sign in are counted; default the address of
-	// the connection.
-	ClientIP func(*http.Request) netip.Addr
-	Limits   Limits
+	Sealer      Sealer // nil = secrets that were typed have to be typed again after a mistake
+	// TrustedProxies are those whose X-Forwarded-For names the client by which attempts to sign in
+	// are counted.
+	TrustedProxies []netip.Prefix
+	Limits         Limits
+}
+
+// Replicas are the servers of the database.
+type Replicas interface {
+	// Replicas returns all of them.
+	Replicas() []Replica
+}
+
+// Sealer encrypts texts that only Unseal with the same owner reads: secrets that were typed are kept
+// so in the form until they are saved. *seal.Key implements it.
+type Sealer interface {
+	Seal(text, owner string) []byte
+	Unseal(sealed []byte, owner string) (string, error)
 }
 
 // Limits of the dashboard. Zero values mean the defaults.
@@ -80,9 +87,6 @@ func (o *Options) setDefaults() {
 	l.SignInCheckInterval = cmp.Or(l.SignInCheckInterval, 2*time.Second)
 	l.Heartbeat, l.StreamLifetime = cmp.Or(l.Heartbeat, 15*time.Second), cmp.Or(l.StreamLifetime, time.Hour)
 	l.WriteTimeout, l.BodyTimeout = cmp.Or(l.WriteTimeout, 10*time.Second), cmp.Or(l.BodyTimeout, 30*time.Second)
-	if o.ClientIP == nil {
-		o.ClientIP = connectionIP
-	}
 }
 
 type server struct {
@@ -106,8 +110,7 @@ func New(opt Options) http.Handler {
 	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
 		countries: parseCountries()}
 	s.attempts = clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)
-	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock,
-		OnAnswer: opt.OnAnswer}
+	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock, Meter: opt.Meter}
 	s.streams = httpkit.StreamLimit{Max: opt.Limits.StreamsPerAccount}
 	s.static = webpage.NewStatic(Path+"static/", files)
 	s.pages = webpage.ParseTemplates(files, s.templateFuncs())

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -332,7 +333,10 @@ func TestPages_ReportStoreOutage(t *testing.T) {
 func TestForms_RefusedWhileDraining(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
-	srv := dashboardOf(t, f, func(o *Options) { o.Draining = func() bool { return true } })
+	srv := dashboardOf(t, f, func(o *Options) {
+		o.Draining = new(atomic.Bool)
+		o.Draining.Store(true)
+	})
 	b := signedInAs(t, srv, "flk_admin")
 	if a := b.get("/ui/endpoints"); a.status != http.StatusOK {
 		t.Errorf("a page: %d", a.status)

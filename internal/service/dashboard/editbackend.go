@@ -172,8 +172,8 @@ func (s *server) draftedBackend(
 			broken = append(broken, f)
 		}
 	}
-	if p.Address != nil && s.opt.CheckStaticAddress != nil && len(broken) == 0 {
-		broken = append(broken, account.FieldsOf(s.opt.CheckStaticAddress(b.Static.Address))...)
+	if p.Address != nil && len(broken) == 0 {
+		broken = append(broken, account.FieldsOf(s.opt.Backends.CheckStaticAddress(b.Static.Address))...)
 	}
 	if len(broken) > 0 {
 		return b, p, account.InvalidAll(broken)

@@ -79,16 +79,21 @@ func TestEditor_LeavesBackendsAsTheyAre(t *testing.T) {
 	}
 }
 
+// guarded refuses link-local static addresses.
+type guarded struct{ *fake }
+
+func (guarded) CheckStaticAddress(address string) error {
+	if strings.HasPrefix(address, "169.254.") {
+		return account.Invalid("address", address, "the server does not connect there")
+	}
+	return nil
+}
+
 func TestEditor_ShowsMistakesOfBackends(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	b := signedInAs(t, dashboardOf(t, f, func(o *Options) {
-		o.CheckStaticAddress = func(address string) error {
-			if strings.HasPrefix(address, "169.254.") {
-				return account.Invalid("address", address, "the server does not connect there")
-			}
-			return nil
-		}
+		o.Backends = guarded{f}
 	}), "flk_admin")
 	for _, c := range []struct {
 		kind account.BackendKind

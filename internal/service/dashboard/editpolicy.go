@@ -79,7 +79,7 @@ func (s *server) mark(accountID string) redact.Mark {
 		if redact.IsMark(secret) {
 			return secret
 		}
-		return s.opt.RedactionMark(accountID, secret)
+		return s.opt.Redactor.RedactionMark(accountID, secret)
 	}
 }
 
@@ -183,21 +183,21 @@ func (s *server) checkPolicy(text, scheme, binding string) (account.PolicyFacts,
 // sealSecrets returns the secrets that were typed, so that the next form has them and no page shows
 // them.
 func (s *server) sealSecrets(c *call, d *draft) (string, error) {
-	if len(d.secrets) == 0 || s.opt.Seal == nil {
+	if len(d.secrets) == 0 || s.opt.Sealer == nil {
 		return "", nil
 	}
 	text, err := json.Marshal(d.secrets)
 	if err != nil {
 		return "", err
 	}
-	return base64.RawURLEncoding.EncodeToString(s.opt.Seal(string(text), secretsOwner(c))), nil
+	return base64.RawURLEncoding.EncodeToString(s.opt.Sealer.Seal(string(text), secretsOwner(c))), nil
 }
 
 // secretsOwner is whom sealed secrets belong to: they are read again for the same key only.
 func secretsOwner(c *call) string { return c.AccountID() + " " + c.Key.ID + " typed secrets" }
 
 func (s *server) unsealSecrets(c *call, sealed string) (secrets []string, err error) {
-	if sealed == "" || s.opt.Unseal == nil {
+	if sealed == "" || s.opt.Sealer == nil {
 		return nil, nil
 	}
 	broken := account.Errorf(account.CodeMalformed,
@@ -206,7 +206,7 @@ func (s *server) unsealSecrets(c *call, sealed string) (secrets []string, err er
 	if err != nil {
 		return nil, broken
 	}
-	text, err := s.opt.Unseal(raw, secretsOwner(c))
+	text, err := s.opt.Sealer.Unseal(raw, secretsOwner(c))
 	if err != nil || json.Unmarshal([]byte(text), &secrets) != nil {
 		return nil, broken
 	}

@@ -89,7 +89,7 @@ func (s *server) endpoint(c *call) error {
 	p := endpointPage{Endpoint: *e}
 	if e.TrafficPolicy != "" {
 		p.Policy = redact.Text(e.TrafficPolicy, func(secret string) string {
-			return s.opt.RedactionMark(e.AccountID, secret)
+			return s.opt.Redactor.RedactionMark(e.AccountID, secret)
 		})
 		p.TrafficPolicy = ""
 	}

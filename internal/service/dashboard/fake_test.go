@@ -256,11 +256,20 @@ func (f *fake) ListBackends(
 	return &account.BackendPage{Backends: page, More: more}, nil
 }
 
-func (f *fake) activeChild(_, id string) string {
+// ActiveChild implements httpkit.Backends.
+func (f *fake) ActiveChild(_, id string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.active[id]
 }
+
+// ActiveChildren implements Store.
+func (f *fake) ActiveChildren(context.Context, string, []string) (map[string]map[string]string, error) {
+	return nil, nil
+}
+
+// CheckStaticAddress implements httpkit.Backends.
+func (f *fake) CheckStaticAddress(string) error { return nil }
 
 func (f *fake) TunnelSession(_ context.Context, accountID, id string) (*account.TunnelSession, error) {
 	leave, err := f.enter()

@@ -18,12 +18,14 @@ import (
 
 // The part of the fake that keeps what people make and change. Each change takes a second.
 
-// sealForTest hides a text, and the owner that unsealForTest asks for.
-func sealForTest(text, owner string) []byte {
+// testSealer is a Sealer that hides a text, and the owner that Unseal asks for.
+type testSealer struct{}
+
+func (testSealer) Seal(text, owner string) []byte {
 	return []byte(hex.EncodeToString([]byte(owner)) + "|" + hex.EncodeToString([]byte(text)))
 }
 
-func unsealForTest(sealed []byte, owner string) (string, error) {
+func (testSealer) Unseal(sealed []byte, owner string) (string, error) {
 	text, ok := strings.CutPrefix(string(sealed), hex.EncodeToString([]byte(owner))+"|")
 	if !ok {
 		return "", errors.New("sealed for another")

@@ -249,20 +249,22 @@ func (f *fake) addTheirs() {
 	}
 }
 
+// RedactionMark implements httpkit.Redactor.
+func (f *fake) RedactionMark(_, secret string) string {
+	if secret == "hunter2-hunter2" {
+		return "redacted:4f2a90c1"
+	}
+	return fmt.Sprintf("redacted:%08x", crc32.ChecksumIEEE([]byte(secret)))
+}
+
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
 	opt := Options{Store: f, Traffic: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000},
-		CheckPolicy: trafficpolicy.FactsOf, Seal: sealForTest, Unseal: unsealForTest}
-	opt.SharedOptions = httpkit.SharedOptions{SessionEnder: f, Revoker: f, ActiveChild: f.activeChild,
-		RedactionMark: func(_, secret string) string {
-			if secret == "hunter2-hunter2" {
-				return "redacted:4f2a90c1"
-			}
-			return fmt.Sprintf("redacted:%08x", crc32.ChecksumIEEE([]byte(secret)))
-		},
-		BaseURL: "https://fairlead.example.com:8443",
-		Logger:  slog.New(slog.DiscardHandler),
+		CheckPolicy: trafficpolicy.FactsOf, Sealer: testSealer{}}
+	opt.SharedOptions = httpkit.SharedOptions{SessionEnder: f, Revoker: f, Backends: f,
+		Redactor: f, BaseURL: "https://fairlead.example.com:8443",
+		Logger: slog.New(slog.DiscardHandler),
 		MatchSelectors: func(selectors []string) (func(*account.Endpoint) bool, error) {
 			return func(e *account.Endpoint) bool {
 				return len(selectors) == 0 ||

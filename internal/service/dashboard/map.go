@@ -124,7 +124,7 @@ func (s *server) pathMap(c *call) error {
 	}
 	slices.SortFunc(p.Groups, func(a, b *mapGroup) int { return strings.Compare(a.ID, b.ID) })
 	if s.opt.Replicas != nil {
-		p.Replicas = s.opt.Replicas()
+		p.Replicas = s.opt.Replicas.Replicas()
 	}
 	return c.show(http.StatusOK, view{Page: "map", Title: "Map", Nav: "map", Live: "endpoints audit", Poll: true,
 		Data: p})

@@ -152,7 +152,7 @@ func (s *server) overview(c *call) error {
 	}
 	p := overviewPage{summary: m}
 	if s.opt.Replicas != nil {
-		p.Replicas = s.opt.Replicas()
+		p.Replicas = s.opt.Replicas.Replicas()
 	}
 	for _, e := range recent.Events {
 		p.Events = append(p.Events, eventRow{e})

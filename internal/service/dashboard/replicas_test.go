@@ -17,11 +17,9 @@ func TestOverview_ShowsReplicas(t *testing.T) {
 		t.Error("a server that is alone shows replicas")
 	}
 	several := dashboardOf(t, f, func(o *Options) {
-		o.Replicas = func() []Replica {
-			return []Replica{{ID: "rp-own", Version: "0.5.0", Own: true},
-				{ID: "rp-linked", Linked: true, RoundTrip: 1234 * time.Microsecond}, {ID: "rp-lost"},
-				{ID: "rp-stops", Linked: true, Draining: true}}
-		}
+		o.Replicas = replicaList{{ID: "rp-own", Version: "0.5.0", Own: true},
+			{ID: "rp-linked", Linked: true, RoundTrip: 1234 * time.Microsecond}, {ID: "rp-lost"},
+			{ID: "rp-stops", Linked: true, Draining: true}}
 	})
 	page := signedInAs(t, several, "flk_read").get("/ui/").body
 	for _, part := range []string{"rp-own", `"status online">shows this page`, "rp-linked", `"status online">linked`,

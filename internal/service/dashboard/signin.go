@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
@@ -80,7 +81,7 @@ func (s *server) signIn(c *call) error {
 	var known *account.Error
 	switch {
 	case errors.As(err, &known) && known.Code.Status() == http.StatusUnauthorized:
-		client, now := s.opt.ClientIP(c.Request), s.opt.Clock()
+		client, now := s.clientIP(c.Request), s.opt.Clock()
 		if !s.attempts.Allow(client, now) {
 			seconds := int(s.attempts.Wait(client, now).Seconds()) + 1
 			c.Writer.Header().Set("Retry-After", strconv.Itoa(seconds))
@@ -137,14 +138,11 @@ func sentence(msg string) string {
 	return msg
 }
 
-func connectionIP(r *http.Request) netip.Addr {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+// clientIP returns the address of the client of a request; the zero Addr when it is not known.
+func (s *server) clientIP(r *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return ip
+	return public.ForwardedClient(r, at.Addr(), s.opt.TrustedProxies)
 }

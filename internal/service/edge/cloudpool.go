@@ -31,17 +31,17 @@ func poolKeyOf(ep *account.Endpoint) poolKey {
 
 type member struct{ id, backendID string }
 
-// newPoolMembers makes the poolMembers; list is Options.ListPool.
-func newPoolMembers(list func(context.Context, *account.Endpoint) ([]account.Endpoint, error)) *poolMembers {
+// newPoolMembers makes the poolMembers of Options.Endpoints.
+func newPoolMembers(source Endpoints) *poolMembers {
 	s := &poolMembers{turns: make(map[poolKey]int)}
-	if list == nil {
+	if source == nil {
 		return s
 	}
 	s.lists = storecache.New(storecache.Options[poolKey, []member]{
 		TTL: endpointTTL, MaxEntries: maxCachedEndpoints,
 		Read: func(ctx context.Context, key poolKey) ([]member, error) {
-			all, err := list(ctx, &account.Endpoint{AccountID: key.accountID, Bindings: []string{key.binding},
-				URL: key.url, Scheme: key.scheme})
+			all, err := source.ListPool(ctx, &account.Endpoint{AccountID: key.accountID,
+				Bindings: []string{key.binding}, URL: key.url, Scheme: key.scheme})
 			return cloudMembers(all, key.scheme), err
 		},
 	})
@@ -110,7 +110,9 @@ func (s *poolMembers) otherBackends(ep *account.Endpoint) []string {
 type chainedAttempts struct {
 	Attempts
 	nextBackends []string
-	begin        func(ctx context.Context, backendID string) (Attempts, error)
+	backends     Backends
+	accountID    string
+	info         *ClientInfo
 }
 
 // Next returns the next leaf.
@@ -120,7 +122,7 @@ func (c *chainedAttempts) Next(ctx context.Context) (Attempt, bool) {
 		if ok || len(c.nextBackends) == 0 {
 			return leaf, ok
 		}
-		next, err := c.begin(ctx, c.nextBackends[0])
+		next, err := c.backends.Attempts(ctx, c.accountID, c.nextBackends[0], c.info)
 		c.nextBackends = c.nextBackends[1:]
 		if err == nil { // else it was deleted just now, or the store does not answer
 			c.Attempts = next

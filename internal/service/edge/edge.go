@@ -104,33 +104,48 @@ type Checker interface {
 	Check(ep *account.Endpoint) error
 }
 
-// Options configure an Edge.
-type Options struct {
+// Agents chooses who serves a connection or request.
+type Agents interface {
 	// ChooseAgent chooses the agent that serves a connection or request to the endpoint's URL. It
 	// returns CodeEndpointOffline when no agent holds the URL, CodeAgentSilent when none that does
 	// responds. It may wait for an agent that reconnects or has just become unresponsive, but not
 	// for one other than those in tried.
-	ChooseAgent func(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
-	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way; nil = there are
-	// none.
-	ChooseTunnel func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
-	// BackendAttempts starts a connection or request to a backend; CodeNotFound when the account
-	// has none of the id. nil = there are none.
-	BackendAttempts func(ctx context.Context, accountID, backendID string, info *ClientInfo) (Attempts, error)
-	// GetEndpoint reads an endpoint that no agent holds, with its current policy and backend. nil =
-	// such endpoints do not change.
-	GetEndpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
-	// GetInternal reads an internal endpoint by its URL; CodeNotFound when the account has none.
-	// nil = there are none.
-	GetInternal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
+	ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
+	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way.
+	ChooseTunnel(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
+}
+
+// Endpoints reads endpoints that no agent holds.
+type Endpoints interface {
+	// Endpoint returns an endpoint with its current policy and backend.
+	Endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error)
+	// InternalEndpoint returns an internal endpoint by its URL; CodeNotFound when there is none.
+	InternalEndpoint(ctx context.Context, accountID, url string) (*account.Endpoint, error)
 	// ListPool lists all endpoints with the URL of a cloud endpoint, in any order and without their
-	// policies. nil = there are no pools.
-	ListPool func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
+	// policies.
+	ListPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
+}
+
+// Backends starts connections and requests to backends.
+type Backends interface {
+	// Attempts returns the leaves that a client may try; CodeNotFound when the account has no
+	// backend of the id.
+	Attempts(ctx context.Context, accountID, backendID string, info *ClientInfo) (Attempts, error)
+}
+
+// StaticDialer connects to static addresses, which tenants configure.
+type StaticDialer interface {
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Options configure an Edge.
+type Options struct {
+	Agents    Agents
+	Endpoints Endpoints // nil = endpoints do not change, and there are no internal ones and no pools
+	Backends  Backends  // nil = there are none
 	// Checker refuses endpoints that may have changed while the store does not answer; nil = none.
-	Checker Checker
-	// DialStatic connects to a static address, which a tenant configured. nil = static addresses
-	// are not offered.
-	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
+	Checker      Checker
+	StaticDialer StaticDialer // nil = static addresses are not offered
 	// Logins runs the login actions of traffic policies; nil = they deny.
 	Logins      trafficpolicy.LoginHandler
 	RootCAs     *x509.CertPool // authorities for static addresses with TLS; nil = those of the system
@@ -172,7 +187,7 @@ func New(o Options) *Edge {
 	e := &Edge{opt: o, log: o.Logger, conns: framing.NewListener(), agentPools: make(map[Agent]*agentPool),
 		staticTransports: make(map[string]*http.Transport), drained: make(chan struct{}), stopping: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
-	e.endpoints, e.poolMembers = newEndpointCache(&o), newPoolMembers(o.ListPool)
+	e.endpoints, e.poolMembers = newEndpointCache(&o), newPoolMembers(o.Endpoints)
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
 		if err := e.http.Serve(e.conns); !errors.Is(err, http.ErrServerClosed) {
@@ -292,17 +307,7 @@ func (e *Edge) chooseAgent(ctx context.Context, ep *account.Endpoint, info *Clie
 		ctx, cancel = context.WithTimeout(ctx, info.MaxWait)
 		defer cancel()
 	}
-	return e.opt.ChooseAgent(ctx, ep, tried)
-}
-
-// chooseTunnel chooses a tunnel of a tunnel group.
-func (e *Edge) chooseTunnel(
-	ctx context.Context, accountID string, labels map[string]string, tried []Agent,
-) (Agent, error) {
-	if e.opt.ChooseTunnel == nil {
-		return nil, &account.Error{Code: account.CodeEndpointOffline, Msg: "no labelled tunnel is online"}
-	}
-	return e.opt.ChooseTunnel(ctx, accountID, labels, tried)
+	return e.opt.Agents.ChooseAgent(ctx, ep, tried)
 }
 
 // Close ends the edge at once and waits for its goroutines. Connections still being served are

@@ -23,17 +23,16 @@ const (
 // on existing connections; the load on the store does not depend on the rate of requests. While the
 // store is away, endpoints are used as they were.
 type endpointCache struct {
-	getByID  func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
-	getByURL func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
-	log      *slog.Logger
-	cache    *storecache.Cache[endpointKey, *account.Endpoint]
+	source Endpoints // nil = endpoints do not change
+	log    *slog.Logger
+	cache  *storecache.Cache[endpointKey, *account.Endpoint]
 }
 
 // endpointKey is an endpoint's id, or the URL of an internal endpoint.
 type endpointKey struct{ accountID, id, url string }
 
 func newEndpointCache(o *Options) *endpointCache {
-	c := &endpointCache{getByID: o.GetEndpoint, getByURL: o.GetInternal, log: o.Logger}
+	c := &endpointCache{source: o.Endpoints, log: o.Logger}
 	c.cache = storecache.New(storecache.Options[endpointKey, *account.Endpoint]{
 		Read: c.read, TTL: endpointTTL, MaxEntries: maxCachedEndpoints, CacheMissing: true,
 	})
@@ -41,9 +40,9 @@ func newEndpointCache(o *Options) *endpointCache {
 }
 
 func (c *endpointCache) read(ctx context.Context, key endpointKey) (*account.Endpoint, error) {
-	read, name := c.getByID, key.id
+	read, name := c.source.Endpoint, key.id
 	if key.url != "" {
-		read, name = c.getByURL, key.url
+		read, name = c.source.InternalEndpoint, key.url
 	}
 	ep, err := read(ctx, key.accountID, name)
 	if account.CodeOf(err) == account.CodeUnavailable {
@@ -57,7 +56,7 @@ func (c *endpointCache) read(ctx context.Context, key endpointKey) (*account.End
 // the store does not answer, it returns the last state read, or ep: Options.Checker knows whether it
 // may have changed.
 func (c *endpointCache) latest(ctx context.Context, ep *account.Endpoint) (*account.Endpoint, error) {
-	if c.getByID == nil {
+	if c.source == nil {
 		return ep, nil
 	}
 	latest, err := c.cache.GetOr(ctx, endpointKey{accountID: ep.AccountID, id: ep.ID}, ep)
@@ -96,7 +95,7 @@ func (c *endpointCache) expire(accountID string) {
 // getInternal returns an internal endpoint by its URL; CodeNoInternal when the account has none.
 func (c *endpointCache) getInternal(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
 	missing := account.Errorf(account.CodeNoInternal, "there is no internal endpoint %s", url)
-	if c.getByURL == nil {
+	if c.source == nil {
 		return nil, missing
 	}
 	ep, err := c.cache.Get(ctx, endpointKey{accountID: accountID, url: url})

@@ -19,7 +19,9 @@ import (
 func BenchmarkEndpointCache_Cached(b *testing.B) {
 	ep := cloudEndpoint("", "")
 	c := newEndpointCache(&Options{Logger: slog.New(slog.DiscardHandler),
-		GetEndpoint: func(context.Context, string, string) (*account.Endpoint, error) { return ep, nil }})
+		Endpoints: &fakeEndpoints{byID: func(context.Context, string, string) (*account.Endpoint, error) {
+			return ep, nil
+		}}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := c.latest(b.Context(), ep); err != nil {
@@ -42,13 +44,13 @@ func TestEndpointCache_PoolKeepsItsTurnsDuringOutage(t *testing.T) {
 			return nil
 		}
 		o := &Options{Logger: slog.New(slog.DiscardHandler),
-			GetEndpoint: func(ctx context.Context, _, id string) (*account.Endpoint, error) {
+			Endpoints: &fakeEndpoints{byID: func(ctx context.Context, _, id string) (*account.Endpoint, error) {
 				return &account.Endpoint{ID: id}, answer(ctx)
-			}}
+			}}}
 		c, ep := newEndpointCache(o), &account.Endpoint{ID: "ep-9", AccountID: "ac", URL: "http://pool.demo",
 			Scheme: "http", Type: account.TypeCloud, PoolingEnabled: true,
 			Bindings: []string{account.BindingKubernetes}}
-		pool := newPoolMembers(func(ctx context.Context, _ *account.Endpoint) ([]account.Endpoint, error) {
+		list := func(ctx context.Context, _ *account.Endpoint) ([]account.Endpoint, error) {
 			var all []account.Endpoint
 			for n := range 10 {
 				member := *ep
@@ -56,7 +58,8 @@ func TestEndpointCache_PoolKeepsItsTurnsDuringOutage(t *testing.T) {
 				all = append(all, member)
 			}
 			return all, answer(ctx)
-		})
+		}
+		pool := newPoolMembers(&fakeEndpoints{pool: list})
 		serve := func() string {
 			t.Helper()
 			began := time.Now()
@@ -93,19 +96,19 @@ func TestEdge_ExpireAccountReadsEndpointsAgain(t *testing.T) {
 			Type: account.TypeCloud, PoolingEnabled: true, Bindings: []string{account.BindingKubernetes}}
 		gone := false
 		o := &Options{Logger: slog.New(slog.DiscardHandler),
-			GetEndpoint: func(context.Context, string, string) (*account.Endpoint, error) {
+			Endpoints: &fakeEndpoints{byID: func(context.Context, string, string) (*account.Endpoint, error) {
 				if gone {
 					return nil, account.Errorf(account.CodeNotFound, "deleted")
 				}
 				return ep, nil
-			}}
+			}}}
 		e := &Edge{endpoints: newEndpointCache(o), poolMembers: newPoolMembers(
-			func(context.Context, *account.Endpoint) ([]account.Endpoint, error) {
+			&fakeEndpoints{pool: func(context.Context, *account.Endpoint) ([]account.Endpoint, error) {
 				if gone {
 					return nil, nil
 				}
 				return []account.Endpoint{*ep}, nil
-			})}
+			}})}
 		expect := func(code account.Code, members int) {
 			t.Helper()
 			if _, err := e.endpoints.latest(t.Context(), ep); account.CodeOf(err) != code {

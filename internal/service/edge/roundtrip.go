@@ -108,7 +108,7 @@ func (x *exchange) sendOver(out *http.Request, t *target, body *replayReader, pr
 	switch static := t.leaf.Static; {
 	case t.leaf.Response != nil:
 		return fixedResponse(out, t.leaf.Response), nil
-	case static != nil && x.edge.opt.DialStatic == nil:
+	case static != nil && x.edge.opt.StaticDialer == nil:
 		return nil, &staticDialError{errors.New("static addresses are not offered here")}
 	case static != nil:
 		out.URL.Scheme, out.URL.Host, out.Host = "http", static.Address, staticHost(static)

@@ -92,10 +92,7 @@ func (e *Edge) routeToEndpoint(ctx context.Context, ep *account.Endpoint, info *
 	}
 	r, err := e.routeToBackend(ctx, ep, ep.BackendID, info)
 	if others := e.poolMembers.otherBackends(ep); err == nil && len(others) > 0 {
-		begin := func(ctx context.Context, id string) (Attempts, error) {
-			return e.opt.BackendAttempts(ctx, ep.AccountID, id, info)
-		}
-		r.attempts = &chainedAttempts{r.attempts, others, begin}
+		r.attempts = &chainedAttempts{r.attempts, others, e.opt.Backends, ep.AccountID, info}
 	}
 	return r, err
 }
@@ -104,12 +101,12 @@ func (e *Edge) routeToEndpoint(ctx context.Context, ep *account.Endpoint, info *
 func (e *Edge) routeToBackend(
 	ctx context.Context, ep *account.Endpoint, backendID string, info *ClientInfo,
 ) (route, error) {
-	if e.opt.BackendAttempts == nil {
+	if e.opt.Backends == nil {
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here",
 			ep.URL,
 			backendID)
 	}
-	a, err := e.opt.BackendAttempts(ctx, ep.AccountID, backendID, info)
+	a, err := e.opt.Backends.Attempts(ctx, ep.AccountID, backendID, info)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL,
@@ -168,7 +165,7 @@ func (r *route) nextLeaf(ctx context.Context) (target, error) {
 			}
 			r.tunnelGroup = &leaf
 		}
-		agent, err := r.edge.chooseTunnel(ctx, r.endpoint.AccountID, r.tunnelGroup.Labels, r.tried)
+		agent, err := r.edge.opt.Agents.ChooseTunnel(ctx, r.endpoint.AccountID, r.tunnelGroup.Labels, r.tried)
 		if err == nil {
 			return target{agent: agent, leaf: *r.tunnelGroup}, nil
 		}

@@ -46,7 +46,7 @@ func (e *Edge) findLatest(
 			return nil, nil, err
 		}
 	}
-	if e.endpoints.getByID != nil {
+	if e.endpoints.source != nil {
 		if latest := e.endpoints.first(ctx, ep.AccountID, e.poolMembers.ordered(ctx, ep)); latest != nil {
 			return latest, nil, nil
 		}

@@ -86,14 +86,23 @@ func cloudEndpoint(policy, backendID string) *account.Endpoint {
 // dialing lets an edge connect to static addresses without a guard.
 func dialing(l *leaves) func(*Options) {
 	return func(o *Options) {
-		o.DialStatic = (&net.Dialer{}).DialContext
-		o.BackendAttempts = func(_ context.Context, _, id string, _ *ClientInfo) (Attempts, error) {
-			if id == "none" {
-				return nil, &account.Error{Code: account.CodeNotFound}
-			}
-			return l, nil
-		}
+		o.StaticDialer, o.Backends = anyDialer{}, l
 	}
+}
+
+// anyDialer is a StaticDialer without a guard.
+type anyDialer struct{}
+
+func (anyDialer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// Attempts makes the leaves those of each backend but "none".
+func (l *leaves) Attempts(_ context.Context, _, id string, _ *ClientInfo) (Attempts, error) {
+	if id == "none" {
+		return nil, &account.Error{Code: account.CodeNotFound}
+	}
+	return l, nil
 }
 
 func ask(e *Edge, ep *account.Endpoint, method, body string) *httptest.ResponseRecorder {
@@ -155,14 +164,14 @@ func TestRoute_TriesLeavesInOrderAndReports(t *testing.T) {
 func TestServeHTTP_AnswersCloudEndpointWithoutTarget(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, dialing(new(leaves)), func(o *Options) {
-		o.GetInternal = func(_ context.Context, _, url string) (*account.Endpoint, error) {
+		o.Endpoints = &fakeEndpoints{byURL: func(_ context.Context, _, url string) (*account.Endpoint, error) {
 			if url == "tcp://db.internal:5432" {
 				ep := httpEndpoint()
 				ep.Scheme = "tcp"
 				return ep, nil
 			}
 			return nil, &account.Error{Code: account.CodeNotFound}
-		}
+		}}
 	})
 	forward := func(url string) string {
 		return "on_http_request: [{actions: [{type: forward-internal, config: {url: '" + url + "'}}]}]"
@@ -257,7 +266,7 @@ func TestEndpointCache_RefreshesWithinASecond(t *testing.T) {
 		name, reads := "one", 0
 		var broken error
 		c := newEndpointCache(&Options{Logger: slog.New(slog.DiscardHandler),
-			GetEndpoint: func(context.Context, string, string) (*account.Endpoint, error) {
+			Endpoints: &fakeEndpoints{byID: func(context.Context, string, string) (*account.Endpoint, error) {
 				reads++
 				if broken != nil {
 					return nil, broken
@@ -265,7 +274,7 @@ func TestEndpointCache_RefreshesWithinASecond(t *testing.T) {
 				ep := cloudEndpoint("", "")
 				ep.Name = name
 				return ep, nil
-			}})
+			}}})
 		ask := func(want string) {
 			t.Helper()
 			got, err := c.latest(t.Context(), cloudEndpoint("", ""))

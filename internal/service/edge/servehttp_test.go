@@ -27,14 +27,50 @@ func (noMeter) Finish(*RequestRecord) {}
 func (noMeter) CountStream(string)    {}
 func (noMeter) CountBytes(int, int)   {}
 
+// noAgents are the Agents of an account in which no agent is online.
+type noAgents struct{}
+
+func (noAgents) ChooseAgent(context.Context, *account.Endpoint, []Agent) (Agent, error) {
+	return nil, &account.Error{Code: account.CodeEndpointOffline}
+}
+
+func (noAgents) ChooseTunnel(context.Context, string, map[string]string, []Agent) (Agent, error) {
+	return nil, &account.Error{Code: account.CodeEndpointOffline, Msg: "no labelled tunnel is online"}
+}
+
+// fakeEndpoints are Endpoints that a test reads; a nil function finds nothing.
+type fakeEndpoints struct {
+	byID  func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
+	byURL func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
+	pool  func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
+}
+
+func (f *fakeEndpoints) Endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
+	if f.byID == nil {
+		return nil, &account.Error{Code: account.CodeUnavailable}
+	}
+	return f.byID(ctx, accountID, id)
+}
+
+func (f *fakeEndpoints) InternalEndpoint(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
+	if f.byURL == nil {
+		return nil, &account.Error{Code: account.CodeNotFound}
+	}
+	return f.byURL(ctx, accountID, url)
+}
+
+func (f *fakeEndpoints) ListPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
+	if f.pool == nil {
+		return nil, nil
+	}
+	return f.pool(ctx, ep)
+}
+
 // newEdge makes an edge in whose account no agent is online.
 func newEdge(t *testing.T, change ...func(*Options)) *Edge {
 	t.Helper()
 	o := Options{
-		ChooseAgent: func(context.Context, *account.Endpoint, []Agent) (Agent, error) {
-			return nil, &account.Error{Code: account.CodeEndpointOffline}
-		},
-		Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler),
+		Agents: noAgents{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
 		f(&o)

@@ -23,7 +23,7 @@ func (e *Edge) dialStatic(
 ) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.OpenTimeout)
 	defer cancel()
-	c, err := e.opt.DialStatic(ctx, "tcp", address)
+	c, err := e.opt.StaticDialer.Dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, &staticDialError{err}
 	}
@@ -31,7 +31,7 @@ func (e *Edge) dialStatic(
 	if !secure {
 		return metered, nil
 	}
-	host, _, _ := net.SplitHostPort(address) // DialStatic has checked it
+	host, _, _ := net.SplitHostPort(address) // the dialer has checked it
 	t := tls.Client(metered, &tls.Config{ServerName: host, NextProtos: protocols, MinVersion: tls.VersionTLS12,
 		RootCAs: e.opt.RootCAs})
 	if err := t.HandshakeContext(ctx); err != nil {

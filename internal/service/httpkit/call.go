@@ -60,7 +60,7 @@ type Handler struct {
 	Logger *slog.Logger
 	Clock  func() time.Time
 
-	OnAnswer func(status int, code account.Code) // OnAnswer is that of SharedOptions.
+	Meter Meter // nil = nothing is counted
 }
 
 // Run runs handle. An error of it, or a panic, is answered by writeError, unless the answer has
@@ -130,16 +130,16 @@ func (h *Handler) log(c *Call, route string, err error, level slog.Level) {
 	h.Logger.LogAttrs(ctx, level, h.Name, attrs...)
 }
 
-// count reports a call to OnAnswer. What happens after the answer has begun is no error of it.
+// count counts a call. What happens after the answer has begun is no error of it.
 func (h *Handler) count(c *Call, err error) {
-	if h.OnAnswer == nil {
+	if h.Meter == nil {
 		return
 	}
 	status, code := c.Writer.Status(), account.Code("")
 	if status >= http.StatusBadRequest {
 		code = account.CodeOf(err)
 	}
-	h.OnAnswer(status, code)
+	h.Meter.CountAnswer(status, code)
 }
 
 var secretPattern = regexp.MustCompile(`fl[ktrd]_[A-Za-z0-9_-]*`)

@@ -27,6 +27,16 @@ func newTestCall(method, path, body string) (c *Call, w *httptest.ResponseRecord
 	return &call, w, &Handler{Name: "test request", Logger: logger, Clock: time.Now}, log
 }
 
+// answers is a Meter that lists statuses and codes.
+type answers struct {
+	Meter
+	counted *[]any
+}
+
+func (a answers) CountAnswer(status int, code account.Code) {
+	*a.counted = append(*a.counted, status, code)
+}
+
 func TestHandler_RunAnswersAndLogs(t *testing.T) {
 	t.Parallel()
 	refusal := account.Errorf(account.CodeNotFound, "no object")
@@ -49,7 +59,7 @@ func TestHandler_RunAnswersAndLogs(t *testing.T) {
 			call, w, h, log := newTestCall(c.method, "/objects/fld_secret?token=x", "")
 			call.Key = &account.APIKey{ID: "ak-1", AccountID: "ac-1"}
 			var counted []any
-			h.OnAnswer = func(status int, code account.Code) { counted = append(counted, status, code) }
+			h.Meter = answers{counted: &counted}
 			h.Run(call, "/objects/{id}", func() error {
 				if c.status != 0 {
 					call.Writer.WriteHeader(c.status)

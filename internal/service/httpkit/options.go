@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -29,29 +30,47 @@ type Store interface {
 	account.Authenticator
 }
 
+// Redactor marks the secrets of policies. *seal.Key implements it.
+type Redactor interface {
+	// RedactionMark returns the text that is shown in place of a secret of a policy: "redacted:"
+	// and 8 hexadecimal digits, the same for the same account and secret.
+	RedactionMark(accountID, secret string) string
+}
+
+// Backends knows how the edge uses backends.
+type Backends interface {
+	// ActiveChild returns the child of a failover that serves now, "" when it is not known.
+	ActiveChild(accountID, backendID string) string
+	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the server
+	// would not connect.
+	CheckStaticAddress(address string) error
+}
+
+// Meter counts. Implementations are safe for concurrent use and do not block.
+type Meter interface {
+	// CountAnswer counts a request that has ended, with its status and the code of its error.
+	CountAnswer(status int, code account.Code)
+	// ObserveWatch records the time from the creation of an endpoint until a watch that waited for
+	// it was told.
+	ObserveWatch(delay time.Duration)
+}
+
 // SharedOptions are the options that the account API and the dashboard have in common. Fields are
 // required unless their comment names a default.
 type SharedOptions struct {
 	SessionEnder account.SessionEnder
 	Revoker      account.Revoker // ends sessions and their open connections
 
-	// RedactionMark returns the text that is shown in place of a secret of a policy: "redacted:"
-	// and 8 hexadecimal digits, the same for the same account and secret.
-	RedactionMark func(accountID, secret string) string
-	// ActiveChild returns the child of a failover backend that serves now, "" when it is not known;
-	// default always "".
-	ActiveChild func(accountID, backendID string) string
+	Redactor Redactor
+	Backends Backends
 	// MatchSelectors compiles an operator's selectors to a function that reports whether an
 	// endpoint is the operator's; without selectors every endpoint is. CodeInvalid for a selector
 	// that does not compile.
 	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
-	// Draining reports whether the server is about to stop. Then writes are refused with
-	// CodeUnavailable, but for the API's revocations; default never.
-	Draining func() bool
-
-	// OnAnswer is called when a request has ended, with its status and the code of its
-	// error; nil = not called.
-	OnAnswer func(status int, code account.Code)
+	// Draining is set when the server is about to stop. Then writes are refused with
+	// CodeUnavailable, but for the API's revocations; nil = never.
+	Draining *atomic.Bool
+	Meter    Meter // nil = nothing is counted
 
 	BaseURL         string              // https://HOST[:PORT] of the API
 	OnAuthenticated func(*http.Request) // called for each authenticated request; default does nothing
@@ -67,10 +86,7 @@ func (o *SharedOptions) SetDefaults() {
 		o.Clock = time.Now
 	}
 	if o.Draining == nil {
-		o.Draining = func() bool { return false }
-	}
-	if o.ActiveChild == nil {
-		o.ActiveChild = func(string, string) string { return "" }
+		o.Draining = new(atomic.Bool)
 	}
 	if o.OnAuthenticated == nil {
 		o.OnAuthenticated = func(*http.Request) {}

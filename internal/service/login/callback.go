@@ -153,7 +153,7 @@ func (q *request) completeLogin(auth *Authentication, f *Flow) error {
 		Subject: auth.Subject, SessionID: auth.SessionID, AuthTime: auth.AuthTime, NotAfter: auth.NotAfter,
 		StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
 		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(),
-		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: q.opt.Device(q.r, q.Conn.ClientIP),
+		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: q.device(),
 		MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
 	})
 	switch {

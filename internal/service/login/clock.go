@@ -17,10 +17,7 @@ import (
 // A step checks the clock before it uses anything up, so that the browser may repeat it later, or
 // at another server.
 func (q *request) checkClock() bool {
-	if q.opt.CheckClock == nil {
-		return true
-	}
-	err := q.opt.CheckClock()
+	err := q.opt.ClockChecker.CheckClock()
 	if err == nil {
 		return true
 	}

@@ -6,30 +6,21 @@ package login
 import (
 	"cmp"
 	"errors"
-	"net/netip"
 	"net/url"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // stepSession is the step of a request that is not to a reserved path.
 const stepSession = "session"
 
-// Failure is a failed login, for the owner of the endpoint.
-type Failure struct {
-	Endpoint         *account.Endpoint
-	AuthID, Provider string
-	Client           netip.Addr // the browser's address
-	// Person names whom the provider has confirmed, "" before it has.
-	Person string
-	// Step is "session" for requests to the endpoint itself, else the name of the reserved path.
-	Step string
-	Code account.Code
-	// Shown is the sentence of the page. Reason is the cause, with the provider's own words where it
-	// gave any: other servers, and people in their own browsers, may have chosen parts of it. It lists
-	// no groups of people.
-	Shown, Reason string
+// FailureRecorder keeps failed logins for the owners of endpoints. It does not block.
+// *traffic.Recorder implements it.
+type FailureRecorder interface {
+	LoginFailed(accountID string, f traffic.LoginFailure)
 }
 
 // PersonalError is a cause that lists claims of a provider about a person. That is for the server's
@@ -46,13 +37,15 @@ func (e *PersonalError) Error() string { return e.Cause.Error() }
 // Unwrap returns the cause.
 func (e *PersonalError) Unwrap() error { return e.Cause }
 
-// reportFailure passes a failed login to Options.OnFailure.
+// reportFailure passes a failed login to Options.Failures. Its reason is the cause, with the
+// provider's own words where it gave any: other servers, and people in their own browsers, may have
+// chosen parts of it. It lists no groups of people.
 func (q *request) reportFailure(code account.Code, shown string, cause error) {
 	switch q.step {
 	case PathLogout, PathMetadata:
 		return
 	}
-	if q.opt.OnFailure == nil || q.r.Context().Err() != nil {
+	if q.opt.Failures == nil || q.r.Context().Err() != nil {
 		return
 	}
 	reason := logText(cause)
@@ -60,7 +53,8 @@ func (q *request) reportFailure(code account.Code, shown string, cause error) {
 	if errors.As(cause, &personal) {
 		reason, q.person = personal.Public, personal.Person
 	}
-	q.opt.OnFailure(Failure{Endpoint: q.Endpoint, AuthID: q.Config.AuthID, Provider: providerName(q.Config),
+	q.opt.Failures.LoginFailed(q.Endpoint.AccountID, traffic.LoginFailure{At: time.Now(), EndpointID: q.Endpoint.ID,
+		EndpointURL: q.Endpoint.URL, AuthID: q.Config.AuthID, Provider: providerName(q.Config),
 		Client: q.Conn.ClientIP, Person: personName(q.person), Step: cmp.Or(q.step, stepSession), Code: code,
 		Shown: shown, Reason: reason})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -79,6 +80,16 @@ func failureCases() map[string]failureCase {
 	}
 }
 
+// failures is a FailureRecorder.
+type failures struct {
+	accountID string // of the last one
+	all       []traffic.LoginFailure
+}
+
+func (f *failures) LoginFailed(accountID string, one traffic.LoginFailure) {
+	f.accountID, f.all = accountID, append(f.all, one)
+}
+
 // TestLogin_ReportsFailures takes steps of a login that fail, and some that do not.
 func TestLogin_ReportsFailures(t *testing.T) {
 	t.Parallel()
@@ -86,21 +97,21 @@ func TestLogin_ReportsFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newHarness(t)
-			var got []Failure
-			w.handler.opt.OnFailure = func(f Failure) { got = append(got, f) }
+			var got failures
+			w.handler.opt.Failures = &got
 			c.fail(w, w.browser())
 			if c.step == "" {
-				if len(got) != 0 {
-					t.Errorf("reported %+v", got)
+				if len(got.all) != 0 {
+					t.Errorf("reported %+v", got.all)
 				}
 				return
 			}
-			if len(got) != 1 {
-				t.Fatalf("reported %+v", got)
+			if len(got.all) != 1 {
+				t.Fatalf("reported %+v", got.all)
 			}
-			f := got[0]
+			f := got.all[0]
 			if f.Step != c.step || f.Code != c.code || !strings.Contains(f.Reason, c.reason) || f.Shown == "" ||
-				f.Endpoint.AccountID != "ac" || f.Person != confirmedPersons()[name] || !f.Client.IsValid() ||
+				got.accountID != "ac" || f.Person != confirmedPersons()[name] || !f.Client.IsValid() ||
 				f.AuthID != "staff" || strings.Contains(f.Reason, "planted") {
 				t.Errorf("%+v", f)
 			}

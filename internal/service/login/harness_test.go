@@ -224,6 +224,9 @@ type harness struct {
 	clockErr error // of CheckClock
 }
 
+// CheckClock implements ClockChecker.
+func (w *harness) CheckClock() error { return w.clockErr }
+
 func newHarness(t testing.TB, change ...func(*harness)) *harness {
 	t.Helper()
 	key, err := seal.New(bytes.Repeat([]byte{7}, seal.KeySize))
@@ -243,7 +246,7 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 	}
 	w.handler = New(Options{Store: w.store, Revoker: w.store, Live: w.live, Key: key,
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() time.Time { return w.now },
-		CheckClock: func() error { return w.clockErr },
+		ClockChecker: w,
 		Providers: map[trafficpolicy.LoginKind]Factory{
 			trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) {
 				return w.idp, nil

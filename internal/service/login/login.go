@@ -8,7 +8,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
+	"github.com/fairlead-dev/fairlead/internal/service/geo"
 	"github.com/fairlead-dev/fairlead/internal/service/hsts"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
@@ -28,23 +28,26 @@ type Options struct {
 	Store     account.Logins
 	Revoker   account.Revoker // ends sessions at a logout
 	Live      *live.Registry
-	Key       *seal.Key                                           // seals what browsers carry
-	Device    func(r *http.Request, ip netip.Addr) account.Device // nil = the User-Agent as it is, and the address
-	Providers map[trafficpolicy.LoginKind]Factory                 // a kind without one is refused
-	Allow     []backend.Allowed                                   // private networks that identity providers may be in
+	Key       *seal.Key                           // seals what browsers carry
+	Locations *geo.Databases                      // where browsers are; nil = not looked up
+	Providers map[trafficpolicy.LoginKind]Factory // a kind without one is refused
+	Allow     []backend.Allowed                   // private networks that identity providers may be in
 	Logger    *slog.Logger
 	Clock     func() time.Time // nil = time.Now
 
-	// CheckClock returns an error while Clock is too far from that of the other servers, and logins
-	// are refused; nil = there are none.
-	CheckClock func() error
-
-	// OnFailure is called for each login that fails; it must not block. nil = not called.
-	OnFailure func(Failure)
+	ClockChecker ClockChecker
+	Failures     FailureRecorder // nil = none
 
 	// Rate and Burst limit each step of a login for each client; 0 = 10 a second, and 100.
 	Rate  rate.Limit
 	Burst int
+}
+
+// ClockChecker knows the clocks of the other servers.
+type ClockChecker interface {
+	// CheckClock returns an error while this machine's clock is too far from theirs, and logins are
+	// refused.
+	CheckClock() error
 }
 
 // Limits of a login.
@@ -78,9 +81,6 @@ func New(o Options) *Handler {
 	if h.now == nil {
 		h.now = time.Now
 	}
-	if h.opt.Device == nil {
-		h.opt.Device = plainDevice
-	}
 	for _, step := range []string{PathLogin, PathCallback, PathACS, PathLogout, PathMetadata} {
 		h.limits[step] = clientlimit.NewRate(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
 	}
@@ -99,14 +99,6 @@ func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig)
 		return certified.CertificateEnd()
 	}
 	return "", time.Time{}
-}
-
-func plainDevice(r *http.Request, ip netip.Addr) account.Device {
-	d := account.Device{UserAgent: account.UserAgent{Raw: r.UserAgent()}}
-	if ip.IsValid() {
-		d.IPAddress = ip.String()
-	}
-	return d
 }
 
 // request is one request to an endpoint with a login action.

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/device"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
@@ -55,7 +56,12 @@ func (q *request) recordDevice(s *account.LiveSession) {
 	if ip.IsValid() && last.IPAddress == ip.String() && last.UserAgent.Raw == q.r.UserAgent() {
 		return // the usual case, without parsing the header and looking up the address
 	}
-	q.opt.Store.RecordDevice(s, q.opt.Device(q.r, q.Conn.ClientIP))
+	q.opt.Store.RecordDevice(s, q.device())
+}
+
+// device describes the browser that sent the request.
+func (q *request) device() account.Device {
+	return device.FromRequest(q.r, q.Conn.ClientIP, q.opt.Locations.Lookup(q.Conn.ClientIP))
 }
 
 // admit reads the session of a token and names it to the entry. It returns nil when there is none

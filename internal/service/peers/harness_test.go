@@ -40,7 +40,8 @@ type testRegistry struct {
 	reads int
 }
 
-func (g *testRegistry) read(context.Context) ([]Replica, error) {
+// Replicas implements Registry.
+func (g *testRegistry) Replicas(context.Context) ([]Replica, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reads++
@@ -118,7 +119,7 @@ func (c *testCluster) start(id string) *testReplica {
 func (c *testCluster) startOn(l net.Listener, opt Options) *testReplica {
 	c.Helper()
 	local := &testLocal{members: make(map[string]*testMember), lines: make(chan tunnel.RequestLine, 100)}
-	opt.Replicas, opt.Lease, opt.Local = c.registry.read, c.lease, local
+	opt.Registry, opt.Lease, opt.Local = c.registry, c.lease, local
 	p, err := New(opt)
 	if err != nil {
 		c.Fatal(err)

@@ -28,11 +28,9 @@ type Replica struct {
 
 // Options configure Peers. ID, Key, Replicas and Local are required.
 type Options struct {
-	ID  string    // this replica's id; a DNS label
-	Key *seal.Key // the peers' authority is derived from it
-	// Replicas reads the registry: its live rows, this replica's included. It is called every
-	// second, once for each Publish, and when a replica calls that is not known yet.
-	Replicas func(ctx context.Context) ([]Replica, error)
+	ID       string    // this replica's id; a DNS label
+	Key      *seal.Key // the peers' authority is derived from it
+	Registry Registry
 	Local    Local
 	// Lease is how long a replica serves people without a comparison with the store. Publish waits
 	// for a second more, at most.
@@ -42,6 +40,13 @@ type Options struct {
 	// DialContext dials relay addresses. Default: a net.Dialer.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 	Now         func() time.Time // for certificates; default: time.Now
+}
+
+// Registry is the table of the replicas.
+type Registry interface {
+	// Replicas reads the live rows, this replica's included. It is called every second, once for each
+	// Publish, and when a replica calls that is not known yet.
+	Replicas(ctx context.Context) ([]Replica, error)
 }
 
 // Local answers peers for this replica. Its methods are called concurrently.
@@ -171,8 +176,7 @@ func New(opt Options) (*Peers, error) {
 		return nil, err
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.registry = &registry{read: opt.Replicas, ctx: p.ctx, tasks: &p.tasks, onRead: p.setReplicas,
-		changed: make(chan struct{})}
+	p.registry = &registry{peers: p, changed: make(chan struct{})}
 	p.server = tunnel.NewServer(tunnel.ServerConfig{Handler: relayHandler{p}, WindowBudget: opt.WindowBudget,
 		Logger: opt.Logger, OnRequestLine: p.reportLine})
 	return p, nil

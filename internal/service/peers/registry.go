@@ -21,11 +21,7 @@ const (
 
 // registry keeps the live rows as they were last read. Concurrent reads are merged.
 type registry struct {
-	read   func(ctx context.Context) ([]Replica, error)
-	ctx    context.Context
-	tasks  *tasks
-	onRead func(map[string]Replica) // after each read that succeeded
-
+	peers   *Peers             // is told of the rows after each read that succeeded
 	unknown singleflight.Group // reads for replicas that are not known
 
 	mu            sync.Mutex // guards what follows
@@ -84,8 +80,8 @@ func (r *registry) refreshFor(ctx context.Context, id string) bool {
 		r.mu.Lock()
 		wait := registryPause - time.Since(r.began)
 		r.mu.Unlock()
-		timer.Sleep(r.ctx, wait)
-		return nil, r.refresh(r.ctx) // after an error, the rows that are known stay
+		timer.Sleep(r.peers.ctx, wait)
+		return nil, r.refresh(r.peers.ctx) // after an error, the rows that are known stay
 	})
 	select {
 	case <-read:
@@ -104,7 +100,7 @@ func (r *registry) start() *registryRead {
 		return r.next
 	case r.running != nil:
 		r.next = read
-	case r.tasks.run(r.run):
+	case r.peers.tasks.run(r.run):
 		r.running, r.began = read, time.Now()
 	default:
 		close(read.done)
@@ -115,8 +111,8 @@ func (r *registry) start() *registryRead {
 // run carries out the running read and those that follow it.
 func (r *registry) run() {
 	for {
-		ctx, cancel := context.WithTimeout(r.ctx, registryTimeout)
-		all, err := r.read(ctx)
+		ctx, cancel := context.WithTimeout(r.peers.ctx, registryTimeout)
+		all, err := r.peers.opt.Registry.Replicas(ctx)
 		cancel()
 		if err == nil {
 			r.setRows(all)
@@ -142,7 +138,7 @@ func (r *registry) setRows(all []Replica) {
 	r.mu.Lock()
 	r.rows = rows
 	r.mu.Unlock()
-	r.onRead(rows)
+	r.peers.setReplicas(rows)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.changed)

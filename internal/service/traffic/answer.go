@@ -9,8 +9,8 @@ func (r *Recorder) answer(q question) answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := answer{Since: r.began}
-	if r.left != nil {
-		a.Left = r.left()
+	if r.peers != nil {
+		a.Left = r.peers.LastLeft()
 	}
 	switch {
 	case q.Series != nil:

@@ -9,23 +9,20 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 )
 
-// PeerAnswer is another replica's answer to a question.
-type PeerAnswer struct {
-	Replica string
-	Body    []byte
-	Err     error // it has not answered
+// Peers are the other replicas. *peers.Peers implements it.
+type Peers interface {
+	// AskTraffic passes a question to each of them, whose Recorder.Answer answers it.
+	AskTraffic(ctx context.Context, question []byte) []peers.TrafficAnswer
+	// LastLeft returns when one last left, with what it had recorded.
+	LastLeft() time.Time
 }
 
-// UsePeers makes the Recorder ask the other replicas. ask passes a question to each of them, whose
-// Recorder.Answer answers it; left returns when a replica last left, with what it had recorded. It is
-// called before anything is recorded.
-func (r *Recorder) UsePeers(
-	replica string, ask func(ctx context.Context, question []byte) []PeerAnswer, left func() time.Time,
-) {
-	r.replica, r.ask, r.left = replica, ask, left
-}
+// UsePeers makes the Recorder ask the other replicas. It is called before anything is recorded.
+func (r *Recorder) UsePeers(replica string, p Peers) { r.replica, r.peers = replica, p }
 
 // question is what replicas ask each other. One of Series, Recent, Rates and Logins is set.
 type question struct {
@@ -164,17 +161,17 @@ func (r *Recorder) LoginFailures(ctx context.Context, accountID string, limit in
 func (r *Recorder) askAll(ctx context.Context, q question) ([]answer, Coverage) {
 	answers := []answer{r.answer(q)}
 	c := Coverage{Since: answers[0].Since, Complete: answers[0].complete(), Summed: answers[0].Summed}
-	if r.ask == nil {
+	if r.peers == nil {
 		return answers, c
 	}
 	body, err := json.Marshal(q)
 	if err != nil {
 		panic(fmt.Sprintf("traffic: encoding a question: %v", err)) // strings and numbers always encode
 	}
-	for _, of := range r.ask(ctx, body) {
+	for _, of := range r.peers.AskTraffic(ctx, body) {
 		var a answer
 		if of.Err != nil || json.Unmarshal(of.Body, &a) != nil {
-			c.Missing = append(c.Missing, of.Replica)
+			c.Missing = append(c.Missing, of.ReplicaID)
 			continue
 		}
 		answers = append(answers, a)

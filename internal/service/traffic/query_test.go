@@ -9,17 +9,29 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 )
 
 // link makes a ask b and a replica that does not answer.
 func link(a, b *testRecorder) {
-	a.UsePeers("rp-a", func(_ context.Context, question []byte) []PeerAnswer {
-		body, err := b.Answer(question)
-		return []PeerAnswer{{Replica: "rp-z", Err: errors.New("no link")}, {Replica: "rp-b", Body: body, Err: err},
-			{Replica: "rp-old", Body: []byte("404 page not found")}}
-	}, func() time.Time { return time.Time{} })
-	b.replica, b.left = "rp-b", func() time.Time { return b.lastLeft }
+	a.UsePeers("rp-a", linked{to: b, left: new(time.Time)})
+	b.UsePeers("rp-b", linked{left: &b.lastLeft})
 }
+
+// linked are the replicas that link joins.
+type linked struct {
+	to   *testRecorder
+	left *time.Time
+}
+
+func (l linked) AskTraffic(_ context.Context, question []byte) []peers.TrafficAnswer {
+	body, err := l.to.Answer(question)
+	return []peers.TrafficAnswer{{ReplicaID: "rp-z", Err: errors.New("no link")},
+		{ReplicaID: "rp-b", Body: body, Err: err}, {ReplicaID: "rp-old", Body: []byte("404 page not found")}}
+}
+
+func (l linked) LastLeft() time.Time { return *l.left }
 
 // TestRecorder_SumsReplicas records with two replicas, of which one has begun later.
 func TestRecorder_SumsReplicas(t *testing.T) {

@@ -35,8 +35,7 @@ type Recorder struct {
 	rings  ringBudget
 
 	replica string
-	ask     func(ctx context.Context, question []byte) []PeerAnswer // nil = this server is alone
-	left    func() time.Time
+	peers   Peers // nil = this server is alone
 
 	mu       sync.Mutex
 	began    time.Time

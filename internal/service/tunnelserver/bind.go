@@ -17,16 +17,14 @@ import (
 // Bind binds the endpoint or the labelled tunnel that the session asks for.
 func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
 	bound, err := s.bindForSession(ctx, ts, b)
-	if s.opt.OnBindResult != nil {
-		var refusal *tunnel.Error
-		switch {
-		case err == nil:
-			s.opt.OnBindResult("accepted")
-		case errors.As(err, &refusal):
-			s.opt.OnBindResult(string(refusal.Code))
-		default:
-			s.opt.OnBindResult(string(tunnel.CodeInternal))
-		}
+	var refusal *tunnel.Error
+	switch {
+	case err == nil:
+		s.opt.Meter.CountBind("accepted")
+	case errors.As(err, &refusal):
+		s.opt.Meter.CountBind(string(refusal.Code))
+	default:
+		s.opt.Meter.CountBind(string(tunnel.CodeInternal))
 	}
 	return bound, err
 }
@@ -54,9 +52,7 @@ func (s *Server) bindForSession(ctx context.Context, ts *tunnel.Session, b tunne
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account",
 		t.accountID,
 		"pooling", b.PoolingEnabled, "resumed", b.ResumeSecret != "", "took_from", result.ReplacedSessionID)
-	if s.opt.OnBind != nil {
-		s.opt.OnBind(&result.Endpoint)
-	}
+	s.opt.Edge.EndpointBound(&result.Endpoint)
 	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret,
 		OwnerEndpointID: result.OwnerEndpointID}, nil
 }
@@ -174,7 +170,7 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 	if !held {
 		err = s.unbindEndpoint(ctx, t, endpointID)
 	}
-	if err == nil && s.opt.Publish != nil {
+	if err == nil && s.replicated() {
 		select {
 		case <-s.publishTogether(publicationKind{accountID: t.accountID}, t.id):
 		case <-ctx.Done():

@@ -21,7 +21,7 @@ import (
 // the rule.
 func TestBind_NamesBrokenURLRule(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 	bind := func(url string) (account.BindRequest, error) {
 		return bindRequest(&session{token: &account.TunnelCredential{}},
 			tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080",
@@ -74,7 +74,7 @@ func FuzzBindRequest(f *testing.F) {
 // however many rules are broken.
 func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 	few := []account.FieldError{{Field: "name", Value: "x", Rule: "is taken"},
 		{Field: "traffic_policy", Rule: "line 3, column 5: x", Line: 3, Column: 5}}
 	got := s.refusal(account.InvalidAll(few))
@@ -95,7 +95,7 @@ func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 
 func TestRefusal_HidesCause(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 	secret := errors.New("password=hunter2")
 	for _, c := range []struct {
 		err  error

@@ -37,7 +37,7 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+				s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 				ep := &account.Endpoint{ID: "ep-1", Bindings: []string{account.BindingKubernetes}}
 				if at := s.started.Add(-c.lost); c.lost != 0 {
 					ep.OfflineSince = &at
@@ -61,7 +61,7 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 func TestChoose_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+		s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 		ep := &account.Endpoint{ID: "ep-1", Bindings: []string{account.BindingKubernetes}, OfflineSince: &s.started}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -108,7 +108,7 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				pool := &poolLister{err: c.err}
-				s := New(Options{Store: pool, Logger: slog.New(slog.DiscardHandler)})
+				s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Store: pool, Logger: slog.New(slog.DiscardHandler)})
 				long, other := s.started.Add(-time.Hour), s.started.Add(-c.other)
 				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes},
 					PoolingEnabled: c.pooling, OfflineSince: &long}

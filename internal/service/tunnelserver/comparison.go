@@ -8,24 +8,15 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // Compare compares all sessions with the store: authtokens, operators and granted domains, and with
-// several servers what the sessions hold. Options.OnCompared learns of one that is complete.
+// several servers what the sessions hold.
 func (s *Server) Compare(ctx context.Context) error {
-	var began time.Duration
-	if s.opt.OnCompared != nil {
-		began = s.opt.Clock()
-	}
-	err := errors.Join(s.compareAccess(ctx, ""), s.compareHoldings(ctx))
-	if err == nil && s.opt.OnCompared != nil {
-		s.opt.OnCompared(began)
-	}
-	return err
+	return errors.Join(s.compareAccess(ctx, ""), s.compareHoldings(ctx))
 }
 
 // ApplyAccess ends the account's sessions whose authtoken, operator or domain no longer admits them.

@@ -38,12 +38,12 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	case ep.Host != h.Host || ep.Port != h.Port || h.Scheme != "" && ep.Scheme != h.Scheme:
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
-		s.opt.OnOpen("accepted")
+		s.opt.Meter.CountIncomingStream("accepted")
 		reportLine := func(line tunnel.RequestLine) {
 			line.EndpointID = h.EndpointID // the forwarder's id; ep may be another member of the pool
 			ts.SendRequestLine(line)
 		}
-		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
+		s.opt.Edge.ServeStream(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
 			Draining: ts.PeerDraining(), ReportLine: reportLine})
 	}
 }
@@ -154,7 +154,7 @@ func (s *Server) unknownEndpointCode(ctx context.Context, accountID, id string) 
 }
 
 func (s *Server) refuse(st *tunnel.Stream, code tunnel.RefuseCode) {
-	s.opt.OnOpen(code.String())
+	s.opt.Meter.CountIncomingStream(code.String())
 	if err := st.Refuse(code); err != nil {
 		s.log.Debug("refusal not sent", "code", code.String(), "err", err)
 	}

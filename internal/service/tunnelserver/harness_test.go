@@ -61,11 +61,45 @@ func newTestService(t *testing.T, acl ...string) *testService {
 	l.Server = New(Options{
 		Store: st, StoreID: st.StoreID(),
 		ServerID: "test", Version: "test",
-		Serve: func(context.Context, Incoming) {}, OnOpen: func(string) {}, OnHello: func(tunnel.Role, string) {},
+		Edge: noEdge{}, Meter: noMeter{},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	l.listen()
 	return l
+}
+
+// noEdge is an Edge that leaves streams as they are.
+type noEdge struct{}
+
+func (noEdge) ServeStream(context.Context, Incoming) {}
+func (noEdge) EndpointBound(*account.Endpoint)       {}
+
+// noMeter is a Meter that counts nothing.
+type noMeter struct{}
+
+func (noMeter) CountHello(tunnel.Role, string) {}
+func (noMeter) CountBind(string)               {}
+func (noMeter) CountIncomingStream(string)     {}
+
+// fakeReplicas are the servers with one store, as a test has them.
+type fakeReplicas struct {
+	count         int
+	publish       func(ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string)
+	publishPolicy func(ctx context.Context, accountID string) // nil = nothing is done
+}
+
+func (r *fakeReplicas) Count() int { return r.count }
+
+func (r *fakeReplicas) PublishSessions(
+	ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string,
+) {
+	r.publish(ctx, accountIDs, sessionIDs, code, msg)
+}
+
+func (r *fakeReplicas) PublishPolicy(ctx context.Context, accountID string) {
+	if r.publishPolicy != nil {
+		r.publishPolicy(ctx, accountID)
+	}
 }
 
 func (l *testService) listen() {

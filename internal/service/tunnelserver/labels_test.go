@@ -194,7 +194,7 @@ func TestChooseLabels_WaitsAfterStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+				s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 				time.Sleep(c.after) // the bubble's time
 				asked := time.Now()
 				_, err := s.ChooseLabels(t.Context(), "ac-1", map[string]string{"b": "2", "a": "1"})

@@ -47,15 +47,15 @@ func errDraining() *tunnel.Error {
 func (s *Server) answerHello(h tunnel.Hello, t *session, remote net.Addr, err error) (tunnel.Welcome, error) {
 	if err != nil {
 		refusal := s.refusal(err)
-		s.opt.OnHello(h.Role, string(refusal.Code))
+		s.opt.Meter.CountHello(h.Role, string(refusal.Code))
 		s.log.Debug("hello refused", "role", h.Role, "ip", hostOf(remote), "code", refusal.Code)
 		return tunnel.Welcome{}, refusal
 	}
-	s.opt.OnHello(h.Role, "accepted")
+	s.opt.Meter.CountHello(h.Role, "accepted")
 	w := tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID,
 		ServerVersion: s.opt.Version, ReplicaID: s.opt.ReplicaID}
-	if s.replicated() && s.opt.Replicas != nil {
-		w.Replicas = s.opt.Replicas()
+	if s.replicated() {
+		w.Replicas = s.opt.Replicas.Count()
 	}
 	return w, nil
 }

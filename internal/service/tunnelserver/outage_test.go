@@ -50,7 +50,7 @@ func TestStream_FindsEndpointsDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := account.Errorf(account.CodeUnavailable, "no store")
 		store := &endpointStore{stored: account.Endpoint{ID: "ep-warm", AccountID: "a", Type: account.TypeCloud}}
-		s := New(Options{Store: store, Logger: slog.New(slog.DiscardHandler)})
+		s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Store: store, Logger: slog.New(slog.DiscardHandler)})
 		hold(s, "a", account.BindingKubernetes, "ep-bound", "bound.demo")
 		hold(s, "a", account.BindingClusterset, "ep-exported", "bound.demo.cluster")
 		hold(s, "b", account.BindingKubernetes, "ep-other", "other.demo")
@@ -93,7 +93,7 @@ func TestStream_FindsEndpointsDuringOutage(t *testing.T) {
 func TestOnlinePublic_ReturnsLastBind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+		s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 		expect := func(want string, since time.Time) {
 			t.Helper()
 			ep, at := s.OnlinePublic("app.test", 80)

@@ -18,8 +18,8 @@ import (
 // they have, or ctx is done. The clients of sessions that are over are told code and msg; without a
 // code, the sessions are closed, and without either they are left to the next comparison.
 func (s *Server) publish(ctx context.Context, accountID string, code tunnel.Code, msg string, sessionIDs ...string) {
-	if s.opt.Publish != nil {
-		s.opt.Publish(ctx, []string{accountID}, sessionIDs, code, msg)
+	if s.replicated() {
+		s.opt.Replicas.PublishSessions(ctx, []string{accountID}, sessionIDs, code, msg)
 	}
 }
 
@@ -48,7 +48,7 @@ type bindEffect struct {
 func (s *Server) publishBind(ctx context.Context, t *session, e bindEffect) {
 	s.endTakenOver(ctx, e.from, t)
 	switch {
-	case s.opt.Publish == nil:
+	case !s.replicated():
 	case e.from != "" && e.from != t.id:
 		s.publishBriefly(t.accountID, takenOver+t.id, e.policy, append(e.pool, e.from, t.id)...)
 	case e.rebound || e.policy || len(e.pool) > 0:
@@ -133,8 +133,8 @@ func (s *Server) send(kind publicationKind, p *publication) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	var both sync.WaitGroup
-	if kind.policy && s.opt.PublishPolicy != nil {
-		both.Go(func() { s.opt.PublishPolicy(ctx, kind.accountID) })
+	if kind.policy {
+		both.Go(func() { s.opt.Replicas.PublishPolicy(ctx, kind.accountID) })
 	}
 	s.publish(ctx, kind.accountID, "", kind.msg, slices.Compact(p.sessionIDs)...)
 	both.Wait()
@@ -168,7 +168,7 @@ func (s *Server) publishPending() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		s.opt.Publish(ctx, accountIDs, ids, "", "")
+		s.opt.Replicas.PublishSessions(ctx, accountIDs, ids, "", "")
 		cancel()
 	}
 }
@@ -176,7 +176,7 @@ func (s *Server) publishPending() {
 // poolSessions returns the sessions of the other endpoints at the URL, if the bind may have
 // replaced their traffic policy.
 func (s *Server) poolSessions(ctx context.Context, r *account.BindResult, b tunnel.Bind) []string {
-	if s.opt.Publish == nil || !b.ReplacePoolPolicy && (b.Owner == nil || !r.PolicyReplaced) {
+	if !s.replicated() || !b.ReplacePoolPolicy && (b.Owner == nil || !r.PolicyReplaced) {
 		return nil
 	}
 	ep := &r.Endpoint

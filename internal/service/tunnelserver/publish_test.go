@@ -26,7 +26,7 @@ func TestBind_DoesNotWaitForDeadServer(t *testing.T) {
 	r := newReplicas(t, 2)
 	answer, ended := make(chan struct{}), make(chan struct{}, 100)
 	defer close(answer)
-	r.servers[1].opt.Publish = func(ctx context.Context, _, _ []string, _ tunnel.Code, _ string) {
+	r.servers[1].replicas().publish = func(ctx context.Context, _, _ []string, _ tunnel.Code, _ string) {
 		select {
 		case <-ctx.Done():
 			ended <- struct{}{}
@@ -57,7 +57,7 @@ func TestBind_WaitsForLiveServersBesideDeadOne(t *testing.T) {
 	r := newReplicas(t, 1)
 	s := r.servers[0]
 	var answered atomic.Int32
-	s.opt.Publish = func(context.Context, []string, []string, tunnel.Code, string) {
+	s.replicas().publish = func(context.Context, []string, []string, tunnel.Code, string) {
 		<-time.After(nextPublishTimeout / 5)
 		answered.Add(1)
 	}
@@ -78,13 +78,13 @@ func TestBind_WaitsForReplacedPolicy(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 1)
 	var told, policies atomic.Int32
-	opt := &r.servers[0].opt
+	opt := r.servers[0].replicas()
 	count := func(n *atomic.Int32) {
 		<-time.After(10 * time.Millisecond)
 		n.Add(1)
 	}
-	opt.Publish = func(context.Context, []string, []string, tunnel.Code, string) { count(&told) }
-	opt.PublishPolicy = func(_ context.Context, accountID string) {
+	opt.publish = func(context.Context, []string, []string, tunnel.Code, string) { count(&told) }
+	opt.publishPolicy = func(_ context.Context, accountID string) {
 		storetest.Equal(t, "account", accountID, r.accountID)
 		count(&policies)
 	}
@@ -122,14 +122,15 @@ func TestPublish_BatchesChanges(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				var calls []string
-				s := New(Options{Publish: func(_ context.Context, _, ids []string, _ tunnel.Code, msg string) {
+				publish := func(_ context.Context, _, ids []string, _ tunnel.Code, msg string) {
 					mu.Lock()
 					if msg == "" {
 						calls = append(calls, fmt.Sprint(ids))
 					}
 					mu.Unlock()
 					time.Sleep(c.takes)
-				}})
+				}
+				s := New(Options{ReplicaID: "rp-1", Replicas: &fakeReplicas{publish: publish}})
 				s.unanswered.Store(c.unanswered)
 				began, kind := time.Now(), publicationKind{accountID: "ac-1"}
 				first := s.publishTogether(kind, "ts-1")

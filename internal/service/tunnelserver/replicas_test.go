@@ -133,26 +133,31 @@ func newReplicas(t *testing.T, n int) *replicas {
 		legs := &pausingLegs{SessionLegs: l.store}
 		l.Server = New(Options{
 			Store: l.store, StoreID: l.store.StoreID(), ServerID: "test", Version: "test",
-			Serve: func(context.Context, Incoming) {}, OnOpen: func(string) {}, OnHello: func(tunnel.Role, string) {},
+			Edge: noEdge{}, Meter: noMeter{},
 			CheckPolicy: func(policy, _, _ string) (account.PolicyFacts, error) {
 				return account.PolicyFacts{Digest: policy}, nil
 			},
 			Logger: slog.New(slog.DiscardHandler), ReplicaID: account.NewID(account.PrefixReplica, time.Now()),
-			Replicas: func() int { return n }, Legs: legs,
-			Publish: func(ctx context.Context, accounts, ids []string, code tunnel.Code, msg string) {
+			Legs: legs,
+			Replicas: &fakeReplicas{count: n, publish: func(
+				ctx context.Context, accounts, ids []string, code tunnel.Code, msg string,
+			) {
 				storetest.Equal(t, "accounts of the change", fmt.Sprint(accounts), fmt.Sprint([]string{r.accountID}))
 				for j, other := range r.servers {
 					if j != i {
 						storetest.Must(t, other.ApplySessions(ctx, ids, code, msg))
 					}
 				}
-			},
+			}},
 		})
 		l.listen()
 		r.servers, r.legs = append(r.servers, l), append(r.legs, legs)
 	}
 	return r
 }
+
+// replicas returns the servers that this one publishes to.
+func (l *testService) replicas() *fakeReplicas { return l.opt.Replicas.(*fakeReplicas) }
 
 // awaitOthers makes binds wait for all servers, however slow the machine is.
 func (r *replicas) awaitOthers() {

@@ -31,6 +31,35 @@ type Store interface {
 	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 }
 
+// Edge serves what forwarders open, and learns of what agents bind.
+type Edge interface {
+	// ServeStream serves a forwarder's stream. It returns when the stream has ended.
+	ServeStream(context.Context, Incoming)
+	// EndpointBound is called after every bind that succeeded. It must not block.
+	EndpointBound(*account.Endpoint)
+}
+
+// Meter counts. Implementations are safe for concurrent use and do not block. An outcome is
+// "accepted", or the code of the refusal.
+type Meter interface {
+	CountHello(role tunnel.Role, outcome string)
+	CountBind(outcome string)
+	// CountIncomingStream counts streams of forwarders.
+	CountIncomingStream(outcome string)
+}
+
+// Replicas are the servers with one store.
+type Replicas interface {
+	// Count returns how many servers accept sessions, for the Welcome.
+	Count() int
+	// PublishSessions makes the other servers compare these sessions with the store, as ApplySessions
+	// does here, and returns when they have or ctx is done. accountIDs are the sessions' accounts.
+	PublishSessions(ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string)
+	// PublishPolicy makes this server and the others read the account's endpoints from the store, as
+	// a traffic policy was replaced, and returns when they do or ctx is done.
+	PublishPolicy(ctx context.Context, accountID string)
+}
+
 // Incoming is a forwarder's stream that passed the checks. The receiver must accept or refuse
 // Stream, and end it.
 type Incoming struct {
@@ -48,36 +77,19 @@ type Options struct {
 	Store Store
 	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
 	CheckPolicy account.PolicyChecker
-	// OnBind is called after every bind that succeeded. It must not block; nil = not called.
-	OnBind func(*account.Endpoint)
-	// OnBindResult counts binds: "accepted", or the code of the refusal; nil = not called.
-	OnBindResult func(outcome string)
+	Edge        Edge
+	Meter       Meter
 
 	StoreID  string
 	ServerID string
-	Version  string                             // this server's version, for the Welcome
-	Serve    func(context.Context, Incoming)    // serves a forwarder's stream; returns when it has ended
-	OnOpen   func(outcome string)               // counts streams of forwarders: "accepted" or the refusal's text
-	OnHello  func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
+	Version  string // this server's version, for the Welcome
 	Logger   *slog.Logger
 
 	// ReplicaID is the id of this server among several with one store; "" = it is alone, and the
 	// fields below are not used.
 	ReplicaID string
-	Replicas  func() int          // how many servers accept sessions, for the Welcome
+	Replicas  Replicas
 	Legs      account.SessionLegs // part of the store
-	// Publish makes the other servers compare these sessions with the store, as ApplySessions does
-	// here, and returns when they have or ctx is done; nil = there are no others. accountIDs are
-	// the sessions' accounts.
-	Publish func(ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string)
-	// PublishPolicy makes this server and the others read the account's endpoints from the store,
-	// as a traffic policy was replaced, and returns when they do or ctx is done; nil = there are no
-	// others.
-	PublishPolicy func(ctx context.Context, accountID string)
-	// OnCompared is called after each complete comparison of the sessions with the store, with the
-	// time of Clock when it began; nil = not called.
-	OnCompared func(began time.Duration)
-	Clock      func() time.Duration // required with OnCompared
 }
 
 // Server implements tunnel.Handler. It is safe for concurrent use.

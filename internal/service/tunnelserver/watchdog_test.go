@@ -88,7 +88,7 @@ func (b *failingStore) EndSession(_ context.Context, _, sessionID string, _ acco
 func TestRun_RecordsSessionEndWhenStoreIsBack(t *testing.T) {
 	t.Parallel()
 	failing := &failingStore{failures: 2}
-	s := New(Options{Store: failing, Logger: slog.New(slog.DiscardHandler)})
+	s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Store: failing, Logger: slog.New(slog.DiscardHandler)})
 	ended := &tunnel.Session{} // its id is ""
 	s.sessions[""] = &session{id: "ts-1", hello: tunnel.Hello{Role: tunnel.RoleAgent}, tun: ended}
 	s.Down(ended, nil)

@@ -28,7 +28,7 @@ func TestClient_AbortResetsConnection(t *testing.T) {
 				if proxied {
 					o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 				}
-				o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, c Client) {
+				o.Handler = serveFunc(func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, c Client) {
 					if r.ProtoMajor == 2 {
 						_, _ = io.WriteString(rw,
 							map[bool]string{true: "stays", false: "can be severed"}[c.Abort == nil])
@@ -41,7 +41,7 @@ func TestClient_AbortResetsConnection(t *testing.T) {
 					<-r.Context().Done() // the server notices
 					_, err := rw.Write(make([]byte, 8<<10))
 					ended <- err
-				}
+				})
 			})
 			if !proxied {
 				if res, body := w.get("https://app.example.com/"); res.ProtoMajor != 2 || body != "stays" {

@@ -89,7 +89,7 @@ func (s *Server) endRevoked(ctx context.Context) {
 		case <-tick.C:
 		}
 		for accountID, names := range s.grants.hosts() {
-			granted, err := s.opt.GrantedHosts(ctx, accountID, names)
+			granted, err := s.opt.Endpoints.GrantedHosts(ctx, accountID, names)
 			if err != nil {
 				s.log.Debug("grants of domains could not be read", "account", accountID, "err", err)
 				continue

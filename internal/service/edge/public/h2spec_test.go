@@ -18,9 +18,8 @@ import (
 func TestPublic_ConformsToHTTP2(t *testing.T) {
 	w := newTestServer(t)
 	e := New(Options{
-		HTTPS: listenLoopback(t), Certificates: w.edge.opt.Certificates, Logger: w.logger(), FindEndpoint: findEndpoint,
-		WriteError:    w.edge.opt.WriteError,
-		ServeEndpoint: echo,
+		HTTPS: listenLoopback(t), Certificates: w.edge.opt.Certificates, Logger: w.logger(),
+		Endpoints: testEndpoints{}, Handler: serveFunc(echo),
 	})
 	handle := e.http.Handler
 	e.http.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -20,13 +20,13 @@ import (
 func TestServer_AnswersHalfClosedClient(t *testing.T) {
 	t.Parallel()
 	w := newTestServer(t, func(o *Options) {
-		o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, _ Client) {
+		o.Handler = serveFunc(func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, _ Client) {
 			select {
 			case <-r.Context().Done():
 			case <-time.After(50 * time.Millisecond): // the server has read the end by now
 				_, _ = io.WriteString(rw, "answer")
 			}
-		}
+		})
 	})
 	for host, c := range map[string]net.Conn{"plain.example.com": w.dial(w.http),
 		"app.example.com": w.dialTLS("app.example.com")} {

@@ -28,7 +28,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
-		s.opt.WriteError(w, r, refused.Code, refused.Msg)
+		s.opt.Handler.WriteError(w, r, refused.Code, refused.Msg)
 		return
 	}
 	client := s.clientOf(c, r)
@@ -38,23 +38,23 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	host, port := splitHost(r.Host, scheme)
 	if c.tls != nil && host != "" && !s.opt.Certificates.coversBoth(c.tls.ServerName, host) {
-		s.opt.WriteError(w, r, account.CodeMisdirected,
+		s.opt.Handler.WriteError(w, r, account.CodeMisdirected,
 			"This connection was opened for another host. Open a new one for this.")
 		return
 	}
 	ep, err := s.lookup.find(r.Context(), host, port, scheme)
 	switch {
 	case err != nil:
-		s.opt.WriteError(w, r, account.CodeUnavailable,
+		s.opt.Handler.WriteError(w, r, account.CodeUnavailable,
 			"The service cannot look up who serves this address. Try again in a moment.")
 	case ep != nil:
 		s.setForwarded(c, r, client, scheme)
 		guarded, leave := s.grants.add(r, ep)
 		defer leave()
-		s.opt.ServeEndpoint(w, guarded, ep, client)
+		s.opt.Handler.ServeEndpoint(w, guarded, ep, client)
 	case scheme == "http" && s.redirect(w, r, host):
 	default:
-		s.opt.WriteError(w, r, account.CodeEndpointUnknown, noEndpointMessage)
+		s.opt.Handler.WriteError(w, r, account.CodeEndpointUnknown, noEndpointMessage)
 	}
 }
 

@@ -240,7 +240,7 @@ func TestServer_RefusesPROXYProtocolOfUntrusted(t *testing.T) {
 func TestServer_PassesUpgrades(t *testing.T) {
 	t.Parallel()
 	w := newTestServer(t, func(o *Options) {
-		o.ServeEndpoint = func(rw http.ResponseWriter, _ *http.Request, _ *account.Endpoint, _ Client) {
+		o.Handler = serveFunc(func(rw http.ResponseWriter, _ *http.Request, _ *account.Endpoint, _ Client) {
 			c, buffered, err := http.NewResponseController(rw).Hijack()
 			if err != nil {
 				t.Error(err)
@@ -249,7 +249,7 @@ func TestServer_PassesUpgrades(t *testing.T) {
 			defer c.Close()
 			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			_, _ = io.Copy(c, buffered)
-		}
+		})
 	})
 	const upgrade = "GET / HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 	for name, early := range map[string]string{"after the answer": "", "before it": "\n\nno HTTP \x00"} {

@@ -70,11 +70,7 @@ func newTestServer(t *testing.T, change ...func(*Options)) *testServer {
 		t.Fatal(err)
 	}
 	o := Options{HTTP: listenLoopback(t), HTTPS: listenLoopback(t), Certificates: certs, Logger: w.logger(),
-		ServeEndpoint: echo,
-		FindEndpoint:  findEndpoint,
-		WriteError: func(rw http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
-			http.Error(rw, string(code)+" "+msg, code.Status())
-		}}
+		Endpoints: testEndpoints{}, Handler: serveFunc(echo)}
 	for _, f := range change {
 		f(&o)
 	}
@@ -86,6 +82,46 @@ func newTestServer(t *testing.T, change ...func(*Options)) *testServer {
 }
 
 func (w *testServer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w.log, nil)) }
+
+// serveFunc is a Handler.
+type serveFunc func(http.ResponseWriter, *http.Request, *account.Endpoint, Client)
+
+func (f serveFunc) ServeEndpoint(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
+	f(w, r, ep, c)
+}
+
+func (serveFunc) WriteError(w http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
+	http.Error(w, string(code)+" "+msg, code.Status())
+}
+
+// testEndpoints are the Endpoints of a test server; find and held replace those that it has.
+type testEndpoints struct {
+	find    func(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	held    func(host string, port int) (*account.Endpoint, time.Time)
+	granted func(host string) bool // nil = all are
+}
+
+func (e testEndpoints) FindEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
+	if e.find != nil {
+		return e.find(ctx, host, port)
+	}
+	return findEndpoint(ctx, host, port)
+}
+
+func (e testEndpoints) OnlinePublic(host string, port int) (*account.Endpoint, time.Time) {
+	if e.held == nil {
+		return nil, time.Time{}
+	}
+	return e.held(host, port)
+}
+
+func (e testEndpoints) GrantedHosts(_ context.Context, _ string, hosts []string) (map[string]bool, error) {
+	granted := map[string]bool{}
+	for _, h := range hosts {
+		granted[h] = e.granted == nil || e.granted(h)
+	}
+	return granted, nil
+}
 
 // findEndpoint returns one of the endpoints of every test server.
 func findEndpoint(_ context.Context, host string, port int) (*account.Endpoint, error) {

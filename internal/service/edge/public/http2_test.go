@@ -159,7 +159,7 @@ func TestServer_SurvivesRapidReset(t *testing.T) {
 	var running, most atomic.Int32
 	release := make(chan struct{})
 	w := newTestServer(t, func(o *Options) {
-		o.ServeEndpoint = func(http.ResponseWriter, *http.Request, *account.Endpoint, Client) {
+		o.Handler = serveFunc(func(http.ResponseWriter, *http.Request, *account.Endpoint, Client) {
 			for n := running.Add(1); ; {
 				if was := most.Load(); n <= was || most.CompareAndSwap(was, n) {
 					break
@@ -167,7 +167,7 @@ func TestServer_SurvivesRapidReset(t *testing.T) {
 			}
 			<-release // like an upstream that does not notice that its client has gone
 			running.Add(-1)
-		}
+		})
 	})
 	h := w.h2("app.example.com")
 	ended := make(chan error, 1)

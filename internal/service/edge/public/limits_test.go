@@ -136,13 +136,13 @@ func TestServer_ShutsDown(t *testing.T) {
 	t.Parallel()
 	entered, more := make(chan struct{}), make(chan struct{})
 	w := newTestServer(t, func(o *Options) {
-		o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, _ Client) {
+		o.Handler = serveFunc(func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, _ Client) {
 			if r.URL.Path == "/wait" {
 				close(entered)
 				<-more
 			}
 			_, _ = io.WriteString(rw, "done")
-		}
+		})
 	})
 	idle := w.dial(w.http)
 	_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\n"+framingtest.Host+"\r\n")
@@ -192,18 +192,12 @@ func TestServer_EndsRequestsOfRevokedGrants(t *testing.T) {
 	revoked.Store("")
 	entered, ended := make(chan string, 2), make(chan string, 2)
 	w := newTestServer(t, func(o *Options) {
-		o.GrantedHosts = func(_ context.Context, _ string, hosts []string) (map[string]bool, error) {
-			granted := map[string]bool{}
-			for _, h := range hosts {
-				granted[h] = h != revoked.Load()
-			}
-			return granted, nil
-		}
-		o.ServeEndpoint = func(_ http.ResponseWriter, r *http.Request, ep *account.Endpoint, _ Client) {
+		o.Endpoints = testEndpoints{granted: func(host string) bool { return host != revoked.Load() }}
+		o.Handler = serveFunc(func(_ http.ResponseWriter, r *http.Request, ep *account.Endpoint, _ Client) {
 			entered <- ep.Host
 			<-r.Context().Done()
 			ended <- ep.Host
-		}
+		})
 	})
 	for _, h := range []string{"app.example.com", "two.example.com"} {
 		conn := w.h2(h)

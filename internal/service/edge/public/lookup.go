@@ -31,24 +31,17 @@ type endpointLookup struct {
 	endpoints *storecache.Cache[address, *account.Endpoint]
 }
 
-// newLookup makes an endpointLookup. fetch reads the store; held is Options.HeldEndpoint.
-func newLookup(
-	fetch func(context.Context, string, int) (*account.Endpoint, error),
-	held func(string, int) (*account.Endpoint, time.Time),
-) *endpointLookup {
-	o := storecache.Options[address, *account.Endpoint]{
+func newLookup(endpoints Endpoints) *endpointLookup {
+	return &endpointLookup{storecache.New(storecache.Options[address, *account.Endpoint]{
 		Read: func(ctx context.Context, a address) (*account.Endpoint, error) {
-			return fetch(ctx, a.host, a.port)
+			return endpoints.FindEndpoint(ctx, a.host, a.port)
+		},
+		Held: func(a address) (*account.Endpoint, time.Time, bool) {
+			ep, since := endpoints.OnlinePublic(a.host, a.port)
+			return ep, since, ep != nil
 		},
 		TTL: lookupTTL, MaxEntries: maxLookups,
-	}
-	if held != nil {
-		o.Held = func(a address) (*account.Endpoint, time.Time, bool) {
-			ep, since := held(a.host, a.port)
-			return ep, since, ep != nil
-		}
-	}
-	return &endpointLookup{storecache.New(o)}
+	})}
 }
 
 // expire makes the next lookup of each endpoint of the account, and of what was not found, ask the

@@ -14,9 +14,9 @@ import (
 
 // BenchmarkEndpointLookup_Cached measures a lookup whose answer is cached.
 func BenchmarkEndpointLookup_Cached(b *testing.B) {
-	l := newLookup(func(context.Context, string, int) (*account.Endpoint, error) {
+	l := newLookup(testEndpoints{find: func(context.Context, string, int) (*account.Endpoint, error) {
 		return &account.Endpoint{Scheme: "https"}, nil
-	}, nil)
+	}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if ep, err := l.find(b.Context(), "a.test", 443, "https"); ep == nil || err != nil {
@@ -32,18 +32,18 @@ func TestEndpointLookup_SurvivesStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var answer error
 		bound := map[string]time.Time{"held.test": time.Now()}
-		l := newLookup(func(_ context.Context, host string, _ int) (*account.Endpoint, error) {
+		l := newLookup(testEndpoints{find: func(_ context.Context, host string, _ int) (*account.Endpoint, error) {
 			if answer != nil {
 				return nil, answer
 			}
 			return &account.Endpoint{Scheme: "http", Host: host, Name: "stored"}, nil
-		}, func(host string, _ int) (*account.Endpoint, time.Time) {
+		}, held: func(host string, _ int) (*account.Endpoint, time.Time) {
 			since, ok := bound[host]
 			if !ok {
 				return nil, time.Time{}
 			}
 			return &account.Endpoint{Scheme: "http", Host: host, Name: "held"}, since
-		})
+		}})
 		expect := func(host, want string, code account.Code) {
 			t.Helper()
 			ep, err := l.find(t.Context(), host, 80, "http")
@@ -84,12 +84,12 @@ func TestEndpointLookup_ExpireAsksAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		gone := false
-		l := newLookup(func(_ context.Context, host string, _ int) (*account.Endpoint, error) {
+		l := newLookup(testEndpoints{find: func(_ context.Context, host string, _ int) (*account.Endpoint, error) {
 			if gone {
 				return nil, account.Errorf(account.CodeNotFound, "no endpoint")
 			}
 			return &account.Endpoint{Scheme: "http", Host: host, AccountID: "ac", Name: "stored"}, nil
-		}, nil)
+		}})
 		expect := func(want string) {
 			t.Helper()
 			if ep, err := l.find(t.Context(), "a.test", 80, "http"); err != nil || nameOf(ep) != want {

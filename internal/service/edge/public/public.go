@@ -50,28 +50,35 @@ type Client struct {
 	Upstreams *edge.PrivateUpstreams
 }
 
+// Endpoints finds endpoints of the public binding.
+type Endpoints interface {
+	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
+	FindEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	// OnlinePublic returns the endpoint at host and port that an agent has bound on this server, and
+	// when it asked for that; nil when there is none. It is used while FindEndpoint does not answer.
+	OnlinePublic(host string, port int) (ep *account.Endpoint, since time.Time)
+	// GrantedHosts reports which hosts the account may have now; requests to others are ended.
+	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
+}
+
+// Handler answers requests.
+type Handler interface {
+	// ServeEndpoint answers a request to the endpoint. The server has set X-Forwarded-For, -Proto
+	// and -Host of the request.
+	ServeEndpoint(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
+	// WriteError answers a request with an error page.
+	WriteError(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
+}
+
 // Options are what a Server needs. At least one listener is not nil.
 type Options struct {
 	HTTP, HTTPS  net.Listener
 	Certificates *Certificates    // with HTTPS
 	TicketKeys   *ticketkeys.Keys // session ticket keys; nil = those that crypto/tls makes, which end with the process
 
-	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
-	FindEndpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
-	// HeldEndpoint returns the endpoint at host and port that an agent has bound on this server,
-	// and when it asked for that; nil when there is none. It is used while FindEndpoint does not
-	// answer. nil = no endpoints are held.
-	HeldEndpoint func(host string, port int) (ep *account.Endpoint, since time.Time)
-	// ServeEndpoint answers a request to the endpoint. The server has set X-Forwarded-For, -Proto
-	// and
-	// -Host of the request.
-	ServeEndpoint func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
-	// GrantedHosts reports which of the hosts the account may have now; requests to others are
-	// ended. nil = grants are never revoked.
-	GrantedHosts func(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
-	// WriteError answers a request with an error page.
-	WriteError func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
-	Logger     *slog.Logger
+	Endpoints Endpoints
+	Handler   Handler
+	Logger    *slog.Logger
 
 	// connections from TrustedProxies begin with a PROXY protocol header, version 1 or 2
 	ProxyProtocol  bool
@@ -108,7 +115,7 @@ func New(o Options) *Server {
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
 	s := &Server{opt: o, log: o.Logger, queue: framing.NewListener(),
 		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
-		lookup: newLookup(o.FindEndpoint, o.HeldEndpoint), handshakes: make(chan struct{}, maxHandshakes),
+		lookup: newLookup(o.Endpoints), handshakes: make(chan struct{}, maxHandshakes),
 		stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
@@ -152,9 +159,7 @@ func (s *Server) Start(ctx context.Context) {
 			s.log.Error("the public edge's HTTP server ended", "err", err)
 		}
 	})
-	if s.opt.GrantedHosts != nil {
-		s.tasks.Go(func() { s.endRevoked(ctx) })
-	}
+	s.tasks.Go(func() { s.endRevoked(ctx) })
 	if l := s.opt.HTTP; l != nil {
 		s.tasks.Go(func() { s.accept(ctx, l, false) })
 	}

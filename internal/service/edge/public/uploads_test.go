@@ -17,13 +17,13 @@ func TestServer_StalledUploadBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
 	w := newTestServer(t, func(o *Options) {
-		o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
+		o.Handler = serveFunc(func(rw http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
 			if r.URL.Path == "/stalled" {
 				<-leave // and nothing is read of the body
 				return
 			}
 			echo(rw, r, ep, c)
-		}
+		})
 	})
 	client := w.client()
 	var uploads sync.WaitGroup

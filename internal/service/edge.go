@@ -1,0 +1,236 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/service/geo"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
+	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// edgeServer is what connections and requests to endpoints pass: the edge, the public listeners
+// before it, and the backends and agents behind it.
+type edgeServer struct {
+	edge      *edge.Edge
+	public    *publicEdge
+	backends  *backends
+	targets   *targets
+	isolation *isolation // nil for a service that is alone
+	geo       *geo.Databases
+}
+
+func (e *edgeServer) wire(
+	set *settings, d *data, sessions *tunnelserver.Server, r *replicas, p *people, meter *requestMeter,
+) {
+	e.isolation, e.geo = r.isolation, p.geo
+	e.targets = &targets{store: d.store, sessions: sessions, replicas: r}
+	e.backends = newBackends(set, e.targets)
+	o := edge.Options{
+		Agents: e.targets, Endpoints: e.targets, Backends: e.backends, StaticDialer: e.backends.guard,
+		Logins: p.handler, Meter: meter, Logger: set.Logger, OpenTimeout: set.AgentOpenTimeout,
+	}
+	if !r.alone() {
+		o.Checker = r.isolation
+	}
+	e.edge = edge.New(o)
+	e.public.wire(e.edge, e.targets, d.ticketKeys, p.geo)
+}
+
+// run serves the public listeners, and keeps which child of each failover serves, until serving is
+// done.
+func (e *edgeServer) run(serving context.Context, tasks *group) {
+	tasks.run(serving, e.backends.run)
+	e.public.run(serving, tasks)
+}
+
+// EndpointBound implements tunnelserver.Edge.
+func (e *edgeServer) EndpointBound(ep *account.Endpoint) { e.public.warnUnreachable(ep) }
+
+// ServeStream implements tunnelserver.Edge.
+func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) {
+	h := in.Stream.Header()
+	if e.isolation != nil && e.isolation.Check(in.Endpoint) != nil {
+		_ = in.Stream.Refuse(tunnel.RefusedDraining) // the forwarder tries another replica
+		return
+	}
+	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
+	e.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
+		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
+		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.ReportLine,
+		Geo: geoLookup(e.geo, client.Addr()),
+	})
+}
+
+// expire makes what the edge serves of the account next ask the store.
+func (e *edgeServer) expire(accountID string) {
+	e.edge.ExpireAccount(accountID)
+	e.backends.expire(accountID)
+	if e.public.server != nil {
+		e.public.server.ExpireAccount(accountID)
+	}
+}
+
+func (e *edgeServer) close() {
+	if e.backends != nil {
+		e.backends.resolver.Close()
+	}
+	e.public.close()
+}
+
+// targets finds what serves a connection: agents with this server and with other replicas, and the
+// endpoints that it may be forwarded to.
+type targets struct {
+	store    *store.Store
+	sessions *tunnelserver.Server
+	replicas *replicas
+}
+
+// ChooseAgent returns an agent that serves the endpoint, none of those in tried: one with a session
+// here, or else with another replica.
+func (t *targets) ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
+	members := agentsOf[*tunnelserver.Member](tried)
+	return t.chooseHereFirst(ctx, queryOf(ep), tried,
+		func() (*tunnelserver.Member, error) { return t.sessions.ChooseNow(ep, members...) },
+		func() (*tunnelserver.Member, error) { return t.sessions.Choose(ctx, ep, members...) })
+}
+
+// chooseHereFirst chooses one of the members here by now, which does not wait, then one with
+// another replica, then one here by choose, which may wait for one. It waits for an agent with
+// another replica that has just become unresponsive, unless an agent was tried.
+func (t *targets) chooseHereFirst(
+	ctx context.Context, q peers.Query, tried []edge.Agent, now, choose func() (*tunnelserver.Member, error),
+) (edge.Agent, error) {
+	var remote error
+	if !t.replicas.alone() {
+		if h, err := now(); err == nil {
+			return h, nil
+		}
+		m, err := t.replicas.choose(ctx, q, tried)
+		if err == nil {
+			return m, nil
+		}
+		remote = err
+	}
+	h, err := choose()
+	switch {
+	case err == nil:
+		return h, nil
+	case !errors.Is(remote, tunnel.ErrUnresponsive) || account.CodeOf(err) != account.CodeEndpointOffline:
+		return nil, err // not h: a nil *Member is no nil Agent
+	case len(tried) > 0:
+		return nil, remote
+	}
+	m, err := t.replicas.peers.ChooseWaiting(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// agentsOf returns the agents that are of one type.
+func agentsOf[T edge.Agent](agents []edge.Agent) (all []T) {
+	for _, a := range agents {
+		if one, ok := a.(T); ok {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// ChooseTunnel returns an agent of the tunnel group, none of those in tried.
+func (t *targets) ChooseTunnel(
+	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
+) (edge.Agent, error) {
+	members := agentsOf[*tunnelserver.Member](tried)
+	return t.chooseHereFirst(ctx, peers.Query{AccountID: accountID, Labels: labels}, tried,
+		func() (*tunnelserver.Member, error) { return t.sessions.ChooseLabelsNow(accountID, labels, members...) },
+		func() (*tunnelserver.Member, error) {
+			return t.sessions.ChooseLabels(ctx, accountID, labels, members...)
+		})
+}
+
+// Endpoint implements edge.Endpoints.
+func (t *targets) Endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
+	return t.store.Endpoint(ctx, accountID, id)
+}
+
+// InternalEndpoint returns the internal endpoint with the URL. It asks the store only if none is
+// online.
+func (t *targets) InternalEndpoint(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
+	u, err := account.ParseBindingURL(account.BindingInternal, url)
+	if err != nil {
+		return nil, account.Errorf(account.CodeNotFound, "%s is the URL of no internal endpoint", url)
+	}
+	if ep := t.sessions.Online(accountID, account.BindingInternal, u); ep != nil {
+		return ep, nil
+	}
+	page, err := t.store.ListEndpoints(ctx, accountID,
+		account.EndpointFilter{Bindings: []string{account.BindingInternal}, URL: u.String()}, account.Page{Limit: 1})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(page.Endpoints) == 0:
+		return nil, account.Errorf(account.CodeNotFound, "no internal endpoint has the URL %s", url)
+	}
+	return t.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
+}
+
+// OnlinePublic implements public.Endpoints.
+func (t *targets) OnlinePublic(host string, port int) (*account.Endpoint, time.Time) {
+	return t.sessions.OnlinePublic(host, port)
+}
+
+// GrantedHosts implements public.Endpoints.
+func (t *targets) GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error) {
+	return t.store.GrantedHosts(ctx, accountID, hosts)
+}
+
+// FindEndpoint returns the endpoint of the public binding at host and port. While the store is
+// away, it is one that an agent with another replica has bound, unless there is one here, which
+// OnlinePublic returns.
+func (t *targets) FindEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
+	ep, away := t.store.PublicEndpoint(ctx, host, port)
+	if t.replicas.alone() || account.CodeOf(away) != account.CodeUnavailable {
+		return ep, away
+	}
+	if held, _ := t.sessions.OnlinePublic(host, port); held != nil {
+		return nil, away
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPeersTimeout)
+	defer cancel()
+	m, err := t.replicas.peers.Choose(ctx, peers.Query{Binding: account.BindingPublic, Host: host, Port: port}, nil)
+	if err != nil {
+		return nil, away
+	}
+	defer m.Release()
+	return m.Endpoint(), nil
+}
+
+// askPeersTimeout bounds how long the other replicas are asked for what the store does not answer.
+const askPeersTimeout = 2 * time.Second
+
+// ListPool returns the endpoints that have the endpoint's URL.
+func (t *targets) ListPool(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
+	page, err := t.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Bindings: ep.Bindings, URL: ep.URL},
+		account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
+		return nil, err
+	}
+	return page.Endpoints, nil
+}
+
+// queryOf asks for the members that serve the endpoint's URL.
+func queryOf(ep *account.Endpoint) peers.Query {
+	return peers.Query{AccountID: ep.AccountID, Binding: ep.Bindings[0], Scheme: ep.Scheme, Host: ep.Host,
+		Port: ep.Port}
+}

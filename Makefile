@@ -116,6 +116,7 @@ soak-replicas: ## Servers on one PostgreSQL for ten minutes: restarts, kills, an
 	FAIRLEAD_REPLICAS_TARGETS=1 FAIRLEAD_REPLICAS_RESTARTS=20 FAIRLEAD_REPLICAS_KILLS=20 FAIRLEAD_REPLICAS_OUTAGE=2m \
 		FAIRLEAD_REPLICAS_REVOCATIONS=100 FAIRLEAD_REPLICAS_EVENTS=1000 FAIRLEAD_REPLICAS_AGENTS=1000 FAIRLEAD_REPLICAS_RATE=200 \
 		go test -count=1 -parallel 1 -timeout 1h -v -run TestReplicas ./test/replicas
+	FAIRLEAD_HISTORY_SEED=2 go test -count=1 -timeout 30m -v -run TestHistory ./internal/service
 
 .PHONY: compat
 # The version before this one; a tag, once there are releases.

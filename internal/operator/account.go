@@ -36,8 +36,9 @@ func newAccountClients(o ManagerOptions, log logr.Logger) (accountClients, error
 	if err != nil {
 		return accountClients{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
-	options := apiclient.Options{BaseURL: o.APIURL, APIKey: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger), TLS: tls,
-		VersionHeader: o.VersionHeader, UserAgent: "fairlead-operator/" + version.String()}
+	options := apiclient.Options{BaseURL: o.APIURL, TLS: tls, VersionHeader: o.VersionHeader,
+		APIKey:    serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger),
+		UserAgent: "fairlead-operator/" + version.String()}
 	api, err := apiclient.New(options)
 	if err != nil {
 		return accountClients{}, fmt.Errorf("preparing the client of the account: %w", err)

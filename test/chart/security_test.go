@@ -176,13 +176,15 @@ func TestSecurity_PageHasRightsOfRoles(t *testing.T) {
 				for _, right := range granted {
 					if !slices.Contains(page, right) {
 						t.Errorf("docs/secure/credentials.md lacks a right of the %s in %s "+
-							"(%s; namespaces listed: %v; %v): %s", role, ns, word, install.listed, install.enabled, right)
+							"(%s; namespaces listed: %v; %v): %s",
+							role, ns, word, install.listed, install.enabled, right)
 					}
 				}
 				for _, right := range page {
 					if !slices.Contains(granted, right) {
 						t.Errorf("docs/secure/credentials.md has what the %s may not in %s "+
-							"(%s; namespaces listed: %v; %v): %s", role, ns, word, install.listed, install.enabled, right)
+							"(%s; namespaces listed: %v; %v): %s",
+							role, ns, word, install.listed, install.enabled, right)
 					}
 				}
 			}

@@ -114,8 +114,8 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), readCredential: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger),
-		orphansDue: make(chan struct{}, 1), synced: make(chan struct{})}
+		traffic: newTrafficMetrics(), orphansDue: make(chan struct{}, 1), synced: make(chan struct{}),
+		readCredential: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger)}
 	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment}}
 	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
 		return nil, err

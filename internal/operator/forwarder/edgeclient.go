@@ -49,9 +49,9 @@ func newEdgeClient(
 	o *Options, retry time.Duration, statusChanged func(), onRequestLine func(tunnel.RequestLine),
 ) *edgeClient {
 	e := &edgeClient{
-		log: o.Logger, readFile: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.AuthtokenFile, o.Logger), instanceID: o.InstanceID, retry: retry,
-		statusChanged: statusChanged,
-		since:         time.Now(), connectedOnce: make(chan struct{}),
+		log: o.Logger, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
+		readFile: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.AuthtokenFile, o.Logger),
+		since:    time.Now(), connectedOnce: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,

@@ -18,7 +18,6 @@ type idleCheck struct {
 	entered chan struct{} // entered receives a value when an awaited read or close begins.
 }
 
-// The states of an idleCheck.
 const (
 	notReading int32 = iota
 	awaited

@@ -225,7 +225,7 @@ type harness struct {
 }
 
 // CheckClock implements ClockChecker.
-func (w *harness) CheckClock() error { return w.clockErr }
+func (h *harness) CheckClock() error { return h.clockErr }
 
 func newHarness(t testing.TB, change ...func(*harness)) *harness {
 	t.Helper()

@@ -27,7 +27,7 @@ const (
 var recordsFilter = account.EndpointFilter{Bindings: []string{account.BindingClusterset}, Type: account.TypeCloud}
 
 // WatchFunc opens a watch that continues after a version.
-type WatchFunc func(ctx context.Context, f account.EndpointFilter, v account.ResourceVersion) (apiclient.EndpointWatch, error)
+type WatchFunc func(context.Context, account.EndpointFilter, account.ResourceVersion) (apiclient.EndpointWatch, error)
 
 // feed keeps the records up to date: it lists and then watches, and lists again when a watch cannot
 // be resumed.

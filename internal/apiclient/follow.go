@@ -18,7 +18,7 @@ import (
 
 // Pauses of Follow grow from the first to the greatest, with full jitter.
 const (
-	FirstPause = 200 * time.Millisecond
+	firstPause = 200 * time.Millisecond
 	MaxPause   = 2 * time.Second // MaxPause is the greatest one unless Follower.MaxPause says another.
 )
 
@@ -146,6 +146,6 @@ type backoff struct{ limit time.Duration }
 func (b *backoff) reset() { b.limit = 0 }
 
 func (b *backoff) next(greatest time.Duration) time.Duration {
-	b.limit = min(max(2*b.limit, FirstPause), greatest)
+	b.limit = min(max(2*b.limit, firstPause), greatest)
 	return rand.N(b.limit)
 }

@@ -31,7 +31,7 @@ func TestIsolation_ComparesWithOtherReplicas(t *testing.T) {
 	t.Parallel()
 	guarded, open := &account.Endpoint{ID: "ep-1", TrafficPolicy: "policy"}, &account.Endpoint{ID: "ep-2"}
 	for name, c := range map[string]struct {
-		age           time.Duration // of the store's last answer
+		age           time.Duration // time since the store's last answer
 		others        func() []peers.Status
 		ready, guards bool // want: it is ready, and serves what a policy guards
 	}{

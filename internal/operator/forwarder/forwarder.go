@@ -23,10 +23,10 @@ type forwarder struct {
 	listeners *listeners
 	access    *accessControl
 
-	connCtx  context.Context // of the connections: ends after the drain
+	connCtx  context.Context // ends the connections, after the drain
 	cutConns context.CancelFunc
 
-	operatorUID     atomic.Pointer[string] // of the KubernetesOperator; nil: not known yet
+	operatorUID     atomic.Pointer[string] // UID of the KubernetesOperator; nil: not known yet
 	othersConnected atomic.Bool            // the other forwarders have a session
 	statusChanged   broadcaster            // woken when the status changes
 	watches         atomic.Int32

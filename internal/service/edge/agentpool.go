@@ -192,7 +192,7 @@ type pooledStream struct {
 	*idleCheck
 }
 
-// Read reads; idleCheck is told.
+// Read reads from the stream, and lets awaitIdle return.
 func (p pooledStream) Read(b []byte) (int, error) {
 	p.enter(reading)
 	defer p.endRead()

@@ -55,14 +55,14 @@ type pooledConn struct {
 	*idleCheck
 }
 
-// Read reads; idleCheck is told.
+// Read reads from the connection, and lets awaitIdle return.
 func (c pooledConn) Read(p []byte) (int, error) {
 	c.enter(reading)
 	defer c.endRead()
 	return c.HalfCloser.Read(p)
 }
 
-// Close closes the connection; idleCheck is told.
+// Close closes the connection, and lets awaitIdle return.
 func (c pooledConn) Close() error {
 	c.enter(closed)
 	return c.HalfCloser.Close()

@@ -80,9 +80,9 @@ func failureCases() map[string]failureCase {
 	}
 }
 
-// failures is a FailureRecorder.
+// failures is a FailureRecorder that keeps what it is given.
 type failures struct {
-	accountID string // of the last one
+	accountID string // account of the last failure
 	all       []traffic.LoginFailure
 }
 

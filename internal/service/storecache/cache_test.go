@@ -196,7 +196,7 @@ func TestCache_ServesHeldValue(t *testing.T) {
 	t.Parallel()
 	notFound := account.Errorf(account.CodeNotFound, "no grant")
 	for name, steps := range map[string]struct {
-		err       error         // of the store's last answer
+		err       error         // error of the store's last answer
 		asked     bool          // there is one
 		after     time.Duration // how long after that it came to be held
 		want      string

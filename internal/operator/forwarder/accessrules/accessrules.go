@@ -67,7 +67,7 @@ type Watcher struct {
 
 	namespacesListed atomic.Bool
 
-	mu       sync.Mutex              // of publish
+	mu       sync.Mutex              // guards publish
 	vanished []endpointaccess.Policy // deleted policies that still hold, in the order of their deletion
 	expiry   *time.Timer             // publishes when the first of them ceases to hold; nil: none has vanished yet
 	current  atomic.Pointer[Snapshot]

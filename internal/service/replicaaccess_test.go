@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,14 +59,16 @@ func TestReplicas_RevocationIsTrueWhenAnswered(t *testing.T) {
 	}
 }
 
-// failingComparisons is a store whose comparisons of sessions fail while it is told to.
-type failingComparisons struct {
+// silentComparisons is a store that does not answer comparisons of sessions while it is silent.
+type silentComparisons struct {
 	account.Logins
-	fails *atomic.Bool
+	silent  *atomic.Bool
+	goingOn <-chan struct{} // closed when it answers again
 }
 
-func (s failingComparisons) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
-	if s.fails.Load() {
+func (s silentComparisons) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
+	if s.silent.Load() {
+		<-s.goingOn
 		return nil, errors.New("no comparison")
 	}
 	return s.Logins.LiveSessionIDs(ctx, ids)
@@ -77,15 +80,18 @@ func (s failingComparisons) LiveSessionIDs(ctx context.Context, ids []string) (m
 func TestReplicas_LeaseEndsWithoutComparison(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Second
-	var fails atomic.Bool
+	var silent atomic.Bool
+	goingOn := make(chan struct{})
+	answer := sync.OnceFunc(func() { silent.Store(false); close(goingOn) })
 	c, second := startLoginReplicas(t, func(o *service.Options) {
 		o.Replica.Lease = length
-		o.SetWrapLoginStore(func(l account.Logins) account.Logins { return failingComparisons{l, &fails} })
+		o.SetWrapLoginStore(func(l account.Logins) account.Logins { return silentComparisons{l, &silent, goingOn} })
 	})
+	t.Cleanup(answer) // before the servers stop
 	open := c.open("websocket http1", c.addSession("alice", loadURL), nil)
 	defer close(open.more)
 	began := time.Now()
-	fails.Store(true)
+	silent.Store(true)
 	e := servicetest.Receive(t, open.over, "end of the websocket")
 	if took := time.Since(began); took > length+time.Second || e.err == nil || strings.Contains(e.got, after) {
 		t.Errorf("after %v the client has %q, %v", took, tail(e.got), e.err)
@@ -110,7 +116,7 @@ func TestReplicas_LeaseEndsWithoutComparison(t *testing.T) {
 	if n := strings.Count(second.Log.String(), "what they had open was ended"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
-	fails.Store(false)
+	answer()
 	servicetest.Eventually(t, "people are served again", func() bool { return c.status(open.as) == http.StatusOK })
 }
 

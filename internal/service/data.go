@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/pki"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -27,7 +28,7 @@ const storeSweepInterval = time.Second
 type data struct {
 	set        *settings
 	log        *slog.Logger
-	lock       *store.ServerLock
+	lock       *sqldb.ServerLock
 	key        *seal.Key
 	store      *store.Store
 	certs      *pki.Source
@@ -39,7 +40,7 @@ func (d *data) open(ctx context.Context, r *replicas, m *storeMetrics) (err erro
 	set := d.set
 	opt := store.Options{DataDir: set.DataDir, DatabaseURL: set.DatabaseURL, Grace: set.EndpointGrace,
 		KeepUsers: set.IdentityRetention, OwnHosts: set.ownHosts(), KeepOperators: set.OperatorRetention,
-		BeatTimes: set.beatTimes, OnCall: m.countCall, BeatClock: r.lease.Now, Clock: set.storeClock}
+		BeatTimes: set.beatTimes, Observer: m, BeatClock: r.lease.Now, Clock: set.storeClock}
 	if opt.Replica, err = r.row(); err != nil {
 		return err
 	}

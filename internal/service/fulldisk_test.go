@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
 // fullDisk is a service whose store is limited to a number of pages.
@@ -30,7 +31,7 @@ type fullDisk struct {
 // limit sets how many pages the store may have.
 func (d *fullDisk) limit(pages int) {
 	d.T.Helper()
-	if err := d.store.SetMaxPages(servicetest.Context(d.T), pages); err != nil {
+	if err := storetest.SetMaxPages(servicetest.Context(d.T), d.store, pages); err != nil {
 		d.T.Fatal(err)
 	}
 }

@@ -211,7 +211,7 @@ func (m *metrics) addReplicaMetrics(r *replicas) {
 			return longest
 		})
 	seconds("notification_lag_seconds", "How long the other replicas waited for the news of this one's last change.",
-		r.store.NotificationLag)
+		r.store.Database().NotificationLag)
 	seconds("clock_offset_seconds", "How far this machine's clock is ahead of the database's, at least.",
 		r.store.ClockOffset)
 	seconds("revocation_lease_seconds", "How long people who logged in are served without news from the database.",

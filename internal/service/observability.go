@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
@@ -212,8 +213,8 @@ func (h *healthServer) close() {
 // storeMetrics are the metrics of the database and of the rows that an operator of the service has
 // to know. It is a prometheus.Collector of the latter.
 type storeMetrics struct {
-	seconds map[store.CallKind]prometheus.Observer
-	errors  map[store.CallKind]prometheus.Counter
+	seconds map[sqldb.CallKind]prometheus.Observer
+	errors  map[sqldb.CallKind]prometheus.Counter
 
 	operators, expiry, oldestAudit *prometheus.Desc
 
@@ -227,8 +228,8 @@ func newStoreMetrics(r metricsRegistry) *storeMetrics {
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}, []string{"operation"})
 	errors := r.counters("store_errors_total", "Transactions that the database failed, by operation (read, write).",
 		"operation")
-	m := &storeMetrics{seconds: map[store.CallKind]prometheus.Observer{},
-		errors: map[store.CallKind]prometheus.Counter{},
+	m := &storeMetrics{seconds: map[sqldb.CallKind]prometheus.Observer{},
+		errors: map[sqldb.CallKind]prometheus.Counter{},
 		operators: prometheus.NewDesc(ns+"_operators",
 			"Operators of all accounts: active, silent (not seen for 3 minutes), gone (for a day).",
 			[]string{"state"}, nil),
@@ -238,15 +239,15 @@ func newStoreMetrics(r metricsRegistry) *storeMetrics {
 		oldestAudit: prometheus.NewDesc(ns+"_audit_oldest_event_timestamp_seconds",
 			"When the oldest audit event occurred that is still kept, by class (security, activity).",
 			[]string{"class"}, nil)}
-	for _, kind := range []store.CallKind{store.CallRead, store.CallWrite} {
+	for _, kind := range []sqldb.CallKind{sqldb.CallRead, sqldb.CallWrite} {
 		m.seconds[kind], m.errors[kind] = seconds.WithLabelValues(string(kind)), errors.WithLabelValues(string(kind))
 	}
 	r.MustRegister(seconds, m)
 	return m
 }
 
-// countCall is store.Options.OnCall.
-func (m *storeMetrics) countCall(kind store.CallKind, took time.Duration, failed bool) {
+// ObserveCall implements sqldb.Observer.
+func (m *storeMetrics) ObserveCall(kind sqldb.CallKind, took time.Duration, failed bool) {
 	m.seconds[kind].Observe(took.Seconds())
 	if failed {
 		m.errors[kind].Inc()

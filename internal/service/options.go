@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
@@ -163,7 +164,7 @@ func (o *Options) parse() (set settings, err error) {
 		note(account.Invalid("--data-dir", "", "give the directory that holds the service's data"))
 	}
 	if o.DatabaseURL != "" {
-		note(store.CheckDatabaseURL(o.DatabaseURL))
+		note(sqldb.CheckDatabaseURL(o.DatabaseURL))
 	}
 	if o.DatabaseURL != "" && o.SecretKeyFile == "" {
 		note(account.Invalid("--secret-key-file", "",
@@ -214,7 +215,7 @@ func checkRetention(field string, d time.Duration) error {
 	return checkDuration(field, d, minRetention, maxRetention)
 }
 
-// diskFull adds the remedy to an error of the start for which store.DiskFull returns true.
+// diskFull adds the remedy to an error of the start for which sqldb.DiskFull returns true.
 func (o *Options) diskFull(err error) error {
 	holds := "data directory " + o.DataDir
 	if o.DatabaseURL != "" {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -53,7 +54,7 @@ func runOnce(ctx context.Context, set settings) error {
 	s := newService(&set)
 	defer s.close()
 	if err := s.open(ctx); err != nil {
-		if store.DiskFull(err) {
+		if sqldb.DiskFull(err) {
 			return set.diskFull(err)
 		}
 		return err

@@ -62,8 +62,20 @@ var rules = []rule{
 	{
 		name: "agent and operator know no SQL driver", of: []string{"cmd/fairlead", "cmd/fairlead-operator"},
 		deep:   true,
-		forbid: []string{"modernc.org/", "github.com/jackc/", module + "/internal/service/store"},
-		why:    "only fairlead-server owns data",
+		forbid: []string{"modernc.org/", "github.com/jackc/", module + "/internal/service/store",
+			module + "/internal/service/sqldb"},
+		why: "only fairlead-server owns data",
+	},
+	{
+		name: "the store knows no driver", of: []string{"internal/service/store"},
+		forbid: []string{"modernc.org/", "github.com/jackc/", "github.com/gofrs/"},
+		why:    "what an engine does differently is in sqldb",
+	},
+	{
+		name: "databases know no nouns", of: []string{"internal/service/sqldb"},
+		forbid: []string{module + "/"},
+		allow:  []string{module + "/internal/account", module + "/internal/goruntime/timer"},
+		why:    "its errors are those of account; rows and their rules are the store's",
 	},
 	{
 		name: "agent and operator handle no logins", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,

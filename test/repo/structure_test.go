@@ -31,10 +31,10 @@ var ceilings = map[string]int{
 	"types with more than 40 methods":  12,
 	"structs of more than 15 options":  10,
 	"packages of more than 40 files":   2,
-	"struct fields that are functions": 225,
+	"struct fields that are functions": 224,
 	"comments that begin with \"of\"":  39,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 121_546,
+	"lines of product":                 121_533,
 	"pages of docs over 25 kB":         0,
 }
 

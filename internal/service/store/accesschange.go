@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 const (
@@ -38,15 +39,15 @@ func (s *Store) AwaitServers(ctx context.Context, accountID string) (a Applied, 
 	id := ""
 	err = s.write(ctx, "telling the servers of a change", func(t *tx) error {
 		id = ""
-		unlock, err := s.engine.lockServers(t)
-		if !errors.Is(err, errServerLive) {
+		unlock, err := t.LockServers()
+		if !errors.Is(err, sqldb.ErrServerLive) {
 			if err == nil {
 				err = unlock()
 			}
 			return err
 		}
 		id = account.NewID(account.PrefixEvent, t.now)
-		return t.exec(`INSERT INTO access_changes (id, account_id, at) VALUES ($1, $2, $3)`, id, accountID,
+		return t.Exec(`INSERT INTO access_changes (id, account_id, at) VALUES ($1, $2, $3)`, id, accountID,
 			micros(t.now))
 	})
 	if err != nil || id == "" {
@@ -68,7 +69,7 @@ func (s *Store) AwaitServers(ctx context.Context, accountID string) (a Applied, 
 // appliedBy returns which servers have applied the change.
 func (s *Store) appliedBy(ctx context.Context, id string) (a Applied, err error) {
 	err = s.read(ctx, "reading which servers have applied a change", func(t *tx) error {
-		return t.each(func(from scanner) error {
+		return t.Each(func(from scanner) error {
 			var server string
 			var applied bool
 			err := from.Scan(&server, &applied)
@@ -87,7 +88,7 @@ func (s *Store) appliedBy(ctx context.Context, id string) (a Applied, err error)
 
 func (s *Store) removeAccessChange(ctx context.Context, id string) error {
 	return s.write(ctx, "ending a change", func(t *tx) error {
-		return t.exec(`DELETE FROM access_changes WHERE id = $1`, id)
+		return t.Exec(`DELETE FROM access_changes WHERE id = $1`, id)
 	})
 }
 
@@ -104,29 +105,24 @@ type AccessChange struct{ ID, AccountID string }
 
 // PendingAccessChanges returns the changes that commands have made and this server has not confirmed
 // yet by ConfirmAccessChanges. The store has no others than those for which a command waits.
-func (s *Store) PendingAccessChanges(ctx context.Context) (all []AccessChange, err error) {
-	err = s.read(ctx, "reading changes by commands", func(t *tx) error {
-		return t.each(func(from scanner) error {
-			var c AccessChange
-			err := from.Scan(&c.ID, &c.AccountID)
-			all = append(all, c)
-			return err
-		}, `SELECT id, account_id FROM access_changes WHERE id NOT IN
+func (s *Store) PendingAccessChanges(ctx context.Context) ([]AccessChange, error) {
+	return result(ctx, s, "reading changes by commands", func(t *tx) ([]AccessChange, error) {
+		return sqldb.List(t.Tx, func(c *AccessChange) []any { return []any{&c.ID, &c.AccountID} },
+			`SELECT id, account_id FROM access_changes WHERE id NOT IN
 			(SELECT change_id FROM access_changes_applied WHERE server_id = $1) ORDER BY id`, s.serverID())
 	})
-	return all, err
 }
 
 // ConfirmAccessChange records that this server has applied a change. It removes others that were
 // abandoned.
 func (s *Store) ConfirmAccessChange(ctx context.Context, id string) error {
 	return s.write(ctx, "confirming a change", func(t *tx) error {
-		err := t.exec(`DELETE FROM access_changes WHERE at < $1 AND id <> $2`,
+		err := t.Exec(`DELETE FROM access_changes WHERE at < $1 AND id <> $2`,
 			micros(t.now.Add(-accessChangeLifetime)), id)
 		if err != nil {
 			return err
 		}
-		return t.exec(`INSERT INTO access_changes_applied (change_id, server_id)
+		return t.Exec(`INSERT INTO access_changes_applied (change_id, server_id)
 			SELECT id, $1 FROM access_changes WHERE id = $2 ON CONFLICT DO NOTHING`, s.serverID(), id)
 	})
 }

@@ -6,8 +6,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -40,12 +38,9 @@ func switchDetails(from, to string) map[string]string {
 
 func (t *tx) recordActiveChild(c account.ActiveChildChange) error {
 	var recorded sql.NullString
-	err := t.row(`SELECT active_child FROM backends WHERE account_id = $1 AND id = $2`, c.AccountID, c.BackendID).
-		Scan(&recorded)
-	if errors.Is(err, sql.ErrNoRows) { // deleted meanwhile
-		return nil
-	}
-	if err != nil {
+	found, err := t.Row(`SELECT active_child FROM backends WHERE account_id = $1 AND id = $2`, c.AccountID,
+		c.BackendID).Find(&recorded)
+	if err != nil || !found { // deleted meanwhile
 		return err
 	}
 	own, elsewhere, err := t.haveActiveChild(c.BackendID, recorded.String)
@@ -68,13 +63,13 @@ func (t *tx) recordActiveChild(c account.ActiveChildChange) error {
 		t.audit(account.Caller{AccountID: c.AccountID}, account.AuditBackendSwitched, c.BackendID,
 			switchDetails(from, *c.To))
 	}
-	return t.exec(`UPDATE backends SET active_child = $1 WHERE id = $2`, *c.To, c.BackendID)
+	return t.Exec(`UPDATE backends SET active_child = $1 WHERE id = $2`, *c.To, c.BackendID)
 }
 
 // haveActiveChild reports whether this replica and whether others have recorded the child as the
 // one that serves with them.
 func (t *tx) haveActiveChild(backendID, childID string) (own, others bool, err error) {
-	err = t.each(func(from scanner) error {
+	err = t.Each(func(from scanner) error {
 		var replicaID string
 		err := from.Scan(&replicaID)
 		own, others = own || replicaID == t.s.opt.Replica.ID, others || replicaID != t.s.opt.Replica.ID
@@ -86,10 +81,10 @@ func (t *tx) haveActiveChild(backendID, childID string) (own, others bool, err e
 // saveActiveChild writes which child serves with this replica.
 func (t *tx) saveActiveChild(c account.ActiveChildChange) error {
 	if c.To == nil {
-		return t.exec(`DELETE FROM active_children WHERE backend_id = $1 AND replica_id = $2`, c.BackendID,
+		return t.Exec(`DELETE FROM active_children WHERE backend_id = $1 AND replica_id = $2`, c.BackendID,
 			t.s.opt.Replica.ID)
 	}
-	return t.exec(`INSERT INTO active_children (backend_id, replica_id, child_id) VALUES ($1, $2, $3)
+	return t.Exec(`INSERT INTO active_children (backend_id, replica_id, child_id) VALUES ($1, $2, $3)
 		ON CONFLICT (backend_id, replica_id) DO UPDATE SET child_id = excluded.child_id`, c.BackendID,
 		t.s.opt.Replica.ID, *c.To)
 }
@@ -99,26 +94,18 @@ func (t *tx) saveActiveChild(c account.ActiveChildChange) error {
 func (s *Store) ActiveChildren(
 	ctx context.Context, accountID string, backendIDs []string,
 ) (map[string]map[string]string, error) {
-	active := map[string]map[string]string{}
-	err := s.read(ctx, "reading the active children of failovers", func(t *tx) error {
-		for batch := range slices.Chunk(backendIDs, inListBatch) {
-			in, args := inList(batch, accountID)
-			err := t.each(func(from scanner) error {
-				var backendID, replicaID, childID string
-				err := from.Scan(&backendID, &replicaID, &childID)
-				if active[backendID] == nil {
-					active[backendID] = map[string]string{}
-				}
-				active[backendID][replicaID] = childID
-				return err
-			}, `SELECT a.backend_id, a.replica_id, a.child_id FROM active_children AS a
-				JOIN backends AS b ON b.id = a.backend_id WHERE b.account_id = $1 AND a.backend_id IN `+in,
-				args...)
-			if err != nil {
-				return err
+	const doing = "reading the active children of failovers"
+	return result(ctx, s, doing, func(t *tx) (map[string]map[string]string, error) {
+		active := map[string]map[string]string{}
+		return active, t.EachIn(backendIDs, accountID, func(from scanner) error {
+			var backendID, replicaID, childID string
+			err := from.Scan(&backendID, &replicaID, &childID)
+			if active[backendID] == nil {
+				active[backendID] = map[string]string{}
 			}
-		}
-		return nil
+			active[backendID][replicaID] = childID
+			return err
+		}, `SELECT a.backend_id, a.replica_id, a.child_id FROM active_children AS a
+			JOIN backends AS b ON b.id = a.backend_id WHERE b.account_id = $1 AND a.backend_id IN IDS`)
 	})
-	return active, err
 }

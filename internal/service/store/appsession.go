@@ -9,10 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // lookupTimeout bounds how long a request waits for its session.
@@ -62,21 +62,16 @@ func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 
 // AppSession implements account.Identities.
 func (s *Store) AppSession(ctx context.Context, accountID, id string) (*account.AppSession, error) {
-	var found account.AppSession
-	err := s.read(ctx, "reading an application session", func(t *tx) (err error) {
-		found, err = s.scanAppSession(
-			t.row(`SELECT `+appSessionColumns+
+	return result(ctx, s, "reading an application session", func(t *tx) (*account.AppSession, error) {
+		found, err := s.scanAppSession(
+			t.Row(`SELECT `+appSessionColumns+
 				` FROM app_sessions AS s WHERE s.account_id = $1 AND s.id = $2 AND s.expires_at > $3`,
 				accountID, id, micros(t.now)))
 		if errors.Is(err, sql.ErrNoRows) {
-			return notFound("application session", id)
+			return nil, notFound("application session", id)
 		}
-		return err
+		return &found, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &found, nil
 }
 
 // AppSessions implements account.Identities.
@@ -84,8 +79,7 @@ func (s *Store) AppSessions(
 	ctx context.Context, accountID string, f account.AppSessionFilter, p account.Page,
 ) (sessions []account.AppSession, more bool, err error) {
 	limit := pageLimit(p)
-	sessions = []account.AppSession{}
-	err = s.read(ctx, "listing application sessions", func(t *tx) error {
+	err = s.read(ctx, "listing application sessions", func(t *tx) (err error) {
 		q := query{args: []any{accountID, micros(t.now)}, text: `s.account_id = $1 AND s.expires_at > $2`}
 		if f.UserID != "" { // reads few rows by the user's index, not many by the account's
 			q.text = `s.account_id || '' = $1 AND s.expires_at > $2`
@@ -95,12 +89,10 @@ func (s *Store) AppSessions(
 		q.andHas(`u.provider_search`, f.Provider)
 		q.andHasWords(`u.search || ' ' || s.search`, f.Query)
 		q.andAccess(f.AccessFilter)
-		return t.each(func(from scanner) error {
-			a, err := s.scanAppSession(from)
-			sessions = append(sessions, a)
-			return err
-		}, `SELECT `+appSessionColumns+` FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+q.text+
+		sessions, err = sqldb.Collect(t.Tx, s.scanAppSession, `SELECT `+appSessionColumns+`
+			FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+q.text+
 			fmt.Sprintf(` ORDER BY s.id DESC LIMIT %d`, limit+1), q.args...)
+		return err
 	})
 	if err != nil {
 		return nil, false, err
@@ -134,14 +126,13 @@ func (s *Store) liveRow(ctx context.Context, accountID string, tokenHash []byte)
 	defer cancel()
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
-	err := s.reader.QueryRowContext(ctx, selectLive, s.engine.args([]any{notNil(tokenHash), accountID})...).Scan(
+	found, err := s.db.Row(ctx, selectLive, notNil(tokenHash), accountID).Find(
 		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
-		&l.Provider.Name,
-		&l.Provider.URL, &r.lastDevice, &r.lastDeviceAt, &r.deviceChangedAt)
-	if errors.Is(err, sql.ErrNoRows) {
+		&l.Provider.Name, &l.Provider.URL, &r.lastDevice, &r.lastDeviceAt, &r.deviceChangedAt)
+	if err == nil && !found {
 		return nil, errNoSession()
 	}
-	return r, s.mapError("looking for a session", err)
+	return r, s.db.MapError("looking for a session", err)
 }
 
 // LiveSession implements account.Logins.
@@ -161,10 +152,10 @@ func (s *Store) LiveSession(ctx context.Context, accountID string, tokenHash []b
 		}
 		l := &r.session
 		if l.Identity, err = s.openIdentity(r.sealed, l.ID, l.UserID); err != nil {
-			return nil, s.mapError("reading a session", err)
+			return nil, s.db.MapError("reading a session", err)
 		}
 		if l.LastUse, err = lastUse(r.lastDevice, r.lastDeviceAt, r.deviceChangedAt); err != nil {
-			return nil, s.mapError("reading the last device of a session", err)
+			return nil, s.db.MapError("reading the last device of a session", err)
 		}
 		s.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: micros(now), written: written, idle: r.life.idle})
 		r.life.lastActive = max(r.life.lastActive, micros(now))
@@ -195,29 +186,18 @@ func (s *Store) openIdentity(sealed []byte, sessionID, userID string) (account.L
 
 // LiveSessionIDs implements account.Logins.
 func (s *Store) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
-	live := make(map[string]bool, len(ids))
 	used := s.uses.lastOf(ids) // before the rows are read: what is written from here on is in them
-	err := s.read(ctx, "looking for live sessions", func(t *tx) error {
-		for some := range slices.Chunk(ids, 500) {
-			in, args := inList(some, 0)
-			err := t.each(func(from scanner) error {
-				var id string
-				var life lifetime
-				err := from.Scan(&id, &life.lastActive, &life.endsAt, &life.idle)
-				life.lastActive = max(life.lastActive, used[id])
-				if !s.isOver(life, micros(t.now)) {
-					live[id] = true
-				}
-				return err
-			}, `SELECT id, last_active, ends_at, idle FROM app_sessions WHERE ends_at > $1 AND id IN `+in, args...)
-			if err != nil {
-				return err
+	return result(ctx, s, "looking for live sessions", func(t *tx) (map[string]bool, error) {
+		live := make(map[string]bool, len(ids))
+		return live, t.EachIn(ids, 0, func(from scanner) error {
+			var id string
+			var life lifetime
+			err := from.Scan(&id, &life.lastActive, &life.endsAt, &life.idle)
+			life.lastActive = max(life.lastActive, used[id])
+			if !s.isOver(life, micros(t.now)) {
+				live[id] = true
 			}
-		}
-		return nil
+			return err
+		}, `SELECT id, last_active, ends_at, idle FROM app_sessions WHERE ends_at > $1 AND id IN IDS`)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return live, nil
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // auditRecord is an audit event of a transaction, not numbered yet.
@@ -56,19 +57,14 @@ func (t *tx) scanAudit(from scanner) (account.AuditEvent, error) {
 
 // AuditEvent implements account.AuditLog.
 func (s *Store) AuditEvent(ctx context.Context, accountID, id string) (*account.AuditEvent, error) {
-	var found account.AuditEvent
-	err := s.read(ctx, "reading an audit event", func(t *tx) (err error) {
-		found, err = t.scanAudit(t.row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`,
+	return result(ctx, s, "reading an audit event", func(t *tx) (*account.AuditEvent, error) {
+		found, err := t.scanAudit(t.Row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`,
 			accountID, id))
 		if errors.Is(err, sql.ErrNoRows) {
-			return notFound("event", id)
+			return nil, notFound("event", id)
 		}
-		return err
+		return &found, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &found, nil
 }
 
 // AuditEvents implements account.AuditLog.
@@ -143,13 +139,7 @@ func auditQuery(accountID string, f account.AuditFilter) query {
 }
 
 func (t *tx) auditRows(condition string, args []any) ([]account.AuditEvent, error) {
-	found := []account.AuditEvent{}
-	err := t.each(func(from scanner) error {
-		e, err := t.scanAudit(from)
-		found = append(found, e)
-		return err
-	}, `SELECT `+auditColumns+` FROM audit_events WHERE `+condition, args...)
-	return found, err
+	return sqldb.Collect(t.Tx, t.scanAudit, `SELECT `+auditColumns+` FROM audit_events WHERE `+condition, args...)
 }
 
 func (t *tx) auditCounters(accountID string) (seq, compacted int64, err error) {
@@ -158,5 +148,5 @@ func (t *tx) auditCounters(accountID string) (seq, compacted int64, err error) {
 
 // SubscribeAudit implements account.AuditLog.
 func (s *Store) SubscribeAudit(accountID string) (wake <-chan struct{}, cancel func()) {
-	return s.auditWakes.subscribe(accountID)
+	return s.auditWakes.Subscribe(accountID)
 }

@@ -6,6 +6,8 @@ package store
 import (
 	"context"
 	"sync"
+
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Conditions of the two classes of audit events. Activity is what agents, people and clusters cause
@@ -66,14 +68,11 @@ func (r *auditRetention) sweep(ctx context.Context, s *Store) error {
 
 // outdatedAudit returns the cuts of events older than Options.AuditRetention.
 func outdatedAudit(t *tx) (cuts []auditCut, err error) {
-	err = t.each(func(from scanner) error {
-		cut := auditCut{class: `id <> ''`}
-		err := from.Scan(&cut.accountID, &cut.upTo)
-		cuts = append(cuts, cut)
-		return err
+	return sqldb.List(t.Tx, func(cut *auditCut) []any {
+		cut.class = `id <> ''`
+		return []any{&cut.accountID, &cut.upTo}
 	}, `SELECT account_id, MAX(seq) FROM audit_events WHERE at <= $1 GROUP BY account_id ORDER BY account_id`,
 		micros(t.now.Add(-t.s.opt.AuditRetention)))
-	return cuts, err
 }
 
 // excess returns the cuts that leave Options.MaxAuditEvents of a class.
@@ -81,7 +80,7 @@ func (r *auditRetention) excess(t *tx) (cuts []auditCut, err error) {
 	most := int64(t.s.opt.MaxAuditEvents)
 	slack := most / 20
 	due := map[string]int64{} // the last number, by account
-	err = t.each(func(from scanner) error {
+	err = t.Each(func(from scanner) error {
 		var id string
 		var seq int64
 		err := from.Scan(&id, &seq)
@@ -98,7 +97,7 @@ func (r *auditRetention) excess(t *tx) (cuts []auditCut, err error) {
 	}
 	for id, seq := range due {
 		var activity, all int64
-		if err := t.row(`SELECT COALESCE(SUM(CASE WHEN `+activityEvent+` THEN 1 ELSE 0 END), 0), COUNT(*)
+		if err := t.Row(`SELECT COALESCE(SUM(CASE WHEN `+activityEvent+` THEN 1 ELSE 0 END), 0), COUNT(*)
 			FROM audit_events WHERE account_id = $1`, id).Scan(&activity, &all); err != nil {
 			return nil, err
 		}
@@ -106,7 +105,7 @@ func (r *auditRetention) excess(t *tx) (cuts []auditCut, err error) {
 		for class, count := range map[string]int64{activityEvent: activity, securityEvent: all - activity} {
 			if count > most+slack {
 				cut := auditCut{accountID: id, class: class}
-				if err := t.row(`SELECT seq FROM audit_events WHERE account_id = $1 AND `+class+`
+				if err := t.Row(`SELECT seq FROM audit_events WHERE account_id = $1 AND `+class+`
 					ORDER BY seq DESC LIMIT 1 OFFSET $2`, id, most).Scan(&cut.upTo); err != nil {
 					return nil, err
 				}
@@ -121,10 +120,10 @@ func (r *auditRetention) excess(t *tx) (cuts []auditCut, err error) {
 
 // apply removes the events. A watch that has not read all of them yet is told that they are gone.
 func (c auditCut) apply(t *tx) error {
-	err := t.exec(`DELETE FROM audit_events WHERE account_id = $1 AND seq <= $2 AND `+c.class, c.accountID, c.upTo)
+	err := t.Exec(`DELETE FROM audit_events WHERE account_id = $1 AND seq <= $2 AND `+c.class, c.accountID, c.upTo)
 	if err != nil {
 		return err
 	}
-	return t.exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`, c.upTo,
+	return t.Exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`, c.upTo,
 		c.accountID)
 }

@@ -5,8 +5,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -27,12 +25,11 @@ func (s *Store) Authority(ctx context.Context) (certificate, key []byte, err err
 
 // AuthorityCertificate returns the certificate of the certificate authority, DER; nil when the
 // store has none. It needs no Options.Key.
-func (s *Store) AuthorityCertificate(ctx context.Context) (certificate []byte, err error) {
-	err = s.read(ctx, "reading the certificate authority", func(t *tx) (err error) {
-		certificate, _, err = t.sealedAuthority()
-		return err
+func (s *Store) AuthorityCertificate(ctx context.Context) ([]byte, error) {
+	return result(ctx, s, "reading the certificate authority", func(t *tx) ([]byte, error) {
+		certificate, _, err := t.sealedAuthority()
+		return certificate, err
 	})
-	return certificate, err
 }
 
 // AddAuthority stores a certificate authority unless there is one, and returns the one that is
@@ -49,7 +46,7 @@ func (s *Store) AddAuthority(
 			return err
 		}
 		storedCertificate, storedKey = certificate, key
-		return t.exec(`INSERT INTO authority (id, certificate, sealed_key) VALUES (1, $1, $2)`, certificate,
+		return t.Exec(`INSERT INTO authority (id, certificate, sealed_key) VALUES (1, $1, $2)`, certificate,
 			s.opt.Key.Seal(string(key), string(certificate)))
 	})
 	return storedCertificate, storedKey, err
@@ -68,16 +65,13 @@ func (t *tx) authority() (certificate, key []byte, err error) {
 		return nil, nil, &account.Error{Code: account.CodeInternal, Cause: err,
 			Msg: fmt.Sprintf("the key of the certificate authority in %s cannot be opened; put the database back from "+
 				"a backup, or run `DELETE FROM authority` there to start a new authority that every client has to "+
-				"trust anew", t.s.place)}
+				"trust anew", t.s.DisplayName())}
 	}
 	return certificate, []byte(text), nil
 }
 
 // sealedAuthority returns nil when there is no authority.
 func (t *tx) sealedAuthority() (certificate, sealedKey []byte, err error) {
-	err = t.row(`SELECT certificate, sealed_key FROM authority`).Scan(&certificate, &sealedKey)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil, nil
-	}
+	_, err = t.Row(`SELECT certificate, sealed_key FROM authority`).Find(&certificate, &sealedKey)
 	return certificate, sealedKey, err
 }

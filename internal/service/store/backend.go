@@ -5,9 +5,7 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -23,10 +21,7 @@ var backends = newTable(table[account.Backend]{
 		return []column{
 			{"id", &b.ID, insertOnly},
 			{"account_id", &b.AccountID, insertOnly},
-			{"kind", convert(func() string { return string(b.Kind) }, func(k string) {
-				b.Kind = account.BackendKind(k)
-			}),
-				insertOnly},
+			{"kind", (*string)(&b.Kind), insertOnly},
 			{"description", &b.Description, updatable},
 			{"metadata", &b.Metadata, updatable},
 			{"config", jsonField(&backendConfig{b}), updatable},
@@ -66,13 +61,12 @@ func (c backendConfig) UnmarshalJSON(text []byte) error {
 
 // saveChildren replaces the children of a backend.
 func (t *tx) saveChildren(b account.Backend) error {
-	if err := t.exec(`DELETE FROM backend_children WHERE parent_id = $1`, b.ID); err != nil {
+	if err := t.Exec(`DELETE FROM backend_children WHERE parent_id = $1`, b.ID); err != nil {
 		return err
 	}
 	for i, child := range childrenOf(b) {
-		err := t.exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`,
-			b.ID, i,
-			child, b.Weights[child])
+		err := t.Exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`,
+			b.ID, i, child, b.Weights[child])
 		if err != nil {
 			return err
 		}
@@ -90,7 +84,7 @@ func childrenOf(b account.Backend) []string {
 
 // addChildren reads the children of backends; the condition selects rows of backend_children.
 func (t *tx) addChildren(backends map[string]*account.Backend, condition string, args ...any) error {
-	return t.each(func(from scanner) error {
+	return t.Each(func(from scanner) error {
 		var parent, child string
 		var weight int
 		if err := from.Scan(&parent, &child, &weight); err != nil {
@@ -144,9 +138,8 @@ func (s *Store) CreateBackend(ctx context.Context, by account.Caller, b account.
 // lockAccount makes other changes of the account's backends and their users wait until this one is
 // done. Those who wait for changes of the account are woken after it.
 func (t *tx) lockAccount(accountID string) error {
-	var id string
-	err := t.row(`UPDATE accounts SET seq = seq WHERE id = $1 RETURNING id`, accountID).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
+	found, err := t.Exists(`UPDATE accounts SET seq = seq WHERE id = $1 RETURNING id`, accountID)
+	if err == nil && !found {
 		return account.Errorf(account.CodeNotFound, "there is no account %q", account.Shorten(accountID))
 	}
 	if _, noted := t.changes[accountID]; err == nil && !noted {
@@ -170,38 +163,28 @@ func (t *tx) backend(accountID string, kind account.BackendKind, id string) (*ac
 func (s *Store) Backend(
 	ctx context.Context, accountID string, kind account.BackendKind, id string,
 ) (*account.Backend, error) {
-	var b *account.Backend
-	err := s.read(ctx, "reading a backend", func(t *tx) (err error) {
-		b, err = t.backend(accountID, kind, id)
-		return err
+	return result(ctx, s, "reading a backend", func(t *tx) (*account.Backend, error) {
+		return t.backend(accountID, kind, id)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return b, nil
 }
 
 // ListBackends implements account.Backends.
 func (s *Store) ListBackends(
 	ctx context.Context, accountID string, kind account.BackendKind, p account.Page,
 ) (*account.BackendPage, error) {
-	page := &account.BackendPage{}
-	err := s.read(ctx, "listing backends", func(t *tx) (err error) {
+	return result(ctx, s, "listing backends", func(t *tx) (page *account.BackendPage, err error) {
+		page = &account.BackendPage{}
 		page.Backends, page.More, err = backends.page(t, p, `account_id = $1 AND kind = $2`, accountID, string(kind))
 		if err != nil || len(page.Backends) == 0 {
-			return err
+			return page, err
 		}
 		byID := map[string]*account.Backend{}
 		for i := range page.Backends {
 			byID[page.Backends[i].ID] = &page.Backends[i]
 		}
 		first, last := page.Backends[len(page.Backends)-1].ID, page.Backends[0].ID
-		return t.addChildren(byID, `parent_id BETWEEN $1 AND $2`, first, last)
+		return page, t.addChildren(byID, `parent_id BETWEEN $1 AND $2`, first, last)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return page, nil
 }
 
 // PatchBackend implements account.Backends.
@@ -255,7 +238,7 @@ func (s *Store) DeleteBackend(ctx context.Context, by account.Caller, kind accou
 			return err
 		}
 		backends.audit(t, by, backends.deleted, existing)
-		return t.exec(`DELETE FROM backends WHERE account_id = $1 AND id = $2`, by.AccountID, id)
+		return t.Exec(`DELETE FROM backends WHERE account_id = $1 AND id = $2`, by.AccountID, id)
 	})
 }
 
@@ -265,7 +248,7 @@ const maxUsers = 5
 // refuseUsed refuses to take away what others refer to, and names them.
 func (t *tx) refuseUsed(id string) error {
 	var users, ids []string
-	err := t.each(func(from scanner) error {
+	err := t.Each(func(from scanner) error {
 		var user, what string
 		err := from.Scan(&user, &what)
 		users, ids = append(users, strings.ReplaceAll(what, "_", " ")+" "+user), append(ids, user)
@@ -277,7 +260,7 @@ func (t *tx) refuseUsed(id string) error {
 	if err != nil {
 		return err
 	}
-	err = t.each(func(from scanner) error {
+	err = t.Each(func(from scanner) error {
 		var user, url string
 		err := from.Scan(&user, &url)
 		users, ids = append(users, "endpoint "+user+" ("+url+")"), append(ids, user)

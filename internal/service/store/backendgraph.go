@@ -23,7 +23,7 @@ type backendGraph struct {
 func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
 	g := &backendGraph{kinds: map[string]account.BackendKind{}, children: map[string][]string{},
 		parents: map[string][]string{}}
-	err := t.each(func(from scanner) error {
+	err := t.Each(func(from scanner) error {
 		var id, kind string
 		err := from.Scan(&id, &kind)
 		g.kinds[id] = account.BackendKind(kind)
@@ -32,7 +32,7 @@ func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g, t.each(func(from scanner) error {
+	return g, t.Each(func(from scanner) error {
 		var parent, child string
 		err := from.Scan(&parent, &child)
 		g.children[parent] = append(g.children[parent], child)
@@ -145,7 +145,7 @@ func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
 		return nil
 	}
 	above := reachable(g.parents, b.ID)
-	return t.each(func(from scanner) error {
+	return t.Each(func(from scanner) error {
 		var used, endpoint, url string
 		if err := from.Scan(&used, &endpoint, &url); err != nil || !above[used] {
 			return err
@@ -160,30 +160,25 @@ func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
 
 // BackendTree implements account.BackendTrees.
 func (s *Store) BackendTree(ctx context.Context, accountID, id string) (*account.BackendTree, error) {
-	var tree *account.BackendTree
-	err := s.read(ctx, "reading backends", func(t *tx) error {
+	return result(ctx, s, "reading backends", func(t *tx) (*account.BackendTree, error) {
 		const below = `WITH RECURSIVE below (id) AS (SELECT id FROM backends WHERE account_id = $1 AND id = $2
 			UNION SELECT c.child_id FROM backend_children c JOIN below ON c.parent_id = below.id) `
-		tree = &account.BackendTree{Root: id, All: map[string]account.Backend{}}
+		tree := &account.BackendTree{Root: id, All: map[string]account.Backend{}}
 		all, err := backends.all(t, `id IN (`+below+`SELECT id FROM below)`, accountID, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		found := map[string]*account.Backend{}
 		for i := range all {
 			found[all[i].ID] = &all[i]
 		}
 		if found[id] == nil {
-			return notFound("backend", id)
+			return nil, notFound("backend", id)
 		}
 		err = t.addChildren(found, `parent_id IN (`+below+`SELECT id FROM below)`, accountID, id)
 		for _, b := range found {
 			tree.All[b.ID] = *b
 		}
-		return err
+		return tree, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return tree, nil
 }

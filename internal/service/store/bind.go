@@ -74,7 +74,7 @@ func (t *tx) bind(r account.BindRequest, result *account.BindResult) (*endpointR
 	}
 	result.PolicyReplaced = newPolicy && (kind == account.Modified || r.ReplacePoolPolicy) || replaced
 	if kind == account.Modified && !newPolicy && !differs(before, row.e) {
-		return row, t.exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
+		return row, t.Exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
 	}
 	row.e.UpdatedAt = t.now
 	t.changed(kind, row)
@@ -107,7 +107,7 @@ type bindPlace struct {
 // endpoint would stay online for ever.
 func (t *tx) placeOf(r account.BindRequest) (at bindPlace, err error) {
 	cluster, object := ownerKey(r.Owner)
-	err = t.row(`SELECT s.region, s.instance_id, COUNT(e.id),
+	err = t.Row(`SELECT s.region, s.instance_id, COUNT(e.id),
 			COUNT(CASE WHEN e.scheme <> $6 OR e.type = $7 OR `+othersOwner(8)+` THEN 1 END)
 		FROM tunnel_sessions AS s LEFT JOIN endpoints AS e
 			ON e.account_id = s.account_id AND e.binding = $3 AND e.host = $4 AND e.port = $5
@@ -138,7 +138,7 @@ func (t *tx) refuseOthers(r account.BindRequest, at bindPlace) error {
 // liveSession returns the region of a live session. An ended session may not bind: its rows would
 // never be deleted.
 func (t *tx) liveSession(accountID, sessionID string) (region string, err error) {
-	err = t.row(`SELECT region FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
+	err = t.Row(`SELECT region FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
 		Scan(&region)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", errSessionOver(sessionID)
@@ -153,13 +153,10 @@ func errSessionOver(id string) error {
 // refuseOtherScheme holds the rule that one host and port has one scheme in an account.
 func (t *tx) refuseOtherScheme(r account.BindRequest) error {
 	var id, url string
-	err := t.row(`SELECT id, url FROM endpoints
+	found, err := t.Row(`SELECT id, url FROM endpoints
 		WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
-		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Scan(&id, &url)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
+		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Find(&id, &url)
+	if err != nil || !found {
 		return err
 	}
 	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": url},
@@ -172,7 +169,7 @@ func (t *tx) refuseOtherScheme(r account.BindRequest) error {
 // and its hostname.
 func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, error) {
 	var count int
-	if err := t.row(`SELECT endpoints FROM accounts WHERE id = $1`, r.AccountID).Scan(&count); err != nil {
+	if err := t.Row(`SELECT endpoints FROM accounts WHERE id = $1`, r.AccountID).Scan(&count); err != nil {
 		return nil, err
 	}
 	if count += t.log.numbers[r.AccountID].owedEndpoints; count >= t.s.opt.MaxEndpoints {
@@ -200,23 +197,20 @@ func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, erro
 func (t *tx) slotID(r account.BindRequest, slot string) (string, error) {
 	var id string
 	var expires int64
-	err := t.row(
+	_, err := t.Row(
 		`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
-		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot).Scan(&id, &expires)
-	if err == nil && expires > micros(t.now) {
-		return id, nil
+		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot).Find(&id, &expires)
+	if err == nil && expires <= micros(t.now) {
+		id = account.NewID(account.PrefixEndpoint, t.now)
 	}
-	if err == nil || errors.Is(err, sql.ErrNoRows) {
-		return account.NewID(account.PrefixEndpoint, t.now), nil
-	}
-	return "", err
+	return id, err
 }
 
 // projectionID returns the id that the hostname is projected by: that of its first endpoint. The
 // hostname is in use from now on.
 func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, error) {
 	var projection string
-	err := t.row(
+	err := t.Row(
 		`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
 		ON CONFLICT (account_id, binding, host) DO UPDATE SET expires_at = 0, projection_id =
 			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5
@@ -247,8 +241,9 @@ func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom stri
 // urlTaken is the refusal of a bind at the URL of an endpoint without an owner that is online.
 func (t *tx) urlTaken(row *endpointRow, holder string, r account.BindRequest) error {
 	var ip string
-	err := t.row(`SELECT ip FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, holder, row.e.AccountID).Scan(&ip)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	_, err := t.Row(`SELECT ip FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, holder, row.e.AccountID).
+		Find(&ip)
+	if err != nil {
 		return err
 	}
 	if ip == "" {
@@ -308,7 +303,7 @@ func (t *tx) endSession(accountID, sessionID string, end account.SessionEnd) err
 	if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
 		return err
 	}
-	if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID,
+	if err := t.Exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID,
 		accountID); err != nil {
 		return err
 	}
@@ -327,11 +322,11 @@ const heldBy = `session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`
 // when it was the last.
 func (t *tx) deleteEndpoint(row *endpointRow) error {
 	e := &row.e
-	if err := t.exec(`DELETE FROM endpoints WHERE id = $1`, e.ID); err != nil {
+	if err := t.Exec(`DELETE FROM endpoints WHERE id = $1`, e.ID); err != nil {
 		return err
 	}
 	expires := micros(t.now.Add(t.s.opt.Reserve))
-	err := t.exec(`INSERT INTO slot_reservations (account_id, binding, host, port, slot, endpoint_id, expires_at)
+	err := t.Exec(`INSERT INTO slot_reservations (account_id, binding, host, port, slot, endpoint_id, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT (account_id, binding, host, port, slot)
 		DO UPDATE SET endpoint_id = excluded.endpoint_id, expires_at = excluded.expires_at`,
@@ -339,10 +334,9 @@ func (t *tx) deleteEndpoint(row *endpointRow) error {
 	if err != nil {
 		return err
 	}
-	err = t.exec(`UPDATE hostnames SET expires_at = $1 WHERE account_id = $2 AND binding = $3 AND host = $4
+	err = t.Exec(`UPDATE hostnames SET expires_at = $1 WHERE account_id = $2 AND binding = $3 AND host = $4
 		AND NOT EXISTS (SELECT 1 FROM endpoints WHERE account_id = $2 AND binding = $3 AND host = $4)`, expires,
-		e.AccountID,
-		e.Bindings[0], e.Host)
+		e.AccountID, e.Bindings[0], e.Host)
 	if err != nil {
 		return err
 	}

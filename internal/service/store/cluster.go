@@ -5,8 +5,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"strconv"
 	"time"
 
@@ -87,15 +85,15 @@ func (t *tx) checkCluster(c *account.Cluster) error {
 	}
 	for _, k := range c.JWKS.Keys {
 		var id string
-		err := t.row(`SELECT cluster_id FROM cluster_keys WHERE account_id = $1 AND key_id = $2 AND cluster_id <> $3`,
-			c.AccountID, k.KeyID, c.ID).Scan(&id)
-		if err == nil {
+		taken, err := t.Row(`SELECT cluster_id FROM cluster_keys
+			WHERE account_id = $1 AND key_id = $2 AND cluster_id <> $3`, c.AccountID, k.KeyID, c.ID).Find(&id)
+		if err != nil {
+			return err
+		}
+		if taken {
 			return &account.Error{Code: account.CodeInUse, Details: map[string]string{"cluster_id": id, "kid": k.KeyID},
 				Msg: "the key with the kid \"" + account.Shorten(k.KeyID) + "\" is one of cluster " + id + "; a key " +
 					"belongs to one cluster: change or delete that cluster first"}
-		}
-		if !errors.Is(err, sql.ErrNoRows) {
-			return err
 		}
 	}
 	return nil
@@ -107,13 +105,13 @@ func (t *tx) indexCluster(c *account.Cluster) error {
 		return err
 	}
 	for _, k := range c.JWKS.Keys {
-		if err := t.exec(`INSERT INTO cluster_keys (account_id, key_id, cluster_id) VALUES ($1, $2, $3)`, c.AccountID,
+		if err := t.Exec(`INSERT INTO cluster_keys (account_id, key_id, cluster_id) VALUES ($1, $2, $3)`, c.AccountID,
 			k.KeyID, c.ID); err != nil {
 			return err
 		}
 	}
 	for _, subject := range c.Subjects {
-		if err := t.exec(`INSERT INTO cluster_subjects (id, cluster_id) VALUES ($1, $2)`, subject.ID,
+		if err := t.Exec(`INSERT INTO cluster_subjects (id, cluster_id) VALUES ($1, $2)`, subject.ID,
 			c.ID); err != nil {
 			return err
 		}
@@ -122,10 +120,10 @@ func (t *tx) indexCluster(c *account.Cluster) error {
 }
 
 func (t *tx) unindexCluster(c *account.Cluster) error {
-	if err := t.exec(`DELETE FROM cluster_keys WHERE cluster_id = $1`, c.ID); err != nil {
+	if err := t.Exec(`DELETE FROM cluster_keys WHERE cluster_id = $1`, c.ID); err != nil {
 		return err
 	}
-	return t.exec(`DELETE FROM cluster_subjects WHERE cluster_id = $1`, c.ID)
+	return t.Exec(`DELETE FROM cluster_subjects WHERE cluster_id = $1`, c.ID)
 }
 
 // Cluster implements account.Clusters.

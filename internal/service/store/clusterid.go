@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // clusterSweep is how often exports of vanished clusters are looked for, and so how long exporters
@@ -23,14 +24,9 @@ func (t *tx) claimClusterID(r account.BindRequest) error {
 		return nil
 	}
 	id, uid, accountID := r.URL.ClusterID(), r.Owner.Cluster, r.AccountID
-	var claims []clusterClaim
-	err := t.each(func(from scanner) error {
-		var c clusterClaim
-		err := from.Scan(&c.id, &c.uid)
-		claims = append(claims, c)
-		return err
-	}, `SELECT cluster_id, cluster_uid FROM cluster_ids WHERE account_id = $1 AND (cluster_id = $2 OR cluster_uid = $3)
-		ORDER BY cluster_id`, accountID, id, uid)
+	claims, err := sqldb.List(t.Tx, func(c *clusterClaim) []any { return []any{&c.id, &c.uid} },
+		`SELECT cluster_id, cluster_uid FROM cluster_ids
+		WHERE account_id = $1 AND (cluster_id = $2 OR cluster_uid = $3) ORDER BY cluster_id`, accountID, id, uid)
 	if err != nil || len(claims) == 1 && claims[0] == (clusterClaim{id, uid}) {
 		return err
 	}
@@ -39,7 +35,7 @@ func (t *tx) claimClusterID(r account.BindRequest) error {
 			return err
 		}
 	}
-	return t.exec(`INSERT INTO cluster_ids (account_id, cluster_id, cluster_uid, seen_at) VALUES ($1, $2, $3, $4)`,
+	return t.Exec(`INSERT INTO cluster_ids (account_id, cluster_id, cluster_uid, seen_at) VALUES ($1, $2, $3, $4)`,
 		accountID, id, uid, micros(t.now))
 }
 
@@ -55,7 +51,7 @@ func (t *tx) endClaim(accountID string, held, wanted clusterClaim) error {
 		return err
 	}
 	if row == nil {
-		return t.exec(`DELETE FROM cluster_ids WHERE account_id = $1 AND cluster_id = $2`, accountID, held.id)
+		return t.Exec(`DELETE FROM cluster_ids WHERE account_id = $1 AND cluster_id = $2`, accountID, held.id)
 	}
 	details := map[string]string{"cluster_id": held.id, "cluster_uid": held.uid, "endpoint_id": row.e.ID}
 	if held.uid == wanted.uid {
@@ -103,12 +99,12 @@ func (s *Store) recordClusterUses(ctx context.Context, before int64) error {
 		const keysOf = `FROM (SELECT account_id, cluster_uid, last_used_at FROM api_keys
 				UNION ALL SELECT account_id, cluster_uid, last_used_at FROM clusters) AS k
 			WHERE k.account_id = cluster_ids.account_id AND k.cluster_uid = cluster_ids.cluster_uid`
-		err := t.exec(`UPDATE cluster_ids SET seen_at = (SELECT MAX(k.last_used_at) ` + keysOf + `)
+		err := t.Exec(`UPDATE cluster_ids SET seen_at = (SELECT MAX(k.last_used_at) ` + keysOf + `)
 			WHERE EXISTS (SELECT 1 ` + keysOf + ` AND k.last_used_at > cluster_ids.seen_at)`)
 		if err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM cluster_ids WHERE seen_at <= $1 AND NOT EXISTS (SELECT 1 FROM endpoints AS e
+		return t.Exec(`DELETE FROM cluster_ids WHERE seen_at <= $1 AND NOT EXISTS (SELECT 1 FROM endpoints AS e
 			WHERE e.account_id = cluster_ids.account_id AND e.owner_cluster <> ''
 			AND e.owner_cluster = cluster_ids.cluster_uid AND e.binding = $2)`, before, account.BindingClusterset)
 	})

@@ -5,31 +5,26 @@ package store
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // ClusterByKey implements account.ClusterTokens.
-func (s *Store) ClusterByKey(ctx context.Context, accountID, keyID string) (c *account.Cluster, err error) {
-	err = s.read(ctx, "looking for the cluster of a key", func(t *tx) (err error) {
+func (s *Store) ClusterByKey(ctx context.Context, accountID, keyID string) (*account.Cluster, error) {
+	return result(ctx, s, "looking for the cluster of a key", func(t *tx) (*account.Cluster, error) {
 		if err := t.accountExists(accountID); err != nil {
-			return err
+			return nil, err
 		}
-		c, err = clusters.first(t, `account_id = $1 AND id IN
+		c, err := clusters.first(t, `account_id = $1 AND id IN
 			(SELECT cluster_id FROM cluster_keys WHERE account_id = $1 AND key_id = $2)`, accountID, keyID)
 		if err == nil && c == nil {
 			err = account.Errorf(account.CodeUnknownKey, "no cluster of the account has a key with the kid %q; "+
 				"after a change of a cluster's keys: kubectl get --raw /openid/v1/jwks | fairlead api clusters update "+
 				"ID --add-jwks-file -", account.Shorten(keyID))
 		}
-		return err
+		return c, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 // PinServiceAccount implements account.ClusterTokens. Transactions that write follow one another,
@@ -119,17 +114,15 @@ func (t *tx) updateKeys(c *account.Cluster, by account.Caller, details map[strin
 }
 
 // IssuerClusters implements account.IssuerKeys.
-func (s *Store) IssuerClusters(ctx context.Context, accountID, issuer string) (found []account.Cluster, err error) {
-	err = s.read(ctx, "looking for clusters of an issuer", func(t *tx) error {
+func (s *Store) IssuerClusters(ctx context.Context, accountID, issuer string) ([]account.Cluster, error) {
+	return result(ctx, s, "looking for clusters of an issuer", func(t *tx) ([]account.Cluster, error) {
 		q := query{text: `key_source = $1`, args: []any{string(account.KeysFromIssuer)}}
 		if accountID != "" {
 			q.andIf(true, `account_id = `, accountID)
 			q.andIf(true, `issuer = `, issuer)
 		}
-		found, err = clusters.all(t, q.text, q.args...)
-		return err
+		return clusters.all(t, q.text, q.args...)
 	})
-	return found, err
 }
 
 // LearnPublished implements account.IssuerKeys.
@@ -191,28 +184,24 @@ func (s *Store) MarkClusterUsed(id string) { s.recordUse(clusterUsed, id) }
 func (t *tx) eachLiveSubject(
 	uses []account.CredentialUse, do func(*account.Cluster, *account.ClusterSubject, account.CredentialUse),
 ) error {
-	for batch := range slices.Chunk(uses, inListBatch) {
-		ids := make([]string, len(batch))
-		for i, use := range batch {
-			ids[i] = use.ID
+	ids := make([]string, len(uses))
+	for i, use := range uses {
+		ids[i] = use.ID
+	}
+	bySubject := make(map[string]*account.Cluster)
+	err := t.EachIn(ids, "", func(from scanner) error {
+		c, err := clusters.scan(from)
+		for _, subject := range c.Subjects {
+			bySubject[subject.ID] = &c
 		}
-		q := query{}
-		in := q.in(`id`, ids)
-		found, err := clusters.all(t, `id IN (SELECT cluster_id FROM cluster_subjects WHERE `+in+`)`, q.args...)
-		if err != nil {
-			return err
-		}
-		bySubject := make(map[string]*account.Cluster)
-		for i := range found {
-			for _, subject := range found[i].Subjects {
-				bySubject[subject.ID] = &found[i]
-			}
-		}
-		for _, use := range batch {
-			c := bySubject[use.ID]
-			if c == nil {
-				continue
-			}
+		return err
+	}, `SELECT `+clusters.names+` FROM clusters WHERE id <> $1
+		AND id IN (SELECT cluster_id FROM cluster_subjects WHERE id IN IDS)`)
+	if err != nil {
+		return err
+	}
+	for _, use := range uses {
+		if c := bySubject[use.ID]; c != nil {
 			if subject := c.Subject(use.ID); c.Admits(subject, use.Token, t.now) {
 				do(c, subject, use)
 			}

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
@@ -240,7 +241,7 @@ func untilUnlocked(t *testing.T, opt store.Options) {
 	t.Helper()
 	var err error
 	for range 60 { // LockServer waits for a moment itself
-		var lock *store.ServerLock
+		var lock *sqldb.ServerLock
 		if lock, err = store.LockServer(t.Context(), opt); err == nil {
 			storetest.Must(t, lock.Release())
 			return

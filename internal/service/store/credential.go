@@ -5,8 +5,6 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +36,7 @@ func (ct *credentialTable[T]) bySecret(
 		return nil, account.Errorf(account.CodeNoCredential, "an %s is required", ct.noun)
 	case strings.HasPrefix(secret, otherPrefix):
 		return nil, account.Errorf(account.CodeWrongKind, "this is an %s (%s…); an %s (%s…) is required here",
-			otherNoun,
-			otherPrefix, ct.noun, ct.prefix)
+			otherNoun, otherPrefix, ct.noun, ct.prefix)
 	}
 	var found *T
 	err := s.read(ctx, "looking for "+ct.noun, func(t *tx) (err error) {
@@ -64,69 +61,44 @@ func (ct *credentialTable[T]) bySecret(
 }
 
 // allOf returns all credentials of an account, newest first; CodeNotFound for an unknown account.
-func (ct *credentialTable[T]) allOf(ctx context.Context, s *Store, accountID string) (all []T, err error) {
-	err = s.read(ctx, "listing "+ct.noun+"s", func(t *tx) (err error) {
+func (ct *credentialTable[T]) allOf(ctx context.Context, s *Store, accountID string) ([]T, error) {
+	return result(ctx, s, "listing "+ct.noun+"s", func(t *tx) ([]T, error) {
 		if err := t.accountExists(accountID); err != nil {
-			return err
+			return nil, err
 		}
-		all, err = ct.all(t, `account_id = $1 ORDER BY id DESC`, accountID)
-		return err
+		return ct.all(t, `account_id = $1 ORDER BY id DESC`, accountID)
 	})
-	return all, err
 }
 
-const (
-	// inListBatch bounds the length of an IN list.
-	inListBatch = 500
-	// notExpired selects credentials by their expiry; $1 is the time.
-	notExpired = `(expires_at = 0 OR expires_at > $1)`
-)
+// notExpired selects credentials by their expiry; $1 is the time.
+const notExpired = `(expires_at = 0 OR expires_at > $1)`
 
 // LiveCredentials implements account.Authenticator.
 func (s *Store) LiveCredentials(
 	ctx context.Context, uses []account.CredentialUse,
 ) (map[account.CredentialUse]bool, error) {
-	live := make(map[account.CredentialUse]bool, len(uses))
 	ids, subjects := splitUses(uses)
-	err := s.read(ctx, "looking for live credentials", func(t *tx) error {
-		for batch := range slices.Chunk(ids, inListBatch) {
-			in, args := inList(batch, micros(t.now))
-			err := t.each(func(from scanner) error {
-				var use account.CredentialUse
-				err := from.Scan(&use.ID)
-				live[use] = true
-				return err
-			}, `SELECT id FROM api_keys WHERE `+notExpired+` AND id IN `+in+
-				` UNION ALL SELECT id FROM authtokens WHERE `+notExpired+` AND id IN `+in, args...)
-			if err != nil {
-				return err
-			}
+	return result(ctx, s, "looking for live credentials", func(t *tx) (map[account.CredentialUse]bool, error) {
+		live := make(map[account.CredentialUse]bool, len(uses))
+		err := t.EachIn(ids, micros(t.now), func(from scanner) error {
+			var use account.CredentialUse
+			err := from.Scan(&use.ID)
+			live[use] = true
+			return err
+		}, `SELECT id FROM api_keys WHERE `+notExpired+` AND id IN IDS
+			UNION ALL SELECT id FROM authtokens WHERE `+notExpired+` AND id IN IDS`)
+		if err != nil {
+			return nil, err
 		}
-		return t.eachLiveSubject(subjects,
+		return live, t.eachLiveSubject(subjects,
 			func(_ *account.Cluster, _ *account.ClusterSubject, use account.CredentialUse) { live[use] = true })
 	})
-	if err != nil {
-		return nil, err
-	}
-	return live, nil
-}
-
-// inList returns the placeholders of an IN list, "($2, $3)", and all arguments: the first, then the
-// ids.
-func inList(ids []string, first any) (in string, args []any) {
-	args = append(args, first)
-	places := make([]string, len(ids))
-	for i, id := range ids {
-		args = append(args, id)
-		places[i] = fmt.Sprintf("$%d", i+2)
-	}
-	return `(` + strings.Join(places, ", ") + `)`, args
 }
 
 // checkLimit refuses one more row of the account in a table that has as many as it may.
 func (t *tx) checkLimit(table, nouns, accountID string, most int, remedy string) error {
 	var count int
-	if err := t.row(`SELECT COUNT(*) FROM `+table+` WHERE account_id = $1`, accountID).Scan(&count); err != nil {
+	if err := t.Row(`SELECT COUNT(*) FROM `+table+` WHERE account_id = $1`, accountID).Scan(&count); err != nil {
 		return err
 	}
 	if count >= most {

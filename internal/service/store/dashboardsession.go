@@ -5,8 +5,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -23,7 +21,7 @@ func (s *Store) SignIn(ctx context.Context, key *account.APIKey, tokenHash []byt
 			return err
 		}
 		session.Key, session.ExpiresAt = *current, t.now.Add(account.DashboardLife)
-		return t.exec(
+		return t.Exec(
 			`INSERT INTO dashboard_sessions (token_hash, account_id, api_key_id, expires_at) VALUES ($1, $2, $3, $4)`,
 			notNil(tokenHash), current.AccountID, current.ID, micros(session.ExpiresAt))
 	})
@@ -39,13 +37,13 @@ func (s *Store) DashboardSession(ctx context.Context, tokenHash []byte) (*accoun
 	err := s.read(ctx, "looking for a dashboard session", func(t *tx) error {
 		var accountID, keyID string
 		var expires int64
-		err := t.row(`SELECT account_id, api_key_id, expires_at FROM dashboard_sessions WHERE token_hash = $1`,
-			notNil(tokenHash)).Scan(&accountID, &keyID, &expires)
-		if errors.Is(err, sql.ErrNoRows) || err == nil && expires <= micros(t.now) {
-			return errSignedOut()
-		}
+		_, err := t.Row(`SELECT account_id, api_key_id, expires_at FROM dashboard_sessions WHERE token_hash = $1`,
+			notNil(tokenHash)).Find(&accountID, &keyID, &expires)
 		if err != nil {
 			return err
+		}
+		if expires <= micros(t.now) { // or there is none
+			return errSignedOut()
 		}
 		key, err := apiKeys.get(t, accountID, keyID)
 		if account.CodeOf(err) == account.CodeNotFound || err == nil && !key.Valid(t.now) {
@@ -67,7 +65,7 @@ func (s *Store) DashboardSession(ctx context.Context, tokenHash []byte) (*accoun
 // SignOut implements account.DashboardSessions.
 func (s *Store) SignOut(ctx context.Context, tokenHash []byte) error {
 	return s.write(ctx, "signing out of the dashboard", func(t *tx) error {
-		return t.exec(`DELETE FROM dashboard_sessions WHERE token_hash = $1`, notNil(tokenHash))
+		return t.Exec(`DELETE FROM dashboard_sessions WHERE token_hash = $1`, notNil(tokenHash))
 	})
 }
 

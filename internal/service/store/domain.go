@@ -5,13 +5,12 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // GrantDomain implements account.Domains.
@@ -27,13 +26,12 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 			return err
 		}
 		var made int64
-		err := t.row(`SELECT created_at FROM domains WHERE account_id = $1 AND pattern = $2`, accountID, pattern).
-			Scan(&made)
-		if err == nil {
+		granted, err := t.Row(`SELECT created_at FROM domains WHERE account_id = $1 AND pattern = $2`, accountID,
+			pattern).Find(&made)
+		if granted {
 			d.CreatedAt = fromMicros(made)
-			return nil
 		}
-		if !errors.Is(err, sql.ErrNoRows) {
+		if err != nil || granted {
 			return err
 		}
 		if err := t.refuseOwnHost(pattern); err != nil {
@@ -42,7 +40,7 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 		if err := t.refuseOverlap(accountID, pattern); err != nil {
 			return err
 		}
-		err = t.exec(`INSERT INTO domains (pattern, account_id, created_at) VALUES ($1, $2, $3)`, pattern, accountID,
+		err = t.Exec(`INSERT INTO domains (pattern, account_id, created_at) VALUES ($1, $2, $3)`, pattern, accountID,
 			micros(t.now))
 		if err != nil {
 			return err
@@ -59,7 +57,7 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 // refuseOwnHost refuses a host of the server's own URLs, as the server has recorded them.
 func (t *tx) refuseOwnHost(pattern string) error {
 	var own string
-	if err := t.row(`SELECT own_hosts FROM store`).Scan(&own); err != nil {
+	if err := t.Row(`SELECT own_hosts FROM store`).Scan(&own); err != nil {
 		return err
 	}
 	if slices.Contains(strings.Fields(own), pattern) {
@@ -78,30 +76,16 @@ func (t *tx) refuseOverlap(accountID, pattern string) error {
 		overlaps += fmt.Sprintf(` OR pattern LIKE $%d`, len(q.args))
 	}
 	var taken, owner string
-	err := t.row(
+	overlap, err := t.Row(
 		`SELECT pattern, (SELECT name FROM accounts WHERE accounts.id = domains.account_id) FROM domains WHERE `+
 			q.text+` AND (`+overlaps+`)
-		ORDER BY pattern LIMIT 1`, q.args...).Scan(&taken, &owner)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
+		ORDER BY pattern LIMIT 1`, q.args...).Find(&taken, &owner)
+	if err != nil || !overlap {
 		return err
 	}
 	return account.Errorf(account.CodeInUse,
 		"%s overlaps %s, which is granted to account %s; a host belongs to one account: revoke that grant first",
-		pattern,
-		taken, owner)
-}
-
-// in returns the condition that a column has one of the values.
-func (q *query) in(column string, values []string) string {
-	places := make([]string, len(values))
-	for i, v := range values {
-		q.args = append(q.args, v)
-		places[i] = fmt.Sprintf("$%d", len(q.args))
-	}
-	return column + ` IN (` + strings.Join(places, `, `) + `)`
+		pattern, taken, owner)
 }
 
 // RevokeDomain implements account.Domains.
@@ -111,11 +95,9 @@ func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
 		return err
 	}
 	return s.write(ctx, "revoking a domain", func(t *tx) error {
-		var found string
-		err := t.row(`DELETE FROM domains WHERE account_id = $1 AND pattern = $2 RETURNING pattern`, accountID,
-			pattern).
-			Scan(&found)
-		if errors.Is(err, sql.ErrNoRows) {
+		found, err := t.Exists(`DELETE FROM domains WHERE account_id = $1 AND pattern = $2 RETURNING pattern`,
+			accountID, pattern)
+		if err == nil && !found {
 			return account.Errorf(account.CodeNotFound, "%s is not granted to this account", pattern)
 		}
 		if err != nil {
@@ -156,7 +138,7 @@ func (t *tx) followGrants(accountID string) error {
 // grantsOf returns a function that reports whether the account may have a host.
 func (t *tx) grantsOf(accountID string) (func(host string) bool, error) {
 	patterns := map[string]bool{}
-	err := t.each(func(from scanner) error {
+	err := t.Each(func(from scanner) error {
 		var p string
 		err := from.Scan(&p)
 		patterns[p] = true
@@ -174,19 +156,12 @@ func (s *Store) reserved(host string) bool { return slices.Contains(s.opt.OwnHos
 
 // ListDomains implements account.Domains.
 func (s *Store) ListDomains(ctx context.Context, accountID string) ([]account.Domain, error) {
-	var all []account.Domain
-	err := s.read(ctx, "listing domains", func(t *tx) error {
-		return t.each(func(from scanner) error {
-			var d account.Domain
-			var made int64
-			err := from.Scan(&d.Pattern, &d.AccountID, &made)
-			d.CreatedAt = fromMicros(made)
-			all = append(all, d)
-			return err
+	return result(ctx, s, "listing domains", func(t *tx) ([]account.Domain, error) {
+		return sqldb.List(t.Tx, func(d *account.Domain) []any {
+			return []any{&d.Pattern, &d.AccountID, timeField(&d.CreatedAt)}
 		}, `SELECT pattern, account_id, created_at FROM domains WHERE account_id = $1 OR $1 = '' ORDER BY pattern`,
 			accountID)
 	})
-	return all, err
 }
 
 // ruleUngranted is the one text for a host that the account may not have: it does not tell whether
@@ -214,51 +189,42 @@ func (t *tx) ownerOf(host string) (accountID string, err error) {
 		return "", nil
 	}
 	var q query
-	err = t.row(`SELECT account_id FROM domains WHERE `+q.in(`pattern`, account.DomainPatterns(host))+
-		` ORDER BY pattern LIMIT 1`, q.args...).Scan(&accountID)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
-	}
+	_, err = t.Row(`SELECT account_id FROM domains WHERE `+q.in(`pattern`, account.DomainPatterns(host))+
+		` ORDER BY pattern LIMIT 1`, q.args...).Find(&accountID)
 	return accountID, err
 }
 
 // GrantedHosts implements account.PublicHosts.
 func (s *Store) GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error) {
-	granted := make(map[string]bool, len(hosts))
-	err := s.read(ctx, "reading grants of domains", func(t *tx) error {
+	return result(ctx, s, "reading grants of domains", func(t *tx) (map[string]bool, error) {
 		may, err := t.grantsOf(accountID)
-		if err != nil {
-			return err
-		}
+		granted := make(map[string]bool, len(hosts))
 		for _, h := range hosts {
 			granted[h] = may(h)
 		}
-		return nil
+		return granted, err
 	})
-	return granted, err
 }
 
 // PublicEndpoint implements account.PublicHosts.
 func (s *Store) PublicEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
-	var e *account.Endpoint
-	err := s.read(ctx, "finding a public endpoint", func(t *tx) error {
+	return result(ctx, s, "finding a public endpoint", func(t *tx) (*account.Endpoint, error) {
 		owner, err := t.ownerOf(host)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		row, err := t.endpointWhere(
 			`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 ORDER BY online DESC, id LIMIT 1`,
 			owner, account.BindingPublic, host, port)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if row == nil {
-			return account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d", account.Shorten(host),
-				port)
+			return nil, account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d",
+				account.Shorten(host), port)
 		}
 		p, err := t.policyOf(row) // an endpoint without its policy must not be served
-		row.e.TrafficPolicy, e = p.text, &row.e
-		return err
+		row.e.TrafficPolicy = p.text
+		return &row.e, err
 	})
-	return e, err
 }

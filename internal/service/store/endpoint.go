@@ -154,33 +154,26 @@ func (t *tx) endpointsWhere(condition string, args ...any) ([]*endpointRow, erro
 
 // Endpoint implements account.Endpoints.
 func (s *Store) Endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
-	var e *account.Endpoint
-	err := s.read(ctx, "reading endpoint", func(t *tx) error {
+	return result(ctx, s, "reading endpoint", func(t *tx) (*account.Endpoint, error) {
 		row, err := t.endpointWhere(`account_id = $1 AND id = $2`, accountID, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if row == nil {
-			return notFound("endpoint", id)
+			return nil, notFound("endpoint", id)
 		}
 		p, err := t.policyOf(row)
-		row.e.TrafficPolicy, e = p.text, &row.e
-		return err
+		row.e.TrafficPolicy = p.text
+		return &row.e, err
 	})
-	return e, err
 }
 
 // EndpointReserved implements account.Endpoints.
-func (s *Store) EndpointReserved(ctx context.Context, accountID, id string) (reserved bool, err error) {
-	err = s.read(ctx, "looking for a reservation", func(t *tx) error {
-		var n int
-		err := t.row(
-			`SELECT COUNT(*) FROM slot_reservations WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`,
-			accountID, id, micros(t.now)).Scan(&n)
-		reserved = n > 0
-		return err
+func (s *Store) EndpointReserved(ctx context.Context, accountID, id string) (bool, error) {
+	return result(ctx, s, "looking for a reservation", func(t *tx) (bool, error) {
+		return t.Exists(`SELECT 1 FROM slot_reservations
+			WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`, accountID, id, micros(t.now))
 	})
-	return reserved, err
 }
 
 // ListEndpoints implements account.Endpoints.
@@ -188,13 +181,12 @@ func (s *Store) ListEndpoints(
 	ctx context.Context, accountID string, f account.EndpointFilter, p account.Page,
 ) (*account.EndpointPage, error) {
 	limit := pageLimit(p)
-	page := &account.EndpointPage{StoreID: s.storeID}
-	err := s.read(ctx, "listing endpoints", func(t *tx) error {
+	return result(ctx, s, "listing endpoints", func(t *tx) (*account.EndpointPage, error) {
 		seq, _, err := t.counters(accountID, "seq", "compacted_seq")
 		if err != nil {
-			return err
+			return nil, err
 		}
-		page.Version = t.version(seq)
+		page := &account.EndpointPage{StoreID: s.storeID, Version: t.version(seq)}
 		q := query{args: []any{accountID}, text: `account_id = $1`}
 		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
 		q.andIn(`binding`, f.Bindings)
@@ -203,57 +195,25 @@ func (s *Store) ListEndpoints(
 		q.andIf(f.OwnerCluster != "", `owner_cluster <> '' AND owner_cluster = `, f.OwnerCluster)
 		rows, err := t.endpointsWhere(q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		page.More = len(rows) > limit
 		page.Endpoints = make([]account.Endpoint, 0, len(rows))
 		for _, row := range rows[:min(limit, len(rows))] {
 			page.Endpoints = append(page.Endpoints, row.e)
 		}
-		return nil
+		return page, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return page, nil
 }
 
 // counters reads two of the account's version numbers, and the epoch that they are of.
 func (t *tx) counters(accountID, current, compacted string) (seq, compactedSeq int64, err error) {
-	err = t.row(`SELECT a.`+current+`, a.`+compacted+`, s.epoch FROM accounts AS a, store AS s WHERE a.id = $1`,
+	err = t.Row(`SELECT a.`+current+`, a.`+compacted+`, s.epoch FROM accounts AS a, store AS s WHERE a.id = $1`,
 		accountID).Scan(&seq, &compactedSeq, &t.epoch)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, 0, notFound("account", accountID)
 	}
 	return seq, compactedSeq, err
-}
-
-// query is a growing WHERE clause with its arguments.
-type query struct {
-	text string
-	args []any
-}
-
-func (q *query) andIf(wanted bool, comparison string, value any) {
-	if wanted {
-		q.args = append(q.args, value)
-		q.text += fmt.Sprintf(" AND %s$%d", comparison, len(q.args))
-	}
-}
-
-// andIn adds the condition that the column has one of the values, if there are any.
-func (q *query) andIn(column string, values []string) {
-	for i, v := range values {
-		q.args = append(q.args, v)
-		separator := ", "
-		if i == 0 {
-			separator = " AND " + column + " IN ("
-		}
-		q.text += fmt.Sprintf("%s$%d", separator, len(q.args))
-	}
-	if len(values) > 0 {
-		q.text += ")"
-	}
 }
 
 func pageLimit(p account.Page) int {

@@ -56,7 +56,7 @@ func (t *tx) eventsAfter(
 		q.andIn(`binding`, f.Bindings)
 		q.andIf(f.URL != "", `url = `, f.URL)
 		read := 0
-		err := t.each(func(from scanner) error {
+		err := t.Each(func(from scanner) error {
 			if read++; len(found) == limit {
 				return nil
 			}

@@ -25,7 +25,7 @@ func TestWrite_ReportsFullDisk(t *testing.T) {
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})
 	session := f.Session()
-	storetest.Must(t, f.Store.SetMaxPages(t.Context(), 0))
+	storetest.Must(t, storetest.SetMaxPages(t.Context(), f.Store, 0))
 	bound := 0
 	for ; ; bound++ {
 		r := f.Request(session, fmt.Sprintf("http://e%d.demo", bound))
@@ -39,7 +39,7 @@ func TestWrite_ReportsFullDisk(t *testing.T) {
 	storetest.Equal(t, "endpoints", len(page.Endpoints), bound)
 	sameAsFolded(t, readLog(t, f.Store, f.AccountID, page.Version), page.Endpoints)
 	storetest.MustCode(t, f.Store.Ping(t.Context()), account.CodeUnavailable)
-	storetest.Must(t, f.Store.SetMaxPages(t.Context(), 1<<30))
+	storetest.Must(t, storetest.SetMaxPages(t.Context(), f.Store, 1<<30))
 	storetest.MustCode(t, f.Store.Ping(t.Context()), account.CodeUnavailable) // within probeEvery of the last write
 	f.Clock.Step(time.Second)
 	storetest.Must(t, f.Store.Ping(t.Context()))

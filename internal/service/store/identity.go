@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active,
@@ -31,7 +32,7 @@ func scanUser(from scanner) (account.User, error) {
 }
 
 func (t *tx) user(accountID, id string) (*account.User, error) {
-	u, err := scanUser(t.row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`, micros(t.now),
+	u, err := scanUser(t.Row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`, micros(t.now),
 		accountID, id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound("application user", id)
@@ -41,15 +42,9 @@ func (t *tx) user(accountID, id string) (*account.User, error) {
 
 // User implements account.Identities.
 func (s *Store) User(ctx context.Context, accountID, id string) (*account.User, error) {
-	var u *account.User
-	err := s.read(ctx, "reading an application user", func(t *tx) (err error) {
-		u, err = t.user(accountID, id)
-		return err
+	return result(ctx, s, "reading an application user", func(t *tx) (*account.User, error) {
+		return t.user(accountID, id)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return u, nil
 }
 
 // Users implements account.Identities.
@@ -57,8 +52,7 @@ func (s *Store) Users(
 	ctx context.Context, accountID string, f account.UserFilter, p account.Page,
 ) (users []account.User, more bool, err error) {
 	limit := pageLimit(p)
-	users = []account.User{}
-	err = s.read(ctx, "listing application users", func(t *tx) error {
+	err = s.read(ctx, "listing application users", func(t *tx) (err error) {
 		q := query{args: []any{micros(t.now), accountID}, text: `account_id = $2`}
 		order := `id DESC`
 		switch {
@@ -75,12 +69,9 @@ func (s *Store) Users(
 		q.andAccessed(f.AccessFilter)
 		q.andHasWords(`search`, f.Query)
 		q.andHas(`provider_search`, f.Provider)
-		return t.each(func(from scanner) error {
-			u, err := scanUser(from)
-			users = append(users, u)
-			return err
-		}, `SELECT `+withSessions+` FROM app_users WHERE `+q.text+fmt.Sprintf(` ORDER BY %s LIMIT %d`, order, limit+1),
-			q.args...)
+		users, err = sqldb.Collect(t.Tx, scanUser, `SELECT `+withSessions+` FROM app_users WHERE `+q.text+
+			fmt.Sprintf(` ORDER BY %s LIMIT %d`, order, limit+1), q.args...)
+		return err
 	})
 	if err != nil {
 		return nil, false, err
@@ -93,45 +84,45 @@ func (s *Store) Users(
 
 // AccessedEndpoints implements account.Identities.
 func (s *Store) AccessedEndpoints(ctx context.Context, accountID, userID string) ([]account.AccessedEndpoint, error) {
-	all := []account.AccessedEndpoint{}
-	err := s.read(ctx, "listing accessed endpoints", func(t *tx) error {
+	return result(ctx, s, "listing accessed endpoints", func(t *tx) ([]account.AccessedEndpoint, error) {
 		if _, err := t.user(accountID, userID); err != nil {
-			return err
+			return nil, err
 		}
-		return t.each(func(from scanner) error {
-			var a account.AccessedEndpoint
-			var endpoint string
-			var first, last int64
-			err := from.Scan(&a.URL, &endpoint, &first, &last)
-			a.Endpoint, a.First, a.Last = refTo(endpoint), fromMicros(first), fromMicros(last)
-			all = append(all, a)
-			return err
+		all, err := sqldb.List(t.Tx, func(a *account.AccessedEndpoint) []any {
+			return []any{&a.URL, refField(&a.Endpoint), timeField(&a.First), timeField(&a.Last)}
 		}, `SELECT url, endpoint_id, first_at, last_at FROM app_accesses WHERE user_id = $1 ORDER BY last_at DESC, url`,
 			userID)
+		return append([]account.AccessedEndpoint{}, all...), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
 }
 
 // IdentityProviders implements account.Identities.
 func (s *Store) IdentityProviders(ctx context.Context, accountID string) ([]account.IdentityProvider, error) {
-	all := []account.IdentityProvider{}
-	err := s.read(ctx, "listing identity providers", func(t *tx) error {
-		return t.each(func(from scanner) error {
-			var p account.IdentityProvider
-			err := from.Scan(&p.Name, &p.URL)
-			all = append(all, p)
-			return err
-		},
+	return result(ctx, s, "listing identity providers", func(t *tx) ([]account.IdentityProvider, error) {
+		all, err := sqldb.List(t.Tx, func(p *account.IdentityProvider) []any { return []any{&p.Name, &p.URL} },
 			`SELECT DISTINCT provider_name, provider_url FROM app_users
 			WHERE account_id = $1 ORDER BY provider_name, provider_url`, accountID)
+		return append([]account.IdentityProvider{}, all...), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+}
+
+// AccessChoices implements account.Identities.
+func (s *Store) AccessChoices(ctx context.Context, accountID string) (*account.AccessChoices, error) {
+	const doing = "listing what identities can be filtered by"
+	return result(ctx, s, doing, func(t *tx) (choices *account.AccessChoices, err error) {
+		choices = &account.AccessChoices{}
+		choices.Endpoints, err = sqldb.Values[string](t.Tx, `SELECT DISTINCT a.url
+			FROM app_accesses AS a JOIN app_users AS u ON u.id = a.user_id
+			WHERE u.account_id = $1 ORDER BY a.url LIMIT $2`,
+			accountID, account.MaxAccessChoices)
+		if err != nil {
+			return nil, err
+		}
+		choices.Countries, err = sqldb.Values[string](t.Tx, `SELECT DISTINCT country FROM
+			(SELECT `+sessionCountry+` AS country FROM app_sessions AS s WHERE s.account_id = $1 AND s.expires_at > $2)
+			AS c WHERE country IS NOT NULL ORDER BY country`, accountID, micros(t.now))
+		return choices, err
+	})
 }
 
 // maxProviderText bounds a text of an identity provider in characters.

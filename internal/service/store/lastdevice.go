@@ -5,9 +5,7 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,13 +98,10 @@ func (d *lastDevices) flush(ctx context.Context, s *Store) error {
 func (d lastDevice) save(t *tx, id string) error {
 	var userID, url, login, last string
 	var writtenAt, changedAt int64
-	err := t.row(`SELECT user_id, url, device, last_device, last_device_at, device_changed_at FROM app_sessions
+	live, err := t.Row(`SELECT user_id, url, device, last_device, last_device_at, device_changed_at FROM app_sessions
 		WHERE id = $1 AND expires_at > $2`, id, micros(t.now)).
-		Scan(&userID, &url, &login, &last, &writtenAt, &changedAt)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
+		Find(&userID, &url, &login, &last, &writtenAt, &changedAt)
+	if err != nil || !live {
 		return err
 	}
 	var first account.Device
@@ -129,7 +124,7 @@ func (d lastDevice) save(t *tx, id string) error {
 	if err != nil {
 		return fmt.Errorf("encoding a device: %w", err)
 	}
-	return t.exec(`UPDATE app_sessions SET last_device = $1, last_device_at = $2, device_changed_at = $3, search = $4
+	return t.Exec(`UPDATE app_sessions SET last_device = $1, last_device_at = $2, device_changed_at = $3, search = $4
 		WHERE id = $5`, string(text), micros(t.now), changedAt,
 		searchable(url, first.IPAddress, d.device.IPAddress), id)
 }

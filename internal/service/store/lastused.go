@@ -72,7 +72,7 @@ func (s *Store) flushLastUsed(ctx context.Context) error {
 	}
 	return s.write(ctx, "writing last-used times", func(t *tx) error {
 		for _, key := range slices.SortedFunc(maps.Keys(pending), compareLastUsed) {
-			if err := t.exec(key.statement, micros(pending[key]), key.id); err != nil {
+			if err := t.Exec(key.statement, micros(pending[key]), key.id); err != nil {
 				return err
 			}
 		}

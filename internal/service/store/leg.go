@@ -7,14 +7,14 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
-	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // addLeg records that a session has connections with this replica.
 func (t *tx) addLeg(sessionID string) error {
-	return t.exec(`INSERT INTO legs (session_id, replica_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, sessionID,
+	return t.Exec(`INSERT INTO legs (session_id, replica_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, sessionID,
 		t.s.opt.Replica.ID)
 }
 
@@ -48,13 +48,13 @@ func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end acco
 		return s.EndSession(ctx, accountID, id, end)
 	}
 	err := s.writeShared(ctx, "leaving a tunnel session", func(t *tx) error {
-		err := t.exec(`DELETE FROM legs WHERE session_id = $1 AND replica_id = $2
+		err := t.Exec(`DELETE FROM legs WHERE session_id = $1 AND replica_id = $2
 			AND session_id IN (SELECT id FROM tunnel_sessions WHERE account_id = $3)`, id, s.opt.Replica.ID, accountID)
 		if err != nil {
 			return err
 		}
 		var others int
-		if err := t.row(`SELECT COUNT(*) FROM legs WHERE session_id = $1`, id).Scan(&others); err != nil || others > 0 {
+		if err := t.Row(`SELECT COUNT(*) FROM legs WHERE session_id = $1`, id).Scan(&others); err != nil || others > 0 {
 			return err
 		}
 		return t.endSession(accountID, id, end)
@@ -67,39 +67,35 @@ func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end acco
 
 // SessionHoldings implements account.SessionLegs.
 func (s *Store) SessionHoldings(ctx context.Context, accountID, id string) (*account.SessionHoldings, error) {
-	held := &account.SessionHoldings{Endpoints: []account.Endpoint{}}
-	err := s.read(ctx, "reading what a tunnel session holds", func(t *tx) error {
+	return result(ctx, s, "reading what a tunnel session holds", func(t *tx) (*account.SessionHoldings, error) {
 		if _, err := t.liveSession(accountID, id); err != nil {
-			return err
+			return nil, err
 		}
 		policies, err := t.policiesHeldBy(accountID, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		rows, err := t.endpointsWhere(heldBy, id, accountID)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		held := &account.SessionHoldings{Endpoints: []account.Endpoint{}}
 		for _, row := range rows {
 			row.e.TrafficPolicy = policies[row.e.ID]
 			held.Endpoints = append(held.Endpoints, row.e)
 		}
-		if held.History, err = t.history(); err != nil {
-			return err
+		if held.History, err = t.History(); err != nil {
+			return nil, err
 		}
 		held.Tunnels, err = tunnels.all(t, `session_id = $1 AND account_id = $2 ORDER BY id`, id, accountID)
-		return err
+		return held, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return held, nil
 }
 
 // policiesHeldBy returns the traffic policies of the endpoints that a session holds, by endpoint.
 func (t *tx) policiesHeldBy(accountID, sessionID string) (map[string]string, error) {
 	policies := map[string]string{}
-	return policies, t.each(func(from scanner) error {
+	return policies, t.Each(func(from scanner) error {
 		var id string
 		var sealed []byte
 		err := from.Scan(&id, &sealed)
@@ -114,30 +110,50 @@ func (t *tx) policiesHeldBy(accountID, sessionID string) (map[string]string, err
 func (s *Store) HoldingsVersions(
 	ctx context.Context, ids []string,
 ) (map[string]account.HoldingsVersion, error) {
-	versions := make(map[string]account.HoldingsVersion, len(ids))
-	err := s.read(ctx, "comparing what tunnel sessions hold", func(t *tx) error {
-		for batch := range slices.Chunk(ids, inListBatch) {
-			in, args := inList(batch, 1)
-			err := t.each(func(from scanner) error {
-				var id string
-				var v account.HoldingsVersion
-				err := from.Scan(&id, &v.Endpoints, &v.EndpointSeq, &v.Tunnels, &v.TunnelID)
-				versions[id] = v
-				return err
-			}, `SELECT t.id,
-				(SELECT COUNT(*) FROM endpoints AS e WHERE e.session_id = t.id AND e.online = $1),
-				(SELECT COALESCE(MAX(e.seq), 0) FROM endpoints AS e WHERE e.session_id = t.id AND e.online = $1),
-				(SELECT COUNT(*) FROM tunnels AS n WHERE n.session_id = t.id),
-				(SELECT COALESCE(MAX(n.id), '') FROM tunnels AS n WHERE n.session_id = t.id)
-				FROM tunnel_sessions AS t WHERE t.id IN `+in, args...)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+	const doing = "comparing what tunnel sessions hold"
+	return result(ctx, s, doing, func(t *tx) (map[string]account.HoldingsVersion, error) {
+		versions := make(map[string]account.HoldingsVersion, len(ids))
+		return versions, t.EachIn(ids, 1, func(from scanner) error {
+			var id string
+			var v account.HoldingsVersion
+			err := from.Scan(&id, &v.Endpoints, &v.EndpointSeq, &v.Tunnels, &v.TunnelID)
+			versions[id] = v
+			return err
+		}, `SELECT t.id,
+			(SELECT COUNT(*) FROM endpoints AS e WHERE e.session_id = t.id AND e.online = $1),
+			(SELECT COALESCE(MAX(e.seq), 0) FROM endpoints AS e WHERE e.session_id = t.id AND e.online = $1),
+			(SELECT COUNT(*) FROM tunnels AS n WHERE n.session_id = t.id),
+			(SELECT COALESCE(MAX(n.id), '') FROM tunnels AS n WHERE n.session_id = t.id)
+			FROM tunnel_sessions AS t WHERE t.id IN IDS`)
 	})
-	if err != nil {
-		return nil, err
+}
+
+// OwnLegs implements account.SessionLegs.
+func (s *Store) OwnLegs(ctx context.Context) (own account.OwnLegs, err error) {
+	if s.opt.Replica == nil {
+		return own, nil
 	}
-	return versions, nil
+	err = s.read(ctx, "reading the connections of tunnel sessions", func(t *tx) (err error) {
+		if own.History, err = t.History(); err != nil {
+			return err
+		}
+		own.SessionIDs, err = sqldb.Values[string](t.Tx, `SELECT session_id FROM legs WHERE replica_id = $1`,
+			s.opt.Replica.ID)
+		return err
+	})
+	return own, err
+}
+
+// CorrectLegs implements account.SessionLegs.
+func (s *Store) CorrectLegs(ctx context.Context, add, remove []string) error {
+	if s.opt.Replica == nil {
+		return nil
+	}
+	return s.write(ctx, "correcting the connections of tunnel sessions", func(t *tx) error {
+		if err := t.EachIn(add, s.opt.Replica.ID, nil, `INSERT INTO legs (session_id, replica_id)
+			SELECT id, CAST($1 AS TEXT) FROM tunnel_sessions WHERE id IN IDS ON CONFLICT DO NOTHING`); err != nil {
+			return err
+		}
+		return t.EachIn(remove, s.opt.Replica.ID, nil, `DELETE FROM legs WHERE replica_id = $1 AND session_id IN IDS`)
+	})
 }

@@ -5,14 +5,8 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
-	"sync"
 	"time"
-
-	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 // defaultPollInterval is how often a listening store looks for changes of which it was not
@@ -22,115 +16,56 @@ const defaultPollInterval = time.Second
 // Listen wakes the waiters for an account's changes when another process makes them, such as a
 // command of fairlead-server, until ctx is done. PostgreSQL notifies; what a notification misses,
 // and all changes with SQLite, are found within a second.
-func (s *Store) Listen(ctx context.Context) { s.engine.listen(ctx, s) }
+func (s *Store) Listen(ctx context.Context) { s.db.Listen(ctx, s.pollInterval, &poller{s: s}) }
 
-// poller finds changes by the version numbers of the accounts that are waited for.
+// poller finds changes by the version numbers of the accounts that are waited for. It implements
+// sqldb.Listener.
 type poller struct {
 	s     *Store
 	known map[string][2]int64 // by account: the numbers of endpoints' and of audit events
 }
 
-// run polls until ctx is done.
-func (p *poller) run(ctx context.Context) {
-	for timer.Sleep(ctx, p.s.pollInterval) {
-		p.poll(ctx)
-	}
+// Wake wakes those who wait for changes of the account.
+func (p *poller) Wake(accountID string) {
+	p.s.wakes.Wake(accountID)
+	p.s.auditWakes.Wake(accountID)
 }
 
-// poll wakes the waiting whose account has other numbers than before. The store's failures are
+// Poll wakes the waiting whose account has other numbers than before. The store's failures are
 // reported by those who read it.
-func (p *poller) poll(ctx context.Context) {
-	waited := append(p.s.wakes.accounts(), p.s.auditWakes.accounts()...)
+func (p *poller) Poll(ctx context.Context) {
+	waited := append(p.s.wakes.Keys(), p.s.auditWakes.Keys()...)
 	slices.Sort(waited)
-	found := map[string][2]int64{}
-	for ids := range slices.Chunk(slices.Compact(waited), 5*sweepBatch) {
-		if err := p.read(ctx, ids, found); err != nil {
+	found, epoch := map[string][2]int64{}, p.s.epoch.Load()
+	if len(waited) > 0 {
+		err := p.s.read(ctx, "looking for changes", func(t *tx) error {
+			return t.EachIn(slices.Compact(waited), 1, func(from scanner) error {
+				var id string
+				var numbers [2]int64
+				err := from.Scan(&id, &numbers[0], &numbers[1], &epoch)
+				found[id] = numbers
+				return err
+			}, `SELECT a.id, a.seq, a.audit_seq, s.epoch FROM accounts AS a, store AS s
+				WHERE s.id = $1 AND a.id IN IDS`)
+		})
+		if err != nil {
 			return
 		}
+		p.s.recordEpoch(epoch)
 	}
 	for accountID, now := range found {
 		before, ok := p.known[accountID]
 		if !ok || before[0] != now[0] {
-			p.s.wakes.wake(accountID)
+			p.s.wakes.Wake(accountID)
 		}
 		if !ok || before[1] != now[1] {
-			p.s.auditWakes.wake(accountID)
+			p.s.auditWakes.Wake(accountID)
 		}
 	}
 	p.known = found
 }
 
-func (p *poller) read(ctx context.Context, ids []string, found map[string][2]int64) error {
-	places, args := make([]string, len(ids)), make([]any, len(ids))
-	for i, id := range ids {
-		places[i], args[i] = fmt.Sprintf("$%d", i+1), id
-	}
-	epoch := p.s.epoch.Load()
-	err := p.s.read(ctx, "looking for changes", func(t *tx) error {
-		return t.each(func(from scanner) error {
-			var id string
-			var numbers [2]int64
-			err := from.Scan(&id, &numbers[0], &numbers[1], &epoch)
-			found[id] = numbers
-			return err
-		}, `SELECT a.id, a.seq, a.audit_seq, s.epoch FROM accounts AS a, store AS s
-			WHERE a.id IN (`+strings.Join(places, ", ")+`)`, args...)
-	})
-	if err == nil {
-		p.s.recordEpoch(epoch)
-	}
-	return err
-}
-
-// outbox holds the accounts of committed changes until other processes have been notified. It is
-// safe for concurrent use.
-type outbox struct {
-	mu        sync.Mutex
-	listening bool
-	pending   map[string]struct{}
-	since     time.Time          // time of the oldest pending change
-	interrupt context.CancelFunc // ends the listener's wait; nil while it does not wait
-}
-
-// add adds the accounts, and reports whether a listener will send them.
-func (o *outbox) add(accountIDs []string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.listening {
-		return false
-	}
-	if len(o.pending) == 0 {
-		o.since = time.Now()
-	}
-	for _, id := range accountIDs {
-		o.pending[id] = struct{}{}
-	}
-	if o.interrupt != nil {
-		o.interrupt()
-	}
-	return true
-}
-
-// setListening begins or ends that a listener sends. What is pending at the end is found by polls.
-func (o *outbox) setListening(on bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.listening, o.pending = on, map[string]struct{}{}
-}
-
-// setInterrupt sets what interrupts the listener's wait, and reports whether something is pending.
-func (o *outbox) setInterrupt(interrupt context.CancelFunc) (pending bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.interrupt = interrupt
-	return len(o.pending) > 0
-}
-
-// drain removes and returns the pending accounts, with the time of the oldest change.
-func (o *outbox) drain() ([]string, time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	all := slices.Collect(maps.Keys(o.pending))
-	clear(o.pending)
-	return all, o.since
+// Subscribe implements account.EventLog.
+func (s *Store) Subscribe(accountID string) (wake <-chan struct{}, cancel func()) {
+	return s.wakes.Subscribe(accountID)
 }

@@ -86,8 +86,8 @@ func TestListen_IsNotified(t *testing.T) {
 		storetest.Must(t, err)
 		wait.Receive(t, url, wake)
 	}
-	wait.Until(t, "the lag of the own notifications", func() bool { return third.NotificationLag() > 0 })
-	if lag := other.NotificationLag(); lag != 0 {
+	wait.Until(t, "the lag of the own notifications", func() bool { return third.Database().NotificationLag() > 0 })
+	if lag := other.Database().NotificationLag(); lag != 0 {
 		t.Errorf("a store that has written nothing measured a lag of %s", lag)
 	}
 }

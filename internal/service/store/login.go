@@ -6,7 +6,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,14 +19,14 @@ import (
 // Login implements account.Logins.
 func (s *Store) Login(ctx context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
 	if s.opt.Key == nil {
-		return nil, s.mapError("logging in", errNoKey)
+		return nil, s.db.MapError("logging in", errNoKey)
 	}
 	if len(l.TokenHash) == 0 || l.Key == "" {
-		return nil, s.mapError("logging in", errors.New("a login has a key and the hash of a secret"))
+		return nil, s.db.MapError("logging in", errors.New("a login has a key and the hash of a secret"))
 	}
 	device, err := json.Marshal(l.Device)
 	if err != nil {
-		return nil, s.mapError("encoding a device", err)
+		return nil, s.db.MapError("encoding a device", err)
 	}
 	var session *account.LiveSession
 	err = s.write(ctx, "logging in", func(t *tx) error {
@@ -60,15 +59,16 @@ func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err erro
 	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL),
 		providerText(who.ProviderUserID)
 	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
-	err = t.row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).Scan(&id)
+	known, err := t.Row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).
+		Find(&id)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	case err == nil && !known:
 		if err := t.checkLimit("app_users", "application users", accountID, t.s.opt.MaxUsers,
 			deleteUnused); err != nil {
 			return "", err
 		}
 		id = account.NewID(account.PrefixUser, t.now)
-		err = t.exec(
+		err = t.Exec(
 			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id,
 			username, email, name, search, provider_search, created_at, last_active, last_login)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
@@ -76,7 +76,7 @@ func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err erro
 			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
 			micros(t.now))
 	case err == nil:
-		err = t.exec(
+		err = t.Exec(
 			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
 			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
 			name, url, providerID, username, email, fullName,
@@ -110,7 +110,7 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 		return nil, err
 	}
 	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
-	err = t.exec(
+	err = t.Exec(
 		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
 		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
@@ -125,10 +125,9 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 			"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name),
 			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
 	return &live,
-		t.exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
+		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
 		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
-			live.UserID,
-			l.URL, l.EndpointID, micros(t.now))
+			live.UserID, l.URL, l.EndpointID, micros(t.now))
 }
 
 // sessionEnd returns when the session ends, whether it is used or not.
@@ -165,7 +164,7 @@ func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err e
 func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
 	userID, most := l.Identity.ID, t.s.opt.MaxUserSessions
 	ended := map[string]string{} // URLs by session id
-	err := t.each(func(from scanner) error {
+	err := t.Each(func(from scanner) error {
 		var id, url string
 		err := from.Scan(&id, &url)
 		ended[id] = url

@@ -16,7 +16,7 @@ import (
 // UseOnce implements account.Logins. It returns false for a time that has passed.
 func (s *Store) UseOnce(ctx context.Context, accountID, key string, until time.Time) (bool, error) {
 	if s.opt.Key == nil {
-		return false, s.mapError("using a login's part", errNoKey)
+		return false, s.db.MapError("using a login's part", errNoKey)
 	}
 	var first bool
 	err := s.write(ctx, "using a login's part", func(t *tx) (err error) {
@@ -30,23 +30,19 @@ func (t *tx) once(accountID, key string, until time.Time) (first bool, err error
 	if !until.After(t.now) {
 		return false, nil
 	}
-	done, err := t.sql.ExecContext(t.ctx, `INSERT INTO login_once (account_id, digest, until) VALUES ($1, $2, $3)
-		ON CONFLICT (account_id, digest) DO UPDATE SET until = excluded.until WHERE login_once.until <= $4`,
+	return t.Exists(`INSERT INTO login_once (account_id, digest, until) VALUES ($1, $2, $3)
+		ON CONFLICT (account_id, digest) DO UPDATE SET until = excluded.until WHERE login_once.until <= $4
+		RETURNING until`,
 		accountID, t.s.opt.Key.Digest("once\x00"+key), micros(until), micros(t.now))
-	if err != nil {
-		return false, err
-	}
-	n, err := done.RowsAffected()
-	return n == 1, err
 }
 
 // SaveTicket implements account.Logins.
 func (s *Store) SaveTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error {
 	if s.opt.Key == nil {
-		return s.mapError("keeping a login", errNoKey)
+		return s.db.MapError("keeping a login", errNoKey)
 	}
 	return s.write(ctx, "keeping a login", func(t *tx) error {
-		return t.exec(`INSERT INTO login_tickets (hash, account_id, data, until) VALUES ($1, $2, $3, $4)`,
+		return t.Exec(`INSERT INTO login_tickets (hash, account_id, data, until) VALUES ($1, $2, $3, $4)`,
 			notNil(hash), accountID, s.opt.Key.Seal(string(data), ticketOwner(accountID, hash)), micros(until))
 	})
 }
@@ -54,12 +50,12 @@ func (s *Store) SaveTicket(ctx context.Context, accountID string, hash, data []b
 // RedeemTicket implements account.Logins.
 func (s *Store) RedeemTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error) {
 	if s.opt.Key == nil {
-		return nil, s.mapError("taking a login", errNoKey)
+		return nil, s.db.MapError("taking a login", errNoKey)
 	}
 	var data []byte
 	err := s.write(ctx, "taking a login", func(t *tx) error {
 		var sealed []byte
-		err := t.row(`DELETE FROM login_tickets WHERE hash = $1 AND account_id = $2 AND until > $3 RETURNING data`,
+		err := t.Row(`DELETE FROM login_tickets WHERE hash = $1 AND account_id = $2 AND until > $3 RETURNING data`,
 			notNil(hash), accountID, micros(t.now)).Scan(&sealed)
 		if errors.Is(err, sql.ErrNoRows) {
 			return account.Errorf(account.CodeNotFound,
@@ -109,7 +105,7 @@ func (s *Store) sweepSessions(ctx context.Context) error {
 
 // dropLogins deletes a batch of what was over at the time.
 func (t *tx) dropLogins(now int64) error {
-	if err := t.exec(
+	if err := t.Exec(
 		`DELETE FROM app_sessions WHERE id IN
 		(SELECT id FROM app_sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`,
 		now-t.s.retention(), 5*sweepBatch); err != nil {
@@ -120,7 +116,7 @@ func (t *tx) dropLogins(now int64) error {
 		`DELETE FROM login_tickets WHERE until <= $1`,
 		`DELETE FROM dashboard_sessions WHERE expires_at <= $1`,
 	} {
-		if err := t.exec(statement, now); err != nil {
+		if err := t.Exec(statement, now); err != nil {
 			return err
 		}
 	}
@@ -132,11 +128,11 @@ func (t *tx) dropLogins(now int64) error {
 func (t *tx) endLogins() error {
 	for _, statement := range []string{`DELETE FROM app_sessions`, `DELETE FROM login_tickets`,
 		`DELETE FROM dashboard_sessions`} {
-		if err := t.exec(statement); err != nil {
+		if err := t.Exec(statement); err != nil {
 			return err
 		}
 	}
-	return t.exec(
+	return t.Exec(
 		`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until)
 		SELECT account_id, identity_key, $1, $2 FROM app_users WHERE id <> ''
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,

@@ -54,7 +54,7 @@ func (s *Store) Monitored(ctx context.Context) (m Monitored, err error) {
 // countOperators counts the operators of clusters; others, which register only once, are never
 // silent.
 func (t *tx) countOperators(m *Monitored) error {
-	return t.row(`SELECT COALESCE(SUM(CASE WHEN last_seen_at > $1 THEN 1 ELSE 0 END), 0),
+	return t.Row(`SELECT COALESCE(SUM(CASE WHEN last_seen_at > $1 THEN 1 ELSE 0 END), 0),
 		COALESCE(SUM(CASE WHEN last_seen_at <= $1 AND last_seen_at > $2 THEN 1 ELSE 0 END), 0),
 		COALESCE(SUM(CASE WHEN last_seen_at <= $2 THEN 1 ELSE 0 END), 0)
 		FROM operators WHERE cluster_uid <> ''`,
@@ -65,7 +65,7 @@ func (t *tx) countOperators(m *Monitored) error {
 // nextExpiry reads the earliest expiry in a table of credentials.
 func (t *tx) nextExpiry(table string, expiry *time.Time) error {
 	var at int64
-	err := t.row(`SELECT COALESCE(MIN(expires_at), 0) FROM `+table+` WHERE expires_at > $1 AND last_used_at > $2
+	err := t.Row(`SELECT COALESCE(MIN(expires_at), 0) FROM `+table+` WHERE expires_at > $1 AND last_used_at > $2
 		AND expires_at - created_at >= $3`, micros(t.now.Add(-expiredFor)), micros(t.now.Add(-credentialUse)),
 		credentialLife.Microseconds()).Scan(&at)
 	if at > 0 {
@@ -76,10 +76,6 @@ func (t *tx) nextExpiry(table string, expiry *time.Time) error {
 
 // oldestAudit reads when the oldest audit event of a class occurred.
 func (t *tx) oldestAudit(class string, oldest *time.Time) error {
-	return t.each(func(from scanner) error {
-		var at int64
-		err := from.Scan(&at)
-		*oldest = fromMicros(at)
-		return err
-	}, `SELECT at FROM audit_events WHERE `+class+` ORDER BY at LIMIT 1`)
+	_, err := t.Row(`SELECT at FROM audit_events WHERE ` + class + ` ORDER BY at LIMIT 1`).Find(timeField(oldest))
+	return err
 }

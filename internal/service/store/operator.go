@@ -187,6 +187,6 @@ func (s *Store) sweepOperators(ctx context.Context) error {
 			details["reason"] = "not seen since " + o.LastSeenAt.UTC().Format(time.RFC3339)
 			t.audit(account.Caller{AccountID: o.AccountID}, operators.deleted, o.ID, details)
 		}
-		return t.exec(`DELETE FROM operators WHERE `+vanished, before)
+		return t.Exec(`DELETE FROM operators WHERE `+vanished, before)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // The database stores policies sealed, and only reads of one endpoint open them: lists, events and
@@ -28,7 +29,7 @@ var errNoKey = errors.New("the store was opened without a secret key")
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.write(ctx, "checking the secret key", func(t *tx) error {
 		var recorded string
-		if err := t.row(`SELECT key_check FROM store`).Scan(&recorded); err != nil {
+		if err := t.Row(`SELECT key_check FROM store`).Scan(&recorded); err != nil {
 			return err
 		}
 		ours := s.opt.Key.Digest("key check")
@@ -38,7 +39,7 @@ func (s *Store) CheckKey(ctx context.Context) error {
 		if err := t.refuseOtherKey(recorded != ""); err != nil {
 			return err
 		}
-		return t.exec(`UPDATE store SET key_check = $1`, ours)
+		return t.Exec(`UPDATE store SET key_check = $1`, ours)
 	})
 }
 
@@ -51,10 +52,10 @@ func (t *tx) refuseOtherKey(recorded bool) error {
 			WHERE policy_digest <> '' ORDER BY id LIMIT 1`},
 		{"certificate authority is sealed", `SELECT certificate, sealed_key FROM authority`},
 		{"identities are sealed", `SELECT id, identity FROM app_sessions ORDER BY id LIMIT 1`},
-		{"users are found", `SELECT id, x'' FROM app_users ORDER BY id LIMIT 1`},
-		{"revocations are found", `SELECT account_id, x'' FROM login_tombstones ORDER BY 1 LIMIT 1`},
+		{"users are found", `SELECT id, '' FROM app_users ORDER BY id LIMIT 1`},
+		{"revocations are found", `SELECT account_id, '' FROM login_tombstones ORDER BY 1 LIMIT 1`},
 	} {
-		err := t.each(func(from scanner) error {
+		err := t.Each(func(from scanner) error {
 			var id string // or what else it is sealed for
 			var sealed []byte
 			if err := from.Scan(&id, &sealed); err != nil {
@@ -65,7 +66,7 @@ func (t *tx) refuseOtherKey(recorded bool) error {
 			}
 			return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's %s; "+
 				"give that one with --secret-key-file, or put it back into the data directory", has.what)
-		}, t.s.engine.schema(has.query))
+		}, has.query)
 		if err != nil {
 			return err
 		}
@@ -78,7 +79,7 @@ func (t *tx) refuseOtherKey(recorded bool) error {
 // Bindings and TrafficPolicy.
 func (s *Store) PoliciesAfter(ctx context.Context, id string, limit int) (found []account.Endpoint, err error) {
 	err = s.read(ctx, "reading traffic policies", func(t *tx) error {
-		return t.each(func(from scanner) error {
+		return t.Each(func(from scanner) error {
 			e := account.Endpoint{Bindings: []string{""}}
 			var sealed []byte
 			if err := from.Scan(&e.ID, &e.AccountID, &e.URL, &e.Scheme, &e.Bindings[0], &sealed); err != nil {
@@ -132,20 +133,16 @@ func (t *tx) policyOf(row *endpointRow) (policy, error) {
 	}
 	p := policy{digest: row.digest}
 	var sealed []byte
-	err := t.row(`SELECT traffic_policy FROM endpoints WHERE id = $1`, row.e.ID).Scan(&sealed)
+	err := t.Row(`SELECT traffic_policy FROM endpoints WHERE id = $1`, row.e.ID).Scan(&sealed)
 	if err == nil {
 		p.text, err = t.unseal(sealed, row.e.ID)
 	}
 	if err != nil {
 		return p, err
 	}
-	return p, t.each(func(from scanner) error {
-		var id string
-		err := from.Scan(&id)
-		p.backends = append(p.backends, id)
-		return err
-	}, `SELECT backend_id FROM endpoint_backends WHERE endpoint_id = $1 AND backend_id <> $2 ORDER BY backend_id`,
-		row.e.ID, row.e.BackendID)
+	p.backends, err = sqldb.Values[string](t.Tx, `SELECT backend_id FROM endpoint_backends
+		WHERE endpoint_id = $1 AND backend_id <> $2 ORDER BY backend_id`, row.e.ID, row.e.BackendID)
+	return p, err
 }
 
 // setPolicy gives the row a policy and a backend of its own; they are written with the row. changed
@@ -217,15 +214,15 @@ func (t *tx) savePolicy(row *endpointRow) error {
 	if row.change == nil {
 		return nil
 	}
-	if err := t.exec(`UPDATE endpoints SET traffic_policy = $1 WHERE id = $2`, notNil(row.change.sealed),
+	if err := t.Exec(`UPDATE endpoints SET traffic_policy = $1 WHERE id = $2`, notNil(row.change.sealed),
 		row.e.ID); err != nil {
 		return err
 	}
-	if err := t.exec(`DELETE FROM endpoint_backends WHERE endpoint_id = $1`, row.e.ID); err != nil {
+	if err := t.Exec(`DELETE FROM endpoint_backends WHERE endpoint_id = $1`, row.e.ID); err != nil {
 		return err
 	}
 	for _, id := range row.change.refs {
-		if err := t.exec(`INSERT INTO endpoint_backends (endpoint_id, backend_id) VALUES ($1, $2)`, row.e.ID,
+		if err := t.Exec(`INSERT INTO endpoint_backends (endpoint_id, backend_id) VALUES ($1, $2)`, row.e.ID,
 			id); err != nil {
 			return err
 		}

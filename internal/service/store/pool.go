@@ -61,7 +61,7 @@ func (t *tx) rowFor(r account.BindRequest, slot, memberSlot string) (*endpointRo
 		return rows[0], nil
 	}
 	var members, online int
-	err = t.row(`SELECT COUNT(*), SUM(online) FROM endpoints WHERE `+ofURL, r.AccountID, r.Binding, r.URL.Host,
+	err = t.Row(`SELECT COUNT(*), SUM(online) FROM endpoints WHERE `+ofURL, r.AccountID, r.Binding, r.URL.Host,
 		r.URL.Port).Scan(&members, &online)
 	if err != nil {
 		return nil, err

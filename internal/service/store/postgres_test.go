@@ -16,6 +16,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
@@ -203,7 +204,7 @@ func TestMigrations_UpgradePostgres(t *testing.T) {
 	schema, err := os.ReadFile("migrations/0001_initial.sql")
 	storetest.Must(t, err)
 	key := account.NewSecret(account.APIKeyPrefix)
-	storetest.Must(t, server.Exec(t.Context(), databaseURL, store.PostgresSchema(string(schema))+fmt.Sprintf(`
+	storetest.Must(t, server.Exec(t.Context(), databaseURL, sqldb.PostgresSchema(string(schema))+fmt.Sprintf(`
 		CREATE TABLE fairlead_schema (version BIGINT NOT NULL, server_term BIGINT NOT NULL);
 		INSERT INTO fairlead_schema VALUES (1, 0);
 		INSERT INTO store VALUES (1, 'st-old', 7);

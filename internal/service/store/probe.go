@@ -5,14 +5,8 @@ package store
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 const (
@@ -31,12 +25,12 @@ type probe struct {
 // at most once in probeEvery. A write that has not ended when ctx does counts as none: the store is
 // busy.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.opt.Lock.check(); err != nil {
+	if err := s.opt.Lock.Check(); err != nil {
 		return err
 	}
 	var one int
-	if err := s.reader.QueryRowContext(ctx, `SELECT 1 FROM store`).Scan(&one); err != nil {
-		return s.mapError("asking the store", err)
+	if err := s.db.Row(ctx, `SELECT 1 FROM store`).Scan(&one); err != nil {
+		return s.db.MapError("asking the store", err)
 	}
 	p := &s.probe
 	p.mu.Lock()
@@ -46,28 +40,14 @@ func (s *Store) Ping(ctx context.Context) error {
 		return p.err
 	}
 	err := s.write(ctx, "asking the store to write", func(t *tx) error {
-		if err := t.exec(`INSERT INTO write_probes (data) VALUES ($1)`, make([]byte, probeSize)); err != nil {
+		if err := t.Exec(`INSERT INTO write_probes (data) VALUES ($1)`, make([]byte, probeSize)); err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM write_probes`)
+		return t.Exec(`DELETE FROM write_probes`)
 	})
 	if ctx.Err() != nil {
 		return nil
 	}
 	p.at, p.err = now, err
 	return err
-}
-
-// DiskFull reports whether the error, of an operating system or a driver, means that there is no
-// room left.
-func DiskFull(err error) bool {
-	var lite *sqlite.Error
-	var postgres *pgconn.PgError
-	switch {
-	case errors.As(err, &lite):
-		return lite.Code() == sqlite3.SQLITE_FULL || lite.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
-	case errors.As(err, &postgres):
-		return postgres.Code == "53100"
-	}
-	return errors.Is(err, syscall.ENOSPC)
 }

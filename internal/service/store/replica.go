@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Replica describes one of several servers that are active on one PostgreSQL database. Each writes
@@ -56,12 +58,12 @@ type BeatTimes struct{ Interval, Timeout, FenceAfter time.Duration }
 
 // join adds the replica to the servers of the store. It is in a write transaction.
 func (t *tx) join(r *Replica) error {
-	err := t.exec(`INSERT INTO replicas (`+replicaColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+	err := t.Exec(`INSERT INTO replicas (`+replicaColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		r.ID, r.Address, r.AddressMAC, r.RelayAddress, r.BaseURL, r.Version, r.Draining, micros(t.now))
 	if err != nil {
 		return err
 	}
-	return t.exec(`INSERT INTO replica_beats (replica_id, beats) VALUES ($1, 0)`, r.ID)
+	return t.Exec(`INSERT INTO replica_beats (replica_id, beats) VALUES ($1, 0)`, r.ID)
 }
 
 // Leave writes everything that waits for a batch, and ends that this server is one of the
@@ -71,34 +73,29 @@ func (s *Store) Leave(ctx context.Context) error {
 		return nil
 	}
 	return errors.Join(s.flush(ctx), s.write(ctx, "leaving the store", func(t *tx) error {
-		return t.exec(`DELETE FROM replicas WHERE id = $1`, s.opt.Replica.ID)
+		return t.Exec(`DELETE FROM replicas WHERE id = $1`, s.opt.Replica.ID)
 	}))
 }
 
 // fence ends that a replica can write, unless it has beaten since. The transaction has the turn to
 // write, so that no write of the replica is under way.
 func (s *Store) fence(ctx context.Context, id string, beats int64) (fenced bool, err error) {
-	err = s.write(ctx, "fencing a server", func(t *tx) error {
-		fenced = false
-		return t.each(func(scanner) error { fenced = true; return nil }, `DELETE FROM replicas
+	err = s.write(ctx, "fencing a server", func(t *tx) (err error) {
+		fenced, err = t.Exists(`DELETE FROM replicas
 			WHERE id = $1 AND EXISTS (SELECT 1 FROM replica_beats WHERE replica_id = $1 AND beats = $2) RETURNING id`,
 			id, beats)
+		return err
 	})
 	return fenced, err
 }
 
 // Replicas returns the servers of the store that are not fenced and not known to be dead, in the order
 // of their start; none where one server is alone by its configuration.
-func (s *Store) Replicas(ctx context.Context) (all []Replica, err error) {
-	err = s.read(ctx, "listing the servers", func(t *tx) error {
-		return t.each(func(from scanner) error {
-			var r Replica
-			err := from.Scan(r.fields()...)
-			all = append(all, r)
-			return err
-		}, `SELECT `+replicaColumns+` FROM replicas WHERE relay_address <> '' ORDER BY started_at, id`)
+func (s *Store) Replicas(ctx context.Context) ([]Replica, error) {
+	return result(ctx, s, "listing the servers", func(t *tx) ([]Replica, error) {
+		return sqldb.List(t.Tx, (*Replica).fields, `SELECT `+replicaColumns+` FROM replicas
+			WHERE relay_address <> '' ORDER BY started_at, id`)
 	})
-	return all, err
 }
 
 // SetDraining records that this replica is about to stop.
@@ -108,7 +105,7 @@ func (s *Store) SetDraining(ctx context.Context) error {
 	}
 	s.draining.Store(true)
 	return s.write(ctx, "recording that the server is about to stop", func(t *tx) error {
-		return t.exec(`UPDATE replicas SET draining = 1 WHERE id = $1`, s.opt.Replica.ID)
+		return t.Exec(`UPDATE replicas SET draining = 1 WHERE id = $1`, s.opt.Replica.ID)
 	})
 }
 
@@ -117,14 +114,14 @@ func (s *Store) SetDraining(ctx context.Context) error {
 // either: all replicas are dead.
 func (t *tx) checkMode() error {
 	var mode string
-	if err := t.row(`SELECT mode FROM store`).Scan(&mode); err != nil {
+	if err := t.Row(`SELECT mode FROM store`).Scan(&mode); err != nil {
 		return err
 	}
 	switch {
 	case t.s.opt.Replica != nil && mode == "":
-		return t.exec(`UPDATE store SET mode = $1`, modeReplicas)
+		return t.Exec(`UPDATE store SET mode = $1`, modeReplicas)
 	case t.s.opt.anyMode:
-		return t.exec(`DELETE FROM replicas`)
+		return t.Exec(`DELETE FROM replicas`)
 	case t.s.opt.Replica == nil && mode != "":
 		return account.Errorf(account.CodeInUse, "the store is used by several servers: start this one with "+
 			"--relay-address, too; or stop all servers and run `fairlead-server store single` first")
@@ -135,25 +132,31 @@ func (t *tx) checkMode() error {
 // UseOneServer ends that the store is used by several servers, whose sessions end. It refuses while
 // one lives. changed is false when it was used by one already.
 func UseOneServer(ctx context.Context, opt Options) (changed bool, err error) {
+	err = administer(ctx, opt, func(s *Store) error {
+		return s.write(ctx, "changing to one server", func(t *tx) (err error) {
+			changed, err = t.Exists(`UPDATE store SET mode = '' WHERE mode <> '' RETURNING id`)
+			return err
+		})
+	})
+	return changed, err
+}
+
+// administer runs fn on a store that no server uses meanwhile, in whichever mode it was used.
+func administer(ctx context.Context, opt Options, fn func(*Store) error) (err error) {
 	if opt.Lock, err = LockServer(ctx, opt); err != nil {
-		return false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, opt.Lock.Release()) }()
 	opt.anyMode = true
 	s, err := Open(ctx, opt)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.BeginServerTerm(ctx); err != nil {
-		return false, err
+		return err
 	}
-	err = s.write(ctx, "changing to one server", func(t *tx) error {
-		changed = false
-		return t.each(func(scanner) error { changed = true; return nil },
-			`UPDATE store SET mode = '' WHERE mode <> '' RETURNING id`)
-	})
-	return changed, err
+	return fn(s)
 }
 
 // Conditions of what has no leg: its servers are no longer there. A server without replicas has no
@@ -176,7 +179,7 @@ func (s *Store) endLost(ctx context.Context, reason string) error {
 			if more = len(rows) > 0; more || err != nil {
 				return err
 			}
-			if err := t.exec(`DELETE FROM tunnels WHERE ` + holderLost); err != nil {
+			if err := t.Exec(`DELETE FROM tunnels WHERE ` + holderLost); err != nil {
 				return err
 			}
 			return t.endSessions(account.SessionEnd{Reason: reason}, sessionLost)
@@ -186,4 +189,117 @@ func (s *Store) endLost(ctx context.Context, reason string) error {
 		}
 	}
 	return nil
+}
+
+// MaxClockOffset is how far the clock of a replica may be from the database's when it joins.
+const MaxClockOffset = time.Second
+
+// beginTerm takes the next term, or joins the replicas: the first of them takes a term, too, so
+// that a server that was alone cannot write.
+func (s *Store) beginTerm(ctx context.Context) error {
+	if !s.opt.Lock.HasTerms() {
+		return nil
+	}
+	var term int64
+	err := s.write(ctx, "taking the store over", func(t *tx) error {
+		err := t.checkMode()
+		if err == nil && s.opt.Replica != nil {
+			err = t.joinOthers(s.opt.Replica)
+		}
+		if err == nil {
+			term, err = t.NextTerm()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.joined.Store(s.opt.Replica != nil); s.opt.Replica == nil {
+		s.opt.Lock.BeginTerm(term)
+	}
+	return nil
+}
+
+// joinOthers adds the replica to those that it may join.
+func (t *tx) joinOthers(r *Replica) error {
+	if err := t.checkClock(); err != nil {
+		return err
+	}
+	if err := t.markPredecessors(r.RelayAddress); err != nil {
+		return err
+	}
+	if err := t.checkBaseURL(r.BaseURL); err != nil {
+		return err
+	}
+	return t.join(r)
+}
+
+// checkClock refuses a clock that is too far from the database's: replicas compare times that
+// others wrote with their own.
+func (t *tx) checkClock() error {
+	before := t.s.now()
+	database, err := t.Time()
+	if err != nil {
+		return err
+	}
+	offset, direction := clockOffset(before, t.s.now(), database), "ahead of"
+	if offset < 0 {
+		offset, direction = -offset, "behind"
+	}
+	if offset <= MaxClockOffset {
+		return nil
+	}
+	return account.Errorf(account.CodeUnavailable,
+		"this machine's clock is %s %s the database's, and replicas need clocks within %s of it: set both by NTP, "+
+			"then start the server again", offset.Round(time.Millisecond), direction, MaxClockOffset)
+}
+
+// clockOffset returns how far this machine's clock is ahead of the database's, negative when it is
+// behind, by a question that was asked and answered at these times of the machine. It is the least
+// that they prove.
+func clockOffset(asked, answered, database time.Time) time.Duration {
+	switch {
+	case asked.After(database):
+		return asked.Sub(database)
+	case answered.Before(database):
+		return answered.Sub(database)
+	}
+	return 0
+}
+
+// ClockOffset returns how far a replica's clock was ahead of the database's at its last beat, negative
+// when it was behind.
+func (s *Store) ClockOffset() time.Duration { return time.Duration(s.clockOffset.Load()) }
+
+// markPredecessors records of earlier processes at the relay address of this one, which listens
+// there, that they do not, if they have no connection with the database any more: they are dead.
+// Only IP addresses prove it: several machines may share a name. Their sessions are left to the
+// beats, as the agents may have joined other replicas.
+func (t *tx) markPredecessors(relayAddress string) error {
+	if _, err := netip.ParseAddrPort(relayAddress); err != nil {
+		return nil //nolint:nilerr // a name, or none
+	}
+	return t.Exec(`UPDATE replicas SET relay_address = '' WHERE relay_address = $1
+		AND pg_try_advisory_xact_lock($2, hashtext('replica ' || id))`, relayAddress, sqldb.AdvisoryKey)
+}
+
+// checkBaseURL refuses another base URL than that of the live replicas: clients reach all by one.
+// Rows of replicas that died are removed when none is left.
+func (t *tx) checkBaseURL(baseURL string) error {
+	var id, theirs string
+	differs, err := t.Row(`SELECT id, base_url FROM replicas WHERE base_url <> $1 ORDER BY started_at, id LIMIT 1`,
+		baseURL).Find(&id, &theirs)
+	if err != nil || !differs {
+		return err
+	}
+	live, err := t.OtherServers()
+	if err != nil {
+		return err
+	}
+	if live > 0 {
+		return account.Invalid("--base-url", baseURL, fmt.Sprintf("is not %q, that of the live server %s; give all "+
+			"servers of the database the same, or stop the others first (one that was cut off counts for half a "+
+			"minute)", theirs, id))
+	}
+	return t.Exec(`DELETE FROM replicas`)
 }

@@ -8,11 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Credential is an API key, an authtoken or a cluster whose ServiceAccounts are trusted, for review
@@ -38,6 +38,13 @@ type Restored struct {
 	Unknown      []Credential // unknown: made since the backup
 }
 
+// Backup writes a copy of the SQLite store in dataDir, of one moment, to a new file. A server may
+// run meanwhile, and goes on writing. The file has hashes of secrets and is readable for its owner
+// only. Its errors are sentences.
+func Backup(ctx context.Context, dataDir, file string) error {
+	return sqldb.Backup(ctx, dataDir, file, schemaVersion)
+}
+
 // Restore puts a file that Backup wrote in the place of the SQLite store in opt.DataDir, as
 // NewEpoch leaves it. It refuses while a server runs there. The store that it replaces is kept
 // beside it. Until the last step, a rename, nothing has changed.
@@ -47,9 +54,8 @@ func Restore(ctx context.Context, opt Options, file string) (restored *Restored,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
-	path := filepath.Join(opt.DataDir, databaseFile)
 	restored = &Restored{}
-	old, oldEpoch, problem := readCredentials(ctx, path)
+	old, oldEpoch, problem := readCredentials(ctx, opt.DataDir)
 	restored.Compared = problem == nil
 
 	work, err := os.MkdirTemp(opt.DataDir, ".restore-*")
@@ -57,72 +63,47 @@ func Restore(ctx context.Context, opt Options, file string) (restored *Restored,
 		return nil, fmt.Errorf("restoring: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	fresh := filepath.Join(work, databaseFile)
-	if err := copyFile(file, fresh); err != nil {
+	if err := sqldb.CopyBackup(ctx, file, work, schemaVersion); err != nil {
 		return nil, err
 	}
-	explain := func(err error) error {
-		return explainFileError("backup "+file, "give a file that `fairlead-server backup` wrote",
-			"take another backup", err)
-	}
-	if err := checkOurs(ctx, fresh, explain); err != nil {
-		return nil, err
-	}
-	if err := checkWhole(ctx, fresh, "backup "+file, explain); err != nil {
-		return nil, err
-	}
+	dataDir := opt.DataDir
 	opt.DataDir = work
-	if restored.Epoch, restored.Valid, err = renew(ctx, opt, oldEpoch); err != nil {
+	if err := restored.renew(ctx, opt, oldEpoch); err != nil {
 		return nil, err
-	}
-	if info, err := os.Stat(fresh + "-wal"); err == nil && info.Size() > 0 {
-		return nil, errors.New("restoring: the restored store has a journal that could not be written back; try again")
 	}
 	restored.compare(old)
-	restored.ReplacedFile, err = putInPlace(fresh, path, time.Now())
+	restored.ReplacedFile, err = sqldb.PutInPlace(work, dataDir, time.Now())
 	return restored, err
 }
 
 // NewEpoch begins a new epoch, so that watchers list again, and ends all stored sessions. A store
 // needs it after its database was restored by other means, such as pg_restore.
 // It refuses while a server runs. The result has every valid credential.
-func NewEpoch(ctx context.Context, opt Options) (restored *Restored, err error) {
-	if opt.Lock, err = LockServer(ctx, opt); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, opt.Lock.Release()) }()
-	restored = &Restored{}
-	opt.anyMode = true
-	restored.Epoch, restored.Valid, err = renew(ctx, opt, 0)
-	return restored, err
+func NewEpoch(ctx context.Context, opt Options) (*Restored, error) {
+	restored := &Restored{}
+	return restored, restored.renew(ctx, opt, 0)
 }
 
-// renew opens the store and gives it an epoch above its own and the given one.
-func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []Credential, err error) {
-	s, err := Open(ctx, opt)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.BeginServerTerm(ctx); err != nil {
-		return 0, nil, err
-	}
-	err = s.write(ctx, "beginning a new epoch", func(t *tx) (err error) {
-		if err := t.beginEpoch(above); err != nil {
+// renew gives the store an epoch above its own and the given one, and reads what is valid then.
+func (r *Restored) renew(ctx context.Context, opt Options, above int64) error {
+	return administer(ctx, opt, func(s *Store) error {
+		return s.write(ctx, "beginning a new epoch", func(t *tx) error {
+			err := t.beginEpoch(above)
+			if err == nil {
+				err = t.endLogins()
+			}
+			if err == nil {
+				r.Valid, err = t.credentials(newKeyRules)
+			}
+			if err != nil {
+				return err
+			}
+			r.Epoch = t.epoch
+			trusted, err := t.clusterCredentials()
+			r.Valid = append(r.Valid, trusted...)
 			return err
-		}
-		if err := t.endLogins(); err != nil {
-			return err
-		}
-		valid, err = t.credentials(newKeyRules)
-		if err != nil {
-			return err
-		}
-		trusted, err := t.clusterCredentials()
-		valid = append(valid, trusted...)
-		return err
+		})
 	})
-	return s.epoch.Load(), valid, err
 }
 
 const (
@@ -133,7 +114,7 @@ const (
 // credentials reads the API keys and authtokens of all accounts that have not expired.
 // keyRules are the columns of the keys' rules and clusters.
 func (t *tx) credentials(keyRules string) (all []Credential, err error) {
-	err = t.each(func(from scanner) error {
+	err = t.Each(func(from scanner) error {
 		var c Credential
 		var made, expires int64
 		var rules, acl, clusterUID string
@@ -162,7 +143,7 @@ func (t *tx) credentials(keyRules string) (all []Credential, err error) {
 // clusterCredentials reads the clusters of all accounts.
 func (t *tx) clusterCredentials() ([]Credential, error) {
 	names := map[string]string{}
-	err := t.each(func(from scanner) error {
+	err := t.Each(func(from scanner) error {
 		var id, name string
 		err := from.Scan(&id, &name)
 		names[id] = name
@@ -186,6 +167,41 @@ func (t *tx) clusterCredentials() ([]Credential, error) {
 		all = append(all, one)
 	}
 	return all, err
+}
+
+// readCredentials reads the credentials of a store that is to be replaced: it may be old or
+// damaged.
+func readCredentials(ctx context.Context, dataDir string) (all []Credential, epoch int64, err error) {
+	db, err := sqldb.OpenReplaced(dataDir)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	s := &Store{db: db}
+	err = s.read(ctx, "reading the replaced store", func(t *tx) (err error) {
+		if err := t.Row(`SELECT epoch FROM store`).Scan(&epoch); err != nil {
+			return err
+		}
+		hasRules, err := t.Exists(`SELECT 1 FROM pragma_table_info('api_keys') WHERE name = 'cluster_uid'`)
+		if err != nil {
+			return err
+		}
+		rules := oldKeyRules
+		if hasRules {
+			rules = newKeyRules
+		}
+		if all, err = t.credentials(rules); err != nil {
+			return err
+		}
+		hasClusters, err := t.Exists(`SELECT 1 FROM sqlite_master WHERE name = 'clusters'`)
+		if err != nil || !hasClusters {
+			return err
+		}
+		trusted, err := t.clusterCredentials()
+		all = append(all, trusted...)
+		return err
+	})
+	return all, epoch, err
 }
 
 // compare compares the valid credentials with those of the replaced store.
@@ -212,38 +228,4 @@ func (r *Restored) compare(old []Credential) {
 			r.Unknown = append(r.Unknown, c)
 		}
 	}
-}
-
-// putInPlace renames the restored file to path and keeps what was there, with its journal, under
-// the name that it returns.
-func putInPlace(fresh, path string, now time.Time) (replaced string, err error) {
-	if _, err := os.Stat(path); err == nil {
-		replaced = path + ".replaced-" + now.UTC().Format("20060102T150405.000Z")
-		for _, suffix := range []string{"-wal", "-shm"} { // a journal beside another database would damage it
-			if err := os.Rename(path+suffix, replaced+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return "", fmt.Errorf("keeping the replaced store: %w", err)
-			}
-		}
-		if err := os.Link(path, replaced); err != nil { // a file system without links
-			if err := os.Rename(path, replaced); err != nil {
-				return "", fmt.Errorf("keeping the replaced store: %w", err)
-			}
-		}
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return "", fmt.Errorf("putting the restored store in its place: %w", err)
-	}
-	return replaced, syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("writing directory %s: %w", dir, err)
-	}
-	defer func() { _ = d.Close() }()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("writing directory %s: %w", dir, err)
-	}
-	return nil
 }

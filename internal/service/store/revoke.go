@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // providerSkew is how far the clock of an identity provider may be ahead of ours.
@@ -76,33 +77,24 @@ func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 // tombstone returns when what the key stands for was revoked; zero = never, or long ago.
 func (t *tx) tombstone(accountID, key string) (time.Time, error) {
 	var at int64
-	err := t.row(`SELECT revoked_at FROM login_tombstones WHERE account_id = $1 AND identity_key = $2 AND until > $3`,
-		accountID, key, micros(t.now)).Scan(&at)
-	if errors.Is(err, sql.ErrNoRows) {
-		return time.Time{}, nil
-	}
+	_, err := t.Row(`SELECT revoked_at FROM login_tombstones
+		WHERE account_id = $1 AND identity_key = $2 AND until > $3`, accountID, key, micros(t.now)).Find(&at)
 	return fromMicros(at), err
 }
 
 // Time implements account.Logins.
-func (s *Store) Time(ctx context.Context) (now time.Time, err error) {
-	err = s.read(ctx, "reading the store's clock", func(t *tx) (err error) {
-		now, err = s.engine.clock(t)
-		return err
-	})
-	return now, err
+func (s *Store) Time(ctx context.Context) (time.Time, error) {
+	return result(ctx, s, "reading the store's clock", (*tx).clock)
 }
 
 // RevokedSince implements account.Logins.
-func (s *Store) RevokedSince(ctx context.Context, accountID, key string) (at time.Time, err error) {
+func (s *Store) RevokedSince(ctx context.Context, accountID, key string) (time.Time, error) {
 	if s.opt.Key == nil {
-		return time.Time{}, s.mapError("looking for a revocation", errNoKey)
+		return time.Time{}, s.db.MapError("looking for a revocation", errNoKey)
 	}
-	err = s.read(ctx, "looking for a revocation", func(t *tx) (err error) {
-		at, err = t.tombstone(accountID, s.identityKey(accountID, key))
-		return err
+	return result(ctx, s, "looking for a revocation", func(t *tx) (time.Time, error) {
+		return t.tombstone(accountID, s.identityKey(accountID, key))
 	})
-	return at, err
 }
 
 // Revoke implements account.Revoker for stored sessions and users. It ends no open connection.
@@ -134,11 +126,11 @@ func (s *Store) Revoke(
 // writeTombstone records a revocation, as the last thing of the transaction, so that its time is
 // not before anything that the transaction has waited for.
 func (t *tx) writeTombstone(accountID, key string) error {
-	now, err := t.s.engine.clock(t)
+	now, err := t.clock()
 	if err != nil {
 		return err
 	}
-	return t.exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
+	return t.Exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
 		accountID, key, micros(now), micros(now.Add(account.MaxSessionDuration)))
 }
@@ -161,7 +153,7 @@ func (t *tx) deleteUser(
 		return "", err
 	}
 	var provider, providerID string
-	err = t.row(
+	err = t.Row(
 		`DELETE FROM app_users WHERE account_id = $1 AND id = $2
 			RETURNING identity_key, provider_name, provider_user_id`,
 		by.AccountID, userID).
@@ -183,7 +175,7 @@ func (t *tx) deleteUser(
 // session, too: a login may be under way.
 func (t *tx) revokeSessionsOf(done *account.Revocation, by account.Caller, userID, reason string) error {
 	var key string
-	err := t.row(`SELECT identity_key FROM app_users WHERE account_id = $1 AND id = $2`, by.AccountID, userID).
+	err := t.Row(`SELECT identity_key FROM app_users WHERE account_id = $1 AND id = $2`, by.AccountID, userID).
 		Scan(&key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return notFound("application user", userID)
@@ -202,7 +194,7 @@ func (t *tx) revokeSessionsOf(done *account.Revocation, by account.Caller, userI
 
 func (t *tx) revokeSession(done *account.Revocation, by account.Caller, id, reason string) error {
 	var key string
-	err := t.row(
+	err := t.Row(
 		`SELECT u.identity_key FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id
 		WHERE s.account_id = $1 AND s.id = $2`, by.AccountID, id).Scan(&key)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -265,7 +257,7 @@ func (t *tx) revokeOfProvider(
 
 // auditSessions writes an audit event for each session that the condition selects.
 func (t *tx) auditSessions(by account.Caller, reason, condition string, args ...any) error {
-	return t.each(func(from scanner) error {
+	return t.Each(func(from scanner) error {
 		var id, userID, url, provider, providerID string
 		err := from.Scan(&id, &userID, &url, &provider, &providerID)
 		t.audit(by, account.AuditAppSessionRevoked, id, map[string]string{
@@ -279,12 +271,9 @@ func (t *tx) auditSessions(by account.Caller, reason, condition string, args ...
 
 // endAppSessions deletes the sessions that the condition selects.
 func (t *tx) endAppSessions(done *account.Revocation, condition string, args ...any) error {
-	return t.each(func(from scanner) error {
-		var id string
-		err := from.Scan(&id)
-		done.SessionIDs = append(done.SessionIDs, id)
-		return err
-	}, `DELETE FROM app_sessions WHERE `+condition+` RETURNING id`, args...)
+	ended, err := sqldb.Values[string](t.Tx, `DELETE FROM app_sessions WHERE `+condition+` RETURNING id`, args...)
+	done.SessionIDs = append(done.SessionIDs, ended...)
+	return err
 }
 
 // sweepUsers deletes the users that were inactive for longer than they are kept. It leaves no
@@ -310,14 +299,8 @@ func (s *Store) sweepUsers(ctx context.Context) error {
 
 func (t *tx) deleteUsersBefore(before int64) error {
 	type who struct{ accountID, id string }
-	var gone []who
-	err := t.each(func(from scanner) error {
-		var w who
-		err := from.Scan(&w.accountID, &w.id)
-		gone = append(gone, w)
-		return err
-	}, `SELECT account_id, id FROM app_users WHERE last_active <= $1 ORDER BY last_active, id LIMIT $2`, before,
-		sweepBatch)
+	gone, err := sqldb.List(t.Tx, func(w *who) []any { return []any{&w.accountID, &w.id} }, `SELECT account_id, id
+		FROM app_users WHERE last_active <= $1 ORDER BY last_active, id LIMIT $2`, before, sweepBatch)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,39 @@ import (
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
+
+// query is a growing WHERE clause with its arguments.
+type query struct {
+	text string
+	args []any
+}
+
+func (q *query) andIf(wanted bool, comparison string, value any) {
+	if wanted {
+		q.args = append(q.args, value)
+		q.text += fmt.Sprintf(" AND %s$%d", comparison, len(q.args))
+	}
+}
+
+// andIn adds the condition that the column has one of the values, if there are any.
+func (q *query) andIn(column string, values []string) {
+	if len(values) > 0 {
+		q.text += ` AND ` + q.in(column, values)
+	}
+}
+
+// in returns the condition that a column has one of the values.
+func (q *query) in(column string, values []string) string {
+	places := make([]string, len(values))
+	for i, v := range values {
+		q.args = append(q.args, v)
+		places[i] = fmt.Sprintf("$%d", len(q.args))
+	}
+	return column + ` IN (` + strings.Join(places, `, `) + `)`
+}
 
 // likeEscapes quotes what LIKE has a meaning for.
 var likeEscapes = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
@@ -63,7 +95,7 @@ func (t *tx) foldUsers() error {
 	for last := ""; ; {
 		var rows strings.Builder
 		var args []any
-		err := t.each(func(from scanner) error {
+		err := t.Each(func(from scanner) error {
 			var id, provider, providerUserID, username, email, name string
 			err := from.Scan(&id, &provider, &providerUserID, &username, &email, &name)
 			args = append(args, id, userSearch(id, provider, providerUserID, username, email, name),
@@ -76,11 +108,55 @@ func (t *tx) foldUsers() error {
 		if err != nil || len(args) == 0 {
 			return err
 		}
-		err = t.exec(`WITH folded (id, search, provider_search) AS (VALUES `+rows.String()[2:]+`)
+		err = t.Exec(`WITH folded (id, search, provider_search) AS (VALUES `+rows.String()[2:]+`)
 			UPDATE app_users SET search = folded.search, provider_search = folded.provider_search
 			FROM folded WHERE app_users.id = folded.id`, args...)
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// The address and the country of a session s, read from its device. The JSON functions are those
+// that both engines have.
+const (
+	sessionAddress = `json(s.device) ->> 'ip_address'`
+	sessionCountry = `json(s.device) -> 'location' ->> 'country_code'`
+)
+
+// andAccess narrows a query of app_sessions AS s.
+func (q *query) andAccess(f account.AccessFilter) {
+	q.andEndpoint(`s`, f.Endpoint)
+	if address, whole := f.Address(); whole {
+		q.andIf(true, sessionAddress+` = `, address)
+	} else if address != "" { // its letters are hexadecimal: no wildcards
+		q.andIf(true, sessionAddress+` LIKE `, address+`%`)
+	}
+	q.andIf(f.Country != "", sessionCountry+` = `, strings.ToUpper(f.Country))
+}
+
+// andEndpoint narrows a query of app_sessions or app_accesses to the endpoints that the text is a
+// part of the URL, or the id, of.
+func (q *query) andEndpoint(table, endpoint string) {
+	if endpoint != "" {
+		q.args = append(q.args, `%`+likeEscapes.Replace(strings.ToLower(endpoint))+`%`, endpoint)
+		q.text += fmt.Sprintf(` AND (%[1]s.url LIKE $%[2]d ESCAPE '\' OR %[1]s.endpoint_id = $%[3]d)`, table,
+			len(q.args)-1, len(q.args))
+	}
+}
+
+// andAccessed narrows a query of app_users, whose first argument is the time, to the users of whom
+// a session, or a past access, matches.
+func (q *query) andAccessed(f account.AccessFilter) {
+	switch {
+	case f == account.AccessFilter{}:
+	case f.IP == "" && f.Country == "":
+		q.text += ` AND EXISTS (SELECT 1 FROM app_accesses AS a WHERE a.user_id = app_users.id`
+		q.andEndpoint(`a`, f.Endpoint)
+		q.text += `)`
+	default:
+		q.text += ` AND EXISTS (SELECT 1 FROM app_sessions AS s WHERE s.user_id = app_users.id AND s.expires_at > $1`
+		q.andAccess(f)
+		q.text += `)`
 	}
 }

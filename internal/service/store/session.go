@@ -6,10 +6,9 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 var tunnelSessions = newTable(table[account.TunnelSession]{
@@ -57,12 +56,8 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 
 // endSessions deletes the sessions that the condition selects.
 func (t *tx) endSessions(end account.SessionEnd, condition string, args ...any) error {
-	var ended []account.TunnelSession
-	err := t.each(func(from scanner) error {
-		session, err := tunnelSessions.scan(from)
-		ended = append(ended, session)
-		return err
-	}, `DELETE FROM tunnel_sessions WHERE `+condition+` RETURNING `+tunnelSessions.names, args...)
+	ended, err := sqldb.Collect(t.Tx, tunnelSessions.scan,
+		`DELETE FROM tunnel_sessions WHERE `+condition+` RETURNING `+tunnelSessions.names, args...)
 	if err != nil {
 		return err
 	}
@@ -88,12 +83,9 @@ func (t *tx) endedBy(accountID string, end account.SessionEnd) (principalID stri
 	if end.PrincipalID != "" || end.CausedByID == "" {
 		return end.PrincipalID, nil
 	}
-	err = t.row(`SELECT principal_id FROM audit_events WHERE account_id = $1 AND object_id = $2
+	_, err = t.Row(`SELECT principal_id FROM audit_events WHERE account_id = $1 AND object_id = $2
 		AND (type LIKE '%.deleted' OR type LIKE '%.updated') ORDER BY seq DESC LIMIT 1`, accountID, end.CausedByID).
-		Scan(&principalID)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
+		Find(&principalID)
 	return principalID, err
 }
 

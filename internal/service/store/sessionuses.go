@@ -165,13 +165,13 @@ func (s *Store) writeUses(ctx context.Context, ids []string, some map[string]use
 	err := s.write(ctx, "writing when sessions were used", func(t *tx) error {
 		for _, id := range ids {
 			use := some[id]
-			if err := t.exec(useSession, use.at, id); err != nil {
+			if err := t.Exec(useSession, use.at, id); err != nil {
 				return err
 			}
-			if err := t.exec(useUser, use.at, use.userID); err != nil {
+			if err := t.Exec(useUser, use.at, use.userID); err != nil {
 				return err
 			}
-			if err := t.exec(useAccess, use.at, use.userID, use.url); err != nil {
+			if err := t.Exec(useAccess, use.at, use.userID, use.url); err != nil {
 				return err
 			}
 		}

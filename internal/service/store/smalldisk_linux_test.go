@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
@@ -27,7 +28,7 @@ func TestPing_ReportsFullDisk(t *testing.T) {
 		now = now.Add(time.Second)
 		err = s.Ping(t.Context())
 		storetest.MustCode(t, err, account.CodeUnavailable)
-		if !store.DiskFull(err) || !strings.HasPrefix(err.Error(), "the disk that holds the store is full; ") {
+		if !sqldb.DiskFull(err) || !strings.HasPrefix(err.Error(), "the disk that holds the store is full; ") {
 			t.Errorf("a full disk: %v", err)
 		}
 		_, err = s.CreateAccount(t.Context(), "none")
@@ -40,7 +41,7 @@ func TestPing_ReportsFullDisk(t *testing.T) {
 		storetest.Must(t, s.Close())
 
 		d.Fill()
-		if _, err = store.Open(t.Context(), opt); !store.DiskFull(err) || !strings.Contains(err.Error(), d.Dir) {
+		if _, err = store.Open(t.Context(), opt); !sqldb.DiskFull(err) || !strings.Contains(err.Error(), d.Dir) {
 			t.Errorf("opening on a full disk: %v", err)
 		}
 	})

@@ -8,36 +8,32 @@
 // What comes in: calls of the interfaces of internal/account by internal/service/tunnelserver,
 // internal/service/apiserver, internal/service/login and internal/service/edge, and the
 // administration by the commands of fairlead-server, which may run in another process at the same
-// time. Whom it hands over to: a SQLite database in the data directory, or PostgreSQL. One method
-// is one transaction, or shares one with others that wait for the turn to write at the same time
-// (writebatch.go); the event of a change is written in the transaction of the change, and those who
-// wait are woken after its commit. Driver errors leave as *account.Error.
+// time. Whom it hands over to: a database of internal/service/sqldb. One method is one transaction,
+// or shares one with others that wait for the turn to write at the same time; the event of a change
+// is written in the transaction of the change, and those who wait are woken after its commit.
 //
-// One SQL text serves both engines; only opening, migrations, locking and the meaning of errors are
-// an engine's own. So a statement has $1, $2, … and each has one type wherever it stands; times and
-// booleans are integers (online = 1, never online alone); ids are compared and sorted as bytes;
-// rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING, COALESCE and CASE are
-// there, and whatever one engine has alone is not (INSERT OR, IFNULL, GLOB, rowid, json functions,
-// arrays, = ANY, now()). An order by id over a few rows of an account wants an index that ends in
-// id: SQLite would rather walk all ids of the account than sort. Write transactions run one after
-// the other, so what one has read stays so until its end.
+// One SQL text serves both engines. So a statement has $1, $2, … and each has one type wherever it
+// stands; times and booleans are integers (online = 1, never online alone); ids are compared and
+// sorted as bytes; rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING,
+// COALESCE and CASE are there, and whatever one engine has alone is not (INSERT OR, IFNULL, GLOB,
+// rowid, json functions, arrays, = ANY, now()). An order by id over a few rows of an account wants
+// an index that ends in id: SQLite would rather walk all ids of the account than sort. Write
+// transactions run one after the other, so what one has read stays so until its end.
 package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Times and limits that Options may override.
 const (
-	transactionTimeout = 30 * time.Second
-
 	DefaultGrace          = 10 * time.Minute
 	DefaultOwnedGrace     = 7 * 24 * time.Hour
 	DefaultReserve        = 7 * 24 * time.Hour
@@ -60,7 +56,7 @@ type Options struct {
 	// PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
 	DatabaseURL string
 	// the server's lock: writes are refused while it is lost; nil for commands, which need none
-	Lock *ServerLock
+	Lock *sqldb.ServerLock
 	// makes the server one of several on DatabaseURL; nil: it is the only one, or a command
 	Replica        *Replica
 	BeatClock      func() time.Duration // clock of a replica's beats; nil = the time since Beat was called
@@ -87,9 +83,7 @@ type Options struct {
 	// seals traffic policies and identities; nil for commands that have nothing to do with them
 	Key *seal.Key
 
-	// OnCall is called after each transaction with its kind, its time, the wait for its turn
-	// included, and whether the database failed. It must not block; nil = not called.
-	OnCall func(kind CallKind, took time.Duration, failed bool)
+	Observer sqldb.Observer // Observer is told of each transaction; nil = none.
 
 	anyMode bool // allows BeginServerTerm in any mode, to administer a stopped store
 }
@@ -123,22 +117,16 @@ func setDefault[T comparable](v *T, def T) {
 // many goroutines.
 type Store struct {
 	opt     Options
-	engine  engine
-	writer  *sql.DB // one connection
-	reader  *sql.DB // many connections that cannot write
-	place   string
+	db      *sqldb.DB
+	writes  *sqldb.Writes[*tx]
 	storeID string
 	epoch   atomic.Int64 // as the last transaction found it that read or began one
-	writes  writeQueue
-	wakes   wakes
+	wakes   sqldb.Wakes  // wakes are by account.
 
-	auditWakes     wakes
+	auditWakes     sqldb.Wakes
 	auditRetention auditRetention
-	outbox         outbox
 
-	notificationLag atomic.Int64 // nanoseconds
-	clockOffset     atomic.Int64 // nanoseconds
-
+	clockOffset  atomic.Int64  // nanoseconds
 	pollInterval time.Duration // how often Listen polls
 
 	// for a replica
@@ -183,20 +171,46 @@ var (
 	_ account.DashboardSessions = (*Store)(nil)
 )
 
+// LockServer makes the caller the only active server of the data directory, and of opt.DatabaseURL,
+// until Release is called or the process ends. A second server gets an error with the reason. With
+// opt.Replica it makes the caller one of the replicas of opt.DatabaseURL.
+// Commands that administer the store while a server runs need no lock.
+func LockServer(ctx context.Context, opt Options) (*sqldb.ServerLock, error) {
+	member := ""
+	if opt.Replica != nil {
+		member = "replica " + opt.Replica.ID
+	}
+	return sqldb.LockServer(ctx, opt.DataDir, opt.DatabaseURL, member)
+}
+
 // Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is
 // none. Its errors are complete sentences: the place cannot be used, the
 // database is of a newer version, it is no database of ours. Any number of processes may have a
 // store open; LockServer keeps a second server away, unless both are replicas.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
-	s := &Store{opt: opt, engine: sqliteEngine{}, pollInterval: defaultPollInterval}
-	if opt.DatabaseURL != "" {
-		s.engine = &postgresEngine{}
+	s := &Store{opt: opt, pollInterval: defaultPollInterval}
+	db, err := sqldb.Open(ctx, sqldb.Options{DataDir: opt.DataDir, DatabaseURL: opt.DatabaseURL, Lock: opt.Lock,
+		Schema: s.schema(), Observer: opt.Observer})
+	if err != nil {
+		return nil, err
 	}
-	if err := s.engine.open(ctx, s); err != nil {
-		return nil, errors.Join(err, s.closeDatabases())
+	s.db, s.writes = db, sqldb.NewWrites(db, owner{s})
+	if err := s.readIdentity(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
+}
+
+// readIdentity reads the store's id and epoch.
+func (s *Store) readIdentity(ctx context.Context) error {
+	var epoch int64
+	err := s.db.Row(ctx, `SELECT store_id, epoch FROM store`).Scan(&s.storeID, &epoch)
+	if err != nil {
+		return s.db.ExplainOpenError(err)
+	}
+	s.epoch.Store(epoch)
+	return nil
 }
 
 // Close writes everything that waits for a batch, unless this server has left the store or was
@@ -208,7 +222,7 @@ func (s *Store) Close() error {
 	if errors.Is(err, ErrFenced) {
 		err = nil
 	}
-	return errors.Join(err, s.closeDatabases())
+	return errors.Join(err, s.db.Close())
 }
 
 // flush writes everything that waits for a batch.
@@ -216,19 +230,15 @@ func (s *Store) flush(ctx context.Context) error {
 	return errors.Join(s.flushLastUsed(ctx), s.flushUses(ctx, true))
 }
 
-func (s *Store) closeDatabases() error {
-	var errs []error
-	for _, db := range []*sql.DB{s.reader, s.writer} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
+// Database returns what the store is in.
+func (s *Store) Database() *sqldb.DB { return s.db }
 
 // DisplayName returns where the data is, for messages: a file, or the URL of a database without its
 // password.
-func (s *Store) DisplayName() string { return s.place }
+func (s *Store) DisplayName() string { return s.db.DisplayName() }
+
+// WaitingWrites returns how many calls wait for their turn to write.
+func (s *Store) WaitingWrites() int { return s.writes.Waiting() }
 
 // StoreID returns the identifier that the store got when it was made. Operators freeze removals
 // when it changes.

@@ -21,7 +21,7 @@ const sweepBatch = 100
 // nothing. From then on no earlier server can write, even if it did not notice that it lost its
 // lock.
 func (s *Store) BeginServerTerm(ctx context.Context) error {
-	if err := s.engine.beginTerm(ctx, s); err != nil {
+	if err := s.beginTerm(ctx); err != nil {
 		return err
 	}
 	s.operatorsDue.Store(micros(s.now().Add(operatorSweep)))
@@ -30,14 +30,14 @@ func (s *Store) BeginServerTerm(ctx context.Context) error {
 		return err
 	}
 	return s.write(ctx, "starting the server", func(t *tx) error {
-		if err := t.exec(`UPDATE store SET own_hosts = $1 WHERE own_hosts <> $1`,
+		if err := t.Exec(`UPDATE store SET own_hosts = $1 WHERE own_hosts <> $1`,
 			strings.Join(s.opt.OwnHosts, " ")); err != nil {
 			return err
 		}
 		if alone, err := t.alone(); err != nil || !alone {
 			return err
 		}
-		return t.exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, micros(t.now))
+		return t.Exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, micros(t.now))
 	})
 }
 
@@ -46,9 +46,8 @@ func (t *tx) alone() (bool, error) {
 	if t.s.opt.Replica == nil {
 		return true, nil
 	}
-	var others int
-	err := t.row(`SELECT COUNT(*) FROM replicas WHERE id <> $1`, t.s.opt.Replica.ID).Scan(&others)
-	return others == 0, err
+	others, err := t.Exists(`SELECT 1 FROM replicas WHERE id <> $1`, t.s.opt.Replica.ID)
+	return !others, err
 }
 
 // Sweep deletes expired rows: endpoints whose grace has ended are deleted, old events compacted,
@@ -60,8 +59,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 	}
 	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepOwned(ctx), s.sweepClusters(ctx),
 		s.sweepEvents(ctx), s.auditRetention.sweep(ctx, s), s.sweepReservations(ctx), s.flushLastUsedIfDue(ctx),
-		s.sweepSessions(ctx), s.sweepUsers(ctx),
-		s.sweepOperators(ctx))
+		s.sweepSessions(ctx), s.sweepUsers(ctx), s.sweepOperators(ctx))
 }
 
 // sweepLost ends the sessions of replicas that have left, or were fenced by one that has ended
@@ -148,19 +146,19 @@ func (s *Store) sweepEvents(ctx context.Context) error {
 func (t *tx) compact(before int64) error {
 	var accountID string
 	var last, first int64
-	err := t.row(`SELECT account_id, MAX(seq) FROM events WHERE at <= $1 GROUP BY account_id LIMIT 1`, before).
+	err := t.Row(`SELECT account_id, MAX(seq) FROM events WHERE at <= $1 GROUP BY account_id LIMIT 1`, before).
 		Scan(&accountID, &last)
 	if err != nil {
 		return err
 	}
-	if err := t.row(`SELECT MIN(seq) FROM events WHERE account_id = $1`, accountID).Scan(&first); err != nil {
+	if err := t.Row(`SELECT MIN(seq) FROM events WHERE account_id = $1`, accountID).Scan(&first); err != nil {
 		return err
 	}
 	last = min(last, first+50*sweepBatch)
-	if err := t.exec(`DELETE FROM events WHERE account_id = $1 AND seq <= $2`, accountID, last); err != nil {
+	if err := t.Exec(`DELETE FROM events WHERE account_id = $1 AND seq <= $2`, accountID, last); err != nil {
 		return err
 	}
-	return t.exec(`UPDATE accounts SET compacted_seq = $1 WHERE id = $2`, last, accountID)
+	return t.Exec(`UPDATE accounts SET compacted_seq = $1 WHERE id = $2`, last, accountID)
 }
 
 func (s *Store) sweepReservations(ctx context.Context) error {
@@ -171,17 +169,15 @@ func (s *Store) sweepReservations(ctx context.Context) error {
 		return err
 	}
 	return s.write(ctx, "dropping reservations", func(t *tx) error {
-		if err := t.exec(`DELETE FROM slot_reservations WHERE expires_at <= $1`, now); err != nil {
+		if err := t.Exec(`DELETE FROM slot_reservations WHERE expires_at <= $1`, now); err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM hostnames WHERE expires_at BETWEEN 1 AND $1`, now)
+		return t.Exec(`DELETE FROM hostnames WHERE expires_at BETWEEN 1 AND $1`, now)
 	})
 }
 
 func (s *Store) exists(ctx context.Context, query string, args ...any) (bool, error) {
-	found := false
-	err := s.read(ctx, "looking for something to sweep", func(t *tx) error {
-		return t.each(func(scanner) error { found = true; return nil }, query, args...)
+	return result(ctx, s, "looking for something to sweep", func(t *tx) (bool, error) {
+		return t.Exists(query, args...)
 	})
-	return found, err
 }

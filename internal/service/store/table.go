@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // table maps values of T to the rows of a table. Its first column is the id.
@@ -50,18 +51,12 @@ func (tb *table[T]) scan(from scanner) (v T, err error) {
 
 // all returns the rows that the clause after WHERE selects; it is not nil.
 func (tb *table[T]) all(t *tx, clause string, args ...any) ([]T, error) {
-	found := []T{}
-	err := t.each(func(from scanner) error {
-		v, err := tb.scan(from)
-		found = append(found, v)
-		return err
-	}, `SELECT `+tb.names+` FROM `+tb.name+` WHERE `+clause, args...)
-	return found, err
+	return sqldb.Collect(t.Tx, tb.scan, `SELECT `+tb.names+` FROM `+tb.name+` WHERE `+clause, args...)
 }
 
 // first returns the row that the clause after WHERE selects, nil when there is none.
 func (tb *table[T]) first(t *tx, clause string, args ...any) (*T, error) {
-	v, err := tb.scan(t.row(`SELECT `+tb.names+` FROM `+tb.name+` WHERE `+clause, args...))
+	v, err := tb.scan(t.Row(`SELECT `+tb.names+` FROM `+tb.name+` WHERE `+clause, args...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -91,17 +86,16 @@ func (tb *table[T]) page(t *tx, p account.Page, condition string, args ...any) (
 
 // insert writes a new row. extra columns are never read.
 func (tb *table[T]) insert(t *tx, v *T, extra ...column) error {
-	var names, places []string
+	var names []string
 	var args []any
-	for i, c := range append(tb.columns(v), extra...) {
+	for _, c := range append(tb.columns(v), extra...) {
 		value, err := c.value()
 		if err != nil {
 			return fmt.Errorf("writing column %s: %w", c.name, err)
 		}
-		names, places, args = append(names, c.name), append(places, fmt.Sprintf("$%d", i+1)), append(args, value)
+		names, args = append(names, c.name), append(args, value)
 	}
-	return t.exec(`INSERT INTO `+tb.name+` (`+strings.Join(names, ", ")+`) VALUES (`+strings.Join(places, ", ")+`)`,
-		args...)
+	return t.insertRows(tb.name+` (`+strings.Join(names, ", ")+`)`, [][]any{args})
 }
 
 // update writes the updatable columns of a row.
@@ -119,7 +113,7 @@ func (tb *table[T]) update(t *tx, v *T) error {
 		args = append(args, value)
 		sets = append(sets, fmt.Sprintf("%s = $%d", c.name, len(args)))
 	}
-	return t.exec(`UPDATE `+tb.name+` SET `+strings.Join(sets, ", ")+` WHERE id = $1`, args...)
+	return t.Exec(`UPDATE `+tb.name+` SET `+strings.Join(sets, ", ")+` WHERE id = $1`, args...)
 }
 
 // checkLimit refuses one more row of the account when it has as many as it may.
@@ -132,15 +126,8 @@ func (tb *table[T]) audit(t *tx, by account.Caller, what account.AuditType, v *T
 }
 
 // readRow returns the row of the account with the id; CodeNotFound when there is none.
-func readRow[T any](ctx context.Context, s *Store, tb *table[T], accountID, id string) (v *T, err error) {
-	err = s.read(ctx, "reading "+tb.noun, func(t *tx) (err error) {
-		v, err = tb.get(t, accountID, id)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
+func readRow[T any](ctx context.Context, s *Store, tb *table[T], accountID, id string) (*T, error) {
+	return result(ctx, s, "reading "+tb.noun, func(t *tx) (*T, error) { return tb.get(t, accountID, id) })
 }
 
 // readPage returns a page of the account's rows, newest first.
@@ -194,6 +181,6 @@ func deleteRow[T any](
 			return err
 		}
 		tb.audit(t, by, tb.deleted, existing)
-		return t.exec(`DELETE FROM `+tb.name+` WHERE account_id = $1 AND id = $2`, by.AccountID, id)
+		return t.Exec(`DELETE FROM `+tb.name+` WHERE account_id = $1 AND id = $2`, by.AccountID, id)
 	})
 }

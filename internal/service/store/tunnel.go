@@ -5,8 +5,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -68,12 +66,7 @@ func (t *tx) tunnelByHash(accountID, sessionID string, hash []byte) (*account.La
 	if len(hash) == 0 {
 		return nil, nil
 	}
-	found, err := tunnels.scan(t.row(`SELECT `+tunnels.names+` FROM tunnels
-		WHERE account_id = $1 AND resume_hash = $2 AND session_id = $3`, accountID, hash, sessionID))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return &found, err
+	return tunnels.first(t, `account_id = $1 AND resume_hash = $2 AND session_id = $3`, accountID, hash, sessionID)
 }
 
 // endResumed ends the tunnel that another replaces, and returns the other session that held it.
@@ -81,11 +74,8 @@ func (t *tx) endResumed(by *account.LabelledTunnel, secret string) (sessionID st
 	if secret == "" {
 		return "", nil
 	}
-	err = t.row(`DELETE FROM tunnels WHERE account_id = $1 AND resume_hash = $2 RETURNING session_id`, by.AccountID,
-		account.HashSecret(secret)).Scan(&sessionID)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
+	_, err = t.Row(`DELETE FROM tunnels WHERE account_id = $1 AND resume_hash = $2 RETURNING session_id`, by.AccountID,
+		account.HashSecret(secret)).Find(&sessionID)
 	if sessionID == by.TunnelSession.ID {
 		sessionID = ""
 	}
@@ -95,7 +85,7 @@ func (t *tx) endResumed(by *account.LabelledTunnel, secret string) (sessionID st
 // EndTunnel implements account.TunnelStarter.
 func (s *Store) EndTunnel(ctx context.Context, accountID, id, sessionID string) error {
 	return s.writeShared(ctx, "ending a labelled tunnel", func(t *tx) error {
-		return t.exec(`DELETE FROM tunnels WHERE id = $1 AND account_id = $2 AND session_id = $3`, id, accountID,
+		return t.Exec(`DELETE FROM tunnels WHERE id = $1 AND account_id = $2 AND session_id = $3`, id, accountID,
 			sessionID)
 	})
 }
@@ -119,7 +109,7 @@ func (s *Store) ListLabelledTunnels(
 		if len(labels) == 0 {
 			text += fmt.Sprintf(` LIMIT %d`, limit+1)
 		}
-		return t.each(func(from scanner) error {
+		return t.Each(func(from scanner) error {
 			found, err := tunnels.scan(from)
 			if err == nil && len(page.Tunnels) <= limit && account.HasLabels(found.Labels, labels) {
 				page.Tunnels = append(page.Tunnels, found)

@@ -62,17 +62,13 @@ func (s *Store) LiveTunnelCredentials(
 
 // eachLive calls do with those of the credentials that exist and have not expired.
 func eachLive[T any](t *tx, ct *credentialTable[T], ids []string, do func(*T)) error {
-	for batch := range slices.Chunk(ids, inListBatch) {
-		in, args := inList(batch, micros(t.now))
-		found, err := ct.all(t, notExpired+` AND id IN `+in, args...)
-		if err != nil {
-			return err
+	return t.EachIn(ids, micros(t.now), func(from scanner) error {
+		found, err := ct.scan(from)
+		if err == nil {
+			do(&found)
 		}
-		for i := range found {
-			do(&found[i])
-		}
-	}
-	return nil
+		return err
+	}, `SELECT `+ct.names+` FROM `+ct.name+` WHERE `+notExpired+` AND id IN IDS`)
 }
 
 // PinCluster implements account.ClusterPinner. Transactions that write follow one another, so of

@@ -28,16 +28,19 @@ type numbers struct {
 	owedSeq, owedAuditSeq, owedEndpoints int
 }
 
-// call returns the transaction for one of the calls that share it.
-func (t *tx) call() *tx {
-	call := &tx{ctx: t.ctx, s: t.s, sql: t.sql, now: t.s.now(), epoch: t.epoch, changes: map[string][]change{},
+// BeginCall returns the transaction for one of the calls that share it.
+func (t *tx) BeginCall() *tx {
+	call := &tx{Tx: t.Tx, s: t.s, now: t.s.now(), epoch: t.epoch, changes: map[string][]change{},
 		audits: map[string][]auditRecord{}, log: t.log}
 	call.log.numbers = maps.Clone(t.log.numbers)
 	return call
 }
 
-// add adds what a call has changed.
-func (t *tx) add(call *tx) {
+// EndCall numbers and logs what a call has changed, and adds it.
+func (t *tx) EndCall(call *tx) error {
+	if err := call.logEvents(); err != nil {
+		return err
+	}
 	t.epoch, t.log = call.epoch, call.log
 	for accountID, changes := range call.changes {
 		t.changes[accountID] = append(t.changes[accountID], changes...)
@@ -45,7 +48,15 @@ func (t *tx) add(call *tx) {
 	for accountID, audits := range call.audits {
 		t.audits[accountID] = append(t.audits[accountID], audits...)
 	}
+	return nil
 }
+
+// maxBatchEvents bounds the endpoint and audit events of a transaction that calls share; the call
+// that passes it is the last.
+const maxBatchEvents = 5 * sweepBatch
+
+// Full reports whether the calls have so many events that no other call may share the transaction.
+func (t *tx) Full() bool { return len(t.log.events)+len(t.log.audits) >= maxBatchEvents }
 
 // changedAccounts returns the accounts that have new endpoint or audit events.
 func (t *tx) changedAccounts() []string {
@@ -89,7 +100,7 @@ func (t *tx) count(accountID string, changes, endpoints, audits int) (numbers, e
 		n.owedSeq += changes
 		n.owedEndpoints += endpoints
 		n.owedAuditSeq += audits
-	} else if err := t.row(`UPDATE accounts SET seq = seq + $1, endpoints = endpoints + $2, audit_seq = audit_seq + $3
+	} else if err := t.Row(`UPDATE accounts SET seq = seq + $1, endpoints = endpoints + $2, audit_seq = audit_seq + $3
 		WHERE id = $4 RETURNING seq, audit_seq`, changes, endpoints, audits, accountID).
 		Scan(&n.seq, &n.auditSeq); err != nil {
 		return n, err
@@ -98,15 +109,15 @@ func (t *tx) count(accountID string, changes, endpoints, audits int) (numbers, e
 	return n, nil
 }
 
-// writeLog writes the events of all calls, and what the accounts' rows lack, at the end of the
+// Flush writes the events of all calls, and what the accounts' rows lack, at the end of the
 // transaction. No call reads them before.
-func (t *tx) writeLog() error {
+func (t *tx) Flush() error {
 	for _, accountID := range slices.Sorted(maps.Keys(t.log.numbers)) {
 		n := t.log.numbers[accountID]
 		if n.owedSeq == 0 && n.owedAuditSeq == 0 {
 			continue
 		}
-		err := t.exec(`UPDATE accounts SET seq = seq + $1, endpoints = endpoints + $2, audit_seq = audit_seq + $3
+		err := t.Exec(`UPDATE accounts SET seq = seq + $1, endpoints = endpoints + $2, audit_seq = audit_seq + $3
 			WHERE id = $4`, n.owedSeq, n.owedEndpoints, n.owedAuditSeq, accountID)
 		if err != nil {
 			return fmt.Errorf("writing the numbers of events: %w", err)
@@ -149,7 +160,7 @@ func (t *tx) insertRows(into string, rows [][]any) error {
 			}
 		}
 		text.WriteByte(')')
-		if err := t.exec(text.String(), args...); err != nil {
+		if err := t.Exec(text.String(), args...); err != nil {
 			return err
 		}
 		rows = rows[n:]

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -207,7 +208,7 @@ func TestWriteBatch_IsBounded(t *testing.T) {
 	sessions := []string{f.Session(), f.Session(), f.Session(), f.Session()}
 	v := f.List().Version
 	h := holdTurn(t, f.Store)
-	for i := range store.MaxBatchCalls + 2 {
+	for i := range sqldb.MaxBatchCalls + 2 {
 		h.add(bindCall(f, sessions[0], fmt.Sprintf("http://e%d.demo", i)))
 	}
 	storetest.Must(t, errors.Join(h.run()...))

@@ -11,10 +11,31 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
 const day = 24 * time.Hour
+
+// observedCalls implements sqldb.Observer.
+type observedCalls struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (o *observedCalls) ObserveCall(kind sqldb.CallKind, took time.Duration, failed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counts[fmt.Sprintf("%s %v %v", kind, failed, took >= 0)]++
+}
+
+// take returns the calls since the one before.
+func (o *observedCalls) take() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer clear(o.counts)
+	return fmt.Sprint(o.counts)
+}
 
 // monitored tests what the store tells the service's metrics.
 var monitored = map[string]func(*testing.T, Open){
@@ -93,37 +114,24 @@ var monitored = map[string]func(*testing.T, Open){
 		}
 	},
 	"calls: reported with their kind, and failures of the database alone": func(t *testing.T, open Open) {
-		var mu sync.Mutex
-		calls := map[string]int{}
-		f := NewFixture(t, open, func(o *store.Options) {
-			o.OnCall = func(kind store.CallKind, took time.Duration, failed bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				calls[fmt.Sprintf("%s %v %v", kind, failed, took >= 0)]++
-			}
-		})
-		take := func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			defer clear(calls)
-			return fmt.Sprint(calls)
-		}
-		take()
+		calls := &observedCalls{counts: map[string]int{}}
+		f := NewFixture(t, open, func(o *store.Options) { o.Observer = calls })
+		calls.take()
 		_, err := f.Store.Operator(t.Context(), f.AccountID, "op-none")
 		MustCode(t, err, account.CodeNotFound)
-		Equal(t, "a read", take(), "map[read false true:1]")
+		Equal(t, "a read", calls.take(), "map[read false true:1]")
 		_, _, err = f.Store.IssueAPIKey(t.Context(), f.AccountID, "key", nil, nil)
 		Must(t, err)
-		Equal(t, "a write", take(), "map[write false true:1]")
+		Equal(t, "a write", calls.take(), "map[write false true:1]")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = f.Store.Operator(ctx, f.AccountID, "op-none")
 		MustCode(t, err, account.CodeUnavailable)
-		Equal(t, "a caller that has gone", take(), "map[read false true:1]")
+		Equal(t, "a caller that has gone", calls.take(), "map[read false true:1]")
 		Must(t, f.Store.Close())
 		_, err = f.Store.Operator(t.Context(), f.AccountID, "op-none")
 		Equal(t, "code", account.CodeOf(err) == account.CodeUnavailable || account.CodeOf(err) == account.CodeInternal,
 			true)
-		Equal(t, "a closed database", take(), "map[read true true:1]")
+		Equal(t, "a closed database", calls.take(), "map[read true true:1]")
 	},
 }

@@ -1,45 +1,41 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/gofrs/flock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-var errReadOnlyFilesystem = syscall.EROFS
-
 // ServerLock makes its holder the only active server of a store. Commands use a nil *ServerLock,
 // which locks nothing.
 type ServerLock struct {
 	file     *flock.Flock
-	postgres *postgresLock // nil with SQLite
+	postgres *postgresLock // postgres is nil with SQLite.
 }
 
-// LockServer makes the caller the only active server of the data directory, and of opt.DatabaseURL,
-// until Release is called or the process ends. A second server gets an error with the reason. With
-// opt.Replica it makes the caller one of the replicas of opt.DatabaseURL.
+// LockServer makes the caller the only active server of the data directory, and of the PostgreSQL
+// database, if it is not "", until Release is called or the process ends. A second server gets an
+// error with the reason. With a member, whose life is locked under that name, the caller is one of
+// several servers of the database.
 // Commands that administer the store while a server runs need no lock.
-func LockServer(ctx context.Context, opt Options) (*ServerLock, error) {
-	file, err := lockDataDir(opt.DataDir)
+func LockServer(ctx context.Context, dataDir, databaseURL, member string) (*ServerLock, error) {
+	file, err := lockDataDir(dataDir)
 	if err != nil {
 		return nil, err
 	}
 	lock := &ServerLock{file: file}
-	if opt.DatabaseURL == "" {
+	if databaseURL == "" {
 		return lock, nil
 	}
-	if lock.postgres, err = lockPostgres(ctx, opt.DatabaseURL, opt.Replica); err != nil {
+	if lock.postgres, err = lockPostgres(ctx, databaseURL, member); err != nil {
 		return nil, errors.Join(err, file.Unlock())
 	}
 	return lock, nil
@@ -52,20 +48,15 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	path := filepath.Join(dataDir, "server.lock")
 	lock := flock.New(path, flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errReadOnlyFilesystem) {
-		return nil,
-			fmt.Errorf(
-				"data directory %s is not writable for user %d: %w; give it to that user, or choose another with "+
-					"--data-dir",
-				dataDir, os.Getuid(), err)
+	if isNotWritable(err) {
+		return nil, notWritableError(dataDir, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking data directory %s: %w", dataDir, err)
 	}
 	if !locked {
-		return nil,
-			&openError{"data directory " + dataDir + " is in use by another fairlead-server; stop that one, or " +
-				"choose another --data-dir", errServerLive}
+		return nil, &openError{"data directory " + dataDir + " is in use by another fairlead-server; stop that one, " +
+			"or choose another --data-dir", ErrServerLive}
 	}
 	return lock, nil
 }
@@ -90,9 +81,9 @@ func (l *ServerLock) Release() error {
 	return errors.Join(err, l.file.Unlock())
 }
 
-// check returns CodeUnavailable while the lock is lost. It keeps servers of the other mode away
-// from a replica, which writes without it: its row is what fences it.
-func (l *ServerLock) check() error {
+// Check returns CodeUnavailable while the lock is lost. It keeps servers of the other mode away
+// from one of several, which writes without it: its row is what fences it.
+func (l *ServerLock) Check() error {
 	if l == nil || l.postgres == nil || l.postgres.shared || l.postgres.locked.Load() {
 		return nil
 	}
@@ -100,11 +91,8 @@ func (l *ServerLock) check() error {
 		"the store is not available: the server's lock of the database is lost; try again")
 }
 
-// checkTerm returns CodeUnavailable when another server has started on the store since this one
-// did. The caller's transaction has locked the row with the term.
-func (l *ServerLock) checkTerm(term int64) error {
-	if l == nil || l.postgres == nil {
-		return nil
-	}
-	return l.postgres.checkTerm(term)
-}
+// HasTerms reports whether a server that has lost the lock unnoticed is fenced by a term.
+func (l *ServerLock) HasTerms() bool { return l != nil && l.postgres != nil }
+
+// BeginTerm makes the term, of a transaction that was committed, that of this server.
+func (l *ServerLock) BeginTerm(term int64) { l.postgres.term.Store(term) }

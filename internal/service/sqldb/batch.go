@@ -1,40 +1,35 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-
-	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Bounds of one transaction that several calls share.
-const (
-	maxBatchCalls  = 64
-	maxBatchEvents = 5 * sweepBatch // endpoint and audit events; the call that passes it is the last
-)
+// MaxBatchCalls bounds the calls that share one transaction.
+const MaxBatchCalls = 64
 
-// writeBatch is one transaction of one call, or of several that may share it. Each call sees what
-// those before it have written, and numbers its changes before the next one runs, so all is as if
-// they had had a transaction each. What a call that fails has written is undone; the error is its
-// own. A transaction that fails is the failure of all: no outcome of a call is known before the
-// commit, because it may rest on what an earlier call of the batch has written.
-type writeBatch struct {
-	s      *Store
-	calls  []*writeCall
-	ctx    context.Context // ends when those of all calls have ended
+// batch is one transaction of one call, or of several that may share it. Each call sees what those
+// before it have written, and ends before the next one runs, so all is as if they had had a
+// transaction each. What a call that fails has written is undone; the error is its own. A
+// transaction that fails is the failure of all: no outcome of a call is known before the commit,
+// because it may rest on what an earlier call of the batch has written.
+type batch[T Transaction[T]] struct {
+	w      *Writes[T]
+	calls  []*call[T]
+	ctx    context.Context // ctx ends when those of all calls have ended.
 	cancel context.CancelFunc
-	// Each call has a savepoint. The first attempt does without, which is faster, and is undone
-	// when a call fails.
+	// savepoints gives each call one. The first attempt does without, which is faster, and is
+	// undone when a call fails.
 	savepoints bool
 
 	mu   sync.Mutex
-	live int  // calls whose contexts have not ended
-	over bool // none is left
+	live int  // live counts the calls whose contexts have not ended.
+	over bool // over is set when none is left.
 }
 
 var (
@@ -44,22 +39,22 @@ var (
 
 // runBatch runs the call, which has the turn, and those that wait and may share its transaction. It
 // returns the call's error.
-func (s *Store) runBatch(first *writeCall) error {
-	b := &writeBatch{s: s}
+func (w *Writes[T]) runBatch(first *call[T]) error {
+	b := &batch[T]{w: w}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(first.ctx))
 	err := errPanicked
 	defer func() {
 		b.finish(first, err)
-		s.writes.pass()
+		w.queue.pass()
 	}()
 	if !b.add(first) {
 		err = first.ctx.Err()
 		return err
 	}
 	b.addWaiting()
-	if err = s.transact(b.ctx, b.run); errors.Is(err, errCallFailed) {
+	if err = w.Transact(b.ctx, b.run); errors.Is(err, errCallFailed) {
 		b.savepoints = true
-		err = s.transact(b.ctx, b.run)
+		err = w.Transact(b.ctx, b.run)
 	}
 	if err != nil {
 		return err
@@ -68,7 +63,7 @@ func (s *Store) runBatch(first *writeCall) error {
 }
 
 // finish tells the other calls how the transaction ended.
-func (b *writeBatch) finish(first *writeCall, err error) {
+func (b *batch[T]) finish(first *call[T], err error) {
 	for _, c := range b.calls {
 		c.stopWatch()
 		if err != nil {
@@ -82,7 +77,7 @@ func (b *writeBatch) finish(first *writeCall, err error) {
 }
 
 // add adds the call unless the batch is given up, because the contexts of all its calls have ended.
-func (b *writeBatch) add(c *writeCall) bool {
+func (b *batch[T]) add(c *call[T]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -95,7 +90,7 @@ func (b *writeBatch) add(c *writeCall) bool {
 }
 
 // expire counts a call as one whose context has ended.
-func (b *writeBatch) expire() {
+func (b *batch[T]) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.live--; b.live == 0 {
@@ -105,38 +100,38 @@ func (b *writeBatch) expire() {
 }
 
 // addWaiting adds the waiting calls that may share the transaction.
-func (b *writeBatch) addWaiting() {
+func (b *batch[T]) addWaiting() {
 	if !b.calls[0].shared {
 		return
 	}
-	taken := b.s.writes.dequeue(maxBatchCalls - len(b.calls))
+	taken := b.w.queue.dequeue(MaxBatchCalls - len(b.calls))
 	for i, c := range taken {
 		if !b.add(c) {
-			b.s.writes.putBack(taken[i:])
+			b.w.queue.putBack(taken[i:])
 			return
 		}
 	}
 }
 
 // postpone leaves the calls from the i-th on to the next batch.
-func (b *writeBatch) postpone(i int) {
+func (b *batch[T]) postpone(i int) {
 	for _, c := range b.calls[i:] {
 		if c.stopWatch() {
 			b.expire()
 		}
 	}
-	b.s.writes.putBack(b.calls[i:])
+	b.w.queue.putBack(b.calls[i:])
 	b.calls = b.calls[:i]
 }
 
 // run is the transaction. It may run again from its start.
-func (b *writeBatch) run(t *tx) error {
-	if err := b.s.engine.lockWrites(t); err != nil {
+func (b *batch[T]) run(t T) error {
+	if err := t.Lock(); err != nil {
 		return err
 	}
 	b.addWaiting() // those that came while it waited for another process
 	for i, c := range b.calls {
-		if len(t.log.events)+len(t.log.audits) >= maxBatchEvents {
+		if t.Full() {
 			b.postpone(i)
 			break
 		}
@@ -147,43 +142,35 @@ func (b *writeBatch) run(t *tx) error {
 			return err
 		}
 	}
-	return t.writeLog()
+	return t.Flush()
 }
 
 // runCall runs a call. The error is that of the transaction.
-func (b *writeBatch) runCall(t *tx, c *writeCall) error {
+func (b *batch[T]) runCall(t T, c *call[T]) error {
 	if b.savepoints {
-		if err := t.exec(`SAVEPOINT one_call`); err != nil {
+		if err := t.Exec(`SAVEPOINT one_call`); err != nil {
 			return err
 		}
 	}
-	own := t.call()
+	own := t.BeginCall()
 	err := c.fn(own)
 	if err == nil {
-		err = own.logEvents()
+		err = t.EndCall(own)
 	}
 	switch {
 	case err == nil:
-		t.add(own)
 		if !b.savepoints {
 			return nil
 		}
-		return t.exec(`RELEASE SAVEPOINT one_call`)
-	case len(b.calls) == 1 || !b.s.isCallError(err):
+		return t.Exec(`RELEASE SAVEPOINT one_call`)
+	case len(b.calls) == 1 || !b.w.db.isCallError(err):
 		return err
 	case !b.savepoints:
 		return fmt.Errorf("%w: %w", errCallFailed, err)
 	}
 	c.err = err
-	if undo := t.exec(`ROLLBACK TO SAVEPOINT one_call; RELEASE SAVEPOINT one_call`); undo != nil {
+	if undo := t.Exec(`ROLLBACK TO SAVEPOINT one_call; RELEASE SAVEPOINT one_call`); undo != nil {
 		return errors.Join(err, undo)
 	}
 	return nil
-}
-
-// isCallError reports whether an error is that of one call, so that the transaction can go on
-// without the writes of the call.
-func (s *Store) isCallError(err error) bool {
-	var domain *account.Error
-	return errors.As(err, &domain) || !s.unavailable(err)
 }

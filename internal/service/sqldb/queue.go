@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb
 
 import (
 	"context"
@@ -9,29 +9,29 @@ import (
 	"sync"
 )
 
-// writeCall is a call that writes.
-type writeCall struct {
+// call is a call that writes.
+type call[T any] struct {
 	ctx    context.Context
-	fn     func(*tx) error
-	shared bool      // other calls may be in its transaction
-	turn   chan bool // true: it has the turn; false: a batch of another call has run it
+	fn     func(T) error
+	shared bool      // shared is set where other calls may be in its transaction.
+	turn   chan bool // turn gets true with the turn, and false when a batch of another call has run it.
 
-	// set by the batch that runs the call
-	stopWatch func() bool // ends the watch of ctx
-	err       error       // set when this call alone failed
+	// The batch that runs the call sets these.
+	stopWatch func() bool // stopWatch ends the watch of ctx.
+	err       error       // err is set when this call alone failed.
 }
 
-// writeQueue gives the turn to write to one call of this process after the other, in the order in
+// queue gives the turn to write to one call of this process after the other, in the order in
 // which they came. The call that has the turn may take others that wait into its batch.
-type writeQueue struct {
+type queue[T any] struct {
 	mu      sync.Mutex
-	busy    bool // a call has the turn
-	waiting []*writeCall
+	busy    bool // busy is set while a call has the turn.
+	waiting []*call[T]
 }
 
 // wait returns when the call has the turn, or when a batch of another call has run it. The error is
 // that of the call's context, which ended before either.
-func (q *writeQueue) wait(c *writeCall) (hasTurn bool, err error) {
+func (q *queue[T]) wait(c *call[T]) (hasTurn bool, err error) {
 	if q.enter(c) {
 		return true, nil
 	}
@@ -47,7 +47,7 @@ func (q *writeQueue) wait(c *writeCall) (hasTurn bool, err error) {
 }
 
 // enter gives the turn to the call, or appends it to those that wait for it.
-func (q *writeQueue) enter(c *writeCall) (hasTurn bool) {
+func (q *queue[T]) enter(c *call[T]) (hasTurn bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.busy {
@@ -59,7 +59,7 @@ func (q *writeQueue) enter(c *writeCall) (hasTurn bool) {
 }
 
 // remove reports whether the call waited until now.
-func (q *writeQueue) remove(c *writeCall) bool {
+func (q *queue[T]) remove(c *call[T]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.Index(q.waiting, c)
@@ -70,7 +70,7 @@ func (q *writeQueue) remove(c *writeCall) bool {
 }
 
 // pass gives the turn to the call that has waited longest.
-func (q *writeQueue) pass() {
+func (q *queue[T]) pass() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.busy = len(q.waiting) > 0; q.busy {
@@ -80,10 +80,10 @@ func (q *writeQueue) pass() {
 }
 
 // dequeue removes and returns up to n calls that may share a transaction, the oldest first.
-func (q *writeQueue) dequeue(n int) (taken []*writeCall) {
+func (q *queue[T]) dequeue(n int) (taken []*call[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting = slices.DeleteFunc(q.waiting, func(c *writeCall) bool {
+	q.waiting = slices.DeleteFunc(q.waiting, func(c *call[T]) bool {
 		if !c.shared || len(taken) == n {
 			return false
 		}
@@ -94,8 +94,14 @@ func (q *writeQueue) dequeue(n int) (taken []*writeCall) {
 }
 
 // putBack makes calls the next ones that were taken and have not run.
-func (q *writeQueue) putBack(calls []*writeCall) {
+func (q *queue[T]) putBack(calls []*call[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = slices.Insert(q.waiting, 0, calls...)
+}
+
+func (q *queue[T]) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
 }

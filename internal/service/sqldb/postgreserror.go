@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb
 
 import (
 	"context"
@@ -26,35 +26,25 @@ type openError struct {
 func (e *openError) Error() string { return e.msg }
 func (e *openError) Unwrap() error { return e.cause }
 
-// explainPostgresError turns an error of opening into a sentence.
+// explainPostgresError turns an error of opening, or of locking, into a sentence.
 func explainPostgresError(name string, err error) error {
-	var newer newerSchemaError
-	var older olderSchemaError
+	what := "database " + name
 	var pgErr *pgconn.PgError
 	var connecting *pgconn.ConnectError
-	switch {
-	case errors.As(err, &older):
-		return fmt.Errorf("database %s cannot be used: %w", name, older)
+	switch explained := explainSchemaError(what, "choose another --database-url", err); {
+	case explained != nil:
+		return explained
 	case errors.Is(err, errPooler):
-		return fmt.Errorf("database %s cannot be used: %w", name, errPooler)
-	case errors.As(err, &newer):
-		return fmt.Errorf(
-			"database %s cannot be used: %w; run that version or a newer one, or choose another --database-url",
-			name, newer)
-	case errors.Is(err, errForeignDatabase):
-		return fmt.Errorf("database %s cannot be used: %w; choose another --database-url", name, errForeignDatabase)
+		return fmt.Errorf("%s cannot be used: %w", what, errPooler)
 	case errors.As(err, &pgErr) && (pgErr.Code == "42501" || pgErr.Code == "3F000"):
-		return fmt.Errorf(
-			"database %s cannot be used: %s; make its user the owner of the database, or of a schema in its "+
-				"search_path", name,
-			pgErr.Message)
+		return fmt.Errorf("%s cannot be used: %s; make its user the owner of the database, or of a schema in its "+
+			"search_path", what, pgErr.Message)
 	case errors.As(err, &pgErr) && errors.As(err, &connecting):
-		return &openError{fmt.Sprintf("database %s cannot be used: %s%s", name, pgErr.Message, loginRemedy(pgErr.Code)),
-			err}
+		return &openError{fmt.Sprintf("%s cannot be used: %s%s", what, pgErr.Message, loginRemedy(pgErr.Code)), err}
 	case errors.As(err, &connecting):
-		return &openError{fmt.Sprintf("database %s cannot be reached: %s", name, connectCause(connecting)), err}
+		return &openError{fmt.Sprintf("%s cannot be reached: %s", what, connectCause(connecting)), err}
 	}
-	return fmt.Errorf("opening database %s: %w", name, err)
+	return fmt.Errorf("opening %s: %w", what, err)
 }
 
 // loginRemedy is what can be done when the server does not let us in.

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb
 
 import (
 	"context"
@@ -25,36 +25,35 @@ const (
 )
 
 // postgresLock is an advisory lock on a connection of its own, so that it ends with the process.
-// The server's term fences it: BeginServerTerm takes a new term, and a write of a server whose term
-// has passed is refused in its transaction, however late that server notices that its lock is gone.
+// The server's term fences it: a server takes a new term when it starts, and a write of a server
+// whose term has passed is refused in its transaction, however late that server notices that its
+// lock is gone.
 type postgresLock struct {
 	config *pgx.ConnConfig
 	name   string
-	shared bool      // with other replicas
-	id     string    // the replica's, if shared
-	conn   *pgx.Conn // nil before acquire; used by lockPostgres, maintain and release only
+	shared bool      // shared is set for one of several servers.
+	member string    // member names it, if shared.
+	conn   *pgx.Conn // conn is nil before acquire; only lockPostgres, maintain and release use it.
 	locked atomic.Bool
-	term   atomic.Int64 // 0 before BeginServerTerm
-	pid    atomic.Int64 // the database's process that serves conn
+	term   atomic.Int64 // term is 0 before BeginTerm.
+	pid    atomic.Int64 // pid is the database's process that serves conn.
 	once   sync.Once
-	passed chan struct{} // closed when a write has seen another server's term
+	passed chan struct{} // passed is closed when a write has seen another server's term.
 }
 
 var (
-	errLockedElsewhere = errors.New("it is in use by another fairlead-server")
-	errUsedByReplicas  = errors.New("it is in use by several fairlead-servers; start this one as a replica, too, " +
+	errLockedElsewhere = errors.New("it is in use by another fairlead-server; stop that one (a server that was " +
+		"cut off holds on for half a minute), or choose another --database-url")
+	errUsedBySeveral = errors.New("it is in use by several fairlead-servers; start this one as a replica, too, " +
 		"with --relay-address, or stop them")
 )
 
-func lockPostgres(ctx context.Context, databaseURL string, r *Replica) (*postgresLock, error) {
+func lockPostgres(ctx context.Context, databaseURL, member string) (*postgresLock, error) {
 	config, name, err := parseDatabaseURL(databaseURL)
 	if err != nil {
 		return nil, err
 	}
-	l := &postgresLock{config: config, name: name, shared: r != nil, passed: make(chan struct{})}
-	if r != nil {
-		l.id = r.ID
-	}
+	l := &postgresLock{config: config, name: name, shared: member != "", member: member, passed: make(chan struct{})}
 	if err = refusePooler(ctx, config); err != nil {
 		return nil, explainPostgresError(name, err)
 	}
@@ -67,15 +66,8 @@ func lockPostgres(ctx context.Context, databaseURL string, r *Replica) (*postgre
 		case <-time.After(maxLockWait / 20):
 		}
 	}
-	if errors.Is(err, errUsedByReplicas) {
+	if isHeld(err) {
 		return nil, fmt.Errorf("database %s: %w", name, err)
-	}
-	if errors.Is(err, errLockedElsewhere) {
-		return nil,
-			fmt.Errorf(
-				"database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose "+
-					"another "+
-					"--database-url", name, err)
 	}
 	if err != nil {
 		return nil, errors.Join(explainPostgresError(name, err), l.release())
@@ -84,10 +76,10 @@ func lockPostgres(ctx context.Context, databaseURL string, r *Replica) (*postgre
 }
 
 func isHeld(err error) bool {
-	return errors.Is(err, errLockedElsewhere) || errors.Is(err, errUsedByReplicas)
+	return errors.Is(err, errLockedElsewhere) || errors.Is(err, errUsedBySeveral)
 }
 
-// acquire connects and locks; errLockedElsewhere or errUsedByReplicas when other connections have
+// acquire connects and locks; errLockedElsewhere or errUsedBySeveral when other connections have
 // the lock.
 func (l *postgresLock) acquire(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
@@ -97,13 +89,13 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 	var locked bool
 	statement := serverLock
 	if l.shared {
-		statement = replicaLock
+		statement = sharedLock
 	}
-	if err = conn.QueryRow(ctx, statement, advisoryKey).Scan(&locked); err == nil && !locked {
+	if err = conn.QueryRow(ctx, statement, AdvisoryKey).Scan(&locked); err == nil && !locked {
 		err = l.heldBy(ctx, conn)
 	}
 	if err == nil && l.shared {
-		_, err = conn.Exec(ctx, lifeLock, advisoryKey, l.id)
+		_, err = conn.Exec(ctx, lifeLock, AdvisoryKey, l.member)
 	}
 	if err == nil && l.term.Load() != 0 {
 		var term int64
@@ -123,15 +115,15 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 
 // heldBy returns which other servers have the lock.
 func (l *postgresLock) heldBy(ctx context.Context, conn *pgx.Conn) error {
-	var replicas bool
+	var several bool
 	if l.shared {
 		return errLockedElsewhere
 	}
-	if err := conn.QueryRow(ctx, replicaLock, advisoryKey).Scan(&replicas); err != nil {
+	if err := conn.QueryRow(ctx, sharedLock, AdvisoryKey).Scan(&several); err != nil {
 		return err
 	}
-	if replicas {
-		return errUsedByReplicas
+	if several {
+		return errUsedBySeveral
 	}
 	return errLockedElsewhere
 }

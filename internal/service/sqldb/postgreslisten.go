@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb
 
 import (
 	"context"
@@ -18,45 +18,44 @@ const (
 	notifyInterval = 20 * time.Millisecond
 	// listenChannel is of the schema, so that schemas of one database are stores of their own.
 	listenChannel = `SELECT 'fairlead changes of ' || current_schema()`
-	// notifyChannel takes an array of accounts.
+	// notifyChannel takes an array of keys.
 	notifyChannel = `SELECT pg_notify('fairlead changes of ' || current_schema(), id) FROM unnest($1::text[]) AS id`
 )
 
-// announce notifies other processes of the accounts' changes, which are committed. A server that
-// holds the lock alone is the only process that waits for changes.
-func (e *postgresEngine) announce(ctx context.Context, s *Store, accountIDs []string) {
-	if s.opt.Lock != nil && s.opt.Replica == nil || len(accountIDs) == 0 || s.outbox.add(accountIDs) {
+// announce notifies other processes. A server that holds the lock alone is the only process that
+// waits for changes.
+func (e *postgresEngine) announce(ctx context.Context, db *DB, keys []string) {
+	if lock := db.opt.Lock; lock.HasTerms() && !lock.postgres.shared || len(keys) == 0 || db.outbox.add(keys) {
 		return
 	}
-	_, _ = s.writer.ExecContext(ctx, notifyChannel, accountIDs) // a notification that is lost is found by a poll
+	_, _ = db.writer.ExecContext(ctx, notifyChannel, keys) // a notification that is lost is found by a poll
 }
 
 // postgresListener is notified of other processes' changes and notifies them of its own, on a
 // connection of its own.
 type postgresListener struct {
-	poller
+	Listener
+	db     *DB
+	every  time.Duration // every is the time between two polls.
 	config *pgx.ConnConfig
-	conn   *pgx.Conn // nil while it is lost
+	conn   *pgx.Conn // conn is nil while it is lost.
 	polled time.Time
 	sent   time.Time
-	oldest time.Time // change whose own notification has not come back yet; zero = none
+	oldest time.Time // oldest is when a change was made whose own notification has not come back yet; zero = none.
 }
 
-func (e *postgresEngine) listen(ctx context.Context, s *Store) {
-	config, _, err := parseDatabaseURL(s.opt.DatabaseURL)
-	if err != nil {
-		return // the store could not have been opened
-	}
+func (e *postgresEngine) listen(ctx context.Context, db *DB, every time.Duration, listener Listener) {
+	config := e.config.Copy()
 	config.RuntimeParams["synchronous_commit"] = "off"
-	l := &postgresListener{poller: poller{s: s}, config: config}
+	l := &postgresListener{Listener: listener, db: db, every: every, config: config}
 	defer l.disconnect()
 	for ctx.Err() == nil {
 		if l.conn == nil {
 			l.connect(ctx)
 		}
-		if now := time.Now(); now.Sub(l.polled) >= l.s.pollInterval {
+		if now := time.Now(); now.Sub(l.polled) >= l.every {
 			l.polled = now
-			l.poll(ctx)
+			l.Poll(ctx)
 		}
 		l.wait(ctx)
 	}
@@ -77,7 +76,7 @@ func (l *postgresListener) connect(ctx context.Context) {
 		l.disconnect()
 		return
 	}
-	l.s.outbox.setListening(true)
+	l.db.outbox.setListening(true)
 	l.polled = time.Time{} // what happened before was not notified
 }
 
@@ -85,35 +84,28 @@ func (l *postgresListener) disconnect() {
 	if l.conn == nil {
 		return
 	}
-	l.s.outbox.setListening(false)
+	l.db.outbox.setListening(false)
 	closePostgres(l.conn)
 	l.conn, l.oldest = nil, time.Time{}
 }
 
-// closePostgres closes a connection that is lost or no longer needed.
-func closePostgres(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
-}
-
 // wait waits for a notification, until the next poll, or until own changes have to be sent.
 func (l *postgresListener) wait(ctx context.Context) {
-	until := l.polled.Add(l.s.pollInterval)
+	until := l.polled.Add(l.every)
 	if l.conn == nil {
 		timer.Sleep(ctx, time.Until(until))
 		return
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer l.s.outbox.setInterrupt(nil)
-	if l.s.outbox.setInterrupt(cancel) {
+	defer l.db.outbox.setInterrupt(nil)
+	if l.db.outbox.setInterrupt(cancel) {
 		next := l.sent.Add(notifyInterval)
 		if time.Until(next) <= 0 {
 			l.send(ctx)
 			return
 		}
-		if l.s.outbox.setInterrupt(nil); next.Before(until) {
+		if l.db.outbox.setInterrupt(nil); next.Before(until) {
 			until = next
 		}
 	}
@@ -123,8 +115,7 @@ func (l *postgresListener) wait(ctx context.Context) {
 	case err == nil && n.PID == l.conn.PgConn().PID():
 		l.measureLag()
 	case err == nil:
-		l.s.wakes.wake(n.Payload)
-		l.s.auditWakes.wake(n.Payload)
+		l.Wake(n.Payload)
 	case err != nil && (waiting.Err() == nil || l.conn.IsClosed()):
 		l.disconnect()
 	}
@@ -132,11 +123,11 @@ func (l *postgresListener) wait(ctx context.Context) {
 
 func (l *postgresListener) send(ctx context.Context) {
 	l.sent = time.Now()
-	accountIDs, oldest := l.s.outbox.drain()
+	keys, oldest := l.db.outbox.drain()
 	if l.oldest.IsZero() {
 		l.oldest = oldest
 	}
-	if _, err := l.conn.Exec(ctx, notifyChannel, accountIDs); err != nil {
+	if _, err := l.conn.Exec(ctx, notifyChannel, keys); err != nil {
 		l.disconnect()
 	}
 }
@@ -145,11 +136,7 @@ func (l *postgresListener) send(ctx context.Context) {
 // when it sends it to the others.
 func (l *postgresListener) measureLag() {
 	if !l.oldest.IsZero() {
-		l.s.notificationLag.Store(int64(time.Since(l.oldest)))
+		l.db.notificationLag.Store(int64(time.Since(l.oldest)))
 		l.oldest = time.Time{}
 	}
 }
-
-// NotificationLag returns how long the database took to notify of this server's last change, from
-// its commit on; 0 before the first one, and where one server is alone.
-func (s *Store) NotificationLag() time.Duration { return time.Duration(s.notificationLag.Load()) }

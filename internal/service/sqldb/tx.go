@@ -1,0 +1,129 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Tx is a transaction. It ends with the call that it was given to.
+type Tx struct {
+	ctx context.Context
+	db  *DB
+	sql *sql.Tx
+}
+
+// Scanner is a Row or *sql.Rows.
+type Scanner interface{ Scan(dest ...any) error }
+
+// Exec runs statements that return no rows.
+func (t Tx) Exec(query string, args ...any) error {
+	_, err := t.sql.ExecContext(t.ctx, query, t.db.engine.args(args)...)
+	return err
+}
+
+// Row is the result of a query for one row.
+type Row struct{ *sql.Row }
+
+// Find scans the row, and reports whether there is one.
+func (r Row) Find(dest ...any) (found bool, err error) {
+	if err = r.Scan(dest...); errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Row runs a query for one row.
+func (t Tx) Row(query string, args ...any) Row {
+	return Row{t.sql.QueryRowContext(t.ctx, query, t.db.engine.args(args)...)}
+}
+
+// Each calls scan for every row of the query.
+func (t Tx) Each(scan func(Scanner) error, query string, args ...any) error {
+	rows, err := t.sql.QueryContext(t.ctx, query, t.db.engine.args(args)...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// Exists reports whether the query has a row.
+func (t Tx) Exists(query string, args ...any) (found bool, err error) {
+	err = t.Each(func(Scanner) error { found = true; return nil }, query, args...)
+	return found, err
+}
+
+// Collect returns what scan makes of the query's rows; it is not nil.
+func Collect[V any](t Tx, scan func(Scanner) (V, error), query string, args ...any) ([]V, error) {
+	all := []V{}
+	err := t.Each(func(from Scanner) error {
+		v, err := scan(from)
+		all = append(all, v)
+		return err
+	}, query, args...)
+	return all, err
+}
+
+// List returns the rows of the query, each scanned into the fields of a value; nil without any.
+func List[V any](t Tx, fields func(*V) []any, query string, args ...any) (all []V, err error) {
+	err = t.Each(func(from Scanner) error {
+		var v V
+		err := from.Scan(fields(&v)...)
+		all = append(all, v)
+		return err
+	}, query, args...)
+	return all, err
+}
+
+// Values returns the one column of the query's rows; nil without any.
+func Values[V any](t Tx, query string, args ...any) ([]V, error) {
+	return List(t, func(v *V) []any { return []any{v} }, query, args...)
+}
+
+// maxInList bounds the length of an IN list.
+const maxInList = 500
+
+// EachIn is Each for a statement about the rows with the ids, which has IN IDS; first is $1. It
+// runs the statement for up to 500 ids at a time. scan is nil where the statement returns no rows.
+func (t Tx) EachIn(ids []string, first any, scan func(Scanner) error, query string) error {
+	for some := range slices.Chunk(ids, maxInList) {
+		text, args := withIDs(query, first, some)
+		if err := t.Each(scan, text, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withIDs returns the statement with placeholders for IDS, "($2, $3)", and all arguments.
+func withIDs(statement string, first any, ids []string) (text string, args []any) {
+	args = append(args, first)
+	places := make([]string, len(ids))
+	for i, id := range ids {
+		args = append(args, id)
+		places[i] = fmt.Sprintf("$%d", i+2)
+	}
+	return strings.ReplaceAll(statement, "IN IDS", "IN ("+strings.Join(places, ", ")+")"), args
+}
+
+// LockServers keeps servers of the database away until unlock is called and the transaction has
+// ended; ErrServerLive while there is one.
+func (t Tx) LockServers() (unlock func() error, err error) { return t.db.engine.lockServers(t) }
+
+// Time returns the time of the clock that all servers on the database share.
+func (t Tx) Time() (time.Time, error) { return t.db.engine.clock(t) }
+
+func (t Tx) rollback() { _ = t.sql.Rollback() } // after a commit it does nothing

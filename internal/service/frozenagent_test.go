@@ -24,7 +24,14 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 	g := newReplicaGroup(t)
 	one, two := g.start(), g.start()
 	awaitPeers(1, one, two)
-	upstream := servicetest.ServeHTTP(t, servicetest.DescribeRequest)
+	held := make(chan struct{})
+	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			close(held)
+			<-r.Context().Done()
+		}
+		servicetest.DescribeRequest(w, r)
+	})
 	var process frozen.Process
 	agent := one.StartAgentWith(one.Authtoken, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1"},
 		servicetest.RelayTo(upstream), func(c *tunnel.ClientConfig) { c.DialContext = process.Dial })
@@ -46,12 +53,12 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 	}
 	requireServed("before")
 	posted := make(chan string, 1)
-	post := func() {
-		res := f.Do(tr, http.MethodPost, "http://hello.demo/x", strings.NewReader("body"), nil)
+	post := func(path string) {
+		res := f.Do(tr, http.MethodPost, "http://hello.demo"+path, strings.NewReader("body"), nil)
 		posted <- servicetest.ReadAll(t, res.Body)
 	}
 	process.Stop()
-	go post()
+	go post("/x")
 	goesOn := time.AfterFunc(2*time.Second, process.Continue)
 	defer goesOn.Stop()
 	requireServed("from an agent that goes on after 2 s")
@@ -59,8 +66,9 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 		t.Errorf("POST: %q", got)
 	}
 	requireServed("again")
+	go post("/held")
+	servicetest.Receive(t, held, "POST at the upstream")
 	process.Stop()
-	go post()
 	for _, most := range []time.Duration{12 * time.Second, 6 * time.Second} { // the second time it is known
 		res, took := get()
 		code := res.Header.Get(account.CodeHeader)

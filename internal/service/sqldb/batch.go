@@ -26,6 +26,7 @@ type batch[T Transaction[T]] struct {
 	// savepoints gives each call one. The first attempt does without, which is faster, and is
 	// undone when a call fails.
 	savepoints bool
+	ran        bool // ran is set while all calls have run, and only the commit is left.
 
 	mu   sync.Mutex
 	live int  // live counts the calls whose contexts have not ended.
@@ -52,7 +53,8 @@ func (w *Writes[T]) runBatch(first *call[T]) error {
 		return err
 	}
 	b.addWaiting()
-	if err = w.Transact(b.ctx, b.run); errors.Is(err, errCallFailed) {
+	err = w.Transact(b.ctx, b.run)
+	if errors.Is(err, errCallFailed) || b.ran && len(b.calls) > 1 && err != nil && w.db.isCallError(err) {
 		b.savepoints = true
 		err = w.Transact(b.ctx, b.run)
 	}
@@ -125,7 +127,9 @@ func (b *batch[T]) postpone(i int) {
 }
 
 // run is the transaction. It may run again from its start.
-func (b *batch[T]) run(t T) error {
+func (b *batch[T]) run(t T) (err error) {
+	b.ran = false
+	defer func() { b.ran = err == nil }()
 	if err := t.Lock(); err != nil {
 		return err
 	}
@@ -148,7 +152,7 @@ func (b *batch[T]) run(t T) error {
 // runCall runs a call. The error is that of the transaction.
 func (b *batch[T]) runCall(t T, c *call[T]) error {
 	if b.savepoints {
-		if err := t.Exec(`SAVEPOINT one_call`); err != nil {
+		if err := t.Savepoint(); err != nil {
 			return err
 		}
 	}
@@ -157,19 +161,19 @@ func (b *batch[T]) runCall(t T, c *call[T]) error {
 	if err == nil {
 		err = t.EndCall(own)
 	}
+	if err == nil && b.savepoints {
+		err = t.Release()
+	}
 	switch {
 	case err == nil:
-		if !b.savepoints {
-			return nil
-		}
-		return t.Exec(`RELEASE SAVEPOINT one_call`)
+		return nil
 	case len(b.calls) == 1 || !b.w.db.isCallError(err):
 		return err
 	case !b.savepoints:
 		return fmt.Errorf("%w: %w", errCallFailed, err)
 	}
 	c.err = err
-	if undo := t.Exec(`ROLLBACK TO SAVEPOINT one_call; RELEASE SAVEPOINT one_call`); undo != nil {
+	if undo := t.Undo(); undo != nil {
 		return errors.Join(err, undo)
 	}
 	return nil

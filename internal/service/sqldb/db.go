@@ -70,6 +70,8 @@ type engine interface {
 	lockServers(t Tx) (unlock func() error, err error)
 	// args converts the arguments of a statement to types that the driver accepts.
 	args(args []any) []any
+	// beginWrite begins a transaction of the writer.
+	beginWrite(ctx context.Context, db *DB) (Tx, error)
 	// readTx returns the options of a transaction that reads one consistent snapshot.
 	readTx() *sql.TxOptions
 	// announce is Tx.Announce.
@@ -124,14 +126,14 @@ func (db *DB) Read(ctx context.Context, doing string, fn func(Tx) error) (err er
 	if err != nil {
 		return db.MapError(doing, err)
 	}
-	defer t.rollback()
+	defer t.end()
 	return db.MapError(doing, fn(t))
 }
 
 // Row reads a row by one statement outside a transaction, so that it costs one round trip to the
 // database. Errors are the driver's.
 func (db *DB) Row(ctx context.Context, query string, args ...any) Row {
-	return Row{db.reader.QueryRowContext(ctx, query, db.engine.args(args)...)}
+	return Row{row: db.reader.QueryRowContext(ctx, query, db.engine.args(args)...)}
 }
 
 // WriterRow reads or changes a setting of the connection that writes.
@@ -168,15 +170,16 @@ func (db *DB) transact(ctx context.Context, fn func(Tx) error, ended func(error)
 }
 
 func (db *DB) try(ctx context.Context, fn func(Tx) error, ended func(error)) error {
-	t, err := db.begin(ctx, db.writer, nil)
+	t, err := db.engine.beginWrite(ctx, db)
 	if err != nil {
 		return err
 	}
-	defer t.rollback()
+	defer t.end()
 	if err := fn(t); err != nil {
 		return err
 	}
-	err = t.sql.Commit()
+	err = t.commit()
+	t.end() // gives the connection back: ended may use it
 	ended(err)
 	return err
 }

@@ -130,7 +130,7 @@ func (*postgresEngine) version(t Tx) (int, error) {
 	case !ours && others:
 		return 0, errForeignDatabase
 	case !ours:
-		return 0, t.Exec(`CREATE TABLE fairlead_schema (version BIGINT NOT NULL, server_term BIGINT NOT NULL);
+		return 0, t.execNow(`CREATE TABLE fairlead_schema (version BIGINT NOT NULL, server_term BIGINT NOT NULL);
 			INSERT INTO fairlead_schema (version, server_term) VALUES (0, 0)`)
 	}
 	var version int
@@ -210,6 +210,14 @@ const (
 func postgresLacks(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && slices.Contains([]string{"42883", "0A000", "42501"}, pgErr.Code)
+}
+
+func (*postgresEngine) beginWrite(ctx context.Context, db *DB) (Tx, error) {
+	p, err := beginPipeline(ctx, db.writer)
+	if err != nil {
+		return Tx{}, err
+	}
+	return Tx{ctx: ctx, db: db, sql: p.conn, pipeline: p}, nil
 }
 
 func (*postgresEngine) readTx() *sql.TxOptions {

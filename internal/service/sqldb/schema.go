@@ -86,7 +86,7 @@ func (s Schema) apply(t Tx, version int, fresh bool) error {
 	if err != nil {
 		return fmt.Errorf("reading migration %d: %w", version, err)
 	}
-	if err = t.Exec(t.db.engine.schema(string(text))); err == nil {
+	if err = t.execNow(t.db.engine.schema(string(text))); err == nil {
 		err = s.Owner.Migrated(t, version, fresh)
 	}
 	if err != nil {

@@ -6,16 +6,23 @@ package sqldb_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
 
+	"go.uber.org/goleak"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
+	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
+
+// postgres is the server of this package's tests.
+var postgres postgrestest.Shared
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main{M: m, Shared: &postgres}) }
 
 // owner makes transactions and records what it is asked for.
 type owner struct {
@@ -62,7 +69,7 @@ func (t *tx) Ended(err error)   { t.owner.record("ended:%v", err) }
 func (o *owner) schema(version, compatibleFrom int) sqldb.Schema {
 	files := fstest.MapFS{}
 	for v := 1; v <= version; v++ {
-		text := fmt.Sprintf(`CREATE TABLE t%d (name TEXT NOT NULL) STRICT;`, v)
+		text := fmt.Sprintf(`CREATE TABLE t%d (name TEXT NOT NULL);`, v)
 		files[fmt.Sprintf("migrations/%04d_table.sql", v)] = &fstest.MapFile{Data: []byte(text)}
 	}
 	return sqldb.Schema{Migrations: files, Version: version, Owner: o,
@@ -71,7 +78,12 @@ func (o *owner) schema(version, compatibleFrom int) sqldb.Schema {
 
 func open(t *testing.T, dir string, schema sqldb.Schema) *sqldb.DB {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), sqldb.Options{DataDir: dir, Schema: schema})
+	return openAt(t, sqldb.Options{DataDir: dir, Schema: schema})
+}
+
+func openAt(t *testing.T, opt sqldb.Options) *sqldb.DB {
+	t.Helper()
+	db, err := sqldb.Open(t.Context(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,15 +131,43 @@ func TestOpen_AppliesMissingMigrations(t *testing.T) {
 // with savepoints, and is full after two calls that have not failed.
 func TestWrites_ShareTransaction(t *testing.T) {
 	t.Parallel()
+	refused := account.Errorf(account.CodeInUse, "the name is taken")
+	for engine, database := range map[string]func() string{
+		"SQLite":     func() string { return "" },
+		"PostgreSQL": func() string { return postgres.Server(t).URL(t) },
+	} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			shareTransaction(t, database(), func(*tx) error { return refused }, account.CodeInUse,
+				"lock lock flush ended:<nil> lock flush ended:<nil>")
+		})
+		t.Run(engine+", a statement fails", func(t *testing.T) {
+			t.Parallel()
+			databaseURL, steps := database(), "lock lock flush ended:<nil> lock flush ended:<nil>"
+			if databaseURL != "" { // the statement waits for the commit
+				steps = "lock flush ended:error preprocessing batch (prepare): ERROR: relation \"none\" does not " +
+					"exist (SQLSTATE 42P01) lock flush ended:<nil> lock flush ended:<nil>"
+			}
+			shareTransaction(t, databaseURL, func(t *tx) error {
+				return t.Exec(`INSERT INTO none (name) VALUES ($1)`, "n1")
+			}, account.CodeInternal, steps)
+		})
+	}
+}
+
+// shareTransaction lets four calls wait, of which the second ends with fail.
+func shareTransaction(
+	t *testing.T, databaseURL string, fail func(*tx) error, code account.Code, steps string,
+) {
+	t.Helper()
 	o := &owner{}
-	db := open(t, t.TempDir(), o.schema(1, 1))
+	db := openAt(t, sqldb.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL, Schema: o.schema(1, 1)})
 	writes := sqldb.NewWrites(db, o)
 	o.take()
 	release, err := writes.Hold(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := account.Errorf(account.CodeInUse, "the name is taken")
 	results := make([]error, 4)
 	var calls sync.WaitGroup
 	for i := range results {
@@ -136,17 +176,19 @@ func TestWrites_ShareTransaction(t *testing.T) {
 				if err := t.Exec(`INSERT INTO t1 (name) VALUES ($1)`, fmt.Sprintf("n%d", i)); err != nil || i != 1 {
 					return err
 				}
-				return refused
+				return fail(t)
 			})
 		})
 		wait.Until(t, "the call to wait", func() bool { return writes.Waiting() == i+1 })
 	}
 	release()
 	calls.Wait()
-	if !slices.Equal(results, []error{nil, refused, nil, nil}) {
-		t.Errorf("results: %v", results)
+	for i, err := range results {
+		if (err == nil) == (i == 1) || i == 1 && account.CodeOf(err) != code {
+			t.Errorf("call %d: %v", i, err)
+		}
 	}
-	equal(t, "steps", o.take(), "lock lock flush ended:<nil> lock flush ended:<nil>")
+	equal(t, "steps", o.take(), steps)
 	equal(t, "names", names(t, db), "n0 n2 n3")
 }
 

@@ -153,7 +153,11 @@ func (sqliteEngine) listen(ctx context.Context, _ *DB, every time.Duration, l Li
 	}
 }
 
-func (sqliteEngine) args(args []any) []any       { return args }
+func (sqliteEngine) args(args []any) []any { return args }
+func (sqliteEngine) beginWrite(ctx context.Context, db *DB) (Tx, error) {
+	return db.begin(ctx, db.writer, nil)
+}
+
 func (sqliteEngine) readTx() *sql.TxOptions      { return &sql.TxOptions{ReadOnly: true} }
 func (sqliteEngine) clock(Tx) (time.Time, error) { return time.Now(), nil } // one machine has one clock
 func (sqliteEngine) retryable(error) bool        { return false }           // _busy_timeout has waited

@@ -11,26 +11,82 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Tx is a transaction. It ends with the call that it was given to.
 type Tx struct {
-	ctx context.Context
-	db  *DB
-	sql *sql.Tx
+	ctx      context.Context
+	db       *DB
+	sql      session
+	pipeline *pipeline // pipeline is nil where each statement is sent at once.
+}
+
+// session is a *sql.Tx, or the *sql.Conn of a pipeline.
+type session interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // Scanner is a Row or *sql.Rows.
 type Scanner interface{ Scan(dest ...any) error }
 
-// Exec runs statements that return no rows.
+// Exec runs a statement that returns no rows. In a write it may wait until the next query or the
+// commit, whose error is then that of the statement.
 func (t Tx) Exec(query string, args ...any) error {
-	_, err := t.sql.ExecContext(t.ctx, query, t.db.engine.args(args)...)
+	if args = t.db.engine.args(args); t.pipeline != nil {
+		return t.pipeline.add(t.ctx, query, args)
+	}
+	_, err := t.sql.ExecContext(t.ctx, query, args...)
+	return err
+}
+
+// Savepoint begins a part of the transaction that can be undone alone. There is one at a time.
+func (t Tx) Savepoint() error { return t.execNow(`SAVEPOINT one_part`) }
+
+// Release ends the part. An error is that of its statements that waited.
+func (t Tx) Release() error { return t.execNow(`RELEASE SAVEPOINT one_part`) }
+
+// Undo undoes the part and ends it.
+func (t Tx) Undo() error {
+	if t.pipeline != nil {
+		t.pipeline.waiting = new(pgx.Batch)
+	}
+	return t.execNow(`ROLLBACK TO SAVEPOINT one_part; RELEASE SAVEPOINT one_part`)
+}
+
+// send runs the statements that wait.
+func (t Tx) send() error {
+	if t.pipeline == nil {
+		return nil
+	}
+	return t.pipeline.send(t.ctx)
+}
+
+// execNow runs statements that have no arguments at once.
+func (t Tx) execNow(statements string) error {
+	if err := t.send(); err != nil {
+		return err
+	}
+	_, err := t.sql.ExecContext(t.ctx, statements)
 	return err
 }
 
 // Row is the result of a query for one row.
-type Row struct{ *sql.Row }
+type Row struct {
+	row *sql.Row
+	err error // err is set where a statement before the query has failed.
+}
+
+// Scan scans the row; sql.ErrNoRows when there is none.
+func (r Row) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.row.Scan(dest...)
+}
 
 // Find scans the row, and reports whether there is one.
 func (r Row) Find(dest ...any) (found bool, err error) {
@@ -42,11 +98,30 @@ func (r Row) Find(dest ...any) (found bool, err error) {
 
 // Row runs a query for one row.
 func (t Tx) Row(query string, args ...any) Row {
-	return Row{t.sql.QueryRowContext(t.ctx, query, t.db.engine.args(args)...)}
+	if err := t.send(); err != nil {
+		return Row{err: err}
+	}
+	return Row{row: t.sql.QueryRowContext(t.ctx, query, t.db.engine.args(args)...)}
+}
+
+// Numbers runs a statement that returns one row of integers, which it scans, together with the
+// statements that wait: they cost no round trip of their own. sql.ErrNoRows when there is no row.
+func (t Tx) Numbers(query string, args []any, dest ...*int64) error {
+	fields := make([]any, len(dest))
+	for i, n := range dest {
+		fields[i] = n
+	}
+	if t.pipeline == nil {
+		return t.Row(query, args...).Scan(fields...)
+	}
+	return t.pipeline.row(t.ctx, query, t.db.engine.args(args), fields)
 }
 
 // Each calls scan for every row of the query.
 func (t Tx) Each(scan func(Scanner) error, query string, args ...any) error {
+	if err := t.send(); err != nil {
+		return err
+	}
 	rows, err := t.sql.QueryContext(t.ctx, query, t.db.engine.args(args)...)
 	if err != nil {
 		return err
@@ -126,4 +201,18 @@ func (t Tx) LockServers() (unlock func() error, err error) { return t.db.engine.
 // Time returns the time of the clock that all servers on the database share.
 func (t Tx) Time() (time.Time, error) { return t.db.engine.clock(t) }
 
-func (t Tx) rollback() { _ = t.sql.Rollback() } // after a commit it does nothing
+func (t Tx) commit() error {
+	if t.pipeline != nil {
+		return t.pipeline.commit(t.ctx)
+	}
+	return t.sql.(*sql.Tx).Commit()
+}
+
+// end undoes the transaction unless it has ended, and gives its connection back.
+func (t Tx) end() {
+	if t.pipeline != nil {
+		t.pipeline.end(t.ctx)
+		return
+	}
+	_ = t.sql.(*sql.Tx).Rollback()
+}

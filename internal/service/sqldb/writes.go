@@ -12,8 +12,10 @@ import (
 // write before the commit and to tell after it. A transaction that several calls share has one for
 // itself and one for each call.
 type Transaction[T any] interface {
-	// Exec is that of the Tx.
-	Exec(query string, args ...any) error
+	// Savepoint, Release and Undo are those of the Tx.
+	Savepoint() error
+	Release() error
+	Undo() error
 	// Lock is called first. After it no other process writes until the end of the transaction.
 	Lock() error
 	// BeginCall returns the transaction for one of the calls.

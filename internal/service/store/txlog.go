@@ -100,9 +100,10 @@ func (t *tx) count(accountID string, changes, endpoints, audits int) (numbers, e
 		n.owedSeq += changes
 		n.owedEndpoints += endpoints
 		n.owedAuditSeq += audits
-	} else if err := t.Row(`UPDATE accounts SET seq = seq + $1, endpoints = endpoints + $2, audit_seq = audit_seq + $3
-		WHERE id = $4 RETURNING seq, audit_seq`, changes, endpoints, audits, accountID).
-		Scan(&n.seq, &n.auditSeq); err != nil {
+	} else if err := t.Numbers(`UPDATE accounts
+		SET seq = seq + $1, endpoints = endpoints + $2, audit_seq = audit_seq + $3
+		WHERE id = $4 RETURNING seq, audit_seq`, []any{changes, endpoints, audits, accountID},
+		&n.seq, &n.auditSeq); err != nil {
 		return n, err
 	}
 	t.log.numbers[accountID] = n

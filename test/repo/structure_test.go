@@ -32,9 +32,9 @@ var ceilings = map[string]int{
 	"structs of more than 15 options":  10,
 	"packages of more than 40 files":   2,
 	"struct fields that are functions": 224,
-	"comments that begin with \"of\"":  39,
+	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 121_533,
+	"lines of product":                 121_314,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -9,9 +9,6 @@
 // restricted endpoint, and sends it, without the labels, in the header of a connection's stream; for
 // the edge it is a statement of the forwarder.
 //
-// Responses are decoded by hand (decode.go): of a pod's 10 KB only the kept bytes are copied, as a
-// list would otherwise need most of the forwarder's memory.
-//
 // list of all pods (pages) -> watches of 4 s, one after the other -> table by address -> Lookup
 //
 // Unknown are: all addresses while the cluster has been silent for 5 s; addresses of nodes, which

@@ -5,10 +5,16 @@ package podidentity
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -18,6 +24,12 @@ import (
 
 // lookupWait is how long Lookup waits for a missing address.
 const lookupWait = 2 * time.Second
+
+// api is the part of the API server that is used.
+type api interface {
+	List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}
 
 // Pods knows the pods of a cluster. Its methods are safe for concurrent use.
 type Pods struct {
@@ -29,11 +41,13 @@ type Pods struct {
 // New returns the pods of the cluster of config, with the selected annotations; Run watches them.
 // It needs the right to list and watch all pods.
 func New(config *rest.Config, selected Annotations, log *slog.Logger) (*Pods, error) {
-	api, err := newServer(config, selected)
+	c := rest.CopyConfig(config)
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	core, err := coreclient.NewForConfig(c)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making client for pods: %w", err)
 	}
-	return &Pods{table: newTable(selected), api: api, log: log}, nil
+	return &Pods{table: newTable(selected), api: core.Pods(metav1.NamespaceAll), log: log}, nil
 }
 
 // Pod is a pod as it is known now.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -194,4 +195,59 @@ func measureTable(b *testing.B, labels func(i int) map[string]string) {
 		b.ReportMetric(float64(heap()-before), "B/10000-pods")
 		runtime.KeepAlive(table)
 	}
+}
+
+// largePods are pods with annotations, containers and managed fields as clusters with sidecars have
+// them, about 6 KB each.
+func largePods(n int) *corev1.PodList {
+	list := &corev1.PodList{}
+	for i := range n {
+		ip := fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
+		p := newPod(fmt.Sprintf("deployment-%d-7d4b9c6f5-x2k%d", i/3, i%3), ip)
+		p.Namespace, p.Spec.ServiceAccountName = fmt.Sprintf("team-%d", i%100), fmt.Sprintf("account-%d", i%300)
+		p.Annotations = map[string]string{"example.com/configuration": strings.Repeat("x", 2600)}
+		managed := metav1.NewFieldsV1(strings.Repeat("f", 2000))
+		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: managed}}
+		for c := range 4 {
+			args := strings.Fields(strings.Repeat("argument ", 20))
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: fmt.Sprint(c), Args: args})
+		}
+		list.Items = append(list.Items, *p)
+	}
+	return list
+}
+
+// TestTable_KeepsLittle counts what is kept of a pod, whose strings are the API's. It runs beside no
+// other test, as it measures the heap.
+func TestTable_KeepsLittle(t *testing.T) {
+	const pods, most = 4000, 800 // bytes of a pod
+	encoded, err := largePods(pods).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m runtime.MemStats
+	live := func() uint64 {
+		runtime.GC()
+		runtime.GC() // what was pooled goes with the second
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, table := live(), newTable(nil)
+	list := new(corev1.PodList)
+	if err := list.Unmarshal(encoded); err != nil {
+		t.Fatal(err)
+	}
+	entries := map[key]pod{}
+	for i := range list.Items {
+		k, e := table.newEntry(&list.Items[i])
+		entries[k] = *e
+	}
+	table.replace(entries)
+	list, entries = nil, nil
+	if kept := (live() - before) / pods; kept > most {
+		t.Errorf("%d bytes a pod are kept, want at most %d", kept, most)
+	} else {
+		t.Logf("%d bytes a pod are kept, of %d", kept, len(encoded)/pods)
+	}
+	runtime.KeepAlive([]any{table, encoded})
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	pageSize     = 500
-	watchSeconds = 4 // seconds
+	pageSize     = 500 // bounds what is read of pods and not kept
+	watchSeconds = 4   // seconds
 	probeTimeout = 3 * time.Second
 	listTimeout  = time.Minute
 	retryAfter   = time.Second
@@ -67,13 +67,14 @@ func (p *Pods) list(ctx context.Context) (version string, err error) {
 	defer cancel()
 	pods, options := map[key]pod{}, metav1.ListOptions{Limit: pageSize}
 	for {
-		page, err := p.api.List(ctx, options, func(pod *corev1.Pod) {
-			if k, e := p.table.newEntry(pod); e != nil {
-				pods[k] = *e
-			}
-		})
+		page, err := p.api.List(ctx, options)
 		if err != nil {
 			return "", fmt.Errorf("listing pods: %w", err)
+		}
+		for i := range page.Items {
+			if k, e := p.table.newEntry(&page.Items[i]); e != nil {
+				pods[k] = *e
+			}
 		}
 		if page.Continue == "" {
 			p.table.replace(pods)
@@ -88,7 +89,7 @@ func (p *Pods) list(ctx context.Context) (version string, err error) {
 func (p *Pods) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if _, err := p.api.List(ctx, metav1.ListOptions{Limit: 1}, func(*corev1.Pod) {}); err != nil {
+	if _, err := p.api.List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return fmt.Errorf("asking whether the watch of pods is alive: %w", err)
 	}
 	return nil
@@ -103,20 +104,15 @@ func (p *Pods) watch(ctx context.Context, version string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("watching pods: %w", err)
 	}
-	defer func() { _ = w.Close() }()
+	defer w.Stop()
 	p.table.markAlive()
-	for {
-		kind, pod, err := w.Next()
-		switch {
-		case ctx.Err() != nil:
-			return "", errors.New("watching pods: the watch hung")
-		case utilnet.IsProbableEOF(err):
-			return version, nil
-		case err != nil:
-			return "", fmt.Errorf("watching pods: %w", err)
+	for event := range w.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			return "", fmt.Errorf("watching pods: %w", apierrors.FromObject(event.Object))
 		}
 		version = pod.ResourceVersion
-		switch kind {
+		switch event.Type {
 		case watch.Added, watch.Modified:
 			p.table.set(pod)
 		case watch.Deleted:
@@ -124,4 +120,8 @@ func (p *Pods) watch(ctx context.Context, version string) (string, error) {
 		}
 		p.table.markAlive()
 	}
+	if ctx.Err() != nil {
+		return "", errors.New("watching pods: the watch hung")
+	}
+	return version, nil
 }

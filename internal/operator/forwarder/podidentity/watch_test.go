@@ -6,9 +6,9 @@ package podidentity
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,44 +34,25 @@ type fakeAPI struct {
 	w     *watch.FakeWatcher
 }
 
-func (a *fakeAPI) List(ctx context.Context, o metav1.ListOptions, each func(*corev1.Pod)) (metav1.ListMeta, error) {
+func (a *fakeAPI) List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hangs {
 		a.mu.Unlock()
 		<-ctx.Done()
 		a.mu.Lock()
-		return metav1.ListMeta{}, ctx.Err()
+		return nil, ctx.Err()
 	}
 	if a.err != nil {
-		return metav1.ListMeta{}, a.err
+		return nil, a.err
 	}
 	if o.Limit != 1 {
 		a.lists++
 	}
-	for i := range a.pods {
-		each(&a.pods[i])
-	}
-	return metav1.ListMeta{}, nil
+	return &corev1.PodList{Items: slices.Clone(a.pods)}, nil
 }
 
-// fakeEvents are those of a FakeWatcher.
-type fakeEvents struct{ *watch.FakeWatcher }
-
-func (e fakeEvents) Next() (watch.EventType, *corev1.Pod, error) {
-	event, ok := <-e.ResultChan()
-	switch {
-	case !ok:
-		return "", nil, io.EOF
-	case event.Type == watch.Error:
-		return "", nil, apierrors.FromObject(event.Object)
-	}
-	return event.Type, event.Object.(*corev1.Pod), nil
-}
-
-func (e fakeEvents) Close() error { e.Stop(); return nil }
-
-func (a *fakeAPI) Watch(ctx context.Context, o metav1.ListOptions) (events, error) {
+func (a *fakeAPI) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := watch.NewFakeWithChanSize(10, false)
@@ -94,7 +75,7 @@ func (a *fakeAPI) Watch(ctx context.Context, o metav1.ListOptions) (events, erro
 		}
 		w.Stop()
 	}()
-	return fakeEvents{w}, nil
+	return w, nil
 }
 
 func (a *fakeAPI) do(change func()) {

@@ -136,16 +136,19 @@ func (o *object) takeField(name string) (value json.RawMessage, null, present bo
 }
 
 // text reads a string: nil when absent, the empty text for null.
-func (o *object) text(name string) *string {
+func (o *object) text(name string) *string { return scalar[string](o, name, "must be a string") }
+
+// boolean reads true or false: nil when absent, false for null.
+func (o *object) boolean(name string) *bool { return scalar[bool](o, name, "must be true or false") }
+
+// scalar reads a value: nil when it is absent or no such value, the zero value for null.
+func scalar[T any](o *object, name, rule string) *T {
 	value, null, present := o.takeField(name)
-	if !present {
+	var v T
+	if !present || !null && !o.decode(name, value, &v, rule) {
 		return nil
 	}
-	var s string
-	if !null && !o.decode(name, value, &s, "must be a string") {
-		return nil
-	}
-	return &s
+	return &v
 }
 
 // texts reads a list of strings: nil when absent, the empty list for null.

@@ -20,18 +20,12 @@ func (o *object) checkID(c *call) {
 
 // integer reads a whole number: nil when absent or null.
 func (o *object) integer(name string) *int {
-	value, null, present := o.takeField(name)
-	if !present {
+	if string(o.fields[name]) == "null" {
+		delete(o.fields, name)
+		o.reject(name, "null", "must be a whole number")
 		return nil
 	}
-	var n int
-	if null || !o.decode(name, value, &n, "must be a whole number") {
-		if null {
-			o.reject(name, "null", "must be a whole number")
-		}
-		return nil
-	}
-	return &n
+	return scalar[int](o, name, "must be a whole number")
 }
 
 // integerOrDefault reads a whole number: nil when absent, the default for null.
@@ -61,19 +55,6 @@ func (o *object) integers(name string) *[]int {
 		}
 	}
 	return &list
-}
-
-// boolean reads true or false: nil when absent, false for null.
-func (o *object) boolean(name string) *bool {
-	value, null, present := o.takeField(name)
-	if !present {
-		return nil
-	}
-	var b bool
-	if !null && !o.decode(name, value, &b, "must be true or false") {
-		return nil
-	}
-	return &b
 }
 
 // mapOf reads an object whose fields all have values of one type: nil when absent, the empty one

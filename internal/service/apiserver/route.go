@@ -44,8 +44,8 @@ func (rt *route) handle(c *call) error {
 		return err
 	}
 	s.opt.OnAuthenticated(c.Request)
-	if wait := s.rates.takeToken(c.Key.ID, s.opt.Clock()); wait > 0 {
-		c.SetRetryAfter(wait)
+	if now := s.opt.Clock(); !s.rates.Allow(c.Key.ID, now) {
+		c.SetRetryAfter(s.rates.Wait(c.Key.ID, now))
 		return account.Errorf(account.CodeTooMany, "this API key sends more than %g requests/s; slow down",
 			s.opt.Limits.Rate)
 	}

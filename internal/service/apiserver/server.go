@@ -12,7 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
@@ -73,8 +76,8 @@ type server struct {
 	opt      Options
 	calls    httpkit.Handler
 	mux      *http.ServeMux
-	notFound *route // answers paths without a route
-	rates    rateLimits
+	notFound *route                       // answers paths without a route
+	rates    *clientlimit.Buckets[string] // rates count the requests of each API key.
 	watches  httpkit.StreamLimit
 	keys     keyMonitor
 
@@ -94,7 +97,7 @@ func New(opt Options) Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux()}
 	s.calls = httpkit.Handler{Name: "api request", Logger: opt.Logger, Clock: opt.Clock, Meter: opt.Meter}
-	s.rates = rateLimits{rate: opt.Limits.Rate, burst: opt.Limits.Burst}
+	s.rates = clientlimit.NewBuckets[string](rate.Limit(opt.Limits.Rate), opt.Limits.Burst)
 	s.watches = httpkit.StreamLimit{Max: opt.Limits.WatchesPerAccount}
 	s.keys = keyMonitor{store: opt.Store, interval: opt.Limits.KeyCheckInterval, log: opt.Logger}
 	s.description = sync.OnceValues(s.describe)

@@ -85,10 +85,10 @@ func TestRate_LimitsPerClient(t *testing.T) {
 func TestRate_BoundsItsMemory(t *testing.T) {
 	t.Parallel()
 	r, now := NewRate(1, 1), time.Unix(1, 0)
-	for i := range 3 * maxClients {
+	for i := range 3 * maxKeys {
 		r.Allow(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now)
 	}
-	if n := len(r.recent) + len(r.past); n > 2*maxClients {
+	if n := len(r.buckets.recent) + len(r.buckets.past); n > 2*maxKeys {
 		t.Errorf("%d clients are remembered", n)
 	}
 	if !r.Allow(netip.AddrFrom4([4]byte{10}), now) {
